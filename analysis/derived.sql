@@ -1,0 +1,123 @@
+-- What analysis infers of one trace: a cache, rebuilt when missing or older. Times are absolute integer nanoseconds as in
+-- the recording. `device` is the ordinal of the GPU in the recording.
+
+CREATE TABLE facts (key VARCHAR NOT NULL, value VARCHAR NOT NULL);
+COMMENT ON TABLE facts IS 'Single values as JSON: step source, linked/carried-over/orphan counts, replay quality, estimates, trust notes';
+COMMENT ON COLUMN facts.key IS 'Name of the value';
+COMMENT ON COLUMN facts.value IS 'The value as JSON';
+
+CREATE TABLE steps (
+    device INTEGER NOT NULL, step INTEGER NOT NULL, name VARCHAR NOT NULL, cycle INTEGER NOT NULL,
+    host_start_ns BIGINT NOT NULL, host_end_ns BIGINT NOT NULL, start_ns BIGINT NOT NULL, end_ns BIGINT NOT NULL,
+    counted BOOLEAN NOT NULL, excluded_because VARCHAR, gpu_ops BIGINT NOT NULL, outlier BOOLEAN NOT NULL
+);
+COMMENT ON TABLE steps IS 'Steps on the device''s own clock';
+COMMENT ON COLUMN steps.device IS 'Device ordinal';
+COMMENT ON COLUMN steps.step IS 'Position among the steps of the device, from 0';
+COMMENT ON COLUMN steps.name IS 'The annotation''s name';
+COMMENT ON COLUMN steps.cycle IS 'Profiling cycle the step belongs to, from 0';
+COMMENT ON COLUMN steps.host_start_ns IS 'Start of the step on the host';
+COMMENT ON COLUMN steps.host_end_ns IS 'End of the step on the host';
+COMMENT ON COLUMN steps.start_ns IS 'Start on the device: the end of the step before';
+COMMENT ON COLUMN steps.end_ns IS 'End on the device: end of its last GPU operation, or of the step before if later';
+COMMENT ON COLUMN steps.counted IS 'The step belongs to the steady window';
+COMMENT ON COLUMN steps.excluded_because IS 'Why a step is not counted';
+COMMENT ON COLUMN steps.gpu_ops IS 'GPU operations launched in the step';
+COMMENT ON COLUMN steps.outlier IS 'Counted, but far slower than the others';
+
+CREATE TABLE windows (device INTEGER NOT NULL, start_ns BIGINT NOT NULL, end_ns BIGINT NOT NULL);
+COMMENT ON TABLE windows IS 'The steady window: one interval per profiling cycle';
+COMMENT ON COLUMN windows.device IS 'Device ordinal';
+COMMENT ON COLUMN windows.start_ns IS 'Start';
+COMMENT ON COLUMN windows.end_ns IS 'End';
+
+CREATE TABLE segments (device INTEGER NOT NULL, start_ns BIGINT NOT NULL, end_ns BIGINT NOT NULL, owner VARCHAR NOT NULL);
+COMMENT ON TABLE segments IS 'Every nanosecond from the first to the last GPU operation with its owner; neighbours of one owner are merged';
+COMMENT ON COLUMN segments.device IS 'Device ordinal';
+COMMENT ON COLUMN segments.start_ns IS 'Start';
+COMMENT ON COLUMN segments.end_ns IS 'End';
+COMMENT ON COLUMN segments.owner IS 'tensor_core_compute, other_compute, memset, exposed_comm, exposed_memcpy or idle';
+
+CREATE TABLE gaps (
+    gap BIGINT NOT NULL, device INTEGER NOT NULL, start_ns BIGINT NOT NULL, end_ns BIGINT NOT NULL, owner VARCHAR NOT NULL,
+    cause VARCHAR NOT NULL, phase VARCHAR NOT NULL, confidence VARCHAR NOT NULL, step INTEGER,
+    next_gpu_op_id BIGINT, cpu_op_id BIGINT, call_id BIGINT, python_call_id BIGINT, evidence VARCHAR
+);
+COMMENT ON TABLE gaps IS 'Lost time of the steady window (idle, exposed copies, exposed communication), cut where the cause changes';
+COMMENT ON COLUMN gaps.gap IS 'Number of the gap that the piece belongs to';
+COMMENT ON COLUMN gaps.device IS 'Device ordinal';
+COMMENT ON COLUMN gaps.start_ns IS 'Start of the piece';
+COMMENT ON COLUMN gaps.end_ns IS 'End of the piece';
+COMMENT ON COLUMN gaps.owner IS 'idle, exposed_memcpy or exposed_comm';
+COMMENT ON COLUMN gaps.cause IS 'Mechanism, as METRICS names them';
+COMMENT ON COLUMN gaps.phase IS 'input, forward, backward, optimizer, checkpoint or other';
+COMMENT ON COLUMN gaps.confidence IS 'high, medium or low';
+COMMENT ON COLUMN gaps.step IS 'steps.step in which the piece lies';
+COMMENT ON COLUMN gaps.next_gpu_op_id IS 'GPU operation that ended the gap';
+COMMENT ON COLUMN gaps.cpu_op_id IS 'Operator the host was in';
+COMMENT ON COLUMN gaps.call_id IS 'Runtime call the host was in';
+COMMENT ON COLUMN gaps.python_call_id IS 'Innermost Python call the host was in';
+COMMENT ON COLUMN gaps.evidence IS 'One plain sentence: what proves the cause';
+
+CREATE TABLE causes (device INTEGER NOT NULL, owner VARCHAR NOT NULL, cause VARCHAR, ns BIGINT NOT NULL, unprofiled_ns_per_step DOUBLE);
+COMMENT ON TABLE causes IS 'The ledger: owners and causes over the steady window, as recorded and as estimated without the profiler';
+COMMENT ON COLUMN causes.device IS 'Device ordinal';
+COMMENT ON COLUMN causes.owner IS 'Owner of the time';
+COMMENT ON COLUMN causes.cause IS 'Cause of lost time, NULL for useful time';
+COMMENT ON COLUMN causes.ns IS 'Nanoseconds of the steady window, as recorded';
+COMMENT ON COLUMN causes.unprofiled_ns_per_step IS 'Nanoseconds per step in the replay without the profiler''s cost; NULL where there is no replay';
+
+CREATE TABLE kernel_classes (name_id INTEGER NOT NULL, cpu_op_name_id INTEGER, signature_id INTEGER, category VARCHAR NOT NULL, tensor_cores VARCHAR NOT NULL, reason VARCHAR NOT NULL);
+COMMENT ON TABLE kernel_classes IS 'Category and tensor-core use of each distinct (kernel, operator, signature)';
+COMMENT ON COLUMN kernel_classes.name_id IS 'Kernel name';
+COMMENT ON COLUMN kernel_classes.cpu_op_name_id IS 'Operator that launched it';
+COMMENT ON COLUMN kernel_classes.signature_id IS 'Inputs of that operator';
+COMMENT ON COLUMN kernel_classes.category IS 'gemm, conv, attention, communication, elementwise, …';
+COMMENT ON COLUMN kernel_classes.tensor_cores IS 'yes, likely, no or unknown';
+COMMENT ON COLUMN kernel_classes.reason IS 'The rule that decided';
+
+CREATE TABLE gpu_op_steps (gpu_op_id BIGINT NOT NULL, step INTEGER, status VARCHAR NOT NULL, category VARCHAR NOT NULL, tensor_cores VARCHAR NOT NULL, flop_op_id BIGINT);
+COMMENT ON TABLE gpu_op_steps IS 'What analysis knows of each GPU operation';
+COMMENT ON COLUMN gpu_op_steps.gpu_op_id IS 'gpu_ops.gpu_op_id, dense';
+COMMENT ON COLUMN gpu_op_steps.step IS 'Step that launched it; NULL outside steps';
+COMMENT ON COLUMN gpu_op_steps.status IS 'linked, carried_over or orphan';
+COMMENT ON COLUMN gpu_op_steps.category IS 'Category';
+COMMENT ON COLUMN gpu_op_steps.tensor_cores IS 'yes, likely, no or unknown';
+COMMENT ON COLUMN gpu_op_steps.flop_op_id IS 'cpu_op_id of the enclosing operator whose FLOPs are counted';
+
+CREATE TABLE kernels (
+    device INTEGER NOT NULL, name_id INTEGER NOT NULL, kind VARCHAR NOT NULL, category VARCHAR NOT NULL, tensor_cores VARCHAR NOT NULL,
+    launches BIGINT NOT NULL, total_ns BIGINT NOT NULL, min_ns BIGINT NOT NULL, median_ns DOUBLE NOT NULL, max_ns BIGINT NOT NULL,
+    mean_blocks_per_sm DOUBLE, mean_occupancy_pct DOUBLE, bytes BIGINT
+);
+COMMENT ON TABLE kernels IS 'GPU operations by name inside the steady window (sums over operations, clipped to the window)';
+COMMENT ON COLUMN kernels.device IS 'Device ordinal';
+COMMENT ON COLUMN kernels.name_id IS 'names.name_id';
+COMMENT ON COLUMN kernels.kind IS 'kernel, memcpy or memset';
+COMMENT ON COLUMN kernels.category IS 'Category that most of its time has';
+COMMENT ON COLUMN kernels.tensor_cores IS 'Tensor-core use that most of its time has';
+COMMENT ON COLUMN kernels.launches IS 'Operations that start in the window';
+COMMENT ON COLUMN kernels.total_ns IS 'Sum of durations';
+COMMENT ON COLUMN kernels.min_ns IS 'Shortest';
+COMMENT ON COLUMN kernels.median_ns IS 'Median';
+COMMENT ON COLUMN kernels.max_ns IS 'Longest';
+COMMENT ON COLUMN kernels.mean_blocks_per_sm IS 'Duration-weighted mean of blocks per SM';
+COMMENT ON COLUMN kernels.mean_occupancy_pct IS 'Duration-weighted mean of the estimated occupancy';
+COMMENT ON COLUMN kernels.bytes IS 'Bytes copied or set';
+
+CREATE TABLE operators (
+    device INTEGER NOT NULL, name_id INTEGER NOT NULL, signature_id INTEGER, calls BIGINT NOT NULL, host_self_ns BIGINT NOT NULL, host_total_ns BIGINT NOT NULL,
+    gpu_self_ns BIGINT NOT NULL, gpu_total_ns BIGINT NOT NULL, kernels BIGINT NOT NULL, tensor_core_ns BIGINT NOT NULL, flops DOUBLE
+);
+COMMENT ON TABLE operators IS 'Operators by name and input shapes, of the counted steps';
+COMMENT ON COLUMN operators.device IS 'Device its kernels ran on; the trace''s first device for operators without kernels';
+COMMENT ON COLUMN operators.name_id IS 'names.name_id';
+COMMENT ON COLUMN operators.signature_id IS 'signatures.signature_id';
+COMMENT ON COLUMN operators.calls IS 'Calls';
+COMMENT ON COLUMN operators.host_self_ns IS 'Host time outside child operators';
+COMMENT ON COLUMN operators.host_total_ns IS 'Host time';
+COMMENT ON COLUMN operators.gpu_self_ns IS 'Sum of GPU operations launched by the operator itself';
+COMMENT ON COLUMN operators.gpu_total_ns IS 'Sum of GPU operations launched by it and its children';
+COMMENT ON COLUMN operators.kernels IS 'GPU operations launched by the operator itself';
+COMMENT ON COLUMN operators.tensor_core_ns IS 'Part of gpu_self_ns in kernels that use tensor cores (yes or likely)';
+COMMENT ON COLUMN operators.flops IS 'FLOPs of all calls, NULL where the operator is not counted or its shapes are unknown';

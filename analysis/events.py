@@ -1,0 +1,140 @@
+"""One recording's events as numpy columns, indexed by id.
+
+Ids in a recording are dense and ordered by start, so ``events.gpu.start[gpu_op_id]`` is the start of that operation.
+Times are int64 nanoseconds **relative to** ``Events.origin_ns`` (the recording's first time), which keeps them small;
+add the origin for absolute time. A missing foreign key is -1 inside these arrays only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+I32 = NDArray[np.int32]
+
+GPU_KINDS = ("kernel", "memcpy", "memset")
+
+
+@dataclass(frozen=True)
+class GpuOps:
+    """Columns of ``gpu_ops``; ``kind`` indexes GPU_KINDS; ``bytes`` and ``graph`` are -1 where not recorded."""
+
+    kind: NDArray[np.int8]
+    name: I32
+    device: I32
+    stream: I64
+    start: I64
+    end: I64
+    call: I64
+    cpu_op: I64
+    bytes: I64
+    graph: I64
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Columns of ``runtime_calls``."""
+
+    name: I32
+    thread: I32
+    start: I64
+    end: I64
+    correlation: I64
+    cpu_op: I64
+    gpu_ops: I32
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class CpuOps:
+    """Columns of ``cpu_ops``."""
+
+    annotation: NDArray[np.bool_]
+    name: I32
+    thread: I32
+    start: I64
+    end: I64
+    parent: I64
+    sequence: I64
+    forward_thread: I64
+    signature: I32
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True)
+class Events:
+    """Everything steps, ledger, idle and replay need of one trace. ``names[i]`` is the text of name id i."""
+
+    origin_ns: int
+    names: list[str]
+    gpu: GpuOps
+    calls: Calls
+    ops: CpuOps
+
+
+def _columns(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, np.ndarray]:
+    return {k: np.asarray(v) for k, v in con.execute(sql).fetchnumpy().items()}
+
+
+def load_events(con: duckdb.DuckDBPyConnection) -> Events:
+    """Read the events of the recording ``con`` uses (``USE <alias>`` done by the caller)."""
+    row = con.execute("SELECT coalesce(first_ns, 0) FROM recording").fetchone()
+    origin = int(row[0]) if row else 0
+    names = [str(r[0]) for r in con.execute("SELECT name FROM names ORDER BY name_id").fetchall()]
+    gpu = _columns(
+        con,
+        f"""SELECT CASE kind WHEN 'kernel' THEN 0 WHEN 'memcpy' THEN 1 ELSE 2 END::TINYINT AS kind, name_id AS name, device, stream,
+            start_ns - {origin} AS start, start_ns + dur_ns - {origin} AS end_, coalesce(call_id, -1) AS call,
+            coalesce(cpu_op_id, -1) AS cpu_op, coalesce(bytes, -1) AS bytes, coalesce(graph_id, -1) AS graph
+            FROM gpu_ops ORDER BY gpu_op_id""",
+    )
+    calls = _columns(
+        con,
+        f"""SELECT name_id AS name, thread_id AS thread, start_ns - {origin} AS start, start_ns + dur_ns - {origin} AS end_,
+            coalesce(correlation, -1) AS correlation, coalesce(cpu_op_id, -1) AS cpu_op, gpu_ops FROM runtime_calls ORDER BY call_id""",
+    )
+    ops = _columns(
+        con,
+        f"""SELECT kind = 'annotation' AS annotation, name_id AS name, thread_id AS thread, start_ns - {origin} AS start,
+            start_ns + dur_ns - {origin} AS end_, coalesce(parent_id, -1) AS parent, coalesce(sequence_number, -1) AS sequence,
+            coalesce(forward_thread, -1) AS forward_thread, coalesce(signature_id, -1) AS signature FROM cpu_ops ORDER BY cpu_op_id""",
+    )
+    return Events(
+        origin,
+        names,
+        GpuOps(
+            gpu["kind"],
+            gpu["name"],
+            gpu["device"],
+            gpu["stream"],
+            gpu["start"],
+            gpu["end_"],
+            gpu["call"],
+            gpu["cpu_op"],
+            gpu["bytes"],
+            gpu["graph"],
+        ),
+        Calls(calls["name"], calls["thread"], calls["start"], calls["end_"], calls["correlation"], calls["cpu_op"], calls["gpu_ops"]),
+        CpuOps(
+            ops["annotation"],
+            ops["name"],
+            ops["thread"],
+            ops["start"],
+            ops["end_"],
+            ops["parent"],
+            ops["sequence"],
+            ops["forward_thread"],
+            ops["signature"],
+        ),
+    )

@@ -1,0 +1,1 @@
+"""The Streamlit app, its HTTP routes and the command line."""

@@ -1,0 +1,1 @@
+"""Figures and small pictures from tables; no streamlit, no duckdb."""

@@ -1,0 +1,1 @@
+"""One file per screen: select, ask analysis, hand to charts and cards."""

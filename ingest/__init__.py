@@ -1,0 +1,1 @@
+"""Facts: reads traces and telemetry and publishes recordings. Imports nothing of analysis or app."""

@@ -1,0 +1,33 @@
+"""Errors people read: what was found, what was expected, what to do."""
+
+from __future__ import annotations
+
+
+class SawtoothError(Exception):
+    """Something the user can act on. ``str(error)`` is one or two plain sentences, without a path of this server."""
+
+    code = "error"
+
+
+class SourceError(SawtoothError):
+    """A source that cannot be read. ``code`` is one of the contract's, such as ``E-EMPTY`` or ``E-TYPE``.
+
+    ``offset`` is the byte of the uncompressed source at which reading stopped, where that is known.
+    """
+
+    def __init__(self, code: str, sentence: str, *, offset: int | None = None) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.offset = offset
+
+
+class NotFoundError(SawtoothError):
+    """A run, recording or other thing that this data folder does not hold."""
+
+    code = "not-found"
+
+
+class UsageError(SawtoothError):
+    """A request that makes no sense as given, such as an unknown metric key."""
+
+    code = "usage"

@@ -1,0 +1,219 @@
+"""The store's layout: where recordings, derived files, sources and manifests lie, and what a manifest holds.
+
+Both ``ingest`` (which writes recordings) and ``analysis`` (which reads them) use this module; it opens no database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from ingest.errors import NotFoundError, UsageError
+
+SCHEMA_VERSION = 1
+SCHEMA_SQL = Path(__file__).with_name("schema.sql")
+STORAGE_VERSION = "v1.5.0"  # so that DuckDB 1.5 clients can open a recording too
+ID_PATTERN = re.compile(r"[0-9a-f]{16}")
+
+
+def is_id(text: str) -> bool:
+    """Tell whether ``text`` has the form of a recording or run id."""
+    return ID_PATTERN.fullmatch(text) is not None
+
+
+class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One recording of a run and its role in it."""
+
+    id: str
+    kind: str  # trace | telemetry
+    source_name: str
+    rank: int | None = None
+    host: str | None = None
+
+
+class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What only the user knows about a run. Units are in the names; None means not given."""
+
+    flops_per_step: float | None = None
+    parameters: float | None = None
+    tokens_per_step: float | None = None
+    samples_per_step: float | None = None
+    step_time_ms: float | None = None
+    peak_tflops: float | None = None
+    price_per_gpu_hour: float | None = None
+    telemetry_offset_ms: float | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A run: what a person talks about. ``settings`` are free key/value pairs used by sweeps (batch size, workers, …)."""
+
+    id: str
+    name: str
+    recordings: list[RecordingRef]
+    created_ns: int = 0
+    notes: str = ""
+    tags: list[str] = []
+    settings: dict[str, str] = {}
+    facts: UserFacts = UserFacts()
+    bundled: bool = False
+
+    @property
+    def traces(self) -> list[RecordingRef]:
+        """The run's traces, by rank."""
+        return sorted((r for r in self.recordings if r.kind == "trace"), key=lambda r: (r.rank is None, r.rank or 0, r.id))
+
+    @property
+    def telemetry(self) -> list[RecordingRef]:
+        """The run's telemetry recordings."""
+        return [r for r in self.recordings if r.kind == "telemetry"]
+
+
+def run_id_of(recordings: list[RecordingRef]) -> str:
+    """Return the id of the run that holds ``recordings``: a hash of the sorted trace ids, or of the telemetry ids where there is no trace."""
+    ids = sorted({r.id for r in recordings if r.kind == "trace"}) or sorted({r.id for r in recordings})
+    return hashlib.sha256("\n".join(ids).encode()).hexdigest()[:16]
+
+
+def default_data_folder() -> Path:
+    """Return ``SAWTOOTH_DATA`` or the platform's folder for application data."""
+    if given := os.environ.get("SAWTOOTH_DATA"):
+        return Path(given)
+    home = Path.home()
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support" / "sawtooth"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")) / "sawtooth"
+    return Path(os.environ.get("XDG_DATA_HOME", home / ".local" / "share")) / "sawtooth"
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """Paths of one data folder. Ids are checked here, so that no path is ever built from a stranger's text."""
+
+    root: Path
+
+    @property
+    def recordings(self) -> Path:
+        """Published recordings, one read-only DuckDB file each."""
+        return self.root / "recordings"
+
+    @property
+    def derived(self) -> Path:
+        """Derived files: a cache of what analysis computed."""
+        return self.root / "derived"
+
+    @property
+    def sources(self) -> Path:
+        """Source bytes, gzip-compressed."""
+        return self.root / "sources"
+
+    @property
+    def runs(self) -> Path:
+        """Manifests."""
+        return self.root / "runs"
+
+    @property
+    def uploads(self) -> Path:
+        """Uploads in progress and jobs' progress files."""
+        return self.root / "uploads"
+
+    @property
+    def live(self) -> Path:
+        """Sampler sessions: folders of append-only segments."""
+        return self.root / "live"
+
+    def create(self) -> DataFolder:
+        """Make the folders that are missing and return self."""
+        for folder in (self.recordings, self.derived, self.sources, self.runs, self.uploads, self.live):
+            folder.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def recording_file(self, recording_id: str) -> Path:
+        """Return the path of a recording of the current schema, published or not."""
+        return self.recordings / f"{_checked(recording_id)}.v{SCHEMA_VERSION}.duckdb"
+
+    def derived_file(self, recording_id: str, analysis_version: int) -> Path:
+        """Return the path of a recording's derived file."""
+        return self.derived / f"{_checked(recording_id)}.{analysis_version}.duckdb"
+
+    def source_file(self, recording_id: str) -> Path:
+        """Return the path of a recording's kept source."""
+        return self.sources / f"{_checked(recording_id)}.json.gz"
+
+    def manifest_file(self, run_id: str) -> Path:
+        """Return the path of a run's manifest."""
+        return self.runs / f"{_checked(run_id)}.json"
+
+    def read_manifest(self, run_id: str) -> Manifest:
+        """Read a manifest. Raises NotFoundError when the run is unknown or its manifest is damaged."""
+        path = self.manifest_file(run_id)
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Manifest)
+        except FileNotFoundError:
+            raise NotFoundError(
+                f"This server has no run {run_id}. Bring it with `sawtooth import FILE.sawtooth`, or drop its trace on the Runs page."
+            ) from None
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise NotFoundError(f"The manifest of run {run_id} is damaged ({error}). Ingest its trace again to restore it.") from None
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Replace a run's manifest atomically."""
+        write_atomically(self.manifest_file(manifest.id), msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+
+    def manifests(self) -> list[Manifest]:
+        """Return every readable manifest, newest first. A damaged one is left out here and named by ``read_manifest``."""
+        found = []
+        for path in self.runs.glob("*.json"):
+            if is_id(path.stem):
+                try:
+                    found.append(self.read_manifest(path.stem))
+                except NotFoundError:
+                    continue
+        return sorted(found, key=lambda m: (-m.created_ns, m.name))
+
+    def resolve_run(self, text: str) -> Manifest:
+        """Return the run whose id is or begins with ``text``, or whose name is ``text``.
+
+        Raises NotFoundError for none and UsageError for several.
+        """
+        if is_id(text):
+            return self.read_manifest(text)
+        hits = [m for m in self.manifests() if m.name == text or (len(text) >= 4 and m.id.startswith(text))]
+        if len(hits) > 1:
+            raise UsageError(f"{text!r} names {len(hits)} runs ({', '.join(m.id for m in hits[:4])}). Give more of the id.")
+        if not hits:
+            raise NotFoundError(f"This server has no run {text!r}. `sawtooth runs` lists what it has.")
+        return hits[0]
+
+
+def new_manifest(recordings: list[RecordingRef], name: str) -> Manifest:
+    """Return a manifest for ``recordings``, created now."""
+    return Manifest(id=run_id_of(recordings), name=name, recordings=recordings, created_ns=time.time_ns())
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write ``content`` to ``path`` so that a reader sees the old file or the whole new one."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _checked(identifier: str) -> str:
+    if not is_id(identifier):
+        raise UsageError(f"{identifier!r} is not an id: ids are 16 hexadecimal digits.")
+    return identifier

@@ -1,0 +1,277 @@
+-- The schema of a recording. Facts only: nothing here depends on an opinion of ours.
+-- Times are integer nanoseconds; absolute Unix time where recording.clock = 'unix'. Intervals are half open,
+-- [start_ns, start_ns + dur_ns). NULL means not recorded, never 0. Every *_id column is dense: 0 … n−1, in the order
+-- of (start_ns, file order), so that a column read in id order can be indexed by id.
+
+CREATE TABLE recording (
+    id VARCHAR NOT NULL, schema_version INTEGER NOT NULL, tool_version VARCHAR NOT NULL, kind VARCHAR NOT NULL,
+    source_name VARCHAR NOT NULL, source_bytes BIGINT NOT NULL, event_count BIGINT NOT NULL,
+    clock VARCHAR NOT NULL, base_time_ns BIGINT, first_ns BIGINT, last_ns BIGINT, truncated BOOLEAN NOT NULL,
+    vendor VARCHAR, host VARCHAR, rank INTEGER, world_size INTEGER, backend VARCHAR, nccl_version VARCHAR, trace_id VARCHAR,
+    torch_version VARCHAR, runtime_version VARCHAR, driver_version VARCHAR, profiler_version VARCHAR,
+    record_shapes BOOLEAN, profile_memory BOOLEAN, with_stack BOOLEAN, with_modules BOOLEAN, with_flops BOOLEAN,
+    metadata VARCHAR
+);
+COMMENT ON TABLE recording IS 'One row: what this recording is and what its source said about itself';
+COMMENT ON COLUMN recording.id IS 'First 16 hex digits of the SHA-256 of the uncompressed source bytes';
+COMMENT ON COLUMN recording.schema_version IS 'Version of this schema; a newer one re-ingests from the kept source';
+COMMENT ON COLUMN recording.tool_version IS 'Version of Sawtooth that wrote the file';
+COMMENT ON COLUMN recording.kind IS 'trace or telemetry';
+COMMENT ON COLUMN recording.source_name IS 'File name of the source as given, cleaned of control characters';
+COMMENT ON COLUMN recording.source_bytes IS 'Uncompressed size of the source in bytes';
+COMMENT ON COLUMN recording.event_count IS 'Events (or samples) stored in any table of this recording';
+COMMENT ON COLUMN recording.clock IS 'unix: times are absolute Unix nanoseconds; unknown: times have an unknown origin';
+COMMENT ON COLUMN recording.base_time_ns IS 'baseTimeNanoseconds of the trace, already added to every time';
+COMMENT ON COLUMN recording.first_ns IS 'Earliest start of any stored event';
+COMMENT ON COLUMN recording.last_ns IS 'Latest end of any stored event';
+COMMENT ON COLUMN recording.truncated IS 'The source ended before its closing bracket; what it held is here';
+COMMENT ON COLUMN recording.vendor IS 'Maker of the GPUs: nvidia, amd, intel, meta or huawei; NULL when the source does not tell';
+COMMENT ON COLUMN recording.host IS 'Host name where the source names it';
+COMMENT ON COLUMN recording.rank IS 'Rank of the process in its distributed job';
+COMMENT ON COLUMN recording.world_size IS 'Number of ranks of the distributed job';
+COMMENT ON COLUMN recording.backend IS 'Distributed backend, such as nccl';
+COMMENT ON COLUMN recording.nccl_version IS 'Version of NCCL or RCCL';
+COMMENT ON COLUMN recording.trace_id IS 'trace_id of the profiler session';
+COMMENT ON COLUMN recording.torch_version IS 'Version of PyTorch where the source names it';
+COMMENT ON COLUMN recording.runtime_version IS 'CUDA or HIP runtime version';
+COMMENT ON COLUMN recording.driver_version IS 'CUDA or HIP driver version';
+COMMENT ON COLUMN recording.profiler_version IS 'CUPTI or roctracer version';
+COMMENT ON COLUMN recording.record_shapes IS 'The profiler recorded input shapes and dtypes';
+COMMENT ON COLUMN recording.profile_memory IS 'The profiler recorded allocations';
+COMMENT ON COLUMN recording.with_stack IS 'The profiler recorded Python calls';
+COMMENT ON COLUMN recording.with_modules IS 'The profiler recorded the module hierarchy';
+COMMENT ON COLUMN recording.with_flops IS 'The profiler was asked for FLOPs';
+COMMENT ON COLUMN recording.metadata IS 'Every other top-level value of the source, as JSON';
+
+CREATE TABLE devices (
+    device INTEGER NOT NULL, name VARCHAR, uuid VARCHAR, memory_bytes BIGINT, compute_major INTEGER, compute_minor INTEGER,
+    sms INTEGER, warp_size INTEGER, max_threads_per_sm INTEGER, registers_per_sm INTEGER, shared_memory_per_sm_bytes BIGINT,
+    driver VARCHAR
+);
+COMMENT ON TABLE devices IS 'GPUs the source describes, used or not';
+COMMENT ON COLUMN devices.device IS 'Ordinal of the GPU in its source';
+COMMENT ON COLUMN devices.name IS 'Name as the driver reports it';
+COMMENT ON COLUMN devices.uuid IS 'UUID, known from telemetry only';
+COMMENT ON COLUMN devices.memory_bytes IS 'Total device memory in bytes';
+COMMENT ON COLUMN devices.compute_major IS 'Compute capability, major (ROCm: gfx major)';
+COMMENT ON COLUMN devices.compute_minor IS 'Compute capability, minor';
+COMMENT ON COLUMN devices.sms IS 'Streaming multiprocessors (AMD: compute units)';
+COMMENT ON COLUMN devices.warp_size IS 'Threads per warp; 64 on most AMD data-centre GPUs';
+COMMENT ON COLUMN devices.max_threads_per_sm IS 'Resident threads one SM can hold';
+COMMENT ON COLUMN devices.registers_per_sm IS '32-bit registers of one SM';
+COMMENT ON COLUMN devices.shared_memory_per_sm_bytes IS 'Shared memory of one SM in bytes';
+COMMENT ON COLUMN devices.driver IS 'Driver version, known from telemetry only';
+
+CREATE TABLE names (name_id INTEGER NOT NULL, name VARCHAR NOT NULL);
+COMMENT ON TABLE names IS 'Every distinct name of this recording once';
+COMMENT ON COLUMN names.name_id IS 'Dense id in order of first appearance';
+COMMENT ON COLUMN names.name IS 'The name as recorded';
+
+CREATE TABLE threads (thread_id INTEGER NOT NULL, pid VARCHAR, tid VARCHAR, name VARCHAR, process_name VARCHAR);
+COMMENT ON TABLE threads IS 'Host threads that appear in the trace';
+COMMENT ON COLUMN threads.thread_id IS 'Dense id in order of first appearance';
+COMMENT ON COLUMN threads.pid IS 'Process id as recorded';
+COMMENT ON COLUMN threads.tid IS 'Thread id as recorded';
+COMMENT ON COLUMN threads.name IS 'thread_name metadata';
+COMMENT ON COLUMN threads.process_name IS 'process_name metadata';
+
+CREATE TABLE signatures (signature_id INTEGER NOT NULL, input_dims VARCHAR, input_types VARCHAR, input_strides VARCHAR, concrete_inputs VARCHAR);
+COMMENT ON TABLE signatures IS 'Distinct combinations of operator inputs, as JSON arrays';
+COMMENT ON COLUMN signatures.signature_id IS 'Dense id in order of first appearance';
+COMMENT ON COLUMN signatures.input_dims IS 'Input Dims: a list of shapes (a tensor list is a list of shapes)';
+COMMENT ON COLUMN signatures.input_types IS 'Input type: a list of dtypes, empty string for what is not a tensor';
+COMMENT ON COLUMN signatures.input_strides IS 'Input Strides';
+COMMENT ON COLUMN signatures.concrete_inputs IS 'Concrete Inputs: scalars and lists as text';
+
+CREATE TABLE cpu_ops (
+    cpu_op_id BIGINT NOT NULL, kind VARCHAR NOT NULL, name_id INTEGER NOT NULL, thread_id INTEGER NOT NULL,
+    start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL, parent_id BIGINT, depth INTEGER NOT NULL,
+    external_id BIGINT, sequence_number BIGINT, forward_thread BIGINT, signature_id INTEGER, extra VARCHAR
+);
+COMMENT ON TABLE cpu_ops IS 'Operators and user annotations on host threads, nested';
+COMMENT ON COLUMN cpu_ops.cpu_op_id IS 'Dense id in order of start (ties: longest first)';
+COMMENT ON COLUMN cpu_ops.kind IS 'op or annotation';
+COMMENT ON COLUMN cpu_ops.name_id IS 'names.name_id';
+COMMENT ON COLUMN cpu_ops.thread_id IS 'threads.thread_id';
+COMMENT ON COLUMN cpu_ops.start_ns IS 'Start';
+COMMENT ON COLUMN cpu_ops.dur_ns IS 'Duration';
+COMMENT ON COLUMN cpu_ops.parent_id IS 'Innermost operator or annotation of the same thread that encloses this one';
+COMMENT ON COLUMN cpu_ops.depth IS 'Number of enclosing operators and annotations';
+COMMENT ON COLUMN cpu_ops.external_id IS 'External id as recorded';
+COMMENT ON COLUMN cpu_ops.sequence_number IS 'Autograd sequence number: a backward operator carries its forward operator''s';
+COMMENT ON COLUMN cpu_ops.forward_thread IS 'Fwd thread id as recorded: set on backward operators';
+COMMENT ON COLUMN cpu_ops.signature_id IS 'signatures.signature_id where shapes were recorded';
+COMMENT ON COLUMN cpu_ops.extra IS 'Call stack, Module Hierarchy, kernel_backend and further arguments of use, as JSON';
+
+CREATE TABLE runtime_calls (
+    call_id BIGINT NOT NULL, name_id INTEGER NOT NULL, thread_id INTEGER NOT NULL, start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL,
+    correlation BIGINT, cpu_op_id BIGINT, gpu_ops INTEGER NOT NULL
+);
+COMMENT ON TABLE runtime_calls IS 'CUDA or HIP runtime and driver calls of the host: launches, copies, synchronizations, allocations';
+COMMENT ON COLUMN runtime_calls.call_id IS 'Dense id in order of start';
+COMMENT ON COLUMN runtime_calls.name_id IS 'names.name_id';
+COMMENT ON COLUMN runtime_calls.thread_id IS 'threads.thread_id';
+COMMENT ON COLUMN runtime_calls.start_ns IS 'Start';
+COMMENT ON COLUMN runtime_calls.dur_ns IS 'Duration';
+COMMENT ON COLUMN runtime_calls.correlation IS 'Correlation id that GPU operations of this call share';
+COMMENT ON COLUMN runtime_calls.cpu_op_id IS 'Innermost operator or annotation of the same thread that encloses the call';
+COMMENT ON COLUMN runtime_calls.gpu_ops IS 'GPU operations in this recording that this call launched; many for a graph launch';
+
+CREATE TABLE gpu_ops (
+    gpu_op_id BIGINT NOT NULL, kind VARCHAR NOT NULL, name_id INTEGER NOT NULL, device INTEGER NOT NULL, stream BIGINT NOT NULL,
+    start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL, correlation BIGINT, call_id BIGINT, cpu_op_id BIGINT, external_id BIGINT,
+    grid_x INTEGER, grid_y INTEGER, grid_z INTEGER, block_x INTEGER, block_y INTEGER, block_z INTEGER,
+    registers_per_thread INTEGER, shared_memory_bytes BIGINT, blocks_per_sm DOUBLE, warps_per_sm DOUBLE, occupancy_pct DOUBLE,
+    bytes BIGINT, graph_id BIGINT, graph_node_id BIGINT
+);
+COMMENT ON TABLE gpu_ops IS 'Kernels, copies and memory sets that ran on a GPU';
+COMMENT ON COLUMN gpu_ops.gpu_op_id IS 'Dense id in order of start';
+COMMENT ON COLUMN gpu_ops.kind IS 'kernel, memcpy or memset, as the profiler filed it';
+COMMENT ON COLUMN gpu_ops.name_id IS 'names.name_id';
+COMMENT ON COLUMN gpu_ops.device IS 'Device ordinal in this process';
+COMMENT ON COLUMN gpu_ops.stream IS 'Stream id';
+COMMENT ON COLUMN gpu_ops.start_ns IS 'Start on the device, on the host''s clock';
+COMMENT ON COLUMN gpu_ops.dur_ns IS 'Duration on the device';
+COMMENT ON COLUMN gpu_ops.correlation IS 'Correlation id of the launching call';
+COMMENT ON COLUMN gpu_ops.call_id IS 'runtime_calls.call_id of the launch; NULL when the launch is not in the trace';
+COMMENT ON COLUMN gpu_ops.cpu_op_id IS 'Innermost operator or annotation around the launch';
+COMMENT ON COLUMN gpu_ops.external_id IS 'External id as recorded';
+COMMENT ON COLUMN gpu_ops.grid_x IS 'Grid size, x';
+COMMENT ON COLUMN gpu_ops.grid_y IS 'Grid size, y';
+COMMENT ON COLUMN gpu_ops.grid_z IS 'Grid size, z';
+COMMENT ON COLUMN gpu_ops.block_x IS 'Block size, x';
+COMMENT ON COLUMN gpu_ops.block_y IS 'Block size, y';
+COMMENT ON COLUMN gpu_ops.block_z IS 'Block size, z';
+COMMENT ON COLUMN gpu_ops.registers_per_thread IS 'Registers per thread';
+COMMENT ON COLUMN gpu_ops.shared_memory_bytes IS 'Shared memory per block in bytes';
+COMMENT ON COLUMN gpu_ops.blocks_per_sm IS 'Blocks of the grid per SM of the device';
+COMMENT ON COLUMN gpu_ops.warps_per_sm IS 'Warps of the grid per SM of the device';
+COMMENT ON COLUMN gpu_ops.occupancy_pct IS 'Estimated achieved occupancy in percent';
+COMMENT ON COLUMN gpu_ops.bytes IS 'Bytes copied or set';
+COMMENT ON COLUMN gpu_ops.graph_id IS 'CUDA graph the operation belongs to';
+COMMENT ON COLUMN gpu_ops.graph_node_id IS 'Node of that graph';
+
+CREATE TABLE gpu_annotations (name_id INTEGER NOT NULL, device INTEGER NOT NULL, stream BIGINT NOT NULL, start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL);
+COMMENT ON TABLE gpu_annotations IS 'User annotations as the profiler projected them onto GPU streams; not work';
+COMMENT ON COLUMN gpu_annotations.name_id IS 'names.name_id';
+COMMENT ON COLUMN gpu_annotations.device IS 'Device ordinal';
+COMMENT ON COLUMN gpu_annotations.stream IS 'Stream id';
+COMMENT ON COLUMN gpu_annotations.start_ns IS 'Start';
+COMMENT ON COLUMN gpu_annotations.dur_ns IS 'Duration';
+
+CREATE TABLE python_calls (
+    python_call_id BIGINT NOT NULL, name_id INTEGER NOT NULL, thread_id INTEGER NOT NULL, start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL,
+    parent_id BIGINT, module_id BIGINT
+);
+COMMENT ON TABLE python_calls IS 'Python function calls (with_stack=True); apart, since they are most of such a trace';
+COMMENT ON COLUMN python_calls.python_call_id IS 'Dense id in order of start';
+COMMENT ON COLUMN python_calls.name_id IS 'names.name_id, such as train.py(12): step or nn.Module: Linear_0';
+COMMENT ON COLUMN python_calls.thread_id IS 'threads.thread_id';
+COMMENT ON COLUMN python_calls.start_ns IS 'Start';
+COMMENT ON COLUMN python_calls.dur_ns IS 'Duration';
+COMMENT ON COLUMN python_calls.parent_id IS 'python_call_id of the calling function';
+COMMENT ON COLUMN python_calls.module_id IS 'Python module id as recorded';
+
+CREATE TABLE syncs (
+    kind VARCHAR NOT NULL, device INTEGER, stream BIGINT, start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL, correlation BIGINT,
+    wait_on_stream BIGINT, wait_on_event_correlation BIGINT
+);
+COMMENT ON TABLE syncs IS 'cuda_sync events: what a synchronization waited for';
+COMMENT ON COLUMN syncs.kind IS 'Stream Sync, Stream Wait Event, Event Sync or Context Sync';
+COMMENT ON COLUMN syncs.device IS 'Device ordinal';
+COMMENT ON COLUMN syncs.stream IS 'Stream that waited or was waited for';
+COMMENT ON COLUMN syncs.start_ns IS 'Start';
+COMMENT ON COLUMN syncs.dur_ns IS 'Duration';
+COMMENT ON COLUMN syncs.correlation IS 'Correlation id of the synchronizing call';
+COMMENT ON COLUMN syncs.wait_on_stream IS 'Stream waited for';
+COMMENT ON COLUMN syncs.wait_on_event_correlation IS 'Correlation id of the event record waited for';
+
+CREATE TABLE overheads (name_id INTEGER NOT NULL, thread_id INTEGER, start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL);
+COMMENT ON TABLE overheads IS 'Times in which the profiler (or a full queue) held the host';
+COMMENT ON COLUMN overheads.name_id IS 'names.name_id: Activity Buffer Request, Buffer Flush, Instrumentation, Resource, Command Buffer Full, …';
+COMMENT ON COLUMN overheads.thread_id IS 'threads.thread_id where a thread is named';
+COMMENT ON COLUMN overheads.start_ns IS 'Start';
+COMMENT ON COLUMN overheads.dur_ns IS 'Duration';
+
+CREATE TABLE allocations (time_ns BIGINT NOT NULL, thread_id INTEGER, device_type INTEGER, device INTEGER, address BIGINT, bytes BIGINT, total_allocated_bytes BIGINT, total_reserved_bytes BIGINT);
+COMMENT ON TABLE allocations IS 'Allocator events (profile_memory=True)';
+COMMENT ON COLUMN allocations.time_ns IS 'Time of the event';
+COMMENT ON COLUMN allocations.thread_id IS 'threads.thread_id';
+COMMENT ON COLUMN allocations.device_type IS '0 CPU, 1 CUDA';
+COMMENT ON COLUMN allocations.device IS 'Device ordinal';
+COMMENT ON COLUMN allocations.address IS 'Address';
+COMMENT ON COLUMN allocations.bytes IS 'Bytes allocated, negative when freed';
+COMMENT ON COLUMN allocations.total_allocated_bytes IS 'Allocated on the device after the event';
+COMMENT ON COLUMN allocations.total_reserved_bytes IS 'Reserved by the caching allocator after the event';
+
+CREATE TABLE collectives (
+    gpu_op_id BIGINT, cpu_op_id BIGINT, name VARCHAR, dtype VARCHAR, in_elements BIGINT, out_elements BIGINT,
+    group_name VARCHAR, group_description VARCHAR, group_size INTEGER, group_ranks VARCHAR, sequence BIGINT, asynchronous BOOLEAN
+);
+COMMENT ON TABLE collectives IS 'Arguments of collective communication, of the operator or the kernel';
+COMMENT ON COLUMN collectives.gpu_op_id IS 'Kernel that carried these arguments';
+COMMENT ON COLUMN collectives.cpu_op_id IS 'Operator that carried these arguments';
+COMMENT ON COLUMN collectives.name IS 'Collective name, such as allreduce';
+COMMENT ON COLUMN collectives.dtype IS 'Element type';
+COMMENT ON COLUMN collectives.in_elements IS 'Elements of the input on this rank';
+COMMENT ON COLUMN collectives.out_elements IS 'Elements of the output on this rank';
+COMMENT ON COLUMN collectives.group_name IS 'Process group name';
+COMMENT ON COLUMN collectives.group_description IS 'Process group description';
+COMMENT ON COLUMN collectives.group_size IS 'Ranks of the group';
+COMMENT ON COLUMN collectives.group_ranks IS 'Ranks of the group as recorded';
+COMMENT ON COLUMN collectives.sequence IS 'Sequence number in the group';
+COMMENT ON COLUMN collectives.asynchronous IS 'The collective was asynchronous';
+
+CREATE TABLE samples (
+    device INTEGER NOT NULL, time_ns BIGINT NOT NULL,
+    util_pct DOUBLE, mem_busy_pct DOUBLE, mem_used_bytes BIGINT, mem_total_bytes BIGINT, power_w DOUBLE, energy_j DOUBLE, temp_c DOUBLE, mem_temp_c DOUBLE,
+    clock_sm_mhz DOUBLE, clock_mem_mhz DOUBLE, clock_event_mask BIGINT,
+    gr_active_pct DOUBLE, sm_active_pct DOUBLE, sm_occupancy_pct DOUBLE, tensor_active_pct DOUBLE, tensor_hmma_pct DOUBLE, tensor_imma_pct DOUBLE, tensor_dfma_pct DOUBLE,
+    integer_pct DOUBLE, dram_active_pct DOUBLE, fp64_pct DOUBLE, fp32_pct DOUBLE, fp16_pct DOUBLE,
+    pcie_tx_bps DOUBLE, pcie_rx_bps DOUBLE, nvlink_tx_bps DOUBLE, nvlink_rx_bps DOUBLE
+);
+COMMENT ON TABLE samples IS 'Telemetry: one row per device and time; a value describes the window that ends at time_ns';
+COMMENT ON COLUMN samples.device IS 'Ordinal of the GPU in this telemetry';
+COMMENT ON COLUMN samples.time_ns IS 'End of the window the values describe';
+COMMENT ON COLUMN samples.util_pct IS 'Share of the window in which a kernel ran, percent (NVML utilization.gpu)';
+COMMENT ON COLUMN samples.mem_busy_pct IS 'Share of the window in which memory was read or written, percent';
+COMMENT ON COLUMN samples.mem_used_bytes IS 'Device memory in use, bytes';
+COMMENT ON COLUMN samples.mem_total_bytes IS 'Device memory, bytes';
+COMMENT ON COLUMN samples.power_w IS 'Power draw, watts';
+COMMENT ON COLUMN samples.energy_j IS 'Energy since the driver was loaded, joules';
+COMMENT ON COLUMN samples.temp_c IS 'GPU temperature, °C';
+COMMENT ON COLUMN samples.mem_temp_c IS 'Memory temperature, °C';
+COMMENT ON COLUMN samples.clock_sm_mhz IS 'SM clock, MHz';
+COMMENT ON COLUMN samples.clock_mem_mhz IS 'Memory clock, MHz';
+COMMENT ON COLUMN samples.clock_event_mask IS 'NVML clocks event reasons, bit mask';
+COMMENT ON COLUMN samples.gr_active_pct IS 'Graphics engine active, percent';
+COMMENT ON COLUMN samples.sm_active_pct IS 'SM active, percent averaged over SMs';
+COMMENT ON COLUMN samples.sm_occupancy_pct IS 'Resident warps of the maximum, percent';
+COMMENT ON COLUMN samples.tensor_active_pct IS 'Any tensor pipe active, percent';
+COMMENT ON COLUMN samples.tensor_hmma_pct IS 'Half-precision tensor pipe active, percent';
+COMMENT ON COLUMN samples.tensor_imma_pct IS 'Integer tensor pipe active, percent';
+COMMENT ON COLUMN samples.tensor_dfma_pct IS 'Double-precision tensor pipe active, percent';
+COMMENT ON COLUMN samples.integer_pct IS 'Integer pipe active, percent';
+COMMENT ON COLUMN samples.dram_active_pct IS 'Memory bandwidth in use, percent of peak';
+COMMENT ON COLUMN samples.fp64_pct IS 'FP64 pipe active, percent';
+COMMENT ON COLUMN samples.fp32_pct IS 'FP32 pipe active, percent';
+COMMENT ON COLUMN samples.fp16_pct IS 'FP16 pipe (not tensor) active, percent';
+COMMENT ON COLUMN samples.pcie_tx_bps IS 'PCIe sent, bytes per second';
+COMMENT ON COLUMN samples.pcie_rx_bps IS 'PCIe received, bytes per second';
+COMMENT ON COLUMN samples.nvlink_tx_bps IS 'NVLink sent, bytes per second';
+COMMENT ON COLUMN samples.nvlink_rx_bps IS 'NVLink received, bytes per second';
+
+CREATE TABLE sample_gaps (device INTEGER NOT NULL, start_ns BIGINT NOT NULL, end_ns BIGINT NOT NULL, reason VARCHAR);
+COMMENT ON TABLE sample_gaps IS 'Times without samples: more than three periods between two of them, or a gap the sampler recorded';
+COMMENT ON COLUMN sample_gaps.device IS 'Ordinal of the GPU in this telemetry';
+COMMENT ON COLUMN sample_gaps.start_ns IS 'Last sample before the gap';
+COMMENT ON COLUMN sample_gaps.end_ns IS 'First sample after the gap';
+COMMENT ON COLUMN sample_gaps.reason IS 'Why, where the sampler said so';
+
+CREATE TABLE diagnostics (key VARCHAR NOT NULL, severity VARCHAR NOT NULL, sentence VARCHAR NOT NULL, count BIGINT NOT NULL, example VARCHAR);
+COMMENT ON TABLE diagnostics IS 'Trouble met on import, as data';
+COMMENT ON COLUMN diagnostics.key IS 'Stable key of the kind of trouble';
+COMMENT ON COLUMN diagnostics.severity IS 'info, data_loss or error';
+COMMENT ON COLUMN diagnostics.sentence IS 'What happened and what it means, for people';
+COMMENT ON COLUMN diagnostics.count IS 'How often';
+COMMENT ON COLUMN diagnostics.example IS 'One example, cut to 200 characters';

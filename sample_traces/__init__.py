@@ -1,0 +1,1 @@
+"""Sample recordings that ship with Sawtooth, and the script that records them."""
