@@ -125,7 +125,15 @@ def load_events(con: duckdb.DuckDBPyConnection) -> Events:
             gpu["bytes"],
             gpu["graph"],
         ),
-        Calls(calls["name"], calls["thread"], calls["start"], calls["end_"], calls["correlation"], calls["cpu_op"], calls["gpu_ops"]),
+        Calls(
+            calls["name"],
+            calls["thread"],
+            calls["start"],
+            calls["end_"],
+            calls["correlation"],
+            calls["cpu_op"],
+            calls["gpu_ops"],
+        ),
         CpuOps(
             ops["annotation"],
             ops["name"],

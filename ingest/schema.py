@@ -162,7 +162,9 @@ class DataFolder:
                 f"This server has no run {run_id}. Bring it with `sawtooth import FILE.sawtooth`, or drop its trace on the Runs page."
             ) from None
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise NotFoundError(f"The manifest of run {run_id} is damaged ({error}). Ingest its trace again to restore it.") from None
+            raise NotFoundError(
+                f"The manifest of run {run_id} is damaged ({error}). Ingest its trace again to restore it."
+            ) from None
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Replace a run's manifest atomically."""
