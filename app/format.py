@@ -1,0 +1,159 @@
+"""Numbers and names for people: two or three significant figures with a unit, and names that stay plain text.
+
+Missing values are never formatted here: a reading without a value shows its reason, not a dash that looks like one.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import unicodedata
+
+from analysis.metrics import METRICS, Reading
+
+MISSING = "—"  # stands where a value would; its reason is always beside it or on hover
+SIGNIFICANT = 3  # more is noise: steps of one run differ by more than a per mille
+NAME_LENGTH = 120  # a longer name wraps every table; the whole one stands in the tooltip and the CSV
+
+_THIN = "\u00a0"  # no-break space: a number never parts from its unit
+
+
+def number(value: float, significant: int = SIGNIFICANT) -> str:
+    """Return ``value`` with ``significant`` figures, without exponent between 0.001 and 10 million: 41.2, 0.0312, 1,240."""
+    if value == 0:
+        return "0"
+    magnitude = abs(value)
+    if magnitude < 1e-3 or magnitude >= 1e7:
+        mantissa, exponent = f"{value:.{max(significant - 2, 0)}e}".split("e")
+        return f"{mantissa.replace('-', '−')}e{int(exponent)}".replace("e-", "e−")
+    rounded = float(f"{value:.{significant - 1}e}")
+    decimals = max(significant - 1 - math.floor(math.log10(abs(rounded))), 0)
+    return f"{rounded:,.{decimals}f}".replace("-", "−")
+
+
+def duration_ns(value: float) -> str:
+    """Return nanoseconds as the unit that reads best, ns to h: 340 ns, 8.2 µs, 41.3 ms, 1.25 s, 3.1 min, 18 h."""
+    magnitude = abs(value)
+    for limit, divisor, unit in (
+        (999.5, 1, "ns"),
+        (999.5e3, 1e3, "µs"),
+        (999.5e6, 1e6, "ms"),
+        (119.5e9, 1e9, "s"),
+        (119.5 * 60e9, 60e9, "min"),
+    ):
+        if magnitude < limit:
+            return f"{number(value / divisor)}{_THIN}{unit}"
+    return f"{number(value / 3600e9)}{_THIN}h"
+
+
+def duration_ms(value: float) -> str:
+    """Return milliseconds as a time that reads well; see ``duration_ns``."""
+    return duration_ns(value * 1e6)
+
+
+def share(value: float) -> str:
+    """Return a share (0 to 1) in percent: 88 %, 6.2 %, 0.52 %, and never 100 % or 0 % for what is not exactly that."""
+    percent = value * 100
+    if percent == 0:
+        return f"0{_THIN}%"
+    magnitude = abs(percent)
+    sign = "−" if percent < 0 else ""
+    if magnitude < 0.01:
+        return f"{sign}<{_THIN}0.01{_THIN}%" if sign == "" else f">{_THIN}−0.01{_THIN}%"
+    if magnitude < 10:
+        return f"{sign}{number(magnitude, 2)}{_THIN}%"
+    if 99.5 <= magnitude < 100:
+        return f"{sign}{min(math.floor(magnitude * 10) / 10, 99.9):.1f}{_THIN}%"
+    return f"{sign}{magnitude:,.0f}{_THIN}%"
+
+
+def bytes_(value: float) -> str:
+    """Return bytes in decimal units, as disks and vendors count: 840 B, 12.3 kB, 1.24 GB."""
+    return _scaled(value, "B", ("", "k", "M", "G", "T", "P"))
+
+
+def flops(value: float) -> str:
+    """Return an amount of floating-point operations: 1.56 TFLOP."""
+    return _scaled(value, "FLOP", ("", "k", "M", "G", "T", "P", "E"))
+
+
+def flop_rate(tflops_per_s: float) -> str:
+    """Return a rate given in TFLOP/s: 312 TFLOP/s, 1.98 PFLOP/s, 450 GFLOP/s."""
+    return _scaled(tflops_per_s * 1e12, "FLOP/s", ("", "k", "M", "G", "T", "P", "E"))
+
+
+def count(value: float) -> str:
+    """Return a count: exact below 10,000 when it is whole (918, 1,240), else 12.4 k, 5.02 M."""
+    if abs(value) < 10_000:
+        return f"{value:,.0f}".replace("-", "−") if float(value).is_integer() else number(value)
+    return _scaled(value, "", ("", "k", "M", "G"))
+
+
+def factor(value: float) -> str:
+    """Return a ratio of two numbers: 6.6 ×."""
+    return f"{number(value, 2)}{_THIN}×"
+
+
+def money(value: float, currency: str = "$") -> str:
+    """Return an amount of money: $ 12.40, $ 1,240."""
+    return f"{currency}{_THIN}{value:,.2f}" if abs(value) < 1000 else f"{currency}{_THIN}{value:,.0f}"
+
+
+def signed(text: str, value: float) -> str:
+    """Put a plus before the ``text`` of a positive ``value``; the formatters write the minus themselves."""
+    return f"+{text}" if value > 0 else text
+
+
+def in_unit(value: float, unit: str) -> str:
+    """Return ``value`` of a metric's ``unit`` (see ``analysis.metrics.Metric``) for people."""
+    by_unit = {
+        "ms": duration_ms,
+        "s": lambda v: duration_ns(v * 1e9),
+        "ns": duration_ns,
+        "share": share,
+        "percent": lambda v: share(v / 100),
+        "FLOP": flops,
+        "TFLOP/s": flop_rate,
+        "count": count,
+        "bytes": bytes_,
+    }
+    known = by_unit.get(unit)
+    return known(value) if known else f"{number(value)}{_THIN}{unit}"
+
+
+def reading(key: str, value: Reading) -> str:
+    """Return a reading of metric ``key`` for people, or the sign for a missing one; its reason is ``value.why_missing``."""
+    return MISSING if value.value is None else in_unit(value.value, METRICS[key].unit)
+
+
+def clean(name: str, length: int | None = None) -> str:
+    """Return a stranger's text without control and direction characters, cut to ``length`` with an ellipsis."""
+    kept = "".join(c if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") else " " for c in name)
+    kept = unicodedata.normalize("NFC", kept)
+    return f"{kept[: length - 1]}…" if length is not None and len(kept) > length else kept
+
+
+def plain(name: str, length: int | None = NAME_LENGTH) -> str:
+    """Return a stranger's text for Plotly labels and ``st.html``: escaped, so that it shows as written.
+
+    Never put it into a hovertemplate, where ``%{…}`` is evaluated: pass it as customdata.
+    """
+    return html.escape(clean(name, length), quote=True)
+
+
+def markdown(name: str, length: int | None = NAME_LENGTH) -> str:
+    """Return a stranger's text for Markdown: labels of buttons, links, metrics, tabs and captions.
+
+    Escaping alone does not do: addresses become links and ``:name:`` becomes an icon after the escapes are resolved. So every sign
+    that could begin something is followed by an invisible word joiner.
+    """
+    joined = "".join(c if c.isalnum() or c in " ,;…" else f"&#{ord(c)};\u2060" for c in clean(name, length))
+    return joined.replace("www", "w\u2060ww").replace("WWW", "W\u2060WW")
+
+
+def _scaled(value: float, unit: str, prefixes: tuple[str, ...]) -> str:
+    magnitude = abs(value)
+    for exponent, prefix in enumerate(prefixes):
+        if magnitude < 999.5 * 1000**exponent or exponent == len(prefixes) - 1:
+            return f"{number(value / 1000**exponent)}{_THIN}{prefix}{unit}".rstrip(_THIN)
+    raise AssertionError("the last prefix always fits")
