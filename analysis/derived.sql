@@ -88,14 +88,14 @@ COMMENT ON COLUMN gpu_op_steps.flop_op_id IS 'cpu_op_id of the enclosing operato
 CREATE TABLE kernels (
     device INTEGER NOT NULL, name_id INTEGER NOT NULL, kind VARCHAR NOT NULL, category VARCHAR NOT NULL, tensor_cores VARCHAR NOT NULL,
     launches BIGINT NOT NULL, total_ns BIGINT NOT NULL, min_ns BIGINT NOT NULL, median_ns DOUBLE NOT NULL, max_ns BIGINT NOT NULL,
-    mean_blocks_per_sm DOUBLE, mean_occupancy_pct DOUBLE, bytes BIGINT
+    mean_blocks_per_sm DOUBLE, mean_occupancy_pct DOUBLE, sm_efficiency_ns DOUBLE, bytes BIGINT
 );
-COMMENT ON TABLE kernels IS 'GPU operations by name inside the steady window (sums over operations, clipped to the window)';
+COMMENT ON TABLE kernels IS 'GPU operations by name and class inside the steady window (sums over operations, clipped to the window)';
 COMMENT ON COLUMN kernels.device IS 'Device ordinal';
 COMMENT ON COLUMN kernels.name_id IS 'names.name_id';
 COMMENT ON COLUMN kernels.kind IS 'kernel, memcpy or memset';
-COMMENT ON COLUMN kernels.category IS 'Category that most of its time has';
-COMMENT ON COLUMN kernels.tensor_cores IS 'Tensor-core use that most of its time has';
+COMMENT ON COLUMN kernels.category IS 'Category';
+COMMENT ON COLUMN kernels.tensor_cores IS 'Tensor-core use: yes, likely, no or unknown';
 COMMENT ON COLUMN kernels.launches IS 'Operations that start in the window';
 COMMENT ON COLUMN kernels.total_ns IS 'Sum of durations';
 COMMENT ON COLUMN kernels.min_ns IS 'Shortest';
@@ -103,6 +103,7 @@ COMMENT ON COLUMN kernels.median_ns IS 'Median';
 COMMENT ON COLUMN kernels.max_ns IS 'Longest';
 COMMENT ON COLUMN kernels.mean_blocks_per_sm IS 'Duration-weighted mean of blocks per SM';
 COMMENT ON COLUMN kernels.mean_occupancy_pct IS 'Duration-weighted mean of the estimated occupancy';
+COMMENT ON COLUMN kernels.sm_efficiency_ns IS 'Sum of min(blocks per SM, 1) × duration, as the TensorBoard plugin weighs SM efficiency; NULL where not recorded';
 COMMENT ON COLUMN kernels.bytes IS 'Bytes copied or set';
 
 CREATE TABLE operators (

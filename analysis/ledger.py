@@ -1,0 +1,75 @@
+"""The ledger: every nanosecond of the steady window has one owner, and the owners' nanoseconds sum to the window exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.events import GPU_KINDS
+from analysis.intervals import Intervals, intersect, overlaps, paint, union
+
+# In order of priority: an instant belongs to the first of these that runs.
+OWNERS = ("tensor_core_compute", "other_compute", "memset", "exposed_comm", "exposed_memcpy", "idle")
+TENSOR, OTHER, MEMSET, COMM, MEMCPY, IDLE = range(6)
+LOST_OWNERS = ("exposed_comm", "exposed_memcpy", "idle")
+
+I64 = NDArray[np.int64]
+
+
+def owner_codes(kind: NDArray[np.int8], category: NDArray[np.object_], tensor_cores: NDArray[np.object_]) -> NDArray[np.int8]:
+    """Return the index in OWNERS of each GPU operation, from its kind (index in GPU_KINDS), category and tensor-core use.
+
+    ``yes`` and ``likely`` count as tensor cores. Unknown kernels are other compute; their share is reported beside.
+    """
+    codes = np.full(len(kind), OTHER, np.int8)
+    codes[(tensor_cores == "yes") | (tensor_cores == "likely")] = TENSOR
+    codes[category == "communication"] = COMM
+    # Some runtimes file copies and fills as kernels: the category tells.
+    codes[(kind == GPU_KINDS.index("memset")) | (category == "memset")] = MEMSET
+    codes[(kind == GPU_KINDS.index("memcpy")) | (category == "memcpy")] = MEMCPY
+    return codes
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Sorted, gapless owners of [starts[0], ends[-1]); ``owner`` indexes OWNERS. Neighbours of one owner are merged."""
+
+    starts: I64
+    ends: I64
+    owner: NDArray[np.int8]
+
+    def of(self, owner: int) -> Intervals:
+        """Return the set of instants that ``owner`` owns."""
+        mine = self.owner == owner
+        return Intervals(self.starts[mine], self.ends[mine])
+
+
+def segments(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) -> Segments:
+    """Paint one device's operations over the hull of their own span and ``window``."""
+    bounds = (
+        [int(v) for v in (start.min(initial=2**62), *window.starts[:1])],
+        [int(v) for v in (end.max(initial=-(2**62)), *window.ends[-1:])],
+    )
+    first, last = min(bounds[0]), max(bounds[1])
+    if first >= last:
+        empty = np.zeros(0, np.int64)
+        return Segments(empty, empty, np.zeros(0, np.int8))
+    layers = [union(start[codes == code], end[codes == code]) for code in range(IDLE)]
+    starts, ends, owner = paint(layers, first, last)
+    return Segments(starts, ends, owner)
+
+
+def owned(parts: Segments, window: Intervals) -> dict[str, int]:
+    """Return the nanoseconds each owner has inside ``window``; they sum to its length exactly."""
+    return {name: intersect(parts.of(code), window).total for code, name in enumerate(OWNERS)}
+
+
+def owned_per_step(parts: Segments, step_starts: I64, step_ends: I64) -> pd.DataFrame:
+    """Return nanoseconds by step (row) and owner (column). Steps are disjoint and sorted."""
+    hit_start, hit_end, piece, step = overlaps(Intervals(parts.starts, parts.ends), Intervals(step_starts, step_ends))
+    table = np.zeros((len(step_starts), len(OWNERS)), np.int64)
+    np.add.at(table, (step, parts.owner[piece]), hit_end - hit_start)
+    return pd.DataFrame(table, columns=list(OWNERS))

@@ -1,0 +1,108 @@
+"""How far each number can be trusted, and why, from what the recording lacks or had to repair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from analysis.metrics import Reading, Trust
+
+ORPHANS_CAUTION = 0.05  # five percent of GPU time without a launch: more than any error the other numbers have
+UNKNOWN_CAUTION = 0.10  # a tenth of compute undecided moves the tensor-core share by up to ten points
+GRAPH_CAUTION = 0.50  # most of the time without operators: attribution by operator speaks of the smaller part
+
+BY_LAUNCH = (
+    "step_time_ms",
+    "step_time_unprofiled_est_ms",
+    "step_time_best_ms",
+    "kernel_launches_per_step",
+    "flops_per_step",
+    "mfu",
+    "hfu",
+)
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """Import trouble or a limit of the recording, for people. Severity is info, data_loss or error."""
+
+    key: str
+    severity: str
+    sentence: str
+    count: int
+
+
+class Ranked(Protocol):
+    """What this module needs of a rank's result."""
+
+    @property
+    def rank(self) -> int | None:
+        """Rank of the process."""
+
+    @property
+    def device(self) -> int:
+        """Device ordinal."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Derived facts of the device."""
+
+
+def orphan_share(facts: dict[str, Any]) -> float:
+    """Return the share of GPU time whose launch should be in the trace and is not."""
+    return facts["orphan_ns"] / facts["gpu_ns"] if facts.get("gpu_ns") else 0.0
+
+
+def apply(metrics: dict[str, Reading], info: dict[str, Any], facts: dict[str, Any]) -> dict[str, Reading]:
+    """Return ``metrics`` with the trust that the recording allows."""
+    out = dict(metrics)
+    share = orphan_share(facts)
+    if share > ORPHANS_CAUTION:
+        for key in BY_LAUNCH:
+            out[key] = lowered(
+                out.get(key), "caution", f"{share:.0%} of GPU time has no launch in the trace: the profiler dropped events."
+            )
+    if info.get("truncated"):
+        for key, reading in out.items():
+            out[key] = lowered(reading, "caution", "The trace file ends early; the numbers speak of what it holds.")
+    unknown = out.get("tensor_core_unknown_share")
+    if unknown and unknown.value is not None and unknown.value > UNKNOWN_CAUTION:
+        note = f"No rule decides for {unknown.value:.0%} of kernel time; the true share may be higher by as much."
+        out["tensor_core_time_share"] = lowered(out["tensor_core_time_share"], "caution", note)
+    return {key: reading for key, reading in out.items() if reading is not None}
+
+
+def lowered(reading: Reading | None, trust: Trust, note: str) -> Reading:
+    """Return ``reading`` with at most this trust and the note added; a missing reading stays as it is."""
+    if reading is None or reading.value is None:
+        return reading or Reading(None, note, trust)
+    order: list[Trust] = ["ok", "caution", "unusable"]
+    return Reading(reading.value, None, max(reading.trust, trust, key=order.index), (*reading.notes, note))
+
+
+def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
+    """Return what analysis found to limit the recordings: carried-over, orphaned and graph-launched work."""
+    found: list[Diagnostic] = []
+    for rank in ranks:
+        facts = rank.facts
+        where = f"device {rank.device}" if rank.rank is None else f"rank {rank.rank}, device {rank.device}"
+        if facts.get("carried_over"):
+            sentence = (
+                f"{facts['carried_over']:,} GPU operations ({facts['carried_over_ns'] / 1e6:.3g} ms) on {where} were launched before the "
+                "capture began. They count as busy time and belong to no step."
+            )
+            found.append(Diagnostic("carried_over", "info", sentence, facts["carried_over"]))
+        if facts.get("orphan"):
+            sentence = (
+                f"{facts['orphan']:,} GPU operations ({facts['orphan_ns'] / 1e6:.3g} ms) on {where} have no launch in the trace: the "
+                "profiler dropped host events. They count as busy time and belong to no step."
+            )
+            found.append(Diagnostic("orphans", "data_loss", sentence, facts["orphan"]))
+        if facts.get("gpu_ns") and facts["graph_ns"] / facts["gpu_ns"] > GRAPH_CAUTION:
+            sentence = (
+                f"{facts['graph_ns'] / facts['gpu_ns']:.0%} of GPU time on {where} was launched by CUDA graphs, which hide operators and "
+                "shapes: kernels are shown, operators and FLOPs cover the rest."
+            )
+            found.append(Diagnostic("graph_launched", "info", sentence, 1))
+    return found
