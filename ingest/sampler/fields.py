@@ -1,0 +1,163 @@
+"""What the sampler reads: one row per field. Columns are those of the store's ``samples`` table; units are in their names.
+
+``nvml`` below is the module pynvml, or anything that answers like it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Value = float | int | None
+
+TEMPERATURE_GPU = 0  # NVML_TEMPERATURE_GPU
+CLOCK_SM, CLOCK_MEM = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
+FIELD_MEMORY_TEMP = 82  # NVML_FI_DEV_MEMORY_TEMP
+FIELD_POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT: GetPowerUsage is a one-second mean on most GPUs since Ampere
+VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # nvmlValueType_t, in its order
+
+
+def typed_value(value_type: int, value: Any) -> float:
+    """Return the member of an ``nvmlValue_t`` that ``value_type`` names."""
+    return float(getattr(value, VALUE_MEMBERS[value_type]))
+
+
+def field_value(nvml: Any, handle: Any, field_id: int) -> float:
+    """Read one NVML field. Raises the binding's NVMLError for the field's own return code."""
+    entry = nvml.nvmlDeviceGetFieldValues(handle, [field_id])[0]
+    if entry.nvmlReturn != 0:
+        raise nvml.NVMLError(entry.nvmlReturn)
+    return typed_value(entry.valueType, entry.value)
+
+
+def _utilization(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    rates = nvml.nvmlDeviceGetUtilizationRates(handle)
+    return rates.gpu, rates.memory
+
+
+def _memory(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return (int(nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2).used),)
+
+
+def _power_instant(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return (round(field_value(nvml, handle, FIELD_POWER_INSTANT) / 1000, 3),)
+
+
+def _power_mean(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return (round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000, 3),)
+
+
+def _temperature(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return (nvml.nvmlDeviceGetTemperatureV(handle, TEMPERATURE_GPU),)
+
+
+def _old_temperature(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return (nvml.nvmlDeviceGetTemperature(handle, TEMPERATURE_GPU),)
+
+
+def _memory_temperature(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return (field_value(nvml, handle, FIELD_MEMORY_TEMP),)
+
+
+def _sm_clock(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return (nvml.nvmlDeviceGetClockInfo(handle, CLOCK_SM),)
+
+
+def _memory_clock(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return (nvml.nvmlDeviceGetClockInfo(handle, CLOCK_MEM),)
+
+
+def _event_reasons(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return (int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)),)
+
+
+def _old_event_reasons(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return (int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),)
+
+
+def _energy(nvml: Any, handle: Any) -> tuple[Value, ...]:
+    return (nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000,)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One call: the columns it fills, and how often at most. Sources of the same columns are tried in order at start."""
+
+    columns: tuple[str, ...]
+    call: str
+    read: Callable[[Any, Any], tuple[Value, ...]]
+    period_s: float = 0.0  # 0: every tick
+    longest_period_s: float = 10.0  # a slow call is spread out no further than this
+    on_mig: bool = True  # NVML answers for a MIG instance
+
+
+SOURCES = (
+    Source(("util_pct", "mem_busy_pct"), "nvmlDeviceGetUtilizationRates", _utilization, on_mig=False),
+    Source(("mem_used_bytes",), "nvmlDeviceGetMemoryInfo", _memory),
+    Source(("power_w",), "NVML_FI_DEV_POWER_INSTANT", _power_instant, on_mig=False),
+    Source(("power_w",), "nvmlDeviceGetPowerUsage (a one-second mean)", _power_mean, on_mig=False),
+    Source(("temp_c",), "nvmlDeviceGetTemperatureV", _temperature, on_mig=False),
+    Source(("temp_c",), "nvmlDeviceGetTemperature", _old_temperature, on_mig=False),
+    Source(("clock_sm_mhz",), "nvmlDeviceGetClockInfo", _sm_clock, on_mig=False),
+    Source(("clock_event_mask",), "nvmlDeviceGetCurrentClocksEventReasons", _event_reasons, on_mig=False),
+    Source(("clock_event_mask",), "nvmlDeviceGetCurrentClocksThrottleReasons", _old_event_reasons, on_mig=False),
+    Source(("clock_mem_mhz",), "nvmlDeviceGetClockInfo", _memory_clock, 1.0, on_mig=False),
+    Source(("mem_temp_c",), "NVML_FI_DEV_MEMORY_TEMP", _memory_temperature, 1.0, on_mig=False),
+    Source(("energy_j",), "nvmlDeviceGetTotalEnergyConsumption", _energy, 1.0, on_mig=False),
+)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A driver-side ring buffer of timestamped samples: finer than polling, at the price of a slower call."""
+
+    column: str
+    sampling_type: int
+    scale: float
+    period_s: float = 1.0
+    longest_period_s: float = 10.0
+
+
+BUFFERS = (
+    Buffer("util_pct", 1, 1.0),  # NVML_GPU_UTILIZATION_SAMPLES; one per 200 ms over 14 s on an H200
+    Buffer("power_w", 0, 1e-3, longest_period_s=2.0),  # NVML_TOTAL_POWER_SAMPLES; one per 20 ms, but the ring holds 2.4 s only
+)
+
+MIB = 1048576
+
+
+@dataclass(frozen=True)
+class GpmMetric:
+    """A GPM metric: percent (scale 1), or MiB/s turned into bytes per second."""
+
+    column: str
+    metric_id: int
+    scale: float = 1.0
+
+    def of(self, value: float) -> float | None:
+        """Return the scaled value, or None for the NaN that the first window after priming can give."""
+        return round(value * self.scale, 3) if math.isfinite(value) else None
+
+
+GPM = (
+    GpmMetric("gr_active_pct", 1),
+    GpmMetric("sm_active_pct", 2),
+    GpmMetric("sm_occupancy_pct", 3),
+    GpmMetric("integer_pct", 4),
+    GpmMetric("tensor_active_pct", 5),
+    GpmMetric("tensor_dfma_pct", 6),
+    GpmMetric("tensor_hmma_pct", 7),
+    GpmMetric("tensor_imma_pct", 9),
+    GpmMetric("dram_active_pct", 10),
+    GpmMetric("fp64_pct", 11),
+    GpmMetric("fp32_pct", 12),
+    GpmMetric("fp16_pct", 13),
+    GpmMetric("pcie_tx_bps", 20, MIB),
+    GpmMetric("pcie_rx_bps", 21, MIB),
+    GpmMetric("nvlink_rx_bps", 60, MIB),
+    GpmMetric("nvlink_tx_bps", 61, MIB),
+)
+
+COLUMNS = tuple(dict.fromkeys([c for s in SOURCES for c in s.columns] + [g.column for g in GPM]))

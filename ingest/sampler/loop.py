@@ -1,0 +1,254 @@
+"""The sampling loop: ticks on a fixed grid, gaps written down, hung calls outlived, its own cost measured."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ingest.sampler.clock import Clock
+from ingest.sampler.driver import RETRY_FIRST_NS, RETRY_LONGEST_NS, DriverLostError, Gpu, NvmlDriver, Reading
+
+HUNG_S = 2.0  # NVML answers within milliseconds; longer means a hung driver
+OVERHEAD_NS = 10 * 10**9  # own cost is stated this often
+CPU_SHARE_LIMIT = 0.01  # of one core; above it the rate is halved, since measuring must not disturb
+SLOWEST_INTERVAL_NS = 10**9  # the rate is not halved below one sample a second
+
+
+class Sink(Protocol):
+    """Takes records in order; ``devices`` comes first and again when what the devices can tell has changed."""
+
+    def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None: ...  # noqa: D102
+
+    def write(self, record: dict[str, Any]) -> None: ...  # noqa: D102
+
+    def close(self) -> None: ...  # noqa: D102
+
+
+class HungError(Exception):
+    """An NVML call has not come back in time."""
+
+
+class Caller:
+    """Runs calls on a thread of its own, so that one that never returns does not take the sampler with it."""
+
+    def __init__(self, clock: Clock, limit_s: float = HUNG_S) -> None:
+        self._clock = clock
+        self._limit_s = limit_s
+        self._work: Callable[[], Any] | None = None
+        self._asked = threading.Event()
+        self._done = threading.Event()
+        self._outcome: tuple[bool, Any] = (True, None)
+        self.busy = False
+        threading.Thread(target=self._serve, name="nvml", daemon=True).start()
+
+    def call(self, work: Callable[[], Any]) -> Any:
+        """Return ``work()`` or raise what it raised; raise HungError after the limit. Only when not ``busy``."""
+        self._work = work
+        self._done.clear()
+        self.busy = True
+        self._asked.set()
+        return self.collect()
+
+    def collect(self) -> Any:
+        """Wait for the outstanding call once more."""
+        if not self._clock.wait(self._done, self._limit_s):
+            raise HungError
+        self.busy = False
+        ok, value = self._outcome
+        if not ok:
+            raise value
+        return value
+
+    def _serve(self) -> None:
+        while True:
+            self._asked.wait()
+            self._asked.clear()
+            work = self._work
+            try:
+                self._outcome = (True, work() if work else None)
+            except Exception as error:
+                self._outcome = (False, error)
+            self._done.set()
+
+
+@dataclass
+class _Cost:
+    since_m: int
+    cpu_ns: int
+    nvml_ns: int = 0
+    ticks: int = 0
+    late: int = 0
+
+
+class Sampler:
+    """Samples until ``stop`` is set or ``seconds`` have passed, and writes to every sink."""
+
+    def __init__(
+        self,
+        driver: NvmlDriver,
+        sinks: list[Sink],
+        *,
+        clock: Clock,
+        stop: threading.Event,
+        interval_s: float = 0.1,
+        caller: Any = None,
+        alive: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.driver = driver
+        self.sinks = sinks
+        self.clock = clock
+        self.stop = stop
+        self.interval_ns = int(interval_s * 1e9)
+        self.caller = caller or Caller(clock)
+        self.alive = alive
+        self._cost = _Cost(0, 0)
+        self._hung_m: int | None = None
+        self._beat_m = 0
+        self._last_tick_m: int | None = None
+        self._lost: DriverLostError | None = None
+        self._retry_m = 0
+        self._retry_ns = RETRY_FIRST_NS
+
+    def run(self, seconds: float | None = None) -> str:
+        """Sample; return the reason why it ended: stopped, time or watched process ended. Raises DriverLostError at the start only."""
+        gpus: list[Gpu] = self.driver.gpus or self.driver.open()
+        started = due = self.clock.monotonic_ns()
+        self._announce(gpus)
+        self._cost = _Cost(started, self.clock.cpu_ns())
+        reason = "stopped"
+        while not self.stop.is_set():
+            if not self.alive():
+                reason = "watched process ended"
+                break
+            now = self.clock.monotonic_ns()
+            if seconds is not None and now - started >= seconds * 1e9:
+                reason = "time"
+                break
+            if now >= due:
+                due = self._grid(due, now)
+                self._tick(now)
+                self._account(self.clock.monotonic_ns())
+            else:
+                self.clock.wait(self.stop, (due - now) / 1e9)
+        self._emit({"k": "end", "reason": reason})
+        for sink in self.sinks:
+            sink.close()
+        self.driver.close()
+        return reason
+
+    def _grid(self, due: int, now: int) -> int:
+        missed = (now - due) // self.interval_ns
+        if missed > 0:
+            self._cost.late += missed
+        if missed > 2 and self._last_tick_m is not None and self._hung_m is None and self._lost is None:
+            # Three periods without a sample are a hole, which nobody may draw a line across.
+            self._event({"e": "gap", "from_m": self._last_tick_m, "to_m": now, "reason": "the sampler was not scheduled"})
+        return due + (missed + 1) * self.interval_ns
+
+    def _tick(self, now: int) -> None:
+        if self._hung_m is not None:
+            self._still_hung(now)
+            return
+        if self._lost is not None:
+            if now >= self._retry_m:
+                self._reopen(now)
+            else:
+                self._heartbeat(now, self._lost.code)
+            return
+        try:
+            if any(gpu.lost for gpu in self.driver.gpus):
+                back = self.caller.call(lambda: self.driver.retry_lost(now))
+                if back:
+                    self._announce(self.driver.gpus)
+                for event in back:
+                    self._event(event)
+            self._record(now, self.caller.call(self.driver.read))
+        except HungError:
+            self._hung_m = now
+            self._event({"e": "hung", "reason": f"NVML has not answered for {HUNG_S:g} s"})
+        except DriverLostError as error:
+            self._driver_lost(now, error)
+
+    def _still_hung(self, now: int) -> None:
+        try:
+            self.caller.collect()
+        except HungError:
+            self._heartbeat(now, None)
+            return
+        except DriverLostError as error:
+            self._lost = error
+        since, self._hung_m = self._hung_m, None
+        self._event({"e": "gap", "from_m": since, "to_m": now, "reason": "NVML hung"})
+        if self._lost is not None:
+            self._driver_lost(now, self._lost)
+
+    def _driver_lost(self, now: int, error: DriverLostError) -> None:
+        if self._lost is None:
+            self._retry_ns = RETRY_FIRST_NS
+        self._lost, self._retry_m = error, now + self._retry_ns
+        self._event({"e": "driver_lost", "code": error.code, "reason": str(error)})
+
+    def _reopen(self, now: int) -> None:
+        try:
+            gpus = self.caller.call(self.driver.reopen)
+        except HungError:
+            self._hung_m = now
+            return
+        except DriverLostError as error:
+            self._lost = error
+            self._retry_ns = min(2 * self._retry_ns, RETRY_LONGEST_NS)
+            self._retry_m = now + self._retry_ns
+            return
+        self._lost = None
+        self._announce(gpus)
+        self._event({"e": "driver_back"})
+
+    def _record(self, now: int, reading: Reading) -> None:
+        for event in reading.events:
+            self._event(event)
+        record: dict[str, Any] = {"k": "tick", "g": reading.rows}
+        if reading.series:
+            record["s"] = reading.series
+        if reading.processes is not None:
+            record["p"] = reading.processes
+        if reading.failures:
+            record["n"] = reading.failures
+        self._last_tick_m = now
+        self._cost.ticks += 1
+        self._cost.nvml_ns += reading.nvml_ns
+        self._emit(record)
+
+    def _account(self, now: int) -> None:
+        cost = self._cost
+        if now - cost.since_m < OVERHEAD_NS:
+            return
+        cpu_ns = self.clock.cpu_ns()
+        share = (cpu_ns - cost.cpu_ns) / (now - cost.since_m)
+        per_tick = cost.nvml_ns / max(1, cost.ticks) / max(1, len(self.driver.gpus)) / 1e6
+        self._event(
+            {"e": "overhead", "cpu_share": round(share, 5), "nvml_ms_per_gpu_tick": round(per_tick, 4), "late_ticks": cost.late}
+        )
+        if share > CPU_SHARE_LIMIT and 2 * self.interval_ns <= SLOWEST_INTERVAL_NS:
+            self.interval_ns *= 2
+            self._event({"e": "slowed", "interval_ns": self.interval_ns, "reason": f"sampling took {share:.1%} of a core"})
+        self._cost = _Cost(now, cpu_ns)
+
+    def _heartbeat(self, now: int, code: int | None) -> None:
+        if now - self._beat_m >= 10**9:
+            self._beat_m = now
+            self._event({"e": "heartbeat", "code": code})
+
+    def _announce(self, gpus: list[Gpu]) -> None:
+        m, w = self.clock.monotonic_ns(), self.clock.wall_ns()
+        for sink in self.sinks:
+            sink.devices([gpu.describe() for gpu in gpus], m, w)
+
+    def _event(self, event: dict[str, Any]) -> None:
+        self._emit({"k": "event", **event})
+
+    def _emit(self, record: dict[str, Any]) -> None:
+        stamped = {"k": record.pop("k"), "m": self.clock.monotonic_ns(), "w": self.clock.wall_ns(), **record}
+        for sink in self.sinks:
+            sink.write(stamped)

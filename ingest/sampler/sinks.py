@@ -1,0 +1,208 @@
+"""Where records go: a session folder, or a plain JSONL file."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ingest.sampler import FORMAT_VERSION
+from ingest.sampler.fields import COLUMNS
+from ingest.sampler.segments import SegmentWriter
+
+DISK_RETRY_NS = 10 * 10**9  # after a full disk: try a new segment this often, and never take the sampler down
+
+# Plain lines: key ← column. Utilization, clocks and so on as NVML names them, GPM with its prefix.
+PLAIN_KEYS = {
+    "gpu_util": "util_pct",
+    "mem_util": "mem_busy_pct",
+    "mem_used": "mem_used_bytes",
+    "power_w": "power_w",
+    "energy_j": "energy_j",
+    "temp_c": "temp_c",
+    "mem_temp_c": "mem_temp_c",
+    "sm_mhz": "clock_sm_mhz",
+    "mem_mhz": "clock_mem_mhz",
+    "throttle": "clock_event_mask",
+    "gpm_graphics": "gr_active_pct",
+    "gpm_sm": "sm_active_pct",
+    "gpm_occupancy": "sm_occupancy_pct",
+    "gpm_integer": "integer_pct",
+    "gpm_tensor_any": "tensor_active_pct",
+    "gpm_tensor_dfma": "tensor_dfma_pct",
+    "gpm_tensor_hmma": "tensor_hmma_pct",
+    "gpm_tensor_imma": "tensor_imma_pct",
+    "gpm_dram_bw": "dram_active_pct",
+    "gpm_fp64": "fp64_pct",
+    "gpm_fp32": "fp32_pct",
+    "gpm_fp16": "fp16_pct",
+    "gpm_pcie_tx": "pcie_tx_bps",
+    "gpm_pcie_rx": "pcie_rx_bps",
+}
+PLAIN_MIB = frozenset({"gpm_pcie_tx", "gpm_pcie_rx"})  # MiB/s there, as GPM gives it
+
+
+def default_folder() -> Path:
+    """Return the live folder of the data folder: ``SAWTOOTH_DATA``, or the platform's place for application data."""
+    if given := os.environ.get("SAWTOOTH_DATA"):
+        return Path(given) / "live"
+    home = Path.home()
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support" / "sawtooth" / "live"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")) / "sawtooth" / "live"
+    return Path(os.environ.get("XDG_DATA_HOME", home / ".local" / "share")) / "sawtooth" / "live"
+
+
+def new_session_id(w: int, host: str | None = None) -> str:
+    """Return an id such as ``20261121T050405Z-node7-a1b2c3``."""
+    when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(w / 1e9))
+    name = "".join(c if c.isalnum() and c.isascii() else "-" for c in (host or socket.gethostname()))[:40].strip("-")
+    return f"{when}-{name or 'host'}-{secrets.token_hex(3)}"
+
+
+def boot_id() -> str | None:
+    """Return the kernel's boot id: monotonic times of two sessions compare only where it is the same."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+class SessionSink:
+    """A session folder under ``parent``. A full disk costs samples, never the sampler: it writes a gap when there is room again."""
+
+    def __init__(
+        self, parent: Path, interval_s: float, announce: Callable[[Path], None] = lambda _: None, **facts: Any
+    ) -> None:
+        self.parent = parent
+        self.announce = announce
+        self.interval_ns = int(interval_s * 1e9)
+        self.facts = facts
+        self.writer: SegmentWriter | None = None
+        self._failed_m: int | None = None
+        self._retry_m = 0
+
+    @property
+    def folder(self) -> Path | None:
+        """The session's folder, once the devices are known."""
+        return self.writer.folder if self.writer else None
+
+    def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None:
+        """Begin the session, or a new segment of it with changed devices."""
+        if self.writer is not None:
+            self.writer.start_segment(m, w, self.writer.meta | {"devices": gpus})
+            return
+        session = new_session_id(w)
+        meta = {
+            "v": FORMAT_VERSION,
+            "session": session,
+            "host": socket.gethostname(),
+            "boot": boot_id(),
+            "pid": os.getpid(),
+            "started_m": m,
+            "started_w": w,
+            "interval_ns": self.interval_ns,
+            "columns": list(COLUMNS),
+            "devices": gpus,
+            **self.facts,
+        }
+        self.writer = SegmentWriter(self.parent / session, meta)
+        self.announce(self.writer.folder)
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Append a record."""
+        assert self.writer is not None
+        m = int(record["m"])
+        if self._failed_m is not None and m < self._retry_m:
+            return
+        try:
+            if self._failed_m is not None:
+                self.writer.start_segment(m, int(record["w"]))
+                gap = {"e": "gap", "from_m": self._failed_m, "to_m": m, "reason": "the disk was full"}
+                self.writer.write({"k": "event", "m": m, "w": record["w"], **gap})
+                self._failed_m = None
+            self.writer.write(record)
+        except OSError:
+            if self._failed_m is None:
+                self._failed_m = m
+            self._retry_m = m + DISK_RETRY_NS
+
+    def close(self) -> None:
+        """Sync and close."""
+        if self.writer is not None:
+            try:
+                self.writer.close()
+            except OSError:
+                return
+
+
+class PlainSink:
+    """Plain JSON lines for scripts: a line about the device, then a line per GPU and tick; absent values are left out."""
+
+    def __init__(self, open_file: Callable[[], BinaryIO], interval_s: float, driver_version: str | None = None) -> None:
+        self._open_file = open_file
+        self._file: BinaryIO | None = None
+        self._interval_s = interval_s
+        self.driver_version = driver_version
+        self._gpus: list[dict[str, Any]] = []
+
+    def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None:
+        """Write the line about the devices."""
+        self._gpus = gpus
+        self._file = self._file or self._open_file()
+        first = gpus[0]
+        self._line(
+            {
+                "meta": True,
+                "name": first["name"],
+                "driver": self.driver_version,
+                "gpm": first["capabilities"]["sm_active_pct"]["source"] is not None,
+                "hz": round(1 / self._interval_s, 3),
+                "gpus": [{"gpu": g["device"], "uuid": g["uuid"], "name": g["name"]} for g in gpus],
+                "host": socket.gethostname(),
+            }
+        )
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Write a tick's lines; the driver's buffers are a session's only; events carry ``event``."""
+        if record["k"] != "tick":
+            if record["k"] == "event" and record["e"] not in ("overhead", "capability"):
+                self._line(
+                    {
+                        "event": record["e"],
+                        "t_ns": record["w"],
+                        **{k: record[k] for k in ("device", "code", "reason") if k in record},
+                    }
+                )
+            return
+        index = {column: i for i, column in enumerate(COLUMNS)}
+        for device, row in enumerate(record["g"]):
+            if row is None:
+                continue
+            line: dict[str, Any] = {"t_ns": record["w"], "gpu": device, "mem_total": self._gpus[device].get("memory_bytes")}
+            for key, column in PLAIN_KEYS.items():
+                if (value := row[index[column]]) is not None:
+                    line[key] = value / 1048576 if key in PLAIN_MIB else value
+            self._line(line)
+        self._flush()
+
+    def close(self) -> None:
+        """Flush and sync."""
+        if self._file is not None:
+            self._flush()
+            self._file.close()
+
+    def _line(self, record: dict[str, Any]) -> None:
+        assert self._file is not None
+        self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+
+    def _flush(self) -> None:
+        assert self._file is not None
+        self._file.flush()
