@@ -1,0 +1,215 @@
+"""Turn a recording into a ``ReplayProblem``: which calls matter, what waited for what, and how long everything took."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.events import Events
+from analysis.host import (
+    SYNC_CALL,
+    SYNC_COPY,
+    HostFacts,
+    Lines,
+    Paint,
+    find_lines,
+    matching,
+    paint_line,
+)
+from analysis.replay import HOST_CAUSES, I32, I64, NEVER, DeviceOps, HostNodes, ReplayProblem
+from analysis.replay_waits import PAGEABLE, latencies, waits
+from analysis.steps import DeviceSteps
+
+MAX_EVENTS = 400_000  # host nodes and operations replayed at most: about half a second, and more steps add nothing
+HOST_TO_DEVICE = re.compile(r"HtoD|H2D|HostToDevice|host.*to.*device", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class StepTable:
+    """The steps of one process in order, as the steps module found them (arrays of length n, times relative to the origin).
+
+    ``number`` identifies the step, ``host_start`` and ``host_end`` bound it on the host, ``counted`` says that it belongs to the
+    steady window, ``cycle`` is the profiling cycle.
+    """
+
+    number: I32
+    host_start: I64
+    host_end: I64
+    counted: NDArray[np.bool_]
+    cycle: I32
+
+    @staticmethod
+    def of(found: DeviceSteps) -> StepTable:
+        """Return the steps as placed on one device."""
+        table = found.table
+
+        def column(name: str, kind: type) -> np.ndarray:
+            return table[name].to_numpy(dtype=kind)
+
+        return StepTable(
+            column("step", np.int32), column("host_start", np.int64), column("host_end", np.int64), column("counted", np.bool_), column("cycle", np.int32)
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class HostView:
+    """Lines of host work, their paint, and the calls that copy blockingly, shared by the replay and the idle causes."""
+
+    lines: Lines
+    paints: tuple[Paint, ...]
+    blocking: NDArray[np.bool_]  # by call: a pageable or synchronous copy towards the device, or the wait for it
+
+
+def host_view(events: Events, facts: HostFacts) -> HostView:
+    """Paint every line of host work."""
+    lines = find_lines(events)
+    blocking = blocking_copies(events)
+    calls = events.calls
+    paints = []
+    for line in range(lines.count):
+        mine = blocking & (lines.of_thread[calls.thread] == line)
+        paints.append(paint_line(events, facts, lines, line, (calls.start[mine], calls.end[mine])))
+    return HostView(lines, tuple(paints), blocking)
+
+
+def blocking_copies(events: Events) -> NDArray[np.bool_]:
+    """Mark, by call, pageable or synchronous host-to-device copies and the synchronization that follows one in the same operator."""
+    calls, gpu = events.calls, events.gpu
+    to_device = matching(events.names, HOST_TO_DEVICE)[gpu.name] & (gpu.kind == 1) & (gpu.call >= 0)
+    pageable = matching(events.names, PAGEABLE)[gpu.name]
+    marked = np.zeros(len(calls), dtype=bool)
+    synchronous = matching(events.names, SYNC_COPY)[calls.name]
+    copies = gpu.call[to_device]
+    marked[copies[pageable[to_device] | synchronous[copies]]] = True
+    launches_copy = np.zeros(len(calls), dtype=bool)
+    launches_copy[copies] = True
+    sync = matching(events.names, SYNC_CALL)[calls.name]
+    order = np.lexsort((calls.start, calls.thread))
+    for before, after in pairwise(order[(sync | (calls.gpu_ops > 0))[order]].tolist()):
+        same = calls.thread[before] == calls.thread[after] and calls.cpu_op[before] == calls.cpu_op[after] >= 0
+        if same and sync[after] and launches_copy[before]:
+            marked[before] = marked[after] = True
+    return marked
+
+
+def build_problem(events: Events, steps: StepTable, facts: HostFacts, view: HostView) -> ReplayProblem:
+    """Return the replay of ``steps``, or of as many leading ones as MAX_EVENTS allows (said in ``notes``)."""
+    calls = events.calls
+    chosen, notes = _choose_steps(events, steps)
+    sync = matching(events.names, SYNC_CALL)[calls.name]
+    used = ((calls.gpu_ops > 0) | sync) & (view.lines.of_thread[calls.thread] >= 0)
+    if len(chosen):
+        begin, end = steps.host_start[chosen[0]], steps.host_end[chosen[-1]]
+        used &= (calls.start >= begin) & (calls.start < end)
+    call = np.flatnonzero(used)
+    call = call[np.lexsort((call, calls.start[call]))]
+    ops, streams = _device_ops(events, steps, call)
+    own, wait_ptr, wait_op, resume, slot_resume, submit = waits(events, facts, call, sync, ops)
+    ops = latencies(events, ops, submit, len(streams))
+    pred, gap = _predecessors(events, view, call)
+    parts, paced, begun = _gaps(events, facts, view, call, pred, gap)
+    host = HostNodes(
+        call, calls.thread[call], pred, gap, parts, own, wait_ptr, wait_op, resume, slot_resume, begun, view.blocking[call], paced,
+        calls.start[call], calls.end[call],
+    )  # fmt: skip
+    cycle = steps.cycle[chosen]
+    new_cycle = np.concatenate([[True], cycle[1:] != cycle[:-1]]) if len(chosen) else np.zeros(0, dtype=bool)
+    return ReplayProblem(host, ops, streams, steps.number[chosen], new_cycle, notes=tuple(notes))
+
+
+def _choose_steps(events: Events, steps: StepTable) -> tuple[I64, list[str]]:
+    order = np.argsort(steps.host_start, kind="stable")
+    starts, ends = np.sort(events.calls.start[events.calls.gpu_ops > 0]), np.sort(events.gpu.start)
+    size = np.array(
+        [np.searchsorted(starts, steps.host_end[i]) + np.searchsorted(ends, steps.host_end[i]) for i in order], dtype=np.int64
+    )
+    fits = np.flatnonzero(size - (size[0] if len(size) else 0) <= MAX_EVENTS)
+    kept = order[: max(int(fits[-1]) + 1, min(3, len(order)))] if len(fits) else order
+    notes = [] if len(kept) == len(order) else [f"the replay covers the first {len(kept)} of {len(order)} steps"]
+    return kept.astype(np.int64), notes
+
+
+def _device_ops(events: Events, steps: StepTable, call: I64) -> tuple[DeviceOps, tuple[tuple[int, int], ...]]:
+    """Return operations in launch order without latencies, and the streams."""
+    gpu, calls = events.gpu, events.calls
+    node_of_call = np.full(len(calls) + 1, -1, dtype=np.int64)
+    node_of_call[call] = np.arange(len(call))
+    node = node_of_call[gpu.call]
+    first = int(calls.start[call[0]]) if len(call) else 0
+    launched_before = (node < 0) & np.where(gpu.call >= 0, calls.start[gpu.call] < first if len(calls) else False, True)
+    earliest = int(gpu.start[node >= 0].min()) if (node >= 0).any() else 0
+    orphan = launched_before & (gpu.call < 0) & (gpu.start >= earliest)
+    device_stream, inverse = np.unique(np.stack([gpu.device.astype(np.int64), gpu.stream]), axis=1, return_inverse=True)
+    line: I32 = inverse.reshape(-1).astype(np.int32)
+    for stream in np.unique(line[orphan]):  # an orphan runs when the work launched next on its stream is about to
+        mine = np.flatnonzero((line == stream) & (orphan | (node >= 0)))
+        following = np.where(node[mine] >= 0, node[mine], len(call))
+        upcoming = np.minimum.accumulate(following[::-1])[::-1]
+        lost = orphan[mine] & (upcoming < len(call))
+        node[mine[lost]] = upcoming[lost]
+    index = np.flatnonzero((node >= 0) | (launched_before & (gpu.start < earliest)))
+    index = index[np.lexsort((index, gpu.start[index], node[index]))]
+    none = np.full(len(index), -1, dtype=np.int64)
+    linked = gpu.call[index] >= 0
+    ops = DeviceOps(
+        index, node[index], line[index], gpu.end[index] - gpu.start[index], gpu.start[index],
+        none, np.where(linked, 0, NEVER), none, none, step_of_ops(events, steps)[index],
+    )  # fmt: skip
+    return ops, tuple((int(d), int(s)) for d, s in device_stream.T)
+
+
+def step_of_ops(events: Events, steps: StepTable) -> I32:
+    """Return the number of the step whose host interval holds each operation's launch, -1 where there is none."""
+    step = np.full(len(events.gpu), -1, dtype=np.int32)
+    if len(steps.number) == 0:
+        return step
+    order = np.argsort(steps.host_start, kind="stable")
+    linked = events.gpu.call >= 0
+    launch = events.calls.start[events.gpu.call[linked]]
+    at = np.searchsorted(steps.host_start[order], launch, side="right") - 1
+    inside = (at >= 0) & (launch < steps.host_end[order][np.maximum(at, 0)])
+    step[linked] = np.where(inside, steps.number[order][np.maximum(at, 0)], -1)
+    return step
+
+
+def _predecessors(events: Events, view: HostView, call: I64) -> tuple[I64, I64]:
+    """Return pred and gap: the host came to a call from the latest-ending earlier call of its line (or of the main line)."""
+    calls = events.calls
+    start, end, thread = calls.start[call].tolist(), calls.end[call].tolist(), calls.thread[call].tolist()
+    line = view.lines.of_thread[calls.thread[call]].tolist() if len(call) else []
+    pred, gap = [-1] * len(call), [0] * len(call)
+    last: dict[int, int] = {}
+    for n in range(len(call)):
+        best = -1
+        for other, m in last.items():
+            allowed = other == thread[n] or line[m] == 0
+            if allowed and end[m] <= start[n] and (best < 0 or end[m] > end[best]):
+                best = m
+        pred[n] = best
+        gap[n] = start[n] - end[best] if best >= 0 else start[n]
+        last[thread[n]] = n
+    return np.array(pred, dtype=np.int64), np.array(gap, dtype=np.int64)
+
+
+def _gaps(
+    events: Events, facts: HostFacts, view: HostView, call: I64, pred: I64, gap: I64
+) -> tuple[I64, NDArray[np.bool_], I64]:
+    """Return the gaps' causes, whether the profiler paces them, and how many profiler events begin in each."""
+    calls, ops = events.calls, events.ops
+    start = calls.start[call]
+    line = view.lines.of_thread[calls.thread[call]]
+    begin = np.where(pred >= 0, start - gap, start)
+    parts = np.zeros((len(call), len(HOST_CAUSES)), dtype=np.int64)
+    begun = np.zeros(len(call), dtype=np.int64)
+    for number, paint in enumerate(view.paints):
+        mine = line == number
+        parts[mine] = paint.within(begin[mine], start[mine])
+        op_starts = np.sort(ops.start[view.lines.of_thread[ops.thread] == number])
+        call_starts = np.sort(calls.start[view.lines.of_thread[calls.thread] == number])
+        for moments in (op_starts, call_starts):
+            begun[mine] += np.searchsorted(moments, start[mine]) - np.searchsorted(moments, begin[mine])
+    return parts, line == 0, begun
