@@ -1,0 +1,63 @@
+"""Dtypes as traces write them (``Input type``), as the hardware table names them, and their sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# C++ type names by which the profiler records tensors → our dtype. Anything else in ``Input type`` is not a tensor.
+DTYPE_OF_TYPE = {
+    "float": "fp32",
+    "double": "fp64",
+    "c10::Half": "fp16",
+    "c10::BFloat16": "bf16",
+    "c10::Float8_e4m3fn": "fp8",
+    "c10::Float8_e5m2": "fp8",
+    "c10::Float8_e4m3fnuz": "fp8",
+    "c10::Float8_e5m2fnuz": "fp8",
+    "c10::Float8_e8m0fnu": "e8m0",
+    "c10::Float4_e2m1fn_x2": "fp4",
+    "signed char": "int8",
+    "unsigned char": "uint8",
+    "short": "int16",
+    "short int": "int16",
+    "int": "int32",
+    "long": "int64",
+    "long int": "int64",
+    "long long": "int64",
+    "bool": "bool",
+    "c10::complex<c10::Half>": "complex32",
+    "c10::complex<float>": "complex64",
+    "c10::complex<double>": "complex128",
+    "c10::qint8": "int8",
+    "c10::quint8": "uint8",
+    "c10::qint32": "int32",
+    "unsigned short": "uint16",
+    "unsigned int": "uint32",
+    "unsigned long": "uint64",
+}
+
+ITEM_BYTES = {
+    "fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "e8m0": 1, "fp4": 1,  # fp4: one recorded element packs two values
+    "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "bool": 1,
+    "complex32": 4, "complex64": 8, "complex128": 16,
+}  # fmt: skip
+
+SIXTEEN_BIT = ("bf16", "fp16")
+
+
+def dtype_of_type(recorded: Any) -> str | None:
+    """Return our dtype for one entry of ``Input type``; None for scalars, lists and what is unknown."""
+    return DTYPE_OF_TYPE.get(recorded) if isinstance(recorded, str) else None
+
+
+def tensor_dtypes(input_types: Any) -> tuple[str, ...]:
+    """Return the dtypes of the tensors among ``Input type``, in order; tensor lists are flattened."""
+    if not isinstance(input_types, list | tuple):
+        return ()
+    found: list[str] = []
+    for entry in input_types:
+        if isinstance(entry, list | tuple):
+            found.extend(tensor_dtypes(entry))
+        elif (dtype := dtype_of_type(entry)) is not None:
+            found.append(dtype)
+    return tuple(found)
