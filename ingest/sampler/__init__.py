@@ -35,7 +35,7 @@ is (session, segment, offset). All requests carry ``Authorization: Bearer TOKEN`
 
 ``GET /api/v1/live/<session>`` → 200 ``{"segments": {"0": 812, "1": 40960}}``: bytes held per segment; ``{"segments": {}}`` for a new one.
 ``POST /api/v1/live/<session>?segment=N&offset=K`` with the raw bytes from offset K on as the body (``application/octet-stream``, at most
-1 MiB, ending at a line's end) and ``X-Content-CRC32: <8 hex digits>``. Segment 0 is ``meta.json`` and comes first. The server, holding S bytes of the segment:
+1 MiB, ending at a line's end unless one line alone is longer) and ``X-Content-CRC32: <8 hex digits>``. Segment 0 is ``meta.json`` and comes first. The server, holding S bytes of the segment:
 
 * offset == S: appends, syncs, answers 200 ``{"size": S + len(body)}``;
 * offset + len(body) <= S: has it already, answers 200 ``{"size": S}`` and writes nothing (a repeated delivery);

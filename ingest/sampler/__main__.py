@@ -16,6 +16,9 @@ from typing import Any
 from ingest.sampler.clock import Clock
 from ingest.sampler.driver import DriverLostError, NvmlDriver
 from ingest.sampler.loop import Sampler, Sink
+from ingest.sampler.prometheus import PrometheusSink, parse_address
+from ingest.sampler.push import DRAIN_S, Push, available_on_disk, refuse_url
+from ingest.sampler.replay import Replay, ReplayError, read_recording
 from ingest.sampler.sinks import PlainSink, SessionSink, default_folder
 
 SHORTEST_INTERVAL_S = 0.02  # power is the fastest signal there is: one sample per 20 ms
@@ -39,6 +42,20 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--name", default="", help="a name for the session")
     p.add_argument("--watch-pid", type=int, default=None, metavar="PID", help="stop when this process is gone")
+    p.add_argument("--push", default=None, metavar="URL", help="send the session to a dashboard, acknowledged and resumable")
+    p.add_argument("--token", default=None, help="the dashboard's push token (default: the environment's SAWTOOTH_TOKEN)")
+    p.add_argument(
+        "--resume-push", type=Path, default=None, metavar="DIR", help="send what is left of an earlier session, then stop"
+    )
+    p.add_argument(
+        "--prometheus", default=None, metavar="[HOST]:PORT", help="serve /metrics (on loopback unless a host is given)"
+    )
+    p.add_argument(
+        "--replay", type=Path, default=None, metavar="FILE", help="play a recorded session or JSON lines instead of sampling"
+    )
+    p.add_argument("--speed", type=float, default=1.0, help="with --replay: this many times as fast")
+    p.add_argument("--loop", action="store_true", help="with --replay: round and round until stopped")
+    p.add_argument("--copies", type=int, default=1, help="with --replay: pretend to have this many times the GPUs")
     p.add_argument("--no-processes", action="store_true", help="do not record which processes use the GPUs")
     p.add_argument("command", nargs="*", metavar="COMMAND", help="run this (after --) and sample until it ends")
     return p
@@ -63,56 +80,134 @@ def process_alive(pid: int) -> bool:
 def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Clock | None = None, caller: Any = None) -> int:
     """Sample as the arguments say. Returns the exit code: the command's own, 0, or 2 with a sentence on stderr."""
     given = parser().parse_args(arguments)
-    if given.interval < SHORTEST_INTERVAL_S:
-        return _refuse(f"--interval must be at least {SHORTEST_INTERVAL_S:g} s: nothing NVML reports changes faster.")
+    given.token = given.token or os.environ.get("SAWTOOTH_TOKEN")
     clock = clock or Clock()
-    driver = NvmlDriver(
-        nvml or importlib.import_module("pynvml"),
-        clock,
-        None if given.gpus is None else [g.strip() for g in given.gpus.split(",") if g.strip()],
-        processes=not given.no_processes and given.format == "session",
-        buffers=given.format == "session",
-    )
-    sinks = _sinks(given)
+    if refusal := _refusal(given):
+        return _refuse(refusal)
     stop = threading.Event()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
-    child: subprocess.Popen[bytes] | None = None
     try:
-        driver.open()  # before the command starts: without a GPU there is nothing to run it for
-        _describe(sinks, driver)
-        if given.command:
-            child = subprocess.Popen(given.command)
-        sampler = Sampler(
-            driver,
-            sinks,
-            clock=clock,
-            stop=stop,
-            interval_s=given.interval,
-            caller=caller,
-            alive=_alive(given.watch_pid, child),
-        )
-        reason = sampler.run(given.seconds)
-    except DriverLostError as error:
+        if given.resume_push is not None:
+            return _resume(given, clock, stop)
+        sinks, shipping = _sinks(given, clock, stop)
+        if given.replay is not None:
+            recording = read_recording(given.replay)
+            Replay(recording, sinks, clock=clock, stop=stop, speed=given.speed, copies=given.copies).run(
+                loop=given.loop, seconds=given.seconds
+            )
+            code = 0
+        else:
+            code = _sample(given, sinks, nvml or importlib.import_module("pynvml"), clock, stop, caller)
+        return _drained(shipping) or code
+    except (DriverLostError, ReplayError) as error:
         return _refuse(str(error))
     except FileNotFoundError:
         return _refuse(f"There is no command {given.command[0]!r}." if given.command else "The output folder cannot be made.")
     except OSError as error:
-        return _refuse(f"The samples cannot be written: {error.strerror}.")
-    return _finish(child, reason)
+        return _refuse(f"The samples cannot be written or served: {error.strerror}.")
 
 
-def _sinks(given: argparse.Namespace) -> list[Sink]:
+def _refusal(given: argparse.Namespace) -> str | None:
+    if given.interval < SHORTEST_INTERVAL_S:
+        return f"--interval must be at least {SHORTEST_INTERVAL_S:g} s: nothing NVML reports changes faster."
+    if not given.speed > 0 or given.copies < 1:
+        return "--speed and --copies must be above 0."
+    if given.push is None:
+        return "--resume-push needs --push URL." if given.resume_push else None
+    if not given.token:
+        return "--push needs --token (or SAWTOOTH_TOKEN in the environment); `sawtooth serve` prints it."
+    if given.format != "session":
+        return "--push sends sessions: leave --format out."
+    return refuse_url(given.push)
+
+
+def _sample(given: argparse.Namespace, sinks: list[Sink], nvml: Any, clock: Clock, stop: threading.Event, caller: Any) -> int:
+    session = given.format == "session"
+    chosen = None if given.gpus is None else [g.strip() for g in given.gpus.split(",") if g.strip()]
+    driver = NvmlDriver(nvml, clock, chosen, processes=session and not given.no_processes, buffers=session)
+    driver.open()  # before the command starts: without a GPU there is nothing to run it for
+    _describe(sinks, driver)
+    child = subprocess.Popen(given.command) if given.command else None
+    alive = _alive(given.watch_pid, child)
+    sampler = Sampler(driver, sinks, clock=clock, stop=stop, interval_s=given.interval, caller=caller, alive=alive)
+    return _finish(child, sampler.run(given.seconds))
+
+
+def _resume(given: argparse.Namespace, clock: Clock, stop: threading.Event) -> int:
+    folder = given.resume_push
+    if not (folder / "meta.json").is_file():
+        return _refuse(f"{folder.name} is no session folder.")
+    push = Push(folder, given.push, given.token, available=lambda: available_on_disk(folder), clock=clock)
+    while not stop.is_set() and not push.drained():
+        clock.wait(stop, push.step())
+        if push.state.trouble:
+            print(f"sawtooth sample: {push.state.trouble}", file=sys.stderr)
+    return 0 if push.drained() else 2
+
+
+class _Shipping:
+    """The push beside the sampling, on a thread of its own, from the moment the session folder exists."""
+
+    def __init__(self, given: argparse.Namespace, clock: Clock) -> None:
+        self.given = given
+        self.clock = clock
+        self.sink: SessionSink | None = None
+        self.push: Push | None = None
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, folder: Path) -> None:
+        """Start shipping ``folder``."""
+        print(f"sampling into {folder}", file=sys.stderr, flush=True)
+        if self.given.push is not None:
+            self.push = Push(folder, self.given.push, self.given.token, available=self._available, clock=self.clock)
+            self._thread = threading.Thread(target=self.push.run, args=(self._over,), name="push", daemon=True)
+            self._thread.start()
+
+    def end(self) -> str | None:
+        """Wait until drained; return what to say where that failed."""
+        if self._thread is None or self.push is None:
+            return None
+        self._over.set()
+        self._thread.join(DRAIN_S + 15)
+        if self.push.drained():
+            return None
+        return f"{self.push.state.trouble}. Send the rest later with --resume-push {self.push.folder} --push {self.given.push}."
+
+    def _available(self) -> dict[int, int]:
+        writer = self.sink.writer if self.sink else None
+        return {} if writer is None else {0: writer.meta_bytes, **dict(writer.durable)}
+
+
+def _drained(shipping: _Shipping | None) -> int:
+    trouble = shipping.end() if shipping else None
+    return _refuse(trouble) if trouble else 0
+
+
+def _sinks(given: argparse.Namespace, clock: Clock, stop: threading.Event) -> tuple[list[Sink], _Shipping | None]:
+    sinks: list[Sink] = []
+    if given.prometheus is not None:
+        exporter = PrometheusSink(clock)
+        try:
+            address = parse_address(given.prometheus)
+        except ValueError:
+            raise ReplayError(f"--prometheus needs a port, such as :9400, not {given.prometheus!r}.") from None
+        port = exporter.serve(address)
+        print(f"metrics at http://{address[0]}:{port}/metrics", file=sys.stderr, flush=True)
+        sinks.append(exporter)
     if given.format == "jsonl":
-        if given.out is None or str(given.out) == "-":
-            return [PlainSink(lambda: os.fdopen(os.dup(1), "wb"), given.interval)]
-        return [PlainSink(lambda: given.out.open("wb"), given.interval)]
-    return [SessionSink(given.out or default_folder(), given.interval, _announce, name=given.name, command=given.command)]
-
-
-def _announce(folder: Path) -> None:
-    print(f"sampling into {folder}", file=sys.stderr, flush=True)
+        out = given.out
+        opened = (lambda: os.fdopen(os.dup(1), "wb")) if out is None or str(out) == "-" else (lambda: out.open("wb"))
+        return [*sinks, PlainSink(opened, given.interval)], None
+    shipping = _Shipping(given, clock)
+    facts = {"replay_of": given.replay.name} if given.replay is not None else {}
+    session = SessionSink(
+        given.out or default_folder(), given.interval, shipping.begin, name=given.name, command=given.command, **facts
+    )
+    shipping.sink = session
+    return [*sinks, session], shipping
 
 
 def _describe(sinks: list[Sink], driver: NvmlDriver) -> None:

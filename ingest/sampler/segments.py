@@ -54,7 +54,9 @@ class SegmentWriter:
         self._opened_m = 0
         self._synced_m = 0
         folder.mkdir(parents=True, mode=0o700)
-        _write_once(folder / "meta.json", json.dumps(meta, indent=1, allow_nan=False).encode() + b"\n")
+        content = json.dumps(meta, indent=1, allow_nan=False).encode() + b"\n"
+        self.meta_bytes = len(content)
+        _write_once(folder / "meta.json", content)
 
     def write(self, record: dict[str, Any]) -> None:
         """Append one record (``k``, ``m`` and ``w`` set by the caller). Raises OSError when the disk refuses."""

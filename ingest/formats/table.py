@@ -1,0 +1,167 @@
+"""What every telemetry format is turned into: rows of the store's ``samples``, devices, gaps and what to say about the import."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# The value columns of ``samples`` in schema.sql, in its order; a test compares them.
+SAMPLE_COLUMNS = (
+    "util_pct", "mem_busy_pct", "mem_used_bytes", "mem_total_bytes", "power_w", "energy_j", "temp_c", "mem_temp_c",
+    "clock_sm_mhz", "clock_mem_mhz", "clock_event_mask",
+    "gr_active_pct", "sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "tensor_hmma_pct", "tensor_imma_pct", "tensor_dfma_pct",
+    "integer_pct", "dram_active_pct", "fp64_pct", "fp32_pct", "fp16_pct",
+    "pcie_tx_bps", "pcie_rx_bps", "nvlink_tx_bps", "nvlink_rx_bps",
+)  # fmt: skip
+INTEGER_COLUMNS = frozenset({"mem_used_bytes", "mem_total_bytes", "clock_event_mask"})
+GAP_PERIODS = 3  # more than three periods without a sample is a hole that nobody may draw a line across
+BUFFER_HOLE_NS = 3_000_000_000  # a driver buffer silent for longer has failed, and polled values stand in
+SHORTEST_GAP_NS = 1_000_000  # below a millisecond there are no holes, only jitter
+# Values no GPU reports: DCGM's blanks are just below 2^63 (or 2^31, 2^47 in older fields), and percent stay within 0 to 100.
+BLANK_FROM = float(2**31 - 32)
+BLANK_LIMITS = {column: 1000.0 for column in SAMPLE_COLUMNS if column.endswith("_pct")} | {
+    "temp_c": 300.0,
+    "mem_temp_c": 300.0,
+    "power_w": 100_000.0,
+    "clock_sm_mhz": 100_000.0,
+    "clock_mem_mhz": 100_000.0,
+}
+BLANK_WIDE = float(2**47 - 32)  # for bytes, joules and rates, which may pass 2^31
+
+
+@dataclass
+class Diagnostic:
+    """One kind of trouble met on import; becomes a row of ``diagnostics``."""
+
+    key: str
+    severity: str  # info | data_loss | error
+    sentence: str
+    count: int = 1
+    example: str | None = None
+
+
+class Series:
+    """Times and values of one column of one device, in the order they came; 16 bytes a value."""
+
+    def __init__(self) -> None:
+        self.times = array("q")
+        self.values = array("d")
+
+    def add(self, time_ns: int, value: float) -> None:
+        """Append one value."""
+        self.times.append(time_ns)
+        self.values.append(value)
+
+    def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return times and values, sorted by time; of values given for one time, the first."""
+        times, first = np.unique(np.array(self.times, np.int64), return_index=True)
+        return times, np.array(self.values, np.float64)[first]
+
+
+@dataclass
+class SampleTable:
+    """Values in any order while reading; ``columns`` sorts them and uses what is given twice once.
+
+    ``devices`` are rows of the store's ``devices`` table as dicts; ``clock`` is 'unix' or 'unknown'. ``polled`` holds what was
+    read at the sampler's ticks, ``finer`` what came from a buffer with times of its own and replaces it.
+    """
+
+    clock: str = "unix"
+    host: str | None = None
+    driver_version: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    devices: dict[int, dict[str, Any]] = field(default_factory=dict)
+    polled: dict[tuple[int, str], Series] = field(default_factory=dict)
+    finer: dict[tuple[int, str], Series] = field(default_factory=dict)
+    gaps: list[tuple[int, int, int, str | None]] = field(default_factory=list)
+    diagnostics: dict[str, Diagnostic] = field(default_factory=dict)
+
+    def add(self, device: int, time_ns: int, values: dict[str, float | None]) -> None:
+        """Add values of one device and time. None is not recorded; impossible values are left out and counted."""
+        for column, value in values.items():
+            if value is not None:
+                self._keep(self.polled, device, time_ns, column, value)
+
+    def add_finer(self, device: int, time_ns: int, column: str, value: float) -> None:
+        """Add a value of a buffer that is finer than polling."""
+        self._keep(self.finer, device, time_ns, column, value)
+
+    def _keep(self, store: dict[tuple[int, str], Series], device: int, time_ns: int, column: str, value: float) -> None:
+        if (kept := usable(column, value)) is None:
+            self.note("blank_value", "info", "Blank or impossible values were left out.", example=f"{column} = {value!r}")
+            return
+        key = (device, column)
+        if key not in store:
+            store[key] = Series()
+        store[key].add(time_ns, kept)
+
+    def note(self, key: str, severity: str, sentence: str, *, example: str | None = None, count: int = 1) -> None:
+        """Count occurrences of a kind of trouble."""
+        if key in self.diagnostics:
+            self.diagnostics[key].count += count
+        else:
+            self.diagnostics[key] = Diagnostic(key, severity, sentence, count, example[:200] if example else None)
+
+    def is_empty(self) -> bool:
+        """Tell whether not one value has been kept."""
+        return not self.polled and not self.finer
+
+    def device_numbers(self) -> list[int]:
+        """Return the devices that have values or a description."""
+        return sorted(set(self.devices) | {device for device, _ in self.polled} | {device for device, _ in self.finer})
+
+    def series(self, device: int, column: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return times and values of a column, the finer ones where they exist. Empty arrays where nothing is known."""
+        times, values = self.polled.get((device, column), Series()).arrays()
+        if (device, column) not in self.finer:
+            return times, values
+        fine_times, fine_values = self.finer[device, column].arrays()
+        after = np.searchsorted(fine_times, times)
+        inside = (after > 0) & (after < len(fine_times))
+        hole = np.zeros(len(times), bool)
+        hole[inside] = (fine_times[after[inside]] - fine_times[after[inside] - 1]) > BUFFER_HOLE_NS
+        keep = ~inside | hole
+        merged = np.concatenate([fine_times, times[keep]])
+        order, first = np.unique(merged, return_index=True)
+        return order, np.concatenate([fine_values, values[keep]])[first]
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return ``device`` (int32), ``time_ns`` (int64) and every column of SAMPLE_COLUMNS (float64, NaN where not recorded),
+        sorted by device and time."""
+        parts: dict[str, list[NDArray[Any]]] = {name: [] for name in ("device", "time_ns", *SAMPLE_COLUMNS)}
+        for device in self.device_numbers():
+            known = {column: self.series(device, column) for column in SAMPLE_COLUMNS}
+            times = np.unique(np.concatenate([t for t, _ in known.values()]))
+            parts["time_ns"].append(times)
+            parts["device"].append(np.full(len(times), device, np.int32))
+            for column, (at, values) in known.items():
+                whole = np.full(len(times), np.nan)
+                whole[np.searchsorted(times, at)] = values
+                parts[column].append(whole)
+        kinds = {"device": np.int32, "time_ns": np.int64}
+        return {n: np.concatenate(p) if p else np.empty(0, kinds.get(n, np.float64)) for n, p in parts.items()}
+
+
+def usable(column: str, value: float) -> float | None:
+    """Return the value, or None where it is a blank of some tool or nothing a GPU reports."""
+    if isinstance(value, bool) or not math.isfinite(value) or value < 0:
+        return None
+    if column == "clock_event_mask":
+        return value if value < 2**53 else None
+    limit = BLANK_LIMITS.get(column, BLANK_WIDE)
+    return value if value < limit else None
+
+
+def find_gaps(time_ns: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return (last sample before, first sample after) of each hole longer than GAP_PERIODS median periods; ``time_ns`` sorted."""
+    if len(time_ns) < 3:
+        return []
+    steps = np.diff(time_ns)
+    usual = float(np.median(steps[steps > 0])) if np.any(steps > 0) else 0.0
+    holes = np.flatnonzero(steps > max(GAP_PERIODS * usual, SHORTEST_GAP_NS))
+    return [(int(time_ns[i]), int(time_ns[i + 1])) for i in holes]

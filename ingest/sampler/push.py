@@ -1,0 +1,198 @@
+"""The client's side of the push protocol in ``ingest.sampler``'s docstring: batches by (session, segment, offset), acknowledged."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from ingest.sampler.clock import Clock
+from ingest.sampler.segments import segment_name
+
+BATCH_BYTES = 1 << 20  # the server's limit for one POST
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # back-off
+IDLE_S = 0.5  # between looks for new lines: the data is at most about two seconds old on screen
+DRAIN_S = 30.0  # after the last sample: how long to go on trying before leaving the rest to --resume-push
+SPOOL_BYTES = 512_000_000  # above it, the oldest wholly acknowledged segments go
+FATAL = frozenset({400, 401, 403, 404, 413})  # trying again at once will not help
+TIMEOUT_S = 10.0
+
+Send = Callable[[str, str, bytes | None, Mapping[str, str]], tuple[int, dict[str, Any]]]
+
+
+def send_http(method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
+    """Send one request; return status (0: not reached) and the reply's JSON object."""
+    request = urllib.request.Request(url, data=body, headers=dict(headers), method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
+            return reply.status, _object(reply.read(1 << 20))
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, _object(error.read(1 << 16))
+    except (OSError, ValueError):
+        return 0, {}
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(content)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def available_on_disk(folder: Path) -> dict[int, int]:
+    """Return the bytes of each segment of a finished session (0 is meta.json), up to the last whole line: a torn tail stays here."""
+    sizes = {0: (folder / "meta.json").stat().st_size}
+    for path in folder.glob("samples-[0-9]*.jsonl"):
+        sizes[int(path.stem.split("-")[1])] = path.read_bytes().rfind(b"\n") + 1
+    return sizes
+
+
+@dataclass
+class PushState:
+    """What a person may want to know: bytes acknowledged, the last trouble, the clocks' offset (server minus client)."""
+
+    acknowledged: int = 0
+    trouble: str | None = None
+    offset_ns: int | None = None
+
+
+class Push:
+    """Ships one session folder. ``available`` returns the bytes of each segment that are safe on this disk."""
+
+    def __init__(
+        self,
+        folder: Path,
+        url: str,
+        token: str,
+        *,
+        available: Callable[[], dict[int, int]],
+        clock: Clock,
+        send: Send = send_http,
+    ) -> None:
+        self.folder = folder
+        self.base = f"{url.rstrip('/')}/api/v1/live/{quote(folder.name, safe='')}"
+        self.state = PushState()
+        self._available = available
+        self._clock = clock
+        self._send = send
+        self._token = token
+        self._acked: dict[int, int] | None = None
+        self._wait_s = FIRST_WAIT_S
+
+    def step(self) -> float:
+        """Do at most one request. Returns the seconds to wait before the next; 0 means there is more to do now."""
+        if self._acked is None:
+            return self._resume()
+        for segment, size in sorted(self._available().items()):
+            offset = self._acked.get(segment, 0)
+            if offset < size:
+                return self._ship(segment, offset, size)
+        return IDLE_S
+
+    def drained(self) -> bool:
+        """Tell whether everything available has been acknowledged."""
+        acked = self._acked
+        return acked is not None and all(acked.get(n, 0) >= size for n, size in self._available().items())
+
+    def run(self, stop: threading.Event) -> None:
+        """Ship until ``stop`` is set, then for at most DRAIN_S more until drained."""
+        while not stop.is_set():
+            self._clock.wait(stop, self.step())
+        never = threading.Event()
+        until = self._clock.monotonic_ns() + int(DRAIN_S * 1e9)
+        while not self.drained() and self._clock.monotonic_ns() < until:
+            self._clock.wait(never, min(self.step(), 5.0))
+
+    def _resume(self) -> float:
+        status, reply = self._request("GET", self.base, None, {})
+        segments = reply.get("segments")
+        if status != 200 or not isinstance(segments, dict):
+            return self._backed_off(status)
+        self._acked = {int(n): int(size) for n, size in segments.items()}
+        return self._went_well()
+
+    def _ship(self, segment: int, offset: int, size: int) -> float:
+        assert self._acked is not None
+        path = self.folder / ("meta.json" if segment == 0 else segment_name(segment))
+        try:
+            with path.open("rb") as file:
+                file.seek(offset)
+                body = file.read(min(BATCH_BYTES, size - offset))
+        except OSError as error:
+            self.state.trouble = f"{path.name} cannot be read: {error.strerror}"
+            return LONGEST_WAIT_S
+        if segment:
+            whole = body.rfind(b"\n") + 1
+            if not whole and len(body) < BATCH_BYTES:
+                return IDLE_S  # a line that is not whole yet
+            body = body[:whole] if whole else body
+        headers = {"Content-Type": "application/octet-stream", "X-Content-CRC32": f"{zlib.crc32(body):08x}"}
+        status, reply = self._request("POST", f"{self.base}?segment={segment}&offset={offset}", body, headers)
+        held = reply.get("size")
+        if status in (200, 409) and isinstance(held, int) and held >= 0:
+            if status == 200:
+                self.state.acknowledged += max(0, held - offset)
+            # The server decides: after 409 it may hold more, or less where it lost its disk.
+            self._acked[segment] = held
+            if held > size:
+                self.state.trouble = f"the dashboard holds another session called {self.folder.name}"
+                return LONGEST_WAIT_S
+            self._trim()
+            return self._went_well() if status == 200 else self._backed_off(status)
+        return self._backed_off(status)
+
+    def _request(self, method: str, url: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        headers["Authorization"] = f"Bearer {self._token}"
+        if self.state.offset_ns is not None:
+            headers["X-Clock-Offset-Ns"] = str(self.state.offset_ns)
+        sent = self._clock.wall_ns()
+        status, reply = self._send(method, url, body, headers)
+        back = self._clock.wall_ns()
+        received_there, sent_there = reply.get("received_ns"), reply.get("sent_ns")
+        if isinstance(received_there, int) and isinstance(sent_there, int):
+            self.state.offset_ns = ((received_there - sent) + (sent_there - back)) // 2
+        return status, reply
+
+    def _went_well(self) -> float:
+        self._wait_s, self.state.trouble = FIRST_WAIT_S, None
+        return 0.0
+
+    def _backed_off(self, status: int) -> float:
+        known = {
+            0: "the dashboard cannot be reached",
+            401: "the dashboard does not accept the token",
+            409: "the dashboard holds another part than this host thought",
+            507: "the dashboard's disk is full",
+        }
+        self.state.trouble = known.get(status, f"the dashboard answers {status}")
+        if status in FATAL:
+            return LONGEST_WAIT_S
+        wait, self._wait_s = self._wait_s, min(2 * self._wait_s, LONGEST_WAIT_S)
+        return wait
+
+    def _trim(self) -> None:
+        sizes = {n: size for n, size in self._available().items() if n}
+        total = sum(sizes.values())
+        assert self._acked is not None
+        for segment in sorted(sizes)[:-1]:
+            if total <= SPOOL_BYTES or self._acked.get(segment, 0) < sizes[segment]:
+                return
+            (self.folder / segment_name(segment)).unlink(missing_ok=True)
+            total -= sizes[segment]
+
+
+def refuse_url(url: str) -> str | None:
+    """Return why ``url`` cannot be pushed to, or None."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return f"--push needs the dashboard's address, such as https://dashboard.example:8501, not {url!r}."
+    return None
