@@ -1,0 +1,175 @@
+"""Ingest one source: detect what it is, read it, write its recording, keep its bytes. Whole or nothing."""
+
+from __future__ import annotations
+
+import filecmp
+import gc
+import gzip
+import shutil
+import unicodedata
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from ingest import telemetry
+from ingest.blocks import Document
+from ingest.columns import Trace
+from ingest.errors import NotFoundError, SourceError
+from ingest.schema import SCHEMA_VERSION, DataFolder, RecordingRef, is_id
+from ingest.source import Limits, Source, refuse_foreign
+from ingest.store import Writer, commit, draft, tool_version
+from ingest.trace import store
+
+__all__ = ["Limits", "Progress", "ingest_file", "read_ref", "reingest"]
+MAX_NAME = 200  # characters of a stored file name
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an ingest is. Bytes are those of the file as given; ``stage`` is reading, linking, keeping or done."""
+
+    stage: str
+    bytes_done: int
+    bytes_total: int
+    events: int
+
+
+def clean_name(name: str) -> str:
+    """Return a file name without folders, control and direction characters, at most MAX_NAME characters long."""
+    name = unicodedata.normalize("NFC", name.replace("\\", "/").rsplit("/", 1)[-1])
+    return "".join(c for c in name if unicodedata.category(c)[0] != "C")[:MAX_NAME] or "unnamed"
+
+
+def ingest_file(
+    source: Path,
+    folder: DataFolder,
+    *,
+    source_name: str | None = None,
+    keep_source: bool = True,
+    progress: Callable[[Progress], None] | None = None,
+    limits: Limits = Limits(),  # noqa: B008  (frozen)
+) -> RecordingRef:
+    """Ingest a trace or telemetry file into ``folder`` and return its recording.
+
+    What the file is is told from its content. An already published recording is returned as it is. Raises SourceError
+    when the file cannot be used; nothing is left behind then.
+    """
+    folder.create()
+    name = clean_name(source_name if source_name is not None else source.name)
+    report = progress or (lambda _: None)
+    if (known := _known(source, folder)) is not None:
+        return known
+    try:
+        opened = Source(source, limits)
+        head = opened.head()
+    except OSError as error:
+        raise SourceError("E-TYPE", f"{name} cannot be read ({error.strerror}). Give a file.") from error
+    refuse_foreign(head)
+    with _collector_off(), draft(folder.recordings) as temporary:
+        writer = Writer(temporary)
+        try:
+            about = {"source_name": name, "tool_version": tool_version(), "schema_version": SCHEMA_VERSION}
+            reader = telemetry.reader_for(head)
+            row = telemetry.store(reader, opened, writer, about) if reader else _read_trace(opened, writer, about, report)
+            row |= {"id": opened.id, "source_bytes": opened.uncompressed_bytes}
+            writer.insert_row("recording", row)
+            writer.finish()
+        finally:
+            writer.abandon()
+        target = folder.recording_file(opened.id)
+        if keep_source:
+            report(Progress("keeping", opened.total_bytes, opened.total_bytes, row["event_count"]))
+            _keep(opened, folder.source_file(opened.id))
+        if not target.exists():
+            commit(temporary, target)
+    report(Progress("done", opened.total_bytes, opened.total_bytes, row["event_count"]))
+    return read_ref(target)
+
+
+def reingest(recording_id: str, folder: DataFolder, *, source_name: str | None = None) -> RecordingRef:
+    """Return a recording of the current schema, made again from its kept source where it is missing.
+
+    Raises NotFoundError when neither is there, SourceError when the source does not give this recording.
+    """
+    target = folder.recording_file(recording_id)
+    if target.exists():
+        return read_ref(target)
+    source = folder.source_file(recording_id)
+    if not source.exists():
+        raise NotFoundError(
+            f"Recording {recording_id} was made by another version and its source was not kept. Ingest its file again."
+        )
+    found = ingest_file(source, folder, source_name=source_name or _old_name(recording_id, folder) or source.name)
+    if found.id != recording_id:
+        raise SourceError("E-JSON", f"The kept source of recording {recording_id} is damaged. Ingest its file again.")
+    return found
+
+
+def read_ref(path: Path) -> RecordingRef:
+    """Return the reference of the recording in ``path``. Raises NotFoundError when the file is damaged."""
+    try:
+        with duckdb.connect(str(path), read_only=True) as connection:
+            row = connection.execute("SELECT id, kind, source_name, rank, host FROM recording").fetchone()
+    except duckdb.Error as error:
+        raise NotFoundError(f"Recording {path.name[:16]} is damaged. Delete it and ingest its file again.") from error
+    if row is None:
+        raise NotFoundError(f"Recording {path.name[:16]} is damaged. Delete it and ingest its file again.")
+    return RecordingRef(*row)
+
+
+def _read_trace(opened: Source, writer: Writer, about: dict[str, Any], report: Callable[[Progress], None]) -> dict[str, Any]:
+    trace = Trace(Document(opened.pieces(), opened.limits), opened.limits)
+    for events in trace.read():
+        report(Progress("reading", opened.read_bytes, opened.total_bytes, events))
+    report(Progress("linking", opened.total_bytes, opened.total_bytes, trace.events))
+    return store(trace, writer, about, opened.damage)
+
+
+def _known(source: Path, folder: DataFolder) -> RecordingRef | None:
+    """Return the recording of ``source`` where the very same bytes are kept already."""
+    try:
+        size = source.stat().st_size
+        for kept in folder.sources.glob("*.json.gz"):
+            identifier = kept.name.removesuffix(".json.gz")
+            if kept.stat().st_size != size or not is_id(identifier) or not folder.recording_file(identifier).exists():
+                continue
+            if filecmp.cmp(kept, source, shallow=False):
+                return read_ref(folder.recording_file(identifier))
+    except (OSError, NotFoundError):
+        return None
+    return None
+
+
+def _old_name(recording_id: str, folder: DataFolder) -> str | None:
+    refs = (ref for manifest in folder.manifests() for ref in manifest.recordings)
+    return next((ref.source_name for ref in refs if ref.id == recording_id), None)
+
+
+def _keep(opened: Source, target: Path) -> None:
+    """Keep the source, compressed: its own bytes where it is one sound gzip member."""
+    if target.exists():
+        return
+    with draft(target.parent) as temporary:
+        if opened.single_member:
+            shutil.copyfile(opened.path, temporary)
+        else:
+            with gzip.GzipFile(temporary, "wb", compresslevel=6, mtime=0) as file:
+                for piece in Source(opened.path, opened.limits).pieces():
+                    file.write(piece)
+        commit(temporary, target)
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """Switch the cycle collector off: millions of live events make it twice as slow, and none of them forms a cycle."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,93 @@
+"""Turn what profilers and killed jobs really write into valid JSON, one event at a time, and say what was done."""
+
+from __future__ import annotations
+
+import re
+
+STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.S)
+BARE = re.compile(rb"(?<![\w.])[+-]?(?:nan|inf(?:inity)?|n/a|none|undefined)(?![\w.])", re.I)
+TRAILING_COMMA = re.compile(rb",(\s*[}\]])")
+BAD_ESCAPE = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+PAIR = re.compile(rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})")
+CONTROL = re.compile(rb"[\x00-\x1f]")
+FIELD = rb"(?:ph|cat|name|pid|tid|ts|dur|args|id|bp|s)"
+NAME = re.compile(rb'("name"\s*:\s*")(.*?)("\s*,\s*"' + FIELD + rb'"\s*:|"\s*\})', re.S)
+QUOTE = re.compile(rb'(?<!\\)((?:\\\\)*)"')
+
+
+def repair(text: bytes) -> tuple[bytes, set[str]]:
+    """Return ``text`` with the faults seen in the wild mended, and which kinds were met (keys of REPAIRS)."""
+    done: set[str] = set()
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        text = text.decode(errors="replace").encode()
+        done.add("utf8")
+    named = NAME.sub(_escape_name, text, count=1)
+    if named != text:
+        done.add("quote")
+        text = named
+    parts, position = [], 0
+    for match in STRING.finditer(text):
+        parts += [_outside(text[position : match.start()], done), _inside(match.group(), done)]
+        position = match.end()
+    parts.append(_outside(text[position:], done))
+    mended = b"".join(parts)
+    # a comma before a bracket can only be seen once strings cannot be mistaken for structure
+    if TRAILING_COMMA.search(mended) and (bare := _drop_commas(mended)) != mended:
+        mended = bare
+        done.add("comma")
+    return mended, done
+
+
+def _escape_name(match: re.Match[bytes]) -> bytes:
+    return match.group(1) + QUOTE.sub(rb'\1\\"', match.group(2)) + match.group(3)
+
+
+def _outside(text: bytes, done: set[str]) -> bytes:
+    mended = BARE.sub(b"null", text)
+    if mended != text:
+        done.add("literal")
+    return mended
+
+
+def _inside(text: bytes, done: set[str]) -> bytes:
+    mended = text
+    if CONTROL.search(mended):
+        mended = CONTROL.sub(lambda m: b"\\u%04x" % m.group()[0], mended)
+        done.add("control")
+    if b"\\" in mended:
+        fixed = _double_bad_escapes(mended)
+        if fixed != mended:
+            mended = fixed
+            done.add("escape")
+        fixed = PAIR.sub(lambda m: b"\\ufffd" if m.group(1) else m.group(), mended)
+        if fixed != mended:
+            mended = fixed
+            done.add("surrogate")
+    return mended
+
+
+def _double_bad_escapes(text: bytes) -> bytes:
+    parts = text.split(b"\\\\")  # a doubled backslash is fine as it is
+    return b"\\\\".join(BAD_ESCAPE.sub(rb"\\\\", part) for part in parts)
+
+
+def _drop_commas(text: bytes) -> bytes:
+    parts, position = [], 0
+    for match in STRING.finditer(text):
+        parts += [TRAILING_COMMA.sub(rb"\1", text[position : match.start()]), match.group()]
+        position = match.end()
+    parts.append(TRAILING_COMMA.sub(rb"\1", text[position:]))
+    return b"".join(parts)
+
+
+REPAIRS = {
+    "utf8": "Bytes that are no UTF-8 were replaced by a mark; names that held them may look odd.",
+    "quote": "Quotes inside a name were not escaped by the profiler; they were escaped here.",
+    "literal": "Bare NaN, Infinity or N/A, which JSON does not allow, were read as not recorded.",
+    "control": "Raw control characters inside strings were read as such.",
+    "escape": "Backslashes that the profiler did not escape were read as they stand.",
+    "surrogate": "Half characters (lone surrogates) were replaced by a mark.",
+    "comma": "Commas before a closing bracket were ignored.",
+}

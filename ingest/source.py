@@ -1,0 +1,222 @@
+"""Open a source: detect its container by content, decompress it, hash it. Nothing here trusts a file name."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from isal import isal_zlib
+
+from ingest.errors import SourceError
+
+GZIP_MAGIC = b"\x1f\x8b"
+DEFLATE_ERROR: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # isal's stub declares an instance
+GZIP_HEADER_BYTES = 4096  # room for the file name that gzip stores in its header
+GZIP_TRAILER_BYTES = 8  # CRC-32 and size
+READ_BYTES = 128 << 10  # compressed bytes read at a time: what a damaged stream can lose, large enough to amortise calls
+PIECE_BYTES = 4 << 20  # uncompressed bytes given out at a time
+HEAD_BYTES = 64 << 10  # enough to tell every format apart
+UNPACK = "Unpack it and give the .json or .json.gz inside."
+EXPECTED = "Sawtooth reads torch.profiler traces (.json or .json.gz) and telemetry."
+
+MAGIC: tuple[tuple[bytes, str, str], ...] = (
+    (b"PK\x03\x04", "a zip archive (torch .pt files are zips too)", UNPACK),
+    (b"(\xb5/\xfd", "a zstd archive", UNPACK),
+    (b"\xfd7zXZ\x00", "an xz archive", UNPACK),
+    (b"BZh", "a bzip2 archive", UNPACK),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", UNPACK),
+    (b"\x04\x22\x4d\x18", "an lz4 archive", UNPACK),
+    (b"\x89PNG", "a PNG picture", EXPECTED),
+    (b"\xff\xd8\xff", "a JPEG picture", EXPECTED),
+    (b"GIF8", "a GIF picture", EXPECTED),
+    (b"%PDF", "a PDF document", EXPECTED),
+    (b"\x7fELF", "a program (ELF)", EXPECTED),
+    (b"MZ", "a Windows program", EXPECTED),
+    (b"SQLite format 3\x00", "a SQLite database (Nsight Systems exports these)", EXPECTED),
+    (b"PAR1", "a Parquet file", EXPECTED),
+    (b"ARROW1", "an Arrow file", EXPECTED),
+    (b"\x89HDF", "an HDF5 file", EXPECTED),
+    (b"version https://git-lfs", "a Git LFS pointer, not the file it points to", "Run `git lfs pull` and give the real file."),
+    (b"\xff\xfe", "text in UTF-16", "Save it as UTF-8."),
+    (b"\xfe\xff", "text in UTF-16", "Save it as UTF-8."),
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one source may cost. A source beyond a limit is refused in one sentence."""
+
+    uncompressed_bytes: int = 64 << 30  # the largest traces people profile on purpose are some GB
+    ratio: int = 400  # a repetitive real trace compresses 344:1 at most; zeros compress 1029:1
+    ratio_from_bytes: int = 256 << 20  # below this size a bomb costs nothing, so the ratio is not looked at
+    event_bytes: int = 4 << 20  # one event; kineto's largest carry stacks of some 100 KB
+    metadata_bytes: int = 32 << 20  # everything beside traceEvents
+    depth: int = 64  # nesting; kineto writes 5
+    name_bytes: int = 4096  # C++ template names reach some 2 KB
+    distinct_names: int = 1_000_000  # more cannot be read by anyone and would not fit the memory bound
+
+
+def refuse_type(what: str, advice: str) -> SourceError:
+    """Return the refusal of a file of another type."""
+    return SourceError("E-TYPE", f"This is {what}, not a torch.profiler trace or telemetry. {advice}")
+
+
+def refuse_foreign(head: bytes) -> None:
+    """Raise SourceError when ``head`` (the first uncompressed bytes) is of a type Sawtooth does not read."""
+    for magic, what, advice in MAGIC:
+        if head.startswith(magic):
+            raise refuse_type(what, advice) if "UTF" not in what else SourceError("E-ENC", f"This is {what}. {advice}")
+    if head[8:12] == b"DUCK":
+        raise refuse_type("a DuckDB database", "Give the trace it was made from; a database from elsewhere is never opened.")
+    if len(head) > 262 and head[257:262] == b"ustar":
+        raise refuse_type("a tar archive", UNPACK)
+    if head.startswith(b"\x80") and head[1:2] in b"\x02\x03\x04\x05":
+        raise refuse_type(
+            "a Python pickle, which could run code when opened", "Export the trace with prof.export_chrome_trace(...)."
+        )
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:64].lower()
+    if start.startswith((b"<!doctype html", b"<html", b"<head")):
+        raise refuse_type("a web page (a login page saved by mistake?)", "Download the file itself.")
+    if start.startswith((b"<?xml", b"<svg")):
+        raise refuse_type("an XML document", EXPECTED)
+    if b"\x00" in head[:4] and head[:4] != b"\x00\x00\x00\x00":
+        if any(head[i] in b"[{" for i in range(min(4, len(head)))):
+            raise SourceError("E-ENC", "This is text in UTF-16 or UTF-32. Save it as UTF-8.")
+        raise refuse_type("a binary file", EXPECTED)
+
+
+class Source:
+    """One source opened for reading: iterate it once for its uncompressed bytes, then ask for its hash and its damage."""
+
+    def __init__(self, path: Path, limits: Limits | None = None) -> None:
+        self.path = path
+        self.limits = limits or Limits()
+        self.total_bytes = path.stat().st_size
+        self.read_bytes = 0
+        self.uncompressed_bytes = 0
+        self.members = 0
+        self.damage: list[str] = []  # of: gzip_truncated, gzip_damaged, gzip_crc, gzip_tail
+        self._sha = hashlib.sha256()
+        with path.open("rb") as file:
+            start = file.read(2)
+        if not start:
+            raise SourceError(
+                "E-EMPTY", "The file is empty (0 bytes). The profiler or the copy was stopped before it wrote anything."
+            )
+        self.gzipped = start == GZIP_MAGIC
+
+    @property
+    def id(self) -> str:
+        """First 16 hex digits of the SHA-256 of the uncompressed bytes read so far."""
+        return self._sha.hexdigest()[:16]
+
+    @property
+    def single_member(self) -> bool:
+        """The file is one undamaged gzip member, so that its bytes can be kept as they are."""
+        return self.gzipped and self.members == 1 and not self.damage
+
+    def head(self) -> bytes:
+        """Return the first uncompressed bytes, without consuming anything."""
+        twin = Source(self.path, self.limits)
+        found = b""
+        for piece in twin.pieces():
+            found += piece
+            if len(found) >= HEAD_BYTES:
+                break
+        if not found:
+            raise SourceError("E-TRUNC" if twin.damage else "E-EMPTY", "The gzip file holds nothing. Copy or record it again.")
+        if found.startswith(GZIP_MAGIC):
+            raise refuse_type("gzip inside gzip", "Unpack it once.")
+        return found[:HEAD_BYTES]
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield uncompressed bytes in order. Damage is noted in ``damage``; what came before it is given out."""
+        with self.path.open("rb") as file:
+            for piece in self._inflate(file) if self.gzipped else self._plain(file):
+                self.uncompressed_bytes += len(piece)
+                self._check_size()
+                self._sha.update(piece)
+                yield piece
+
+    def _plain(self, file: BinaryIO) -> Iterator[bytes]:
+        while piece := file.read(PIECE_BYTES):
+            self.read_bytes += len(piece)
+            yield piece
+
+    def _inflate(self, file: BinaryIO) -> Iterator[bytes]:
+        data = self._read(file)
+        while data:
+            if self.members:  # zero padding between and after members is legal
+                data = data.lstrip(b"\x00")
+                if not data:
+                    data = self._read(file)
+                    continue
+            body = self._after_header(file, data)
+            if body is None:
+                self.damage.append("gzip_tail" if self.members else "gzip_truncated")
+                while self._read(file):
+                    pass
+                return
+            data = yield from self._member(file, body)
+
+    def _after_header(self, file: BinaryIO, data: bytes) -> bytes | None:
+        """Return what follows the gzip header that ``data`` begins with; None where there is no whole header."""
+        while len(data) < GZIP_HEADER_BYTES and (more := self._read(file)):
+            data += more
+        if len(data) < 10 or not data.startswith(GZIP_MAGIC) or data[2] != 8:
+            return None
+        flags, position = data[3], 10
+        if flags & 4:
+            position += 2 + int.from_bytes(data[position : position + 2], "little")
+        for flag in (8, 16):  # file name, comment: zero-terminated
+            if flags & flag:
+                position = data.find(b"\x00", position) + 1 or len(data)
+        if flags & 2:
+            position += 2
+        return data[position:] if position <= len(data) else None
+
+    def _member(self, file: BinaryIO, data: bytes) -> Generator[bytes, None, bytes]:
+        """Inflate one member whose deflate stream begins with ``data``; the generator's value is what follows the member."""
+        inflate = isal_zlib.decompressobj(wbits=-15)
+        self.members += 1
+        crc = size = 0
+        while not inflate.eof:
+            try:
+                piece = inflate.decompress(data, PIECE_BYTES)
+            except DEFLATE_ERROR:
+                self.damage.append("gzip_damaged")
+                return b""
+            if piece:
+                crc, size = isal_zlib.crc32(piece, crc), size + len(piece)
+                yield piece
+            if not inflate.eof:
+                data = inflate.unconsumed_tail or self._read(file)
+                if not data and not piece:
+                    self.damage.append("gzip_truncated")
+                    return b""
+        rest = inflate.unused_data
+        while len(rest) < GZIP_TRAILER_BYTES and (more := self._read(file)):
+            rest += more
+        if rest[:GZIP_TRAILER_BYTES] != crc.to_bytes(4, "little") + (size & 0xFFFFFFFF).to_bytes(4, "little"):
+            self.damage.append("gzip_crc" if len(rest) >= GZIP_TRAILER_BYTES else "gzip_truncated")
+        return rest[GZIP_TRAILER_BYTES:] or self._read(file)
+
+    def _read(self, file: BinaryIO) -> bytes:
+        data = file.read(READ_BYTES)
+        self.read_bytes += len(data)
+        return data
+
+    def _check_size(self) -> None:
+        size, limits = self.uncompressed_bytes, self.limits
+        if size > limits.uncompressed_bytes:
+            raise SourceError(
+                "E-SIZE", f"The trace is larger than {limits.uncompressed_bytes >> 30} GB uncompressed. Profile fewer steps."
+            )
+        if self.gzipped and size > limits.ratio_from_bytes and size > limits.ratio * self.read_bytes:
+            raise SourceError(
+                "E-BOMB",
+                f"The file unpacks to more than {limits.ratio} times its size, which no trace does. It looks like a gzip bomb and was refused.",
+            )

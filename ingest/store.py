@@ -1,0 +1,126 @@
+"""Write one recording file: temporary name, checkpoint, sync, rename. Whole or absent."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from ingest.decode import NULL
+from ingest.errors import SourceError
+from ingest.schema import SCHEMA_SQL, STORAGE_VERSION
+
+MEMORY_LIMIT = "256MB"  # of DuckDB while writing; appends need far less
+
+
+def tool_version() -> str:
+    """Return the version of the installed distribution."""
+    try:
+        return version("sawtooth")
+    except PackageNotFoundError:
+        return "0"
+
+
+class Writer:
+    """Tables of one recording under a temporary name."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT, "preserve_insertion_order": True})
+        self._connection.execute(
+            f"ATTACH '{str(path).replace(chr(39), chr(39) * 2)}' AS recording_file (STORAGE_VERSION '{STORAGE_VERSION}')"
+        )
+        self._connection.execute("USE recording_file")
+        self._connection.execute("BEGIN")
+        self._connection.execute(SCHEMA_SQL.read_text(encoding="utf-8"))
+
+    def insert(self, table: str, columns: dict[str, Any]) -> None:
+        """Append rows. Integer arrays hold NULL (int64) or -1 (int32) for what is not recorded, floats hold NaN."""
+        if not columns or not len(next(iter(columns.values()))):
+            return
+        rows = pa.table({name: _arrow(values) for name, values in columns.items()})
+        self._connection.register("incoming", rows)
+        self._connection.execute(f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM incoming")
+        self._connection.unregister("incoming")
+
+    def insert_row(self, table: str, row: dict[str, Any]) -> None:
+        """Append one row."""
+        marks = ", ".join("?" for _ in row)
+        self._connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
+
+    def finish(self) -> None:
+        """Commit, checkpoint and close."""
+        self._connection.execute("COMMIT")
+        self._connection.execute("CHECKPOINT recording_file")
+        self._connection.execute("USE memory")
+        self._connection.execute("DETACH recording_file")
+        self._connection.close()
+
+    def abandon(self) -> None:
+        """Close whatever is open."""
+        self._connection.close()
+
+
+def _arrow(values: Any) -> pa.Array:
+    if not isinstance(values, np.ndarray):
+        return pa.array(values)
+    if values.dtype == np.int64:
+        return pa.array(values, mask=values == NULL)
+    if values.dtype == np.int32:
+        return pa.array(values, mask=values == -1)
+    if values.dtype == np.float64:
+        return pa.array(values, mask=np.isnan(values))
+    if values.dtype == object:
+        return pa.array(values.tolist())
+    return pa.array(values)
+
+
+@contextmanager
+def draft(folder: Path) -> Iterator[Path]:
+    """Give a temporary path in ``folder``, removed at the end unless ``commit`` renamed it. A full disk is told in words."""
+    descriptor, name = tempfile.mkstemp(prefix=".draft.", suffix=".tmp", dir=folder)
+    os.close(descriptor)
+    temporary = Path(name)
+    temporary.unlink()  # DuckDB refuses an empty file
+    try:
+        yield temporary
+    except OSError as error:
+        raise disk_error(error) from error
+    except (duckdb.IOException, duckdb.FatalException) as error:
+        raise SourceError(
+            "E-DISK", "The data folder's disk is full or cannot be written. Free some space and try again."
+        ) from error
+    finally:
+        for path in (temporary, Path(f"{temporary}.wal")):
+            path.unlink(missing_ok=True)
+
+
+def commit(temporary: Path, target: Path) -> None:
+    """Sync ``temporary`` and give it its name."""
+    with temporary.open("rb+") as file:
+        os.fsync(file.fileno())
+    temporary.replace(target)
+    _sync_folder(target.parent)
+
+
+def disk_error(error: OSError) -> SourceError:
+    """Return the refusal for a disk that cannot be written."""
+    return SourceError(
+        "E-DISK", f"The data folder cannot be written ({error.strerror or 'unknown reason'}). Free some space and try again."
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
