@@ -200,7 +200,7 @@ def _choose(table: pd.DataFrame) -> pd.DataFrame:
     for cycle in table["cycle"].unique():
         rows = [int(k) for k in np.flatnonzero(table["cycle"] == cycle) if why[k] is None]
         others = rows[:-1]
-        if len(others) >= 2 and table["gpu_ops"].iloc[rows[-1]] < table["gpu_ops"].iloc[others].min():
+        if others and table["gpu_ops"].iloc[rows[-1]] < table["gpu_ops"].iloc[others].min():
             why[rows[-1]] = "last step, with fewer GPU operations than the others: cut off by the end of the profile"
     rows = [k for k in range(len(table)) if why[k] is None]
     for slow in rows[: _warm_up_length(dur[rows])]:

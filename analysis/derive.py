@@ -1,0 +1,243 @@
+"""Build a recording's derived file: steps, ledger, gaps with causes, rollups. Rebuilt whole, published by rename."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+
+from analysis import ledger
+from analysis.classes import Classes, Signature, classify_operations, load_signatures
+from analysis.events import GPU_KINDS, Events, load_events
+from analysis.operators import operator_table
+from analysis.steps import STATUS_NAMES, DeviceSteps, HostSteps, device_steps, find_host_steps
+from analysis.version import ANALYSIS_VERSION
+from ingest.schema import STORAGE_VERSION, DataFolder
+
+DERIVED_SQL = Path(__file__).with_name("derived.sql")
+MEMORY_LIMIT = "512MB"  # of the engine; the columns held by numpy come on top
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace in memory while it is derived."""
+
+    con: duckdb.DuckDBPyConnection
+    events: Events
+    signatures: list[Signature]
+    classes: Classes
+    host: HostSteps
+    devices: list[DeviceSteps]
+
+
+def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
+    """Return the recording's derived file, building it when it is missing; older versions are removed."""
+    target = folder.derived_file(recording_id, ANALYSIS_VERSION)
+    if not target.exists():
+        derive(folder.recording_file(recording_id), target)
+        for old in folder.derived.glob(f"{recording_id}.*.duckdb"):
+            if old != target:
+                old.unlink(missing_ok=True)
+    return target
+
+
+def derive(recording_file: Path, target: Path) -> None:
+    """Compute everything pages need of one recording and publish it at ``target``."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    os.close(descriptor)
+    temporary = Path(name)
+    temporary.unlink()
+    try:
+        _write(recording_file, temporary)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+        temporary.with_name(temporary.name + ".wal").unlink(missing_ok=True)
+
+
+def _write(recording_file: Path, temporary: Path) -> None:
+    con = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
+    try:
+        con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        con.execute(f"ATTACH '{_quoted(recording_file)}' AS r (READ_ONLY)")
+        con.execute(f"ATTACH '{_quoted(temporary)}' AS d (STORAGE_VERSION '{STORAGE_VERSION}')")
+        con.execute("USE d")
+        con.execute(DERIVED_SQL.read_text())
+        con.execute("SET search_path = 'd.main,r.main'")
+        kind = con.execute("SELECT kind FROM recording").fetchall()[0][0]
+        if kind == "trace":
+            _derive_trace(con)
+        con.execute("USE memory")
+        con.execute("CHECKPOINT d")
+        con.execute("DETACH d")
+    finally:
+        con.close()
+
+
+def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
+    events = load_events(con)
+    signatures = load_signatures(con)
+    vendor, major = _vendor(con)
+    classes = classify_operations(events, signatures, vendor, major)
+    host = find_host_steps(events)
+    devices = [device_steps(events, host, int(d)) for d in np.unique(events.gpu.device)]
+    trace = Trace(con, events, signatures, classes, host, devices)
+    _store_classes(trace)
+    _store_steps(trace)
+    _store_segments(trace)
+    _store_facts(trace)
+    _store_operators(trace)
+    _store_kernels(con)
+
+
+def _vendor(con: duckdb.DuckDBPyConnection) -> tuple[str | None, int | None]:
+    rows = con.execute(
+        "SELECT r.vendor, d.compute_major FROM recording r LEFT JOIN devices d ON true ORDER BY d.device LIMIT 1"
+    ).fetchall()
+    return rows[0][0], rows[0][1]
+
+
+def _append(con: duckdb.DuckDBPyConnection, table: str, frame: pd.DataFrame) -> None:
+    if len(frame):
+        con.register("incoming", frame)
+        con.execute(f"INSERT INTO d.{table} BY NAME SELECT * FROM incoming")
+        con.unregister("incoming")
+
+
+def _store_classes(trace: Trace) -> None:
+    table = trace.classes.table.rename(
+        columns={"name": "name_id", "operator_name": "cpu_op_name_id", "signature": "signature_id"}
+    )
+    _append(trace.con, "kernel_classes", table.astype({"cpu_op_name_id": "Int64", "signature_id": "Int64"}))
+
+
+def _store_steps(trace: Trace) -> None:
+    origin = trace.events.origin_ns
+    op_step = np.full(len(trace.events.gpu), -1, np.int64)
+    status = np.full(len(trace.events.gpu), 2, np.int8)
+    for device in trace.devices:
+        table = device.table.rename(
+            columns={"start": "start_ns", "end": "end_ns", "host_start": "host_start_ns", "host_end": "host_end_ns"}
+        )
+        for column in ("start_ns", "end_ns", "host_start_ns", "host_end_ns"):
+            table[column] = table[column].astype(np.int64) + origin
+        _append(trace.con, "steps", table.assign(device=device.device))
+        window = device.window
+        _append(
+            trace.con,
+            "windows",
+            pd.DataFrame({"device": device.device, "start_ns": window.starts + origin, "end_ns": window.ends + origin}),
+        )
+        op_step[device.ops], status[device.ops] = device.op_step, device.status
+    frame = pd.DataFrame(
+        {
+            "gpu_op_id": np.arange(len(op_step)),
+            "step": pd.array(np.where(op_step >= 0, op_step, 0), dtype="Int64"),
+            "status": np.array(STATUS_NAMES, object)[status],
+            "category": trace.classes.category,
+            "tensor_cores": trace.classes.tensor_cores,
+            "flop_op_id": pd.array([None] * len(op_step), dtype="Int64"),
+        }
+    )
+    frame.loc[op_step < 0, "step"] = pd.NA
+    _append(trace.con, "gpu_op_steps", frame)
+
+
+def _store_segments(trace: Trace) -> None:
+    origin = trace.events.origin_ns
+    codes = ledger.owner_codes(trace.events.gpu.kind, trace.classes.category, trace.classes.tensor_cores)
+    for device in trace.devices:
+        ops = device.ops
+        parts = ledger.segments(trace.events.gpu.start[ops], trace.events.gpu.end[ops], codes[ops], device.window)
+        frame = pd.DataFrame({"device": device.device, "start_ns": parts.starts + origin, "end_ns": parts.ends + origin})
+        _append(trace.con, "segments", frame.assign(owner=np.array(ledger.OWNERS, object)[parts.owner]))
+        owners = ledger.owned(parts, device.window)
+        _append(
+            trace.con,
+            "causes",
+            pd.DataFrame({"device": device.device, "owner": list(owners), "cause": None, "ns": list(owners.values())}),
+        )
+
+
+def _store_facts(trace: Trace) -> None:
+    facts: dict[str, Any] = {"step_source": trace.host.source, "step_annotation": trace.host.annotation}
+    for device in trace.devices:
+        counts = np.bincount(device.status, minlength=3)
+        dur = trace.events.gpu.end[device.ops] - trace.events.gpu.start[device.ops]
+        is_kernel = trace.events.gpu.kind[device.ops] == GPU_KINDS.index("kernel")
+        counted = device.table["counted"].to_numpy(bool)
+        in_counted = (device.op_step >= 0) & (counted[np.maximum(device.op_step, 0)] if len(counted) else False)
+        in_graph = (trace.events.gpu.graph[device.ops] >= 0) | _graph_launched(trace.events)[device.ops]
+        facts[f"device_{device.device}"] = {
+            **{name: int(counts[i]) for i, name in enumerate(STATUS_NAMES)},
+            **{f"{name}_ns": int(dur[device.status == i].sum()) for i, name in enumerate(STATUS_NAMES)},
+            "kernels": int(is_kernel.sum()),
+            "kernels_in_counted_steps": int((is_kernel & in_counted).sum()),
+            "counted_steps": int(counted.sum()),
+            "graph_ns": int(dur[in_graph].sum()),
+            "gpu_ns": int(dur.sum()),
+        }
+    frame = pd.DataFrame({"key": list(facts), "value": [json.dumps(v) for v in facts.values()]})
+    _append(trace.con, "facts", frame)
+
+
+def _store_operators(trace: Trace) -> None:
+    if not trace.devices and not len(trace.events.ops):
+        return
+    tensor = np.isin(trace.classes.tensor_cores.astype(str), ("yes", "likely"))
+    devices = [d.device for d in trace.devices] or [0]
+    table = operator_table(trace.events, _in_counted_steps(trace), np.full(len(trace.events.ops), np.nan), tensor, devices)
+    _append(trace.con, "operators", table)
+
+
+def _in_counted_steps(trace: Trace) -> np.ndarray:
+    """Tell which cpu_ops start in a counted step of any device; all of them where there are no steps."""
+    counted = np.zeros(len(trace.host.starts), bool)
+    for device in trace.devices:
+        if len(device.table):
+            counted |= device.table["counted"].to_numpy(bool)
+    start = trace.events.ops.start
+    if not counted.any():
+        return np.ones(len(start), bool)
+    step = np.searchsorted(trace.host.starts, start, side="right") - 1
+    at = np.maximum(step, 0)
+    return (step >= 0) & (start < trace.host.ends[at]) & counted[at]
+
+
+def _graph_launched(events: Events) -> np.ndarray:
+    """Tell which GPU operations a graph launch started: they have no operator of their own."""
+    graph_names = [i for i, name in enumerate(events.names) if "GraphLaunch" in name]
+    call = np.maximum(events.gpu.call, 0)
+    if not len(events.calls):
+        return np.zeros(len(events.gpu), bool)
+    return (events.gpu.call >= 0) & np.isin(events.calls.name[call], graph_names)
+
+
+def _store_kernels(con: duckdb.DuckDBPyConnection) -> None:
+    """Fill ``kernels`` from the tables derived so far."""
+    con.execute(
+        """
+        INSERT INTO d.kernels
+        WITH clipped AS (
+            SELECT g.*, s.category, s.tensor_cores, g.start_ns >= w.start_ns AND g.start_ns < w.end_ns AS inside,
+                least(g.start_ns + g.dur_ns, w.end_ns) - greatest(g.start_ns, w.start_ns) AS part_ns
+            FROM gpu_ops g JOIN windows w ON g.device = w.device AND g.start_ns < w.end_ns AND g.start_ns + g.dur_ns > w.start_ns
+            JOIN gpu_op_steps s USING (gpu_op_id))
+        SELECT device, name_id, kind, category, tensor_cores, count(*) FILTER (inside), sum(part_ns), min(dur_ns), median(dur_ns), max(dur_ns),
+            sum(blocks_per_sm * dur_ns) / nullif(sum(dur_ns) FILTER (blocks_per_sm IS NOT NULL), 0),
+            sum(occupancy_pct * dur_ns) / nullif(sum(dur_ns) FILTER (occupancy_pct IS NOT NULL), 0), sum(least(blocks_per_sm, 1) * part_ns), sum(bytes)
+        FROM clipped GROUP BY ALL"""
+    )
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")

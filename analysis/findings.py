@@ -1,0 +1,142 @@
+"""Findings and the rules that yield them.
+
+A rule is one module of ``analysis.rules``. Its docstring has the headings *What it checks*, *Why it costs time*, *What to do*, *When it
+is wrong* and *References*; it holds ``RULE``, a ``Rule``. A rule whose data is missing is reported as not checked, never as fine.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal
+
+import analysis.rules
+
+if TYPE_CHECKING:
+    from analysis.recordings import Recording
+    from analysis.results import RankResult, RunResult
+
+Severity = Literal["critical", "warning", "info"]
+Confidence = Literal["high", "medium", "low"]
+
+CRITICAL_SHARE = 0.15  # a sixth of every step: nothing else should be done first
+WARNING_SHARE = 0.03  # below three percent a fix is lost in the noise of most measurements
+
+
+@dataclass(frozen=True)
+class CodeChange:
+    """One way to write the fix. ``framework`` is PyTorch, Lightning or Transformers."""
+
+    framework: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule found: a title in plain words with its number, what proves it, what to change and what that brings.
+
+    ``ceiling_ms_per_step`` is all that the cause owns; ``predicted_step_ms`` comes from the replay with the cause removed, None where the
+    gain cannot be predicted (``prediction_note`` says why). ``evidence`` rows are plain data; a row with ``start_ns`` and ``end_ns`` links
+    to the timeline. ``edit`` names the replay's change so that several fixes can be combined.
+    """
+
+    rule: str
+    severity: Severity
+    title: str
+    fix: str
+    confidence: Confidence
+    ceiling_ms_per_step: float | None = None
+    predicted_step_ms: float | None = None
+    predicted_speedup: float | None = None
+    prediction_note: str = ""
+    risk: str = ""
+    changes: tuple[CodeChange, ...] = ()
+    evidence: tuple[dict[str, Any], ...] = ()
+    edit: Any = None
+
+
+@dataclass(frozen=True)
+class NotChecked:
+    """A rule that could not speak, and why."""
+
+    rule: str
+    because: str
+
+
+@dataclass(frozen=True)
+class RuleInput:
+    """What a rule may look at: the analysed run, its slowest rank, that rank's recording, and the what-if engine.
+
+    ``predict(edit)`` returns the step time in ms after the change, by replay without the profiler, or None where there is no replay.
+    ``telemetry`` is the run's telemetry summary, None without telemetry.
+    """
+
+    run: RunResult
+    rank: RankResult
+    recording: Recording
+    telemetry: Any = None
+    predict: Callable[[Any], float | None] = field(default=lambda _edit: None)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule: its slug, what data it needs (keys of NEEDS) and its check."""
+
+    slug: str
+    needs: tuple[str, ...]
+    check: Callable[[RuleInput], Iterable[Finding]]
+
+
+def _has(info_key: str) -> Callable[[RuleInput], bool]:
+    return lambda given: bool(given.rank.info.get(info_key)) and given.rank.info.get(info_key) == given.rank.info.get(info_key)
+
+
+# What a rule can need: how to tell that it is there, and the sentence for when it is not.
+NEEDS: dict[str, tuple[Callable[[RuleInput], bool], str]] = {
+    "steps": (lambda g: len(g.rank.counted) > 0, "the trace has no steps: call `profiler.step()` after each step"),
+    "shapes": (_has("record_shapes"), "the trace has no shapes (`record_shapes=True`)"),
+    "stacks": (_has("with_stack"), "the trace has no Python calls (`with_stack=True`)"),
+    "memory": (_has("profile_memory"), "the trace has no allocations (`profile_memory=True`)"),
+    "telemetry": (lambda g: g.telemetry is not None, "no telemetry is attached to the run (`sawtooth sample`)"),
+    "ranks": (
+        lambda g: len({r.rank for r in g.run.ranks}) > 1,
+        "the run holds one rank; ingest the traces of all ranks together",
+    ),
+    "gpu": (lambda g: g.rank.gpu is not None, "the GPU is not in the hardware table"),
+}
+
+
+@lru_cache(maxsize=1)
+def all_rules() -> tuple[Rule, ...]:
+    """Return every rule of ``analysis.rules``, by slug."""
+    modules = [importlib.import_module(f"analysis.rules.{m.name}") for m in pkgutil.iter_modules(analysis.rules.__path__)]
+    return tuple(sorted((module.RULE for module in modules if hasattr(module, "RULE")), key=lambda rule: rule.slug))
+
+
+def check(given: RuleInput, rules: Iterable[Rule] | None = None) -> tuple[list[Finding], list[NotChecked]]:
+    """Apply ``rules`` (all where None), largest predicted gain first."""
+    findings: list[Finding] = []
+    not_checked: list[NotChecked] = []
+    for rule in all_rules() if rules is None else rules:
+        lacking = [NEEDS[need][1] for need in rule.needs if not NEEDS[need][0](given)]
+        if lacking:
+            not_checked.append(NotChecked(rule.slug, "; ".join(lacking)))
+        else:
+            findings += rule.check(given)
+    return sorted(findings, key=_order), not_checked
+
+
+def _order(finding: Finding) -> tuple[int, float, str]:
+    gain = finding.ceiling_ms_per_step or 0.0
+    if finding.predicted_speedup is not None and finding.predicted_step_ms is not None:
+        gain = finding.predicted_step_ms * (finding.predicted_speedup - 1)
+    return (("critical", "warning", "info").index(finding.severity), -gain, finding.rule)
+
+
+def severity_of(share: float) -> Severity:
+    """Return the severity of something that costs ``share`` of a step."""
+    return "critical" if share >= CRITICAL_SHARE else "warning" if share >= WARNING_SHARE else "info"

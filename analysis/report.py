@@ -1,0 +1,123 @@
+"""The report's contract: JSON whose keys are stable, and the same as Markdown and text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analysis.metrics import METRICS, Reading
+from analysis.results import LedgerRow, RankResult, RunResult
+from analysis.version import TOOL_VERSION
+
+REPORT_VERSION = 1
+
+
+def report_json(result: RunResult) -> dict[str, Any]:
+    """Return the report of METRICS' contract as plain data."""
+    lead = result.lead
+    out: dict[str, Any] = {
+        "report_version": REPORT_VERSION,
+        "tool_version": TOOL_VERSION,
+        "run": {
+            "id": result.manifest.id,
+            "name": result.manifest.name,
+            "recordings": [
+                {
+                    "id": info["id"],
+                    "kind": info["kind"],
+                    "rank": _int(info["rank"]),
+                    "source_name": info["source_name"],
+                    "torch_version": _text(info["torch_version"]),
+                }
+                for info in result.recordings
+            ],
+        },
+        "devices": _devices(result),
+        **_rank_part(lead, result.metrics),
+        "findings": [],
+        "not_checked": [],
+        "diagnostics": [
+            {"key": d.key, "severity": d.severity, "sentence": d.sentence, "count": d.count} for d in result.diagnostics
+        ],
+    }
+    if len(result.ranks) > 1:
+        out["ranks"] = [{"rank": _int(r.rank), "device": r.device, **_rank_part(r, r.metrics)} for r in result.ranks]
+    return out
+
+
+def _int(value: Any) -> int | None:
+    return None if value is None or value != value else int(value)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None or value != value else str(value)
+
+
+def _devices(result: RunResult) -> list[dict[str, Any]]:
+    seen: dict[int, dict[str, Any]] = {}
+    for rank in result.ranks:
+        seen.setdefault(
+            rank.device,
+            {
+                "index": rank.device,
+                "name": rank.device_name,
+                "peak_tflops": dict(rank.gpu.peaks) if rank.gpu else {},
+                "peak_source": rank.gpu.source if rank.gpu else None,
+            },
+        )
+    return [seen[index] for index in sorted(seen)]
+
+
+def _rank_part(rank: RankResult | None, metrics: dict[str, Reading]) -> dict[str, Any]:
+    if rank is None:
+        steps: dict[str, Any] = {"source": "none", "count": 0, "counted": 0, "device_step_ms": []}
+        return {
+            "steps": steps,
+            "window_ns": 0,
+            "step_time_source": "profile",
+            "metrics": _metrics(metrics),
+            "ledger": [],
+            "phases": [],
+            "kernel_categories": [],
+        }
+    return {
+        "steps": {
+            "source": rank.step_source,
+            "count": len(rank.steps),
+            "counted": len(rank.counted),
+            "device_step_ms": rank.device_step_ms,
+        },
+        "window_ns": rank.window_ns,
+        "step_time_source": rank.best.source,
+        "metrics": _metrics(metrics),
+        "ledger": [_ledger(row) for row in rank.ledger],
+        "phases": rank.phases,
+        "kernel_categories": [
+            {"category": row.category, "ns": int(row.ns), "share": float(row.share), "launches": int(row.launches)}
+            for row in rank.categories.itertuples()
+        ],
+    }
+
+
+def _metrics(metrics: dict[str, Reading]) -> dict[str, Any]:
+    return {
+        key: {
+            "value": reading.value,
+            "unit": METRICS[key].unit,
+            "why_missing": reading.why_missing,
+            "trust": reading.trust,
+            "notes": list(reading.notes),
+        }
+        for key, reading in metrics.items()
+    }
+
+
+def _ledger(row: LedgerRow) -> dict[str, Any]:
+    return {
+        "device": row.device,
+        "owner": row.owner,
+        "cause": row.cause,
+        "ns": row.ns,
+        "ms_per_step": row.ms_per_step,
+        "ms_per_step_unprofiled_est": row.ms_per_step_unprofiled_est,
+        "share": row.share,
+    }

@@ -1,0 +1,267 @@
+"""Analyse a run: one ``RunResult`` that every screen, the report and the comparison read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from analysis import mfu, trust
+from analysis.derive import ensure_derived
+from analysis.hardware import Gpu, identify
+from analysis.metrics import METRICS, Reading, missing
+from analysis.recordings import Library, Recording
+from analysis.step_time import BestStepTime, choose_step_time
+from analysis.trust import Diagnostic
+from ingest.schema import Manifest, RecordingRef
+
+NO_STEPS = (
+    "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation. Call `profiler.step()` after each step."
+)
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """One owner (and, for lost time, one cause) of the steady window of a device."""
+
+    device: int
+    owner: str
+    cause: str | None
+    ns: int
+    ms_per_step: float | None
+    ms_per_step_unprofiled_est: float | None
+    share: float
+
+
+@dataclass(frozen=True)
+class RankResult:
+    """One device of one trace. ``steps`` has the derived table's columns; ``categories`` category, ns, launches, share."""
+
+    recording_id: str
+    rank: int | None
+    device: int
+    device_name: str | None
+    gpu: Gpu | None
+    info: dict[str, Any]
+    facts: dict[str, Any]
+    step_source: str
+    steps: pd.DataFrame
+    window_ns: int
+    best: BestStepTime
+    metrics: dict[str, Reading]
+    ledger: list[LedgerRow]
+    categories: pd.DataFrame
+    phases: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def counted(self) -> pd.DataFrame:
+        """The steps that count."""
+        return self.steps[self.steps["counted"]]
+
+    @property
+    def device_step_ms(self) -> list[float]:
+        """Device durations of the counted steps, ms."""
+        rows = self.counted
+        return [float(v) / 1e6 for v in rows["end_ns"] - rows["start_ns"]]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A run, analysed. ``lead`` is the slowest rank's device, which sets the pace; None where no trace has GPU work."""
+
+    manifest: Manifest
+    ranks: list[RankResult]
+    lead: RankResult | None
+    recordings: list[dict[str, Any]]
+    diagnostics: list[Diagnostic]
+    metrics: dict[str, Reading]
+
+
+def analyse(manifest: Manifest, library: Library) -> RunResult:
+    """Analyse ``manifest``, building derived files that are missing. Raises SawtoothError when a recording is missing or damaged."""
+    ranks: list[RankResult] = []
+    infos: list[dict[str, Any]] = []
+    diagnostics: list[Diagnostic] = []
+    for ref in manifest.recordings:
+        ensure_derived(library.folder, ref.id)
+        with library.open(ref.id) as recording:
+            info = recording.frame("SELECT * FROM recording").iloc[0].to_dict()
+            infos.append({**info, "rank": ref.rank if ref.rank is not None else _none(info["rank"])})
+            diagnostics += [
+                Diagnostic(*row)
+                for row in recording.rows("SELECT key, severity, sentence, count FROM diagnostics ORDER BY key")
+            ]
+            if ref.kind == "trace":
+                ranks += _ranks_of(recording, ref, info, manifest)
+    lead = max(ranks, key=_pace) if ranks else None
+    diagnostics += trust.diagnostics_of(ranks)
+    return RunResult(manifest, ranks, lead, infos, diagnostics, _run_metrics(lead, ranks))
+
+
+def _pace(rank: RankResult) -> tuple[float, int]:
+    value = rank.metrics["step_time_ms"].value
+    return (value if value is not None else -1.0, rank.window_ns)
+
+
+def _run_metrics(lead: RankResult | None, ranks: list[RankResult]) -> dict[str, Reading]:
+    if lead is None:
+        reason = "No GPU work is recorded in this run: profile with ProfilerActivity.CUDA."
+        return {key: missing(reason) for key in METRICS}
+    if len(ranks) == 1:
+        return lead.metrics
+    where = (
+        f"Of rank {lead.rank}, device {lead.device}: the slowest of {len(ranks)}."
+        if lead.rank is not None
+        else f"Of device {lead.device}, the slowest of {len(ranks)}."
+    )
+    return {k: Reading(r.value, r.why_missing, r.trust, (*r.notes, where)) for k, r in lead.metrics.items()}
+
+
+def _none(value: Any) -> Any:
+    return None if pd.isna(value) else value
+
+
+def _ranks_of(recording: Recording, ref: RecordingRef, info: dict[str, Any], manifest: Manifest) -> list[RankResult]:
+    facts = {key: json.loads(value) for key, value in recording.rows("SELECT key, value FROM facts")}
+    devices = [int(row[0]) for row in recording.rows("SELECT DISTINCT device FROM windows ORDER BY device")]
+    return [_rank(recording, ref, info, facts, device, manifest) for device in devices]
+
+
+def _rank(
+    recording: Recording, ref: RecordingRef, info: dict[str, Any], facts: dict[str, Any], device: int, manifest: Manifest
+) -> RankResult:
+    steps = recording.frame("SELECT * EXCLUDE (device) FROM steps WHERE device = ? ORDER BY step", [device])
+    window_ns = int(recording.rows("SELECT coalesce(sum(end_ns - start_ns), 0) FROM windows WHERE device = ?", [device])[0][0])
+    name, gpu = _gpu(recording, device, _none(info["vendor"]))
+    kernels = recording.frame(
+        "SELECT category, kind, sum(total_ns)::BIGINT AS ns, sum(launches)::BIGINT AS launches, sum(sm_efficiency_ns) AS sm_ns, "
+        "sum(mean_occupancy_pct * total_ns) / sum(total_ns) FILTER (mean_occupancy_pct IS NOT NULL) AS occupancy_pct "
+        "FROM kernels WHERE device = ? GROUP BY category, kind ORDER BY ns DESC",
+        [device],
+    )
+    counted = int(steps["counted"].sum())
+    ledger = _ledger(recording, device, window_ns, counted)
+    own = facts.get(f"device_{device}", {})
+    best = choose_step_time(steps, own.get("estimate"), manifest.facts.step_time_ms)
+    busy = window_ns - sum(row.ns for row in ledger if row.owner == "idle")
+    metrics = _metrics(steps, window_ns, ledger, kernels, own, best, recording, device)
+    metrics.update(mfu.readings(own.get("flops"), gpu, best, busy, counted, manifest.facts))
+    metrics = trust.apply(metrics, info, own)
+    return RankResult(
+        recording_id=ref.id,
+        rank=ref.rank if ref.rank is not None else _none(info["rank"]),
+        device=device,
+        device_name=name,
+        gpu=gpu,
+        info=info,
+        facts=own,
+        step_source=facts.get("step_source", "none"),
+        steps=steps,
+        window_ns=window_ns,
+        best=best,
+        metrics={
+            key: metrics.get(key) or missing("Not computed: nothing in this run's recordings tells it.") for key in METRICS
+        },
+        ledger=ledger,
+        categories=_categories(kernels),
+        phases=facts.get("phases", []),
+    )
+
+
+def _gpu(recording: Recording, device: int, vendor: str | None) -> tuple[str | None, Gpu | None]:
+    rows = recording.rows(
+        "SELECT name, compute_major, compute_minor, sms, memory_bytes FROM devices WHERE device = ?", [device]
+    )
+    if not rows:
+        return None, None
+    name, major, minor, sms, memory = rows[0]
+    return name, identify(name, major, minor, sms, memory, vendor)
+
+
+def _ledger(recording: Recording, device: int, window_ns: int, counted: int) -> list[LedgerRow]:
+    rows = recording.rows(
+        "SELECT owner, cause, ns, unprofiled_ns_per_step FROM causes WHERE device = ? AND (ns > 0 OR unprofiled_ns_per_step > 0) ORDER BY ns DESC",
+        [device],
+    )
+    return [
+        LedgerRow(
+            device,
+            owner,
+            cause,
+            ns,
+            ns / counted / 1e6 if counted else None,
+            estimate / 1e6 if estimate is not None else None,
+            ns / window_ns if window_ns else 0.0,
+        )
+        for owner, cause, ns, estimate in rows
+    ]
+
+
+def _categories(kernels: pd.DataFrame) -> pd.DataFrame:
+    table = (
+        kernels.groupby("category", as_index=False)[["ns", "launches"]]
+        .sum()
+        .sort_values("ns", ascending=False, ignore_index=True)
+    )
+    total = table["ns"].sum()
+    return table.assign(share=table["ns"] / total if total else 0.0)
+
+
+def _metrics(
+    steps: pd.DataFrame,
+    window_ns: int,
+    ledger: list[LedgerRow],
+    kernels: pd.DataFrame,
+    facts: dict[str, Any],
+    best: BestStepTime,
+    recording: Recording,
+    device: int,
+) -> dict[str, Reading]:
+    owned: dict[str, int] = {}
+    for row in ledger:
+        owned[row.owner] = owned.get(row.owner, 0) + row.ns
+    no_window = missing("The device ran nothing that the trace links to a launch.")
+    compute = owned.get("tensor_core_compute", 0) + owned.get("other_compute", 0)
+    rows = recording.rows(
+        "SELECT sum(total_ns) FILTER (tensor_cores = 'unknown'), sum(total_ns) FROM kernels WHERE device = ? AND kind = 'kernel' "
+        "AND category NOT IN ('communication', 'memcpy', 'memset')",
+        [device],
+    )
+    unknown_ns, kernel_ns = (float(v) if v is not None else 0.0 for v in rows[0])
+    counted = int(steps["counted"].sum())
+    out: dict[str, Reading] = {
+        "step_time_ms": best.profiled,
+        "step_time_unprofiled_est_ms": best.estimate,
+        "step_time_best_ms": best.reading,
+        "gpu_busy_share": Reading(1 - owned.get("idle", 0) / window_ns) if window_ns else no_window,
+        "gpu_idle_share": Reading(owned.get("idle", 0) / window_ns) if window_ns else no_window,
+        "exposed_comm_share": Reading(owned.get("exposed_comm", 0) / window_ns) if window_ns else no_window,
+        "tensor_core_time_share": Reading(owned.get("tensor_core_compute", 0) / compute)
+        if compute
+        else missing("No compute kernel ran."),
+        "tensor_core_unknown_share": Reading(unknown_ns / kernel_ns) if kernel_ns else missing("No compute kernel ran."),
+        "kernel_launches_per_step": Reading(facts["kernels_in_counted_steps"] / counted) if counted else missing(NO_STEPS),
+    }
+    compute_kernels = kernels[kernels["kind"] == "kernel"]
+    sm_ns = compute_kernels["sm_ns"].sum(min_count=1)
+    unrecorded = missing("The trace has no launch sizes per SM (ROCm and other runtimes do not record them).")
+    out["sm_efficiency"] = Reading(min(float(sm_ns) / window_ns, 1.0)) if window_ns and pd.notna(sm_ns) else unrecorded
+    known = compute_kernels[compute_kernels["occupancy_pct"].notna()]
+    weight = known["ns"].sum()
+    out["achieved_occupancy"] = (
+        Reading(
+            float((known["occupancy_pct"] * known["ns"]).sum() / weight / 100),
+            notes=("The profiler's estimate, not a measurement.",),
+        )
+        if weight
+        else missing("The trace has no occupancy estimates.")
+    )
+    peak = recording.rows("SELECT max(total_allocated_bytes) FROM allocations WHERE device_type <> 0 AND device = ?", [device])[
+        0
+    ][0]
+    out["peak_memory_bytes"] = (
+        Reading(float(peak)) if peak else missing("Not recorded: profile with `profile_memory=True`, or attach telemetry.")
+    )
+    return out

@@ -1,0 +1,39 @@
+"""The command line. Exit codes: 0 done, 1 a gate failed, 2 could not be done (one sentence on stderr)."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from app.commands.ingest import ingest, runs
+from app.commands.report import report
+from ingest.errors import SawtoothError
+
+COULD_NOT = 2
+
+cli = typer.Typer(
+    name="sawtooth",
+    help="Why a training run leaves its GPU waiting, what to change, and what the change would bring.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+cli.command()(ingest)
+cli.command()(report)
+cli.command()(runs)
+
+
+def main() -> None:
+    """Run the command line; errors people can act on become one sentence and exit code 2."""
+    try:
+        cli()
+    except SawtoothError as error:
+        typer.echo(f"sawtooth: {error}", err=True)
+        sys.exit(COULD_NOT)
+    except BrokenPipeError:  # `sawtooth report … | head`
+        sys.stderr.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Bringing files in: ingest each, derive what pages need, and join them into runs. Used by the command line and the ingest child."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.derive import ensure_derived
+from ingest.errors import SawtoothError
+from ingest.recording import Progress, ingest_file
+from ingest.runs import register_runs
+from ingest.schema import DataFolder, Manifest, RecordingRef
+
+SKIPPED_SUFFIXES = (
+    ".md",
+    ".py",
+    ".png",
+    ".html",
+    ".log",
+    ".duckdb",
+    ".sawtooth",
+)  # never a trace or telemetry in a folder given whole
+
+
+@dataclass(frozen=True)
+class Brought:
+    """The runs that came of the files, and one sentence for each file that could not be read."""
+
+    runs: list[Manifest]
+    refused: list[str]
+
+
+def bring_in(
+    folder: DataFolder,
+    files: list[tuple[Path, str]],
+    *,
+    separate: bool = False,
+    keep_source: bool = True,
+    name: str | None = None,
+    tolerant: bool = False,
+    progress: Callable[[str, Progress], None] | None = None,
+) -> Brought:
+    """Ingest ``files`` (path, name for people) and register their runs.
+
+    The first file that cannot be read raises its SawtoothError, unless ``tolerant``: then it is named in ``refused`` and the others
+    go on. When no file can be read the first error is raised in either case.
+    """
+    refs: list[RecordingRef] = []
+    refused: list[str] = []
+    first_error: SawtoothError | None = None
+    for path, shown in files:
+        report = (lambda p, shown=shown: progress(shown, p)) if progress else None
+        try:
+            ref = ingest_file(path, folder, source_name=shown, keep_source=keep_source, progress=report)
+            ensure_derived(folder, ref.id)
+        except SawtoothError as error:
+            if not tolerant:
+                raise
+            first_error = first_error or error
+            refused.append(f"{shown}: {error}")
+        else:
+            refs.append(ref)
+    if not refs and first_error is not None:
+        raise first_error
+    return Brought(register_runs(folder, refs, name=name, separate=separate), refused)
+
+
+def files_of(given: Path) -> tuple[list[tuple[Path, str]], bool]:
+    """Return the files that ``given`` (a file or a folder) stands for, and whether it is a folder."""
+    if given.is_dir():
+        found = sorted(
+            p for p in given.iterdir() if p.is_file() and not p.name.startswith(".") and p.suffix not in SKIPPED_SUFFIXES
+        )
+        return [(p, p.name) for p in found], True
+    return [(given, given.name)], False

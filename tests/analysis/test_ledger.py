@@ -1,0 +1,46 @@
+"""The ledger sums to the window exactly, whatever overlaps what."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis import ledger
+from analysis.intervals import union
+
+ops = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 40), st.integers(0, 4)), max_size=30)
+
+
+def painted(rows, window):
+    start = np.array([r[0] for r in rows], np.int64)
+    end = np.array([r[0] + r[1] for r in rows], np.int64)
+    return ledger.segments(start, end, np.array([r[2] for r in rows], np.int8), window)
+
+
+@given(ops, st.integers(0, 100), st.integers(1, 150))
+def test_owners_sum_to_the_window(rows, begin, length):
+    window = union([begin], [begin + length])
+    owned = ledger.owned(painted(rows, window), window)
+    assert sum(owned.values()) == length
+    busy = union([r[0] for r in rows], [r[0] + r[1] for r in rows])
+    covered = sum(max(0, min(e, begin + length) - max(s, begin)) for s, e in zip(busy.starts, busy.ends, strict=True))
+    assert length - owned["idle"] == covered
+
+
+@given(ops, st.lists(st.integers(1, 50), min_size=1, max_size=6))
+def test_steps_share_out_the_ledger_without_loss(rows, durations):
+    edges = np.concatenate(([10], 10 + np.cumsum(durations)))
+    window = union([int(edges[0])], [int(edges[-1])])
+    parts = painted(rows, window)
+    by_step = ledger.owned_per_step(parts, edges[:-1], edges[1:])
+    assert by_step.sum(axis=1).tolist() == durations
+    assert by_step.sum().to_dict() == ledger.owned(parts, window)
+
+
+def test_priority_by_hand():
+    # Tensor 0–10, other 5–15, communication 12–20, copy 18–25, window 0–30:
+    # tensor 10, other 10–15 = 5, exposed communication 15–20 = 5, exposed copy 20–25 = 5, idle 25–30 = 5.
+    rows = [(0, 10, ledger.TENSOR), (5, 10, ledger.OTHER), (12, 8, ledger.COMM), (18, 7, ledger.MEMCPY)]
+    window = union([0], [30])
+    assert ledger.owned(painted(rows, window), window) == {
+        "tensor_core_compute": 10, "other_compute": 5, "memset": 0, "exposed_comm": 5, "exposed_memcpy": 5, "idle": 5,
+    }  # fmt: skip

@@ -1,0 +1,86 @@
+"""MFU and its factors on numbers small enough for a calculator."""
+
+import pandas as pd
+import pytest
+
+from analysis.hardware import identify
+from analysis.mfu import Clock, readings
+from analysis.step_time import choose_step_time
+from ingest.schema import UserFacts
+
+H200 = identify("NVIDIA H200", 9, 0, 132, 150109880320, "nvidia")
+
+
+def steps(*durations_ms):
+    edges = [0.0]
+    for value in durations_ms:
+        edges.append(edges[-1] + value)
+    return pd.DataFrame({"start_ns": [e * 1e6 for e in edges[:-1]], "end_ns": [e * 1e6 for e in edges[1:]], "counted": True})
+
+
+def flops(total, **changes):
+    base = {
+        "flops": total,
+        "operators": 1,
+        "by_dtype": {"bf16": total},
+        "kernel_ns": 100,
+        "covered_ns": 100,
+        "union_ns": 60_000_000,
+    }
+    return base | changes
+
+
+def test_factors_multiply_to_mfu_exactly():
+    # 4 steps of 20 ms; 9.894 TFLOP a step ÷ 20 ms = 494.7 TFLOP/s = half of 989.4.
+    # Busy 64 of 80 ms = 0.8; FLOP kernels 60 of 64 ms = 0.9375; clock 1647 of 1830 MHz = 0.9.
+    best = choose_step_time(steps(20, 20, 20, 20), {"step_ns": 20e6}, None)
+    got = readings(flops(4 * 9.894e12), H200, best, 64_000_000, 4, UserFacts(), Clock(1647.0, "during the profile"))
+    assert got["achieved_tflops"].value == pytest.approx(494.7)
+    assert got["mfu"].value == pytest.approx(0.5)
+    assert got["mfu_factor_busy"].value == pytest.approx(0.8)
+    assert got["mfu_factor_flop_kernels"].value == pytest.approx(0.9375)
+    assert got["mfu_factor_clock"].value == pytest.approx(0.9, rel=1e-3)
+    product = 1.0
+    for key in ("busy", "flop_kernels", "clock", "efficiency"):
+        product *= got[f"mfu_factor_{key}"].value
+    assert product == pytest.approx(got["mfu"].value, rel=1e-12)
+    assert got["mfu"].trust == "ok"
+
+
+def test_half_the_step_time_doubles_mfu():
+    slow = readings(flops(1e12), H200, choose_step_time(steps(20, 20), {"step_ns": 20e6}, None), 1, 2, UserFacts())
+    fast = readings(flops(1e12), H200, choose_step_time(steps(20, 20), {"step_ns": 20e6}, 10.0), 1, 2, UserFacts())
+    assert fast["mfu"].value == pytest.approx(2 * slow["mfu"].value)
+
+
+def test_hidden_shapes_make_a_lower_bound_that_says_so():
+    got = readings(flops(1e12, covered_ns=40), H200, choose_step_time(steps(20), {"step_ns": 20e6}, None), 1, 1, UserFacts())
+    assert got["flop_coverage"].value == pytest.approx(0.4)
+    assert got["mfu"].trust == "caution"
+    assert any("lower bound" in note for note in got["mfu"].notes)
+
+
+def test_mfu_above_one_is_an_error_unless_narrow_dtypes_explain_it():
+    best = choose_step_time(steps(1), {"step_ns": 1e6}, None)
+    wrong = readings(flops(2e12), H200, best, 1, 1, UserFacts())["mfu"]
+    assert (wrong.trust, wrong.value > 1) == ("unusable", True)
+    fp8 = readings(flops(2e12, by_dtype={"fp8": 2e12}), H200, best, 1, 1, UserFacts())["mfu"]
+    assert fp8.trust != "unusable"
+
+
+def test_without_shapes_the_user_may_give_the_flops():
+    best = choose_step_time(steps(20), None, None)
+    none = readings(None, H200, best, 1, 1, UserFacts())
+    assert none["mfu"].value is None and "record_shapes" in none["mfu"].why_missing
+    given = readings(None, H200, best, 1, 1, UserFacts(parameters=1e8, tokens_per_step=1e4))
+    assert given["flops_per_step"].value == 6e12  # 6 × 1e8 × 1e4
+
+
+def test_the_profile_speaks_where_the_estimate_agrees_and_the_estimate_where_it_does_not():
+    agreeing = choose_step_time(steps(20, 20, 20), {"step_ns": 19.5e6}, None)
+    assert (agreeing.source, agreeing.ms) == ("profile", pytest.approx(20))
+    distorted = choose_step_time(steps(50, 52, 51), {"step_ns": 26e6}, None)
+    assert (distorted.source, distorted.ms, distorted.reading.trust) == ("estimate", pytest.approx(26), "caution")
+    measured = choose_step_time(steps(50, 52, 51), {"step_ns": 26e6}, 25.0)
+    assert (measured.source, measured.ms) == ("user", 25.0)
+    assert choose_step_time(steps(50), None, None).reading.trust == "caution"
