@@ -1,0 +1,106 @@
+"""Build torch.profiler traces by hand, in microseconds: what ``ingest`` reads, small enough to follow on paper."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+H200 = {
+    "id": 0, "name": "NVIDIA H200", "totalGlobalMem": 150109880320, "computeMajor": 9, "computeMinor": 0, "numSms": 132, "warpSize": 32,
+}  # fmt: skip
+BASE_NS = 1_790_000_000_000_000_000
+
+
+class ChromeTrace:
+    """Collects events; every time is µs after the base."""
+
+    def __init__(self, **top: Any) -> None:
+        self.top: dict[str, Any] = {
+            "schemaVersion": 1,
+            "deviceProperties": [H200],
+            "record_shapes": 1,
+            "baseTimeNanoseconds": BASE_NS,
+            **top,
+        }
+        self.events: list[dict[str, Any]] = []
+        self.correlation = 100
+
+    def host(self, category: str, name: str, start: float, end: float, **args: Any) -> None:
+        """Add an event of host thread 1."""
+        self.events.append(
+            {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": start, "dur": end - start, "args": args}
+        )
+
+    def step(self, number: int, start: float, end: float) -> None:
+        """Add a ProfilerStep."""
+        self.host("user_annotation", f"ProfilerStep#{number}", start, end)
+
+    def op(
+        self, name: str, start: float, end: float, dims: list[Any] | None = None, types: list[str] | None = None, **args: Any
+    ) -> None:
+        """Add an operator."""
+        if dims is not None:
+            args |= {"Input Dims": dims, "Input type": types}
+        self.host("cpu_op", name, start, end, **args)
+
+    def launch(
+        self,
+        call: tuple[float, float],
+        kernel: tuple[float, float],
+        name: str,
+        category: str = "kernel",
+        stream: int = 7,
+        **args: Any,
+    ) -> None:
+        """Add a launch and the GPU operation it started."""
+        self.correlation += 1
+        self.host("cuda_runtime", "cudaLaunchKernel", *call, correlation=self.correlation)
+        self.gpu(kernel, name, category, stream, correlation=self.correlation, **args)
+
+    def gpu(
+        self, when: tuple[float, float], name: str, category: str = "kernel", stream: int = 7, device: int = 0, **args: Any
+    ) -> None:
+        """Add a GPU operation."""
+        facts = {"device": device, "stream": stream, **args}
+        self.events.append(
+            {
+                "ph": "X",
+                "cat": category,
+                "name": name,
+                "pid": device,
+                "tid": stream,
+                "ts": when[0],
+                "dur": when[1] - when[0],
+                "args": facts,
+            }
+        )
+
+    def write(self, path: Path) -> Path:
+        """Write the trace as JSON and return its path."""
+        path.write_text(json.dumps({**self.top, "traceEvents": self.events, "traceName": "t"}), encoding="utf-8")
+        return path
+
+
+def matmul_loop(steps: int = 4, step_us: float = 1000, matmul_us: float = 600, other_us: float = 100) -> ChromeTrace:
+    """A loop that multiplies 1024³ in bf16 once a step and adds once: per step 600 µs tensor cores, 100 µs other, 300 µs idle."""
+    trace = ChromeTrace()
+    for k in range(steps):
+        at = k * step_us
+        trace.step(3 + k, at, at + step_us)
+        trace.op("aten::mm", at + 10, at + 60, [[1024, 1024], [1024, 1024]], ["c10::BFloat16", "c10::BFloat16"])
+        trace.launch(
+            (at + 20, at + 30),
+            (at + 40, at + 40 + matmul_us),
+            "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NNT",
+            **{"blocks per SM": 2.0},
+        )
+        trace.op("aten::add", at + 70, at + 100, [[1024, 1024], [1024, 1024], []], ["c10::BFloat16", "c10::BFloat16", "Scalar"])
+        start = at + 40 + matmul_us
+        trace.launch(
+            (at + 80, at + 90),
+            (start, start + other_us),
+            "void at::native::vectorized_elementwise_kernel<4, Add>(int)",
+            **{"blocks per SM": 0.5},
+        )
+    return trace
