@@ -234,16 +234,34 @@ def test_missed_ticks_are_a_gap() -> None:
     assert len({t["m"] for t in memory.ticks()}) == len(memory.ticks())
 
 
-def test_too_costly_sampling_halves_its_rate_and_says_so() -> None:
+def test_too_costly_sampling_becomes_rarer_and_says_so() -> None:
     bench = Bench(("GPU-a",))
 
     def burn() -> None:
         bench.time.cpu = int((bench.time.m - bench.start_m) * 0.03)
 
-    memory = bench.run(25, *((k * 0.5, burn) for k in range(50)))
+    memory = bench.run(65, *((k * 0.5, burn) for k in range(130)))
     overhead = memory.events("overhead")
     assert overhead[0]["cpu_share"] == pytest.approx(0.03, rel=0.1)
-    assert memory.events("slowed")[0]["interval_ns"] == 200_000_000
+    slowed = memory.events("slowed")
+    # First everything but GPM becomes rarer, three times; only then the ticks themselves.
+    assert [e.get("stretch") for e in slowed[:3]] == [2, 4, 8]
+    assert [e.get("interval_ns") for e in slowed[3:5]] == [200_000_000, 400_000_000]
+
+
+def test_calls_stay_within_their_budget_by_becoming_rarer() -> None:
+    bench = Bench(("GPU-a",))
+    for call in ("nvmlGpmSampleGet", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetFieldValues", "nvmlDeviceGetClockInfo"):
+        bench.nvml.cost_s[call] = 0.0004
+    bench.nvml.cost_s["nvmlDeviceGetTotalEnergyConsumption"] = 0.010
+    memory = bench.run(60)
+    costs = memory.events("overhead")[-1]["costs"]
+    assert costs["gpm"][0] == pytest.approx(0.4, abs=0.01)
+    # GPM takes 0.4 ms of each 100 ms, so the rest gets its 30 % of 0.5 %, some of it capped by its longest period.
+    share = sum(ms / seconds / 1000 for ms, seconds in costs.values() if seconds)
+    assert share <= 0.0018
+    assert all(bench.value(t, "gr_active_pct") is not None for t in memory.ticks()[1:])  # the teeth are never given up
+    assert memory.events("overhead")[-1]["nvml_ms_per_gpu_tick"] <= 0.7
 
 
 def test_a_transient_failure_is_a_null_with_its_code() -> None:
@@ -255,7 +273,7 @@ def test_a_transient_failure_is_a_null_with_its_code() -> None:
     )
     failed = [t for t in memory.ticks() if "n" in t]
     assert failed and failed[0]["n"][0] == [0, "clock_sm_mhz", 999]
-    assert bench.value(failed[0], "clock_sm_mhz") is None and bench.value(failed[0], "util_pct") == 71
+    assert bench.value(failed[0], "clock_sm_mhz") is None and bench.value(failed[0], "mem_used_bytes") is not None
     assert "n" not in memory.ticks()[-1]
 
 
@@ -268,7 +286,7 @@ def test_mig_instances_are_devices_of_their_own() -> None:
     tick = memory.ticks()[2]
     assert bench.value(tick, "util_pct", 1) is None
     assert bench.value(tick, "tensor_active_pct", 1) == 5.0
-    assert bench.value(tick, "mem_used_bytes", 2) == 5_146_279_936
+    assert bench.value(memory.ticks()[0], "mem_used_bytes", 2) == 5_146_279_936
 
 
 def test_gpus_are_chosen_by_index_or_uuid() -> None:

@@ -61,7 +61,7 @@ def test_driver_buffers_replace_polled_values_where_they_have_them(tmp_path: Pat
     power = columns["power_w"][~np.isnan(columns["power_w"])]
     # 506.727 W is polled (before the first and after the last buffer sample), 300 W is the buffer's.
     assert (power == 300.0).sum() >= 200 and (power == 506.727).sum() < 25
-    assert (columns["util_pct"] == 71).sum() == 60
+    assert (columns["util_pct"] == 71).sum() == 30  # read every 200 ms, which is how often the driver renews it
 
 
 def test_a_growing_session_is_tailed_line_by_line(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ A record is a line: a JSON object whose last key is ``crc``, eight hex digits of
            p: once in ten seconds: [device, pid, memory bytes or null, process name or null]
            n: transient failures: [device, column, NVML code]
     event  e: gap (from_m, to_m, reason) | gpu_lost | gpu_back | driver_lost | driver_back | hung | heartbeat | slowed |
-           overhead (cpu_share of one core, nvml_ms_per_gpu_tick, late_ticks) | error, with device, code and reason where they apply
+           overhead (cpu_share of one core, nvml_ms_per_gpu_tick, late_ticks,
+           costs of the first device: column: [milliseconds a call, seconds between calls]) | error, with device, code and reason where they apply
     end    reason: the session is whole
 
 One ``write`` per tick survives the death of the sampler; an ``fsync`` each second limits a power cut to one second.

@@ -126,7 +126,9 @@ def _refusal(given: argparse.Namespace) -> str | None:
 def _sample(given: argparse.Namespace, sinks: list[Sink], nvml: Any, clock: Clock, stop: threading.Event, caller: Any) -> int:
     session = given.format == "session"
     chosen = None if given.gpus is None else [g.strip() for g in given.gpus.split(",") if g.strip()]
-    driver = NvmlDriver(nvml, clock, chosen, processes=session and not given.no_processes, buffers=session)
+    driver = NvmlDriver(
+        nvml, clock, chosen, processes=session and not given.no_processes, buffers=session, every_tick=not session
+    )
     driver.open()  # before the command starts: without a GPU there is nothing to run it for
     _describe(sinks, driver)
     child = subprocess.Popen(given.command) if given.command else None

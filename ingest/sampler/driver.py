@@ -17,7 +17,10 @@ DRIVER_CODES = frozenset(
     {UNINITIALIZED, 9, 12, 18}
 )  # uninitialized, driver not loaded, library gone, library and driver differ
 LOST_CODES = frozenset({GPU_LOST, RESET_REQUIRED, 28})  # 28: GPU not found
-SLOW_SHARE = 0.0007  # of wall time one slow call may take: all of them and GPM together stay below 0.5 ms in 100 ms
+NVML_SHARE = 0.005  # of wall time all calls for one GPU may take: 0.5 ms in 100 ms
+KEPT_SHARE = 0.3  # of that for everything but GPM, however slow GPM is
+SLOW_SHARE = 0.0007  # of wall time one slow call may take, so that energy and the buffers leave room for the rest
+JITTER_NS = 5_000_000  # a tick that comes a little early still counts as the one the period names
 GPM_WINDOW_NS = 95_000_000  # GPM refreshes about every 100 ms: a shorter window holds nothing new
 PROCESS_PERIOD_NS = 10 * 10**9  # process lists take milliseconds and the driver's lock
 RETRY_FIRST_NS, RETRY_LONGEST_NS = 10**9, 60 * 10**9  # back-off between attempts to get a lost GPU or driver back
@@ -40,12 +43,15 @@ class _Active:
     cost_ns: float = 0.0
     last_us: int = 0
 
-    def spent(self, now_m: int, cost_ns: int) -> None:
-        """Plan the next call: the nominal period, or longer where the call is slow."""
+    def spent(self, now_m: int, cost_ns: int, stretch: float) -> None:
+        """Plan the next call: the nominal period times ``stretch``, or longer where the call is slow."""
         self.cost_ns = cost_ns if self.cost_ns == 0 else 0.8 * self.cost_ns + 0.2 * cost_ns
-        if self.what.period_s > 0:
-            longest = self.what.longest_period_s * 1e9
-            self.due_m = now_m + int(min(max(self.what.period_s * 1e9, self.cost_ns / SLOW_SHARE), longest))
+        self.due_m = now_m + int(self.period_ns(stretch)) - JITTER_NS
+
+    def period_ns(self, stretch: float) -> float:
+        """Return the time between calls."""
+        nominal = max(self.what.period_s * 1e9, self.cost_ns / SLOW_SHARE if self.what.period_s >= 1 else 0)
+        return min(nominal * stretch, max(self.what.longest_period_s, self.what.period_s) * 1e9)
 
 
 @dataclass
@@ -63,11 +69,26 @@ class Gpu:
     gpm: list[GpmMetric] = field(default_factory=list)
     gpm_samples: tuple[Any, Any] | None = None
     gpm_at_m: int = 0
+    gpm_cost_ns: float = 0.0
+    stretch: float = 1.0  # of the periods of everything but GPM, to stay within NVML_SHARE
     parent: Any = None  # handle of the physical GPU, for a MIG instance
     instance: int | None = None  # its GPU instance id
     lost: bool = False
     retry_m: int = 0
     retry_ns: int = RETRY_FIRST_NS
+
+    def plan(self, tick_ns: int, slower: float) -> None:
+        """Choose the stretch from what calls have cost: GPM first, since it shows the teeth, the rest shares what is left."""
+        gpm = self.gpm_cost_ns / max(tick_ns, GPM_WINDOW_NS) if self.gpm_samples is not None else 0.0
+        rest = sum(a.cost_ns / a.period_ns(1.0) for a in (*self.sources, *self.buffers))
+        self.stretch = slower * max(1.0, rest / max(NVML_SHARE - gpm, KEPT_SHARE * NVML_SHARE))
+
+    def costs(self) -> dict[str, list[float]]:
+        """Return per column the milliseconds of a call and the seconds between two."""
+        found = {a.what.columns[0]: a for a in self.sources if isinstance(a.what, Source)}
+        found |= {f"{a.what.column} buffer": a for a in self.buffers if isinstance(a.what, Buffer)}
+        table = {name: [round(a.cost_ns / 1e6, 3), round(a.period_ns(self.stretch) / 1e9, 3)] for name, a in found.items()}
+        return table | ({"gpm": [round(self.gpm_cost_ns / 1e6, 3), 0.0]} if self.gpm_samples is not None else {})
 
     def describe(self) -> dict[str, Any]:
         """Return what meta.json and segment heads say about this device."""
@@ -90,7 +111,14 @@ class NvmlDriver:
     """The GPUs of this machine. ``select`` names them by index or UUID; None means all."""
 
     def __init__(
-        self, nvml: Any, clock: Clock, select: list[str] | None = None, *, processes: bool = True, buffers: bool = True
+        self,
+        nvml: Any,
+        clock: Clock,
+        select: list[str] | None = None,
+        *,
+        processes: bool = True,
+        buffers: bool = True,
+        every_tick: bool = False,
     ) -> None:
         self.nvml = nvml
         self.clock = clock
@@ -99,6 +127,7 @@ class NvmlDriver:
         self.versions: dict[str, str | None] = {}
         self._with_processes = processes
         self._with_buffers = buffers
+        self.every_tick = every_tick  # read everything at every tick, whatever it costs
         self._processes_due = 0
         self._open = False
 
@@ -317,7 +346,7 @@ class NvmlDriver:
         values: dict[str, Value] = {}
         try:
             for active in gpu.sources:
-                if now_m >= active.due_m:
+                if self.every_tick or now_m >= active.due_m:
                     self._poll(gpu, active, now_m, values, reading)
             for active in gpu.buffers:
                 if now_m >= active.due_m:
@@ -343,7 +372,7 @@ class NvmlDriver:
             values.update(zip(source.columns, source.read(self.nvml, gpu.handle), strict=True))
         except self.nvml.NVMLError as error:
             self._transient(error, gpu, source.columns[0], reading)
-        active.spent(now_m, self.clock.monotonic_ns() - started)
+        active.spent(now_m, self.clock.monotonic_ns() - started, gpu.stretch)
 
     def _transient(self, error: Any, gpu: Gpu, column: str, reading: Reading) -> None:
         if error.value in DRIVER_CODES or error.value in LOST_CODES:
@@ -368,12 +397,13 @@ class NvmlDriver:
                 fresh.sort(key=lambda s: s.timeStamp)
                 values = [round(typed_value(kind, s.sampleValue) * buffer.scale, 3) for s in fresh]
                 reading.series.append([gpu.device, buffer.column, [s.timeStamp for s in fresh], values])
-        active.spent(now_m, self.clock.monotonic_ns() - started)
+        active.spent(now_m, self.clock.monotonic_ns() - started, gpu.stretch)
 
     def _read_gpm(self, gpu: Gpu, now_m: int, values: dict[str, Value], reading: Reading) -> None:
         nvml = self.nvml
         assert gpu.gpm_samples is not None
         before, after = gpu.gpm_samples
+        started = self.clock.monotonic_ns()
         try:
             self._gpm_sample(gpu, after)
             request = nvml.c_nvmlGpmMetricsGet_t()
@@ -386,6 +416,8 @@ class NvmlDriver:
             self._transient(error, gpu, GPM[0].column, reading)
             return
         gpu.gpm_samples, gpu.gpm_at_m = (after, before), now_m
+        cost = self.clock.monotonic_ns() - started
+        gpu.gpm_cost_ns = cost if gpu.gpm_cost_ns == 0 else 0.8 * gpu.gpm_cost_ns + 0.2 * cost
         absent = []
         for i, metric in enumerate(gpu.gpm):
             code = request.metrics[i].nvmlReturn

@@ -83,7 +83,11 @@ def _energy(nvml: Any, handle: Any) -> tuple[Value, ...]:
 
 @dataclass(frozen=True)
 class Source:
-    """One call: the columns it fills, and how often at most. Sources of the same columns are tried in order at start."""
+    """One call: the columns it fills, and how often at most. Sources of the same columns are tried in order at start.
+
+    NVML answers repeated calls from a cache within microseconds, but one call in 100 ms goes to the driver and costs some tenths of a
+    millisecond. So each value is read as often as it can change or as a reader needs it, and GPM, which shows the teeth, every tick.
+    """
 
     columns: tuple[str, ...]
     call: str
@@ -94,18 +98,18 @@ class Source:
 
 
 SOURCES = (
-    Source(("util_pct", "mem_busy_pct"), "nvmlDeviceGetUtilizationRates", _utilization, on_mig=False),
-    Source(("mem_used_bytes",), "nvmlDeviceGetMemoryInfo", _memory),
-    Source(("power_w",), "NVML_FI_DEV_POWER_INSTANT", _power_instant, on_mig=False),
-    Source(("power_w",), "nvmlDeviceGetPowerUsage (a one-second mean)", _power_mean, on_mig=False),
-    Source(("temp_c",), "nvmlDeviceGetTemperatureV", _temperature, on_mig=False),
-    Source(("temp_c",), "nvmlDeviceGetTemperature", _old_temperature, on_mig=False),
-    Source(("clock_sm_mhz",), "nvmlDeviceGetClockInfo", _sm_clock, on_mig=False),
-    Source(("clock_event_mask",), "nvmlDeviceGetCurrentClocksEventReasons", _event_reasons, on_mig=False),
-    Source(("clock_event_mask",), "nvmlDeviceGetCurrentClocksThrottleReasons", _old_event_reasons, on_mig=False),
-    Source(("clock_mem_mhz",), "nvmlDeviceGetClockInfo", _memory_clock, 1.0, on_mig=False),
-    Source(("mem_temp_c",), "NVML_FI_DEV_MEMORY_TEMP", _memory_temperature, 1.0, on_mig=False),
-    Source(("energy_j",), "nvmlDeviceGetTotalEnergyConsumption", _energy, 1.0, on_mig=False),
+    Source(("util_pct", "mem_busy_pct"), "nvmlDeviceGetUtilizationRates", _utilization, 0.2, 1.0, on_mig=False),
+    Source(("mem_used_bytes",), "nvmlDeviceGetMemoryInfo", _memory, 0.5, 5.0),
+    Source(("power_w",), "NVML_FI_DEV_POWER_INSTANT", _power_instant, 0.2, 1.0, on_mig=False),
+    Source(("power_w",), "nvmlDeviceGetPowerUsage (a one-second mean)", _power_mean, 0.2, 1.0, on_mig=False),
+    Source(("temp_c",), "nvmlDeviceGetTemperatureV", _temperature, 1.0, on_mig=False),
+    Source(("temp_c",), "nvmlDeviceGetTemperature", _old_temperature, 1.0, on_mig=False),
+    Source(("clock_sm_mhz",), "nvmlDeviceGetClockInfo", _sm_clock, 0.5, 2.0, on_mig=False),
+    Source(("clock_event_mask",), "nvmlDeviceGetCurrentClocksEventReasons", _event_reasons, 0.5, 2.0, on_mig=False),
+    Source(("clock_event_mask",), "nvmlDeviceGetCurrentClocksThrottleReasons", _old_event_reasons, 0.5, 2.0, on_mig=False),
+    Source(("clock_mem_mhz",), "nvmlDeviceGetClockInfo", _memory_clock, 5.0, 30.0, on_mig=False),
+    Source(("mem_temp_c",), "NVML_FI_DEV_MEMORY_TEMP", _memory_temperature, 5.0, 30.0, on_mig=False),
+    Source(("energy_j",), "nvmlDeviceGetTotalEnergyConsumption", _energy, 1.0, 30.0, on_mig=False),
 )
 
 

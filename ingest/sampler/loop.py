@@ -12,7 +12,9 @@ from ingest.sampler.driver import RETRY_FIRST_NS, RETRY_LONGEST_NS, DriverLostEr
 
 HUNG_S = 2.0  # NVML answers within milliseconds; longer means a hung driver
 OVERHEAD_NS = 10 * 10**9  # own cost is stated this often
-CPU_SHARE_LIMIT = 0.01  # of one core; above it the rate is halved, since measuring must not disturb
+PLAN_NS = 10**9  # periods are planned anew this often
+CPU_SHARE_LIMIT = 0.01  # of one core for each GPU; above it everything but GPM becomes rarer, then the rate is halved
+LARGEST_SLOWER = 8.0  # how much rarer before the rate is halved
 SLOWEST_INTERVAL_NS = 10**9  # the rate is not halved below one sample a second
 
 
@@ -106,6 +108,8 @@ class Sampler:
         self._cost = _Cost(0, 0)
         self._hung_m: int | None = None
         self._beat_m = 0
+        self._plan_m = 0
+        self._slower = 1.0
         self._last_tick_m: int | None = None
         self._lost: DriverLostError | None = None
         self._retry_m = 0
@@ -218,6 +222,10 @@ class Sampler:
         self._last_tick_m = now
         self._cost.ticks += 1
         self._cost.nvml_ns += reading.nvml_ns
+        if now - self._plan_m >= PLAN_NS:
+            self._plan_m = now
+            for gpu in self.driver.gpus:
+                gpu.plan(self.interval_ns, self._slower)
         self._emit(record)
 
     def _account(self, now: int) -> None:
@@ -227,12 +235,23 @@ class Sampler:
         cpu_ns = self.clock.cpu_ns()
         share = (cpu_ns - cost.cpu_ns) / (now - cost.since_m)
         per_tick = cost.nvml_ns / max(1, cost.ticks) / max(1, len(self.driver.gpus)) / 1e6
+        costs = self.driver.gpus[0].costs() if self.driver.gpus else {}
         self._event(
-            {"e": "overhead", "cpu_share": round(share, 5), "nvml_ms_per_gpu_tick": round(per_tick, 4), "late_ticks": cost.late}
+            {
+                "e": "overhead",
+                "cpu_share": round(share, 5),
+                "nvml_ms_per_gpu_tick": round(per_tick, 4),
+                "late_ticks": cost.late,
+                "costs": costs,
+            }
         )
-        if share > CPU_SHARE_LIMIT and 2 * self.interval_ns <= SLOWEST_INTERVAL_NS:
-            self.interval_ns *= 2
-            self._event({"e": "slowed", "interval_ns": self.interval_ns, "reason": f"sampling took {share:.1%} of a core"})
+        if share > CPU_SHARE_LIMIT * max(1, len(self.driver.gpus)) and not self.driver.every_tick:
+            if self._slower < LARGEST_SLOWER:
+                self._slower *= 2
+                self._event({"e": "slowed", "stretch": self._slower, "reason": f"sampling took {share:.1%} of a core"})
+            elif 2 * self.interval_ns <= SLOWEST_INTERVAL_NS:
+                self.interval_ns *= 2
+                self._event({"e": "slowed", "interval_ns": self.interval_ns, "reason": f"sampling took {share:.1%} of a core"})
         self._cost = _Cost(now, cpu_ns)
 
     def _heartbeat(self, now: int, code: int | None) -> None:

@@ -10,6 +10,7 @@ from ingest.sampler.clock import Clock
 from ingest.sampler.fields import COLUMNS
 
 STALE_NS = 10 * 10**9  # an older sample describes nothing any more
+SLOW_STALE_NS = 60 * 10**9  # for what is read a few times a minute
 
 # column: name, type, factor, help
 EXPORTED: dict[str, tuple[str, str, float, str]] = {
@@ -82,13 +83,13 @@ class PrometheusSink:
             self._server.server_close()
 
     def text(self) -> str:
-        """Return the exposition text; values older than ten seconds (thirty for slow columns) are left out."""
+        """Return the exposition text; values older than ten seconds (sixty for slow columns) are left out."""
         now = self._clock.monotonic_ns()
         lines = ["# HELP sawtooth_samples_total Samples taken", "# TYPE sawtooth_samples_total counter"]
         with self._lock:
             lines.append(f"sawtooth_samples_total {self._ticks}")
             for column, (name, kind, factor, help_text) in EXPORTED.items():
-                stale = 3 * STALE_NS if column == "energy_j" else STALE_NS
+                stale = SLOW_STALE_NS if column in ("energy_j", "clock_mem_mhz", "mem_temp_c") else STALE_NS
                 rows = []
                 for gpu in self._gpus:
                     held = self._latest.get(gpu["device"], {}).get(column)
