@@ -1,0 +1,190 @@
+"""What a change would bring: edits of the replay, alone or together.
+
+An edit is data, so that a finding can carry it, several can be combined, and a page can switch them on and off. Edits speak of
+recorded ids (calls, GPU operations), never of positions in the replay. Gains of edits do not add up: replay them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.replay import HOST_CAUSES, I32, ReplayProblem, replay, step_times, without_ops
+
+GRAPH_NODE_GAP_NS = (
+    100  # between two kernels of one CUDA graph on one stream: 0.1 µs on an H200 (459 kernels, 47 µs idle a step)
+)
+GRAPH_LAUNCH_NS = 10_000  # one graph launch on the host; the first kernel follows about 10 µs later
+
+
+@dataclass(frozen=True)
+class WithoutHostCause:
+    """The host spends no time on ``cause`` (of HOST_CAUSES): the loader keeps up, the allocator is not called, Python is quick.
+
+    ``keep_share`` of it stays.
+    """
+
+    cause: str
+    keep_share: float = 0.0
+
+
+@dataclass(frozen=True)
+class WithoutWaits:
+    """The host does not wait in these calls (call ids; None: in every synchronizing call), nor spend their own time."""
+
+    calls: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ScaledOps:
+    """These GPU operations take ``factor`` of their time."""
+
+    ops: tuple[int, ...]
+    factor: float
+
+
+@dataclass(frozen=True)
+class TimedOps:
+    """Each of these GPU operations takes the time given, ns."""
+
+    ops: tuple[int, ...]
+    dur_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class WithoutOps:
+    """These GPU operations and their launches are gone, as when kernels are fused; ``host_too`` takes the host time before them as well."""
+
+    ops: tuple[int, ...]
+    host_too: bool = True
+
+
+@dataclass(frozen=True)
+class AsGraph:
+    """Each step is launched as one CUDA graph: one launch, and kernels that follow one another at once."""
+
+
+@dataclass(frozen=True)
+class FasterHost:
+    """The host needs ``factor`` of its time between and in launches (a compiled or fused loop body)."""
+
+    factor: float
+
+
+Edit = WithoutHostCause | WithoutWaits | ScaledOps | TimedOps | WithoutOps | AsGraph | FasterHost
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The replay of one device, ready to be edited. ``problem`` is the run without the profiler's cost; ``counted`` its steady steps.
+
+    ``scale`` carries the replay's step onto the run's best known step time, where the user or telemetry measured that.
+    """
+
+    problem: ReplayProblem
+    device: int
+    counted: I32
+    scale: float = 1.0
+    _cache: dict[tuple[Edit, ...], float | None] = field(default_factory=dict, compare=False, repr=False)
+
+    def step_ms(self, edits: Iterable[Edit] = ()) -> float | None:
+        """Return the mean step time in ms with all ``edits`` made, None where no counted step can be timed."""
+        key = tuple(edits)
+        if key not in self._cache:
+            problem = apply(self.problem, key)
+            times = step_times(problem, replay(problem), self.device, self.counted)
+            self._cache[key] = float(times.mean()) * self.scale / 1e6 if len(times) else None
+        return self._cache[key]
+
+
+def apply(problem: ReplayProblem, edits: Sequence[Edit]) -> ReplayProblem:
+    """Return ``problem`` with all ``edits`` made. Removals come last, so that the other edits still find their operations."""
+    for edit in sorted(edits, key=lambda e: isinstance(e, (WithoutOps, AsGraph))):
+        problem = _apply(problem, edit)
+    return problem
+
+
+def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
+    host, ops = problem.host, problem.ops
+    match edit:
+        case WithoutHostCause(cause, keep_share):
+            parts = host.gap_parts.copy()
+            column = HOST_CAUSES.index(cause)
+            freed = parts[:, column] - (parts[:, column] * keep_share).astype(np.int64)
+            parts[:, column] -= freed
+            moving = host.pred >= 0
+            return replace(problem, host=replace(host, gap=np.where(moving, host.gap - freed, host.gap), gap_parts=parts))
+        case WithoutWaits(calls):
+            return _without_waits(problem, np.ones(len(host), bool) if calls is None else np.isin(host.call, np.array(calls)))
+        case ScaledOps(which, factor):
+            hit = np.isin(ops.op, np.array(which))
+            return replace(problem, ops=replace(ops, dur=np.where(hit, np.rint(ops.dur * factor).astype(np.int64), ops.dur)))
+        case TimedOps(which, durations):
+            wanted = dict(zip(which, durations, strict=True))
+            dur = np.array([wanted.get(op, old) for op, old in zip(ops.op.tolist(), ops.dur.tolist(), strict=True)], np.int64)
+            return replace(problem, ops=replace(ops, dur=dur))
+        case WithoutOps(which, host_too):
+            return _without_ops(problem, np.isin(ops.op, np.array(which)), host_too)
+        case AsGraph():
+            return _as_graph(problem)
+        case FasterHost(factor):
+            moving = host.pred >= 0
+            parts = (host.gap_parts * factor).astype(np.int64)
+            gap = np.where(moving, (host.gap * factor).astype(np.int64), host.gap)
+            return replace(problem, host=replace(host, gap=gap, gap_parts=parts, own=(host.own * factor).astype(np.int64)))
+    raise TypeError(f"unknown edit {edit!r}")
+
+
+def _without_waits(problem: ReplayProblem, hit: NDArray[np.bool_]) -> ReplayProblem:
+    """Drop what the marked nodes wait for. A node that launches nothing (a pure synchronization) also costs no time any more."""
+    host = problem.host
+    owner = np.repeat(np.arange(len(host)), np.diff(host.wait_ptr))
+    kept = ~hit[owner]
+    wait_ptr = np.searchsorted(owner[kept], np.arange(len(host) + 1)).astype(np.int64)
+    launches = np.zeros(len(host), bool)
+    launches[problem.ops.node[problem.ops.node >= 0]] = True
+    own = np.where(hit & ~launches, 0, host.own)
+    return replace(problem, host=replace(host, wait_ptr=wait_ptr, wait_op=host.wait_op[kept], own=own))
+
+
+def _without_ops(problem: ReplayProblem, hit: NDArray[np.bool_], host_too: bool) -> ReplayProblem:
+    host, ops = problem.host, problem.ops
+    if host_too:
+        total, gone = np.zeros(len(host), np.int64), np.zeros(len(host), np.int64)
+        launched = ops.node >= 0
+        np.add.at(total, ops.node[launched], 1)
+        np.add.at(gone, ops.node[launched & hit], 1)
+        emptied = (total > 0) & (gone == total)
+        moving = emptied & (host.pred >= 0)
+        gap = np.where(moving, 0, host.gap)
+        parts = np.where(moving[:, None], 0, host.gap_parts)
+        problem = replace(problem, host=replace(host, gap=gap, gap_parts=parts, own=np.where(emptied, 0, host.own)))
+    return without_ops(problem, hit)
+
+
+def _as_graph(problem: ReplayProblem) -> ReplayProblem:
+    """Launch each step's operations at once: the step's first node pays one graph launch, the others nothing, and nobody waits inside."""
+    host, ops = problem.host, problem.ops
+    launched = ops.node >= 0
+    step_of_node = np.full(len(host), -1, np.int64)
+    step_of_node[ops.node[launched]] = ops.step[launched]
+    first = np.zeros(len(host), bool)
+    for step in np.unique(step_of_node[step_of_node >= 0]):
+        first[int(np.flatnonzero(step_of_node == step)[0])] = True
+    inside = (step_of_node >= 0) & ~first
+    waits = np.diff(host.wait_ptr) > 0
+    inside |= waits & (step_of_node < 0)  # a wait in the captured part is not captured at all
+    moving = host.pred >= 0
+    keep = [HOST_CAUSES.index("data_wait")]  # the loader still has to be asked between two graph launches
+    parts = np.zeros_like(host.gap_parts)
+    parts[:, keep] = host.gap_parts[:, keep]
+    gap = np.where(moving, parts.sum(axis=1), host.gap)
+    own = np.where(first, GRAPH_LAUNCH_NS, 0)
+    free = _without_waits(problem, inside)
+    after_stream = np.where(launched & (ops.after_stream > GRAPH_NODE_GAP_NS), GRAPH_NODE_GAP_NS, ops.after_stream)
+    return replace(
+        free, host=replace(free.host, gap=gap, gap_parts=parts, own=own), ops=replace(free.ops, after_stream=after_stream)
+    )
