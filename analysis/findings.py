@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import analysis.rules
+from analysis.headline import uses_estimate
+from analysis.whatif import Edit, WhatIf
 
 if TYPE_CHECKING:
     from analysis.recordings import Recording
@@ -41,7 +43,7 @@ class Finding:
 
     ``ceiling_ms_per_step`` is all that the cause owns; ``predicted_step_ms`` comes from the replay with the cause removed, None where the
     gain cannot be predicted (``prediction_note`` says why). ``evidence`` rows are plain data; a row with ``start_ns`` and ``end_ns`` links
-    to the timeline. ``edit`` names the replay's change so that several fixes can be combined.
+    to the timeline. ``edits`` are the replay's changes, so that several fixes can be combined.
     """
 
     rule: str
@@ -56,7 +58,7 @@ class Finding:
     risk: str = ""
     changes: tuple[CodeChange, ...] = ()
     evidence: tuple[dict[str, Any], ...] = ()
-    edit: Any = None
+    edits: tuple[Edit, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,70 @@ class NotChecked:
 class RuleInput:
     """What a rule may look at: the analysed run, its slowest rank, that rank's recording, and the what-if engine.
 
-    ``predict(edit)`` returns the step time in ms after the change, by replay without the profiler, or None where there is no replay.
-    ``telemetry`` is the run's telemetry summary, None without telemetry.
+    ``whatif`` is None where the trace has no replay. ``telemetry`` is the run's telemetry summary, None without telemetry.
     """
 
     run: RunResult
     rank: RankResult
     recording: Recording
     telemetry: Any = None
-    predict: Callable[[Any], float | None] = field(default=lambda _edit: None)
+    whatif: WhatIf | None = None
+
+    @property
+    def step_ms(self) -> float | None:
+        """The run's best step time in ms."""
+        return self.rank.best.ms
+
+    def lost_ms(self, *causes: str, owner: str | None = None) -> float:
+        """Return the ms per step lost to any of ``causes``, by the ledger column that speaks for the run."""
+        estimate = uses_estimate(self.rank)
+        rows = [r for r in self.rank.ledger if r.cause in causes and owner in (None, r.owner)]
+        return sum((r.ms_per_step_unprofiled_est if estimate else r.ms_per_step) or 0.0 for r in rows)
+
+    def share(self, ms: float) -> float:
+        """Return ``ms`` as a share of the step, 0 where the step time is not known."""
+        return ms / self.step_ms if self.step_ms else 0.0
+
+    def predict_ms(self, edits: Sequence[Edit]) -> float | None:
+        """Return the step time in ms with ``edits`` made, carried onto the run's best step time; None where there is no replay."""
+        if self.whatif is None or self.step_ms is None:
+            return None
+        before, after = self.whatif.step_ms(), self.whatif.step_ms(edits)
+        return self.step_ms * after / before if before and after is not None else None
+
+    def finding(
+        self,
+        rule: str,
+        title: str,
+        fix: str,
+        *,
+        ceiling_ms: float | None,
+        edits: Sequence[Edit] = (),
+        confidence: Confidence = "medium",
+        severity: Severity | None = None,
+        note: str = "",
+        risk: str = "",
+        changes: tuple[CodeChange, ...] = (),
+        evidence: Iterable[dict[str, Any]] = (),
+    ) -> Finding:
+        """Build a finding: predicts ``edits`` by replay, and takes the severity from the share of the step where none is given."""
+        predicted = self.predict_ms(edits) if edits else None
+        gain = self.step_ms - predicted if predicted is not None and self.step_ms else ceiling_ms or 0.0
+        return Finding(
+            rule=rule,
+            severity=severity or severity_of(self.share(max(gain, 0.0))),
+            title=title,
+            fix=fix,
+            confidence=confidence,
+            ceiling_ms_per_step=ceiling_ms,
+            predicted_step_ms=predicted,
+            predicted_speedup=self.step_ms / predicted if predicted and self.step_ms else None,
+            prediction_note=note,
+            risk=risk,
+            changes=changes,
+            evidence=tuple(evidence),
+            edits=tuple(edits),
+        )
 
 
 @dataclass(frozen=True)
