@@ -16,6 +16,7 @@ import pandas as pd
 from analysis import ledger
 from analysis.classes import Classes, Signature, classify_operations, load_signatures
 from analysis.events import GPU_KINDS, Events, load_events
+from analysis.flop_counts import FlopCounts, device_flops, operator_flop_counts
 from analysis.operators import operator_table
 from analysis.steps import STATUS_NAMES, DeviceSteps, HostSteps, device_steps, find_host_steps
 from analysis.version import ANALYSIS_VERSION
@@ -94,8 +95,10 @@ def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
     _store_classes(trace)
     _store_steps(trace)
     _store_segments(trace)
-    _store_facts(trace)
-    _store_operators(trace)
+    tensor = np.isin(classes.tensor_cores.astype(str), ("yes", "likely"))
+    flops = operator_flop_counts(events, signatures, tensor, vendor)
+    _store_facts(trace, flops)
+    _store_operators(trace, flops)
     _store_kernels(con)
 
 
@@ -168,7 +171,9 @@ def _store_segments(trace: Trace) -> None:
         )
 
 
-def _store_facts(trace: Trace) -> None:
+def _store_facts(trace: Trace, flops: FlopCounts) -> None:
+    counted_ops = _in_counted_steps(trace)
+    alone = len(trace.devices) == 1
     facts: dict[str, Any] = {"step_source": trace.host.source, "step_annotation": trace.host.annotation}
     for device in trace.devices:
         counts = np.bincount(device.status, minlength=3)
@@ -185,17 +190,18 @@ def _store_facts(trace: Trace) -> None:
             "counted_steps": int(counted.sum()),
             "graph_ns": int(dur[in_graph].sum()),
             "gpu_ns": int(dur.sum()),
+            "flops": device_flops(trace.events, trace.classes, flops, device, counted_ops, alone),
         }
     frame = pd.DataFrame({"key": list(facts), "value": [json.dumps(v) for v in facts.values()]})
     _append(trace.con, "facts", frame)
 
 
-def _store_operators(trace: Trace) -> None:
+def _store_operators(trace: Trace, flops: FlopCounts) -> None:
     if not trace.devices and not len(trace.events.ops):
         return
     tensor = np.isin(trace.classes.tensor_cores.astype(str), ("yes", "likely"))
     devices = [d.device for d in trace.devices] or [0]
-    table = operator_table(trace.events, _in_counted_steps(trace), np.full(len(trace.events.ops), np.nan), tensor, devices)
+    table = operator_table(trace.events, _in_counted_steps(trace), flops.count, tensor, devices)
     _append(trace.con, "operators", table)
 
 
