@@ -1,0 +1,26 @@
+# syntax=docker/dockerfile:1
+# docker build -t sawtooth . && docker run -p 8501:8501 -v sawtooth:/data sawtooth
+# The log prints the link with the token. One replica per data volume: sessions live in the process.
+FROM python:3.13-slim AS build
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/sawtooth
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY ingest ingest
+COPY analysis analysis
+COPY app app
+COPY sample_traces sample_traces
+RUN /opt/sawtooth/bin/pip install .
+
+FROM python:3.13-slim
+RUN useradd --create-home --uid 10001 sawtooth && install -d -o sawtooth -g sawtooth -m 700 /data
+COPY --from=build /opt/sawtooth /opt/sawtooth
+ENV PATH=/opt/sawtooth/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 SAWTOOTH_DATA=/data
+USER sawtooth
+WORKDIR /home/sawtooth
+VOLUME /data
+EXPOSE 8501
+HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 \
+  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8501/_stcore/health', timeout=4)"]
+ENTRYPOINT ["sawtooth"]
+CMD ["serve", "--address", "0.0.0.0", "--port", "8501"]

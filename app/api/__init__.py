@@ -1,0 +1,21 @@
+"""HTTP routes beside the pages: uploads, jobs, traces and reports, all under ``/api/v1``."""
+
+from __future__ import annotations
+
+from starlette.routing import BaseRoute, Route
+
+from app.api import jobs, runs, uploads
+
+
+def routes() -> list[BaseRoute]:
+    """Return every route of the API. Methods that write are guarded by ``app.access`` (Origin and X-Sawtooth)."""
+    return [
+        Route("/api/v1/uploads", uploads.put, methods=["PUT"]),
+        Route("/api/v1/jobs", jobs.create, methods=["POST"]),
+        Route("/api/v1/jobs", jobs.index, methods=["GET"]),
+        Route("/api/v1/jobs/{job}", jobs.show, methods=["GET"]),
+        Route("/api/v1/jobs/{job}", jobs.cancel, methods=["DELETE"]),
+        Route("/api/v1/runs", runs.index, methods=["GET"]),
+        Route("/api/v1/runs/{run}", runs.show, methods=["GET"]),
+        Route("/api/v1/runs/{run}/trace", runs.trace, methods=["GET"]),
+    ]

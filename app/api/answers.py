@@ -1,0 +1,42 @@
+"""How the API answers: JSON, and errors as one sentence with a status."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ingest.errors import NotFoundError, SawtoothError
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Answer with ``content`` as JSON that no cache keeps."""
+    return Response(
+        msgspec.json.encode(content), status, {"cache-control": "no-store", **(headers or {})}, media_type="application/json"
+    )
+
+
+def refusal(status: int, sentence: str, code: str = "refused", headers: dict[str, str] | None = None) -> Response:
+    """Answer with an error that says what to do."""
+    return json({"error": {"code": code, "sentence": sentence}}, status, headers)
+
+
+def told(handler: Handler) -> Handler:
+    """Turn our errors into answers; anything else stays a 500 without a word about this server."""
+
+    @wraps(handler)
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except NotFoundError as error:
+            return refusal(404, str(error), error.code)
+        except SawtoothError as error:
+            return refusal(400, str(error), error.code)
+
+    return answer

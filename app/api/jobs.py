@@ -1,0 +1,81 @@
+"""``/api/v1/jobs``: start reading uploaded files, see how far it is, cancel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from app.api.answers import json, refusal, told
+from app.api.uploads import NAME_LENGTH, claimed
+from app.format import clean
+from app.jobs import Job
+from app.server import jobs
+from ingest.errors import UsageError
+
+BODY_BYTES = 64 << 10  # a list of upload ids and names
+
+
+class _File(msgspec.Struct):
+    upload: str
+    name: str
+
+
+class _Order(msgspec.Struct):
+    files: list[_File]
+    separate: bool = False
+
+
+@told
+async def create(request: Request) -> Response:
+    """Start a job: ``{"files": [{"upload": id, "name": …}], "separate": false}``. Answers 202 and the job."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES:
+            return refusal(413, "The order is too long.")
+    try:
+        order = msgspec.json.decode(body, type=_Order)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise UsageError('The order is JSON such as {"files": [{"upload": "…", "name": "trace.json.gz"}]}.') from None
+    if len({file.upload for file in order.files}) != len(order.files):
+        raise UsageError("The order names an upload twice.")
+    uploads = [(claimed(file.upload), clean(file.name, NAME_LENGTH) or "upload") for file in order.files]
+    job = await run_in_threadpool(lambda: jobs().start(uploads, separate=order.separate))
+    return json(as_json(job), 202)
+
+
+@told
+async def index(request: Request) -> Response:
+    """Every job of this server, newest first."""
+    return json({"jobs": [as_json(job) for job in await run_in_threadpool(jobs().all)]})
+
+
+@told
+async def show(request: Request) -> Response:
+    """One job."""
+    return json(as_json(await run_in_threadpool(jobs().get, request.path_params["job"])))
+
+
+@told
+async def cancel(request: Request) -> Response:
+    """Stop a job and answer what became of it."""
+    await run_in_threadpool(jobs().cancel, request.path_params["job"])
+    return json(as_json(jobs().get(request.path_params["job"])))
+
+
+def as_json(job: Job) -> dict[str, Any]:
+    """Return a job for the API; no path of this server is in it."""
+    return {
+        "job": job.id,
+        "stage": job.stage,
+        "files": [{"name": file.name, "bytes": file.bytes} for file in job.files],
+        "share": job.progress.share,
+        "events": job.progress.events,
+        "run_ids": job.outcome.run_ids,
+        "notices": job.outcome.notices,
+        "error": {"code": job.outcome.code, "sentence": job.outcome.sentence} if job.outcome.sentence else None,
+    }

@@ -1,0 +1,49 @@
+"""``/api/v1/runs``: what this server has, and the source trace of a run for Perfetto and for other tools."""
+
+from __future__ import annotations
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+
+from app.api.answers import json, told
+from app.settings import settings
+from ingest.errors import NotFoundError, UsageError
+from ingest.schema import Manifest
+
+
+@told
+async def index(request: Request) -> Response:
+    """Every run, newest first, as its manifest."""
+    return json({"runs": await run_in_threadpool(settings().data.manifests)})
+
+
+@told
+async def show(request: Request) -> Response:
+    """One run's manifest."""
+    return json(await run_in_threadpool(_manifest, request))
+
+
+@told
+async def trace(request: Request) -> Response:
+    """The source of a run's trace, gzip-compressed; ``?rank=k`` or ``?recording=id`` picks one of several."""
+    manifest = await run_in_threadpool(_manifest, request)
+    wanted_rank, wanted_id = request.query_params.get("rank"), request.query_params.get("recording")
+    for recording in manifest.recordings if wanted_id else manifest.traces:
+        if (wanted_id is None or recording.id == wanted_id) and (wanted_rank is None or str(recording.rank) == wanted_rank):
+            path = settings().data.source_file(recording.id)
+            if not path.is_file():
+                raise NotFoundError(
+                    "The source of this trace was not kept (`--no-keep-source`), so it cannot be opened elsewhere."
+                )
+            name = recording.source_name.removesuffix(".gz") + ".gz"
+            headers = {"cache-control": "private, max-age=3600"}
+            return FileResponse(path, media_type="application/gzip", filename=name, headers=headers)
+    raise NotFoundError("This run has no such trace.")
+
+
+def _manifest(request: Request) -> Manifest:
+    try:
+        return settings().data.read_manifest(request.path_params["run"])
+    except UsageError as error:
+        raise NotFoundError(str(error)) from None

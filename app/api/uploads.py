@@ -1,0 +1,156 @@
+"""``PUT /api/v1/uploads?name=…``: one file, streamed to disk. Memory does not grow with the file.
+
+At most two uploads run at once (429 asks for patience); size, free disk and time are limited; whatever the end, a part file
+that is not whole is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from app.api.answers import json, refusal, told
+from app.format import bytes_, clean
+from app.jobs import STALE_UPLOAD_SECONDS
+from app.settings import Settings, settings
+from ingest.errors import NotFoundError, UsageError
+
+UPLOADS_AT_ONCE = 2  # each writes as fast as the disk takes it; more would only slow each other and the pages
+BLOCK_BYTES = 1 << 20  # one write to disk: large enough to be rare, small enough not to matter in memory
+CHECK_DISK_EVERY_BYTES = 64 << 20  # often enough to stop before the disk is full, at any network speed
+IDLE_SECONDS = 30  # a body that stops for longer has lost its sender
+TOTAL_SECONDS = 2 * 3600  # 32 GB at 36 Mbit/s
+NAME_LENGTH = 200  # characters of a file name worth keeping
+UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
+
+_running = 0
+
+
+class UploadRefusedError(Exception):
+    """The upload must not go on; the status and sentence say why."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+@told
+async def put(request: Request) -> Response:
+    """Store the body and answer ``{"upload": id, "bytes": n, "name": …}``."""
+    global _running
+    if _running >= UPLOADS_AT_ONCE:
+        return refusal(
+            429, "Two uploads are running already; this one starts when one of them ends.", "busy", {"retry-after": "1"}
+        )
+    _running += 1
+    try:
+        return await _store(request, settings())
+    finally:
+        _running -= 1
+
+
+async def _store(request: Request, options: Settings) -> Response:
+    name = clean(request.query_params.get("name", ""), NAME_LENGTH).strip().rsplit("/", 1)[-1].rsplit("\\", 1)[-1] or "upload"
+    folder = options.data.create().uploads
+    await run_in_threadpool(sweep_uploads, folder)
+    upload = secrets.token_hex(16)
+    part = folder / f"{upload}.part"
+    try:
+        _check_length(request.headers.get("content-length"), folder, options)
+        async with asyncio.timeout(TOTAL_SECONDS):
+            size = await _receive(request, part, options)
+        part.rename(folder / upload)
+        return json({"upload": upload, "bytes": size, "name": name}, 201)
+    except UploadRefusedError as error:
+        return refusal(error.status, str(error))
+    except TimeoutError:
+        return refusal(
+            408,
+            f"Nothing arrived for {IDLE_SECONDS} seconds, or the upload took over {TOTAL_SECONDS // 3600} hours. Drop the file again.",
+        )
+    except ClientDisconnect:
+        return refusal(400, "The sender went away before the end of the file.")
+    except OSError:
+        return refusal(507, "The server's disk could not take the file. Free some space there, then drop it again.")
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _check_length(given: str | None, folder: Path, options: Settings) -> None:
+    if given is None or not given.isdigit():
+        return
+    length = int(given)
+    _check_cap(length, options)
+    free = shutil.disk_usage(folder).free
+    if length + options.disk_reserve_bytes > free:
+        raise UploadRefusedError(
+            507,
+            f"The file has {bytes_(length)}, the server's disk {bytes_(free)} free. Free some space there, then drop it again.",
+        )
+
+
+def _check_cap(size: int, options: Settings) -> None:
+    if size > options.upload_cap_bytes:
+        raise UploadRefusedError(
+            413,
+            f"The file is larger than {bytes_(options.upload_cap_bytes)}, the most this server takes (SAWTOOTH_MAX_UPLOAD_GB). "
+            "On the server itself, `sawtooth ingest FILE` has no such limit.",
+        )
+
+
+async def _receive(request: Request, part: Path, options: Settings) -> int:
+    stream = request.stream().__aiter__()
+    size = checked = 0
+    block = bytearray()
+    file = await run_in_threadpool(part.open, "wb")
+    try:
+        while True:
+            try:
+                chunk = await asyncio.wait_for(anext(stream), IDLE_SECONDS)
+            except StopAsyncIteration:
+                break
+            size += len(chunk)
+            _check_cap(size, options)
+            block += chunk
+            if len(block) >= BLOCK_BYTES:
+                await run_in_threadpool(file.write, bytes(block))
+                block.clear()
+            if size - checked >= CHECK_DISK_EVERY_BYTES:
+                checked = size
+                if shutil.disk_usage(part.parent).free < options.disk_reserve_bytes:
+                    raise UploadRefusedError(
+                        507,
+                        "The server's disk is almost full, so the upload was stopped. Free some space there, then drop the file again.",
+                    )
+        await run_in_threadpool(file.write, bytes(block))
+    finally:
+        await run_in_threadpool(file.close)
+    return size
+
+
+def sweep_uploads(folder: Path, clock: Callable[[], float] = time.time) -> None:
+    """Remove whole uploads that nobody started a job for within an hour; running jobs are left alone."""
+    for entry in folder.iterdir():
+        with contextlib.suppress(OSError):  # a job may take it at this moment
+            if UPLOAD_ID.fullmatch(entry.name) and clock() - entry.stat().st_mtime > STALE_UPLOAD_SECONDS:
+                entry.unlink()
+
+
+def claimed(upload: str) -> Path:
+    """Return the path of a whole upload. Raises UsageError for what is no id, NotFoundError for an unknown one."""
+    if not UPLOAD_ID.fullmatch(upload):
+        raise UsageError("An upload's id is 32 hexadecimal digits.")
+    path = settings().data.uploads / upload
+    if not path.is_file():
+        raise NotFoundError("This server has no such upload; it may have waited for over an hour. Drop the file again.")
+    return path

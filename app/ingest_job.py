@@ -1,0 +1,169 @@
+"""The child that reads uploaded files: ``python -m app.ingest_job FOLDER``. See ``app.jobs``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from app.format import clean
+from app.jobs import JobFile, JobOrder, Outcome, Progress
+from ingest.errors import SawtoothError
+from ingest.recording import Progress as IngestProgress
+from ingest.recording import ingest_file
+from ingest.runs import register_run, register_runs
+from ingest.schema import DataFolder, write_atomically
+
+TELL_EVERY_SECONDS = 0.2  # a bar that moves five times a second looks alive; more only wears the disk
+
+MEMORY_SHARE = 0.75  # of the machine's memory: the server and its pages need the rest
+MEMORY_FLOOR = (
+    3 << 30
+)  # address space, not resident memory: DuckDB, Arrow and thread stacks reserve about 2 GiB before any work
+PROCESSOR_SECONDS = 2 * 3600  # as the wall-clock deadline in app.jobs, in case the server cannot enforce it
+FILE_BYTES = 64 << 30  # the largest single file a job may write: a recording is smaller than its source
+OPEN_FILES = 256  # a job needs a dozen
+
+
+def main(folder: Path) -> int:
+    """Run the job in ``folder``; leave ``result.json`` there. Returns the exit status."""
+    _die_with_the_server()
+    _limit_this_process()
+    order = msgspec.json.decode((folder / "job.json").read_bytes(), type=JobOrder)
+    try:
+        outcome = run(order, lambda progress: _write(folder / "progress.json", progress))
+    except SawtoothError as error:
+        outcome = Outcome(code=error.code, sentence=str(error))
+    except MemoryError:
+        outcome = Outcome(
+            code="E-MEMORY",
+            sentence="There is not enough memory to read this file. Profile fewer steps, or use a machine with more memory.",
+        )
+    except OSError as error:
+        outcome = Outcome(code="E-DISK", sentence=_disk_sentence(error))
+    _write(folder / "result.json", outcome)
+    return 1 if outcome.sentence else 0
+
+
+def run(order: JobOrder, tell: Callable[[Progress], None]) -> Outcome:
+    """Read the files of ``order`` into its data folder and make runs of them; ``tell`` hears how far it is.
+
+    A file that cannot be read becomes a notice as long as another one can; raises its error when none can.
+    """
+    folder = DataFolder(Path(order.data)).create()
+    steady = _Steady(order, tell)
+    refs, notices, first_error = [], [], None
+    for file in order.files:
+        try:
+            refs.append(
+                ingest_file(
+                    Path(file.path), folder, source_name=file.name, keep_source=order.keep_source, progress=steady.during(file)
+                )
+            )
+        except SawtoothError as error:
+            first_error = first_error or error
+            notices.append(f"{clean(file.name, 80)} was left out: {error}")
+        steady.after(file)
+    if first_error is not None and not refs:
+        raise first_error
+    if order.bundled:
+        runs = [register_run(folder, refs, order.name or None, bundled=True)]
+    else:
+        runs = register_runs(folder, refs, order.name or None, separate=order.separate)
+    return Outcome([manifest.id for manifest in runs], notices=notices)
+
+
+class _Steady:
+    """Turns the progress of single files into the job's, at most a few times a second."""
+
+    def __init__(self, order: JobOrder, tell: Callable[[Progress], None]) -> None:
+        self._tell = tell
+        self._total = max(sum(file.bytes for file in order.files), 1)
+        self._before = 0
+        self._events = 0
+        self._last = 0.0
+
+    def during(self, file: JobFile) -> Callable[[IngestProgress], None]:
+        """Return the listener for one file."""
+
+        def listen(progress: IngestProgress) -> None:
+            now = time.monotonic()
+            if now - self._last >= TELL_EVERY_SECONDS or progress.stage != "reading":
+                self._last = now
+                part = file.bytes * progress.bytes_done / max(progress.bytes_total, 1)
+                share = min((self._before + part) / self._total, 1.0)
+                self._tell(Progress("reading", share, file.name, self._events + progress.events))
+            if progress.stage == "done":
+                self._events += progress.events
+
+        return listen
+
+    def after(self, file: JobFile) -> None:
+        """Count a file as done."""
+        self._before += file.bytes
+
+
+def _disk_sentence(error: OSError) -> str:
+    import errno
+
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "The disk of this server is full. Free some space, then drop the file again; nothing of it was kept."
+    return (
+        f"The server could not write the recording ({os.strerror(error.errno) if error.errno else 'input or output failed'})."
+    )
+
+
+def _write(path: Path, content: msgspec.Struct) -> None:
+    write_atomically(path, msgspec.json.encode(content))
+
+
+def _die_with_the_server() -> None:
+    """End at once when the server does: its end of our standard input closes with it."""
+    if sys.stdin is None or sys.stdin.isatty():
+        return
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 1):  # not sys.stdin: its lock, held at exit, would abort the process
+                pass
+        os._exit(3)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _limit_this_process() -> None:
+    try:
+        import resource
+    except ImportError:  # Windows has no such limits; the deadline of app.jobs remains
+        return
+    import psutil
+
+    memory = max(MEMORY_FLOOR, int(psutil.virtual_memory().total * MEMORY_SHARE))
+    limits = (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_CPU, PROCESSOR_SECONDS),
+        (resource.RLIMIT_FSIZE, FILE_BYTES),
+        (resource.RLIMIT_NOFILE, OPEN_FILES),
+        (resource.RLIMIT_CORE, 0),
+    )
+    for which, wanted in limits:
+        hard = resource.getrlimit(which)[1]
+        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(ValueError, OSError):  # macOS refuses RLIMIT_AS
+            resource.setrlimit(which, (value, hard if which == resource.RLIMIT_CPU else value))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(
+            "500"
+        )  # if memory runs out, the kernel takes this process and not the server
+    with contextlib.suppress(OSError, AttributeError):
+        os.nice(5)  # pages come first
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

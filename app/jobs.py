@@ -1,0 +1,311 @@
+"""Ingest jobs: uploaded files are read in a child process, so that a hostile or huge file can take only the child down.
+
+A job is a folder ``uploads/job-<id>/`` with the files, ``job.json`` (what to do) and, written by the child, ``progress.json`` and
+``result.json``. The child is started by exec, limits itself (memory, processor time, file size) and dies with the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from app.settings import Settings
+from ingest.errors import NotFoundError, UsageError
+
+Stage = Literal["waiting", "reading", "deriving", "done", "failed", "cancelled"]
+RUNNING_AT_ONCE = 2  # one child keeps about one core busy; more would only slow each other and the pages
+WAITING_AT_MOST = 50  # a folder of ranks dropped at once fits; a flood does not
+DEADLINE_SECONDS = 2 * 3600  # 20 million events take minutes; beyond two hours the child is stuck
+FORGET_AFTER_SECONDS = 24 * 3600  # finished jobs stay visible a day
+STALE_UPLOAD_SECONDS = 3600  # an upload that nobody started a job for within an hour was abandoned
+ACTIVE: tuple[Stage, ...] = ("waiting", "reading", "deriving")
+
+
+class JobFile(msgspec.Struct, frozen=True):
+    """One uploaded file: where it lies and what the user called it."""
+
+    path: str
+    name: str
+    bytes: int
+
+
+class JobOrder(msgspec.Struct, frozen=True):
+    """What the child is to do (``job.json``)."""
+
+    data: str
+    files: list[JobFile]
+    keep_source: bool = True
+    separate: bool = False
+    server_pid: int = 0
+    name: str = ""
+    bundled: bool = False
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far the child is (``progress.json``). ``share`` is None where it cannot be known."""
+
+    stage: Stage
+    share: float | None = None
+    file: str = ""
+    events: int = 0
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How the child ended (``result.json``): run ids, or the code and sentence of an error. ``notices`` are for the user either way."""
+
+    run_ids: list[str] = []
+    code: str = ""
+    sentence: str = ""
+    notices: list[str] = []
+
+
+@dataclass
+class Job:
+    """A job as people see it."""
+
+    id: str
+    files: list[JobFile]
+    folder: Path
+    started: float
+    stage: Stage = "waiting"
+    progress: Progress = field(default_factory=lambda: Progress("waiting"))
+    outcome: Outcome = field(default_factory=Outcome)
+    finished: float | None = None
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def active(self) -> bool:
+        """The job still runs or waits."""
+        return self.stage in ACTIVE
+
+    @property
+    def name(self) -> str:
+        """Names of the files, for people; a stranger's text."""
+        first = self.files[0].name
+        return first if len(self.files) == 1 else f"{first} and {len(self.files) - 1} more"
+
+
+def child_command(folder: Path) -> list[str]:
+    """Return the command that runs one job."""
+    return [sys.executable, "-m", "app.ingest_job", str(folder)]
+
+
+class Jobs:
+    """The jobs of this server. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        command: Callable[[Path], Sequence[str]] = child_command,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.settings = settings
+        self._command = command
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._jobs: dict[str, Job] = {}
+        self._slots = threading.BoundedSemaphore(RUNNING_AT_ONCE)
+        self._closing = False
+
+    def start(self, uploads: list[tuple[Path, str]], *, separate: bool = False, name: str = "", bundled: bool = False) -> Job:
+        """Start a job for uploaded files (path, name); the files move into the job's folder.
+
+        Raises UsageError for no files or when too many jobs wait already.
+        """
+        if not uploads:
+            raise UsageError("A job needs at least one uploaded file.")
+        with self._lock:
+            if self._closing or sum(job.active for job in self._jobs.values()) >= WAITING_AT_MOST:
+                raise UsageError(f"{WAITING_AT_MOST} files are waiting to be read already. Try again when some are done.")
+            self._forget_old()
+            job_id = secrets.token_hex(8)
+            folder = self.settings.data.uploads / f"job-{job_id}"
+            folder.mkdir(parents=True)
+            files = []
+            for number, (path, given) in enumerate(uploads):
+                target = folder / f"file-{number}"
+                path.replace(target)
+                files.append(JobFile(str(target), given, target.stat().st_size))
+            order = JobOrder(
+                str(self.settings.data.root), files, self.settings.keep_source, separate, os.getpid(), name, bundled
+            )
+            (folder / "job.json").write_bytes(msgspec.json.encode(order))
+            job = self._jobs[job_id] = Job(job_id, files, folder, self._clock())
+        threading.Thread(target=self._run, args=(job,), name=f"job-{job_id}", daemon=True).start()
+        return job
+
+    def get(self, job_id: str) -> Job:
+        """Return a job with its newest progress. Raises NotFoundError."""
+        with self._lock:
+            if job_id not in self._jobs:
+                raise NotFoundError(f"This server has no job {job_id[:16]!r}; it may have been restarted since.")
+            job = self._jobs[job_id]
+        self._read_progress(job)
+        return job
+
+    def all(self) -> list[Job]:
+        """Return every job, newest first, with its newest progress."""
+        with self._lock:
+            jobs = list(self._jobs.values())
+        for job in jobs:
+            self._read_progress(job)
+        return sorted(jobs, key=lambda job: job.started, reverse=True)
+
+    def cancel(self, job_id: str) -> None:
+        """Stop a job that is not finished. What it had published before stays: recordings are whole or absent."""
+        job = self.get(job_id)
+        with self._lock:
+            if job.active:
+                job.stage = "cancelled"
+                job.finished = self._clock()
+                _stop(job.process)
+
+    def dismiss(self, job_id: str) -> None:
+        """Forget a finished job."""
+        with self._lock:
+            if job_id in self._jobs and not self._jobs[job_id].active:
+                del self._jobs[job_id]
+
+    def close(self) -> None:
+        """Stop every child: the server ends."""
+        with self._lock:
+            self._closing = True
+            for job in self._jobs.values():
+                if job.active:
+                    job.stage = "cancelled"
+                    _stop(job.process)
+
+    def _forget_old(self) -> None:
+        now = self._clock()
+        for job in list(self._jobs.values()):
+            if job.finished is not None and now - job.finished > FORGET_AFTER_SECONDS:
+                del self._jobs[job.id]
+
+    def _read_progress(self, job: Job) -> None:
+        if not job.active:
+            return
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            progress = msgspec.json.decode((job.folder / "progress.json").read_bytes(), type=Progress)
+            with self._lock:
+                if job.active:
+                    job.progress = progress
+                    job.stage = progress.stage if progress.stage in ACTIVE else job.stage
+
+    def _run(self, job: Job) -> None:
+        try:
+            with self._slots:
+                self._run_child(job)
+        finally:
+            shutil.rmtree(job.folder, ignore_errors=True)
+
+    def _run_child(self, job: Job) -> None:
+        with self._lock:
+            if not job.active:
+                return
+            environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+            environment.pop("SAWTOOTH_TOKEN", None)
+            job.stage = "reading"
+            job.process = subprocess.Popen(
+                list(self._command(job.folder)),
+                stdin=subprocess.PIPE,  # the child ends when this pipe does, so that none outlives the server
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=Path(__file__).resolve().parents[1],
+                env=environment,
+                start_new_session=True,
+            )
+        try:
+            code = job.process.wait(DEADLINE_SECONDS)
+        except subprocess.TimeoutExpired:
+            _stop(job.process)
+            code = None
+        finally:
+            if job.process.stdin is not None:
+                job.process.stdin.close()
+        outcome = self._outcome(job, code)
+        with self._lock:
+            job.finished = self._clock()
+            if job.stage != "cancelled":
+                job.outcome = outcome
+                job.stage = "failed" if outcome.sentence else "done"
+            job.process = None
+
+    def _outcome(self, job: Job, code: int | None) -> Outcome:
+        try:
+            outcome = msgspec.json.decode((job.folder / "result.json").read_bytes(), type=Outcome)
+            if code == 0 or outcome.sentence:
+                return outcome
+        except (OSError, msgspec.MsgspecError):
+            pass
+        return Outcome(code="E-CHILD", sentence=crash_sentence(code))
+
+
+def crash_sentence(code: int | None) -> str:
+    """Say in words how a child ended that left no result; ``code`` is its exit status, None for the deadline."""
+    if code is None:
+        return f"Reading took longer than {DEADLINE_SECONDS // 3600} hours and was stopped. Profile fewer steps, or ingest the file with `sawtooth ingest`."
+    if code == -signal.SIGKILL:
+        return "The reader was stopped by the system, most likely for lack of memory. Free some memory or profile fewer steps, then drop the file again."
+    if code == -signal.SIGXCPU:
+        return "Reading took more processor time than is allowed and was stopped. Profile fewer steps, or ingest the file with `sawtooth ingest`."
+    if code < 0:
+        return f"The reader crashed on this file (signal {-code}). Nothing of it was kept, and no other run was touched."
+    return f"The reader ended without a result (status {code}). Nothing of the file was kept."
+
+
+def sweep(uploads: Path, now: float) -> int:
+    """Remove what stopped servers and vanished clients left in the uploads folder; return how many entries."""
+    removed = 0
+    for entry in uploads.iterdir() if uploads.is_dir() else ():
+        if _abandoned(entry, now):
+            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+            removed += 1
+    return removed
+
+
+def _abandoned(entry: Path, now: float) -> bool:
+    """A job folder is abandoned when its server is gone; an upload when it has not grown for an hour."""
+    try:
+        if entry.name.startswith("job-"):
+            order = msgspec.json.decode((entry / "job.json").read_bytes(), type=JobOrder)
+            return order.server_pid == os.getpid() or not _alive(order.server_pid)
+        return now - entry.stat().st_mtime > STALE_UPLOAD_SECONDS
+    except (OSError, msgspec.MsgspecError):
+        return _older(entry, now)
+
+
+def _older(entry: Path, now: float) -> bool:
+    try:
+        return now - entry.stat().st_mtime > STALE_UPLOAD_SECONDS
+    except OSError:
+        return False
+
+
+def _alive(pid: int) -> bool:
+    import psutil
+
+    return bool(psutil.pid_exists(pid))
+
+
+def _stop(process: subprocess.Popen[bytes] | None) -> None:
+    """Kill a child with everything it started; it holds nothing that needs a goodbye."""
+    if process is None or process.poll() is not None:
+        return
+    with contextlib.suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()

@@ -1,0 +1,29 @@
+"""The server: ``streamlit run app/main.py`` or ``sawtooth serve``. Pages come from ``dashboard.py``, HTTP routes from ``app.api``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:  # a checkout that is not installed
+    sys.path.insert(0, str(ROOT))
+
+import streamlit as st  # noqa: E402
+from starlette.middleware import Middleware  # noqa: E402
+
+from app.access import AccessMiddleware  # noqa: E402
+from app.api import routes  # noqa: E402
+from app.frame import script_failed  # noqa: E402
+from app.server import lifespan, started_settings  # noqa: E402
+
+app = st.App(
+    Path(__file__).with_name("dashboard.py").resolve(),
+    routes=routes(),
+    middleware=[Middleware(AccessMiddleware, settings=started_settings(st.get_option("server.address")))],
+    lifespan=lifespan,
+    on_script_error=script_failed,
+)
+
+if __name__ == "__main__":
+    app.run()

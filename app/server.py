@@ -1,0 +1,157 @@
+"""Starting the server, and the objects that live as long as it does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+import webbrowser
+from collections.abc import AsyncIterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from app.jobs import Jobs, sweep
+from app.settings import Settings, is_loopback, settings
+from ingest.errors import UsageError
+
+MAIN = Path(__file__).with_name("main.py").resolve()
+DEFAULT_PORT = 8501
+DEFAULT_ADDRESS = "127.0.0.1"
+START_SECONDS = 60  # a cold start on a slow disk takes 10; after a minute the browser is not opened any more
+
+
+@lru_cache(maxsize=1)
+def jobs() -> Jobs:
+    """Return this server's ingest jobs."""
+    return Jobs(settings())
+
+
+def token_for(address: str, given: str | None) -> str | None:
+    """Return the token a server on ``address`` needs: the given one, a fresh one beyond this machine, none on loopback."""
+    if given:
+        return given
+    return None if is_loopback(address) else secrets.token_urlsafe(24)
+
+
+def environment_for(
+    *,
+    data: Path | None = None,
+    address: str = DEFAULT_ADDRESS,
+    token: str | None = None,
+    external: bool = True,
+    demo: bool = False,
+) -> dict[str, str]:
+    """Return the environment a server process needs for these options. Raises UsageError for a token that is too short."""
+    environment = dict(os.environ)
+    if data is not None:
+        environment["SAWTOOTH_DATA"] = str(data.expanduser().absolute())
+    needed = token_for(address, token or environment.get("SAWTOOTH_TOKEN"))
+    if needed:
+        environment["SAWTOOTH_TOKEN"] = needed
+    if not external:
+        environment["SAWTOOTH_NO_EXTERNAL"] = "1"
+    if demo:
+        environment["SAWTOOTH_DEMO"] = "1"
+    from app.settings import settings_from
+
+    settings_from(environment)
+    return environment
+
+
+def serve(
+    *,
+    port: int = DEFAULT_PORT,
+    address: str = DEFAULT_ADDRESS,
+    data: Path | None = None,
+    external: bool = True,
+    token: str | None = None,
+    demo: bool = False,
+    open_browser: bool = False,
+) -> None:
+    """Run the server in place of this process; does not return. Raises UsageError when it cannot start."""
+    environment = environment_for(data=data, address=address, token=token, external=external, demo=demo)
+    _check_port(address, port)
+    url = url_of(address, port, environment.get("SAWTOOTH_TOKEN"))
+    print(f"Sawtooth: {url}", flush=True)
+    print("Stop it with Ctrl-C.", flush=True)
+    if open_browser:
+        environment["SAWTOOTH_OPEN"] = url
+    command = [sys.executable, "-m", "streamlit", "run", str(MAIN), "--server.port", str(port), "--server.address", address]
+    if sys.platform == "win32":  # exec there detaches from the console
+        import subprocess
+
+        raise SystemExit(subprocess.call(command, env=environment))
+    os.execve(sys.executable, command, environment)
+
+
+def url_of(address: str, port: int, token: str | None) -> str:
+    """Return the link that opens the server in a browser."""
+    host = socket.gethostname() if address in ("0.0.0.0", "::", "") else address
+    host = f"[{host}]" if ":" in host else host
+    return f"http://{host}:{port}/" + (f"?token={token}" if token else "")
+
+
+def _check_port(address: str, port: int) -> None:
+    if not 0 < port < 65536:
+        raise UsageError(f"{port} is not a port; ports are 1 to 65535.")
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            raise UsageError(
+                f"Port {port} on {address} cannot be used ({error.strerror}). Choose another: `sawtooth serve --port {port + 1}`."
+            ) from None
+
+
+def started_settings(bound_address: str | None) -> Settings:
+    """Return the settings of this server process, bound to ``bound_address`` by Streamlit's own configuration.
+
+    ``streamlit run`` and containers come here without ``sawtooth serve``: beyond loopback a token is made and printed.
+    """
+    address = bound_address or "0.0.0.0"  # Streamlit's own default when nothing is configured
+    if not settings().token and (token := token_for(address, None)):
+        os.environ["SAWTOOTH_TOKEN"] = token
+        settings.cache_clear()
+        print(f"Sawtooth listens beyond this machine and so needs a token. Open {url_of(address, _port(), token)}", flush=True)
+    return settings()
+
+
+def _port() -> int:
+    from streamlit import config
+
+    return int(config.get_option("server.port"))
+
+
+@contextlib.asynccontextmanager
+async def lifespan(_app: Any) -> AsyncIterator[None]:
+    """Prepare the data folder, bring in the bundled recordings, open the browser; stop the children at the end."""
+    data = settings().data.create()
+    os.chmod(data.root, 0o700)  # noqa: PTH101
+    sweep(data.uploads, time.time())
+    from app.bundled import import_bundled
+
+    import_bundled(jobs(), data)
+    if url := os.environ.pop("SAWTOOTH_OPEN", None):
+        threading.Thread(target=_open_when_ready, args=(url,), daemon=True).start()
+    try:
+        yield None
+    finally:
+        jobs().close()
+
+
+def _open_when_ready(url: str) -> None:
+    health = url.split("?")[0] + "_stcore/health"
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), urlopen(health, timeout=1):
+            webbrowser.open(url)
+            return
+        time.sleep(0.2)

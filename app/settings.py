@@ -1,0 +1,85 @@
+"""What a server was started with: read once from the environment, which ``sawtooth serve`` fills from its options."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from ingest.errors import UsageError
+from ingest.schema import DataFolder, default_data_folder
+
+GB = 1_000_000_000
+DEFAULT_UPLOAD_CAP = 32 * GB  # a rank's trace of a long capture is 5 GB; the disk check below is what really protects
+DISK_RESERVE = GB // 2  # what an upload must leave free: the recording, the derived file and the system need room too
+SHORTEST_TOKEN = 12  # characters: below it a chosen token can be guessed by trying
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of this server. ``token`` is None on a loopback address; ``external_links`` allows the one link that leaves."""
+
+    data: DataFolder
+    token: str | None = None
+    external_links: bool = True
+    demo: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
+    upload_cap_bytes: int = DEFAULT_UPLOAD_CAP
+    disk_reserve_bytes: int = DISK_RESERVE
+    keep_source: bool = True
+
+
+def settings_from(environment: dict[str, str]) -> Settings:
+    """Build the settings from environment variables. Raises UsageError for a value that makes no sense."""
+    token = environment.get("SAWTOOTH_TOKEN") or None
+    if token is not None and len(token) < SHORTEST_TOKEN:
+        raise UsageError(
+            f"The token has {len(token)} characters; take at least {SHORTEST_TOKEN}, or give none and one is made."
+        )
+    data = environment.get("SAWTOOTH_DATA")
+    return Settings(
+        data=DataFolder(Path(data).expanduser().absolute() if data else default_data_folder().absolute()),
+        token=token,
+        external_links=environment.get("SAWTOOTH_NO_EXTERNAL", "") in ("", "0"),
+        demo=environment.get("SAWTOOTH_DEMO", "") not in ("", "0"),
+        allowed_hosts=_listed(environment.get("SAWTOOTH_ALLOWED_HOSTS")),
+        trusted_proxies=_listed(environment.get("SAWTOOTH_TRUSTED_PROXIES")),
+        upload_cap_bytes=_gigabytes(environment.get("SAWTOOTH_MAX_UPLOAD_GB"), DEFAULT_UPLOAD_CAP),
+        keep_source=environment.get("SAWTOOTH_NO_KEEP_SOURCE", "") in ("", "0"),
+    )
+
+
+@lru_cache(maxsize=1)
+def settings() -> Settings:
+    """Return this process's settings."""
+    return settings_from(dict(os.environ))
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether ``host`` (a name or an address) can only be reached from this machine."""
+    bare = host.strip("[]").lower()
+    if bare == "localhost" or bare.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(bare.split("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def _listed(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip().lower() for part in (text or "").split(",") if part.strip())
+
+
+def _gigabytes(text: str | None, default: int) -> int:
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        raise UsageError(f"SAWTOOTH_MAX_UPLOAD_GB is {text!r}; it takes a number of gigabytes.") from None
+    if not value > 0:
+        raise UsageError("SAWTOOTH_MAX_UPLOAD_GB must be above 0.")
+    return int(value * GB)

@@ -1,0 +1,169 @@
+"""The shell in a real browser: drop, progress, cards, addresses, no foreign request, hostile names as text."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from browser.conftest import Seen, Server, start_server
+from ingest.schema import DataFolder, RecordingRef, new_manifest
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = [
+    "<script>window.pwned=1</script>",
+    "<img src=http://evil.example/a.png onerror=window.pwned=1>",
+    "![x](http://evil.example/b.png)",
+    "[click](http://evil.example/c)",
+    "http://evil.example/d www.evil.example e@evil.example",
+    ":material/delete: :red[red] $\\frac{1}{2}$ **bold** `code`",
+    "a<b>c</b>d &lt;b&gt; %{x}",
+]
+
+
+def tiny_trace(name: str = "kernel_a", start_us: int = 1_000_000) -> dict[str, object]:
+    """Two steps, each with one launch and one kernel of 60 us in a step of 100 us."""
+    events: list[dict[str, object]] = []
+    for step in (1, 2, 3):
+        at = start_us + step * 100
+        events += [
+            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 1, "tid": 1, "ts": at, "dur": 100},
+            {
+                "ph": "X",
+                "cat": "cuda_runtime",
+                "name": "cudaLaunchKernel",
+                "pid": 1,
+                "tid": 1,
+                "ts": at + 10,
+                "dur": 5,
+                "args": {"correlation": step},
+            },
+            {
+                "ph": "X",
+                "cat": "kernel",
+                "name": name,
+                "pid": 0,
+                "tid": 7,
+                "ts": at + 30,
+                "dur": 60,
+                "args": {"correlation": step, "device": 0, "stream": 7},
+            },
+        ]
+    return {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}], "traceEvents": events}
+
+
+def written(folder: Path, name: str, content: dict[str, object]) -> Path:
+    path = folder / name
+    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+    return path
+
+
+def drop(page: Page, *paths: Path) -> None:
+    page.locator("input[type=file]").first.set_input_files([str(path) for path in paths])
+
+
+@pytest.fixture(scope="module")
+def empty_server(tmp_path_factory: pytest.TempPathFactory):
+    """A server that has had its bundled recordings taken away."""
+    data = tmp_path_factory.mktemp("empty") / "data"
+    data.mkdir()
+    from app.bundled import bundled
+
+    (data / "bundled.json").write_text(json.dumps({"imported": [item.name for item in bundled()]}))
+    running = start_server(data)
+    yield running
+    running.stop()
+
+
+def test_a_dropped_trace_becomes_a_run_and_nothing_is_fetched_from_elsewhere(
+    empty_server: Server, page: Page, seen: Seen, tmp_path: Path
+) -> None:
+    page.goto(empty_server.url)
+    expect(page.get_by_text("Why does the GPU wait?")).to_be_visible()
+    drop(page, written(tmp_path, "my first run.pt.trace.json.gz", tiny_trace()))
+    expect(page.get_by_text("is ready.")).to_be_visible(timeout=60_000)
+    expect(page.get_by_test_id("stMain").get_by_text("my first run").last).to_be_visible()
+    expect(page.get_by_text("1 run on this machine")).to_be_visible()
+    assert list((empty_server.data / "uploads").iterdir()) == []
+    assert seen.foreign(empty_server.url) == []
+    assert [e for e in seen.errors if "404" not in e] == []
+
+
+def test_a_file_that_is_no_trace_is_refused_in_a_sentence(empty_server: Server, page: Page, tmp_path: Path) -> None:
+    page.goto(empty_server.url)
+    path = tmp_path / "holiday.jpg"
+    path.write_bytes(b"\xff\xd8\xff\xe0 not a trace")
+    drop(page, path)
+    expect(page.get_by_text("holiday.jpg could not be read")).to_be_visible(timeout=60_000)
+    expect(page.get_by_text("Traceback")).to_have_count(0)
+    page.get_by_role("button", name="Dismiss").first.click()
+    expect(page.get_by_text("holiday.jpg could not be read")).to_have_count(0)
+
+
+def test_hostile_names_show_as_text_and_load_nothing(empty_server: Server, page: Page, seen: Seen) -> None:
+    data = DataFolder(empty_server.data)
+    for number, name in enumerate(HOSTILE):
+        ref = RecordingRef(id=f"{number:016x}", kind="trace", source_name=name)
+        manifest = new_manifest([ref], name)
+        manifest.tags.append(name)
+        data.write_manifest(manifest)
+    page.goto(empty_server.url)
+    expect(page.get_by_text("runs on this machine")).to_be_visible()
+    expect(page.get_by_role("checkbox")).to_have_count(len(data.manifests()))
+    text = page.get_by_test_id("stMain").inner_text().replace("\u2060", "")
+    for name in HOSTILE:
+        assert name in text
+    assert page.evaluate("window.pwned") is None
+    assert seen.foreign(empty_server.url) == []
+    assert [link for link in page.locator("a").evaluate_all("links => links.map(a => a.href)") if "evil" in link] == []
+
+
+def test_the_address_names_the_run_and_survives_reload_and_back(empty_server: Server, page: Page, tmp_path: Path) -> None:
+    data = DataFolder(empty_server.data)
+    one = new_manifest([RecordingRef(id="a" * 16, kind="trace", source_name="one")], "run one")
+    two = new_manifest([RecordingRef(id="b" * 16, kind="trace", source_name="two")], "run two")
+    data.write_manifest(one)
+    data.write_manifest(two)
+    page.goto(f"{empty_server.url}/reference?run={one.id}")
+    chosen = page.get_by_role("combobox", name="Run")
+    expect(chosen).to_have_value(f"run one · {one.id[:6]}")
+    page.get_by_test_id("stSidebar").get_by_role("link", name="Runs").click()
+    page.wait_for_url(f"**/?run={one.id}")
+    expect(chosen).to_have_value(f"run one · {one.id[:6]}")
+    chosen.click()
+    page.get_by_role("option", name="run two").click()
+    page.wait_for_url(f"**/?run={two.id}")
+    page.reload()
+    expect(chosen).to_have_value(f"run two · {two.id[:6]}")
+    page.go_back()
+    expect(chosen).to_have_value(f"run one · {one.id[:6]}")
+
+
+def test_the_page_works_narrow_dark_and_by_keyboard(empty_server: Server, browser, tmp_path: Path) -> None:
+    context = browser.new_context(viewport={"width": 800, "height": 1000}, color_scheme="dark")
+    page = context.new_page()
+    page.goto(empty_server.url)
+    zone = page.locator("input[type=file]").first
+    expect(zone).to_be_attached()
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    zone.focus()
+    assert zone.evaluate("element => element.getRootNode().activeElement === element")
+    assert page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor") == "rgb(20, 23, 26)"
+    context.close()
+
+
+def test_a_server_with_a_token_shows_its_door_and_opens_with_the_link(tmp_path: Path, page: Page) -> None:
+    token = "a-token-for-this-test"
+    server = start_server(tmp_path / "data", SAWTOOTH_TOKEN=token)
+    try:
+        page.goto(f"{server.url}/reference")
+        expect(page.get_by_text("needs its token")).to_be_visible()
+        page.goto(f"{server.url}/reference?token={token}")
+        expect(page.get_by_text("as the code defines them")).to_be_visible()
+        assert "token" not in page.url
+    finally:
+        server.stop()

@@ -1,0 +1,28 @@
+"""What several test files use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest.schema import DataFolder
+
+
+@pytest.fixture
+def app_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataFolder]:
+    """An empty data folder that the app's pages use in this test."""
+    from app import frame, server
+    from app.settings import settings
+
+    cached = (settings, server.jobs, frame._library)
+    monkeypatch.setenv("SAWTOOTH_DATA", str(tmp_path / "data"))
+    for name in ("SAWTOOTH_TOKEN", "SAWTOOTH_NO_EXTERNAL", "SAWTOOTH_DEMO"):
+        monkeypatch.delenv(name, raising=False)
+    for cache in cached:
+        cache.cache_clear()
+    yield DataFolder(tmp_path / "data").create()
+    server.jobs().close()
+    for cache in cached:
+        cache.cache_clear()
