@@ -16,17 +16,18 @@ from msgspec import Raw
 
 from ingest.arguments import NO_ARGS, NOTHING
 from ingest.errors import SourceError
-from ingest.repair import FIELD, repair
+from ingest.repair import repair
 from ingest.source import Limits
 
 BLOCK_BYTES = 4 << 20  # measured: larger blocks cost memory and gain no time
 CUT = re.compile(rb"\}\s*,\s*(?=\{)")
-BORDER = re.compile(rb"\}\s*,\s*(?=\{\s*\"" + FIELD + rb"\"\s*:)")
 START = re.compile(rb'"traceEvents"\s*:\s*')
 TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 PAIR = re.compile(rb'"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|-?[\d.]+)\s*[,}]')
 BLANK = b" \t\r\n"
-MAX_JOINS = 8  # pieces of one event that the border pattern may have cut apart by mistake
+MAX_JOINS = 64  # nested objects of one event that the border pattern may have cut apart; kineto nests none
+DEEP = 500  # brackets in an event that does not decode: it is nested beyond any decoder's limit
+DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 EXAMPLE_BYTES = 200  # as diagnostics.example says
 
 
@@ -43,14 +44,23 @@ class Event(msgspec.Struct, gc=False):
     args: Raw = NO_ARGS
 
 
+Found = tuple[Event | None, bytes | None] | None  # an event, and what follows the array's end where it was met
 EVENTS = msgspec.json.Decoder(list[Event])
 EVENT = msgspec.json.Decoder(Event)
+
+
+def cut_early() -> SourceError:
+    """Return the refusal of a file that ends before its first event."""
+    return SourceError(
+        "E-TRUNC", "The file ends before its first event: the job or the copy was stopped. Record or copy it again."
+    )
 
 
 class Document:
     """The structure around the events: give it the bytes, iterate ``events()``, then read what else it found."""
 
-    def __init__(self, pieces: Iterator[bytes], limits: Limits) -> None:
+    def __init__(self, pieces: Iterator[bytes], limits: Limits, block_bytes: int = BLOCK_BYTES) -> None:
+        self._block_bytes = block_bytes
         self._pieces = pieces
         self._limits = limits
         self._buffer = b""
@@ -71,42 +81,46 @@ class Document:
     def events(self) -> Iterator[list[Event]]:
         """Yield events in file order, some thousands at a time. Raises SourceError where there are none to be read."""
         self._find_array()
-        wanted = BLOCK_BYTES
+        wanted = self._block_bytes
         while True:
             more = self._fill(wanted)
             self._skip_comma()
             if self._buffer.startswith(b"]"):
                 self._advance(1)
                 return self._read_tail()
-            cut = self._cut() if more else len(self._buffer)
-            if not cut:
-                if not more:
-                    self.truncated = True
-                    return None
-                wanted = len(self._buffer) + BLOCK_BYTES
-                if len(self._buffer) > BLOCK_BYTES + self._limits.event_bytes:
-                    raise SourceError(
-                        "E-TOKEN", f"One event is longer than {self._limits.event_bytes >> 20} MB.", offset=self._offset
-                    )
+            size = len(self._buffer)
+            if not size and not more:
+                self.truncated = True
+                return None
+            cut = self._cut() if more else size
+            if cut is None:
+                if size > self._block_bytes + self._limits.event_bytes:
+                    raise self._too_long()
+                wanted = size + self._block_bytes
                 continue
-            wanted = BLOCK_BYTES
-            try:
-                events = EVENTS.decode(b"[%b]" % self._buffer[:cut])
-                self._advance(cut)
-                yield events
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                closed = self._closing(self._buffer[:cut], str(error))
-                if closed is not None:
-                    yield closed
-                    return self._read_tail()
-                yield self._tolerant(more)
-                if self._closed:
-                    return self._read_tail()
+            events = self._strict(self._buffer[:cut])
+            yield events if events is not None else self._tolerant(more)
+            if self._closed:
+                return self._read_tail()
+            wanted = self._block_bytes + (len(self._buffer) if len(self._buffer) == size else 0)
+
+    def _strict(self, block: bytes) -> list[Event] | None:
+        """Decode ``block`` as whole events, to the array's end where it lies inside; None where it does not decode."""
+        try:
+            events = EVENTS.decode(b"[%b]" % block)
+        except DECODE_ERRORS as error:
+            return self._closing(block, str(error))
+        self._advance(len(block))
+        return events
+
+    def _too_long(self) -> SourceError:
+        sentence = f"One event is longer than {self._limits.event_bytes >> 20} MB. No profiler writes such events: the file is damaged."
+        return SourceError("E-TOKEN", sentence, offset=self._offset)
 
     # -- what stands before the events
     def _find_array(self) -> None:
         while True:
-            more = self._fill(len(self._buffer) + BLOCK_BYTES)
+            more = self._fill(len(self._buffer) + self._block_bytes)
             if self._offset == 0 and self._buffer.startswith(b"\xef\xbb\xbf"):
                 self._advance(3)
             text = self._buffer.lstrip(BLANK)
@@ -118,9 +132,10 @@ class Document:
                 raise self._no_trace(text)
             if self._enter_array(last=not more):
                 return
-            if not more:
-                raise self._no_trace(text)
-            if len(self._buffer) > self._limits.metadata_bytes:
+            if len(self._buffer) <= self._limits.metadata_bytes:
+                if not more:
+                    raise self._no_trace(text)
+            else:
                 raise SourceError(
                     "E-LIMIT",
                     f"No traceEvents within the first {self._limits.metadata_bytes >> 20} MB. Sawtooth reads Chrome traces of torch.profiler.",
@@ -132,10 +147,12 @@ class Document:
             for text in (head, repair(head)[0]):
                 try:
                     found = msgspec.json.decode(text)
-                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                except DECODE_ERRORS:
                     continue
                 if self._buffer[match.end() : match.end() + 1] != b"[":
-                    if match.end() >= len(self._buffer) - 1 and not last:
+                    if match.end() == len(self._buffer):
+                        if last:
+                            raise cut_early()
                         return False
                     raise SourceError("E-NOEV", "traceEvents is not a list, so there are no events. Record the trace again.")
                 if text is not head:
@@ -147,22 +164,37 @@ class Document:
         return False
 
     def _no_trace(self, text: bytes) -> SourceError:
+        """Return the refusal of a whole file (or the beginning of a long one) that has no list of events."""
         if not text:
             return SourceError("E-EMPTY", "The file holds only blanks. Record or copy it again.")
-        if text[:1] not in b"{":
-            return SourceError("E-TYPE", "This is not a torch.profiler trace: it does not begin with { or [.")
+        if not text.startswith(b"{"):
+            return SourceError(
+                "E-TYPE", "This is not a torch.profiler trace: it does not begin with { or [. Give a .json or .json.gz of one."
+            )
+        advice = "Export the trace with prof.export_chrome_trace(...)."
         try:
             found = msgspec.json.decode(text)
         except RecursionError:
-            return SourceError("E-DEPTH", "The file is nested too deeply for a trace.")
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return SourceError("E-DEPTH", "The file is nested too deeply for a trace. It was refused.")
+        except UnicodeDecodeError:
+            return SourceError("E-ENC", f"The file has no traceEvents and is no UTF-8 text. {advice}")
+        except msgspec.MsgspecError as error:
+            if "truncated" in str(error):
+                return cut_early()
+            if re.match(rb"\{[^\n]*\}\s*\n\s*\{", text):
+                return SourceError(
+                    "E-TYPE", f"This is one JSON object per line, not a trace or telemetry that Sawtooth knows. {advice}"
+                )
+            match = re.search(r"byte (\d+)", str(error))
+            offset = int(match.group(1)) if match else 0
+            line = text.count(b"\n", 0, offset) + 1
             return SourceError(
-                "E-JSON", f"No traceEvents, and no valid JSON ({error}). Export the trace with prof.export_chrome_trace(...)."
+                "E-JSON",
+                f"The file has no traceEvents and is no valid JSON (line {line}, byte {offset}). {advice}",
+                offset=offset,
             )
-        what = "an empty object" if not found else f"an object with the keys {', '.join(map(str, list(found)[:4]))}"
-        return SourceError(
-            "E-NOEV", f"This is {what}, without traceEvents. Export the trace with prof.export_chrome_trace(...)."
-        )
+        what = f"an object with the keys {', '.join(map(str, list(found)[:4]))}" if found else "an empty object"
+        return SourceError("E-NOEV", f"This is {what}, without traceEvents. {advice}")
 
     # -- blocks
     def _fill(self, size: int) -> bool:
@@ -206,61 +238,75 @@ class Document:
         end = block.rfind(b"]", 0, int(match.group(1)))
         try:
             events = EVENTS.decode(b"[%b]" % block[:end])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except DECODE_ERRORS:
             return None
         self._advance(end + 1)
+        self._closed = True
         return events
 
     # -- the tolerant lane
     def _tolerant(self, more: bool) -> list[Event]:
         """Read the buffer event by event: mend, skip and count; stop at the array's end or where more text is needed."""
-        text, events = self._buffer, []
-        borders = [m.start() + 1 for m in BORDER.finditer(text)]
-        ends = borders if more and borders else [*borders, len(text)]
-        start, i = 0, 0
+        text, events, start, i = self._buffer, [], 0, 0
+        borders = [match.start() + 1 for match in CUT.finditer(text)]
+        ends = borders if more else [*borders, len(text)]
         while i < len(ends):
-            for j in range(i, min(i + MAX_JOINS, len(ends))):
-                event, used = self._one(text[start : ends[j]].lstrip(b", \t\r\n"), last=j > i)
+            last = i
+            found = _decode(_bare(text[start : ends[i]]))
+            while found is None and _open(text, start, ends[last]) and last + 1 < min(len(ends), i + MAX_JOINS):
+                last += 1  # the border lay inside the event, between two nested objects
+                found = _decode(_bare(text[start : ends[last]]))
+            if (
+                found is None
+                and more
+                and _open(text, start, ends[last])
+                and last + 1 == len(ends)
+                and len(text) - start < self._limits.event_bytes
+            ):
+                break
+            piece = _bare(text[start : ends[i]])
+            if found is None and (used := _first_object(piece)):  # something stands between two events
+                found = _decode(piece[:used])
+                if found is not None and found[0] is not None:
+                    events.append(found[0])
+                    start = ends[i] - len(piece) + used
+                    continue
+            if found is None:
+                last = i
+                found = self._mended(piece, whole=more or i + 1 < len(ends))
+            if found is not None:
+                event, rest = found
                 if event is not None:
-                    break
-            if event is None:
-                piece = text[start : ends[i]].lstrip(b", \t\r\n")
-                if piece.startswith(b"]"):
-                    start = ends[i] - len(piece) + 1
+                    events.append(event)
+                if rest is not None:
                     self._closed = True
-                    break
-                self._skip(piece, last=not more and i == len(ends) - 1)
-                start, i = ends[i], i + 1
-                continue
-            events.append(event)
-            if used is not None:
-                self._closed = True
-                self._buffer = used + text[ends[j] :]
-                return events
-            start, i = ends[j], j + 1
+                    self._buffer = rest + text[ends[last] :]
+                    return events
+            start, i = ends[last], last + 1
         self._advance(start)
         return events
 
-    def _skip(self, piece: bytes, last: bool) -> None:
-        if not piece:
-            return
-        if last and not piece.rstrip(BLANK).endswith(b"}"):
-            self.truncated = True
-            self.note("event_cut", piece)
-        else:
-            self.note("event_unreadable", piece)
-
-    def _one(self, text: bytes, last: bool) -> tuple[Event | None, bytes | None]:
-        """Decode one event, mended where needed; also return what follows the array's end when it lies in ``text``."""
-        event, rest = _decode(text)
-        if event is not None or last:
-            return event, rest
+    def _mended(self, text: bytes, whole: bool) -> Found:
+        """Decode one event after repair; count what was done, or that it had to be left out."""
+        if text.startswith(b"]"):
+            return None, text[1:]
+        if not text.startswith(b"{") and (inside := text.find(b"{")) > 0:  # what stands between two events is none
+            self.note("event_unreadable", text[:inside])
+            text = text[inside:]
         mended, kinds = repair(text)
-        event, rest = _decode(mended)
-        if event is not None:
+        found = _decode(mended)
+        if found is not None:
             for kind in kinds:
                 self.note(f"mended_{kind}", text)
-        return event, rest
+        elif text.count(b"[") + text.count(b"{") > DEEP:
+            self.note("event_deep", text)
+        elif not whole and not text.rstrip(BLANK).endswith(b"}"):
+            self.truncated = True
+            if text:
+                self.note("event_cut", text)
+        elif text:
+            self.note("event_unreadable", text)
+        return found
 
     # -- what stands behind the events
     def _read_tail(self) -> None:
@@ -286,12 +332,12 @@ class Document:
         for candidate in (text, repair(text)[0]):
             try:
                 return msgspec.json.decode(candidate, type=dict[str, Any])
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            except DECODE_ERRORS as error:
                 if match := TRAILING.search(str(error)):
                     end = candidate.rfind(b"}", 0, int(match.group(1))) + 1
                     try:
                         found = msgspec.json.decode(candidate[:end], type=dict[str, Any])
-                    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                    except DECODE_ERRORS:
                         continue
                     self.note("tail", candidate[end:])
                     return found
@@ -305,33 +351,53 @@ class Document:
         return found
 
 
-def _decode(text: bytes) -> tuple[Event | None, bytes | None]:
+def _bare(text: bytes) -> bytes:
+    return text.lstrip(b", \t\r\n")
+
+
+def _open(text: bytes, start: int, end: int) -> bool:
+    return text.count(b"{", start, end) > text.count(b"}", start, end)
+
+
+def _decode(text: bytes) -> Found:
+    """Decode one event; with it, what follows the array's end where that lies in ``text``. None where it does not decode."""
     try:
         return EVENT.decode(text), None
     except msgspec.ValidationError:
         return _loose(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        match = TRAILING.search(str(error))
-        if match is None:
-            return None, None
-        end = text.rfind(b"}", 0, int(match.group(1))) + 1
-        rest = text[end:].lstrip(b", \t\r\n")
-        if end and rest.startswith(b"]"):
-            event, more = _decode(text[:end])
-            return (event, rest[1:]) if more is None else (None, None)
-        return None, None
+    except DECODE_ERRORS as error:
+        end = _trailing(str(error), text)
+        rest = _bare(text[end:])
+        if not end or not rest.startswith(b"]"):
+            return None
+        found = _decode(text[:end])
+        return (found[0], rest[1:]) if found is not None and found[1] is None else None
 
 
-def _loose(text: bytes) -> tuple[Event | None, bytes | None]:
+def _first_object(text: bytes) -> int:
+    """Return where the first of several values in ``text`` ends when it is an object, else 0."""
+    try:
+        EVENT.decode(text)
+    except DECODE_ERRORS as error:
+        return _trailing(str(error), text)
+    return 0
+
+
+def _trailing(message: str, text: bytes) -> int:
+    match = TRAILING.search(message)
+    return text.rfind(b"}", 0, int(match.group(1))) + 1 if match else 0
+
+
+def _loose(text: bytes) -> Found:
     """Decode an event whose ph, cat or name is no string."""
     try:
         fields = msgspec.json.decode(text, type=dict[str, Raw])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None, None
-    event = Event()
-    for key in ("ph", "cat", "name"):
-        value = msgspec.json.decode(fields[key]) if key in fields else ""
-        setattr(event, key, value if isinstance(value, str) else "")
+        event = Event()
+        for key in ("ph", "cat", "name"):
+            value = msgspec.json.decode(fields[key]) if key in fields else ""
+            setattr(event, key, value if isinstance(value, str) else "")
+    except DECODE_ERRORS:
+        return None
     for key in ("pid", "tid", "ts", "dur", "args"):
         if key in fields:
             setattr(event, key, fields[key])

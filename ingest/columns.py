@@ -13,9 +13,10 @@ from msgspec import Raw
 from numpy.typing import NDArray
 
 from ingest.arguments import NOTHING, CallArgs, CollectiveArgs, GpuArgs, MemoryArgs, OpArgs, PythonArgs, SyncArgs
-from ingest.blocks import Document, Event
-from ingest.decode import NULL, decimal_ns, floats, integers, texts
+from ingest.blocks import DECODE_ERRORS, Document, Event, cut_early
+from ingest.decode import LARGEST, NULL, decimal_ns, floats, integers, texts
 from ingest.errors import SourceError
+from ingest.repair import repair
 from ingest.source import Limits
 
 Columns = dict[str, NDArray[Any]]
@@ -52,6 +53,7 @@ KINDS = {
     "xpu_sync": "sync",
     "overhead": "overhead",
 }
+UNNAMED = "(unnamed)"
 GPU_KINDS = ("kernel", "memcpy", "memset")
 MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")  # filed as operators before 2022
 
@@ -93,7 +95,12 @@ class Canonical(dict[Any, int]):
 def _compact(text: bytes) -> str | None:
     if not text or text == b"null":
         return None
-    return msgspec.json.encode(msgspec.json.decode(text)).decode()
+    for candidate in (text, repair(text)[0]):
+        try:
+            return msgspec.json.encode(msgspec.json.decode(candidate)).decode()
+        except DECODE_ERRORS:
+            continue
+    return None
 
 
 class Table:
@@ -157,6 +164,16 @@ class Trace:
             self.add(events)
             yield self.events
         if not self.events:
+            notes = self.document.notes
+            if notes["event_deep"]:
+                raise SourceError("E-DEPTH", "The file is nested too deeply for a trace. It was refused.")
+            if notes["event_cut"] or (self.document.truncated and not notes):
+                raise cut_early()
+            if notes["event_unreadable"]:
+                raise SourceError(
+                    "E-JSON",
+                    f"No event could be read; the first begins with {self.document.examples['event_unreadable'][:60]!r}.",
+                )
             raise SourceError(
                 "E-NOEV", "The trace holds no events. Was the profiler stopped before its schedule reached an active step?"
             )
@@ -189,7 +206,7 @@ class Trace:
     def _times(self, events: list[Event]) -> tuple[list[Event], NDArray[np.int64], NDArray[np.int64]]:
         """Return the events whose times make sense, with start and duration; drop and count the others."""
         start, dur = decimal_ns([e.ts for e in events]), decimal_ns([e.dur for e in events])
-        bad_start = start == NULL
+        bad_start = (start == NULL) | (np.abs(start) >= LARGEST)
         bad = bad_start | (dur < 0) | (dur > LONGEST_NS)
         if bad.any():
             note = self.document.note
@@ -206,9 +223,16 @@ class Trace:
 
     # -- ids
     def _names(self, events: list[Event]) -> NDArray[np.int32]:
-        names = self.names
-        ids = np.fromiter(map(names.__getitem__, [e.name for e in events]), np.int32, len(events))
-        if len(names) > self.limits.distinct_names:
+        names = [e.name for e in events]
+        if "" in names:
+            self.document.note("name_missing", "", names.count(""))
+            names = [name or UNNAMED for name in names]
+        if len(max(names, key=len)) > self.limits.name_length:
+            long = self.limits.name_length
+            self.document.note("name_cut", max(names, key=len), sum(len(name) > long for name in names))
+            names = [name[:long] for name in names]
+        ids = np.fromiter(map(self.names.__getitem__, names), np.int32, len(names))
+        if len(self.names) > self.limits.distinct_names:
             raise SourceError(
                 "E-LIMIT", f"More than {self.limits.distinct_names:,} different names: this is not a trace anyone could read."
             )
@@ -222,7 +246,7 @@ class Trace:
         raws = [e.args for e in events]
         try:
             return msgspec.json.decode(b"[" + b",".join(raws) + b"]", type=list[form])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except DECODE_ERRORS:
             return [_loose_args(raw, form) for raw in raws]
 
     # -- one method per kind
@@ -406,25 +430,25 @@ def _known(values: NDArray[np.int64], fallback: list[Raw]) -> NDArray[np.int64]:
 
 
 def _object(raw: Raw) -> dict[str, Any]:
-    try:
-        found = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    """Return the arguments of one event as a dict; empty where they are no object."""
+    for text in (bytes(raw), repair(bytes(raw))[0]):
+        try:
+            found = msgspec.json.decode(text)
+        except DECODE_ERRORS:
+            continue
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def _loose_args(raw: Raw, form: Any) -> Any:
     """Read arguments that do not have the types they should: what fits is kept, the rest is not recorded."""
-    fields = {f.encode_name: f.name for f in msgspec.structs.fields(form)}
     result = form()
-    try:
-        found = msgspec.json.decode(raw, type=dict[str, Raw]) if raw else {}
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return result
-    for key, value in found.items():
-        if key in fields:
-            name = fields[key]
-            plain = value if getattr(result, name) is NOTHING else msgspec.json.decode(value)
-            if isinstance(plain, (int, float, str, Raw)):
-                setattr(result, name, plain)
+    found = _object(raw)
+    for known in msgspec.structs.fields(form):
+        value = found.get(known.encode_name)
+        if getattr(result, known.name) is NOTHING:
+            if known.encode_name in found:
+                setattr(result, known.name, Raw(msgspec.json.encode(value)))
+        elif isinstance(value, int | float | str):
+            setattr(result, known.name, value)
     return result

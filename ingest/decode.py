@@ -20,7 +20,7 @@ LARGEST = 1 << 62  # of a time in nanoseconds, so that a start plus a duration c
 def decimal_ns(raws: Sequence[Raw]) -> I64:
     """Return ``raws`` (JSON numbers or strings, microseconds) as nanoseconds, exactly; NULL where there is no such number.
 
-    Digits beyond the nanosecond are rounded half to even.
+    Digits beyond the nanosecond are rounded half to even. What does not fit becomes LARGEST with its sign.
     """
     result = np.full(len(raws), NULL, np.int64)
     if not len(raws):
@@ -72,8 +72,10 @@ def _same_width(text: NDArray[np.uint8], starts: I64, width: int, rows: I64, res
 def _one_ns(text: bytes) -> int:
     try:
         value = Decimal(text.strip(b'" ').decode())
-        if not value.is_finite() or abs(value) > LARGEST // 1000:
+        if not value.is_finite():
             return NULL
+        if abs(value) > LARGEST // 1000:
+            return LARGEST if value > 0 else -LARGEST
         return int((value * 1000).to_integral_value())
     except (InvalidOperation, UnicodeDecodeError, ValueError):
         return NULL

@@ -54,8 +54,7 @@ class Limits:
     ratio_from_bytes: int = 256 << 20  # below this size a bomb costs nothing, so the ratio is not looked at
     event_bytes: int = 4 << 20  # one event; kineto's largest carry stacks of some 100 KB
     metadata_bytes: int = 32 << 20  # everything beside traceEvents
-    depth: int = 64  # nesting; kineto writes 5
-    name_bytes: int = 4096  # C++ template names reach some 2 KB
+    name_length: int = 4096  # characters; C++ template names reach some 2,000
     distinct_names: int = 1_000_000  # more cannot be read by anyone and would not fit the memory bound
 
 

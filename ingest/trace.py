@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ingest.blocks import EXAMPLE_BYTES
 from ingest.columns import GPU_KINDS, Trace
 from ingest.decode import I64, NULL, integers
 from ingest.errors import SourceError
@@ -27,6 +28,9 @@ SENTENCES = {
         "Events that claim to last more than 7 days were left out; CUPTI writes these when a record was never closed.",
     ),
     "event_unreadable": ("data_loss", "Events that are no valid JSON, even after repair, were left out."),
+    "name_missing": ("info", "Events without a name are called (unnamed)."),
+    "name_cut": ("info", "Very long names were cut."),
+    "event_deep": ("data_loss", "Events nested beyond all bounds were left out."),
     "event_cut": ("data_loss", "The last event was cut off and left out."),
     "metadata_repaired": ("info", "The part before the events was no valid JSON and was repaired."),
     "tail": ("info", "Text after the end of the trace was ignored."),
@@ -391,7 +395,7 @@ def _write_diagnostics(trace: Trace, writer: Writer) -> None:
             "severity": severity,
             "sentence": sentence,
             "count": count,
-            "example": document.examples.get(key) or None,
+            "example": document.examples.get(key, "")[:EXAMPLE_BYTES] or None,
         }
         writer.insert_row("diagnostics", row)
     for key, count in sorted(trace.other.items()):

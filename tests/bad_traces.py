@@ -1,0 +1,309 @@
+"""Inputs that a trace reader meets in the wild, each with what it must answer. Built here, from one sound trace."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import pickle
+import struct
+import tarfile
+import zipfile
+import zlib
+from dataclasses import dataclass
+
+BASE = 1_700_000_000_000_000_000
+
+
+def event(cat="cpu_op", name="aten::add", ts=10.5, dur=2.25, pid=1, tid=2, **args):
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def sound_events(steps=3):
+    """A few steps of operators, launches, kernels and copies, as kineto writes them."""
+    events = []
+    for i in range(steps):
+        t = 1000.0 * i + 100.125
+        link = {"External id": 10 * i + 1}
+        events += [
+            event("user_annotation", f"ProfilerStep#{i}", t, 900.5, **{"External id": 10 * i}),
+            event(
+                "cpu_op",
+                "aten::linear",
+                t + 10,
+                50.125,
+                **link,
+                **{"Input Dims": [[8, 16], [16, 4], []], "Input type": ["float", "float", ""]},
+            ),
+            event("cpu_op", "aten::addmm", t + 12, 40, **{"External id": 10 * i + 2, "Sequence number": i}),
+            event("cuda_runtime", "cudaLaunchKernel", t + 20, 5.5, **link, correlation=100 + i),
+            event(
+                "kernel",
+                "void gemm<float>(int*)",
+                t + 90,
+                30.001,
+                0,
+                7,
+                correlation=100 + i,
+                device=0,
+                stream=7,
+                grid=[1, 2, 3],
+                block=[128, 1, 1],
+            ),
+            event("cuda_runtime", "cudaMemcpyAsync", t + 70, 3, correlation=200 + i),
+            event(
+                "gpu_memcpy",
+                "Memcpy HtoD (Pageable -> Device)",
+                t + 130,
+                4,
+                0,
+                7,
+                correlation=200 + i,
+                device=0,
+                stream=7,
+                bytes=4096,
+            ),
+            event("python_function", f"train.py({i}): step", t + 1, 880, **{"Python id": i}),
+            {"ph": "s", "id": 100 + i, "pid": 1, "tid": 2, "ts": t + 20, "cat": "ac2g", "name": "ac2g"},
+            {"ph": "f", "id": 100 + i, "pid": 0, "tid": 7, "ts": t + 90, "cat": "ac2g", "name": "ac2g", "bp": "e"},
+        ]
+    events.append({"name": "thread_name", "ph": "M", "ts": 0, "pid": 1, "tid": 2, "args": {"name": "thread 2 (python)"}})
+    return events
+
+
+def sound(events=None, **more):
+    return {
+        "schemaVersion": 1,
+        "baseTimeNanoseconds": BASE,
+        "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}],
+        **more,
+        "traceEvents": sound_events() if events is None else events,
+    }
+
+
+def text(document=None, **how):
+    return json.dumps(sound() if document is None else document, **how).encode()
+
+
+def with_event(raw: bytes) -> bytes:
+    """The sound trace with one raw event put in the middle of it."""
+    events = [json.dumps(e).encode() for e in sound_events()]
+    events.insert(5, raw)
+    return b'{"schemaVersion": 1, "baseTimeNanoseconds": %d, "traceEvents": [\n%s\n]}' % (BASE, b",\n".join(events))
+
+
+def kernel(
+    name: bytes = b'"k"',
+    ts: bytes = b"500.5",
+    dur: bytes = b"7.25",
+    args: bytes = b'{"correlation": 900, "device": 0, "stream": 7}',
+) -> bytes:
+    return b'{"ph": "X", "cat": "kernel", "name": %s, "pid": 0, "tid": 7, "ts": %s, "dur": %s, "args": %s}' % (
+        name,
+        ts,
+        dur,
+        args,
+    )
+
+
+@dataclass(frozen=True)
+class Case:
+    """``wanted``: a refusal's code; or "same" (tables as of the sound trace); "skip" (the odd event is left out); "keep" (it is kept)."""
+
+    name: str
+    content: bytes
+    wanted: str
+    note: str | None = None  # diagnostic that must be there
+    says: str = ""  # part of the refusal's sentence
+    stored: str | None = None  # name under which the kept event is stored
+
+
+def archive(kind: str) -> bytes:
+    buffer = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(buffer, "w") as file:
+            file.writestr("trace.json", text())
+    else:
+        with tarfile.open(fileobj=buffer, mode="w") as file:
+            info = tarfile.TarInfo("trace.json")
+            info.size = len(text())
+            file.addfile(info, io.BytesIO(text()))
+    return buffer.getvalue()
+
+
+def members(content: bytes, parts: int) -> bytes:
+    size = len(content) // parts + 1
+    return b"".join(gzip.compress(content[i : i + size]) for i in range(0, len(content), size))
+
+
+def bomb(body: bytes, times: int) -> bytes:
+    squeeze = zlib.compressobj(9, wbits=31)
+    return b"".join(
+        [squeeze.compress(b'{"traceEvents": [')] + [squeeze.compress(body) for _ in range(times)] + [squeeze.flush()]
+    )
+
+
+GOOD = text()
+PACKED = gzip.compress(GOOD, mtime=0)
+HUGE = 30_000  # digits or letters: past every parser's comfort, small enough to build at once
+
+REFUSED = [
+    Case("empty", b"", "E-EMPTY"),
+    Case("gzip of nothing", gzip.compress(b""), "E-EMPTY"),
+    Case("blanks", b" \n\t \r\n", "E-EMPTY"),
+    Case("null", b"null", "E-TYPE"),
+    Case("number", b"42", "E-TYPE"),
+    Case("string", b'"x"', "E-TYPE"),
+    Case("empty object", b"{}", "E-NOEV"),
+    Case("no events", b'{"traceEvents": []}', "E-NOEV"),
+    Case("empty list", b"[]", "E-NOEV"),
+    Case("events are an object", b'{"traceEvents": {}}', "E-NOEV"),
+    Case("events are null", b'{"traceEvents": null}', "E-NOEV"),
+    Case("events are a string", b'{"traceEvents": "none"}', "E-NOEV"),
+    Case("events are numbers", b'{"traceEvents": [1, 2, 3]}', "E-JSON"),
+    Case("only metadata events", text(sound([{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "x"}}])), "E-NOEV"),
+    Case("only counters", text(sound([{"ph": "C", "name": "GPU", "pid": 1, "ts": 1, "args": {"v": 1}}])), "E-NOEV"),
+    Case("unknown phase", text(sound([{"ph": "?", "cat": "cpu_op", "name": "x", "ts": 1, "dur": 1}])), "E-NOEV"),
+    Case("foreign categories", text(sound([event("toplevel", "RunTask"), event("blink", "Paint")])), "E-NOEV", says="toplevel"),
+    Case("png", b"\x89PNG\r\n\x1a\n" + bytes(64), "E-TYPE", says="PNG"),
+    Case("pdf", b"%PDF-1.7\n", "E-TYPE", says="PDF"),
+    Case("elf", b"\x7fELF\x02\x01\x01" + bytes(64), "E-TYPE", says="ELF"),
+    Case("zip", archive("zip"), "E-TYPE", says="zip"),
+    Case("tar", archive("tar"), "E-TYPE", says="tar"),
+    Case("tar.gz", gzip.compress(archive("tar")), "E-TYPE", says="tar"),
+    Case("xz", lzma.compress(GOOD), "E-TYPE", says="xz"),
+    Case("bzip2", bz2.compress(GOOD), "E-TYPE", says="bzip2"),
+    Case("zstd", b"(\xb5/\xfd" + bytes(32), "E-TYPE", says="zstd"),
+    Case("7z", b"7z\xbc\xaf\x27\x1c" + bytes(32), "E-TYPE", says="7z"),
+    Case("web page", b"<!DOCTYPE html><html><body>Sign in</body></html>", "E-TYPE", says="web page"),
+    Case("xml", b"<?xml version='1.0'?><a/>", "E-TYPE", says="XML"),
+    Case("pickle", pickle.dumps({"traceEvents": []}, protocol=4), "E-TYPE", says="pickle"),
+    Case("duckdb", bytes(8) + b"DUCK" + bytes(64), "E-TYPE", says="DuckDB"),
+    Case("parquet", b"PAR1" + bytes(64), "E-TYPE", says="Parquet"),
+    Case("sqlite", b"SQLite format 3\x00" + bytes(64), "E-TYPE", says="SQLite"),
+    Case("perfetto protobuf", b"\n\x8b\x01\n\x12\x08\x01" + bytes(range(128, 200)), "E-TYPE"),
+    Case("tensorboard events", struct.pack("<Q", 24) + bytes(40), "E-TYPE", says="binary"),
+    Case("lfs pointer", b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", "E-TYPE", says="LFS"),
+    Case("double gzip", gzip.compress(PACKED), "E-TYPE", says="inside"),
+    Case("gzip header only", PACKED[:10], "E-TRUNC"),
+    Case("half a gzip header", PACKED[:5], "E-TRUNC"),
+    Case("utf-16", GOOD.decode().encode("utf-16"), "E-ENC", says="UTF-8"),
+    Case("utf-16 without mark", GOOD.decode().encode("utf-16-le"), "E-ENC", says="UTF-8"),
+    Case("utf-32", GOOD.decode().encode("utf-32-le"), "E-ENC", says="UTF-8"),
+    Case("events one per line", b"\n".join(json.dumps(e).encode() for e in sound_events()), "E-TYPE", says="per line"),
+    Case("python repr", repr(sound()).encode(), "E-JSON", says="line 1"),
+    Case("comments", b"// a trace\n" + GOOD, "E-TYPE"),
+    Case("plain text", b"step 1 loss 0.3\nstep 2 loss 0.2\n", "E-TYPE"),
+    Case("other csv", b"a,b,c\n1,2,3\n", "E-TYPE"),
+    Case("deep list", b"[" * 500_000, "E-DEPTH"),
+    Case("deep object", b'{"a":' * 500_000, "E-DEPTH"),
+    Case("deep event", b'{"traceEvents": [{"args": ' + b"[" * 100_000, "E-DEPTH"),
+    Case("cut in the head", GOOD[:30], "E-TRUNC"),
+    Case("cut before the list", GOOD[: GOOD.index(b"traceEvents") + 13], "E-TRUNC"),
+    Case("cut in the first event", GOOD[: GOOD.index(b"ProfilerStep") + 5], "E-TRUNC"),
+    Case("blank bomb", bomb(b" " * (1 << 20), 300), "E-BOMB"),
+    Case("endless string", bomb(b"a" * (1 << 20), 40), "E-TOKEN"),
+    Case("endless metadata", b'{"x": "' + b"a" * (34 << 20), "E-LIMIT"),
+]
+
+REPAIRED = [
+    Case("gzip", PACKED, "same"),
+    Case("several members", members(GOOD, 7), "same"),
+    Case("zero padding", PACKED + bytes(512), "same"),
+    Case("garbage behind gzip", PACKED + b"garbage", "same", "gzip_tail"),
+    Case("wrong gzip checksum", PACKED[:-8] + b"\0\0\0\0" + PACKED[-4:], "same", "gzip_crc"),
+    Case("no gzip trailer", PACKED[:-8], "same", "gzip_truncated"),
+    Case("byte order mark", b"\xef\xbb\xbf" + GOOD, "same"),
+    Case("pretty", text(indent=4), "same"),
+    Case("compact", text(separators=(",", ":")), "same"),
+    Case("windows line ends", text(indent=1).replace(b"\n", b"\r\n"), "same"),
+    Case("leading blanks", b"\n\n  " + GOOD, "same"),
+    Case(
+        "keys in other order",
+        text({k: [dict(reversed(e.items())) for e in v] if k == "traceEvents" else v for k, v in reversed(sound().items())}),
+        "same",
+    ),
+    Case("trailing comma", text().replace(b"}]}", b"},]}"), "same"),
+    Case("missing closing brackets", GOOD[:-2], "same", "truncated"),
+    Case("missing last brace", GOOD[:-1], "same", "truncated"),
+    Case("garbage behind", GOOD + b"\n# the end", "same", "tail"),
+    Case("two documents", GOOD + GOOD, "same", "tail"),
+    Case("events twice", GOOD[:-1] + b', "traceEvents": []}', "same", "second_events"),
+    Case("NaN in metadata", GOOD.replace(b'{"schemaVersion"', b'{"loss": NaN, "schemaVersion"'), "same", "metadata_repaired"),
+    Case(
+        "backslash in metadata",
+        GOOD.replace(b'{"schemaVersion"', b'{"cwd": "C:\\Users\\me", "schemaVersion"'),
+        "same",
+        "metadata_repaired",
+    ),
+    Case("backslash in traceName", GOOD[:-1] + b', "traceName": "C:\\traces\\x.json"}', "same"),
+    Case("relative zero base and Unix times", text(sound([{**e, "ts": float(e["ts"])} for e in sound_events()])), "same"),
+    Case(
+        "times as text",
+        text(sound([{**e, "ts": str(e["ts"]), **({"dur": str(e["dur"])} if "dur" in e else {})} for e in sound_events()])),
+        "same",
+    ),
+    Case("pids as text", text(sound([{**e, "pid": str(e["pid"]), "tid": str(e["tid"])} for e in sound_events()])), "same"),
+]
+
+ODD = [
+    Case("NaN duration", with_event(kernel(dur=b"NaN")), "skip", "time_missing"),
+    Case("Infinity duration", with_event(kernel(dur=b"Infinity")), "skip", "time_missing"),
+    Case("-inf start", with_event(kernel(ts=b"-inf")), "skip", "time_missing"),
+    Case("negative duration", with_event(kernel(dur=b"-3")), "skip", "duration_negative"),
+    Case("236 years", with_event(kernel(dur=b"7447000000000000.0")), "skip", "duration_absurd"),
+    Case("no start", with_event(kernel().replace(b'"ts": 500.5, ', b"")), "skip", "time_missing"),
+    Case("no duration", with_event(kernel().replace(b'"dur": 7.25, ', b"")), "skip", "time_missing"),
+    Case("null duration", with_event(kernel(dur=b"null")), "skip", "time_missing"),
+    Case("list as start", with_event(kernel(ts=b"[1]")), "skip", "time_missing"),
+    Case("start 2^63", with_event(kernel(ts=b"9223372036854775808")), "skip", "time_missing"),
+    Case("start 2^64", with_event(kernel(ts=b"18446744073709551616")), "skip", "time_missing"),
+    Case("start -2^63", with_event(kernel(ts=b"-9223372036854775808")), "skip", "time_missing"),
+    Case("start 1e400", with_event(kernel(ts=b"1e400")), "skip", "time_missing"),
+    Case("start of many digits", with_event(kernel(ts=b"1" * HUGE)), "skip", "time_missing"),
+    Case("duration 1e308", with_event(kernel(dur=b"1e308")), "skip", "duration_absurd"),
+    Case("unclosed string", with_event(kernel(name=b'"abc')), "skip", "event_unreadable"),
+    Case("unquoted key", with_event(kernel().replace(b'"dur"', b"dur")), "skip", "event_unreadable"),
+    Case("comment between", with_event(b"// note\n" + kernel()), "keep", "event_unreadable"),
+    Case("a number between", with_event(b"17"), "skip", "event_unreadable"),
+    Case("a list between", with_event(b"[1, 2]"), "skip", "event_unreadable"),
+    Case("duration 0", with_event(kernel(dur=b"0")), "keep"),
+    Case("start with exponent", with_event(kernel(ts=b"5.005e2")), "keep"),
+    Case("name missing", with_event(kernel().replace(b'"name": "k", ', b"")), "keep", "name_missing", stored="(unnamed)"),
+    Case("name null", with_event(kernel(name=b"null")), "keep", "name_missing", stored="(unnamed)"),
+    Case("name number", with_event(kernel(name=b"17")), "keep", "name_missing", stored="(unnamed)"),
+    Case("name list", with_event(kernel(name=b'["k"]')), "keep", "name_missing", stored="(unnamed)"),
+    Case("name of 1 MB", with_event(kernel(name=b'"' + b"n" * (1 << 20) + b'"')), "keep", "name_cut", stored="n" * 4096),
+    Case("name key twice", with_event(kernel().replace(b'"pid"', b'"name": "last", "pid"')), "keep", stored="last"),
+    Case("invalid UTF-8", with_event(kernel(name=b'"k\xff\xfe"')), "keep", "mended_utf8", stored="k��"),
+    Case("invalid UTF-8 in args", with_event(kernel(args=b'{"correlation": 900, "x": "\xff"}')), "keep"),
+    Case("lone surrogate", with_event(kernel(name=b'"k\\ud800"')), "keep", "mended_surrogate", stored="k�"),
+    Case("surrogate pair", with_event(kernel(name=b'"k\\ud83d\\ude00"')), "keep", stored="k\U0001f600"),
+    Case("lone surrogate in args", with_event(kernel(args=b'{"correlation": 900, "x": "\\udc00"}')), "keep"),
+    Case("NUL in name", with_event(kernel(name=b'"k\\u0000z"')), "keep", stored="k\x00z"),
+    Case("escape and bidi in name", with_event(kernel(name=b'"k\\u001b[31m\\u202e"')), "keep", stored="k\x1b[31m\u202e"),
+    Case("raw control characters", with_event(kernel(name=b'"k\x01\x1b\n\tz"')), "keep", "mended_control", stored="k\x01\x1b\n\tz"),
+    Case("unescaped backslash", with_event(kernel(name=b'"C:\\Users\\kernel.py"')), "keep", "mended_escape", stored="C:\\Users\\kernel.py"),
+    Case("unescaped quotes and line break", with_event(kernel(name=b'"f("a", "b")\nrest"')), "keep", "mended_quote", stored='f("a", "b")\nrest'),
+    Case("braces in name", with_event(kernel(name=b'"k{}, {lambda()#1}, {"')), "keep", stored="k{}, {lambda()#1}, {"),
+    Case("bracket in name", with_event(kernel(name=b'"k], {\\"ph\\": 1"')), "keep", stored='k], {"ph": 1'),
+    Case("NaN in args", with_event(kernel(args=b'{"correlation": 900, "blocks per SM": NaN, "warps per SM": -Infinity, "x": N/A}')), "keep", "mended_literal"),
+    Case("inf as text", with_event(kernel(args=b'{"correlation": 900, "blocks per SM": "inf"}')), "keep"),
+    Case("numbers as text", with_event(kernel(args=b'{"correlation": "900", "bytes": "12", "device": "0", "stream": "7"}')), "keep"),
+    Case("numbers as floats", with_event(kernel(args=b'{"correlation": 900.0, "device": 0.0, "stream": 7.0}')), "keep"),
+    Case("numbers beyond 64 bits", with_event(kernel(args=b'{"correlation": 99999999999999999999999, "External id": 18446744073709551616}')), "keep"),
+    Case("integer of many digits in args", with_event(kernel(args=b'{"External id": ' + b"1" * HUGE + b"}")), "keep"),
+    Case("objects where numbers belong", with_event(kernel(args=b'{"correlation": {"a": [1]}, "stream": [7], "grid": "x", "block": [1, null, 2]}')), "keep"),
+    Case("args list", with_event(kernel(args=b"[1, 2]")), "keep"),
+    Case("args null", with_event(kernel(args=b"null")), "keep"),
+    Case("args missing", with_event(kernel().replace(b', "args": {"correlation": 900, "device": 0, "stream": 7}', b"")), "keep"),
+    Case("args nested 65 deep", with_event(kernel(args=b'{"correlation": 900, "x": ' + b"[" * 65 + b"]" * 65 + b"}")), "keep"),
+    Case("list of objects in args", with_event(kernel(args=b'{"correlation": 900, "x": [{"a": 1}, {"name": "b"}, {"ph": "X"}]}')), "keep"),
+    Case("stream as text", with_event(kernel(args=b'{"correlation": 900}').replace(b'"tid": 7', b'"tid": "stream 7"')), "keep"),
+    Case("pid and tid null", with_event(kernel().replace(b'"pid": 0, "tid": 7', b'"pid": null, "tid": null')), "keep"),
+    Case("pid and tid missing", with_event(kernel().replace(b'"pid": 0, "tid": 7, ', b"")), "keep"),
+    Case("device -1", with_event(kernel(args=b'{"correlation": 900, "device": -1, "stream": 7}')), "keep"),
+    Case("category in capitals", with_event(kernel().replace(b'"kernel"', b'"Kernel"')), "keep"),
+]  # fmt: skip

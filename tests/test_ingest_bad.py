@@ -1,0 +1,87 @@
+"""Every bad input is salvaged, repaired and counted, or refused in one sentence; never a traceback, never a half recording."""
+
+from __future__ import annotations
+
+import bad_traces as bad
+import duckdb
+import pytest
+
+from ingest.errors import SourceError
+from ingest.recording import ingest_file
+from ingest.schema import DataFolder
+
+SHAPE = {  # what makes two recordings equal: everything but ids of names in order of appearance
+    "cpu_ops": "SELECT kind, name, start_ns, dur_ns, parent_id, depth, external_id, sequence_number, input_dims, input_types FROM cpu_ops JOIN names USING (name_id) LEFT JOIN signatures USING (signature_id) ORDER BY cpu_op_id",
+    "runtime_calls": "SELECT name, start_ns, dur_ns, correlation, cpu_op_id, gpu_ops FROM runtime_calls JOIN names USING (name_id) ORDER BY call_id",
+    "gpu_ops": "SELECT kind, name, device, stream, start_ns, dur_ns, correlation, call_id, cpu_op_id, grid_z, block_x, bytes FROM gpu_ops JOIN names USING (name_id) ORDER BY gpu_op_id",
+    "python_calls": "SELECT name, start_ns, dur_ns, parent_id FROM python_calls JOIN names USING (name_id) ORDER BY python_call_id",
+    "threads": "SELECT pid, tid, name FROM threads ORDER BY thread_id",
+    "devices": "SELECT device, name FROM devices",
+}
+
+
+def read(folder, ref):
+    """Everything that must be equal, the diagnostics by key, and whether the trace was cut."""
+    with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as con:
+        tables = {key: con.execute(sql).fetchall() for key, sql in SHAPE.items()}
+        notes = dict(con.execute("SELECT key, count FROM diagnostics").fetchall())
+        truncated = con.execute("SELECT truncated FROM recording").fetchall()[0][0]
+    return tables, notes, truncated
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return DataFolder(tmp_path / "data").create()
+
+
+@pytest.fixture(scope="session")
+def sound(tmp_path_factory):
+    root = tmp_path_factory.mktemp("sound")
+    (root / "t.json").write_bytes(bad.GOOD)
+    folder = DataFolder(root / "data")
+    return read(folder, ingest_file(root / "t.json", folder))[0]
+
+
+def ingest(folder, tmp_path, content):
+    path = tmp_path / "given"
+    path.write_bytes(content)
+    return read(folder, ingest_file(path, folder))
+
+
+def left_over(folder):
+    return [p.name for place in (folder.recordings, folder.sources, folder.runs) for p in place.iterdir()]
+
+
+@pytest.mark.parametrize("case", bad.REFUSED, ids=lambda c: c.name)
+def test_refused_in_one_sentence(tmp_path, folder, case):
+    with pytest.raises(SourceError) as refusal:
+        ingest(folder, tmp_path, case.content)
+    sentence = str(refusal.value)
+    assert refusal.value.code == case.wanted, sentence
+    assert case.says in sentence and "Traceback" not in sentence and str(tmp_path) not in sentence and len(sentence) < 300
+    assert left_over(folder) == []
+
+
+@pytest.mark.parametrize("case", bad.REPAIRED, ids=lambda c: c.name)
+def test_repaired_files_give_the_numbers_of_the_original(tmp_path, folder, sound, case):
+    tables, notes, truncated = ingest(folder, tmp_path, case.content)
+    assert tables == {**sound, "threads": tables["threads"]}
+    assert sorted(tables["threads"]) == sorted(sound["threads"])
+    assert case.note is None or notes[case.note] >= 1
+    assert truncated is (case.note in ("truncated", "gzip_truncated"))
+
+
+@pytest.mark.parametrize("case", bad.ODD, ids=lambda c: c.name)
+def test_one_odd_event_costs_at_most_itself(tmp_path, folder, sound, case):
+    tables, notes, truncated = ingest(folder, tmp_path, case.content)
+    assert not truncated
+    assert case.note is None or notes[case.note] == 1
+    odd = [row for row in tables["gpu_ops"] if row[4] == bad.BASE + 500_500]  # start_ns of the kernel that was put in
+    if case.wanted == "skip":
+        assert odd == [] and tables["cpu_ops"] == sound["cpu_ops"] and tables["gpu_ops"] == sound["gpu_ops"]
+    else:
+        assert [(row[0], row[1], row[2] in (0, -1), row[5]) for row in odd] == [
+            ("kernel", case.stored or "k", True, 0 if "duration 0" in case.name else 7250)
+        ]
+        assert tables["cpu_ops"] == sound["cpu_ops"] and tables["runtime_calls"] == sound["runtime_calls"]
+        assert len(tables["gpu_ops"]) == len(sound["gpu_ops"]) + 1
