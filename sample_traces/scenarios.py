@@ -1,0 +1,176 @@
+"""What there is to record: each scenario plants one trouble or none, and a pair changes one thing only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sample_traces import workloads as w
+from sample_traces.models import GptShape
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One recording: how to build its loop, how long to time it, and what the profiler records."""
+
+    planted: str
+    build: Callable[[], w.Workload]
+    fixed_by: str = ""  # the recording after the one change
+    change: str = ""  # that change, in words
+    also: tuple[tuple[str, str], ...] = ()  # further (recording, change) pairs
+    cfg: dict[str, Any] = field(default_factory=dict)
+    active: int = 4
+    warmup: int = 3
+    timed_s: float = 3.0  # how long the unprofiled, pipelined loop is timed
+    min_steps: int = 20  # and its fewest steps
+    synced_steps: int = 20
+    first_steps: int = 5  # steps before anything is measured
+    profiler: dict[str, bool] = field(default_factory=dict)
+    bundled: bool = False
+
+
+def scenario(
+    planted: str, make: Callable[..., w.Workload], *sizes: Any, fixed_by: str = "", change: str = "", **rest: Any
+) -> Scenario:
+    """A scenario whose workload is `make(*sizes, **options)`; names of Scenario's own fields go to the Scenario."""
+    own = {key: rest.pop(key) for key in list(rest) if key in Scenario.__dataclass_fields__ and key != "cfg"}
+    cfg = {
+        "workload": make.__name__,
+        "sizes": [str(size) for size in sizes],
+        **{key: str(value) for key, value in rest.items()},
+    }
+    return Scenario(planted, lambda: make(*sizes, **rest), fixed_by, change, cfg=cfg, **own)
+
+
+NONE = "none"
+GPT2 = GptShape(layers=12, width=768, heads=12, vocab=50304, seq=1024)
+BASE = w.small()
+NARROW = w.small(width=256, heads=4, vocab=4096, seq=128)
+READS = w.small(layers=5, width=512, seq=256)
+LONG = w.small(layers=3, width=768, heads=12, vocab=8192, seq=1024)
+ONE_WORKER = {"num_workers": 1, "prefetch_factor": 2, "pin_memory": True, "persistent_workers": True}
+MANY_WORKERS = {**ONE_WORKER, "num_workers": 14}
+LITTLE = (1, 1, 1, 1)  # a ResNet-14 with the blocks of ResNet-50
+STACKS = {"with_stack": True, "with_modules": True}
+
+# fmt: off
+SCENARIOS: dict[str, Scenario] = {
+    # The three that ship with the app.
+    "resnet_starved": scenario(
+        "one loader worker: 256 JPEGs a step cost it about 0.5 s, the GPU needs about 0.1 s",
+        w.resnet, 256, source="jpeg", loader=ONE_WORKER, marks=True,
+        fixed_by="resnet_fixed", change="num_workers 1 -> 14", active=5, warmup=5, timed_s=16, synced_steps=6, bundled=True,
+    ),
+    "resnet_fixed": scenario(
+        NONE, w.resnet, 256, source="jpeg", loader=MANY_WORKERS, marks=True, active=5, warmup=5, timed_s=8, first_steps=10, bundled=True,
+    ),
+    "gpt": scenario(NONE, w.gpt, GPT2, 16, marks=True, active=5, timed_s=6, bundled=True),
+    # Precision.
+    "gpt_fp32": scenario(
+        "fp32 matrix products with TF32 off: no tensor cores", w.gpt, BASE, 32, precision="fp32",
+        fixed_by="gpt_tf32", change="allow_tf32 = True", also=(("gpt_small", "bf16 autocast"),),
+    ),
+    "gpt_tf32": scenario("TF32 only", w.gpt, BASE, 32, precision="tf32", fixed_by="gpt_small", change="bf16 autocast"),
+    "gpt_small": scenario(NONE, w.gpt, BASE, 32),
+    # The host reads values back.
+    "gpt_reads": scenario(
+        "three host reads a step: isnan(loss), the gradient norm, the loss", w.gpt, READS, 16, host_reads=True,
+        fixed_by="gpt_no_reads", change="no .item() in the step",
+    ),
+    "gpt_no_reads": scenario(NONE, w.gpt, READS, 16),
+    "gpt_reads_stack": scenario(
+        "three host reads a step, recorded with Python stacks", w.gpt, w.small(layers=2, seq=256), 16, host_reads=True,
+        active=3, profiler=STACKS,
+    ),
+    "boolean_mask": scenario("a boolean mask every step: the host waits for its length", w.boolean_masks, 8192, 1024),
+    # Copies.
+    "copy_pageable": scenario(
+        "116 MB of pageable images a step, copied while the host waits", w.resnet, 192, depths=LITTLE, source="pageable", non_blocking=False,
+        fixed_by="copy_pinned", change="pin_memory and non_blocking=True",
+    ),
+    "copy_pinned": scenario(NONE, w.resnet, 192, depths=LITTLE, source="pinned"),
+    "mask_from_cpu": scenario(
+        "an attention mask built on the CPU and copied every step", w.gpt, w.small(attention="math", mask_on="cpu", seq=1024), 8,
+        fixed_by="mask_on_gpu", change="the mask stays on the GPU",
+    ),
+    "mask_on_gpu": scenario("attention as two matrix products and a softmax", w.gpt, w.small(attention="math", seq=1024), 8),
+    # Launches.
+    "adam_single": scenario(
+        "single-tensor AdamW: about ten kernels per parameter", w.gpt, NARROW, 16, optimizer="single",
+        fixed_by="adam_fused", change="AdamW(fused=True)", active=3,
+    ),
+    "adam_fused": scenario("launch-bound: small kernels", w.gpt, NARROW, 16, active=3),
+    "mlp_eager": scenario(
+        "launch-bound: small kernels in eager mode", w.perceptron, 128, fixed_by="mlp_graph", change="one CUDA graph per step",
+    ),
+    "mlp_graph": scenario(NONE, w.perceptron, 128, graph=True),
+    "python_host": scenario(
+        "6 ms of pure Python in every block", w.gpt, w.small(work_s=0.006), 32, fixed_by="gpt_small", change="no Python work between operators",
+    ),
+    # Alignment.
+    "vocab_50257": scenario(
+        "a vocabulary of 50257: the head's matrix products are misaligned", w.gpt, w.small(layers=2, vocab=50257), 32,
+        fixed_by="vocab_50304", change="vocabulary padded to 50304",
+    ),
+    "vocab_50304": scenario(NONE, w.gpt, w.small(layers=2, vocab=50304), 32),
+    "mlp_4093": scenario(
+        "a hidden width of 4093: odd rows", w.perceptron, 16384, layers=6, inputs=1024, hidden=4093, norm=False,
+        fixed_by="mlp_4096", change="width padded to 4096",
+    ),
+    "mlp_4096": scenario(NONE, w.perceptron, 16384, layers=6, inputs=1024, hidden=4096, norm=False),
+    # Fusion and layout.
+    "attention_math": scenario(
+        "attention as two matrix products and a softmax", w.gpt, w.small(**{**vars(LONG), "attention": "math"}), 16,
+        fixed_by="attention_sdpa", change="F.scaled_dot_product_attention",
+    ),
+    "attention_sdpa": scenario(NONE, w.gpt, LONG, 16),
+    "norm_by_hand": scenario(
+        "LayerNorm and GELU written as elementwise operators", w.gpt, w.small(norm="by_hand"), 32,
+        fixed_by="gpt_small", change="nn.LayerNorm and F.gelu",
+    ),
+    "channels_first": scenario(
+        "bf16 convolutions in channels-first layout", w.resnet, 192, depths=LITTLE, channels_last=False,
+        fixed_by="channels_last", change="memory_format=torch.channels_last",
+    ),
+    "channels_last": scenario(NONE, w.resnet, 192, depths=LITTLE),
+    "gpt_compiled": scenario(NONE + " (torch.compile, warmed up)", w.gpt, BASE, 32, compiled=True, first_steps=8),
+    # What a loop does besides training.
+    "checkpointing_io": scenario(
+        "torch.save of model and optimizer every second step", w.gpt, BASE, 32, save_every=2,
+        fixed_by="gpt_small", change="no checkpoint in the loop", timed_s=4,
+    ),
+    "empty_cache": scenario(
+        "torch.cuda.empty_cache() every step", w.gpt, BASE, 32, empty_cache=True, fixed_by="gpt_small", change="no empty_cache",
+    ),
+    "recompiles": scenario(
+        "torch.compile meets a new sequence length every second step", w.gpt, w.small(layers=1, seq=256), 32, compiled=True,
+        seqs=tuple(256 - 2 * (i // 2) for i in range(80)), timed_s=2, min_steps=8, synced_steps=4, first_steps=3, warmup=2,
+    ),
+    "recompute": scenario(
+        "gradient checkpointing: every block's forward runs twice", w.gpt, BASE, 32, recompute=True,
+        fixed_by="gpt_small", change="no activation checkpointing",
+    ),
+    "memory_creep": scenario(
+        "the losses are kept with their graphs: memory grows every step", w.gpt, w.small(layers=2, seq=256), 16, keep_losses=True,
+        profiler={"profile_memory": True}, timed_s=2,
+    ),
+    "gpt_stack_memory": scenario(
+        NONE, w.gpt, w.small(layers=2), 32, active=3, profiler={**STACKS, "profile_memory": True},
+    ),
+    "loader_inline": scenario(
+        "num_workers=0: 64 JPEGs decoded in the training process", w.resnet, 64, depths=LITTLE, source="jpeg",
+        loader={"num_workers": 0}, fixed_by="loader_workers", change="num_workers 0 -> 14, pinned", synced_steps=10, active=3,
+    ),
+    "loader_workers": scenario(NONE, w.resnet, 64, depths=LITTLE, source="jpeg", loader=MANY_WORKERS, first_steps=10, warmup=5, active=3),
+    "small_batch": scenario(
+        "batch 2: the host cannot keep up", w.gpt, w.small(layers=3), 2, fixed_by="large_batch", change="batch 2 -> 32",
+    ),
+    "large_batch": scenario(NONE, w.gpt, w.small(layers=3), 32),
+    "eval_with_grad": scenario(
+        "evaluation that records the graph for a backward pass that never comes", w.resnet, 192, depths=LITTLE, train=False,
+        profiler={"profile_memory": True},
+    ),
+    "mm_fp8": scenario(NONE + ": 20 FP8 matrix products of 8192 cubed", w.fp8_products, 8192, 20),
+}
+# fmt: on

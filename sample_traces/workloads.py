@@ -1,0 +1,258 @@
+"""Training loops, each a function that returns one step to repeat; what a scenario changes is an argument here."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
+from torch import Tensor, nn
+from torch.profiler import record_function
+from torch.utils.data import DataLoader
+
+from sample_traces.images import JpegImages
+from sample_traces.models import Gpt, GptShape, ResNet, mlp
+
+DEVICE = "cuda"
+
+
+@dataclass
+class Workload:
+    """A loop ready to run. `step` is one training step, `flop_step` the same in a form that FlopCounterMode can see."""
+
+    step: Callable[[], object]
+    params: int
+    samples_per_step: int
+    flop_step: Callable[[], object] | None = None  # None: `step` itself
+    executed_flop_step: Callable[[], object] | None = None  # where the loop computes more than the model asks for
+    close: Callable[[], None] = field(default=lambda: None)
+
+
+def count_params(model: nn.Module) -> int:
+    """Number of trainable values."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def make_adam(model: nn.Module, kind: str, capturable: bool = False) -> torch.optim.AdamW:
+    """AdamW as `fused`, `foreach` or `single` tensor."""
+    flags: dict[str, Any] = {"fused": {"fused": True}, "foreach": {"foreach": True}, "single": {"foreach": False}}[kind]
+    return torch.optim.AdamW(model.parameters(), lr=1e-4, capturable=capturable, **flags)
+
+
+def set_precision(precision: str) -> contextlib.AbstractContextManager[object]:
+    """Set the TF32 switches for `precision` (fp32, tf32, bf16) and return the autocast context of the forward pass."""
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    return torch.autocast(DEVICE, torch.bfloat16, enabled=precision == "bf16")
+
+
+def gpt(
+    shape: GptShape,
+    batch: int,
+    *,
+    precision: str = "bf16",
+    optimizer: str = "fused",
+    host_reads: bool = False,
+    recompute: bool = False,
+    compiled: bool = False,
+    empty_cache: bool = False,
+    set_to_none: bool = True,
+    keep_losses: bool = False,
+    save_every: int = 0,
+    marks: bool = False,
+    seqs: tuple[int, ...] = (),
+    dynamic: bool | None = False,
+) -> Workload:
+    """Next-token training of a GPT on random tokens. `seqs` cycles through sequence lengths, one per step."""
+    autocast = set_precision(precision)
+    model = Gpt(shape).to(DEVICE)
+    model.recompute = recompute
+    adam = make_adam(model, optimizer)
+    pool = [torch.randint(0, shape.vocab, (batch, shape.seq + 1)).pin_memory() for _ in range(4)]
+    forward = torch.compile(model, dynamic=dynamic) if compiled else model
+    mark = record_function if marks else contextlib.nullcontext
+    history: list[Any] = []
+    folder = tempfile.TemporaryDirectory()
+    counter = itertools.count()
+
+    def step(run: Callable[[Tensor, Tensor], Tensor] = forward) -> None:
+        index = next(counter)
+        seq = seqs[index % len(seqs)] if seqs else shape.seq
+        with mark("data"):
+            tokens = pool[index % 4].to(DEVICE, non_blocking=True)
+        adam.zero_grad(set_to_none=set_to_none)
+        with mark("forward"), autocast:
+            loss = run(tokens[:, :seq], tokens[:, 1 : seq + 1])
+        if host_reads and torch.isnan(loss).item():
+            raise FloatingPointError("loss is not a number")
+        with mark("backward"):
+            loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if host_reads:
+            history.append(norm.item())
+        with mark("optimizer"):
+            adam.step()
+        if host_reads:
+            history.append(loss.item())
+        if keep_losses:  # the whole graph stays alive: memory creeps
+            history.append(loss * 1.0)
+        if empty_cache:
+            torch.cuda.empty_cache()
+        if save_every and index % save_every == 0:
+            state = {"model": model.state_dict(), "optimizer": adam.state_dict()}
+            torch.save(state, Path(folder.name) / "checkpoint.pt")
+
+    def without_recompute() -> None:
+        model.recompute = False
+        step(model)
+        model.recompute = recompute
+
+    eager = without_recompute if recompute else (lambda: step(model))
+    return Workload(step, count_params(model), batch, eager, step if recompute else None, folder.cleanup)
+
+
+def batches(source: str, batch: int, loader: dict[str, Any] | None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Endless image batches: `jpeg` from a DataLoader, `gpu` from memory of the GPU, `pageable` or `pinned` from the host's."""
+    if source == "jpeg":
+        options = {"batch_size": batch, "drop_last": True, **(loader or {})}
+        side = options.pop("side", 512)
+        yield from DataLoader(JpegImages(batch * 100_000, side), **options)
+        return
+    pool = []
+    for _ in range(3):
+        images, labels = torch.randn(batch, 3, 224, 224), torch.randint(0, 1000, (batch,))
+        if source == "gpu":
+            images, labels = images.to(DEVICE), labels.to(DEVICE)
+        elif source == "pinned":
+            images, labels = images.pin_memory(), labels.pin_memory()
+        pool.append((images, labels))
+    yield from itertools.cycle(pool)
+
+
+def resnet(
+    batch: int,
+    *,
+    depths: tuple[int, ...] = (3, 4, 6, 3),
+    source: str = "gpu",
+    loader: dict[str, Any] | None = None,
+    channels_last: bool = True,
+    non_blocking: bool = True,
+    benchmark: bool = True,
+    precision: str = "bf16",
+    marks: bool = False,
+    train: bool = True,
+    grad: bool = True,
+) -> Workload:
+    """Image classification with a bottleneck ResNet; `train=False` evaluates, with or without `grad`."""
+    torch.backends.cudnn.benchmark = benchmark
+    autocast = set_precision(precision)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    model = ResNet(depths).to(DEVICE, memory_format=layout).train(train)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, fused=True)
+    data = iter(batches(source, batch, loader))
+    mark = record_function if marks else contextlib.nullcontext
+    mean = torch.tensor([124.0, 116.0, 104.0], device=DEVICE).view(1, 3, 1, 1)
+
+    def step() -> Tensor:
+        with mark("data"):
+            host_images, host_labels = next(data)
+            images = host_images.to(DEVICE, non_blocking=non_blocking)
+            labels = host_labels.to(DEVICE, non_blocking=non_blocking)
+        if images.dtype == torch.uint8:
+            images = ((images - mean) / 58.0).contiguous(memory_format=layout)
+        else:
+            images = images.contiguous(memory_format=layout)
+        with torch.set_grad_enabled(grad), mark("forward"), autocast:
+            loss = F.cross_entropy(model(images), labels)
+        if train:
+            with mark("backward"):
+                loss.backward()
+            with mark("optimizer"):
+                sgd.step()
+                sgd.zero_grad(set_to_none=True)
+        return loss
+
+    return Workload(step, count_params(model), batch, close=data.close)  # type: ignore[attr-defined]
+
+
+def perceptron(
+    batch: int,
+    *,
+    layers: int = 24,
+    inputs: int = 256,
+    hidden: int = 256,
+    norm: bool = True,
+    optimizer: str = "fused",
+    graph: bool = False,
+    precision: str = "bf16",
+) -> Workload:
+    """Regression of a multilayer perceptron on data that is on the GPU already; `graph` replays the step as one CUDA graph."""
+    autocast = set_precision(precision)
+    model = mlp(layers, inputs, hidden, norm=norm).to(DEVICE)
+    adam = make_adam(model, optimizer, capturable=True)
+    x, y = torch.randn(batch, inputs, device=DEVICE), torch.randn(batch, 16, device=DEVICE)
+
+    def step() -> None:
+        adam.zero_grad(set_to_none=True)
+        with autocast:
+            loss = F.mse_loss(model(x), y)
+        loss.backward()
+        adam.step()
+
+    return Workload(as_graph(step) if graph else step, count_params(model), batch, step)
+
+
+def as_graph(step: Callable[[], None]) -> Callable[[], None]:
+    """Capture one step in a CUDA graph, after warming up on a side stream as PyTorch asks, and return its replay."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def fp8_products(size: int, count: int) -> Workload:
+    """`count` FP8 matrix products of `size` cubed per step, accumulated to bf16."""
+    a = torch.randn(size, size, device=DEVICE).to(torch.float8_e4m3fn)
+    b = torch.randn(size, size, device=DEVICE).to(torch.float8_e4m3fn).t()
+    scale = torch.ones((), device=DEVICE)
+
+    def step() -> None:
+        for _ in range(count):
+            torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
+
+    return Workload(step, 0, 1)
+
+
+def boolean_masks(batch: int, width: int) -> Workload:
+    """A loop that picks the hard examples with a boolean mask: each mask makes the host wait for its length."""
+    set_precision("bf16")
+    model = mlp(6, width, width).to(DEVICE)
+    adam = make_adam(model, "fused")
+    x, y = torch.randn(batch, width, device=DEVICE), torch.randint(0, 16, (batch,), device=DEVICE)
+
+    def step() -> None:
+        adam.zero_grad(set_to_none=True)
+        with torch.autocast(DEVICE, torch.bfloat16):
+            losses = F.cross_entropy(model(x), y, reduction="none")
+        hard = losses[losses > losses.mean()]
+        hard.mean().backward()
+        adam.step()
+
+    return Workload(step, count_params(model), batch)
+
+
+def small(**changes: Any) -> GptShape:
+    """The GPT that most fixtures share: four layers of width 512, with `changes`."""
+    return replace(GptShape(), **changes)
