@@ -238,14 +238,35 @@ def record_apart(name: str, out: Path) -> bool:
     return child.exitcode == 0
 
 
+def table(folders: list[Path]) -> str:
+    """A Markdown table of recordings: what was planted and what the independent clocks and counters said."""
+    rows = [
+        "| recording | planted | fixed by | stopwatch, ms | TFLOP per step | achieved TFLOP/s | GPU utilization, % | GPU |",
+        "|---|---|---|--:|--:|--:|--:|---|",
+    ]
+    for folder in folders:
+        truth = json.loads((folder / "truth.json").read_text())
+        flops, achieved = truth["flops_per_step"], truth["achieved_tflops"]
+        fixes = "; ".join(f"{fix['recording']} ({fix['change']})" for fix in truth["fixed_by"])
+        cells = [truth["name"], truth["planted"], fixes, f"{truth['step_s_pipelined'] * 1e3:.3f}"]
+        cells += [f"{flops / 1e12:.3f}" if flops else "", f"{achieved:.1f}" if achieved else ""]
+        cells += [f"{truth['nvml_mean'].get('gpu_util', float('nan')):.0f}", truth["gpu"].removeprefix("NVIDIA ")]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
 def main() -> None:
     """Command line; exits with 1 if a scenario could not be recorded."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scenario", action="append", choices=sorted(SCENARIOS), default=[], help="may be given several times")
     parser.add_argument("--all", action="store_true", help="every scenario, one after the other")
     parser.add_argument("--list", action="store_true", help="say what there is and stop")
+    parser.add_argument("--table", type=Path, nargs="+", metavar="DIR", help="print a table of these recordings and stop")
     parser.add_argument("--out", type=Path, default=Path("recordings"), help="folder that gets one folder per scenario")
     args = parser.parse_args()
+    if args.table:
+        print(table([folder for folder in args.table if (folder / "truth.json").exists()]))
+        return
     names = list(SCENARIOS) if args.all else args.scenario
     if args.list or not names:
         for name, plan in SCENARIOS.items():

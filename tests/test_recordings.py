@@ -1,0 +1,88 @@
+"""Every committed recording is whole, small, names its truth, and says nothing about the machine that made it."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BUNDLED_LIMIT_BYTES = 2_000_000  # a wheel carries these
+FIXTURE_LIMIT_BYTES = 600_000  # some forty of them live in the repository
+TOTAL_LIMIT_BYTES = 16_000_000  # a clone stays quick
+TRUTH_KEYS = {
+    "name",
+    "planted",
+    "fixed_by",
+    "cfg",
+    "step_s_pipelined",
+    "step_s_synced",
+    "step_s_synced_median",
+    "flops_per_step",
+}
+TRUTH_KEYS |= {"achieved_tflops", "mfu_vs_989", "nvml_mean", "peak_mem", "torch", "gpu", "window_ns", "profiled_window_ns"}
+BUNDLED = {"resnet_starved", "resnet_fixed", "gpt"}
+MACHINE = re.compile(rb'"(host|host_name|username|uuid)"|/(home|root|work|opt|Users)/|/tmp/')
+
+
+def folders() -> list[Path]:
+    """Folders of all committed recordings."""
+    found = [*(ROOT / "sample_traces").glob("*/truth.json"), *(ROOT / "tests" / "recordings").glob("*/truth.json")]
+    return sorted(path.parent for path in found)
+
+
+@pytest.fixture(params=folders(), ids=lambda folder: folder.name)
+def folder(request: pytest.FixtureRequest) -> Path:
+    return Path(request.param)
+
+
+def truth_of(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "truth.json").read_text()))
+
+
+def test_the_bundled_three_are_there() -> None:
+    assert {path.name for path in folders() if path.parent.name == "sample_traces"} == BUNDLED
+
+
+def test_truth_has_what_the_stopwatch_and_the_counters_saw(folder: Path) -> None:
+    truth = truth_of(folder)
+    assert truth.keys() >= TRUTH_KEYS
+    assert truth["name"] == folder.name
+    assert 0 < truth["step_s_pipelined"] < 10
+    assert len(truth["step_s_synced"]) >= 4
+    if truth["flops_per_step"] is not None:
+        rate = truth["flops_per_step"] / truth["step_s_pipelined"] / 1e12
+        assert truth["achieved_tflops"] == pytest.approx(rate, rel=1e-9)
+
+
+def test_size_stays_within_its_limit(folder: Path) -> None:
+    limit = BUNDLED_LIMIT_BYTES if folder.parent.name == "sample_traces" else FIXTURE_LIMIT_BYTES
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= limit
+
+
+def test_all_of_them_together_stay_small() -> None:
+    assert sum(path.stat().st_size for folder in folders() for path in folder.iterdir()) <= TOTAL_LIMIT_BYTES
+
+
+def test_trace_is_whole_and_anonymous(folder: Path) -> None:
+    for path in folder.glob("*trace.json.gz"):
+        raw = gzip.decompress(path.read_bytes())
+        assert not MACHINE.search(raw)
+        trace = json.loads(raw)
+        assert any(event.get("cat") == "kernel" for event in trace["traceEvents"])
+        assert list(trace)[-1] == "traceName", "the writer's last key: nothing was cut off"
+
+
+def test_telemetry_runs_before_through_and_after_the_profiled_steps(folder: Path) -> None:
+    truth = truth_of(folder)
+    for path in folder.glob("nvml*.jsonl"):
+        assert not MACHINE.search(path.read_bytes())
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert lines[0]["meta"] is True
+        assert lines[0]["name"] == truth["gpu"]
+        times = [line["t_ns"] for line in lines[1:] if "gpu_util" in line]
+        begin, end = truth["profiled_window_ns"]
+        assert times == sorted(times)
+        assert times[0] < begin < end < times[-1]
