@@ -13,6 +13,7 @@ from analysis.events import I64, Events
 from analysis.flops import is_flop_operator, operator_flops, outermost, peak_dtype
 from analysis.intervals import intersect, union
 from analysis.operators import nearest
+from analysis.recompute import recomputed
 from analysis.steps import DeviceSteps
 
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
@@ -21,11 +22,13 @@ FLOP_CATEGORIES = ("gemm", "conv", "attention")
 @dataclass(frozen=True)
 class FlopCounts:
     """``carrier`` marks the cpu_ops that are counted, ``count`` their FLOPs (NaN unknown), ``dtype`` their index in ``dtypes`` (-1 unknown).
+    ``again`` marks carriers that repeat forward work inside backward.
 
     ``carrier_of`` is aligned with gpu_op_id: the counted operator an operation belongs to, -1 for none.
     """
 
     carrier: NDArray[np.bool_]
+    again: NDArray[np.bool_]
     count: NDArray[np.float64]
     dtype: NDArray[np.int8]
     dtypes: list[str]
@@ -62,7 +65,7 @@ def operator_flop_counts(
                 dtypes.append(kind)
             kinds[i] = dtypes.index(kind)
     count[rows], dtype[rows] = flops[inverse.reshape(-1)], kinds[inverse.reshape(-1)]
-    return FlopCounts(carrier, count, dtype, dtypes, carrier_of)
+    return FlopCounts(carrier, recomputed(events, carrier), count, dtype, dtypes, carrier_of)
 
 
 def device_flops(
@@ -70,7 +73,7 @@ def device_flops(
 ) -> dict[str, Any]:
     """Summarise the FLOPs of one device over its counted steps.
 
-    ``counted_ops`` marks cpu_ops of the counted steps. ``alone``: the trace has one device, so operators whose kernels are missing are its own too. Returns flops, by_dtype (FLOPs), covered_ns and kernel_ns
+    ``counted_ops`` marks cpu_ops of the counted steps. ``alone``: the trace has one device, so operators whose kernels are missing are its own too. Returns flops and by_dtype (of the model: without recomputation), recomputed_flops, covered_ns and kernel_ns
     (sums over GEMM, convolution and attention kernels of the counted steps), and union_ns of those kernels inside the steady window.
     """
     mine = device.ops
@@ -84,7 +87,8 @@ def device_flops(
     known = (carrier >= 0) & np.isfinite(counts.count[np.maximum(carrier, 0)] if len(counts.count) else np.zeros(len(carrier)))
     ours = np.zeros(len(events.ops), bool)
     ours[carrier[carrier >= 0]] = True
-    chosen = counts.carrier & counted_ops & np.isfinite(counts.count) & (ours | alone)
+    executed = counts.carrier & counted_ops & np.isfinite(counts.count) & (ours | alone)
+    chosen = executed & ~counts.again
     by_dtype = {name: float(counts.count[chosen & (counts.dtype == i)].sum()) for i, name in enumerate(counts.dtypes)}
     unknown_dtype = float(counts.count[chosen & (counts.dtype < 0)].sum())
     if unknown_dtype:
@@ -93,6 +97,7 @@ def device_flops(
         "flops": float(counts.count[chosen].sum()),
         "operators": int(chosen.sum()),
         "by_dtype": by_dtype,
+        "recomputed_flops": float(counts.count[executed & counts.again].sum()),
         "kernel_ns": int(dur[is_flop & in_step].sum()),
         "covered_ns": int(dur[is_flop & in_step & known].sum()),
         "union_ns": intersect(union(start[is_flop], end[is_flop]), device.window).total,
