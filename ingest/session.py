@@ -14,10 +14,11 @@ from typing import Any
 
 from ingest.errors import SourceError
 from ingest.formats.table import SAMPLE_COLUMNS, SampleTable
-from ingest.sampler.segments import decode_line, segment_name
+from ingest.sampler.segments import HEAD_KEYS, decode_line, segment_name
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
 READ_BYTES = 4 << 20  # per look and segment, so that one look at a long session stays short
+KEPT_EVENTS = 1000  # in the recording's metadata; a session of a sick GPU can hold thousands
 SLEW_NS, SLEW_SHARE = 1_000_000, 0.001  # NTP slews by at most 0.05 %; a larger change of wall against monotonic time is a step
 
 
@@ -171,10 +172,14 @@ class SessionTable:
             said = f"The wall clock was set {self.clock.steps} times while sampling ({self.clock.stepped_ns / 1e9:+.3f} s); samples stayed in place."
             self.table_.diagnostics.pop("clock_step", None)
             self.table_.note("clock_step", "info", said)
+        self.table_.metadata["events"] = self.events[:KEPT_EVENTS]
         return self.table_
 
     def _head(self, record: dict[str, Any]) -> None:
         self.columns = [str(c) for c in record.get("columns", [])]
+        self.table_.host = record.get("host") or self.table_.host
+        self.table_.driver_version = (record.get("versions") or {}).get("driver") or self.table_.driver_version
+        self.table_.metadata |= {k: record[k] for k in ("session", "name", "interval_ns") if k in record}
         for gpu in record.get("devices", []):
             device = int(gpu["device"])
             major, minor = (gpu.get("compute_capability") or [None, None])[:2]
@@ -226,17 +231,34 @@ def read_session(folder: Path) -> SampleTable:
     meta = reader.meta
     collected = SessionTable(columns=[str(c) for c in meta["columns"]])
     collected.add(
-        [{"k": "head", "m": meta["started_m"], "w": meta["started_w"], "columns": meta["columns"], "devices": meta["devices"]}]
+        [{"k": "head", "m": meta["started_m"], "w": meta["started_w"], **{k: meta[k] for k in HEAD_KEYS if k in meta}}]
     )
     collected.add(reader.poll())
     table = collected.table()
-    table.host = meta.get("host")
-    table.driver_version = (meta.get("versions") or {}).get("driver")
-    table.metadata |= {"session": meta.get("session"), "name": meta.get("name", ""), "interval_ns": meta.get("interval_ns")}
-    table.metadata["events"] = collected.events[:1000]
-    if reader.damaged:
-        said = "Lines of the session were torn or damaged and have been left out."
-        table.note("damaged_lines", "data_loss", said, count=reader.damaged)
+    note_damage(table, reader.damaged)
     if table.is_empty():
         raise SourceError("E-NOEV", "The session holds no samples yet.")
     return table
+
+
+def note_damage(table: SampleTable, lines: int) -> None:
+    """Say how many lines were left out."""
+    if lines:
+        said = "Lines of the session were torn or damaged and have been left out."
+        table.note("damaged_lines", "data_loss", said, count=lines)
+
+
+def write_session_file(folder: Path, target: Path) -> int:
+    """Write the whole lines of a session's segments, one after the other, as one file that can be ingested; return its bytes.
+
+    Raises SourceError where the folder holds no session or no sample.
+    """
+    reader = SessionReader(folder)
+    assert reader.meta
+    if not any(record.get("k") == "tick" for record in reader.poll()):
+        raise SourceError("E-NOEV", "The session holds no samples yet.")
+    with target.open("wb") as out:
+        for segment in sorted(folder.glob("samples-[0-9]*.jsonl")):
+            content = segment.read_bytes()
+            out.write(content[: content.rfind(b"\n") + 1])
+        return out.tell()

@@ -36,7 +36,7 @@ MAGIC: tuple[tuple[bytes, str, str], ...] = (
     (b"\x7fELF", "a program (ELF)", EXPECTED),
     (b"MZ", "a Windows program", EXPECTED),
     (b"SQLite format 3\x00", "a SQLite database (Nsight Systems exports these)", EXPECTED),
-    (b"PAR1", "a Parquet file", EXPECTED),
+    (b"PAR1", "a Parquet file", "Files of that kind from elsewhere are never opened: export it as CSV (in pandas: df.to_csv)."),
     (b"ARROW1", "an Arrow file", EXPECTED),
     (b"\x89HDF", "an HDF5 file", EXPECTED),
     (b"version https://git-lfs", "a Git LFS pointer, not the file it points to", "Run `git lfs pull` and give the real file."),

@@ -35,6 +35,20 @@ class Telemetry:
     clock: str = "unix"
     diagnostics: list[dict[str, Any]] = field(default_factory=list)
     gaps: list[dict[str, Any]] = field(default_factory=list)
+    gaps_complete: bool = False  # the reader found every hole itself: rows of several rates hide or feign them
+
+
+@dataclass(frozen=True)
+class Options:
+    """What only the user knows about a file: the zone its local times are in (an IANA name or ``+02:00``), and for files
+    without times when it began and how far apart its samples are."""
+
+    time_zone: str | None = None
+    start_ns: int | None = None
+    interval_ns: int | None = None
+
+
+NO_OPTIONS = Options()
 
 
 @dataclass(frozen=True)
@@ -43,14 +57,30 @@ class Reader:
 
     name: str
     sniff: Callable[[bytes], bool]
-    read: Callable[[Iterator[bytes]], Telemetry]
+    read: Callable[[Iterator[bytes], Options], Telemetry]
 
 
 def readers() -> list[Reader]:
     """Return every reader; a new format is a module under ``ingest.formats`` and its line here."""
-    from ingest.formats import nvml_jsonl
+    from ingest.formats import (
+        dcgmi_dmon,
+        nvidia_smi_csv,
+        nvidia_smi_dmon,
+        nvml_jsonl,
+        prometheus_json,
+        sampler_session,
+        wandb_events,
+    )
 
-    return [nvml_jsonl.READER]
+    return [
+        sampler_session.READER,
+        nvml_jsonl.READER,
+        nvidia_smi_dmon.READER,
+        dcgmi_dmon.READER,
+        nvidia_smi_csv.READER,
+        prometheus_json.READER,
+        wandb_events.READER,
+    ]
 
 
 def reader_for(head: bytes) -> Reader | None:
@@ -73,9 +103,11 @@ def lines(source: Source) -> Iterator[bytes]:
         yield rest
 
 
-def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
+def store(
+    reader: Reader, source: Source, writer: Writer, about: dict[str, Any], options: Options = NO_OPTIONS
+) -> dict[str, Any]:
     """Read ``source``, write its tables, return the recording row. Raises SourceError where it holds no sample."""
-    found = reader.read(lines(source))
+    found = reader.read(lines(source), options)
     columns = found.columns
     if not columns or not len(columns["time_ns"]):
         raise SourceError(
@@ -98,7 +130,8 @@ def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any])
     writer.insert("samples", columns)
     for device in found.devices:
         writer.insert_row("devices", device)
-    for gap in [*_gaps(columns["device"], columns["time_ns"]), *found.gaps]:
+    inferred = [] if found.gaps_complete else _gaps(columns["device"], columns["time_ns"])
+    for gap in [*inferred, *found.gaps]:
         writer.insert_row("sample_gaps", gap)
     for row in found.diagnostics:
         writer.insert_row("diagnostics", row)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ingest.telemetry import Reader, Telemetry, column
+from ingest.telemetry import Options, Reader, Telemetry, column
 
 MEBIBYTE = 1 << 20  # GPM reports PCIe and NVLink throughput in MiB/s
 FIELDS: dict[str, tuple[str, float]] = {  # field of the file -> column of samples, factor
@@ -51,7 +51,7 @@ def sniff(head: bytes) -> bool:
     ) is not None
 
 
-def read(lines: Iterator[bytes]) -> Telemetry:
+def read(lines: Iterator[bytes], options: Options) -> Telemetry:
     """Read samples; lines that are no sample are counted, a torn last line marks the file truncated."""
     rows: list[dict[str, Any]] = []
     about: dict[str, Any] = {}
@@ -69,6 +69,8 @@ def read(lines: Iterator[bytes]) -> Telemetry:
             bad += 1
         elif found.get("meta"):
             about = found
+        elif "event" in found:
+            continue  # what happened to the sampler, not what the GPU did
         elif _number(found.get("t_ns")) is None:
             bad += 1
         else:
@@ -84,8 +86,15 @@ def read(lines: Iterator[bytes]) -> Telemetry:
     )
     memory = next((m for r in rows if (m := _number(r.get("mem_total")))), None)
     for number in sorted({int(d) for d in columns["device"]}):
+        named = next((g for g in about.get("gpus") or [] if isinstance(g, dict) and g.get("gpu") == number), {})
         result.devices.append(
-            {"device": number, "name": about.get("name"), "driver": about.get("driver"), "memory_bytes": memory}
+            {
+                "device": number,
+                "name": named.get("name") or about.get("name"),
+                "uuid": named.get("uuid"),
+                "driver": about.get("driver"),
+                "memory_bytes": memory,
+            }
         )
     result.host = about.get("host")
     if bad:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from array import array
 from dataclasses import dataclass, field
@@ -9,6 +10,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ingest.decode import NULL
+from ingest.telemetry import Telemetry
 
 # The value columns of ``samples`` in schema.sql, in its order; a test compares them.
 SAMPLE_COLUMNS = (
@@ -129,6 +133,35 @@ class SampleTable:
         merged = np.concatenate([fine_times, times[keep]])
         order, first = np.unique(merged, return_index=True)
         return order, np.concatenate([fine_values, values[keep]])[first]
+
+    def telemetry(self) -> Telemetry:
+        """Return what the store takes. The holes are found here, where a column that is read rarely does not feign one."""
+        columns = self.columns()
+        for name in INTEGER_COLUMNS:
+            known = np.isfinite(columns[name])
+            columns[name] = np.where(known, np.where(known, columns[name], 0).round().astype(np.int64), NULL)
+        columns["device"] = columns["device"].astype(np.int64)
+        gaps = list(self.gaps)
+        for device in self.device_numbers():
+            for start, end in find_gaps(self.polled_times(device)):
+                if not any(d == device and a <= end and b >= start for d, a, b, _ in self.gaps):
+                    gaps.append((device, start, end, None))
+        return Telemetry(
+            columns,
+            devices=[{"device": n, "driver": self.driver_version, **self.devices.get(n, {})} for n in self.device_numbers()],
+            host=self.host,
+            metadata=json.dumps(self.metadata, default=str),
+            truncated="truncated" in self.diagnostics,
+            clock=self.clock,
+            diagnostics=[vars(d) for d in self.diagnostics.values()],
+            gaps=[{"device": d, "start_ns": a, "end_ns": b, "reason": why} for d, a, b, why in gaps],
+            gaps_complete=True,
+        )
+
+    def polled_times(self, device: int) -> NDArray[np.int64]:
+        """Return the times at which anything of a device was read, in order, each once."""
+        known = [np.array(s.times, np.int64) for (d, _), s in self.polled.items() if d == device]
+        return np.unique(np.concatenate(known)) if known else np.empty(0, np.int64)
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return ``device`` (int32), ``time_ns`` (int64) and every column of SAMPLE_COLUMNS (float64, NaN where not recorded),

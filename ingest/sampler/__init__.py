@@ -17,7 +17,8 @@ A record is a line: a JSON object whose last key is ``crc``, eight hex digits of
     q   sequence number in the session, from 0, over all records; a missing one is a lost record
     m   monotonic nanoseconds (the kind that counts suspended time, where the system has one)
     w   wall nanoseconds since 1970 (UTC)
-    head   first line of each segment: v, session, segment, columns, devices (as in meta.json), interval_ns
+    head   first line of each segment: segment, and of meta.json: v, session, host, boot, versions, name, interval_ns, columns, devices.
+           So any segment, or several one after the other, can be read as a file of their own
     tick   g: one row per device, in the order of ``columns``, null where not measured; an absent device's row is null
            s: driver buffers: [device, column, [time_us …], [value …]] with the driver's own wall-clock microseconds
            p: once in ten seconds: [device, pid, memory bytes or null, process name or null]

@@ -11,6 +11,17 @@ from typing import Any
 SEGMENT_BYTES = 8_000_000  # small enough to delete after an acknowledged push, large enough to keep folders short
 SEGMENT_NS = 600 * 10**9  # ten minutes, for the same reason at slow rates
 SYNC_NS = 10**9  # a power cut loses at most this much
+HEAD_KEYS = (
+    "v",
+    "session",
+    "host",
+    "boot",
+    "versions",
+    "name",
+    "interval_ns",
+    "columns",
+    "devices",
+)  # any segment can stand alone
 _MARK = b',"crc":"'
 _TAIL = len(_MARK) + 8 + 2  # ,"crc":"xxxxxxxx"}
 
@@ -75,7 +86,7 @@ class SegmentWriter:
         path = self.folder / segment_name(self.segment)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         self._bytes, self._opened_m, self._synced_m = 0, m, m
-        head = {key: self.meta[key] for key in ("v", "session", "columns", "devices", "interval_ns")}
+        head = {key: self.meta[key] for key in HEAD_KEYS if key in self.meta}
         self._append({"k": "head", "m": m, "w": w, "segment": self.segment, **head})
 
     def sync(self, m: int) -> None:
