@@ -251,29 +251,25 @@ class Document:
         borders = [match.start() + 1 for match in CUT.finditer(text)]
         ends = borders if more else [*borders, len(text)]
         while i < len(ends):
-            last = i
-            found = _decode(_bare(text[start : ends[i]]))
-            while found is None and _open(text, start, ends[last]) and last + 1 < min(len(ends), i + MAX_JOINS):
-                last += 1  # the border lay inside the event, between two nested objects
-                found = _decode(_bare(text[start : ends[last]]))
+            last, found, incomplete = self._joined(text, start, ends, i)
             if (
                 found is None
-                and more
-                and _open(text, start, ends[last])
+                and incomplete
                 and last + 1 == len(ends)
-                and len(text) - start < self._limits.event_bytes
+                and (not more or len(text) - start < self._limits.event_bytes)
             ):
-                break
-            piece = _bare(text[start : ends[i]])
-            if found is None and (used := _first_object(piece)):  # something stands between two events
-                found = _decode(piece[:used])
-                if found is not None and found[0] is not None:
-                    events.append(found[0])
+                if more:
+                    break
+                last = len(ends) - 1
+                found = self._cut_off(_bare(text[start:]))
+            elif found is None:
+                piece = _bare(text[start : ends[i]])
+                event, used = self._skip(piece)
+                if event is not None:
+                    events.append(event)
+                if used < len(piece):
                     start = ends[i] - len(piece) + used
                     continue
-            if found is None:
-                last = i
-                found = self._mended(piece, whole=more or i + 1 < len(ends))
             if found is not None:
                 event, rest = found
                 if event is not None:
@@ -286,27 +282,46 @@ class Document:
         self._advance(start)
         return events
 
-    def _mended(self, text: bytes, whole: bool) -> Found:
-        """Decode one event after repair; count what was done, or that it had to be left out."""
-        if text.startswith(b"]"):
-            return None, text[1:]
-        if not text.startswith(b"{") and (inside := text.find(b"{")) > 0:  # what stands between two events is none
-            self.note("event_unreadable", text[:inside])
-            text = text[inside:]
-        mended, kinds = repair(text)
-        found = _decode(mended)
-        if found is not None:
-            for kind in kinds:
-                self.note(f"mended_{kind}", text)
-        elif text.count(b"[") + text.count(b"{") > DEEP:
-            self.note("event_deep", text)
-        elif not whole and not text.rstrip(BLANK).endswith(b"}"):
-            self.truncated = True
-            if text:
-                self.note("event_cut", text)
-        elif text:
-            self.note("event_unreadable", text)
-        return found
+    def _joined(self, text: bytes, start: int, ends: list[int], first: int) -> tuple[int, Found, bool]:
+        """Decode the event from ``start``, mended where needed, over as many borders as lie inside it.
+
+        Returns the border where it ended, what was found, and where nothing was, whether the event only lacks its end.
+        """
+        for last in range(first, min(len(ends), first + MAX_JOINS)):
+            piece = _bare(text[start : ends[last]])
+            if piece.startswith(b"]"):
+                return last, (None, piece[1:]), False
+            found = _decode(piece)
+            if found is not None:
+                return last, found, False
+            mended, kinds = repair(piece)
+            found = _decode(mended)
+            if found is not None:
+                for kind in kinds:
+                    self.note(f"mended_{kind}", piece)
+                return last, found, False
+            if not _incomplete(mended):
+                break
+        else:
+            return last, None, True
+        return first, None, False
+
+    def _skip(self, piece: bytes) -> tuple[Event | None, int]:
+        """Pass over what is no event, counted; return how much, and the event that may stand before it."""
+        if used := _first_object(piece):
+            found = _decode(piece[:used])
+            return (found[0] if found else None), used
+        inside = 0 if piece.startswith(b"{") else piece.find(b"{")
+        used = inside if inside > 0 else len(piece)
+        if piece:
+            self.note("event_deep" if _brackets(piece) > DEEP else "event_unreadable", piece[:used])
+        return None, used
+
+    def _cut_off(self, piece: bytes) -> Found:
+        self.truncated = True
+        if piece:
+            self.note("event_deep" if _brackets(piece) > DEEP else "event_cut", piece)
+        return None
 
     # -- what stands behind the events
     def _read_tail(self) -> None:
@@ -355,8 +370,17 @@ def _bare(text: bytes) -> bytes:
     return text.lstrip(b", \t\r\n")
 
 
-def _open(text: bytes, start: int, end: int) -> bool:
-    return text.count(b"{", start, end) > text.count(b"}", start, end)
+def _brackets(text: bytes) -> int:
+    return text.count(b"[") + text.count(b"{")
+
+
+def _incomplete(text: bytes) -> bool:
+    """Tell whether ``text`` is the beginning of valid JSON."""
+    try:
+        EVENT.decode(text)
+    except DECODE_ERRORS as error:
+        return "truncated" in str(error)
+    return False
 
 
 def _decode(text: bytes) -> Found:

@@ -1,0 +1,259 @@
+"""Properties of the reader: how a trace is written down does not change its numbers, and a cut leaves a clean prefix."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import random
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+
+import bad_traces as bad
+import duckdb
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+from test_ingest_bad import read
+
+from ingest.blocks import Document
+from ingest.columns import KINDS
+from ingest.decode import NULL, decimal_ns, integers
+from ingest.errors import SourceError
+from ingest.link import enclosing, launches, nest, order_of
+from ingest.recording import ingest_file
+from ingest.schema import DataFolder
+from ingest.source import Limits
+
+SHARED = Path(os.environ.get("SAWTOOTH_SHARED", Path(__file__).parents[2] / "shared"))
+REAL = sorted([*SHARED.glob("peer_traces/*.json.gz"), *SHARED.glob("recordings/*/*trace.json.gz")])
+BUNDLED = sorted((Path(__file__).parents[1] / "sample_traces").glob("**/*trace.json.gz"))
+
+
+def pieces(content, sizes):
+    stream = io.BytesIO(content)
+    for size in sizes:
+        if not (piece := stream.read(size)):
+            return
+        yield piece
+    while piece := stream.read(64):
+        yield piece
+
+
+def plain(document):
+    return [(e.ph, e.cat, e.name, bytes(e.ts), bytes(e.dur), bytes(e.args)) for block in document.events() for e in block]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    block=st.integers(1, 3000),
+    sizes=st.lists(st.integers(1, 700), max_size=40),
+    indent=st.sampled_from([None, 0, 2]),
+    tail=st.booleans(),
+)
+def test_block_and_piece_borders_change_nothing(block, sizes, indent, tail):
+    extra = (
+        {"distributedInfo": {"pg_config": [{"a": [{"b": 1}, {"c": 2}]}, {"d": "}, {"}]}, "traceName": "a}]b"} if tail else {}
+    )
+    events = [*bad.sound_events(2), bad.event(name='odd }, { ] " \\ name', x=[{"name": "n"}, {"ph": "X"}])]
+    content = json.dumps({"schemaVersion": 1, "traceEvents": events, **extra}, indent=indent).encode()
+    whole = Document(iter([content]), Limits())
+    expected = plain(whole)
+    cut = Document(pieces(content, sizes), Limits(), block_bytes=block)
+    assert plain(cut) == expected and len(expected) == len(events)
+    assert cut.metadata == whole.metadata == {"schemaVersion": 1, **extra}
+    assert not cut.truncated and not cut.notes
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), indent=st.sampled_from([None, 1]), packed=st.booleans(), absolute=st.booleans())
+def test_order_and_form_of_the_file_do_not_matter(tmp_path_factory, sound_tables, seed, indent, packed, absolute):
+    """Permuted events, reordered keys, pretty or packed, absolute or relative to a base: one set of tables."""
+    shuffled = random.Random(seed)
+    events = bad.sound_events()
+    shuffled.shuffle(events)
+    events = [dict(shuffled.sample(list(e.items()), len(e))) for e in events]
+    document = bad.sound(events)
+    content = json.dumps(document, indent=indent).encode()
+    if absolute:  # Unix microseconds with three decimals, which no float can hold
+        del document["baseTimeNanoseconds"]
+        for e in events:
+            e["ts"] = f"@{(Decimal(bad.BASE) / 1000 + Decimal(str(e['ts']))):f}@"
+        content = json.dumps(document, indent=indent).replace('"@', "").replace('@"', "").encode()
+    root = tmp_path_factory.mktemp("form")
+    (root / "t").write_bytes(gzip.compress(content) if packed else content)
+    folder = DataFolder(root / "data")
+    tables, _, truncated = read(folder, ingest_file(root / "t", folder))
+    assert tables == sound_tables and not truncated
+
+
+@pytest.fixture(scope="session")
+def sound_tables(tmp_path_factory):
+    root = tmp_path_factory.mktemp("original")
+    (root / "t.json").write_bytes(bad.GOOD)
+    folder = DataFolder(root / "data")
+    return read(folder, ingest_file(root / "t.json", folder))[0]
+
+
+def test_every_cut_gives_a_clean_prefix():
+    content = json.dumps(bad.sound(bad.sound_events(1)), indent=1).encode()
+    expected = plain(Document(iter([content]), Limits()))
+    counts = []
+    for cut in range(len(content)):
+        document = Document(iter([content[:cut]] if cut else []), Limits(), block_bytes=700)
+        try:
+            found = plain(document)
+        except SourceError as refusal:
+            assert refusal.code in ("E-TRUNC", "E-EMPTY"), (cut, refusal)
+            continue
+        assert found == expected[: len(found)]
+        assert document.truncated
+        counts.append(len(found))
+    assert counts == sorted(counts) and counts[-1] == len(expected)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200), st.integers(0, len(bad.GOOD)), st.integers(0, 80))
+def test_damage_anywhere_is_survived(junk, at, gone):
+    """Bytes replaced anywhere: events or a refusal, nothing else."""
+    content = bad.GOOD[:at] + junk + bad.GOOD[at + gone :]
+    try:
+        found = plain(Document(pieces(content, [100] * 30), Limits(), block_bytes=900))
+    except SourceError as refusal:
+        assert refusal.code.startswith("E-")
+    else:
+        assert len(found) <= 4 * len(content)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(-(10**15) + 1, 10**15 - 1), st.integers(0, 999), st.integers(0, 3), st.booleans()), max_size=30
+    )
+)
+def test_times_are_exact(numbers):
+    written, expected = [], []
+    for whole, thousandths, decimals, quoted in numbers:
+        fraction = f"{thousandths:03d}"[:decimals]
+        number = f"{whole}.{fraction}" if fraction else f"{whole}"
+        sign = -1 if number.startswith("-") else 1
+        expected.append(whole * 1000 + sign * int((fraction or "0").ljust(3, "0")))
+        written.append(Raw((f'"{number}"' if quoted else number).encode()))
+    assert decimal_ns(written).tolist() == expected
+
+
+def test_odd_numbers():
+    texts = [
+        b"",
+        b"null",
+        b'"x"',
+        b"1e3",
+        b"1.5e-3",
+        b"0.0005",
+        b"0.0015",
+        b"1.",
+        b".5",
+        b"-0.001",
+        b"12345678901234567890",
+        b'"1\\n2"',
+        b"true",
+    ]
+    # 0.0005 us is 0.5 ns: half to even gives 0; 0.0015 us is 1.5 ns: gives 2
+    wanted = [NULL, NULL, NULL, 10**6, 2, 0, 2, 1000, 500, -1, 1 << 62, NULL, NULL]
+    assert decimal_ns([Raw(t) for t in texts]).tolist() == wanted
+    assert integers([1, "2", 3.0, None, "x", 2**70, True, float("nan")]).tolist() == [1, 2, 3, NULL, NULL, NULL, 1, NULL]
+
+
+intervals = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(0, 30)), max_size=40)
+
+
+@settings(max_examples=400, deadline=None)
+@given(intervals, intervals, st.sampled_from([0, 1]))
+def test_nesting_agrees_with_the_definition(ops, calls, tolerance):
+    """Against the definition, tried over all pairs: the innermost earlier interval of the thread that encloses this one."""
+    thread, start, dur = (np.array(column) for column in zip(*ops, strict=True)) if ops else (np.empty(0, np.int64),) * 3
+    order = order_of(start, dur)
+    thread, start, dur = thread[order].astype(np.int32), start[order], dur[order]
+    parent, depth = nest(thread, start, dur, tolerance)
+    for i in range(len(start)):
+        around = [
+            j
+            for j in range(i)
+            if thread[j] == thread[i] and start[j] + dur[j] > start[i] and start[j] + dur[j] + tolerance >= start[i] + dur[i]
+        ]
+        assert parent[i] == max(around, default=-1)
+        assert depth[i] == (0 if parent[i] < 0 else depth[parent[i]] + 1)
+    asked = [np.array(column) for column in zip(*calls, strict=True)] if calls else [np.empty(0, np.int64)] * 3
+    found = enclosing(thread, start, dur, parent, asked[0].astype(np.int32), asked[1], asked[2], tolerance)
+    for k, j in enumerate(found):
+        begin, end = asked[1][k], asked[1][k] + asked[2][k]
+        holds = [
+            i
+            for i in range(len(start))
+            if thread[i] == asked[0][k] and start[i] <= begin and start[i] + dur[i] + tolerance >= end
+        ]
+        assert (j in holds) if j >= 0 else not holds or _overlapped(thread, start, dur)
+
+
+def _overlapped(thread, start, dur):
+    """Whether intervals of one thread overlap without nesting, where the innermost is not unique."""
+    return any(
+        thread[i] == thread[j] and start[i] <= start[j] <= start[i] + dur[i] <= start[j] + dur[j]
+        for j in range(len(start))
+        for i in range(j)
+    )
+
+
+def test_launches_prefer_the_last_call_before_the_operation():
+    calls = np.array([5, 5, 0, NULL, 9]), np.array([100, 300, 50, 60, 400])
+    found = launches(*calls, np.array([5, 5, 5, 0, NULL, 9, 7]), np.array([150, 350, 50, 100, 100, 380, 1]))
+    # before any call with its correlation, an operation takes the first one; 0, missing and unknown find none
+    assert found.tolist() == [0, 1, 0, -1, -1, 4, -1]
+
+
+def by_category(path):
+    """Complete events per table, counted by the standard library's parser alone."""
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    events = document["traceEvents"] if isinstance(document, dict) else document
+    counts = Counter(KINDS.get(str(e.get("cat")).lower()) for e in events if e.get("ph") == "X")
+    counts["memory"] = sum(e.get("ph") in ("i", "I") and e.get("name") == "[memory]" for e in events)
+    return counts
+
+
+@pytest.mark.parametrize("path", [None, *REAL, *BUNDLED], ids=lambda p: f"{p.parent.name}/{p.name}"[-60:] if p else "synthetic")
+def test_counts_agree_with_the_standard_library(tmp_path, path):
+    if path is None:
+        path = tmp_path / "trace.json.gz"
+        path.write_bytes(bad.PACKED)
+    counts = by_category(path)
+    folder = DataFolder(tmp_path / "data")
+    ref = ingest_file(path, folder)
+    with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as con:
+
+        def count(sql):
+            return con.execute(f"SELECT count(*) FROM {sql}").fetchall()[0][0]
+
+        found = {
+            "op+annotation": count("cpu_ops"),
+            "call": count("runtime_calls"),
+            "kernel": count("gpu_ops WHERE kind = 'kernel'"),
+            "memcpy": count("gpu_ops WHERE kind = 'memcpy'"),
+            "memset": count("gpu_ops WHERE kind = 'memset'"),
+            "gpu_annotation": count("gpu_annotations"),
+            "python": count("python_calls"),
+            "sync": count("syncs"),
+            "overhead": count("overheads"),
+            "memory": count("allocations"),
+        }
+        assert (
+            count(
+                "cpu_ops AS child JOIN cpu_ops AS parent ON child.parent_id = parent.cpu_op_id WHERE child.start_ns < parent.start_ns"
+            )
+            == 0
+        )
+    wanted = {key: counts[key] for key in found if "+" not in key} | {"op+annotation": counts["op"] + counts["annotation"]}
+    assert found == wanted
