@@ -171,13 +171,21 @@ def _rank(
 
 
 def _gpu(recording: Recording, device: int, vendor: str | None) -> tuple[str | None, Gpu | None]:
-    rows = recording.rows(
-        "SELECT name, compute_major, compute_minor, sms, memory_bytes FROM devices WHERE device = ?", [device]
-    )
+    """Return name and peaks of a device.
+
+    ROCm's ordinals count the CPUs first, so that a trace's kernels may run on device 2 of a list that ends at 0: where the ordinal is
+    not listed, the list decides if it knows one model only.
+    """
+    columns = "name, compute_major, compute_minor, sms, memory_bytes"
+    rows = recording.rows(f"SELECT {columns} FROM devices WHERE device = ?", [device])
+    if not rows:
+        models = recording.rows(f"SELECT DISTINCT {columns} FROM devices")
+        rows = models if len(models) == 1 else []
     if not rows:
         return None, None
     name, major, minor, sms, memory = rows[0]
-    return name, identify(name, major, minor, sms, memory, vendor)
+    gpu = identify(name, major, minor, sms, memory, vendor)
+    return name or (gpu.name if gpu else None), gpu
 
 
 def _ledger(recording: Recording, device: int, window_ns: int, counted: int) -> list[LedgerRow]:

@@ -125,3 +125,13 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path):
         CliRunner().invoke(cli, ["report", str(wrong)], catch_exceptions=False)
     with pytest.raises(NotFoundError, match="sawtooth import"):
         CliRunner().invoke(cli, ["report", "0123456789abcdef", "--data", str(tmp_path / "d")], catch_exceptions=False)
+
+
+def test_a_device_whose_ordinal_is_not_listed_is_of_the_only_model_there_is(tmp_path, library):
+    trace = matmul_loop()
+    for event in trace.events:
+        if event["cat"] == "kernel":
+            event["pid"] = event["args"]["device"] = 2  # ROCm counts the CPUs first
+    report = report_of(library, trace.write(tmp_path / "loop.json"))
+    assert report["devices"][0]["name"] == "NVIDIA H200"
+    assert report["metrics"]["mfu"]["value"] is not None
