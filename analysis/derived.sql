@@ -122,3 +122,8 @@ COMMENT ON COLUMN operators.gpu_total_ns IS 'Sum of GPU operations launched by i
 COMMENT ON COLUMN operators.kernels IS 'GPU operations launched by the operator itself';
 COMMENT ON COLUMN operators.tensor_core_ns IS 'Part of gpu_self_ns in kernels that use tensor cores (yes or likely)';
 COMMENT ON COLUMN operators.flops IS 'FLOPs of all calls, NULL where the operator is not counted or its shapes are unknown';
+
+CREATE TABLE replays (kind VARCHAR NOT NULL, problem BLOB NOT NULL);
+COMMENT ON TABLE replays IS 'The replay of the trace, to be changed and run again';
+COMMENT ON COLUMN replays.kind IS 'unprofiled: without the profiler''s cost';
+COMMENT ON COLUMN replays.problem IS 'Compressed numpy arrays, see analysis/replay_store.py';
