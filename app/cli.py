@@ -8,6 +8,7 @@ import typer
 
 from app.commands.ingest import ingest, runs
 from app.commands.report import report
+from app.commands.serve import demo, serve
 from ingest.errors import SawtoothError
 
 COULD_NOT = 2
@@ -22,6 +23,8 @@ cli = typer.Typer(
 cli.command()(ingest)
 cli.command()(report)
 cli.command()(runs)
+cli.command()(serve)
+cli.command()(demo)
 
 
 def main() -> None:
