@@ -56,6 +56,7 @@ class HostFacts:
     python_thread: I32 = field(default_factory=lambda: np.empty(0, np.int32))
     python_start: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     python_end: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    python_parent: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     sync_call: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     sync_stream: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
@@ -70,7 +71,7 @@ def load_host_facts(con: duckdb.DuckDBPyConnection, origin_ns: int) -> HostFacts
         f"SELECT name_id, start_ns - {origin_ns}, start_ns + dur_ns - {origin_ns} FROM overheads ORDER BY start_ns, name_id"
     )
     python = read(
-        f"SELECT name_id, thread_id, start_ns - {origin_ns}, start_ns + dur_ns - {origin_ns} FROM python_calls ORDER BY python_call_id"
+        f"SELECT name_id, thread_id, start_ns - {origin_ns}, start_ns + dur_ns - {origin_ns}, coalesce(parent_id, -1) FROM python_calls ORDER BY python_call_id"
     )
     syncs = read(
         """SELECT c.call_id, min(coalesce(s.wait_on_stream, s.stream)) FROM syncs s JOIN runtime_calls c USING (correlation)
@@ -122,10 +123,10 @@ class Lines:
         return int(self.of_thread.max(initial=-1)) + 1
 
 
-def find_lines(events: Events) -> Lines:
+def find_lines(events: Events, facts: HostFacts) -> Lines:
     """Group the launching threads into lines: in turn with the main thread, or beside it."""
     calls, ops = events.calls, events.ops
-    threads = int(max(calls.thread.max(initial=-1), ops.thread.max(initial=-1))) + 1
+    threads = int(max(calls.thread.max(initial=-1), ops.thread.max(initial=-1), facts.python_thread.max(initial=-1))) + 1
     engine = np.zeros(threads, dtype=bool)
     engine[ops.thread[matching(events.names, ENGINE_OP)[ops.name]]] = True
     of_thread = np.full(threads, -1, dtype=np.int32)

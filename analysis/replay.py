@@ -23,6 +23,7 @@ QUEUE_DEPTH = (
 )
 # What the host does between two calls, in the order in which a nanosecond is claimed.
 HOST_CAUSES = ("profiler", "data_wait", "allocator", "compilation", "blocking_copy", "launch_bound", "python_host")
+WAIT_CAUSES = ("host_sync", "blocking_copy", "allocator")  # why a call waits for the GPU
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,9 @@ class HostNodes:
     (n, len(HOST_CAUSES)) and its rows sum to ``gap`` (0 where ``pred`` is -1). ``own`` is time inside the call that is not
     waiting. ``wait_ptr`` (length n + 1) and ``wait_op`` list the operations whose end the call waits for; ``resume`` is the time
     from that end to the call's return, ``slot_resume`` the same for a launch that waited for a place in the queue.
-    ``events`` counts profiler events begun in the gap. ``blocking`` marks pageable or synchronous copies and their waits.
+    ``events`` and ``python_calls``
+    count what the profiler recorded as begun in the gap. ``wait_cause`` indexes WAIT_CAUSES. ``paced`` is False for
+    threads beside the main line: their gaps are not the profiler's to shorten. ``start`` and ``end`` are as recorded.
     """
 
     call: I64
@@ -47,9 +50,10 @@ class HostNodes:
     resume: I64
     slot_resume: I64
     events: I64
-    blocking: NDArray[np.bool_]
-    paced: NDArray[np.bool_]  # False for threads beside the main one: their gaps are not the profiler's to shorten
-    start: I64  # as recorded, to map recorded time onto replayed time
+    python_calls: I64
+    wait_cause: NDArray[np.int8]
+    paced: NDArray[np.bool_]
+    start: I64
     end: I64
 
     def __len__(self) -> int:
@@ -101,10 +105,12 @@ class ReplayProblem:
 class Replayed:
     """Times of one run of the machine (ns, the recording's clock): starts and ends of ``problem.host`` nodes and ``problem.ops``.
 
-    ``waited`` is how long each host node waited for GPU work, ``queued`` how long for a place in the queue.
+    ``host_submit`` is when a node's work was in the queue; after it the node only ``waited`` for GPU work (ns). ``queued`` is how
+    long it waited before for a place in the queue.
     """
 
     host_start: I64
+    host_submit: I64
     host_end: I64
     waited: I64
     queued: I64
@@ -127,7 +133,7 @@ def replay(problem: ReplayProblem) -> Replayed:
     bounds = np.searchsorted(ops.node, np.arange(nodes + 1)).tolist()
     fixed = bounds[0] if bounds else count
     op_start, op_end = [0] * count, [0] * count
-    host_start, host_end, waited, queued = [0] * nodes, [0] * nodes, [0] * nodes, [0] * nodes
+    host_start, host_submit, host_end, waited, queued = ([0] * nodes for _ in range(5))
     free = [NEVER] * max(len(problem.streams), 1)  # end of the work so far, by stream
     order: list[list[int]] = [[] for _ in free]  # starts in stream order, for the queue limit
     depth = problem.queue_depth
@@ -161,9 +167,9 @@ def replay(problem: ReplayProblem) -> Replayed:
         for w in range(wait_ptr[n], wait_ptr[n + 1]):
             done = max(done, op_end[wait_op[w]] + resume[n])
         waited[n] = done - submit
-        host_start[n], host_end[n] = begin, done
+        host_start[n], host_submit[n], host_end[n] = begin, submit, done
     as_array = lambda values: np.array(values, dtype=np.int64)  # noqa: E731
-    return Replayed(*(as_array(v) for v in (host_start, host_end, waited, queued, op_start, op_end)))
+    return Replayed(*(as_array(v) for v in (host_start, host_submit, host_end, waited, queued, op_start, op_end)))
 
 
 def step_ends(problem: ReplayProblem, run: Replayed, device: int) -> I64:

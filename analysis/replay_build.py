@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from analysis.events import Events
 from analysis.host import (
+    ALLOCATOR_CALL,
     SYNC_CALL,
     SYNC_COPY,
     HostFacts,
@@ -20,7 +21,7 @@ from analysis.host import (
     matching,
     paint_line,
 )
-from analysis.replay import HOST_CAUSES, I32, I64, NEVER, DeviceOps, HostNodes, ReplayProblem
+from analysis.replay import HOST_CAUSES, I32, I64, NEVER, WAIT_CAUSES, DeviceOps, HostNodes, ReplayProblem
 from analysis.replay_waits import PAGEABLE, latencies, waits
 from analysis.steps import DeviceSteps
 
@@ -66,7 +67,7 @@ class HostView:
 
 def host_view(events: Events, facts: HostFacts) -> HostView:
     """Paint every line of host work."""
-    lines = find_lines(events)
+    lines = find_lines(events, facts)
     blocking = blocking_copies(events)
     calls = events.calls
     paints = []
@@ -111,9 +112,13 @@ def build_problem(events: Events, steps: StepTable, facts: HostFacts, view: Host
     own, wait_ptr, wait_op, resume, slot_resume, submit = waits(events, facts, call, sync, ops)
     ops = latencies(events, ops, submit, len(streams))
     pred, gap = _predecessors(events, view, call)
-    parts, paced, begun = _gaps(events, facts, view, call, pred, gap)
+    parts, paced, begun, python_begun = _gaps(events, facts, view, call, pred, gap)
+    freeing = matching(events.names, ALLOCATOR_CALL)[calls.name[call]]
+    wait_cause = np.where(
+        view.blocking[call], WAIT_CAUSES.index("blocking_copy"), np.where(freeing, WAIT_CAUSES.index("allocator"), 0)
+    ).astype(np.int8)
     host = HostNodes(
-        call, calls.thread[call], pred, gap, parts, own, wait_ptr, wait_op, resume, slot_resume, begun, view.blocking[call], paced,
+        call, calls.thread[call], pred, gap, parts, own, wait_ptr, wait_op, resume, slot_resume, begun, python_begun, wait_cause, paced,
         calls.start[call], calls.end[call],
     )  # fmt: skip
     cycle = steps.cycle[chosen]
@@ -197,19 +202,20 @@ def _predecessors(events: Events, view: HostView, call: I64) -> tuple[I64, I64]:
 
 def _gaps(
     events: Events, facts: HostFacts, view: HostView, call: I64, pred: I64, gap: I64
-) -> tuple[I64, NDArray[np.bool_], I64]:
+) -> tuple[I64, NDArray[np.bool_], I64, I64]:
     """Return the gaps' causes, whether the profiler paces them, and how many profiler events begin in each."""
     calls, ops = events.calls, events.ops
     start = calls.start[call]
     line = view.lines.of_thread[calls.thread[call]]
     begin = np.where(pred >= 0, start - gap, start)
     parts = np.zeros((len(call), len(HOST_CAUSES)), dtype=np.int64)
-    begun = np.zeros(len(call), dtype=np.int64)
+    begun, python_begun = np.zeros(len(call), dtype=np.int64), np.zeros(len(call), dtype=np.int64)
     for number, paint in enumerate(view.paints):
         mine = line == number
         parts[mine] = paint.within(begin[mine], start[mine])
         op_starts = np.sort(ops.start[view.lines.of_thread[ops.thread] == number])
         call_starts = np.sort(calls.start[view.lines.of_thread[calls.thread] == number])
-        for moments in (op_starts, call_starts):
-            begun[mine] += np.searchsorted(moments, start[mine]) - np.searchsorted(moments, begin[mine])
-    return parts, line == 0, begun
+        python_starts = np.sort(facts.python_start[view.lines.of_thread[facts.python_thread] == number])
+        for moments, count in ((op_starts, begun), (call_starts, begun), (python_starts, python_begun)):
+            count[mine] += np.searchsorted(moments, start[mine]) - np.searchsorted(moments, begin[mine])
+    return parts, line == 0, begun, python_begun

@@ -13,6 +13,9 @@ from analysis.replay import I32, I64, NEVER, QUEUE_DEPTH, DeviceOps
 
 LATE_NS = 3_000  # an operation this much later than its stream and its launch allow waited for another stream: hardware latencies stay below
 DEFAULT_AFTER_LAUNCH_NS = 2_000  # launch return to kernel start where the trace shows none: medians of 1.7 to 2.4 µs on H200
+CLOCK_SKEW_NS = (
+    100_000  # a pageable copy ended up to 20 µs after the call that waits for it: host and device clocks differ that much
+)
 BLOCKED_LAUNCH_NS = 50_000  # a launch call this long while the queue is full waited for a place in it; others take 3 to 40 µs
 PAGEABLE = re.compile(r"Pageable", re.IGNORECASE)
 
@@ -38,22 +41,20 @@ def waits(
     op_start, op_end = ops.fixed_start, ops.fixed_start + ops.dur
     targets = _sync_targets(events, facts, call, sync, ops, op_end)
     bounds = np.searchsorted(ops.node, np.arange(len(call) + 1))
-    copy = matching(events.names, SYNC_COPY)[name]
-    pageable = matching(events.names, PAGEABLE)[events.gpu.name[ops.op]] if len(ops) else np.zeros(0, dtype=bool)
-    for n in np.flatnonzero(bounds[1:] > bounds[:-1]):
-        last = bounds[n + 1] - 1
-        if (copy[n] or pageable[last]) and op_end[last] <= end[n]:
-            targets[n] = [int(last)]
+    self_wait, staging = _self_waits(events, ops, bounds, start, end, name)
+    for n in np.flatnonzero(self_wait >= 0).tolist():
+        targets[n] = [int(self_wait[n])]
     reached = np.array([max((int(op_end[t]) for t in found), default=NEVER) for found in targets], dtype=np.int64)
-    waits = reached > start
+    waits = (reached > start) | (self_wait >= 0)
     slot = _queue_slots(ops, bounds, op_start)
     queued = ~waits & (duration > BLOCKED_LAUNCH_NS) & (slot >= 0) & (np.where(slot >= 0, op_start[slot], NEVER) > start)
     own_typical = _typical(np.where(waits | queued, -1, duration), name, 5_000)
     own = np.where(waits | queued, np.minimum(own_typical, duration), duration)
-    resume = np.where(waits, np.maximum(end - reached, 0), -1)
+    own = np.where(staging >= 0, staging, own)
+    resume = np.where(waits, end - reached, -1)
     resume = np.where(waits, resume, _typical(resume, name, 0))
     idle_limit = np.where((reached > NEVER) & ~waits, end - reached, resume)
-    resume = np.minimum(resume, np.maximum(idle_limit, 0))
+    resume = np.where(waits, resume, np.minimum(resume, np.maximum(idle_limit, 0)))
     slot_start = np.where(slot >= 0, op_start[np.maximum(slot, 0)], NEVER) if len(ops) else np.full(len(call), NEVER)
     slot_resume = np.where(queued, np.maximum(end - slot_start, 0), -1)
     slot_resume = np.where(queued, slot_resume, int(np.median(slot_resume[queued])) if queued.any() else 0)
@@ -63,6 +64,35 @@ def waits(
     wait_ptr = np.concatenate([[0], np.cumsum([len(found) for found in targets])]).astype(np.int64)
     wait_op = np.array([t for found in targets for t in found], dtype=np.int64)
     return own, wait_ptr, wait_op, resume, slot_resume, np.where(queued, end, start + own)
+
+
+def _self_waits(events: Events, ops: DeviceOps, bounds: I64, start: I64, end: I64, name: I32) -> tuple[I64, I64]:
+    """Return, by node, the operation of its own that the call outlasts (copies from or to pageable memory, synchronous copies) or -1.
+
+    Also the host time such a call spends before its operation can start (staging), where the stream was free and shows it; else -1.
+    """
+    op, staging = np.full(len(start), -1, dtype=np.int64), np.full(len(start), -1, dtype=np.int64)
+    launching = np.flatnonzero(bounds[1:] > bounds[:-1])
+    if not len(launching):
+        return op, staging
+    last = bounds[1:][launching] - 1
+    held = matching(events.names, SYNC_COPY)[name[launching]] | matching(events.names, PAGEABLE)[events.gpu.name[ops.op[last]]]
+    begins, ends = ops.fixed_start[last], ops.fixed_start[last] + ops.dur[last]
+    held &= (begins < end[launching]) & (ends <= end[launching] + CLOCK_SKEW_NS)
+    op[launching[held]] = last[held]
+    free = stream_free(ops)[last]
+    by_launch = held & (begins > start[launching]) & ((free <= start[launching]) | (free < begins - BLOCKED_LAUNCH_NS))
+    staging[launching[by_launch]] = np.maximum(begins - start[launching] - DEFAULT_AFTER_LAUNCH_NS, 0)[by_launch]
+    return op, staging
+
+
+def stream_free(ops: DeviceOps) -> I64:
+    """Return, by operation, the recorded end of the work before it on its stream, NEVER where there is none."""
+    free = np.full(len(ops), NEVER, dtype=np.int64)
+    for line in np.unique(ops.stream):
+        mine = np.flatnonzero(ops.stream == line)
+        free[mine[1:]] = np.maximum.accumulate((ops.fixed_start + ops.dur)[mine])[:-1]
+    return free
 
 
 def _queue_slots(ops: DeviceOps, bounds: NDArray[np.int64], op_start: I64) -> I64:
@@ -135,11 +165,7 @@ def latencies(events: Events, ops: DeviceOps, submit: I64, streams: int) -> Devi
     start, end = ops.fixed_start, ops.fixed_start + ops.dur
     count = len(ops)
     launched = ops.node >= 0
-    free = np.full(count, NEVER, dtype=np.int64)
-    for line in range(streams):
-        mine = np.flatnonzero(ops.stream == line)
-        if len(mine):
-            free[mine[1:]] = np.maximum.accumulate(end[mine])[:-1]
+    free = stream_free(ops)
     linked = launched & (events.gpu.call[ops.op] >= 0)
     ready = np.full(count, NEVER, dtype=np.int64)
     ready[linked] = submit[ops.node[linked]]

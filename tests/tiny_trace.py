@@ -112,9 +112,14 @@ class TinyTrace:
         def column(rows: list[tuple], i: int, kind: type = np.int64) -> np.ndarray:
             return np.array([r[i] for r in rows], dtype=kind)
 
-        over, python = self.overheads, sorted(self.python)
+        over, python = self.overheads, sorted(self.python, key=lambda r: (r[0], -r[1]))
+        holders = [
+            [j for j, q in enumerate(python[:i]) if q[3] == r[3] and q[0] <= r[0] and q[1] >= r[1]]
+            for i, r in enumerate(python)
+        ]
+        parent = np.array([found[-1] if found else -1 for found in holders], dtype=np.int64)
         return HostFacts(column(over, 2, np.int32), column(over, 0), column(over, 1), column(python, 2, np.int32), column(python, 3, np.int32),
-                         column(python, 0), column(python, 1))  # fmt: skip
+                         column(python, 0), column(python, 1), parent)  # fmt: skip
 
     def step_table(self) -> StepTable:
         count = len(self.steps)
