@@ -15,6 +15,8 @@ import pandas as pd
 
 from analysis import ledger
 from analysis.classes import Classes, Signature, classify_operations, load_signatures
+from analysis.derive_causes import device_causes, estimate_facts, host_side, store_replay
+from analysis.estimate import Estimate
 from analysis.events import GPU_KINDS, Events, load_events
 from analysis.flop_counts import FlopCounts, device_flops, operator_flop_counts
 from analysis.operators import operator_table
@@ -94,10 +96,10 @@ def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
     trace = Trace(con, events, signatures, classes, host, devices)
     _store_classes(trace)
     _store_steps(trace)
-    _store_segments(trace)
+    estimates = _store_segments(trace)
     tensor = np.isin(classes.tensor_cores.astype(str), ("yes", "likely"))
     flops = operator_flop_counts(events, signatures, tensor, vendor)
-    _store_facts(trace, flops)
+    _store_facts(trace, flops, estimates)
     _store_operators(trace, flops)
     _store_kernels(con)
 
@@ -155,23 +157,28 @@ def _store_steps(trace: Trace) -> None:
     _append(trace.con, "gpu_op_steps", frame)
 
 
-def _store_segments(trace: Trace) -> None:
+def _store_segments(trace: Trace) -> dict[int, Estimate]:
+    """Store segments, gaps and causes; return the estimate of the unprofiled run by device."""
+    if not trace.devices:
+        return {}
     origin = trace.events.origin_ns
     codes = ledger.owner_codes(trace.events.gpu.kind, trace.classes.category, trace.classes.tensor_cores)
+    side = host_side(trace.con, trace.events, trace.devices)
+    estimates = {}
     for device in trace.devices:
         ops = device.ops
         parts = ledger.segments(trace.events.gpu.start[ops], trace.events.gpu.end[ops], codes[ops], device.window)
         frame = pd.DataFrame({"device": device.device, "start_ns": parts.starts + origin, "end_ns": parts.ends + origin})
         _append(trace.con, "segments", frame.assign(owner=np.array(ledger.OWNERS, object)[parts.owner]))
-        owners = ledger.owned(parts, device.window)
-        _append(
-            trace.con,
-            "causes",
-            pd.DataFrame({"device": device.device, "owner": list(owners), "cause": None, "ns": list(owners.values())}),
-        )
+        found = device_causes(trace.events, side, device, parts, codes)
+        _append(trace.con, "gaps", found.gaps)
+        _append(trace.con, "causes", found.causes)
+        estimates[device.device] = found.estimate
+    store_replay(trace.con, trace.events, side)
+    return estimates
 
 
-def _store_facts(trace: Trace, flops: FlopCounts) -> None:
+def _store_facts(trace: Trace, flops: FlopCounts, estimates: dict[int, Estimate]) -> None:
     counted_ops = _in_counted_steps(trace)
     alone = len(trace.devices) == 1
     facts: dict[str, Any] = {"step_source": trace.host.source, "step_annotation": trace.host.annotation}
@@ -191,6 +198,7 @@ def _store_facts(trace: Trace, flops: FlopCounts) -> None:
             "graph_ns": int(dur[in_graph].sum()),
             "gpu_ns": int(dur.sum()),
             "flops": device_flops(trace.events, trace.classes, flops, device, counted_ops, alone),
+            "estimate": estimate_facts(estimates[device.device]),
         }
     frame = pd.DataFrame({"key": list(facts), "value": [json.dumps(v) for v in facts.values()]})
     _append(trace.con, "facts", frame)
