@@ -15,13 +15,12 @@ import pandas as pd
 
 from analysis import ledger
 from analysis.classes import Classes, Signature, classify_operations, load_signatures
-from analysis.derive_causes import device_causes, estimate_facts, host_side, store_replay
-from analysis.estimate import Estimate
 from analysis.events import GPU_KINDS, Events, load_events
 from analysis.flop_counts import FlopCounts, device_flops, operator_flop_counts
 from analysis.operators import operator_table
 from analysis.steps import STATUS_NAMES, DeviceSteps, HostSteps, device_steps, find_host_steps
 from analysis.version import ANALYSIS_VERSION
+from ingest.errors import NotFoundError, SawtoothError
 from ingest.schema import STORAGE_VERSION, DataFolder
 
 DERIVED_SQL = Path(__file__).with_name("derived.sql")
@@ -41,10 +40,21 @@ class Trace:
 
 
 def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
-    """Return the recording's derived file, building it when it is missing; older versions are removed."""
+    """Return the recording's derived file, building it when it is missing; older versions are removed.
+
+    Raises NotFoundError when the recording is missing, SawtoothError when its file is damaged.
+    """
     target = folder.derived_file(recording_id, ANALYSIS_VERSION)
     if not target.exists():
-        derive(folder.recording_file(recording_id), target)
+        source = folder.recording_file(recording_id)
+        if not source.exists():
+            raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
+        try:
+            derive(source, target)
+        except duckdb.IOException as error:
+            raise SawtoothError(
+                f"Recording {recording_id} cannot be opened; its file may be damaged. Delete the run and ingest its source again."
+            ) from error
         for old in folder.derived.glob(f"{recording_id}.*.duckdb"):
             if old != target:
                 old.unlink(missing_ok=True)
@@ -96,10 +106,10 @@ def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
     trace = Trace(con, events, signatures, classes, host, devices)
     _store_classes(trace)
     _store_steps(trace)
-    estimates = _store_segments(trace)
+    _store_segments(trace)
     tensor = np.isin(classes.tensor_cores.astype(str), ("yes", "likely"))
     flops = operator_flop_counts(events, signatures, tensor, vendor)
-    _store_facts(trace, flops, estimates)
+    _store_facts(trace, flops)
     _store_operators(trace, flops)
     _store_kernels(con)
 
@@ -157,28 +167,23 @@ def _store_steps(trace: Trace) -> None:
     _append(trace.con, "gpu_op_steps", frame)
 
 
-def _store_segments(trace: Trace) -> dict[int, Estimate]:
-    """Store segments, gaps and causes; return the estimate of the unprofiled run by device."""
-    if not trace.devices:
-        return {}
+def _store_segments(trace: Trace) -> None:
     origin = trace.events.origin_ns
     codes = ledger.owner_codes(trace.events.gpu.kind, trace.classes.category, trace.classes.tensor_cores)
-    side = host_side(trace.con, trace.events, trace.devices)
-    estimates = {}
     for device in trace.devices:
         ops = device.ops
         parts = ledger.segments(trace.events.gpu.start[ops], trace.events.gpu.end[ops], codes[ops], device.window)
         frame = pd.DataFrame({"device": device.device, "start_ns": parts.starts + origin, "end_ns": parts.ends + origin})
         _append(trace.con, "segments", frame.assign(owner=np.array(ledger.OWNERS, object)[parts.owner]))
-        found = device_causes(trace.events, side, device, parts, codes)
-        _append(trace.con, "gaps", found.gaps)
-        _append(trace.con, "causes", found.causes)
-        estimates[device.device] = found.estimate
-    store_replay(trace.con, trace.events, side)
-    return estimates
+        owners = ledger.owned(parts, device.window)
+        _append(
+            trace.con,
+            "causes",
+            pd.DataFrame({"device": device.device, "owner": list(owners), "cause": None, "ns": list(owners.values())}),
+        )
 
 
-def _store_facts(trace: Trace, flops: FlopCounts, estimates: dict[int, Estimate]) -> None:
+def _store_facts(trace: Trace, flops: FlopCounts) -> None:
     counted_ops = _in_counted_steps(trace)
     alone = len(trace.devices) == 1
     facts: dict[str, Any] = {"step_source": trace.host.source, "step_annotation": trace.host.annotation}
@@ -198,7 +203,6 @@ def _store_facts(trace: Trace, flops: FlopCounts, estimates: dict[int, Estimate]
             "graph_ns": int(dur[in_graph].sum()),
             "gpu_ns": int(dur.sum()),
             "flops": device_flops(trace.events, trace.classes, flops, device, counted_ops, alone),
-            "estimate": estimate_facts(estimates[device.device]),
         }
     frame = pd.DataFrame({"key": list(facts), "value": [json.dumps(v) for v in facts.values()]})
     _append(trace.con, "facts", frame)
