@@ -13,14 +13,15 @@ import duckdb
 import numpy as np
 import pandas as pd
 
-from analysis import ledger
+from analysis import ledger, replay_store
 from analysis.classes import Classes, Signature, classify_operations, load_signatures
 from analysis.events import GPU_KINDS, Events, load_events
 from analysis.flop_counts import FlopCounts, device_flops, operator_flop_counts
+from analysis.host import load_host_facts
+from analysis.losses import Losses, find_losses
 from analysis.operators import operator_table
 from analysis.steps import STATUS_NAMES, DeviceSteps, HostSteps, device_steps, find_host_steps
 from analysis.version import ANALYSIS_VERSION
-from ingest.errors import NotFoundError, SawtoothError
 from ingest.schema import STORAGE_VERSION, DataFolder
 
 DERIVED_SQL = Path(__file__).with_name("derived.sql")
@@ -40,21 +41,10 @@ class Trace:
 
 
 def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
-    """Return the recording's derived file, building it when it is missing; older versions are removed.
-
-    Raises NotFoundError when the recording is missing, SawtoothError when its file is damaged.
-    """
+    """Return the recording's derived file, building it when it is missing; older versions are removed."""
     target = folder.derived_file(recording_id, ANALYSIS_VERSION)
     if not target.exists():
-        source = folder.recording_file(recording_id)
-        if not source.exists():
-            raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
-        try:
-            derive(source, target)
-        except duckdb.IOException as error:
-            raise SawtoothError(
-                f"Recording {recording_id} cannot be opened; its file may be damaged. Delete the run and ingest its source again."
-            ) from error
+        derive(folder.recording_file(recording_id), target)
         for old in folder.derived.glob(f"{recording_id}.*.duckdb"):
             if old != target:
                 old.unlink(missing_ok=True)
@@ -109,7 +99,10 @@ def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
     _store_segments(trace)
     tensor = np.isin(classes.tensor_cores.astype(str), ("yes", "likely"))
     flops = operator_flop_counts(events, signatures, tensor, vendor)
-    _store_facts(trace, flops)
+    codes = ledger.owner_codes(events.gpu.kind, classes.category, classes.tensor_cores)
+    losses = find_losses(events, load_host_facts(con, events.origin_ns), devices, codes)
+    _store_losses(trace, losses)
+    _store_facts(trace, flops, losses)
     _store_operators(trace, flops)
     _store_kernels(con)
 
@@ -175,18 +168,23 @@ def _store_segments(trace: Trace) -> None:
         parts = ledger.segments(trace.events.gpu.start[ops], trace.events.gpu.end[ops], codes[ops], device.window)
         frame = pd.DataFrame({"device": device.device, "start_ns": parts.starts + origin, "end_ns": parts.ends + origin})
         _append(trace.con, "segments", frame.assign(owner=np.array(ledger.OWNERS, object)[parts.owner]))
-        owners = ledger.owned(parts, device.window)
-        _append(
-            trace.con,
-            "causes",
-            pd.DataFrame({"device": device.device, "owner": list(owners), "cause": None, "ns": list(owners.values())}),
-        )
 
 
-def _store_facts(trace: Trace, flops: FlopCounts) -> None:
+def _store_losses(trace: Trace, losses: Losses) -> None:
+    _append(trace.con, "gaps", losses.gaps)
+    _append(trace.con, "causes", losses.causes)
+    if losses.unprofiled is not None:
+        trace.con.execute("INSERT INTO d.replays VALUES ('unprofiled', ?)", [replay_store.dump(losses.unprofiled)])
+
+
+def _store_facts(trace: Trace, flops: FlopCounts, losses: Losses) -> None:
     counted_ops = _in_counted_steps(trace)
     alone = len(trace.devices) == 1
-    facts: dict[str, Any] = {"step_source": trace.host.source, "step_annotation": trace.host.annotation}
+    facts: dict[str, Any] = {
+        "step_source": trace.host.source,
+        "step_annotation": trace.host.annotation,
+        "phases": losses.phases,
+    }
     for device in trace.devices:
         counts = np.bincount(device.status, minlength=3)
         dur = trace.events.gpu.end[device.ops] - trace.events.gpu.start[device.ops]
@@ -202,6 +200,7 @@ def _store_facts(trace: Trace, flops: FlopCounts) -> None:
             "counted_steps": int(counted.sum()),
             "graph_ns": int(dur[in_graph].sum()),
             "gpu_ns": int(dur.sum()),
+            "estimate": losses.estimates.get(device.device),
             "flops": device_flops(trace.events, trace.classes, flops, device, counted_ops, alone),
         }
     frame = pd.DataFrame({"key": list(facts), "value": [json.dumps(v) for v in facts.values()]})

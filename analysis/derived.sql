@@ -59,13 +59,14 @@ COMMENT ON COLUMN gaps.call_id IS 'Runtime call the host was in';
 COMMENT ON COLUMN gaps.python_call_id IS 'Innermost Python call the host was in';
 COMMENT ON COLUMN gaps.evidence IS 'One plain sentence: what proves the cause';
 
-CREATE TABLE causes (device INTEGER NOT NULL, owner VARCHAR NOT NULL, cause VARCHAR, ns BIGINT NOT NULL, unprofiled_ns_per_step DOUBLE);
+CREATE TABLE causes (device INTEGER NOT NULL, owner VARCHAR NOT NULL, cause VARCHAR, ns BIGINT NOT NULL, unprofiled_ns_per_step DOUBLE, loses_ns_per_step DOUBLE);
 COMMENT ON TABLE causes IS 'The ledger: owners and causes over the steady window, as recorded and as estimated without the profiler';
 COMMENT ON COLUMN causes.device IS 'Device ordinal';
 COMMENT ON COLUMN causes.owner IS 'Owner of the time';
 COMMENT ON COLUMN causes.cause IS 'Cause of lost time, NULL for useful time';
 COMMENT ON COLUMN causes.ns IS 'Nanoseconds of the steady window, as recorded';
 COMMENT ON COLUMN causes.unprofiled_ns_per_step IS 'Nanoseconds per step in the replay without the profiler''s cost; NULL where there is no replay';
+COMMENT ON COLUMN causes.loses_ns_per_step IS 'What a step loses with this cause: the unprofiled replay minus the replay without it; NULL where it cannot be replayed away';
 
 CREATE TABLE kernel_classes (name_id INTEGER NOT NULL, cpu_op_name_id INTEGER, signature_id INTEGER, category VARCHAR NOT NULL, tensor_cores VARCHAR NOT NULL, reason VARCHAR NOT NULL);
 COMMENT ON TABLE kernel_classes IS 'Category and tensor-core use of each distinct (kernel, operator, signature)';

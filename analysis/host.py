@@ -128,7 +128,12 @@ def find_lines(events: Events, facts: HostFacts) -> Lines:
     calls, ops = events.calls, events.ops
     threads = int(max(calls.thread.max(initial=-1), ops.thread.max(initial=-1), facts.python_thread.max(initial=-1))) + 1
     engine = np.zeros(threads, dtype=bool)
-    engine[ops.thread[matching(events.names, ENGINE_OP)[ops.name]]] = True
+    if len(ops):  # the calling thread runs a little of the graph itself; autograd's own threads run nothing else
+        outermost = (ops.parent < 0) & ~ops.annotation
+        by_engine = outermost & matching(events.names, ENGINE_OP)[ops.name]
+        engine = np.bincount(ops.thread[by_engine], minlength=threads) * 2 > np.bincount(
+            ops.thread[outermost], minlength=threads
+        )
     of_thread = np.full(threads, -1, dtype=np.int32)
     launches = calls.gpu_ops > 0
     per_thread = np.bincount(calls.thread[launches], minlength=threads)

@@ -18,6 +18,9 @@ from analysis.replay import I32, I64, NEVER
 from analysis.schedule import CODE, Lost, Pieces, Schedule, Waits, merged
 
 OTHER_STREAM_NS = 20_000  # hardware latencies stay below 10 µs, so a queued operation 20 µs late waited for another stream
+MOST_LATENCY_NS = (
+    50_000  # no queued operation at hand took longer to start than 20 µs by itself: beyond 50 µs something unseen held it
+)
 SHIFT_LIMIT_NS = 10_000  # launch return to kernel start is 1.5 to 2.5 µs; later than 10 µs is not the latency of a launch
 REMOVABLE_BY_RUNNING_AHEAD = (
     CODE["launch_bound"],
@@ -75,14 +78,19 @@ def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_ba
         wait_call = np.full(int(mask.sum()), -1, dtype=np.int64) if call is None else call[mask]
         results.append((rows[mask], start[mask], end[mask], cause[mask], next_op[mask], start[mask], wait_call))
 
-    latency_code = np.full(len(rows), CODE["launch_latency"], dtype=np.int8)
+    late = _waited_for_stream(schedule, order, next_op, begin, queued)
+    started_late = end - np.where(queued, begin, host_end) > MOST_LATENCY_NS
+    latency_code = np.where(
+        late, CODE["comm_wait"], np.where(started_late, CODE["unattributed"], CODE["launch_latency"])
+    ).astype(np.int8)
     whole(by_host & (host_end < end), host_end, latency_code)
     copied = queued & (np.where(known, read_back[next_op], -1) >= 0) if len(read_back) else np.zeros(len(rows), dtype=bool)
-    late = _waited_for_stream(schedule, order, next_op, begin, queued)
-    cause = np.where(copied, CODE["host_sync"], np.where(late, CODE["comm_wait"], latency_code)).astype(np.int8)
+    cause = np.where(copied, CODE["host_sync"], latency_code).astype(np.int8)
     whole(queued, begin, cause, np.where(copied, read_back[next_op], -1) if len(read_back) else None)
     unlinked = known & ~linked
-    whole(unlinked, begin, np.where(end - begin <= OTHER_STREAM_NS, latency_code, CODE["unattributed"]).astype(np.int8))
+    whole(
+        unlinked, begin, np.where(end - begin <= OTHER_STREAM_NS, CODE["launch_latency"], CODE["unattributed"]).astype(np.int8)
+    )
     return tuple(np.concatenate([r[i] for r in results]) for i in range(7))
 
 

@@ -270,4 +270,4 @@ def _sentence(
         "launch_bound": f"The queue was empty and the host was inside {doing}{where} before it launched {kernel}.",
         "python_host": f"The queue was empty and the host ran {took} outside any operator{where} before it launched {kernel}.",
         "profiler": f"The profiler held the host for {took}.",
-    }.get(cause, f"The launch of {kernel} is not in the trace, so nothing says why it started late.")
+    }.get(cause, f"Nothing in the trace says why {kernel} started {took} late: its launch, or what it waited for, is missing.")

@@ -97,10 +97,12 @@ def blocking_copies(events: Events) -> NDArray[np.bool_]:
     return marked
 
 
-def build_problem(events: Events, steps: StepTable, facts: HostFacts, view: HostView) -> ReplayProblem:
-    """Return the replay of ``steps``, or of as many leading ones as MAX_EVENTS allows (said in ``notes``)."""
+def build_problem(
+    events: Events, steps: StepTable, facts: HostFacts, view: HostView, *, max_events: int | None = MAX_EVENTS
+) -> ReplayProblem:
+    """Return the replay of ``steps``, or of as many leading ones as ``max_events`` allows (said in ``notes``); None sets no limit."""
     calls = events.calls
-    chosen, notes = _choose_steps(events, steps)
+    chosen, notes = _choose_steps(events, steps, max_events)
     sync = matching(events.names, SYNC_CALL)[calls.name]
     used = ((calls.gpu_ops > 0) | sync) & (view.lines.of_thread[calls.thread] >= 0)
     if len(chosen):
@@ -126,13 +128,15 @@ def build_problem(events: Events, steps: StepTable, facts: HostFacts, view: Host
     return ReplayProblem(host, ops, streams, steps.number[chosen], new_cycle, notes=tuple(notes))
 
 
-def _choose_steps(events: Events, steps: StepTable) -> tuple[I64, list[str]]:
+def _choose_steps(events: Events, steps: StepTable, max_events: int | None) -> tuple[I64, list[str]]:
     order = np.argsort(steps.host_start, kind="stable")
     starts, ends = np.sort(events.calls.start[events.calls.gpu_ops > 0]), np.sort(events.gpu.start)
     size = np.array(
         [np.searchsorted(starts, steps.host_end[i]) + np.searchsorted(ends, steps.host_end[i]) for i in order], dtype=np.int64
     )
-    fits = np.flatnonzero(size - (size[0] if len(size) else 0) <= MAX_EVENTS)
+    if max_events is None or not len(order):
+        return order.astype(np.int64), []
+    fits = np.flatnonzero(size - size[0] <= max_events)
     kept = order[: max(int(fits[-1]) + 1, min(3, len(order)))] if len(fits) else order
     notes = [] if len(kept) == len(order) else [f"the replay covers the first {len(kept)} of {len(order)} steps"]
     return kept.astype(np.int64), notes
