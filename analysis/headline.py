@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from analysis.results import LedgerRow, RankResult
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analysis.results import LedgerRow, RankResult
 
 # What each cause says in the sentence "It waits for …"; the words of people, not of the table.
 WAITS_FOR = {

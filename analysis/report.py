@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from analysis.findings import Finding
 from analysis.metrics import METRICS, Reading
 from analysis.results import LedgerRow, RankResult, RunResult
 from analysis.version import TOOL_VERSION
@@ -33,8 +34,8 @@ def report_json(result: RunResult) -> dict[str, Any]:
         },
         "devices": _devices(result),
         **_rank_part(lead, result.metrics),
-        "findings": [],
-        "not_checked": [],
+        "findings": [_finding(f) for f in result.findings],
+        "not_checked": [{"rule": n.rule, "because": n.because} for n in result.not_checked],
         "diagnostics": [
             {"key": d.key, "severity": d.severity, "sentence": d.sentence, "count": d.count} for d in result.diagnostics
         ],
@@ -42,6 +43,23 @@ def report_json(result: RunResult) -> dict[str, Any]:
     if len(result.ranks) > 1:
         out["ranks"] = [{"rank": _int(r.rank), "device": r.device, **_rank_part(r, r.metrics)} for r in result.ranks]
     return out
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "rule": finding.rule,
+        "severity": finding.severity,
+        "title": finding.title,
+        "ceiling_ms_per_step": finding.ceiling_ms_per_step,
+        "predicted_step_ms": finding.predicted_step_ms,
+        "predicted_speedup": finding.predicted_speedup,
+        "prediction_note": finding.prediction_note,
+        "confidence": finding.confidence,
+        "fix": finding.fix,
+        "risk": finding.risk,
+        "changes": [{"framework": c.framework, "before": c.before, "after": c.after} for c in finding.changes],
+        "evidence": [dict(row) for row in finding.evidence],
+    }
 
 
 def _int(value: Any) -> int | None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from analysis import mfu, trust
+from analysis import mfu, replay_store, trust
 from analysis.derive import ensure_derived
+from analysis.findings import Finding, NotChecked, RuleInput, check
 from analysis.hardware import Gpu, identify
 from analysis.metrics import METRICS, Reading, missing
 from analysis.recordings import Library, Recording
 from analysis.step_time import BestStepTime, choose_step_time
 from analysis.trust import Diagnostic
+from analysis.whatif import WhatIf
 from ingest.schema import Manifest, RecordingRef
 
 NO_STEPS = (
@@ -77,6 +80,8 @@ class RunResult:
     recordings: list[dict[str, Any]]
     diagnostics: list[Diagnostic]
     metrics: dict[str, Reading]
+    findings: list[Finding] = field(default_factory=list)
+    not_checked: list[NotChecked] = field(default_factory=list)
 
 
 def analyse(manifest: Manifest, library: Library) -> RunResult:
@@ -97,7 +102,21 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
                 ranks += _ranks_of(recording, ref, info, manifest)
     lead = max(ranks, key=_pace) if ranks else None
     diagnostics += trust.diagnostics_of(ranks)
-    return RunResult(manifest, ranks, lead, infos, diagnostics, _run_metrics(lead, ranks))
+    result = RunResult(manifest, ranks, lead, infos, diagnostics, _run_metrics(lead, ranks))
+    if lead is None:
+        return result
+    with library.open(lead.recording_id) as recording:
+        found, not_checked = check(RuleInput(result, lead, recording, whatif=whatif_of(recording, lead)))
+    return replace(result, findings=found, not_checked=not_checked)
+
+
+def whatif_of(recording: Recording, rank: RankResult) -> WhatIf | None:
+    """Return the what-if engine of a rank, None where its trace has no replay that explains it."""
+    rows = recording.rows("SELECT problem FROM replays WHERE kind = 'unprofiled'")
+    if not rows or rank.best.estimate.value is None:
+        return None
+    counted = rank.steps.loc[rank.steps["counted"], "step"].to_numpy(np.int32)
+    return WhatIf(replay_store.load(rows[0][0]), rank.device, counted)
 
 
 def _pace(rank: RankResult) -> tuple[float, int]:
