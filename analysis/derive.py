@@ -22,6 +22,7 @@ from analysis.losses import Losses, find_losses
 from analysis.operators import operator_table
 from analysis.steps import STATUS_NAMES, DeviceSteps, HostSteps, device_steps, find_host_steps
 from analysis.version import ANALYSIS_VERSION
+from ingest.errors import NotFoundError, SawtoothError
 from ingest.schema import STORAGE_VERSION, DataFolder
 
 DERIVED_SQL = Path(__file__).with_name("derived.sql")
@@ -41,10 +42,21 @@ class Trace:
 
 
 def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
-    """Return the recording's derived file, building it when it is missing; older versions are removed."""
+    """Return the recording's derived file, building it when it is missing; older versions are removed.
+
+    Raises NotFoundError when the recording is missing, SawtoothError when its file is damaged.
+    """
     target = folder.derived_file(recording_id, ANALYSIS_VERSION)
     if not target.exists():
-        derive(folder.recording_file(recording_id), target)
+        source = folder.recording_file(recording_id)
+        if not source.exists():
+            raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
+        try:
+            derive(source, target)
+        except duckdb.IOException as error:
+            raise SawtoothError(
+                f"Recording {recording_id} cannot be opened; its file may be damaged. Delete the run and ingest its source again."
+            ) from error
         for old in folder.derived.glob(f"{recording_id}.*.duckdb"):
             if old != target:
                 old.unlink(missing_ok=True)

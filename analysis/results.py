@@ -195,10 +195,10 @@ def _gpu(recording: Recording, device: int, vendor: str | None) -> tuple[str | N
     ROCm's ordinals count the CPUs first, so that a trace's kernels may run on device 2 of a list that ends at 0: where the ordinal is
     not listed, the list decides if it knows one model only.
     """
-    columns = "name, compute_major, compute_minor, sms, memory_bytes"
-    rows = recording.rows(f"SELECT {columns} FROM devices WHERE device = ?", [device])
+    columns = "name, compute_major, compute_minor, sms"
+    rows = recording.rows(f"SELECT {columns}, memory_bytes FROM devices WHERE device = ?", [device])
     if not rows:
-        models = recording.rows(f"SELECT DISTINCT {columns} FROM devices")
+        models = recording.rows(f"SELECT {columns}, max(memory_bytes) FROM devices GROUP BY {columns}")
         rows = models if len(models) == 1 else []
     if not rows:
         return None, None

@@ -2,7 +2,7 @@
 
 from importlib import metadata
 
-ANALYSIS_VERSION = 1
+ANALYSIS_VERSION = 3
 
 try:
     TOOL_VERSION = metadata.version("sawtooth")

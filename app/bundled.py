@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import secrets
 import shutil
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import msgspec
 import app
 from app.jobs import Jobs
 from ingest.errors import SawtoothError
-from ingest.schema import DataFolder, write_atomically
+from ingest.schema import DataFolder, Manifest, write_atomically
 
 SAMPLES = Path(app.__file__).resolve().parents[1] / "sample_traces"
 log = logging.getLogger("sawtooth")
@@ -21,10 +23,19 @@ log = logging.getLogger("sawtooth")
 
 @dataclass(frozen=True)
 class Bundled:
-    """One recording that ships: its folder's name, trace and telemetry files."""
+    """One recording that ships: its folder's name, trace and telemetry files, and the recording that shows its fix."""
 
     name: str
     files: tuple[Path, ...]
+    fixed_by: str | None = None
+
+
+class _Fix(msgspec.Struct):
+    recording: str
+
+
+class _Truth(msgspec.Struct):
+    fixed_by: list[_Fix] = []
 
 
 class _Marker(msgspec.Struct):
@@ -37,8 +48,25 @@ def bundled(samples: Path = SAMPLES) -> list[Bundled]:
     for folder in sorted(p for p in samples.iterdir() if p.is_dir()) if samples.is_dir() else ():
         traces = sorted(folder.glob("*trace.json.gz"))
         if traces:
-            found.append(Bundled(folder.name, (*traces, *sorted(folder.glob("*.jsonl")))))
+            found.append(Bundled(folder.name, (*traces, *sorted(folder.glob("*.jsonl"))), _fixed_by(folder / "truth.json")))
     return found
+
+
+def first_pair(manifests: Sequence[Manifest], samples: Path = SAMPLES) -> tuple[Manifest, Manifest] | None:
+    """Return the bundled run a newcomer looks at first and the one that shows its fix; None when either is not here."""
+    here = {manifest.name: manifest for manifest in manifests if manifest.bundled}
+    for item in bundled(samples):
+        if item.name in here and item.fixed_by in here:
+            return here[item.name], here[item.fixed_by]
+    return None
+
+
+def _fixed_by(truth: Path) -> str | None:
+    try:
+        names = msgspec.json.decode(truth.read_bytes(), type=_Truth).fixed_by
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return names[0].recording if names else None
 
 
 def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES) -> list[str]:
@@ -50,10 +78,13 @@ def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES) -> lis
         known = set()
     fresh = [item for item in bundled(samples) if item.name not in known]
     started = []
-    for item in fresh:
+    now = time.time_ns()
+    for age, item in enumerate(
+        sorted(fresh, key=lambda item: (item.fixed_by is None, item.name))
+    ):  # those with a fix come first
         try:
             copies = [(_copy(path, data.uploads), path.name) for path in item.files]
-            jobs.start(copies, name=item.name, bundled=True)
+            jobs.start(copies, name=item.name, bundled=True, created_ns=now - age)
             started.append(item.name)
         except (OSError, SawtoothError) as error:
             log.warning("the bundled recording %s could not be brought in: %s", item.name, error)

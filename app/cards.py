@@ -24,16 +24,23 @@ _STYLE = """<style>
 [data-testid="stMainBlockContainer"] { padding-top: 2.75rem; padding-bottom: 3rem; max-width: 1500px; }
 [data-testid="stSidebar"] [data-testid="stVerticalBlock"] { gap: 0.15rem; }
 [data-testid="stSidebar"] [data-testid="stPageLink"] a { padding-top: 0.15rem; padding-bottom: 0.15rem; }
-.st-key-home > div > [data-testid="stHorizontalBlock"], .st-key-home [data-testid="stHorizontalBlock"]:has(> [data-testid="stColumn"]) { flex-wrap: wrap; }
-.st-key-home > [data-testid="stLayoutWrapper"] > [data-testid="stHorizontalBlock"] > [data-testid="stColumn"] { min-width: min(100%, 420px); }
 .st-headline { font-size: 1.65rem; line-height: 1.25; font-weight: 600; margin: 0; overflow-wrap: anywhere; }
 .st-under { font-size: 1rem; margin: 0.25rem 0 0; opacity: 0.8; overflow-wrap: anywhere; }
 .st-title { font-size: 1.1rem; font-weight: 600; margin: 0.5rem 0 0; overflow-wrap: anywhere; }
 .st-small { font-size: 0.875rem; opacity: 0.75; margin: 0; overflow-wrap: anywhere; }
+.st-text { margin: 0.2rem 0; overflow-wrap: anywhere; }
+.st-caution { margin: 0.2rem 0; font-size: 0.875rem; overflow-wrap: anywhere; }
+.st-caution span { color: #B7791F; }
+.st-table { width: 100%; border-collapse: collapse; font-size: 0.9rem; }
+.st-table th { text-align: left; font-weight: 600; opacity: 0.75; border-bottom: 2px solid color-mix(in srgb, currentColor 25%, transparent); }
+.st-table th, .st-table td { padding: 0.4rem 0.9rem 0.4rem 0; vertical-align: top; overflow-wrap: anywhere; }
+.st-table td { border-bottom: 1px solid color-mix(in srgb, currentColor 13%, transparent); }
+.st-table td:first-child { font-weight: 600; min-width: 8.5rem; }
+[data-testid="stSidebar"] [data-testid="stSelectbox"] { margin: 0.6rem 0 0.2rem; }
 .st-section { font-size: 0.75rem; letter-spacing: 0.05em; text-transform: uppercase; opacity: 0.65; margin: 0.9rem 0 0.2rem; font-weight: 600; }
 .st-tag { display: inline-block; font-size: 0.75rem; padding: 0.05rem 0.5rem; margin: 0 0.3rem 0.2rem 0; border-radius: 1rem;
   border: 1px solid color-mix(in srgb, currentColor 30%, transparent); overflow-wrap: anywhere; }
-.st-numbers { display: flex; flex-wrap: wrap; gap: 0.15rem 1.4rem; margin: 0; font-variant-numeric: tabular-nums; }
+.st-numbers { padding: 0 !important; display: flex; flex-wrap: wrap; gap: 0.15rem 1.4rem; margin: 0; font-variant-numeric: tabular-nums; }
 .st-numbers div { min-width: 4.5rem; }
 .st-numbers dt { font-size: 0.75rem; opacity: 0.7; margin: 0; font-weight: 400; }
 .st-numbers dd { font-size: 1.1rem; font-weight: 600; margin: 0; }
@@ -60,6 +67,27 @@ def title(finding: str) -> None:
 def small(text: str) -> None:
     """Show a line of small print."""
     st.html(f'<p class="st-small">{html.escape(text)}</p>')
+
+
+def text(sentence: str) -> None:
+    """Show a sentence."""
+    st.html(f'<p class="st-text">{html.escape(sentence)}</p>')
+
+
+def caution(sentence: str) -> None:
+    """Show a sentence about what limits trust, marked in amber."""
+    st.html(f'<p class="st-caution"><span aria-hidden="true">▲</span> {html.escape(sentence)}</p>')
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> None:
+    """Show a table whose cells wrap, for words; tables of numbers are dataframes. ``caption`` names it for screen readers."""
+    head = "".join(f'<th scope="col">{html.escape(h)}</th>' for h in headers)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell).replace('_', '_<wbr>')}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    st.html(
+        f'<table class="st-table" aria-label="{html.escape(caption)}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    )
 
 
 def section_label(text: str) -> None:

@@ -13,7 +13,7 @@ import streamlit as st
 _HERE = Path(__file__).with_name("components")
 
 
-def drop_zone(*, external_note: str, key: str = "drop_zone") -> str | None:
+def drop_zone(*, note: str, compact: bool = False, key: str = "drop_zone") -> str | None:
     """Show the drop zone; return the id of the job it has just started, or None."""
     component = st.components.v2.component(
         "sawtooth.drop_zone",
@@ -21,6 +21,6 @@ def drop_zone(*, external_note: str, key: str = "drop_zone") -> str | None:
         css=(_HERE / "drop_zone.css").read_text(encoding="utf-8"),
         js=(_HERE / "drop_zone.js").read_text(encoding="utf-8"),
     )
-    result: Any = component(key=key, data={"note": external_note}, on_started_change=lambda: None)
+    result: Any = component(key=key, data={"note": note, "compact": compact}, on_started_change=lambda: None)
     started = getattr(result, "started", None)
     return str(started) if started else None

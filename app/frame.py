@@ -139,10 +139,15 @@ def run_selector(page_name: str) -> None:
     st.selectbox(
         "Run",
         list(names),
-        format_func=lambda option: f"{clean(names.get(option) or '', 60)} · {option[:6]}",
+        format_func=lambda option: _run_label(option, names),
         key="run_choice",
         on_change=_follow_choice,
     )
+
+
+def _run_label(run: str, names: dict[str, str]) -> str:
+    name = clean(names.get(run) or "", 60)
+    return name if list(names.values()).count(names.get(run) or "") < 2 else f"{name} · {run[:6]}"
 
 
 def _follow_choice() -> None:

@@ -13,11 +13,10 @@ from pathlib import Path
 import msgspec
 
 from app.format import clean
-from app.jobs import JobFile, JobOrder, Outcome, Progress
+from app.intake import bring_in
+from app.jobs import JobOrder, Outcome, Progress, Stage
 from ingest.errors import SawtoothError
 from ingest.recording import Progress as IngestProgress
-from ingest.recording import ingest_file
-from ingest.runs import register_run, register_runs
 from ingest.schema import DataFolder, write_atomically
 
 TELL_EVERY_SECONDS = 0.2  # a bar that moves five times a second looks alive; more only wears the disk
@@ -52,61 +51,54 @@ def main(folder: Path) -> int:
 
 
 def run(order: JobOrder, tell: Callable[[Progress], None]) -> Outcome:
-    """Read the files of ``order`` into its data folder and make runs of them; ``tell`` hears how far it is.
+    """Read the files of ``order`` into its data folder, analyse them and make runs of them; ``tell`` hears how far it is.
 
     A file that cannot be read becomes a notice as long as another one can; raises its error when none can.
     """
     folder = DataFolder(Path(order.data)).create()
-    steady = _Steady(order, tell)
-    refs, notices, first_error = [], [], None
-    for file in order.files:
-        try:
-            refs.append(
-                ingest_file(
-                    Path(file.path), folder, source_name=file.name, keep_source=order.keep_source, progress=steady.during(file)
-                )
-            )
-        except SawtoothError as error:
-            first_error = first_error or error
-            notices.append(f"{clean(file.name, 80)} was left out: {error}")
-        steady.after(file)
-    if first_error is not None and not refs:
-        raise first_error
+    files = [(Path(file.path), file.name) for file in order.files]
+    brought = bring_in(
+        folder,
+        files,
+        separate=order.separate,
+        keep_source=order.keep_source,
+        name=order.name or None,
+        tolerant=True,
+        progress=_Steady(order, tell).hear,
+    )
     if order.bundled:
-        runs = [register_run(folder, refs, order.name or None, bundled=True)]
-    else:
-        runs = register_runs(folder, refs, order.name or None, separate=order.separate)
-    return Outcome([manifest.id for manifest in runs], notices=notices)
+        for manifest in brought.runs:
+            folder.write_manifest(
+                msgspec.structs.replace(manifest, bundled=True, created_ns=order.created_ns or manifest.created_ns)
+            )
+    return Outcome([manifest.id for manifest in brought.runs], notices=[f"Left out {clean(s, 400)}" for s in brought.refused])
 
 
 class _Steady:
-    """Turns the progress of single files into the job's, at most a few times a second."""
+    """Turns the progress of single files, which come one after the other, into the job's, at most a few times a second."""
 
     def __init__(self, order: JobOrder, tell: Callable[[Progress], None]) -> None:
         self._tell = tell
-        self._total = max(sum(file.bytes for file in order.files), 1)
-        self._before = 0
-        self._events = 0
+        self._sizes = [file.bytes for file in order.files]
+        self._total = max(sum(self._sizes), 1)
+        self._files_done = 0
+        self._events_before = 0
         self._last = 0.0
 
-    def during(self, file: JobFile) -> Callable[[IngestProgress], None]:
-        """Return the listener for one file."""
-
-        def listen(progress: IngestProgress) -> None:
-            now = time.monotonic()
-            if now - self._last >= TELL_EVERY_SECONDS or progress.stage != "reading":
-                self._last = now
-                part = file.bytes * progress.bytes_done / max(progress.bytes_total, 1)
-                share = min((self._before + part) / self._total, 1.0)
-                self._tell(Progress("reading", share, file.name, self._events + progress.events))
-            if progress.stage == "done":
-                self._events += progress.events
-
-        return listen
-
-    def after(self, file: JobFile) -> None:
-        """Count a file as done."""
-        self._before += file.bytes
+    def hear(self, name: str, progress: IngestProgress) -> None:
+        """Take one file's progress and tell the job's."""
+        now = time.monotonic()
+        done = progress.stage == "done"
+        if now - self._last < TELL_EVERY_SECONDS and progress.stage == "reading":
+            return
+        self._last = now
+        at = min(self._files_done, len(self._sizes) - 1)
+        read = sum(self._sizes[:at]) + self._sizes[at] * progress.bytes_done / max(progress.bytes_total, 1)
+        stage: Stage = "deriving" if progress.stage in ("linking", "keeping", "done") else "reading"
+        self._tell(Progress(stage, min(read / self._total, 1.0), name, self._events_before + progress.events))
+        if done:
+            self._files_done += 1
+            self._events_before += progress.events
 
 
 def _disk_sentence(error: OSError) -> str:

@@ -52,6 +52,7 @@ class JobOrder(msgspec.Struct, frozen=True):
     server_pid: int = 0
     name: str = ""
     bundled: bool = False
+    created_ns: int = 0
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -120,7 +121,15 @@ class Jobs:
         self._slots = threading.BoundedSemaphore(RUNNING_AT_ONCE)
         self._closing = False
 
-    def start(self, uploads: list[tuple[Path, str]], *, separate: bool = False, name: str = "", bundled: bool = False) -> Job:
+    def start(
+        self,
+        uploads: list[tuple[Path, str]],
+        *,
+        separate: bool = False,
+        name: str = "",
+        bundled: bool = False,
+        created_ns: int = 0,
+    ) -> Job:
         """Start a job for uploaded files (path, name); the files move into the job's folder.
 
         Raises UsageError for no files or when too many jobs wait already.
@@ -140,7 +149,7 @@ class Jobs:
                 path.replace(target)
                 files.append(JobFile(str(target), given, target.stat().st_size))
             order = JobOrder(
-                str(self.settings.data.root), files, self.settings.keep_source, separate, os.getpid(), name, bundled
+                str(self.settings.data.root), files, self.settings.keep_source, separate, os.getpid(), name, bundled, created_ns
             )
             (folder / "job.json").write_bytes(msgspec.json.encode(order))
             job = self._jobs[job_id] = Job(job_id, files, folder, self._clock())

@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-
-import pandas as pd
 
 import analysis
 import analysis.rules
@@ -75,9 +74,7 @@ def rules() -> list[Rule]:
     return sorted(found, key=lambda rule: rule.slug)
 
 
-def search(table: pd.DataFrame, wanted: str) -> pd.DataFrame:
-    """Return the rows that hold every word of ``wanted`` in any column, whatever its case."""
-    for word in wanted.lower().split():
-        hit = table.apply(lambda column, word=word: column.astype(str).str.lower().str.contains(word, regex=False))
-        table = table[hit.any(axis=1)]
-    return table
+def matching(rows: Sequence[tuple[str, ...]], wanted: str) -> list[tuple[str, ...]]:
+    """Return the rows that hold every word of ``wanted`` in any cell, whatever its case."""
+    words = wanted.lower().split()
+    return [row for row in rows if all(any(word in cell.lower() for cell in row) for word in words)]

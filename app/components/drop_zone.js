@@ -77,6 +77,7 @@ export default function (component) {
   const input = parentElement.querySelector("input");
   const list = parentElement.querySelector(".list");
   parentElement.querySelector(".note").textContent = (data && data.note) || "";
+  zone.classList.toggle("compact", Boolean(data && data.compact));
 
   const take = async (files) => {
     const chosen = Array.from(files);

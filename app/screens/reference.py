@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from collections.abc import Sequence
+
 import streamlit as st
 
 from analysis.metrics import METRICS
 from app import cards
-from app.reference_tables import columns, rules, search
+from app.reference_tables import columns, matching, rules
 
 WAYS = {"higher": "higher is better", "lower": "lower is better", "neither": ""}
 
@@ -29,11 +30,8 @@ def main() -> None:
 
 
 def _metrics(wanted: str) -> None:
-    table = pd.DataFrame(
-        [(m.label, m.key, m.unit, WAYS[m.better], m.definition, m.source) for m in METRICS.values()],
-        columns=["metric", "key", "unit", "better", "definition", "source"],
-    )
-    _table(search(table, wanted), "Metrics with unit, definition and source")
+    rows = [(m.label, m.definition, f"{m.unit}; {WAYS[m.better]}".rstrip("; "), m.source, m.key) for m in METRICS.values()]
+    _table(("metric", "definition", "unit", "from", "key in the report"), rows, wanted, "Metrics")
 
 
 def _rules(wanted: str) -> None:
@@ -50,28 +48,17 @@ def _rules(wanted: str) -> None:
 
 
 def _columns(wanted: str) -> None:
-    table = pd.DataFrame(
-        [(c.file, c.table, c.column, c.type, c.comment) for c in columns()],
-        columns=["file", "table", "column", "type", "meaning"],
-    )
-    _table(search(table, wanted), "Columns of recordings and derived files")
+    cards.small("A recording is a DuckDB file that any client can open; the derived file is what analysis made of it.")
+    rows = [(f"{c.table}.{c.column}", c.comment, c.type.lower(), c.file) for c in columns()]
+    _table(("column", "meaning", "type", "file"), rows, wanted, "Columns of recordings and derived files")
 
 
-def _table(table: pd.DataFrame, alt: str) -> None:
-    if table.empty:
+def _table(headers: tuple[str, ...], rows: Sequence[tuple[str, ...]], wanted: str, caption: str) -> None:
+    found = matching(rows, wanted)
+    if found:
+        cards.table(headers, found, caption)
+    else:
         cards.small("Nothing here has that in its text.")
-        return
-    st.dataframe(
-        table,
-        hide_index=True,
-        alt=alt,
-        height="content" if len(table) <= 30 else 640,
-        row_height=None,
-        column_config={
-            "definition": st.column_config.TextColumn(width="large"),
-            "meaning": st.column_config.TextColumn(width="large"),
-        },
-    )
 
 
 main()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import streamlit as st
 
+from analysis.metrics import METRICS
 from app import cards, frame
+from app.bundled import first_pair
 from app.drop_zone import drop_zone
-from app.format import bytes_, clean, count, markdown, share
+from app.format import bytes_, clean, count, markdown, reading, share
 from app.jobs import Job
+from app.run_summary import summary_of
 from app.server import jobs
 from ingest.schema import Manifest
 
 FIRST_PAGE = 24  # cards before "Show more": about four screens of them
 SEARCH_FROM = 9  # with fewer cards a search field is slower than looking
+ON_CARDS = ("step_time_best_ms", "mfu", "gpu_busy_share")
 FAILED_SHOWN = 5  # failed files listed; the rest is in the API
 
 
@@ -20,21 +24,17 @@ def main() -> None:
     """Show the page."""
     manifests = frame.data_folder().manifests()
     _head(manifests)
-    with st.container(key="home"):
-        drop, mine = st.columns([5, 8], gap="medium")
-    with drop:
-        started = drop_zone(external_note="Any size; nothing leaves this machine. Files dropped together become one run.")
-        if started:
-            st.session_state["my_jobs"] = [*st.session_state.get("my_jobs", []), started]
-        _job_list()
-    with mine:
-        _first_pair(manifests)
-        _cards(manifests)
-        if not manifests:
-            _three_ways_in()
+    started = drop_zone(
+        note="Any size; nothing leaves this machine. Files dropped together become one run.", compact=bool(manifests)
+    )
+    if started:
+        st.session_state["my_jobs"] = [*st.session_state.get("my_jobs", []), started]
+    _job_list()
+    _first_pair(manifests)
+    _cards(manifests)
     if manifests:
         st.divider()
-        _three_ways_in()
+    _three_ways_in()
 
 
 def _head(manifests: list[Manifest]) -> None:
@@ -59,7 +59,7 @@ def _three_ways_in() -> None:
                 )
         with st.container():
             cards.small("On the command line:")
-            st.code("sawtooth ingest trace.json.gz nvml.jsonl", language=None)
+            st.code("sawtooth ingest trace.json.gz nvml.jsonl", language=None, wrap_lines=True)
         with st.container():
             cards.small("Live, from the training machine:")
             st.code(f"sawtooth sample --push {_own_address()}", language=None, wrap_lines=True)
@@ -139,16 +139,15 @@ def _finished(job: Job) -> None:
 
 def _first_pair(manifests: list[Manifest]) -> None:
     """Guide a newcomer through the bundled pair, as long as nothing else is here."""
-    pair = sorted((m for m in manifests if m.bundled), key=lambda m: m.name)[:2]
-    if len(pair) < 2 or any(not m.bundled for m in manifests):
+    pair = first_pair(manifests) if all(m.bundled for m in manifests) else None
+    if pair is None:
         return
+    slow, fixed = pair
     with st.container(border=True):
-        cards.title("Start here: one training run that starves its GPU, and the same run after one change")
-        one, two = st.columns(2)
-        with one:
-            frame.link("verdict", "See why the first one is slow", run=pair[0].id, icon=":material/search:")
-        with two:
-            frame.link("compare", "See what fixed it", icon=":material/compare_arrows:", a=pair[0].id, b=pair[1].id)
+        cards.title("Start here: a training run that starves its GPU, and the same run after one change")
+        with st.container(horizontal=True, gap="large"):
+            frame.link("verdict", "See why the first one is slow", run=slow.id, icon=":material/search:")
+            frame.link("compare", "See what fixed it", icon=":material/compare_arrows:", a=slow.id, b=fixed.id)
 
 
 def _cards(manifests: list[Manifest]) -> None:
@@ -186,17 +185,35 @@ def _compare_bar(chosen: list[Manifest]) -> None:
 
 
 def _card(manifest: Manifest, *, full: bool) -> None:
-    with st.container(border=True, height="stretch"):
+    with st.container(border=True, height="stretch", gap="xsmall"):
         if frame.screen_named("verdict").exists:
             frame.link("verdict", f"**{markdown(manifest.name, 70)}**", run=manifest.id)
         else:
             cards.title(clean(manifest.name, 70))
-        traces, telemetry = len(manifest.traces), len(manifest.telemetry)
-        parts = [f"{traces} traces" if traces > 1 else "trace" if traces else "", "telemetry" if telemetry else ""]
-        cards.small(" + ".join(p for p in parts if p) + f" · {manifest.id[:6]}")
+        known = summary_of(manifest)
+        cards.small(" · ".join(part for part in (known.gpu, _kinds(manifest), manifest.id[:6]) if part))
+        if known.readings:
+            cards.numbers([(METRICS[key].label, reading(key, known.readings[key])) for key in ON_CARDS])
+        if known.utilization:
+            mean = sum(v for v in known.utilization if v is not None) / max(sum(v is not None for v in known.utilization), 1)
+            cards.sparkline(
+                known.utilization,
+                alt=f"GPU utilization at the end of the recording, {share(mean)} on average",
+                dark=frame.dark(),
+            )
+        if known.headline:
+            cards.text(known.headline)
+        if known.problem:
+            cards.caution(known.problem)
         cards.tags([*(["bundled"] if manifest.bundled else []), *manifest.tags])
         picked = bool(st.session_state.get(f"pick-{manifest.id}"))
         st.checkbox("Select to compare", key=f"pick-{manifest.id}", disabled=full and not picked)
+
+
+def _kinds(manifest: Manifest) -> str:
+    traces = len(manifest.traces)
+    parts = [f"{traces} traces" if traces > 1 else "trace" if traces else "", "telemetry" if manifest.telemetry else ""]
+    return " + ".join(part for part in parts if part)
 
 
 main()
