@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
+import pandas as pd
+
 import analysis.rules
 from analysis.headline import uses_estimate
 from analysis.whatif import Edit, WhatIf
@@ -103,6 +105,32 @@ class RuleInput:
             return None
         before, after = self.whatif.step_ms(), self.whatif.step_ms(edits)
         return self.step_ms * after / before if before and after is not None else None
+
+    def gap_evidence(self, *causes: str, limit: int = 5) -> list[dict[str, Any]]:
+        """Return the largest gaps of ``causes`` as evidence rows that link to the timeline."""
+        frame = self.recording.frame(
+            "SELECT g.start_ns, g.end_ns, (g.end_ns - g.start_ns) / 1e6 AS ms, g.cause, g.phase, n.name AS operator, g.evidence "
+            "FROM gaps g LEFT JOIN cpu_ops o USING (cpu_op_id) LEFT JOIN names n ON n.name_id = o.name_id "
+            "WHERE g.device = ? AND list_contains(?, g.cause) ORDER BY ms DESC, g.start_ns LIMIT ?",
+            [self.rank.device, list(causes), limit],
+        )
+        return plain_rows(frame)
+
+    def places(self, *causes: str, limit: int = 10) -> list[dict[str, Any]]:
+        """Return where the host was in gaps of ``causes``: place (source line, else operator, else call), calls_per_step, ms_per_step
+        as recorded, and the largest gap of the place."""
+        steps = max(len(self.rank.counted), 1)
+        frame = self.recording.frame(
+            "SELECT coalesce(p.name, o.name, c.name, 'an unnamed place') AS place, count(DISTINCT g.call_id) / ? AS calls_per_step, "
+            "sum(g.end_ns - g.start_ns) / 1e6 / ? AS ms_per_step, arg_max(g.start_ns, g.end_ns - g.start_ns) AS start_ns, "
+            "arg_max(g.end_ns, g.end_ns - g.start_ns) AS end_ns, arg_max(g.evidence, g.end_ns - g.start_ns) AS evidence "
+            "FROM gaps g LEFT JOIN (SELECT python_call_id, name FROM python_calls JOIN names USING (name_id)) p USING (python_call_id) "
+            "LEFT JOIN (SELECT cpu_op_id, name FROM cpu_ops JOIN names USING (name_id)) o USING (cpu_op_id) "
+            "LEFT JOIN (SELECT call_id, name FROM runtime_calls JOIN names USING (name_id)) c USING (call_id) "
+            "WHERE g.device = ? AND list_contains(?, g.cause) GROUP BY ALL ORDER BY ms_per_step DESC, place LIMIT ?",
+            [steps, steps, self.rank.device, list(causes), limit],
+        )
+        return plain_rows(frame)
 
     def finding(
         self,
@@ -197,3 +225,18 @@ def _order(finding: Finding) -> tuple[int, float, str]:
 def severity_of(share: float) -> Severity:
     """Return the severity of something that costs ``share`` of a step."""
     return "critical" if share >= CRITICAL_SHARE else "warning" if share >= WARNING_SHARE else "info"
+
+
+def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a frame's rows as plain data, NULL as None."""
+    return [
+        {k: None if pd.isna(v) else v.item() if hasattr(v, "item") else v for k, v in row.items()}
+        for row in frame.to_dict("records")
+    ]
+
+
+def in_words(ms: float) -> str:
+    """Return milliseconds for a title: three significant figures at most."""
+    if ms < 1:
+        return f"{ms * 1000:.3g} µs"
+    return f"{ms:.0f} ms" if ms >= 100 else f"{ms:.3g} ms"

@@ -1,0 +1,69 @@
+"""The host waits for the GPU inside the step.
+
+What it checks
+    Idle time that follows a wait of the host for the GPU (cause ``host_sync``): ``.item()``, ``.cpu()``, ``print`` of a tensor,
+    ``nonzero`` and boolean masks, explicit synchronizations. The waits are grouped by the operator and the source line that made them.
+Why it costs time
+    While the host waits it launches nothing, so the GPU runs its queue dry and then waits for the host in turn. One read of a loss a step
+    is enough to lose the head start of the host for the rest of that step.
+What to do
+    Keep values on the GPU: accumulate the loss as a tensor and read it every N steps; replace boolean masks with ``torch.where``; let the
+    gradient scaler or clipping work without reading norms.
+When it is wrong
+    A wait at the end of a step whose work is all done costs nothing, and is not counted: only idle time after the wait is.
+References
+    https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.whatif import WithoutWaits
+
+WORTH_NAMING = 0.01  # below one percent of the step the reading costs less than a reader's time
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "running += loss.item()          # every step",
+        "running += loss.detach()        # stays on the GPU\nif step % 100 == 0:\n    log(running.item() / 100); running.zero_()",
+    ),
+    CodeChange(
+        "PyTorch",
+        "x = x[mask]                     # nonzero: the host waits for its size",
+        "x = torch.where(mask, x, 0)     # same shape, no wait",
+    ),
+    CodeChange(
+        "Lightning",
+        "self.log('loss', loss.item())",
+        "self.log('loss', loss)          # Lightning reads it when it logs; Trainer(log_every_n_steps=100)",
+    ),
+    CodeChange("Transformers", "TrainingArguments(logging_steps=1)", "TrainingArguments(logging_steps=100)"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield one finding for all waits together, with a row of evidence for each place."""
+    lost = given.lost_ms("host_sync")
+    if given.share(lost) < WORTH_NAMING:
+        return
+    places = given.places("host_sync")
+    count = sum(place["calls_per_step"] for place in places)
+    first = places[0]["place"] if places else "an operator the trace does not name"
+    yield given.finding(
+        RULE.slug,
+        f"The host stops {count:.0f} times a step to wait for the GPU, which then waits {in_words(lost)} for the host; most after {first}",
+        "Take the reads of GPU values out of the step: keep losses and norms as tensors and read them every N steps.",
+        ceiling_ms=lost,
+        edits=[WithoutWaits()],
+        confidence="high",
+        note="All waits removed from the replay; work that only served the reading (norms, copies) stays in it.",
+        risk="Values read later are stale by N steps; NaN checks fire later.",
+        changes=CHANGES,
+        evidence=places,
+    )
+
+
+RULE = Rule("host-waits-for-gpu", ("steps",), check)
