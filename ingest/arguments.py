@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 from msgspec import Raw, field
 
@@ -39,11 +41,16 @@ class CallArgs(msgspec.Struct, gc=False):
 
 
 class OpArgs(msgspec.Struct, gc=False):
-    """Operators and annotations; ``dims_2021`` is an older spelling."""
+    """Operators and annotations."""
 
     external: Number = field(name="External id", default=NULL)
     sequence: Number = field(name="Sequence number", default=NULL)
     forward: Number = field(name="Fwd thread id", default=NULL)
+
+
+class ShapeArgs(msgspec.Struct, gc=False):
+    """Inputs of operators; ``dims_2021`` is an older spelling."""
+
     dims: Raw = field(name="Input Dims", default=NOTHING)
     types: Raw = field(name="Input type", default=NOTHING)
     strides: Raw = field(name="Input Strides", default=NOTHING)
@@ -92,3 +99,18 @@ class CollectiveArgs(msgspec.Struct, gc=False):
     group_ranks: Number = field(name="Process Group Ranks", default=None)
     sequence: Number = field(name="Seq", default=NULL)
     asynchronous: bool | Number = field(name="Is asynchronized op", default=None)
+
+
+EXTRA = (
+    "Call stack",
+    "Module Hierarchy",
+    "Backend",
+    "kernel_backend",
+    "kernel_hash",
+    "kernel_file",
+    "kernel_name",
+    "kernel_kwargs",
+    "num_warps",
+    "num_stages",
+)  # arguments of operators that are kept as JSON
+EXTRA_MARK = re.compile(b'"(?:' + "|".join(EXTRA).encode() + b')"\\s*:\\s*(?!""|\\[\\])')

@@ -12,20 +12,37 @@ import numpy as np
 from msgspec import Raw
 from numpy.typing import NDArray
 
-from ingest.arguments import NOTHING, CallArgs, CollectiveArgs, GpuArgs, MemoryArgs, OpArgs, PythonArgs, SyncArgs
+from ingest.arguments import (
+    EXTRA,
+    EXTRA_MARK,
+    NOTHING,
+    CallArgs,
+    CollectiveArgs,
+    GpuArgs,
+    MemoryArgs,
+    OpArgs,
+    PythonArgs,
+    ShapeArgs,
+    SyncArgs,
+)
 from ingest.blocks import DECODE_ERRORS, Document, Event, cut_early
-from ingest.decode import LARGEST, NULL, decimal_ns, floats, integers, texts
+from ingest.decode import I64, LARGEST, NULL, decimal_ns, floats, integers, small_integers, texts
 from ingest.errors import SourceError
 from ingest.repair import repair
 from ingest.source import Limits
+from ingest.spool import Columns, Spool, Table
 
-Columns = dict[str, NDArray[Any]]
 LONGEST_NS = 7 * 86400 * 1_000_000_000  # CUPTI writes durations of years when a record was never closed; no event lasts a week
+FAR_NS = 1000 * 1_000_000_000  # torch 2.12 writes 0/0 for events it lost; in a trace that is past this time none starts at 0
+DISTINCT_SIGNATURES = 300_000  # scalars that change with every step make new ones for ever; beyond this they are not recorded
+DISTINCT_EXTRAS = 200_000  # likewise for call stacks
+MICROSECOND = 1000
+UNNAMED = "(unnamed)"
 
-# category (lower case) -> table it is filed in; every producer since 2021
+# category (lower case) -> what it is filed as; every producer since 2021
 KINDS = {
     "cpu_op": "op",
-    "operator": "op",
+    "operator": "operator",
     "user_annotation": "annotation",
     "cuda_runtime": "call",
     "cuda_driver": "call",
@@ -53,24 +70,10 @@ KINDS = {
     "xpu_sync": "sync",
     "overhead": "overhead",
 }
-UNNAMED = "(unnamed)"
 GPU_KINDS = ("kernel", "memcpy", "memset")
+EDGE_KINDS = ("op", "annotation", "call", "python")  # what may come as begin and end ('B', 'E') from other tools
 MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")  # filed as operators before 2022
-
-
-EXTRA = (
-    "Call stack",
-    "Module Hierarchy",
-    "Backend",
-    "kernel_backend",
-    "kernel_hash",
-    "kernel_file",
-    "kernel_name",
-    "kernel_kwargs",
-    "num_warps",
-    "num_stages",
-)  # arguments of operators kept as JSON
-EXTRA_MARK = re.compile(b'"(?:' + "|".join(EXTRA).encode() + b')"\\s*:\\s*(?!""|\\[\\])')
+TABLES = ("ops", "calls", "gpu", "gpu_annotations", "python", "syncs", "overheads", "memory", "edges")
 
 
 class Interned(dict[Any, int]):
@@ -82,71 +85,48 @@ class Interned(dict[Any, int]):
 
 
 class Canonical(dict[Any, int]):
-    """Ids of JSON texts that mean the same: looked up by their bytes, filed by their meaning."""
+    """Ids of JSON texts that mean the same: looked up by their bytes, filed by their meaning; -1 beyond ``limit``."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
         self.meanings = Interned()
+        self._limit = limit
+        self.left_out = 0
 
     def __missing__(self, key: Any) -> int:
-        self[key] = value = self.meanings[tuple(_compact(part) for part in key)]
+        meaning = tuple(_compact(part) for part in key)
+        if not any(meaning):
+            return -1
+        if len(self.meanings) >= self._limit and meaning not in self.meanings:
+            self.left_out += 1
+            return -1
+        value = self.meanings[meaning]
+        if len(self) < 2 * self._limit:
+            self[key] = value
         return value
 
 
-def _compact(text: bytes) -> str | None:
-    if not text or text == b"null":
-        return None
-    for candidate in (text, repair(text)[0]):
-        try:
-            return msgspec.json.encode(msgspec.json.decode(candidate)).decode()
-        except DECODE_ERRORS:
-            continue
-    return None
-
-
-class Table:
-    """Columns that grow by blocks."""
-
-    def __init__(self) -> None:
-        self.blocks: list[Columns] = []
-        self.rows = 0
-
-    def add(self, columns: Columns) -> None:
-        """Append one block; every block has the same columns."""
-        size = len(next(iter(columns.values())))
-        if size:
-            self.blocks.append(columns)
-            self.rows += size
-
-    def column(self, name: str) -> NDArray[Any]:
-        """Return one whole column."""
-        return np.concatenate([block[name] for block in self.blocks]) if self.blocks else np.empty(0, np.int64)
-
-    def names(self) -> list[str]:
-        """Names of the columns, empty where there are no rows."""
-        return list(self.blocks[0]) if self.blocks else []
-
-
 class Trace:
-    """Everything one trace holds, as columns. Times are nanoseconds on the trace's own base until ``finish`` shifts them."""
+    """Everything one trace holds, as tables on the trace's own clock."""
 
-    def __init__(self, document: Document, limits: Limits) -> None:
+    def __init__(self, document: Document, limits: Limits, spool: Spool) -> None:
         self.document = document
         self.limits = limits
         self.names = Interned()
         self.threads = Interned()
-        self.signatures = Canonical()
-        self.extras = Canonical()
-        self.tables = {
-            key: Table()
-            for key in ("ops", "calls", "gpu", "gpu_annotations", "python", "syncs", "overheads", "memory", "collectives")
-        }
+        self.signatures = Canonical(DISTINCT_SIGNATURES)
+        self.extras = Canonical(DISTINCT_EXTRAS)
+        self.sync_kinds = Interned()
+        self.shapes = Interned()  # (grid, block) as text -> id
+        self.collectives: list[CollectiveArgs] = []
+        self.tables = {key: Table(spool) for key in TABLES}
         self.thread_names: dict[tuple[str, str], str] = {}
         self.process_names: dict[str, str] = {}
         self.other: Counter[str] = Counter()
         self.events = 0
-        self._grids: dict[bytes, tuple[int, int, int]] = {}
-        self._file: dict[str, Callable[[str, list[Event], NDArray[np.int64], NDArray[np.int64]], None]] = {
+        self.whole_microseconds = True  # no time has a fraction: both ends of an event are rounded
+        self._file: dict[str, Callable[[str, list[Event], I64, I64], None]] = {
             "op": self._ops,
+            "operator": self._ops,
             "annotation": self._ops,
             "call": self._calls,
             "kernel": self._gpu,
@@ -159,24 +139,25 @@ class Trace:
         }
 
     def read(self) -> Iterable[int]:
-        """Read the document; yield the number of events read so far after each block."""
+        """Read the document; yield the number of events read so far after each block. Raises SourceError where there is none."""
         for events in self.document.events():
             self.add(events)
             yield self.events
-        if not self.events:
-            notes = self.document.notes
-            if notes["event_deep"]:
-                raise SourceError("E-DEPTH", "The file is nested too deeply for a trace. It was refused.")
-            if notes["event_cut"] or (self.document.truncated and not notes):
-                raise cut_early()
-            if notes["event_unreadable"]:
-                raise SourceError(
-                    "E-JSON",
-                    f"No event could be read; the first begins with {self.document.examples['event_unreadable'][:60]!r}.",
-                )
+        notes = self.document.notes
+        if self.events:
+            return
+        if notes["event_deep"]:
+            raise SourceError("E-DEPTH", "The file is nested too deeply for a trace. It was refused.")
+        if notes["event_cut"] or (self.document.truncated and not notes):
+            raise cut_early()
+        if notes["event_unreadable"]:
+            example = self.document.examples["event_unreadable"][:60]
             raise SourceError(
-                "E-NOEV", "The trace holds no events. Was the profiler stopped before its schedule reached an active step?"
+                "E-JSON", f"No event could be read; the first begins with {example!r}. Record or export the trace again."
             )
+        raise SourceError(
+            "E-NOEV", "The trace holds no events. Was the profiler stopped before its schedule reached an active step?"
+        )
 
     def add(self, events: list[Event]) -> None:
         """File one block of events."""
@@ -203,23 +184,26 @@ class Trace:
             if kept:
                 self._file[kind](kind, kept, start, dur)
 
-    def _times(self, events: list[Event]) -> tuple[list[Event], NDArray[np.int64], NDArray[np.int64]]:
+    def _times(self, events: list[Event]) -> tuple[list[Event], I64, I64]:
         """Return the events whose times make sense, with start and duration; drop and count the others."""
         start, dur = decimal_ns([e.ts for e in events]), decimal_ns([e.dur for e in events])
-        bad_start = (start == NULL) | (np.abs(start) >= LARGEST)
-        bad = bad_start | (dur < 0) | (dur > LONGEST_NS)
+        no_start, no_dur = (start == NULL) | (np.abs(start) >= LARGEST), dur == NULL
+        lost = (start == 0) & (dur == 0) if int(start.max()) > FAR_NS else np.zeros(len(start), bool)
+        bad = no_start | (dur < 0) | (dur > LONGEST_NS) | lost
         if bad.any():
-            note = self.document.note
-            for key, rows in (
-                ("time_missing", bad_start | (dur == NULL)),
-                ("duration_negative", ~bad_start & (dur < 0) & (dur != NULL)),
-                ("duration_absurd", ~bad_start & (dur > LONGEST_NS)),
-            ):
-                if count := int(rows.sum()):
-                    note(key, events[int(rows.argmax())].name, count)
+            self._note_bad(events, no_start | no_dur, "time_missing")
+            self._note_bad(events, ~no_start & (dur < 0) & ~no_dur, "duration_negative")
+            self._note_bad(events, ~no_start & (dur > LONGEST_NS), "duration_absurd")
+            self._note_bad(events, lost, "time_zero")
             events = [e for e, b in zip(events, bad, strict=True) if not b]
             start, dur = start[~bad], dur[~bad]
+        if self.whole_microseconds:
+            self.whole_microseconds = not ((start % MICROSECOND).any() or (dur % MICROSECOND).any())
         return events, start, dur
+
+    def _note_bad(self, events: list[Event], rows: NDArray[np.bool_], key: str) -> None:
+        if count := int(rows.sum()):
+            self.document.note(key, events[int(rows.argmax())].name, count)
 
     # -- ids
     def _names(self, events: list[Event]) -> NDArray[np.int32]:
@@ -227,10 +211,10 @@ class Trace:
         if "" in names:
             self.document.note("name_missing", "", names.count(""))
             names = [name or UNNAMED for name in names]
-        if len(max(names, key=len)) > self.limits.name_length:
-            long = self.limits.name_length
-            self.document.note("name_cut", max(names, key=len), sum(len(name) > long for name in names))
-            names = [name[:long] for name in names]
+        longest = max(names, key=len)
+        if len(longest) > (limit := self.limits.name_length):
+            self.document.note("name_cut", longest, sum(len(name) > limit for name in names))
+            names = [name[:limit] for name in names]
         ids = np.fromiter(map(self.names.__getitem__, names), np.int32, len(names))
         if len(self.names) > self.limits.distinct_names:
             raise SourceError(
@@ -239,83 +223,86 @@ class Trace:
         return ids
 
     def _threads(self, events: list[Event]) -> NDArray[np.int32]:
-        keys = zip(texts([e.pid for e in events]), texts([e.tid for e in events]), strict=True)
-        return np.fromiter(map(self.threads.__getitem__, keys), np.int32, len(events))
+        pids, tids = texts([e.pid for e in events]), texts([e.tid for e in events])
+        return np.fromiter(map(self.threads.__getitem__, zip(pids, tids, strict=True)), np.int32, len(events))
 
-    def _args(self, events: Sequence[Event], form: Any) -> list[Any]:
+    def _args(self, events: Sequence[Event], form: Any) -> tuple[list[Any], bytes]:
+        """Return the arguments of every event as ``form``, and the text of all of them."""
         raws = [e.args for e in events]
+        text = b"[" + b",".join(raws) + b"]"
         try:
-            return msgspec.json.decode(b"[" + b",".join(raws) + b"]", type=list[form])
+            return msgspec.json.decode(text, type=list[form]), text
         except DECODE_ERRORS:
-            return [_loose_args(raw, form) for raw in raws]
+            return [_loose_args(raw, form) for raw in raws], text
 
     # -- one method per kind
-    def _ops(self, kind: str, events: list[Event], start: NDArray[np.int64], dur: NDArray[np.int64]) -> None:
-        args = self._args(events, OpArgs)
-        shapes = [(bytes(a.dims or a.dims_2021), bytes(a.types), bytes(a.strides), bytes(a.concrete)) for a in args]
-        blank = (b"", b"", b"", b"")
-        names = self._names(events)
+    def _ops(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
+        args, text = self._args(events, OpArgs)
         annotation = np.full(len(events), kind == "annotation")
-        if kind == "op":
-            marked = {i for name, i in self.names.items() if MARKER.match(name)}
-            annotation |= np.isin(names, list(marked)) if marked else False
-        row = self.tables["ops"].rows
-        extra = np.full(len(events), -1, np.int32)
-        for i, event in enumerate(events):
-            if EXTRA_MARK.search(event.args):
-                found = _object(event.args)
-                extra[i] = self.extras[
-                    (msgspec.json.encode({k: found[k] for k in EXTRA if found.get(k) not in (None, "", [])}),)
-                ]
+        if kind == "operator":
+            annotation = np.array([MARKER.match(e.name) is not None for e in events])
         self.tables["ops"].add(
             {
                 "annotation": annotation,
-                "name_id": names,
+                "name_id": self._names(events),
                 "thread_id": self._threads(events),
                 "start": start,
                 "dur": dur,
                 "external_id": integers([a.external for a in args]),
                 "sequence_number": integers([a.sequence for a in args]),
                 "forward_thread": integers([a.forward for a in args]),
-                "signature_id": np.array([self.signatures[s] if s != blank else -1 for s in shapes], np.int32),
-                "extra": extra,
-            }
-        )
-        self._collectives(events, row, "op")
-
-    def _calls(self, kind: str, events: list[Event], start: NDArray[np.int64], dur: NDArray[np.int64]) -> None:
-        self.tables["calls"].add(
-            {
-                "name_id": self._names(events),
-                "thread_id": self._threads(events),
-                "start": start,
-                "dur": dur,
-                "correlation": integers([a.correlation for a in self._args(events, CallArgs)]),
+                "signature_id": self._signatures(events) if b'"Input' in text or b'"Concrete' in text else _none(len(events)),
+                "extra": self._extras(events) if EXTRA_MARK.search(text) else _none(len(events)),
+                "collective": self._collectives(events, text),
             }
         )
 
-    def _gpu(self, kind: str, events: list[Event], start: NDArray[np.int64], dur: NDArray[np.int64]) -> None:
-        args = self._args(events, GpuArgs)
-        grids = np.array([self._triple(a.grid) for a in args], np.int64).reshape(-1, 3)
-        blocks = np.array([self._triple(a.block) for a in args], np.int64).reshape(-1, 3)
+    def _signatures(self, events: list[Event]) -> NDArray[np.int32]:
+        args = self._args(events, ShapeArgs)[0]
+        find = self.signatures.__getitem__
+        keys = ((bytes(a.dims or a.dims_2021), bytes(a.types), bytes(a.strides), bytes(a.concrete)) for a in args)
+        return np.fromiter(map(find, keys), np.int32, len(events))
+
+    def _extras(self, events: list[Event]) -> NDArray[np.int32]:
+        result = _none(len(events))
+        for i, event in enumerate(events):
+            if EXTRA_MARK.search(event.args):
+                found = _object(event.args)
+                result[i] = self.extras[
+                    (msgspec.json.encode({k: found[k] for k in EXTRA if found.get(k) not in (None, "", [])}),)
+                ]
+        return result
+
+    def _collectives(self, events: list[Event], text: bytes) -> NDArray[np.int32]:
+        result = _none(len(events))
+        if b'"Collective name"' in text:
+            rows = [i for i, e in enumerate(events) if b'"Collective name"' in bytes(e.args)]
+            result[rows] = np.arange(len(self.collectives), len(self.collectives) + len(rows))
+            self.collectives += self._args([events[i] for i in rows], CollectiveArgs)[0]
+        return result
+
+    def _calls(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
+        columns: Columns = {"name_id": self._names(events), "thread_id": self._threads(events), "start": start, "dur": dur}
+        self.tables["calls"].add({**columns, "correlation": integers([a.correlation for a in self._args(events, CallArgs)[0]])})
+
+    def _gpu(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
+        args, text = self._args(events, GpuArgs)
+        shapes = self.shapes
         external = integers([a.external for a in args])
-        row = self.tables["gpu"].rows
+        if b'"external id"' in text:
+            external = np.where(external == NULL, integers([a.external_2021 for a in args]), external)
         self.tables["gpu"].add(
             {
                 "kind": np.full(len(events), GPU_KINDS.index(kind), np.int8),
                 "name_id": self._names(events),
-                "device": _known(integers([a.device for a in args]), [e.pid for e in events]),
-                "stream": _known(integers([a.stream for a in args]), [e.tid for e in events]),
+                "device": _known(small_integers([a.device for a in args]), events, "pid"),
+                "stream": _known(integers([a.stream for a in args]), events, "tid"),
                 "start": start,
                 "dur": dur,
                 "correlation": integers([a.correlation for a in args]),
-                "external_id": np.where(external == NULL, integers([a.external_2021 for a in args]), external),
-                **{
-                    f"{what}_{axis}": values[:, i]
-                    for what, values in (("grid", grids), ("block", blocks))
-                    for i, axis in enumerate("xyz")
-                },
-                "registers_per_thread": integers([a.registers for a in args]),
+                "external_id": external,
+                "shape": np.fromiter((shapes[bytes(a.grid), bytes(a.block)] for a in args), np.int32, len(args)),
+                "registers_per_thread": small_integers([a.registers for a in args]),
                 "shared_memory_bytes": integers([a.shared for a in args]),
                 "blocks_per_sm": floats([a.blocks for a in args]),
                 "warps_per_sm": floats([a.warps for a in args]),
@@ -323,41 +310,30 @@ class Trace:
                 "bytes": integers([a.bytes for a in args]),
                 "graph_id": integers([a.graph for a in args]),
                 "graph_node_id": integers([a.node for a in args]),
+                "collective": self._collectives(events, text),
             }
         )
-        self._collectives(events, row, "gpu")
 
-    def _gpu_annotations(self, kind: str, events: list[Event], start: NDArray[np.int64], dur: NDArray[np.int64]) -> None:
+    def _gpu_annotations(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
         missing = np.full(len(events), NULL)
-        self.tables["gpu_annotations"].add(
-            {
-                "name_id": self._names(events),
-                "device": _known(missing, [e.pid for e in events]),
-                "stream": _known(missing, [e.tid for e in events]),
-                "start": start,
-                "dur": dur,
-            }
-        )
+        columns: Columns = {
+            "device": _known(missing.copy(), events, "pid"),
+            "stream": _known(missing, events, "tid"),
+        }
+        self.tables["gpu_annotations"].add({"name_id": self._names(events), **columns, "start": start, "dur": dur})
 
-    def _python(self, kind: str, events: list[Event], start: NDArray[np.int64], dur: NDArray[np.int64]) -> None:
-        self.tables["python"].add(
-            {
-                "name_id": self._names(events),
-                "thread_id": self._threads(events),
-                "start": start,
-                "dur": dur,
-                "module_id": integers([a.module for a in self._args(events, PythonArgs)]),
-            }
-        )
+    def _python(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
+        columns: Columns = {"name_id": self._names(events), "thread_id": self._threads(events), "start": start, "dur": dur}
+        self.tables["python"].add({**columns, "module_id": integers([a.module for a in self._args(events, PythonArgs)[0]])})
 
-    def _syncs(self, kind: str, events: list[Event], start: NDArray[np.int64], dur: NDArray[np.int64]) -> None:
-        args = self._args(events, SyncArgs)
-        kinds = [str(a.kind) if a.kind is not None else e.name for a, e in zip(args, events, strict=True)]
+    def _syncs(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
+        args = self._args(events, SyncArgs)[0]
+        kinds = [self.sync_kinds[str(a.kind) if a.kind is not None else e.name] for a, e in zip(args, events, strict=True)]
         self.tables["syncs"].add(
             {
-                "kind": np.array(kinds, object),
-                "device": _known(integers([a.device for a in args]), [e.pid for e in events]),
-                "stream": _known(integers([a.stream for a in args]), [e.tid for e in events]),
+                "kind": np.array(kinds, np.int32),
+                "device": _known(small_integers([a.device for a in args]), events, "pid"),
+                "stream": _known(integers([a.stream for a in args]), events, "tid"),
                 "start": start,
                 "dur": dur,
                 "correlation": integers([a.correlation for a in args]),
@@ -366,67 +342,84 @@ class Trace:
             }
         )
 
-    def _overheads(self, kind: str, events: list[Event], start: NDArray[np.int64], dur: NDArray[np.int64]) -> None:
+    def _overheads(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
         self.tables["overheads"].add(
             {"name_id": self._names(events), "thread_id": self._threads(events), "start": start, "dur": dur}
         )
 
+    # -- what is no complete ('X') event
     def _not_complete(self, phase: str, events: list[Event]) -> None:
-        """File what is no complete ('X') event: metadata and allocator events; count the rest."""
         if phase == "M":
-            for event in events:
-                name = _object(event.args).get("name")
-                pid, tid = (text.decode(errors="replace") for text in texts([event.pid, event.tid]))
-                if event.name == "thread_name" and name is not None:
-                    self.thread_names[pid, tid] = str(name)
-                elif event.name == "process_name" and name is not None:
-                    self.process_names[pid] = str(name)
-            return
-        memory = [e for e in events if phase in "iI" and e.name == "[memory]"]
-        self.other[f"ph {phase}"] += len(events) - len(memory)
-        if not memory:
-            return
-        time = decimal_ns([e.ts for e in memory])
-        args = self._args(memory, MemoryArgs)
-        columns: Columns = {"time": time, "thread_id": self._threads(memory)}
-        for key in ("device_type", "device", "address", "bytes", "allocated", "reserved"):
+            self._metadata(events)
+        elif phase in ("B", "E"):
+            self._edges(phase, events)
+        else:
+            memory = [e for e in events if e.name == "[memory]"] if phase in ("i", "I") else []
+            self.other[f"ph {phase}"] += len(events) - len(memory)
+            if memory:
+                self._memory(memory)
+
+    def _metadata(self, events: list[Event]) -> None:
+        for event in events:
+            name = _object(event.args).get("name")
+            pid, tid = (text.decode(errors="replace") for text in texts([event.pid, event.tid]))
+            if event.name == "thread_name" and name is not None:
+                self.thread_names[pid, tid] = str(name)
+            elif event.name == "process_name" and name is not None:
+                self.process_names[pid] = str(name)
+
+    def _memory(self, events: list[Event]) -> None:
+        time = decimal_ns([e.ts for e in events])
+        args = self._args(events, MemoryArgs)[0]
+        columns: Columns = {"start": time, "thread_id": self._threads(events)}
+        for key in ("device_type", "device"):
+            columns[key] = small_integers([getattr(a, key) for a in args])
+        for key in ("address", "bytes", "allocated", "reserved"):
             columns[key] = integers([getattr(a, key) for a in args])
-        if (bad := time == NULL).any():
-            self.document.note("time_missing", "[memory]", int(bad.sum()))
-            columns = {key: values[~bad] for key, values in columns.items()}
-        self.tables["memory"].add(columns)
+        bad = (time == NULL) | (np.abs(time) >= LARGEST)
+        self._note_bad(events, bad, "time_missing")
+        self.tables["memory"].add({key: values[~bad] for key, values in columns.items()})
 
-    def _collectives(self, events: list[Event], row: int, side: str) -> None:
-        rows = [i for i, e in enumerate(events) if b'"Collective name"' in bytes(e.args)]
-        if not rows:
+    def _edges(self, phase: str, events: list[Event]) -> None:
+        known = [e for e in events if KINDS.get(e.cat.lower()) in EDGE_KINDS or (phase == "E" and not e.cat)]
+        self.other[f"ph {phase}"] += len(events) - len(known)
+        if not known:
             return
-        args = self._args([events[i] for i in rows], CollectiveArgs)
-        columns: Columns = {"row": np.array(rows) + row, "gpu": np.full(len(rows), side == "gpu")}
-        for key in ("name", "dtype", "group_name", "group_description", "group_ranks"):
-            columns[key] = np.array([None if (v := getattr(a, key)) is None else str(v) for a in args], object)
-        for key in ("in_elements", "out_elements", "group_size", "sequence"):
-            columns[key] = integers([getattr(a, key) for a in args])
-        columns["asynchronous"] = np.array(
-            [None if a.asynchronous is None else str(a.asynchronous).lower() in ("true", "1") for a in args], object
-        )
-        self.tables["collectives"].add(columns)
-
-    def _triple(self, raw: Raw) -> tuple[int, int, int]:
-        key = bytes(raw)
-        found = self._grids.get(key)
-        if found is None:
-            value = msgspec.json.decode(key) if key else None
-            numbers = integers(value) if isinstance(value, list) and len(value) == 3 else [NULL] * 3
-            found = self._grids[key] = (int(numbers[0]), int(numbers[1]), int(numbers[2]))
-        return found
+        time = decimal_ns([e.ts for e in known])
+        kinds = [EDGE_KINDS.index(KINDS.get(e.cat.lower(), "op")) for e in known]
+        bad = (time == NULL) | (np.abs(time) >= LARGEST)
+        self._note_bad(known, bad, "time_missing")
+        names = self._names(known) if phase == "B" else _none(len(known))
+        columns: Columns = {
+            "start": time,
+            "thread_id": self._threads(known),
+            "name_id": names,
+            "kind": np.array(kinds, np.int8),
+        }
+        self.tables["edges"].add({key: values[~bad] for key, values in columns.items()})
 
 
-def _known(values: NDArray[np.int64], fallback: list[Raw]) -> NDArray[np.int64]:
+def _none(count: int) -> NDArray[np.int32]:
+    return np.full(count, -1, np.int32)
+
+
+def _known(values: I64, events: list[Event], field: str) -> I64:
     """Fill NULLs of ``values`` with the number in the row's pid or tid ('stream 7'), else 0: a device and a stream always exist."""
     for i in np.flatnonzero(values == NULL):
-        digits = re.search(rb"-?\d+", bytes(fallback[i]))
-        values[i] = int(digits.group()) if digits and len(digits.group()) < 19 else 0
+        digits = re.search(rb"-?\d{1,9}", bytes(getattr(events[i], field)))
+        values[i] = int(digits.group()) if digits else 0
     return values
+
+
+def _compact(text: bytes) -> str | None:
+    if not text or text == b"null":
+        return None
+    for candidate in (text, repair(text)[0]):
+        try:
+            return msgspec.json.encode(msgspec.json.decode(candidate)).decode()
+        except DECODE_ERRORS:
+            continue
+    return None
 
 
 def _object(raw: Raw) -> dict[str, Any]:

@@ -7,66 +7,67 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Raw
 from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
+POINT, MINUS, NINE = b".-9"
+SCALES = np.array([1000, 100, 10, 1], np.int64)  # nanoseconds of the last digit, by the number of decimals of a microsecond
 NULL = np.iinfo(np.int64).min  # stands for "not recorded" in integer columns until they are stored
-MAX_DIGITS = 15  # microseconds before the point: 15 digits are 31 years past any clock and fit 64-bit nanoseconds
-MAX_WIDTH = MAX_DIGITS + 4  # with the point and three decimals
+MAX_DIGITS = 19  # of a 64-bit integer, where the first digit is at most 8
 LARGEST = 1 << 62  # of a time in nanoseconds, so that a start plus a duration cannot overflow
 
 
-def decimal_ns(raws: Sequence[Raw]) -> I64:
+def decimal_ns(raws: Sequence[Raw | bytes]) -> I64:
     """Return ``raws`` (JSON numbers or strings, microseconds) as nanoseconds, exactly; NULL where there is no such number.
 
     Digits beyond the nanosecond are rounded half to even. What does not fit becomes LARGEST with its sign.
     """
-    result = np.full(len(raws), NULL, np.int64)
-    if not len(raws):
-        return result
-    text = np.frombuffer(b"\n".join(raws) + b"\n", np.uint8)
-    ends = np.flatnonzero(text == 10)
-    if len(ends) != len(raws):  # a string with a line break inside
-        for i, raw in enumerate(raws):
-            result[i] = _one_ns(bytes(raw))
-        return result
-    starts = np.empty_like(ends)
-    starts[0], starts[1:] = 0, ends[:-1] + 1
-    widths = ends - starts
-    slow = [np.flatnonzero(widths > MAX_WIDTH)]
-    for width in np.unique(widths):
-        if 0 < width <= MAX_WIDTH:
-            rows = np.flatnonzero(widths == width)
-            slow.append(_same_width(text, starts[rows], int(width), rows, result))
-    for i in np.concatenate(slow):
-        result[i] = _one_ns(text[starts[i] : ends[i]].tobytes())
-    return result
-
-
-def _same_width(text: NDArray[np.uint8], starts: I64, width: int, rows: I64, result: I64) -> I64:
-    """Fill ``result`` for numbers of one width; return the rows that need the slow way."""
-    chars = text[starts[:, None] + np.arange(width)]
-    points = chars == 46
-    count = points.sum(axis=1)
-    position = np.where(count == 1, points.argmax(axis=1), width)
-    digits = chars - np.uint8(48)
+    count = len(raws)
+    joined = b"".join(raws)
+    if b'"' in joined:
+        raws = texts(raws)
+        joined = b"".join(raws)
+    chars = np.frombuffer(joined, np.uint8)
+    widths = np.fromiter(map(len, raws), np.int64, count)
+    ends = np.cumsum(widths)
+    points = np.flatnonzero(chars == POINT)
+    pointed = np.searchsorted(ends, points, side="right")  # row of each point
+    decimals = np.zeros(count, np.int64)
+    decimals[pointed] = ends[pointed] - 1 - points
+    digits = widths.copy()
+    digits[pointed] -= 1
+    first = chars[np.minimum(ends - widths, max(0, len(chars) - 1))] if len(chars) else np.zeros(count, np.uint8)
     plain = (
-        ((digits <= 9) | points).all(axis=1)
-        & (count <= 1)
-        & (position > 0)
-        & (position <= MAX_DIGITS)
-        & (width - position <= 4)
+        (digits > 0) & (decimals <= 3) & (digits + 3 - decimals <= MAX_DIGITS) & ((first < NINE) | (digits < MAX_DIGITS - 3))
     )
-    for at in np.unique(position[plain]):
-        chosen = np.flatnonzero(plain & (position == at))
-        value = np.zeros(len(chosen), np.int64)
-        for column in range(width):
-            if column != at:
-                value = value * 10 + digits[chosen, column]
-        decimals = max(0, width - int(at) - 1)
-        result[rows[chosen]] = value * 10 ** (3 - decimals)
-    return rows[~plain]
+    odd = np.flatnonzero((chars - np.uint8(48) > 9) & (chars != POINT) & (chars != MINUS))
+    plain[np.searchsorted(ends, odd, side="right")] = False
+    if len(pointed) and (np.diff(pointed) == 0).any():
+        plain[pointed] = False
+    try:
+        if plain.all():
+            result = _whole(joined.replace(b".", b""), np.cumsum(digits)) * SCALES[decimals]
+        else:
+            result = np.full(count, NULL, np.int64)
+            rows = np.flatnonzero(plain)
+            kept = b"".join([bytes(raws[i]) for i in rows.tolist()]).replace(b".", b"")
+            result[rows] = _whole(kept, np.cumsum(digits[rows])) * SCALES[decimals[rows]]
+            for i in np.flatnonzero(~plain).tolist():
+                result[i] = _one_ns(bytes(raws[i]))
+    except pa.ArrowInvalid:  # a minus in the middle of a quoted number
+        result = np.fromiter((_one_ns(bytes(raw)) for raw in raws), np.int64, count)
+    return np.minimum(result, LARGEST)
+
+
+def _whole(digits: bytes, ends: I64) -> I64:
+    """Read integers that stand one behind the other in ``digits``."""
+    offsets = np.zeros(len(ends) + 1, np.int32)
+    offsets[1:] = ends
+    numbers = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(digits))
+    return pc.cast(numbers, pa.int64()).to_numpy(zero_copy_only=False)
 
 
 def _one_ns(text: bytes) -> int:
@@ -87,6 +88,13 @@ def integers(values: Sequence[Any]) -> I64:
         return np.array(values, np.int64)
     except (TypeError, ValueError, OverflowError):
         return np.fromiter(map(_one_integer, values), np.int64, len(values))
+
+
+def small_integers(values: Sequence[Any]) -> I64:
+    """Return ``values`` as ``integers`` does; NULL also for what does not fit into 32 bits."""
+    result = integers(values)
+    result[np.abs(result) >= 1 << 31] = NULL
+    return result
 
 
 def _one_integer(value: Any) -> int:
@@ -114,9 +122,10 @@ def _one_float(value: Any) -> float:
         return float("nan")
 
 
-def texts(raws: Sequence[Raw]) -> list[bytes]:
+def texts(raws: Sequence[Raw | bytes]) -> list[bytes]:
     """Return ``raws`` (JSON numbers or strings) as text without quotes."""
-    found = b"\n".join(raws).split(b"\n")
+    joined = b"\n".join(raws)
+    found = joined.split(b"\n") if raws else []
     if len(found) != len(raws):
         found = [bytes(raw) for raw in raws]
-    return [text[1:-1] if text[:1] == b'"' else text for text in found]
+    return [text[1:-1] if text[:1] == b'"' else text for text in found] if b'"' in joined else found

@@ -1,98 +1,167 @@
-"""Link what belongs together: parents by nesting, launches by correlation, operators by time on the launching thread."""
+"""Link what belongs together: parents by nesting, launches by correlation, operators by time on the launching thread.
+
+Rows come in slices of time, so an interval that is still open at the end of a slice is carried into the next.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ingest.decode import I64, NULL
 
-
-def order_of(start: I64, dur: I64) -> I64:
-    """Return the order in which ids are given: by start, longest first, then as in the file."""
-    return np.lexsort((-dur, start))
+I32 = NDArray[np.int32]
 
 
-def nest(thread: NDArray[np.int32], start: I64, dur: I64, tolerance: int = 0) -> tuple[I64, NDArray[np.int32]]:
-    """Return parent (-1 for none) and depth of intervals that are ordered by (start, longest first), thread by thread.
+@dataclass(frozen=True)
+class Nested:
+    """Intervals of one slice with their links, behind those carried into it.
 
-    The parent is the innermost earlier interval of the same thread that encloses this one; an interval may end up to
-    ``tolerance`` ns after its parent (clocks of whole microseconds round both ends).
+    ``carried`` rows stand before the slice's own; ``parent`` is a row of these arrays, -1 for none; ``id`` is the row's id.
     """
-    parent = np.full(len(start), -1, np.int64)
-    depth = np.zeros(len(start), np.int32)
-    ends = start + dur
-    for value in np.unique(thread):
-        rows = np.flatnonzero(thread == value)
-        stack: list[tuple[int, int, int]] = []  # (end, row, depth), outermost first
-        for row, begin, end in zip(rows.tolist(), start[rows].tolist(), ends[rows].tolist(), strict=True):
-            while stack and stack[-1][0] <= begin:
-                stack.pop()
+
+    carried: int
+    id: I64
+    thread: I32
+    start: I64
+    dur: I64
+    parent: I64
+    depth: I32
+
+    def own(self) -> tuple[I64, I32]:
+        """Return parent ids (-1 for none) and depths of the slice's own rows."""
+        parent = self.parent[self.carried :]
+        return np.where(parent >= 0, self.id[parent], -1), self.depth[self.carried :]
+
+
+class Nesting:
+    """Finds parents slice by slice.
+
+    The parent of an interval is the innermost earlier one of its thread that is still open at its start and encloses it; an
+    interval may end up to ``tolerance`` ns after its parent (clocks of whole microseconds round both ends).
+    """
+
+    def __init__(self, tolerance: int = 0) -> None:
+        self._tolerance = tolerance
+        self._next_id = 0
+        self._open: Nested | None = None
+
+    def add(self, thread: I32, start: I64, dur: I64) -> Nested:
+        """Link the next slice; rows are in the order of ids."""
+        if not len(start) and self._open is not None:
+            return replace(self._open, carried=len(self._open.id))
+        ids = np.arange(self._next_id, self._next_id + len(start))
+        self._next_id += len(start)
+        carried, parent, depth = 0, np.full(len(start), -1, np.int64), np.zeros(len(start), np.int32)
+        if self._open is not None:
+            old = self._open
+            keep = np.flatnonzero(old.start + old.dur > start[0])
+            carried = len(keep)
+            place = np.full(len(old.id) + 1, -1, np.int64)
+            place[keep] = np.arange(carried)
+            ids, thread = np.concatenate([old.id[keep], ids]), np.concatenate([old.thread[keep], thread])
+            start, dur = np.concatenate([old.start[keep], start]), np.concatenate([old.dur[keep], dur])
+            parent = np.concatenate([place[old.parent[keep]], parent])
+            depth = np.concatenate([old.depth[keep], depth])
+        for value in np.unique(thread[carried:]):
+            rows = np.flatnonzero(thread == value)
+            _link(rows, int(np.searchsorted(rows, carried)), start, dur, parent, depth, self._tolerance)
+        self._open = Nested(carried, ids, thread, start, dur, parent, depth)
+        return self._open
+
+
+def _link(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
+    """Fill ``parent`` and ``depth`` of one thread's ``rows``, of which the first ``known`` have theirs."""
+    if not _link_nested(rows, known, start, dur, parent, depth):
+        _link_overlapping(rows, known, start, dur, parent, depth, tolerance)
+
+
+def _link_nested(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32) -> bool:
+    """Link intervals that nest without partial overlaps, all at once; say whether they did.
+
+    Then an interval's depth is how many earlier ones are open at its start, and its parent the last one with a depth of one
+    less. If the parents found so enclose their children, the chain of parents is all that is open, so none is closer.
+    """
+    begin, end = start[rows], start[rows] + dur[rows]
+    lasting = end > begin  # an empty interval encloses nothing
+    before: I64 = np.cumsum(lasting) - lasting
+    level = before - np.searchsorted(np.sort(end[lasting]), begin, side="right")
+    found = np.full(len(rows), -1, np.int64)
+    order = np.argsort(level.astype(np.int16) if len(level) and level.max() < 1 << 15 else level, kind="stable")
+    borders = np.searchsorted(level[order], np.arange(int(level.max(initial=0)) + 2))
+    for number in range(1, len(borders) - 1):
+        outer, inner = order[borders[number - 1] : borders[number]], order[borders[number] : borders[number + 1]]
+        outer = outer[lasting[outer]]
+        at = np.searchsorted(outer, inner) - 1
+        if (at < 0).any():
+            return False
+        found[inner] = outer[at]
+    inside = found >= 0
+    if (end[found[inside]] < end[inside]).any() or (end[found[inside]] <= begin[inside]).any():
+        return False
+    new = slice(known, None)
+    parent[rows[new]] = np.where(inside[new], rows[found[new]], -1)
+    depth[rows[new]] = level[new]
+    return True
+
+
+def _link_overlapping(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
+    """Link any intervals, one by one, as the definition says."""
+    ends = start[rows] + dur[rows]
+    stack: list[tuple[int, int, int]] = []  # (end, row, depth), outermost first
+    for i, (row, begin, end) in enumerate(zip(rows.tolist(), start[rows].tolist(), ends.tolist(), strict=True)):
+        while stack and stack[-1][0] <= begin:
+            stack.pop()
+        if i >= known:
             level = len(stack)
-            while level and stack[level - 1][0] + tolerance < end:
+            while level and (stack[level - 1][0] <= begin or stack[level - 1][0] + tolerance < end):
                 level -= 1
             if level:
                 parent[row], depth[row] = stack[level - 1][1], stack[level - 1][2] + 1
-            stack.append((end, row, int(depth[row])))
-    return parent, depth
+        stack.append((end, row, int(depth[row])))
 
 
-def enclosing(
-    thread: NDArray[np.int32],
-    start: I64,
-    dur: I64,
-    parent: I64,
-    at_thread: NDArray[np.int32],
-    at_start: I64,
-    at_dur: I64,
-    tolerance: int = 0,
-) -> I64:
-    """Return for each of the second intervals the innermost of the first (nested by ``parent``) around it, else -1."""
-    result = np.full(len(at_start), -1, np.int64)
-    ends = start + dur
-    for value in np.unique(at_thread):
-        rows = np.flatnonzero(thread == value)
-        asked = np.flatnonzero(at_thread == value)
+def enclosing(outer: Nested, thread: I32, start: I64, dur: I64, tolerance: int = 0) -> I64:
+    """Return for each interval the id of the innermost of ``outer`` around it, else -1."""
+    result = np.full(len(start), -1, np.int64)
+    ends = outer.start + outer.dur
+    for value in np.unique(thread):
+        rows, asked = np.flatnonzero(outer.thread == value), np.flatnonzero(thread == value)
         if not len(rows):
             continue
-        position = np.searchsorted(start[rows], at_start[asked], side="right") - 1
-        found = np.where(position >= 0, rows[np.maximum(position, 0)], -1)
-        end = at_start[asked] + at_dur[asked]
-        while True:
-            outside = (found >= 0) & (ends[found] + tolerance < end)
-            if not outside.any():
-                break
-            found[outside] = parent[found[outside]]
-        result[asked] = found
+        at = np.searchsorted(outer.start[rows], start[asked], side="right") - 1
+        found = np.where(at >= 0, rows[np.maximum(at, 0)], -1)
+        end = start[asked] + dur[asked]
+        while (outside := (found >= 0) & (ends[found] + tolerance < end)).any():
+            found[outside] = outer.parent[found[outside]]
+        result[asked] = np.where(found >= 0, outer.id[found], -1)
     return result
 
 
-def launches(call_correlation: I64, call_start: I64, correlation: I64, start: I64) -> I64:
-    """Return for each GPU operation the row of the call that launched it, else -1.
+class Launches:
+    """Finds the call that launched a GPU operation, by correlation.
 
-    Correlations are unique in a process; where one is repeated all the same, the last call before the operation is
-    taken. 0 and missing are no correlations.
+    Correlations are unique in a process; where one is repeated all the same, the last call before the operation is taken,
+    or the first call where there is none before. 0 and missing are no correlations.
     """
-    rows = np.flatnonzero((call_correlation != NULL) & (call_correlation != 0))
-    rows = rows[np.lexsort((call_start[rows], call_correlation[rows]))]
-    keys = call_correlation[rows]
-    result = np.full(len(correlation), -1, np.int64)
-    first = np.searchsorted(keys, correlation, side="left")
-    last = np.searchsorted(keys, correlation, side="right")
-    known = (last > first) & (correlation != NULL) & (correlation != 0)
-    result[known] = rows[first[known]]
-    for i in np.flatnonzero(known & (last - first > 1)):
-        before = np.searchsorted(call_start[rows[first[i] : last[i]]], start[i], side="right")
-        result[i] = rows[first[i] + max(0, int(before) - 1)]
-    return result
 
+    def __init__(self, correlation: I64, start: I64) -> None:
+        rows = np.flatnonzero((correlation != NULL) & (correlation != 0))
+        self._rows = rows[np.lexsort((start[rows], correlation[rows]))]
+        self._keys, self._start = correlation[self._rows], start[self._rows]
+        self.repeated = int((self._keys[1:] == self._keys[:-1]).sum())
 
-def by_external_id(op_external: I64, external: I64) -> I64:
-    """Return for each External id the row of the operator that carries it, else -1."""
-    rows = np.flatnonzero(op_external != NULL)
-    rows = rows[np.argsort(op_external[rows], kind="stable")]
-    if not len(rows):
-        return np.full(len(external), -1, np.int64)
-    keys = op_external[rows]
-    at = np.minimum(np.searchsorted(keys, external), len(keys) - 1)
-    return np.where((keys[at] == external) & (external != NULL), rows[at], -1)
+    def of(self, correlation: I64, start: I64) -> I64:
+        """Return for each operation the row of its call, else -1."""
+        first = np.searchsorted(self._keys, correlation, side="left")
+        last = np.searchsorted(self._keys, correlation, side="right") if self.repeated else first + 1
+        at = np.minimum(first, max(0, len(self._keys) - 1))
+        known = (self._keys[at] == correlation if len(self._keys) else np.zeros(len(first), bool)) & (correlation != NULL)
+        result = np.full(len(correlation), -1, np.int64)
+        result[known] = self._rows[first[known]]
+        for i in np.flatnonzero(known & (last - first > 1)):
+            before = np.searchsorted(self._start[first[i] : last[i]], start[i], side="right")
+            result[i] = self._rows[first[i] + max(0, int(before) - 1)]
+        return result

@@ -21,6 +21,7 @@ from ingest.columns import Trace
 from ingest.errors import NotFoundError, SourceError
 from ingest.schema import SCHEMA_VERSION, DataFolder, RecordingRef, is_id
 from ingest.source import Limits, Source, refuse_foreign
+from ingest.spool import Spool
 from ingest.store import Writer, commit, draft, tool_version
 from ingest.trace import store
 
@@ -78,9 +79,9 @@ def ingest_file(
             row = (
                 telemetry.store(reader, opened, writer, about, telemetry_options)
                 if reader
-                else _read_trace(opened, writer, about, report)
+                else _read_trace(opened, writer, folder, report)
             )
-            row |= {"id": opened.id, "source_bytes": opened.uncompressed_bytes}
+            row |= about | {"id": opened.id, "source_bytes": opened.uncompressed_bytes}
             writer.insert_row("recording", row)
             writer.finish()
         finally:
@@ -89,7 +90,7 @@ def ingest_file(
         if keep_source:
             report(Progress("keeping", opened.total_bytes, opened.total_bytes, row["event_count"]))
             _keep(opened, folder.source_file(opened.id))
-        if not target.exists():
+        if not _readable(target):  # missing, or damaged on disk
             commit(temporary, target)
     report(Progress("done", opened.total_bytes, opened.total_bytes, row["event_count"]))
     return read_ref(target)
@@ -126,12 +127,24 @@ def read_ref(path: Path) -> RecordingRef:
     return RecordingRef(*row)
 
 
-def _read_trace(opened: Source, writer: Writer, about: dict[str, Any], report: Callable[[Progress], None]) -> dict[str, Any]:
-    trace = Trace(Document(opened.pieces(), opened.limits), opened.limits)
-    for events in trace.read():
-        report(Progress("reading", opened.read_bytes, opened.total_bytes, events))
-    report(Progress("linking", opened.total_bytes, opened.total_bytes, trace.events))
-    return store(trace, writer, about, opened.damage)
+def _read_trace(opened: Source, writer: Writer, folder: DataFolder, report: Callable[[Progress], None]) -> dict[str, Any]:
+    spool = Spool(folder.recordings)
+    try:
+        trace = Trace(Document(opened.pieces(), opened.limits), opened.limits, spool)
+        for events in trace.read():
+            report(Progress("reading", opened.read_bytes, opened.total_bytes, events))
+        report(Progress("linking", opened.total_bytes, opened.total_bytes, trace.events))
+        return store(trace, writer, opened.damage)
+    finally:
+        spool.close()
+
+
+def _readable(path: Path) -> bool:
+    try:
+        read_ref(path)
+    except NotFoundError:
+        return False
+    return True
 
 
 def _known(source: Path, folder: DataFolder) -> RecordingRef | None:

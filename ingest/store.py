@@ -33,6 +33,7 @@ class Writer:
     """Tables of one recording under a temporary name."""
 
     def __init__(self, path: Path) -> None:
+        self._waiting: dict[tuple[str, tuple[str, ...]], list[tuple[Any, ...]]] = {}
         self._connection = duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT, "preserve_insertion_order": True})
         self._connection.execute(
             f"ATTACH '{str(path).replace(chr(39), chr(39) * 2)}' AS recording_file (STORAGE_VERSION '{STORAGE_VERSION}')"
@@ -50,6 +51,10 @@ class Writer:
         self._connection.execute(f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM incoming")
         self._connection.unregister("incoming")
 
+    def insert_later(self, table: str, row: dict[str, Any]) -> None:
+        """Append one of many rows of a small table; the rows are written together."""
+        self._waiting.setdefault((table, tuple(row)), []).append(tuple(row.values()))
+
     def insert_row(self, table: str, row: dict[str, Any]) -> None:
         """Append one row."""
         marks = ", ".join("?" for _ in row)
@@ -57,6 +62,8 @@ class Writer:
 
     def finish(self) -> None:
         """Commit, checkpoint and close."""
+        for (table, names), rows in self._waiting.items():
+            self.insert(table, dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
         self._connection.execute("COMMIT")
         self._connection.execute("CHECKPOINT recording_file")
         self._connection.execute("USE memory")
@@ -70,15 +77,13 @@ class Writer:
 
 def _arrow(values: Any) -> pa.Array:
     if not isinstance(values, np.ndarray):
-        return pa.array(values)
+        return values if isinstance(values, pa.Array) else pa.array(values)
     if values.dtype == np.int64:
         return pa.array(values, mask=values == NULL)
     if values.dtype == np.int32:
         return pa.array(values, mask=values == -1)
     if values.dtype == np.float64:
         return pa.array(values, mask=np.isnan(values))
-    if values.dtype == object:
-        return pa.array(values.tolist())
     return pa.array(values)
 
 

@@ -1,407 +1,324 @@
-"""Turn the columns of one trace into the tables of a recording: clock, ids, links, metadata, diagnostics."""
+"""Turn the tables of one trace into a recording: clock, ids, links. One pass over each table, a slice of time at a time."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.blocks import EXAMPLE_BYTES
-from ingest.columns import GPU_KINDS, Trace
-from ingest.decode import I64, NULL, integers
+from ingest.columns import EDGE_KINDS, GPU_KINDS, MICROSECOND, Trace
+from ingest.decode import I64, NULL, integers, small_integers
 from ingest.errors import SourceError
-from ingest.link import by_external_id, enclosing, launches, nest, order_of
-from ingest.repair import REPAIRS
+from ingest.facts import diagnostics, facts_of, rows_of_devices, shape_columns
+from ingest.link import Launches, Nesting, enclosing
+from ingest.spool import Columns, Table, slices
 from ingest.store import Writer
 
 UNIX_NS = 10**14 * 1000  # times beyond 1e14 microseconds (1973) are Unix time: no uptime lasts 3 years in microseconds
-MICROSECOND = 1000
-
-SENTENCES = {
-    "time_missing": ("data_loss", "Events without a readable ts or dur were left out."),
-    "duration_negative": ("data_loss", "Events with a negative duration were left out."),
-    "duration_absurd": (
-        "data_loss",
-        "Events that claim to last more than 7 days were left out; CUPTI writes these when a record was never closed.",
-    ),
-    "event_unreadable": ("data_loss", "Events that are no valid JSON, even after repair, were left out."),
-    "name_missing": ("info", "Events without a name are called (unnamed)."),
-    "name_cut": ("info", "Very long names were cut."),
-    "event_deep": ("data_loss", "Events nested beyond all bounds were left out."),
-    "event_cut": ("data_loss", "The last event was cut off and left out."),
-    "metadata_repaired": ("info", "The part before the events was no valid JSON and was repaired."),
-    "tail": ("info", "Text after the end of the trace was ignored."),
-    "tail_long": ("info", "Very much text follows the events; it was ignored."),
-    "second_events": ("data_loss", "A second traceEvents list was ignored."),
-    "duplicate": ("data_loss", "GPU operations recorded twice (same stream, times, name and correlation) were kept once."),
-    "gzip_truncated": ("data_loss", "The gzip file ends too early: the copy or the job was cut off. What came before is here."),
-    "gzip_damaged": ("data_loss", "The gzip data is damaged in the middle. What came before is here."),
-    "gzip_crc": ("data_loss", "The gzip checksum does not match: the data may be damaged."),
-    "gzip_tail": ("info", "Bytes after the end of the gzip data were ignored."),
-    "truncated": (
-        "data_loss",
-        "The trace ends before its closing bracket: the job was stopped while writing it. What it held is here.",
-    ),
-}
-SENTENCES |= {f"mended_{kind}": ("info", sentence) for kind, sentence in REPAIRS.items()}
-FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
-TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
-HOST_TABLES = ("ops", "calls", "python", "overheads")
 
 
-def store(trace: Trace, writer: Writer, about: dict[str, Any], damage: list[str]) -> dict[str, Any]:
-    """Write every table of ``trace``; return the recording row. Raises SourceError when nothing in it can be used."""
-    document = trace.document
-    rows = {key: table.rows for key, table in trace.tables.items()}
-    if not sum(rows.values()):
+def store(trace: Trace, writer: Writer, damage: list[str]) -> dict[str, Any]:
+    """Write every table of ``trace``; return the columns of its recording row. Raises SourceError when nothing in it can be used."""
+    document, tables = trace.document, trace.tables
+    _pair_edges(trace)
+    stored = [table for key, table in tables.items() if key != "edges"]
+    if not any(table.rows for table in stored):
         kinds = ", ".join(f"{key} ({count})" for key, count in trace.other.most_common(4)) or "none"
-        raise SourceError("E-NOEV", f"No event of a kind that torch.profiler writes was found; there are: {kinds}.")
-    columns = {key: {name: table.column(name) for name in table.names()} for key, table in trace.tables.items()}
+        raise SourceError(
+            "E-NOEV",
+            f"No event of a kind that torch.profiler writes was found; there are: {kinds}. Give a torch.profiler trace.",
+        )
     base = int(integers([document.metadata.get("baseTimeNanoseconds", NULL)])[0])
-    clock = _shift(columns, base)
-    kept = _kept(columns["gpu"])
-    if duplicates := int((~kept).sum()):
-        document.note("duplicate", "", duplicates)
-    tolerance = MICROSECOND if all(_whole(c) for c in columns.values()) else 0
-    first, last = _span(columns)
-    facts = _facts(trace, columns)
-    _write_events(trace, columns, kept, writer, tolerance)
-    _write_names(trace, writer)
-    _write_devices(document.metadata.get("deviceProperties"), writer)
     for key in damage:
         document.note(key, "")
     truncated = document.truncated or "gzip_truncated" in damage or "gzip_damaged" in damage
     if truncated:
         document.note("truncated", "")
-    _write_diagnostics(trace, writer)
+    duplicates = _Linking(trace, writer, 0 if base == NULL else base).run()
+    largest = max(table.last for table in stored if table.last is not None)
+    shift = 0 if base == NULL else base
+    _write_names(trace, writer)
+    for row in rows_of_devices(document.metadata.get("deviceProperties")):
+        writer.insert_row("devices", row)
+    for row in diagnostics(trace):
+        writer.insert_row("diagnostics", row)
     return {
-        **about,
-        **facts,
+        **facts_of(trace),
         "kind": "trace",
-        "event_count": sum(len(next(iter(c.values()))) for key, c in columns.items() if c and key != "collectives")
-        - duplicates,
-        "clock": clock,
+        "event_count": sum(table.rows for table in stored) - duplicates,
+        "clock": "unix" if base not in (NULL, 0) or largest > UNIX_NS else "unknown",
         "base_time_ns": None if base == NULL else base,
-        "first_ns": first,
-        "last_ns": last,
+        "first_ns": min(table.first for table in stored if table.first is not None) + shift,
+        "last_ns": largest + shift,
         "truncated": truncated,
     }
 
 
-def _shift(columns: dict[str, dict[str, NDArray[Any]]], base: int) -> str:
-    """Add the trace's base to every time, in place; return the clock."""
-    largest = 0
-    for table in columns.values():
-        for key in ("start", "time"):
-            if key in table:
-                largest = max(largest, int(table[key].max()))
-                if base != NULL:
-                    table[key] += base
-    return "unix" if base not in (NULL, 0) or largest > UNIX_NS else "unknown"
+class _Linking:
+    """The passes: calls and GPU operations find each other by correlation, then operators are nested and calls placed in them."""
+
+    def __init__(self, trace: Trace, writer: Writer, base: int) -> None:
+        self._trace, self._tables, self._writer, self._base = trace, trace.tables, writer, base
+        self._tolerance = MICROSECOND if trace.whole_microseconds else 0
+
+    def run(self) -> int:
+        """Write all event tables; return how many duplicates were left out."""
+        launches, wanted = self._launch_table(), np.empty(0, np.int64)
+        call_of, kept, wanted, duplicates = self._gpu_launches(launches)
+        launched = np.bincount(call_of[call_of >= 0], minlength=self._tables["calls"].rows)
+        call_op, op_of = self._host(launched, wanted)
+        self._gpu(kept, call_of, call_op, op_of)
+        self._python()
+        self._others()
+        if launches.repeated:
+            self._trace.document.note("correlation_repeated", "", launches.repeated)
+        return duplicates
+
+    def _launch_table(self) -> Launches:
+        found = [(c["correlation"], c["start"]) for (c,) in slices(self._tables["calls"]) if c]
+        none = np.empty(0, np.int64)
+        return Launches(np.concatenate([none, *(f[0] for f in found)]), np.concatenate([none, *(f[1] for f in found)]))
+
+    def _gpu_launches(self, launches: Launches) -> tuple[I64, list[NDArray[np.bool_]], I64, int]:
+        """Return of every kept GPU operation its call; which rows to keep, by slice; the External ids to look for; the duplicates."""
+        none = np.empty(0, np.int64)
+        calls, kept, wanted = [none], [], [none]
+        for (gpu,) in slices(self._tables["gpu"]):
+            if not gpu:
+                kept.append(np.ones(0, bool))
+                continue
+            keep = _kept(gpu)
+            call = launches.of(gpu["correlation"][keep], gpu["start"][keep])
+            external = gpu["external_id"][keep]
+            calls.append(call)
+            kept.append(keep)
+            wanted.append(np.unique(external[external != NULL]))
+        total = np.concatenate(calls)
+        duplicates = self._tables["gpu"].rows - len(total)
+        if duplicates:
+            self._trace.document.note("duplicate", "", duplicates)
+        return total, kept, np.unique(np.concatenate(wanted)), duplicates
+
+    def _host(self, launched: I64, wanted: I64) -> tuple[I64, tuple[I64, I64]]:
+        """Write operators and calls; return each call's operator, and the operators that carry the ``wanted`` External ids."""
+        nesting, none = Nesting(self._tolerance), np.empty(0, np.int64)
+        call_op, externals, carriers, op_id, call_id = [none], [none], [none], 0, 0
+        for ops, calls in slices(self._tables["ops"], self._tables["calls"]):
+            nested = nesting.add(ops.get("thread_id", none.astype(np.int32)), ops.get("start", none), ops.get("dur", none))
+            if ops:
+                parent, depth = nested.own()
+                self._write_ops(op_id, ops, parent, depth)
+                hit = np.isin(ops["external_id"], wanted)
+                externals.append(ops["external_id"][hit])
+                carriers.append(np.flatnonzero(hit) + op_id)
+                op_id += len(parent)
+            if calls:
+                around = enclosing(nested, calls["thread_id"], calls["start"], calls["dur"], self._tolerance)
+                columns = self._times(calls, "name_id", "thread_id") | {
+                    "correlation": calls["correlation"],
+                    "cpu_op_id": _missing(around),
+                }
+                count = len(around)
+                self._writer.insert(
+                    "runtime_calls",
+                    {"call_id": _ids(call_id, count), **columns, "gpu_ops": launched[call_id : call_id + count]},
+                )
+                call_op.append(around)
+                call_id += count
+        return np.concatenate(call_op), (np.concatenate(externals), np.concatenate(carriers))
+
+    def _gpu(self, kept: list[NDArray[np.bool_]], call_of: I64, call_op: I64, op_of: tuple[I64, I64]) -> None:
+        kinds, done = pa.array(GPU_KINDS), 0
+        shapes = shape_columns(self._trace.shapes)
+        for (table,), keep in zip(slices(self._tables["gpu"]), kept, strict=True):
+            if not table:
+                continue
+            gpu = table if keep.all() else {name: values[keep] for name, values in table.items()}
+            count = len(gpu["start"])
+            call = call_of[done : done + count]
+            op = np.where(call >= 0, call_op[call], -1) if len(call_op) else np.full(count, -1)
+            op = np.where(op >= 0, op, _by_external_id(*op_of, gpu["external_id"]))
+            self._writer.insert(
+                "gpu_ops",
+                {
+                    "gpu_op_id": _ids(done, count),
+                    "kind": pa.DictionaryArray.from_arrays(pa.array(gpu["kind"]), kinds),
+                    **self._times(gpu, "name_id", "device", "stream"),
+                    **_plain(gpu, "correlation", "external_id"),
+                    "call_id": _missing(call),
+                    "cpu_op_id": _missing(op),
+                    **{name: values[gpu["shape"]] for name, values in shapes.items()},
+                    **_plain(gpu, "registers_per_thread", "shared_memory_bytes", "blocks_per_sm", "warps_per_sm"),
+                    **_plain(gpu, "occupancy_pct", "bytes", "graph_id", "graph_node_id"),
+                },
+            )
+            self._write_collectives(gpu, done, "gpu_op_id")
+            done += count
+
+    def _python(self) -> None:
+        nesting, done = Nesting(self._tolerance), 0
+        for (calls,) in slices(self._tables["python"]):
+            if calls:
+                parent, _ = nesting.add(calls["thread_id"], calls["start"], calls["dur"]).own()
+                columns = {"python_call_id": _ids(done, len(parent)), **self._times(calls, "name_id", "thread_id")}
+                self._writer.insert("python_calls", {**columns, "parent_id": _missing(parent), "module_id": calls["module_id"]})
+                done += len(parent)
+
+    def _others(self) -> None:
+        for (rows,) in slices(self._tables["gpu_annotations"]):
+            self._writer.insert("gpu_annotations", rows and self._times(rows, "name_id", "device", "stream"))
+        for (rows,) in slices(self._tables["overheads"]):
+            self._writer.insert("overheads", rows and self._times(rows, "name_id", "thread_id"))
+        kinds = pa.array(list(self._trace.sync_kinds), pa.string())
+        for (rows,) in slices(self._tables["syncs"]):
+            if rows:
+                columns = self._times(rows, "device", "stream", "correlation", "wait_on_stream", "wait_on_event_correlation")
+                self._writer.insert("syncs", {"kind": pa.DictionaryArray.from_arrays(pa.array(rows["kind"]), kinds), **columns})
+        names = {"allocated": "total_allocated_bytes", "reserved": "total_reserved_bytes"}
+        for (rows,) in slices(self._tables["memory"]):
+            if rows:
+                columns = {names.get(name, name): values for name, values in rows.items() if name != "start"}
+                self._writer.insert("allocations", {"time_ns": rows["start"] + self._base, **columns})
+
+    def _times(self, rows: Columns, *plain: str) -> Columns:
+        return {**_plain(rows, *plain), "start_ns": rows["start"] + self._base, "dur_ns": rows["dur"]}
+
+    def _write_ops(self, first: int, ops: Columns, parent: I64, depth: NDArray[np.int32]) -> None:
+        kinds, extras = pa.array(["op", "annotation"]), pa.array([m[0] for m in self._trace.extras.meanings], pa.string())
+        self._writer.insert(
+            "cpu_ops",
+            {
+                "cpu_op_id": _ids(first, len(parent)),
+                "kind": pa.DictionaryArray.from_arrays(pa.array(ops["annotation"].astype(np.int8)), kinds),
+                **self._times(ops, "name_id", "thread_id"),
+                "parent_id": _missing(parent),
+                "depth": depth,
+                **_plain(ops, "external_id", "sequence_number", "forward_thread", "signature_id"),
+                "extra": pa.DictionaryArray.from_arrays(pa.array(ops["extra"], mask=ops["extra"] < 0), extras),
+            },
+        )
+        self._write_collectives(ops, first, "cpu_op_id")
+
+    def _write_collectives(self, rows: Columns, first: int, key: str) -> None:
+        for i in np.flatnonzero(rows["collective"] >= 0):
+            args = self._trace.collectives[rows["collective"][i]]
+            numbers = [*integers([args.in_elements, args.out_elements, args.sequence]), *small_integers([args.group_size])]
+            row: dict[str, Any] = {key: first + int(i)}
+            texts = {"name": args.name, "dtype": args.dtype, "group_name": args.group_name}
+            texts |= {"group_description": args.group_description, "group_ranks": args.group_ranks}
+            row |= {name: None if value is None else str(value) for name, value in texts.items()}
+            names = ("in_elements", "out_elements", "sequence", "group_size")
+            row |= {name: None if value == NULL else value for name, value in zip(names, map(int, numbers), strict=True)}
+            row["asynchronous"] = None if args.asynchronous is None else str(args.asynchronous).lower() in ("true", "1")
+            self._writer.insert_later("collectives", row)
 
 
-def _whole(table: dict[str, NDArray[Any]]) -> bool:
-    return "dur" not in table or not (table["dur"] % MICROSECOND).any()
-
-
-def _span(columns: dict[str, dict[str, NDArray[Any]]]) -> tuple[int | None, int | None]:
-    tables = [t for t in columns.values() if t]
-    starts = [int(t[key].min()) for t in tables for key in ("start", "time") if key in t]
-    ends = [int((t["start"] + t["dur"]).max()) for t in tables if "dur" in t] + [
-        int(t["time"].max()) for t in tables if "time" in t
-    ]
-    return (min(starts), max(ends)) if starts else (None, None)
-
-
-def _kept(gpu: dict[str, NDArray[Any]]) -> NDArray[np.bool_]:
+def _kept(gpu: Columns) -> NDArray[np.bool_]:
     """Tell which operations to keep: not those that two profilers recorded, equal in stream, times, name and correlation."""
-    if not gpu:
-        return np.ones(0, bool)
-    keys = [gpu[k] for k in ("correlation", "name_id", "dur", "start", "stream", "device", "kind")]
-    order = np.lexsort(keys)
-    same = (gpu["correlation"][order[1:]] != NULL) & (gpu["dur"][order[1:]] > 0)
-    for key in keys:
-        same &= key[order[1:]] == key[order[:-1]]
-    kept = np.ones(len(order), bool)
-    kept[order[1:][same]] = False
+    again = np.flatnonzero((np.diff(gpu["start"]) == 0) & (np.diff(gpu["dur"]) == 0) & (gpu["dur"][1:] > 0)) + 1
+    kept = np.ones(len(gpu["start"]), bool)
+    if not len(again):
+        return kept
+    seen: set[tuple[Any, ...]] = set()
+    keys = [gpu[name] for name in ("start", "dur", "correlation", "name_id", "stream", "device", "kind")]
+    for i in np.union1d(again, again - 1):
+        key = tuple(values[i] for values in keys)
+        kept[i] = gpu["correlation"][i] == NULL or key not in seen
+        seen.add(key)
     return kept
 
 
-def _write_events(
-    trace: Trace, columns: dict[str, dict[str, NDArray[Any]]], kept: NDArray[np.bool_], writer: Writer, tolerance: int
-) -> None:
-    ops, calls, python = (_sorted(columns[key]) for key in ("ops", "calls", "python"))
-    gpu = _sorted(columns["gpu"], kept)
-    none32, none64 = np.empty(0, np.int32), np.empty(0, np.int64)
-    op_thread, op_start, op_dur = ops.get("thread_id", none32), ops.get("start", none64), ops.get("dur", none64)
-    parent, depth = nest(op_thread, op_start, op_dur, tolerance)
-    call_op = enclosing(
-        op_thread,
-        op_start,
-        op_dur,
-        parent,
-        calls.get("thread_id", none32),
-        calls.get("start", none64),
-        calls.get("dur", none64),
-        tolerance,
-    )
-    call = launches(
-        calls.get("correlation", none64), calls.get("start", none64), gpu.get("correlation", none64), gpu.get("start", none64)
-    )
-    if ops:
-        _write_ops(trace, ops, parent, depth, writer)
-    if calls:
-        writer.insert(
-            "runtime_calls",
-            {
-                "call_id": np.arange(len(call_op)),
-                **_plain(calls, "name_id", "thread_id"),
-                "start_ns": calls["start"],
-                "dur_ns": calls["dur"],
-                "correlation": calls["correlation"],
-                "cpu_op_id": _missing(call_op),
-                "gpu_ops": np.bincount(call[call >= 0], minlength=len(call_op)).astype(np.int64),
-            },
-        )
-    if gpu:
-        gpu_op = np.where(call >= 0, call_op[call] if len(call_op) else -1, -1)
-        fallback = by_external_id(ops.get("external_id", none64), gpu["external_id"])
-        gpu_op = np.where(gpu_op >= 0, gpu_op, fallback)
-        _write_gpu(gpu, call, gpu_op, writer)
-    if python:
-        caller, _ = nest(python["thread_id"], python["start"], python["dur"], tolerance)
-        writer.insert(
-            "python_calls",
-            {
-                "python_call_id": np.arange(len(caller)),
-                **_plain(python, "name_id", "thread_id"),
-                "start_ns": python["start"],
-                "dur_ns": python["dur"],
-                "parent_id": _missing(caller),
-                "module_id": python["module_id"],
-            },
-        )
-    _write_small(columns, ops, gpu, writer)
+def _by_external_id(externals: I64, carriers: I64, asked: I64) -> I64:
+    """Return for each External id the operator that carries it, else -1."""
+    if not len(externals):
+        return np.full(len(asked), -1, np.int64)
+    order = np.argsort(externals, kind="stable")
+    keys = externals[order]
+    at = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
+    return np.where((keys[at] == asked) & (asked != NULL), carriers[order][at], -1)
 
 
-def _sorted(table: dict[str, NDArray[Any]], kept: NDArray[np.bool_] | None = None) -> dict[str, NDArray[Any]]:
-    """Return ``table`` in the order of ids; ``row`` says where each row stood."""
-    if not table:
-        return {}
-    rows = np.arange(len(table["start"])) if kept is None else np.flatnonzero(kept)
-    rows = rows[order_of(table["start"][rows], table["dur"][rows])]
-    return {**{name: values[rows] for name, values in table.items()}, "row": rows}
+def _pair_edges(trace: Trace) -> None:
+    """Make complete events of begins and ends ('B', 'E'), which other tools write instead."""
+    if not trace.tables["edges"].rows:
+        return
+    open_: dict[int, list[tuple[int, int, int]]] = {}
+    found: dict[int, list[tuple[int, int, int, int]]] = {}
+    unmatched = 0
+    for thread, time, name, kind in _edges(trace.tables["edges"]):
+        stack = open_.setdefault(thread, [])
+        if name >= 0:
+            stack.append((time, name, kind))
+        elif stack:
+            begin, name, kind = stack.pop()
+            found.setdefault(kind, []).append((name, thread, begin, time - begin))
+        else:
+            unmatched += 1
+    if unmatched := unmatched + sum(map(len, open_.values())):
+        trace.document.note("edge_unmatched", "", unmatched)
+    for kind, rows in found.items():
+        names, threads, starts, durs = (np.array(values, np.int64) for values in zip(*rows, strict=True))
+        columns: Columns = {
+            "name_id": names.astype(np.int32),
+            "thread_id": threads.astype(np.int32),
+            "start": starts,
+            "dur": durs,
+        }
+        _add_pairs(trace, EDGE_KINDS[kind], columns)
 
 
-def _plain(table: dict[str, NDArray[Any]], *names: str) -> dict[str, NDArray[Any]]:
-    return {name: table[name] for name in names}
+def _edges(table: Table) -> Iterator[tuple[int, int, int, int]]:
+    for (rows,) in slices(table):
+        if rows:
+            yield from zip(*(rows[name].tolist() for name in ("thread_id", "start", "name_id", "kind")), strict=True)
+
+
+def _add_pairs(trace: Trace, kind: str, columns: Columns) -> None:
+    count = len(columns["start"])
+    null, none = np.full(count, NULL), np.full(count, -1, np.int32)
+    if kind in ("op", "annotation"):
+        more = {
+            "external_id": null,
+            "sequence_number": null,
+            "forward_thread": null,
+            "signature_id": none,
+            "extra": none,
+            "collective": none,
+        }
+        trace.tables["ops"].add({"annotation": np.full(count, kind == "annotation"), **columns, **more})
+    elif kind == "call":
+        trace.tables["calls"].add({**columns, "correlation": null})
+    else:
+        trace.tables["python"].add({**columns, "module_id": null})
+
+
+def _write_names(trace: Trace, writer: Writer) -> None:
+    writer.insert("names", {"name_id": np.arange(len(trace.names)), "name": pa.array(list(trace.names), pa.string())})
+    keys = [(pid.decode(errors="replace"), tid.decode(errors="replace")) for pid, tid in trace.threads]
+    columns = {
+        "thread_id": np.arange(len(keys)),
+        "pid": [pid for pid, _ in keys],
+        "tid": [tid for _, tid in keys],
+        "name": [trace.thread_names.get(key) for key in keys],
+        "process_name": [trace.process_names.get(pid) for pid, _ in keys],
+    }
+    writer.insert("threads", columns)
+    meanings = list(trace.signatures.meanings)
+    parts = ("input_dims", "input_types", "input_strides", "concrete_inputs")
+    columns = {name: pa.array([m[i] for m in meanings], pa.string()) for i, name in enumerate(parts)}
+    writer.insert("signatures", {"signature_id": np.arange(len(meanings)), **columns})
+
+
+def _plain(rows: Columns, *names: str) -> Columns:
+    return {name: rows[name] for name in names}
+
+
+def _ids(first: int, count: int) -> I64:
+    return np.arange(first, first + count)
 
 
 def _missing(values: I64) -> I64:
     return np.where(values < 0, NULL, values)
-
-
-def _write_ops(trace: Trace, ops: dict[str, NDArray[Any]], parent: I64, depth: NDArray[np.int32], writer: Writer) -> None:
-    extras = np.array([*(m[0] for m in trace.extras.meanings), None], object)
-    writer.insert(
-        "cpu_ops",
-        {
-            "cpu_op_id": np.arange(len(parent)),
-            "kind": np.where(ops["annotation"], "annotation", "op").astype(object),
-            **_plain(ops, "name_id", "thread_id"),
-            "start_ns": ops["start"],
-            "dur_ns": ops["dur"],
-            "parent_id": _missing(parent),
-            "depth": depth,
-            **_plain(ops, "external_id", "sequence_number", "forward_thread", "signature_id"),
-            "extra": extras[ops["extra"]],
-        },
-    )
-
-
-def _write_gpu(gpu: dict[str, NDArray[Any]], call: I64, gpu_op: I64, writer: Writer) -> None:
-    grid = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
-    writer.insert(
-        "gpu_ops",
-        {
-            "gpu_op_id": np.arange(len(call)),
-            "kind": np.array(GPU_KINDS, object)[gpu["kind"]],
-            **_plain(gpu, "name_id", "device", "stream"),
-            "start_ns": gpu["start"],
-            "dur_ns": gpu["dur"],
-            "correlation": gpu["correlation"],
-            "call_id": _missing(call),
-            "cpu_op_id": _missing(gpu_op),
-            **_plain(gpu, "external_id", *grid, "registers_per_thread", "shared_memory_bytes", "blocks_per_sm", "warps_per_sm"),
-            **_plain(gpu, "occupancy_pct", "bytes", "graph_id", "graph_node_id"),
-        },
-    )
-
-
-def _write_small(
-    columns: dict[str, dict[str, NDArray[Any]]], ops: dict[str, NDArray[Any]], gpu: dict[str, NDArray[Any]], writer: Writer
-) -> None:
-    for table in ("gpu_annotations", "overheads", "syncs"):
-        if columns[table]:
-            rows = _sorted(columns[table])
-            writer.insert(table, {{"start": "start_ns", "dur": "dur_ns"}.get(n, n): v for n, v in rows.items() if n != "row"})
-    if memory := columns["memory"]:
-        order = np.argsort(memory["time"], kind="stable")
-        names = {"time": "time_ns", "allocated": "total_allocated_bytes", "reserved": "total_reserved_bytes"}
-        writer.insert("allocations", {names.get(n, n): v[order] for n, v in memory.items()})
-    if collectives := columns["collectives"]:
-        found = dict(collectives)
-        on_gpu, row = found.pop("gpu"), found.pop("row")
-        for name, side, rows in (("gpu_op_id", on_gpu, gpu), ("cpu_op_id", ~on_gpu, ops)):
-            ids = np.full(len(row), NULL)
-            if rows and side.any():
-                place = np.full(max(int(rows["row"].max()), int(row[side].max())) + 1, NULL)
-                place[rows["row"]] = np.arange(len(rows["row"]))
-                ids[side] = place[row[side]]
-            found[name] = ids
-        known = (found["gpu_op_id"] != NULL) | (found["cpu_op_id"] != NULL)  # not those of dropped duplicates
-        writer.insert("collectives", {name: values[known] for name, values in found.items()})
-
-
-def _write_names(trace: Trace, writer: Writer) -> None:
-    writer.insert("names", {"name_id": np.arange(len(trace.names)), "name": list(trace.names)})
-    keys = [(pid.decode(errors="replace"), tid.decode(errors="replace")) for pid, tid in trace.threads]
-    writer.insert(
-        "threads",
-        {
-            "thread_id": np.arange(len(keys)),
-            "pid": [pid for pid, _ in keys],
-            "tid": [tid for _, tid in keys],
-            "name": np.array([trace.thread_names.get(key) for key in keys], object),
-            "process_name": np.array([trace.process_names.get(pid) for pid, _ in keys], object),
-        },
-    )
-    meanings = list(trace.signatures.meanings)
-    writer.insert(
-        "signatures",
-        {
-            "signature_id": np.arange(len(meanings)),
-            **{
-                key: np.array([m[i] for m in meanings], object)
-                for i, key in enumerate(("input_dims", "input_types", "input_strides", "concrete_inputs"))
-            },
-        },
-    )
-
-
-DEVICE_FIELDS = {
-    "memory_bytes": ("totalGlobalMem",),
-    "compute_major": ("computeMajor",),
-    "compute_minor": ("computeMinor",),
-    "sms": ("numSms", "maxComputeUnits"),
-    "warp_size": ("warpSize",),
-    "max_threads_per_sm": ("maxThreadsPerMultiprocessor",),
-    "registers_per_sm": ("regsPerMultiprocessor",),
-    "shared_memory_per_sm_bytes": ("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor"),
-}
-
-
-def _write_devices(found: Any, writer: Writer) -> None:
-    for i, device in enumerate(found if isinstance(found, list) else []):
-        if not isinstance(device, dict):
-            continue
-        row: dict[str, Any] = {
-            "device": _integer(device.get("id")),
-            "name": str(device["name"]) if device.get("name") else None,
-        }
-        row["device"] = i if row["device"] is None else row["device"]
-        for column, keys in DEVICE_FIELDS.items():
-            row[column] = next((v for key in keys if (v := _integer(device.get(key))) is not None), None)
-        writer.insert_row("devices", row)
-
-
-def _integer(value: Any) -> int | None:
-    number = int(integers([value])[0])
-    return None if number == NULL else number
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else value if isinstance(value, str) else str(value)
-
-
-def _facts(trace: Trace, columns: dict[str, dict[str, NDArray[Any]]]) -> dict[str, Any]:
-    found = trace.document.metadata
-    job = found.get("distributedInfo")
-    job = job if isinstance(job, dict) else {}
-    flags: dict[str, bool | None] = {}
-    for key in FLAGS:
-        flags[key] = bool(found[key]) if key in found else (False if "schemaVersion" in found else None)
-    seen = {
-        "record_shapes": bool(trace.signatures),
-        "with_stack": trace.tables["python"].rows > 0,
-        "profile_memory": trace.tables["memory"].rows > 0,
-    }
-    for key, value in seen.items():
-        if value:
-            flags[key] = True
-    return {
-        "vendor": _vendor(trace),
-        "host": _text(found.get("host_name")),
-        "rank": _integer(job.get("rank")),
-        "world_size": _integer(job.get("world_size")),
-        "backend": _text(job.get("backend")),
-        "nccl_version": _text(job.get("nccl_version")),
-        "trace_id": _text(found.get("trace_id")),
-        "torch_version": _text(found.get("torch_version") or found.get("pytorch_version")),
-        "runtime_version": _text(found.get("cuda_runtime_version", found.get("hip_runtime_version"))),
-        "driver_version": _text(found.get("cuda_driver_version", found.get("hip_driver_version"))),
-        "profiler_version": _text(found.get("cupti_version", found.get("roctracer_version"))),
-        **flags,
-        "metadata": msgspec.json.encode({k: v for k, v in found.items() if k not in TAKEN}).decode(),
-    }
-
-
-def _vendor(trace: Trace) -> str | None:
-    found = trace.document.metadata
-    devices = found.get("deviceProperties")
-    names = (
-        " ".join(str(d.get("name", "")) for d in devices if isinstance(d, dict)).lower() if isinstance(devices, list) else ""
-    )
-    called = " ".join(list(trace.names)[:5000])
-    signs = (
-        (
-            "amd",
-            "roctracer_version" in found
-            or "hip_runtime_version" in found
-            or re.search(r"amd|radeon|instinct|mi\d{3}", names)
-            or " hip" in f" {called}",
-        ),
-        (
-            "nvidia",
-            "cupti_version" in found or "cuda_runtime_version" in found or re.search(r"nvidia|tesla|geforce|quadro|rtx", names),
-        ),
-        ("intel", re.search(r"intel|xpu", names)),
-        ("meta", re.search(r"artemis|mtia", names)),
-        ("huawei", "ascend" in names),
-        ("nvidia", " cuda" in f" {called}"),
-    )
-    return next((vendor for vendor, sign in signs if sign), None)
-
-
-def _write_diagnostics(trace: Trace, writer: Writer) -> None:
-    document = trace.document
-    for key, count in sorted(document.notes.items()):
-        severity, sentence = SENTENCES[key]
-        row = {
-            "key": key,
-            "severity": severity,
-            "sentence": sentence,
-            "count": count,
-            "example": document.examples.get(key, "")[:EXAMPLE_BYTES] or None,
-        }
-        writer.insert_row("diagnostics", row)
-    for key, count in sorted(trace.other.items()):
-        what = f"Events with ph {key[3:]}" if key.startswith("ph ") else f"Events of category {key!r}"
-        sentence = f"{what} are not stored: Sawtooth measures nothing with them."
-        writer.insert_row(
-            "diagnostics",
-            {"key": f"not_stored_{key.replace(' ', '_')[:60]}", "severity": "info", "sentence": sentence, "count": count},
-        )

@@ -305,5 +305,6 @@ ODD = [
     Case("pid and tid null", with_event(kernel().replace(b'"pid": 0, "tid": 7', b'"pid": null, "tid": null')), "keep"),
     Case("pid and tid missing", with_event(kernel().replace(b'"pid": 0, "tid": 7, ', b"")), "keep"),
     Case("device -1", with_event(kernel(args=b'{"correlation": 900, "device": -1, "stream": 7}')), "keep"),
+    Case("device beyond 32 bits", with_event(kernel(args=b'{"correlation": 900, "device": 1099511627776, "registers per thread": 1e12}')), "keep"),
     Case("category in capitals", with_event(kernel().replace(b'"kernel"', b'"Kernel"')), "keep"),
 ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
 import os
 import random
@@ -24,10 +25,11 @@ from ingest.blocks import Document
 from ingest.columns import KINDS
 from ingest.decode import NULL, decimal_ns, integers
 from ingest.errors import SourceError
-from ingest.link import enclosing, launches, nest, order_of
+from ingest.link import Launches, Nesting, enclosing
 from ingest.recording import ingest_file
 from ingest.schema import DataFolder
 from ingest.source import Limits
+from ingest.spool import SAMPLE_ROWS, Spool, Table, order_of, slices
 
 SHARED = Path(os.environ.get("SAWTOOTH_SHARED", Path(__file__).parents[2] / "shared"))
 REAL = sorted([*SHARED.glob("peer_traces/*.json.gz"), *SHARED.glob("recordings/*/*trace.json.gz")])
@@ -171,55 +173,108 @@ def test_odd_numbers():
 intervals = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(0, 30)), max_size=40)
 
 
-@settings(max_examples=400, deadline=None)
-@given(intervals, intervals, st.sampled_from([0, 1]))
-def test_nesting_agrees_with_the_definition(ops, calls, tolerance):
-    """Against the definition, tried over all pairs: the innermost earlier interval of the thread that encloses this one."""
-    thread, start, dur = (np.array(column) for column in zip(*ops, strict=True)) if ops else (np.empty(0, np.int64),) * 3
+def arrays(rows):
+    columns = [np.array(column, np.int64) for column in zip(*rows, strict=True)] if rows else [np.empty(0, np.int64)] * 3
+    return columns[0].astype(np.int32), columns[1], columns[2]
+
+
+def in_order(rows):
+    thread, start, dur = arrays(rows)
     order = order_of(start, dur)
-    thread, start, dur = thread[order].astype(np.int32), start[order], dur[order]
-    parent, depth = nest(thread, start, dur, tolerance)
+    return thread[order], start[order], dur[order]
+
+
+@settings(max_examples=400, deadline=None)
+@given(intervals, intervals, st.sampled_from([0, 1]), st.lists(st.integers(0, 70), max_size=4))
+def test_nesting_agrees_with_the_definition(ops, calls, tolerance, borders):
+    """Against the definition, tried over all pairs: the innermost earlier interval of the thread that encloses this one."""
+    thread, start, dur = in_order(ops)
+    call_thread, call_start, call_dur = in_order(calls)
+    nesting, parents, depths, around = Nesting(tolerance), [], [], []
+    borders = [-1, *sorted(borders), 1000]
+    for low, high in itertools.pairwise(borders):  # slices of time, as a large trace is read
+        rows, asked = (start >= low) & (start < high), (call_start >= low) & (call_start < high)
+        nested = nesting.add(thread[rows], start[rows], dur[rows])
+        parent, depth = nested.own()
+        parents += parent.tolist()
+        depths += depth.tolist()
+        around += enclosing(nested, call_thread[asked], call_start[asked], call_dur[asked], tolerance).tolist()
+    end = start + dur
     for i in range(len(start)):
-        around = [
-            j
-            for j in range(i)
-            if thread[j] == thread[i] and start[j] + dur[j] > start[i] and start[j] + dur[j] + tolerance >= start[i] + dur[i]
-        ]
-        assert parent[i] == max(around, default=-1)
-        assert depth[i] == (0 if parent[i] < 0 else depth[parent[i]] + 1)
-    asked = [np.array(column) for column in zip(*calls, strict=True)] if calls else [np.empty(0, np.int64)] * 3
-    found = enclosing(thread, start, dur, parent, asked[0].astype(np.int32), asked[1], asked[2], tolerance)
-    for k, j in enumerate(found):
-        begin, end = asked[1][k], asked[1][k] + asked[2][k]
+        outer = [j for j in range(i) if thread[j] == thread[i] and end[j] > start[i] and end[j] + tolerance >= end[i]]
+        assert parents[i] == max(outer, default=-1)
+        assert depths[i] == (0 if parents[i] < 0 else depths[parents[i]] + 1)
+    for k, found in enumerate(around):
+        stop = call_start[k] + call_dur[k]
         holds = [
             i
             for i in range(len(start))
-            if thread[i] == asked[0][k] and start[i] <= begin and start[i] + dur[i] + tolerance >= end
+            if thread[i] == call_thread[k] and start[i] <= call_start[k] and end[i] + tolerance >= stop
         ]
-        assert (j in holds) if j >= 0 else not holds or _overlapped(thread, start, dur)
+        if found >= 0:
+            assert found in holds
+        if not _overlapped(thread, start, dur) and tolerance == 0 and call_dur[k] > 0:
+            assert found == max(holds, default=-1)
 
 
 def _overlapped(thread, start, dur):
-    """Whether intervals of one thread overlap without nesting, where the innermost is not unique."""
-    return any(
-        thread[i] == thread[j] and start[i] <= start[j] <= start[i] + dur[i] <= start[j] + dur[j]
-        for j in range(len(start))
-        for i in range(j)
-    )
+    """Whether intervals of one thread overlap without nesting, where "innermost" has no clear meaning."""
+    pairs = ((i, j) for j in range(len(start)) for i in range(j) if thread[i] == thread[j])
+    return any(start[i] < start[j] < start[i] + dur[i] < start[j] + dur[j] for i, j in pairs)
 
 
 def test_launches_prefer_the_last_call_before_the_operation():
-    calls = np.array([5, 5, 0, NULL, 9]), np.array([100, 300, 50, 60, 400])
-    found = launches(*calls, np.array([5, 5, 5, 0, NULL, 9, 7]), np.array([150, 350, 50, 100, 100, 380, 1]))
+    launches = Launches(np.array([5, 5, 0, NULL, 9]), np.array([100, 300, 50, 60, 400]))
+    found = launches.of(np.array([5, 5, 5, 0, NULL, 9, 7]), np.array([150, 350, 50, 100, 100, 380, 1]))
     # before any call with its correlation, an operation takes the first one; 0, missing and unknown find none
     assert found.tolist() == [0, 1, 0, -1, -1, 4, -1]
+    assert launches.repeated == 1
+    assert Launches(np.empty(0, np.int64), np.empty(0, np.int64)).of(np.array([3]), np.array([1])).tolist() == [-1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 9)), max_size=300),
+    st.integers(1, 60),
+    st.sampled_from([0, 400, 1 << 30]),
+)
+def test_a_spool_gives_back_every_row_in_order(tmp_path_factory, rows, run_rows, memory):
+    """Whatever the size of runs and whether they went to disk: the rows of a stable sort."""
+    spool = Spool(tmp_path_factory.mktemp("spool"), memory)
+    table = Table(spool, run_rows)
+    for i in range(0, len(rows), 7):
+        part = rows[i : i + 7]
+        start, dur = (np.array(column, np.int64) for column in zip(*part, strict=True))
+        table.add({"start": start, "dur": dur, "place": np.arange(i, i + len(part))})
+    found = [columns["place"] for (columns,) in slices(table, slice_rows=SAMPLE_ROWS) if columns]
+    wanted = sorted(range(len(rows)), key=lambda i: (rows[i][0], -rows[i][1]))
+    assert [i for part in found for i in part.tolist()] == wanted
+    assert table.rows == len(rows)
+    spool.close()
+
+
+def test_slices_of_tables_share_their_borders(tmp_path):
+    """Rows of two tables that start at the same time come in the same slice, however unevenly the tables are filled."""
+    spool = Spool(tmp_path, 0)
+    many, few = Table(spool, 3 * SAMPLE_ROWS), Table(spool, 100)
+    times = np.random.default_rng(1).integers(0, 10**6, 10 * SAMPLE_ROWS)
+    many.add({"start": times, "dur": np.zeros(len(times), np.int64)})
+    few.add({"start": times[:50], "dur": np.zeros(50, np.int64)})
+    last, count = -1, 0
+    for one, two in slices(many, few, slice_rows=2 * SAMPLE_ROWS):
+        starts = np.concatenate([columns["start"] for columns in (one, two) if columns])
+        assert starts.min() > last
+        last, count = starts.max(), count + 1
+        assert len(starts) < 5 * SAMPLE_ROWS
+    assert count >= 4
+    spool.close()
 
 
 def by_category(path):
     """Complete events per table, counted by the standard library's parser alone."""
     document = json.loads(gzip.decompress(path.read_bytes()))
     events = document["traceEvents"] if isinstance(document, dict) else document
-    counts = Counter(KINDS.get(str(e.get("cat")).lower()) for e in events if e.get("ph") == "X")
+    counts = Counter(KINDS.get(str(e.get("cat")).lower(), "").replace("operator", "op") for e in events if e.get("ph") == "X")
     counts["memory"] = sum(e.get("ph") in ("i", "I") and e.get("name") == "[memory]" for e in events)
     return counts
 
