@@ -107,10 +107,10 @@ def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
     devices = [device_steps(events, host, int(d)) for d in np.unique(events.gpu.device)]
     trace = Trace(con, events, signatures, classes, host, devices)
     _store_classes(trace)
-    _store_steps(trace)
-    _store_segments(trace)
     tensor = np.isin(classes.tensor_cores.astype(str), ("yes", "likely"))
     flops = operator_flop_counts(events, signatures, tensor, vendor)
+    _store_steps(trace, flops.carrier_of)
+    _store_segments(trace)
     codes = ledger.owner_codes(events.gpu.kind, classes.category, classes.tensor_cores)
     losses = find_losses(events, load_host_facts(con, events.origin_ns), devices, codes)
     _store_losses(trace, losses)
@@ -140,7 +140,7 @@ def _store_classes(trace: Trace) -> None:
     _append(trace.con, "kernel_classes", table.astype({"cpu_op_name_id": "Int64", "signature_id": "Int64"}))
 
 
-def _store_steps(trace: Trace) -> None:
+def _store_steps(trace: Trace, flop_operator: np.ndarray) -> None:
     origin = trace.events.origin_ns
     op_step = np.full(len(trace.events.gpu), -1, np.int64)
     status = np.full(len(trace.events.gpu), 2, np.int8)
@@ -165,10 +165,11 @@ def _store_steps(trace: Trace) -> None:
             "status": np.array(STATUS_NAMES, object)[status],
             "category": trace.classes.category,
             "tensor_cores": trace.classes.tensor_cores,
-            "flop_op_id": pd.array([None] * len(op_step), dtype="Int64"),
+            "flop_op_id": pd.array(np.maximum(flop_operator, 0), dtype="Int64"),
         }
     )
     frame.loc[op_step < 0, "step"] = pd.NA
+    frame.loc[flop_operator < 0, "flop_op_id"] = pd.NA
     _append(trace.con, "gpu_op_steps", frame)
 
 

@@ -81,10 +81,12 @@ def operand_dtype(op_name: str, input_types: list[Any] | None) -> str | None:
 def peak_dtype(op_name: str, input_types: list[Any] | None, tensor_cores: str | None, vendor: str | None = None) -> str | None:
     """Return the dtype whose peak an operator is measured against (MFU at dtype, roofline).
 
-    FP32 products that use tensor cores on NVIDIA run in TF32; AMD's matrix cores multiply FP32 itself.
+    FP32 products that use tensor cores on NVIDIA run in TF32; AMD's matrix cores multiply FP32 itself, and so does, by three TF32
+    products each, memory-efficient attention.
     """
     dtype = operand_dtype(op_name, input_types)
-    if dtype == "fp32" and tensor_cores in ("yes", "likely") and vendor != "amd":
+    split = "efficient_attention" in op_name
+    if dtype == "fp32" and tensor_cores in ("yes", "likely") and vendor != "amd" and not split:
         return "tf32"
     return "int8" if dtype == "uint8" else dtype
 

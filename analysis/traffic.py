@@ -101,5 +101,8 @@ def _broadcast_elements(op_name: str, dims: Dims) -> float | None:
     if _SMALL_OUTPUT.match(op_name):
         return 0.0 if not op_name.endswith("backward") else max(_numel(shape) for shape in shapes)
     rank = max(len(shape) for shape in shapes)
-    aligned = [[1] * (rank - len(shape)) + shape for shape in shapes]
-    return float(math.prod(max(sizes) for sizes in zip(*aligned, strict=True)))
+    axes = zip(*([1] * (rank - len(shape)) + shape for shape in shapes), strict=True)
+    broadcast = [set(sizes) - {1} for sizes in axes]
+    if any(len(sizes) > 1 for sizes in broadcast):  # parameters of another layout, such as a batch norm's weight
+        return max(_numel(shape) for shape in shapes)
+    return float(math.prod(sizes.pop() if sizes else 1 for sizes in broadcast))

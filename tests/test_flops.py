@@ -259,3 +259,6 @@ def test_dtypes_and_peaks():
     assert peak_dtype("aten::mm", ["float", "float"], "no") == "fp32"
     assert peak_dtype("aten::mm", ["float", "float"], "yes") == "tf32"
     assert peak_dtype("aten::mm", ["float", "float"], "yes", "amd") == "fp32"
+    assert (
+        peak_dtype("aten::_scaled_dot_product_efficient_attention", ["float"] * 3, "yes") == "fp32"
+    )  # three TF32 products for one

@@ -29,6 +29,8 @@ CONV = ["", "", "", "[2, 2]", "[1, 1]", "[1, 1]", "False", "[0, 0]", "1"]
         ("aten::_scaled_dot_product_flash_attention_backward", [[2, 4, 16, 8]] * 4, ["c10::Half"] * 4, [], 2 * 7 * 1024),
         # broadcast: 4×8 + 8 → 4×8
         ("aten::add", [[4, 8], [8], []], ["float", "float", "Scalar"], [], 4 * (32 + 8 + 32)),
+        # batch norm: x 2·3·8·8 read and written, four vectors of 3 read
+        ("aten::native_batch_norm", [[2, 3, 8, 8], [3], [3], [3], [3]], ["float"] * 5, [], 4 * (384 + 12 + 384)),
         ("aten::gelu", [[100]], ["c10::BFloat16"], [], 400),
         ("aten::sum", [[4, 8]], ["float"], [], 128),
     ],

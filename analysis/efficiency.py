@@ -1,0 +1,119 @@
+"""Tables behind the Efficiency screen, read from one recording: operators under the roofline, and those that miss tensor cores."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+
+from analysis.hardware import Gpu
+from analysis.kernel_names import KernelClass, classify
+from analysis.recordings import Recording
+from analysis.roofline import roofline
+from analysis.tensor_cores import why_not_tensor_cores
+
+TENSOR_CORE_COLUMNS = {
+    "operator": "Operator whose product, convolution or attention it is; empty where the trace does not tell",
+    "input_dims": "Its input shapes as recorded",
+    "category": "gemm, conv or attention",
+    "kernel": "The kernel without tensor cores that took longest",
+    "with_ns": "Kernel time with tensor cores (yes or likely)",
+    "without_ns": "Kernel time of products, convolutions and attention without",
+    "helper_ns": "Kernel time of steps around them that multiply nothing: split-K sums, conversions",
+    "unknown_ns": "Kernel time of kernels whose name does not tell",
+    "launches": "Kernels",
+    "code": "Why not, for rules: fp32, misaligned, vector, fell_back, …",
+    "why": "Why not, for people",
+}
+
+_COUNTS = ("with_ns", "without_ns", "helper_ns", "unknown_ns", "launches")
+
+_CHOSEN = """
+    WITH chosen AS (SELECT step FROM steps WHERE device = $device AND counted),
+    work AS (
+        SELECT g.name_id, g.kind, g.dur_ns, t.category, t.tensor_cores, coalesce(t.flop_op_id, g.cpu_op_id) AS op_id
+        FROM gpu_ops g JOIN gpu_op_steps t USING (gpu_op_id)
+        WHERE g.device = $device AND (t.step IN (SELECT step FROM chosen) OR (SELECT count(*) FROM chosen) = 0))"""
+
+# A FLOP operator's kernels hang on its children, so its tensor-core time is summed here. Copies to or from the host have no place under this roof.
+_OPERATORS = f"""{_CHOSEN},
+    uses AS (
+        SELECT o.name_id, o.signature_id, sum(w.dur_ns) FILTER (w.tensor_cores IN ('yes', 'likely')) AS tensor_ns,
+            sum(w.dur_ns) FILTER (w.kind = 'memcpy') AS memcpy_ns
+        FROM work w JOIN cpu_ops o ON o.cpu_op_id = w.op_id GROUP BY ALL)
+    SELECT o.* REPLACE (coalesce(u.tensor_ns, 0)::BIGINT AS tensor_core_ns), n.name, s.input_dims, s.input_types, s.concrete_inputs
+    FROM operators o JOIN names n USING (name_id) LEFT JOIN signatures s USING (signature_id)
+        LEFT JOIN uses u ON u.name_id = o.name_id AND u.signature_id IS NOT DISTINCT FROM o.signature_id
+    WHERE o.device = $device AND coalesce(u.memcpy_ns, 0) * 2 <= o.gpu_self_ns"""
+
+_FLOP_KERNELS = f"""{_CHOSEN}
+    SELECT k.name AS kernel, n.name AS operator, s.input_dims, s.input_types, w.category, w.tensor_cores, sum(w.dur_ns)::BIGINT AS ns, count(*) AS launches
+    FROM work w JOIN names k ON k.name_id = w.name_id
+        LEFT JOIN cpu_ops o ON o.cpu_op_id = w.op_id AND o.kind = 'op'
+        LEFT JOIN names n ON n.name_id = o.name_id LEFT JOIN signatures s ON s.signature_id = o.signature_id
+    WHERE w.category IN ('gemm', 'conv', 'attention') GROUP BY ALL ORDER BY ns DESC"""
+
+
+def roofline_table(recording: Recording, device: int, gpu: Gpu | None) -> pd.DataFrame:
+    """Return the device's operators of the counted steps under the roof of ``gpu``; see ``analysis.roofline``."""
+    return roofline(recording.cursor.execute(_OPERATORS, {"device": device}).df(), gpu)
+
+
+def tensor_core_table(recording: Recording, device: int, gpu: Gpu | None) -> pd.DataFrame:
+    """Return products, convolutions and attention by operator and shapes with their tensor-core use (TENSOR_CORE_COLUMNS).
+
+    Largest time without tensor cores first; sums over the kernels of the counted steps (of the trace where it has no steps).
+    """
+    kernels = recording.cursor.execute(_FLOP_KERNELS, {"device": device}).df()
+    vendor, major = recording.rows(
+        "SELECT r.vendor, d.compute_major FROM recording r LEFT JOIN devices d ON true ORDER BY d.device = ? DESC LIMIT 1",
+        [device],
+    )[0]
+    rows = [
+        _operator_row(part, gpu, vendor, None if pd.isna(major) else int(major))
+        for _, part in kernels.groupby(["operator", "input_dims", "input_types", "category"], dropna=False, sort=False)
+    ]
+    table = pd.DataFrame(
+        {
+            column: pd.Series([row[column] for row in rows], dtype="int64" if column in _COUNTS else object)
+            for column in TENSOR_CORE_COLUMNS
+        }
+    )
+    return table.sort_values("without_ns", ascending=False, ignore_index=True, kind="stable")
+
+
+def _operator_row(part: pd.DataFrame, gpu: Gpu | None, vendor: str | None, major: int | None) -> dict[str, Any]:
+    """``part`` holds the kernels of one operator and shape, longest first."""
+    first = part.iloc[0]
+    operator = first["operator"] if isinstance(first["operator"], str) else None
+    dims, types = _decoded(first["input_dims"]), _decoded(first["input_types"])
+    ns = part.groupby("tensor_cores")["ns"].sum()
+    without = part[part["tensor_cores"] == "no"]
+    reasons = []
+    helper_ns = 0
+    for kernel, category, duration in zip(without["kernel"], without["category"], without["ns"], strict=True):
+        found = classify(kernel, "kernel", operator, types, dims, vendor, major)
+        why = why_not_tensor_cores(operator, types, dims, KernelClass(category, "no", found.reason), gpu)
+        if why is not None and why.code == "helper":
+            helper_ns += int(duration)
+        elif why is not None:
+            reasons.append((kernel, why))
+    kernel, why = reasons[0] if reasons else (None, None)
+    return {
+        "operator": operator,
+        "input_dims": first["input_dims"] if isinstance(first["input_dims"], str) else None,
+        "category": first["category"],
+        "kernel": kernel,
+        "with_ns": int(ns.get("yes", 0) + ns.get("likely", 0)),
+        "without_ns": int(ns.get("no", 0)) - helper_ns,
+        "helper_ns": helper_ns,
+        "unknown_ns": int(ns.get("unknown", 0)),
+        "launches": int(part["launches"].sum()),
+        "code": why.code if why else None,
+        "why": why.sentence if why else None,
+    }
+
+
+def _decoded(cell: Any) -> Any:
+    return json.loads(cell) if isinstance(cell, str) else None
