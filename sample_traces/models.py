@@ -25,7 +25,7 @@ class GptShape:
     seq: int = 512
     attention: str = "sdpa"  # or "math": two matrix products with a softmax between them
     norm: str = "fused"  # or "by_hand": LayerNorm and GELU written out as elementwise operators
-    mask_on: str = "gpu"  # or "cpu": attention bias built on the CPU in every step and copied (math attention only)
+    mask_on: str = "gpu"  # or "cpu": every block builds its mask on the CPU and copies it (math attention only)
     work_s: float = 0.0
 
 
@@ -74,6 +74,8 @@ class Block(nn.Module):
         batch, seq, width = x.shape
         heads = self.shape.heads
         q, k, v = self.qkv(x).view(batch, seq, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+        if self.shape.mask_on == "cpu":
+            bias = causal_bias(seq).to(x.device)
         if bias is None:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
@@ -97,6 +99,7 @@ class Gpt(nn.Module):
         super().__init__()
         self.shape = shape
         self.recompute = False
+        self.kept: list[Tensor] | None = None  # where to keep the logits of every step, if anywhere
         self.tokens, self.places = nn.Embedding(shape.vocab, shape.width), nn.Embedding(shape.seq, shape.width)
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
         self.norm = nn.LayerNorm(shape.width)
@@ -104,24 +107,19 @@ class Gpt(nn.Module):
         for table in (self.tokens, self.places):
             nn.init.normal_(table.weight, std=0.02)
         self.head.weight = self.tokens.weight
+        self.causal: Tensor
         self.register_buffer("causal", causal_bias(shape.seq), persistent=False)
-
-    def attention_bias(self, seq: int, device: torch.device) -> Tensor | None:
-        """The causal mask as an additive bias, or None where the attention operator masks by itself."""
-        if self.shape.attention == "sdpa":
-            return None
-        if self.shape.mask_on == "cpu":
-            return causal_bias(seq).to(device)
-        return self.causal[:seq, :seq]
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """`tokens` and `targets`: (batch, seq) int64; returns a scalar."""
         seq = tokens.shape[1]
         x = self.tokens(tokens) + self.places.weight[:seq]
-        bias = self.attention_bias(seq, tokens.device)
+        bias = self.causal[:seq, :seq] if self.shape.attention == "math" else None
         for block in self.blocks:
             x = checkpoint(block, x, bias, use_reentrant=False) if self.recompute else block(x, bias)
         logits = self.head(self.norm(x))
+        if self.kept is not None:
+            self.kept.append(logits.detach())
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
 
 

@@ -15,18 +15,20 @@ class Scenario:
     """One recording: how to build its loop, how long to time it, and what the profiler records."""
 
     planted: str
-    build: Callable[[], w.Workload]
+    build: Callable[..., w.Workload]  # keywords add to the workload's own options
     fixed_by: str = ""  # the recording after the one change
     change: str = ""  # that change, in words
     also: tuple[tuple[str, str], ...] = ()  # further (recording, change) pairs
     cfg: dict[str, Any] = field(default_factory=dict)
-    active: int = 4
+    active: int = 3
     warmup: int = 3
     timed_s: float = 3.0  # how long the unprofiled, pipelined loop is timed
     min_steps: int = 20  # and its fewest steps
     synced_steps: int = 20
     first_steps: int = 5  # steps before anything is measured
     profiler: dict[str, bool] = field(default_factory=dict)
+    mark_steps: bool = True  # False: the profiler runs without a schedule, so the trace names no steps
+    gpus: int = 1  # processes, one per GPU
     bundled: bool = False
 
 
@@ -40,16 +42,15 @@ def scenario(
         "sizes": [str(size) for size in sizes],
         **{key: str(value) for key, value in rest.items()},
     }
-    return Scenario(planted, lambda: make(*sizes, **rest), fixed_by, change, cfg=cfg, **own)
+    return Scenario(planted, lambda **more: make(*sizes, **rest, **more), fixed_by, change, cfg=cfg, **own)
 
 
 NONE = "none"
 GPT2 = GptShape(layers=12, width=768, heads=12, vocab=50304, seq=1024)
-BASE = w.small()
+BASE = w.small(layers=3)
 NARROW = w.small(width=256, heads=4, vocab=4096, seq=128)
-READS = w.small(layers=5, width=512, seq=256)
 LONG = w.small(layers=3, width=768, heads=12, vocab=8192, seq=1024)
-ONE_WORKER = {"num_workers": 1, "prefetch_factor": 2, "pin_memory": True, "persistent_workers": True}
+ONE_WORKER = {"num_workers": 1, "prefetch_factor": 2, "side": 256, "pin_memory": True, "persistent_workers": True}
 MANY_WORKERS = {**ONE_WORKER, "num_workers": 14}
 LITTLE = (1, 1, 1, 1)  # a ResNet-14 with the blocks of ResNet-50
 STACKS = {"with_stack": True, "with_modules": True}
@@ -58,12 +59,12 @@ STACKS = {"with_stack": True, "with_modules": True}
 SCENARIOS: dict[str, Scenario] = {
     # The three that ship with the app.
     "resnet_starved": scenario(
-        "one loader worker: 256 JPEGs a step cost it about 0.5 s, the GPU needs about 0.1 s",
-        w.resnet, 256, source="jpeg", loader=ONE_WORKER, marks=True,
+        "one loader worker: 768 JPEGs a step cost it over 0.7 s, the GPU needs less than 0.2 s",
+        w.resnet, 768, source="jpeg", loader=ONE_WORKER, marks=True,
         fixed_by="resnet_fixed", change="num_workers 1 -> 14", active=5, warmup=5, timed_s=16, synced_steps=6, bundled=True,
     ),
     "resnet_fixed": scenario(
-        NONE, w.resnet, 256, source="jpeg", loader=MANY_WORKERS, marks=True, active=5, warmup=5, timed_s=8, first_steps=10, bundled=True,
+        NONE, w.resnet, 768, source="jpeg", loader=MANY_WORKERS, marks=True, active=5, warmup=5, timed_s=8, first_steps=10, bundled=True,
     ),
     "gpt": scenario(NONE, w.gpt, GPT2, 16, marks=True, active=5, timed_s=6, bundled=True),
     # Precision.
@@ -75,13 +76,13 @@ SCENARIOS: dict[str, Scenario] = {
     "gpt_small": scenario(NONE, w.gpt, BASE, 32),
     # The host reads values back.
     "gpt_reads": scenario(
-        "three host reads a step: isnan(loss), the gradient norm, the loss", w.gpt, READS, 16, host_reads=True,
-        fixed_by="gpt_no_reads", change="no .item() in the step",
+        "every gradient's norm, the loss and isnan(loss) are read back to the host every step", w.gpt, BASE, 32, grad_norms=True,
+        host_reads=True, fixed_by="gpt_no_reads", change="the same values stay on the GPU",
     ),
-    "gpt_no_reads": scenario(NONE, w.gpt, READS, 16),
+    "gpt_no_reads": scenario(NONE, w.gpt, BASE, 32, grad_norms=True),
     "gpt_reads_stack": scenario(
-        "three host reads a step, recorded with Python stacks", w.gpt, w.small(layers=2, seq=256), 16, host_reads=True,
-        active=3, profiler=STACKS,
+        "every gradient's norm, the loss and isnan(loss) are read back, recorded with Python stacks", w.gpt, w.small(layers=2), 32,
+        grad_norms=True, host_reads=True, profiler=STACKS,
     ),
     "boolean_mask": scenario("a boolean mask every step: the host waits for its length", w.boolean_masks, 8192, 1024),
     # Copies.
@@ -89,24 +90,26 @@ SCENARIOS: dict[str, Scenario] = {
         "116 MB of pageable images a step, copied while the host waits", w.resnet, 192, depths=LITTLE, source="pageable", non_blocking=False,
         fixed_by="copy_pinned", change="pin_memory and non_blocking=True",
     ),
-    "copy_pinned": scenario(NONE, w.resnet, 192, depths=LITTLE, source="pinned"),
+    "copy_pinned": scenario(
+        NONE, w.resnet, 192, depths=LITTLE, source="pinned", fixed_by="copy_prefetched", change="the next batch is copied on its own stream",
+    ),
     "mask_from_cpu": scenario(
-        "an attention mask built on the CPU and copied every step", w.gpt, w.small(attention="math", mask_on="cpu", seq=1024), 8,
+        "every block builds its attention mask on the CPU and copies it", w.gpt, w.small(layers=3, attention="math", mask_on="cpu", seq=1024), 8,
         fixed_by="mask_on_gpu", change="the mask stays on the GPU",
     ),
-    "mask_on_gpu": scenario("attention as two matrix products and a softmax", w.gpt, w.small(attention="math", seq=1024), 8),
+    "mask_on_gpu": scenario("attention as two matrix products and a softmax", w.gpt, w.small(layers=3, attention="math", seq=1024), 8),
     # Launches.
     "adam_single": scenario(
         "single-tensor AdamW: about ten kernels per parameter", w.gpt, NARROW, 16, optimizer="single",
-        fixed_by="adam_fused", change="AdamW(fused=True)", active=3,
+        fixed_by="adam_fused", change="AdamW(fused=True)",
     ),
-    "adam_fused": scenario("launch-bound: small kernels", w.gpt, NARROW, 16, active=3),
+    "adam_fused": scenario("launch-bound: small kernels", w.gpt, NARROW, 16),
     "mlp_eager": scenario(
         "launch-bound: small kernels in eager mode", w.perceptron, 128, fixed_by="mlp_graph", change="one CUDA graph per step",
     ),
     "mlp_graph": scenario(NONE, w.perceptron, 128, graph=True),
     "python_host": scenario(
-        "6 ms of pure Python in every block", w.gpt, w.small(work_s=0.006), 32, fixed_by="gpt_small", change="no Python work between operators",
+        "6 ms of pure Python in every block", w.gpt, w.small(layers=3, work_s=0.006), 32, fixed_by="gpt_small", change="no Python work between operators",
     ),
     # Alignment.
     "vocab_50257": scenario(
@@ -126,7 +129,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "attention_sdpa": scenario(NONE, w.gpt, LONG, 16),
     "norm_by_hand": scenario(
-        "LayerNorm and GELU written as elementwise operators", w.gpt, w.small(norm="by_hand"), 32,
+        "LayerNorm and GELU written as elementwise operators", w.gpt, w.small(layers=3, norm="by_hand"), 32,
         fixed_by="gpt_small", change="nn.LayerNorm and F.gelu",
     ),
     "channels_first": scenario(
@@ -138,39 +141,65 @@ SCENARIOS: dict[str, Scenario] = {
     # What a loop does besides training.
     "checkpointing_io": scenario(
         "torch.save of model and optimizer every second step", w.gpt, BASE, 32, save_every=2,
-        fixed_by="gpt_small", change="no checkpoint in the loop", timed_s=4,
+        fixed_by="gpt_small", change="no checkpoint in the loop", timed_s=4, active=4,
     ),
     "empty_cache": scenario(
         "torch.cuda.empty_cache() every step", w.gpt, BASE, 32, empty_cache=True, fixed_by="gpt_small", change="no empty_cache",
     ),
     "recompiles": scenario(
-        "torch.compile meets a new sequence length every second step", w.gpt, w.small(layers=1, seq=256), 32, compiled=True,
-        seqs=tuple(256 - 2 * (i // 2) for i in range(80)), timed_s=2, min_steps=8, synced_steps=4, first_steps=3, warmup=2,
+        "torch.compile meets a new batch size every second step", w.perceptron, 2048, layers=4, norm=False, compiled=True,
+        rows=tuple(2048 - 16 * index for index in range(60)), timed_s=2, min_steps=10, synced_steps=4, first_steps=3, warmup=2, active=4,
     ),
     "recompute": scenario(
         "gradient checkpointing: every block's forward runs twice", w.gpt, BASE, 32, recompute=True,
         fixed_by="gpt_small", change="no activation checkpointing",
     ),
     "memory_creep": scenario(
-        "the losses are kept with their graphs: memory grows every step", w.gpt, w.small(layers=2, seq=256), 16, keep_losses=True,
+        "the logits of every step are kept: memory grows every step", w.gpt, w.small(layers=2, seq=256), 4, keep_logits=True,
         profiler={"profile_memory": True}, timed_s=2,
     ),
     "gpt_stack_memory": scenario(
-        NONE, w.gpt, w.small(layers=2), 32, active=3, profiler={**STACKS, "profile_memory": True},
+        NONE, w.gpt, w.small(layers=2), 32, profiler={**STACKS, "profile_memory": True},
     ),
     "loader_inline": scenario(
         "num_workers=0: 64 JPEGs decoded in the training process", w.resnet, 64, depths=LITTLE, source="jpeg",
-        loader={"num_workers": 0}, fixed_by="loader_workers", change="num_workers 0 -> 14, pinned", synced_steps=10, active=3,
+        loader={"num_workers": 0, "side": 256}, fixed_by="loader_workers", change="num_workers 0 -> 14, pinned", synced_steps=10,
     ),
-    "loader_workers": scenario(NONE, w.resnet, 64, depths=LITTLE, source="jpeg", loader=MANY_WORKERS, first_steps=10, warmup=5, active=3),
+    "loader_workers": scenario(NONE, w.resnet, 64, depths=LITTLE, source="jpeg", loader=MANY_WORKERS, first_steps=10, warmup=5),
     "small_batch": scenario(
-        "batch 2: the host cannot keep up", w.gpt, w.small(layers=3), 2, fixed_by="large_batch", change="batch 2 -> 32",
+        "batch 2: the host cannot keep up", w.gpt, BASE, 2, fixed_by="gpt_small", change="batch 2 -> 32",
     ),
-    "large_batch": scenario(NONE, w.gpt, w.small(layers=3), 32),
     "eval_with_grad": scenario(
         "evaluation that records the graph for a backward pass that never comes", w.resnet, 192, depths=LITTLE, train=False,
-        profiler={"profile_memory": True},
+        profiler={"profile_memory": True}, fixed_by="eval_without_grad", change="torch.no_grad()",
     ),
+    "eval_without_grad": scenario(NONE, w.resnet, 192, depths=LITTLE, train=False, grad=False, profiler={"profile_memory": True}),
+    "cudnn_heuristics": scenario(
+        "none: cudnn.benchmark is off, which makes no difference to these convolutions", w.resnet, 192, depths=LITTLE, benchmark=False, fixed_by="channels_last", change="cudnn.benchmark = True",
+    ),
+    "copy_prefetched": scenario(NONE + " (the next batch is copied on its own stream)", w.resnet, 192, depths=LITTLE, source="pinned", prefetch=True),
+    "adam_foreach": scenario(
+        "multi-tensor AdamW instead of the fused one", w.gpt, BASE, 32, optimizer="foreach", fixed_by="gpt_small", change="AdamW(fused=True)",
+    ),
+    "zeroed_gradients": scenario(
+        "gradients are filled with zeros", w.gpt, BASE, 32, set_to_none=False, fixed_by="gpt_small", change="zero_grad(set_to_none=True)",
+    ),
+    "collected_garbage": scenario(
+        "gc.collect() every step, over 400,000 live objects", w.gpt, BASE, 32, collect_garbage=True,
+        fixed_by="gpt_small", change="no gc.collect() in the step", profiler={"with_stack": True},
+    ),
+    "checkpoint_unseen": scenario(
+        "torch.save every 25th step: most profiles of four steps miss it, the telemetry does not", w.gpt, w.small(layers=2), 32,
+        save_every=25, timed_s=6,
+    ),
+    "gpt_no_steps": scenario(NONE + " (no schedule: the trace names no steps)", w.gpt, w.small(layers=2), 32, mark_steps=False),
     "mm_fp8": scenario(NONE + ": 20 FP8 matrix products of 8192 cubed", w.fp8_products, 8192, 20),
+    # Two GPUs, one process each; recorded only where there are two.
+    "ddp_straggler": scenario(
+        "rank 1's batch comes 25 ms late every step", w.gpt, w.small(), 32, gpus=2, timed_s=0, min_steps=100,
+        fixed_by="ddp_balanced", change="no rank is late",
+    ),
+    "ddp_balanced": scenario(NONE, w.gpt, w.small(), 32, gpus=2, timed_s=0, min_steps=100),
 }
+LATE_S = {"ddp_straggler": {1: 0.025}}  # seconds that a rank's batch is late
 # fmt: on

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from torch.profiler import record_function
 from torch.utils.data import DataLoader
 
 from sample_traces.images import JpegImages
-from sample_traces.models import Gpt, GptShape, ResNet, mlp
+from sample_traces.models import Gpt, GptShape, ResNet, mlp, python_work
 
 DEVICE = "cuda"
+Batches = Generator[tuple[Tensor, Tensor], None, None]
 
 
 @dataclass
@@ -58,24 +60,34 @@ def gpt(
     *,
     precision: str = "bf16",
     optimizer: str = "fused",
+    grad_norms: bool = False,
     host_reads: bool = False,
     recompute: bool = False,
     compiled: bool = False,
     empty_cache: bool = False,
     set_to_none: bool = True,
-    keep_losses: bool = False,
+    keep_logits: bool = False,
+    collect_garbage: bool = False,
+    late_s: float = 0.0,
+    wrap: Callable[[nn.Module], nn.Module] = lambda module: module,
     save_every: int = 0,
     marks: bool = False,
-    seqs: tuple[int, ...] = (),
-    dynamic: bool | None = False,
 ) -> Workload:
-    """Next-token training of a GPT on random tokens. `seqs` cycles through sequence lengths, one per step."""
+    """Next-token training of a GPT on random tokens.
+
+    `late_s` is Python work before each step's batch is there; `grad_norms`
+    computes the norm of every gradient, and `host_reads` reads them, and the loss twice, back to the host; `wrap` may make the
+    model a distributed one.
+    """
     autocast = set_precision(precision)
     model = Gpt(shape).to(DEVICE)
-    model.recompute = recompute
+    model.recompute, model.kept = recompute, [] if keep_logits else None
     adam = make_adam(model, optimizer)
+    if shape.mask_on == "cpu":
+        torch.set_num_threads(1)  # one thread builds the masks: steadier than a team of sixteen
     pool = [torch.randint(0, shape.vocab, (batch, shape.seq + 1)).pin_memory() for _ in range(4)]
-    forward = torch.compile(model, dynamic=dynamic) if compiled else model
+    forward = torch.compile(model) if compiled else wrap(model)
+    heap = [[i] for i in range(400_000)] if collect_garbage else []  # something for the collector to walk
     mark = record_function if marks else contextlib.nullcontext
     history: list[Any] = []
     folder = tempfile.TemporaryDirectory()
@@ -83,25 +95,27 @@ def gpt(
 
     def step(run: Callable[[Tensor, Tensor], Tensor] = forward) -> None:
         index = next(counter)
-        seq = seqs[index % len(seqs)] if seqs else shape.seq
         with mark("data"):
+            if late_s:
+                python_work(late_s)
             tokens = pool[index % 4].to(DEVICE, non_blocking=True)
         adam.zero_grad(set_to_none=set_to_none)
         with mark("forward"), autocast:
-            loss = run(tokens[:, :seq], tokens[:, 1 : seq + 1])
+            loss = run(tokens[:, :-1], tokens[:, 1:])
         if host_reads and torch.isnan(loss).item():
             raise FloatingPointError("loss is not a number")
         with mark("backward"):
             loss.backward()
-        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        norms = [torch.linalg.vector_norm(p.grad) for p in model.parameters() if p.grad is not None] if grad_norms else []
         if host_reads:
-            history.append(norm.item())
+            history.append([norm.item() for norm in norms])
         with mark("optimizer"):
             adam.step()
         if host_reads:
             history.append(loss.item())
-        if keep_losses:  # the whole graph stays alive: memory creeps
-            history.append(loss * 1.0)
+        if heap:
+            gc.collect()
         if empty_cache:
             torch.cuda.empty_cache()
         if save_every and index % save_every == 0:
@@ -117,7 +131,7 @@ def gpt(
     return Workload(step, count_params(model), batch, eager, step if recompute else None, folder.cleanup)
 
 
-def batches(source: str, batch: int, loader: dict[str, Any] | None) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(source: str, batch: int, loader: dict[str, Any] | None) -> Batches:
     """Endless image batches: `jpeg` from a DataLoader, `gpu` from memory of the GPU, `pageable` or `pinned` from the host's."""
     if source == "jpeg":
         options = {"batch_size": batch, "drop_last": True, **(loader or {})}
@@ -135,6 +149,30 @@ def batches(source: str, batch: int, loader: dict[str, Any] | None) -> Iterator[
     yield from itertools.cycle(pool)
 
 
+def copied(data: Batches, non_blocking: bool) -> Batches:
+    """Batches on the GPU, copied on the stream that computes."""
+    for images, labels in data:
+        yield images.to(DEVICE, non_blocking=non_blocking), labels.to(DEVICE, non_blocking=non_blocking)
+
+
+def prefetched(data: Batches) -> Batches:
+    """Batches on the GPU, each copied on a side stream while the step before it computes."""
+    side = torch.cuda.Stream()
+
+    def fetch() -> tuple[Tensor, Tensor]:
+        images, labels = next(data)
+        with torch.cuda.stream(side):
+            return images.to(DEVICE, non_blocking=True), labels.to(DEVICE, non_blocking=True)
+
+    ahead = fetch()
+    while True:
+        torch.cuda.current_stream().wait_stream(side)
+        ready, ahead = ahead, fetch()
+        for tensor in ready:
+            tensor.record_stream(torch.cuda.current_stream())
+        yield ready
+
+
 def resnet(
     batch: int,
     *,
@@ -148,22 +186,26 @@ def resnet(
     marks: bool = False,
     train: bool = True,
     grad: bool = True,
+    prefetch: bool = False,
 ) -> Workload:
-    """Image classification with a bottleneck ResNet; `train=False` evaluates, with or without `grad`."""
+    """Image classification with a bottleneck ResNet; `train=False` evaluates, with or without `grad`.
+
+    `prefetch` copies the next batch on a stream of its own while the GPU computes.
+    """
     torch.backends.cudnn.benchmark = benchmark
     autocast = set_precision(precision)
     layout = torch.channels_last if channels_last else torch.contiguous_format
-    model = ResNet(depths).to(DEVICE, memory_format=layout).train(train)
+    model = ResNet(depths).to(DEVICE).train(train)
+    model.to(memory_format=layout)  # type: ignore[call-overload]  # missing in the stubs
     sgd = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, fused=True)
-    data = iter(batches(source, batch, loader))
+    data = batches(source, batch, loader)
+    to_gpu = prefetched(data) if prefetch else copied(data, non_blocking)
     mark = record_function if marks else contextlib.nullcontext
     mean = torch.tensor([124.0, 116.0, 104.0], device=DEVICE).view(1, 3, 1, 1)
 
     def step() -> Tensor:
         with mark("data"):
-            host_images, host_labels = next(data)
-            images = host_images.to(DEVICE, non_blocking=non_blocking)
-            labels = host_labels.to(DEVICE, non_blocking=non_blocking)
+            images, labels = next(to_gpu)
         if images.dtype == torch.uint8:
             images = ((images - mean) / 58.0).contiguous(memory_format=layout)
         else:
@@ -178,7 +220,7 @@ def resnet(
                 sgd.zero_grad(set_to_none=True)
         return loss
 
-    return Workload(step, count_params(model), batch, close=data.close)  # type: ignore[attr-defined]
+    return Workload(step, count_params(model), batch, close=data.close)
 
 
 def perceptron(
@@ -191,21 +233,32 @@ def perceptron(
     optimizer: str = "fused",
     graph: bool = False,
     precision: str = "bf16",
+    compiled: bool = False,
+    rows: tuple[int, ...] = (),
 ) -> Workload:
-    """Regression of a multilayer perceptron on data that is on the GPU already; `graph` replays the step as one CUDA graph."""
+    """Regression of a multilayer perceptron on data that is on the GPU already.
+
+    `graph` replays the step as one CUDA graph; `compiled` steps take two batches of each size in `rows`, one after the other.
+    """
     autocast = set_precision(precision)
     model = mlp(layers, inputs, hidden, norm=norm).to(DEVICE)
     adam = make_adam(model, optimizer, capturable=True)
     x, y = torch.randn(batch, inputs, device=DEVICE), torch.randn(batch, 16, device=DEVICE)
 
-    def step() -> None:
+    forward = torch.compile(model, dynamic=False) if compiled else model
+    if compiled:
+        torch._dynamo.config.recompile_limit = 64  # beyond it PyTorch gives up and runs eagerly
+    counter = itertools.count()
+
+    def step(run: Callable[[Tensor], Tensor] = forward) -> None:
+        size = rows[next(counter) // 2 % len(rows)] if rows else batch
         adam.zero_grad(set_to_none=True)
         with autocast:
-            loss = F.mse_loss(model(x), y)
+            loss = F.mse_loss(run(x[:size]), y[:size])
         loss.backward()
         adam.step()
 
-    return Workload(as_graph(step) if graph else step, count_params(model), batch, step)
+    return Workload(as_graph(step) if graph else step, count_params(model), batch, lambda: step(model))
 
 
 def as_graph(step: Callable[[], None]) -> Callable[[], None]:
