@@ -44,6 +44,9 @@ _STYLE = """<style>
 .st-numbers div { min-width: 4.5rem; }
 .st-numbers dt { font-size: 0.75rem; opacity: 0.7; margin: 0; font-weight: 400; }
 .st-numbers dd { font-size: 1.1rem; font-weight: 600; margin: 0; }
+.st-bar { position: relative; height: 6px; border-radius: 3px; background: color-mix(in srgb, currentColor 14%, transparent); margin: 2px 0 4px; }
+.st-bar i { position: absolute; inset: 0 auto 0 0; border-radius: 3px; background: var(--st-primary-color, #0072B2); }
+.st-bar b { position: absolute; top: -3px; width: 2px; height: 12px; background: currentColor; opacity: 0.75; }
 </style>"""
 
 
@@ -108,19 +111,32 @@ def numbers(pairs: Sequence[tuple[str, str]]) -> None:
         st.html(f'<dl class="st-numbers">{items}</dl>')
 
 
-def metric_card(key: str, value: Reading, *, note: str | None = None) -> None:
-    """Show metric ``key`` with its definition on hover, and why it is missing or not to be trusted."""
+def metric_card(key: str, value: Reading, *, note: str | None = None, good: float | None = None) -> None:
+    """Show metric ``key`` with its definition on hover, and why it is missing or not to be trusted.
+
+    With ``good``, a share that good runs reach, a bar shows how near this one comes.
+    """
     metric = METRICS[key]
     help_text = f"{metric.definition} Source: {metric.source}"
     if value.notes:
         help_text += " — " + " ".join(value.notes)
     with st.container(border=True, height="stretch"):
         st.metric(metric.label, fmt.reading(key, value), help=fmt.markdown(help_text, None))
+        if value.value is not None and good is not None:
+            _share_bar(value.value, good)
         if value.why_missing:
             small(f"Not known: {value.why_missing}")
         elif note:
             small(note)
         trust_badge(value)
+
+
+def _share_bar(share: float, good: float) -> None:
+    words = f"{fmt.share(share)}; good runs reach {fmt.share(good)}"
+    st.html(
+        f'<div class="st-bar" role="img" aria-label="{html.escape(words)}" title="{html.escape(words)}">'
+        f'<i style="width:{min(max(share, 0.0), 1.0):.1%}"></i><b style="left:{good:.1%}"></b></div>'
+    )
 
 
 def trust_badge(value: Reading) -> None:

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from analysis.headline import busy_share_of_best, losses, waits_for
 from analysis.ledger import LOST_OWNERS
 from analysis.metrics import METRICS
 from analysis.results import RankResult, RunResult
 from app import format as people
 from app.theme import colour_of
+from app.words import first_line
 
 MARKER = "<!-- sawtooth-report -->"  # lets a bot find and replace its own comment
 TOP = 8  # rows of a table in a comment; the JSON has them all
 
 
-def headline(result: RunResult) -> str:
-    """Return the verdict in one or two sentences."""
-    rank = result.lead
-    if rank is None:
-        return next(iter(result.metrics.values())).why_missing or "No GPU work is recorded."
-    share = busy_share_of_best(rank)
-    if share is None:
-        return "The GPU did nothing that the trace links to a launch."
-    where = f"of each {people.duration_ms(rank.best.ms)} step" if rank.best.ms else "of the profiled time"
-    approximate = "≈ " if rank.best.source in ("estimate", "telemetry") else ""
-    first = f"The GPU works {approximate}{people.share(share)} {where}."
-    lost = losses(rank)
-    return f"{first} It waits for {waits_for(lost[0])}." if lost and share < 1 else first
-
-
 def markdown(result: RunResult) -> str:
     """Return the report as GitHub-flavoured Markdown."""
-    lines = [MARKER, f"## {people.markdown(result.manifest.name)}", "", headline(result), ""]
+    lines = [MARKER, f"## {people.markdown(result.manifest.name)}", "", first_line(result), ""]
     lines += ["| metric | value | trust |", "| --- | ---: | --- |"]
     for key, metric in METRICS.items():
         reading = result.metrics[key]
@@ -46,7 +31,7 @@ def markdown(result: RunResult) -> str:
 
 def text(result: RunResult) -> str:
     """Return the report for a terminal."""
-    lines = [people.clean(result.manifest.name), headline(result), ""]
+    lines = [people.clean(result.manifest.name), first_line(result), ""]
     width = max(len(m.label) for m in METRICS.values())
     for key, metric in METRICS.items():
         reading = result.metrics[key]

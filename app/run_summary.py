@@ -11,7 +11,7 @@ from analysis.results import RunResult, analyse
 from analysis.sparkline import recent_utilization
 from analysis.version import ANALYSIS_VERSION
 from app import frame
-from app.report_text import headline
+from app.words import first_line
 from ingest.errors import SawtoothError
 from ingest.schema import Manifest
 
@@ -42,7 +42,7 @@ def _summary(root: str, run: str, changed_ns: int, version: int, _manifest: Mani
         result = analyse(_manifest, frame.library())
         return Summary(
             _gpu(result),
-            headline(result),
+            first_line(result),
             result.metrics,
             tuple(recent_utilization(frame.library(), _manifest)),
             _trouble(result),

@@ -24,7 +24,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "ingest": ("duckdb", "msgspec", "isal", "numpy", "pyarrow", "psutil", "ingest"),
     "analysis.rules": ("duckdb", "pandas", "numpy", "scipy", "analysis", "ingest.errors", "ingest.schema"),
     "analysis": ("duckdb", "pandas", "numpy", "scipy", "tsdownsample", "msgspec", "analysis", "ingest.errors", "ingest.schema"),
-    "app.charts": ("plotly", "pandas", "numpy", "analysis.metrics", "app.charts", "app.format", "app.theme"),
+    # analysis.judgement, series and timeline for what they return: a chart draws it and asks for nothing
+    "app.charts": (
+        *("plotly", "pandas", "numpy", "app.charts", "app.format", "app.theme"),
+        *("analysis.metrics", "analysis.judgement", "analysis.series", "analysis.timeline"),
+    ),
     "app.format": ("pandas", "analysis.metrics"),
     "app.theme": (),
     "app.screens": ("streamlit", "pandas", "numpy", "app", "analysis", "ingest.schema", "ingest.errors"),

@@ -1,0 +1,122 @@
+"""What a run's readings come to: how a step's time is spent and the largest loss, as numbers that a sentence can carry.
+
+Words are the app's; which column of the ledger speaks for the run, and what counts as lost, is decided here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from analysis.headline import busy_share_of_best, uses_estimate
+from analysis.metrics import Reading
+from analysis.results import LedgerRow, RankResult
+
+LOST_OWNERS = ("idle", "exposed_memcpy", "exposed_comm")
+NOBODY = (
+    "launch_latency",
+    "profiler",
+    "unattributed",
+)  # causes that no change of the user's own removes: never the largest loss
+STARVED_BELOW = 0.5  # busy for less than half of the step: waiting is what the run does, so the sentence leads with it
+LOSS_WORTH_NAMING = (
+    0.10  # a loss below a tenth of the step is within what batch size and clocks move; the sentence then speaks of compute
+)
+DISTORTED_ABOVE = 0.05  # METRICS: within 5 % of the estimate the profile itself is the better number
+
+# What good runs reach, to hold a share against: MFU as Llama 3's report gives for H100 (38 to 43 %), busy time as of a run that the GPU
+# bounds, and tensor-core time as of transformers in bf16 with fused attention.
+GOOD = {"mfu": 0.40, "gpu_busy_share": 0.95, "tensor_core_time_share": 0.75}
+
+Column = Literal["recorded", "unprofiled"]
+Kind = Literal["starved", "loss", "compute", "unrepresentative"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One owner and cause of a step. ``ms`` is per step (of the whole window without steps); ``share`` is of the column's sum."""
+
+    owner: str
+    cause: str | None
+    ms: float
+    share: float
+
+    @property
+    def lost(self) -> bool:
+        """The time is not computing."""
+        return self.owner in LOST_OWNERS
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """``column`` names the ledger column that ``parts`` (largest first) are of; ``loss`` is the largest loss that somebody can change."""
+
+    kind: Kind
+    column: Column
+    step: Reading
+    profiled: Reading
+    step_source: str
+    parts: tuple[Part, ...]
+    busy_share: float
+    tensor_share_of_compute: float | None
+    loss: Part | None
+
+    @property
+    def distortion(self) -> float | None:
+        """Profiled ÷ best step time where they differ by more than the profile's own uncertainty, else None."""
+        if self.step.value is None or self.profiled.value is None or self.step_source == "profile":
+            return None
+        ratio = self.profiled.value / self.step.value
+        return ratio if abs(ratio - 1) > DISTORTED_ABOVE else None
+
+
+def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:
+    """Return the ledger of a device as parts of ``column``, largest first."""
+    rows = [(row, _ms(row, column)) for row in rank.ledger if row.device == rank.device]
+    total = sum(ms for _, ms in rows)
+    parts = [Part(row.owner, row.cause, ms, ms / total) for row, ms in rows if ms]
+    return tuple(sorted(parts, key=lambda part: -part.ms))
+
+
+def _ms(row: LedgerRow, column: Column) -> float:
+    if column == "unprofiled":
+        return row.ms_per_step_unprofiled_est or 0.0
+    return row.ms_per_step if row.ms_per_step is not None else row.ns / 1e6
+
+
+def columns_of(rank: RankResult) -> tuple[Column, ...]:
+    """Return the columns the ledger has, the one that speaks for the run first."""
+    if not any(row.ms_per_step_unprofiled_est is not None for row in rank.ledger):
+        return ("recorded",)
+    return ("unprofiled", "recorded") if uses_estimate(rank) else ("recorded", "unprofiled")
+
+
+def judge(rank: RankResult) -> Judgement | None:
+    """Judge one device; None where its ledger is empty."""
+    column = columns_of(rank)[0]
+    parts = parts_of(rank, column)
+    busy = busy_share_of_best(rank)
+    if not parts or busy is None:
+        return None
+    tensor = sum(p.ms for p in parts if p.owner == "tensor_core_compute")
+    compute = tensor + sum(p.ms for p in parts if p.owner == "other_compute")
+    loss = next((p for p in parts if p.lost and p.cause not in NOBODY), None)
+    return Judgement(
+        kind=_kind(busy, loss, rank.best.source),
+        column=column,
+        step=rank.metrics["step_time_best_ms"],
+        profiled=rank.metrics["step_time_ms"],
+        step_source=rank.best.source,
+        parts=parts,
+        busy_share=busy,
+        tensor_share_of_compute=tensor / compute if compute else None,
+        loss=loss,
+    )
+
+
+def _kind(busy: float, loss: Part | None, step_source: str) -> Kind:
+    if step_source == "telemetry":
+        return "unrepresentative"
+    if busy < STARVED_BELOW:
+        return "starved"
+    return "loss" if loss is not None and loss.share >= LOSS_WORTH_NAMING else "compute"

@@ -1,0 +1,163 @@
+"""Telemetry as lines that a picture can show: thinned so that the teeth stay, broken where nothing was sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from tsdownsample import MinMaxLTTBDownsampler
+
+from analysis.recordings import Recording
+from analysis.timeline import Span
+
+POINTS_MOST = 2000  # of a line; a screen is about 1,500 pixels wide, and the browser draws 4,000 points in 40 ms
+MAY_HOLD = {
+    "util_pct": "GPU utilization",
+    "tensor_active_pct": "Tensor pipe active",
+    "sm_active_pct": "SM active",
+    "dram_active_pct": "Memory bandwidth in use",
+    "power_w": "Power",
+    "clock_sm_mhz": "SM clock",
+    "mem_used_bytes": "Memory in use",
+    "temp_c": "Temperature",
+    "pcie_rx_bps": "PCIe received",
+    "nvlink_rx_bps": "NVLink received",
+}
+# NVML clocks event reasons that hold clocks below what the GPU could run at. Idle, application clocks and sync boost do not slow a
+# busy GPU down. nvml.h, nvmlClocksEventReasons.
+THROTTLES = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+
+
+@dataclass(frozen=True)
+class Telemetry:
+    """One device of one telemetry recording in a span: samples (time_ns and a column per quantity), holes and throttled times."""
+
+    device: int
+    name: str | None
+    clock: str
+    span: Span
+    samples: pd.DataFrame
+    holes: pd.DataFrame
+    throttles: pd.DataFrame
+
+    def has(self, column: str) -> bool:
+        """Tell whether the quantity was measured at least once."""
+        return column in self.samples and bool(self.samples[column].notna().any())
+
+    @property
+    def interval_s(self) -> float | None:
+        """Median time between samples, None with fewer than two."""
+        if len(self.samples) < 2:
+            return None
+        return float(np.median(np.diff(self.samples["time_ns"].to_numpy())) / 1e9)
+
+
+def devices(recording: Recording) -> list[tuple[int, str | None]]:
+    """Return the sampled devices and their names."""
+    return recording.rows(
+        "SELECT s.device, any_value(d.name) FROM (SELECT DISTINCT device FROM samples) s LEFT JOIN devices d USING (device) GROUP BY 1 ORDER BY 1"
+    )
+
+
+def telemetry(recording: Recording, device: int, span: Span | None = None) -> Telemetry:
+    """Read one device's telemetry, of ``span`` where given. A sample on the edge is kept, since its window reaches into the span."""
+    clock = recording.rows("SELECT clock FROM recording")[0][0]
+    where, values = (
+        ("", [device]) if span is None else (" AND time_ns >= ? AND time_ns <= ?", [device, span.start_ns, span.end_ns])
+    )
+    columns = ", ".join(MAY_HOLD)
+    samples = recording.frame(
+        f"SELECT time_ns, {columns}, clock_event_mask FROM samples WHERE device = ?{where} ORDER BY time_ns", values
+    )
+    holes = recording.frame("SELECT start_ns, end_ns, reason FROM sample_gaps WHERE device = ? ORDER BY start_ns", [device])
+    name = recording.rows("SELECT any_value(name) FROM devices WHERE device = ?", [device])[0][0]
+    covered = span
+    if covered is None:
+        times = samples["time_ns"]
+        covered = Span(int(times.min()), int(times.max()) + 1) if len(times) else Span(0, 1)
+    if len(holes):
+        holes = holes[(holes["start_ns"] < covered.end_ns) & (holes["end_ns"] > covered.start_ns)].reset_index(drop=True)
+    return Telemetry(device, name, clock, covered, samples, holes, throttled(samples))
+
+
+def last(told: Telemetry, seconds: float) -> Telemetry:
+    """Return the last ``seconds`` of it."""
+    start = max(told.span.end_ns - round(seconds * 1e9), told.span.start_ns)
+    return within(told, Span(start, told.span.end_ns))
+
+
+def within(told: Telemetry, span: Span) -> Telemetry:
+    """Return the part of it inside ``span``."""
+    times = told.samples["time_ns"]
+    samples = told.samples[(times >= span.start_ns) & (times <= span.end_ns)].reset_index(drop=True)
+    holes = told.holes[(told.holes["start_ns"] < span.end_ns) & (told.holes["end_ns"] > span.start_ns)]
+    bands = told.throttles[(told.throttles["start_ns"] < span.end_ns) & (told.throttles["end_ns"] > span.start_ns)]
+    return Telemetry(
+        told.device, told.name, told.clock, span, samples, holes.reset_index(drop=True), bands.reset_index(drop=True)
+    )
+
+
+def seconds_span(view: tuple[float, float], origin_ns: int) -> Span:
+    """Return the span between two times in seconds after ``origin_ns``."""
+    return Span(origin_ns + round(view[0] * 1e9), origin_ns + round(view[1] * 1e9))
+
+
+def throttled(samples: pd.DataFrame) -> pd.DataFrame:
+    """Return the times in which clocks were held down: start_ns, end_ns, reason. A band lasts while the same reasons hold."""
+    columns = ["start_ns", "end_ns", "reason"]
+    mask = samples["clock_event_mask"] if "clock_event_mask" in samples else pd.Series(dtype=float)
+    if mask.notna().sum() == 0:
+        return pd.DataFrame(columns=columns)
+    bits = mask.fillna(0).astype("int64").to_numpy() & sum(THROTTLES)
+    time = samples["time_ns"].to_numpy()
+    edges = np.flatnonzero(np.diff(bits)) + 1
+    starts, ends = np.concatenate(([0], edges)), np.concatenate((edges, [len(bits)]))
+    rows = [
+        (time[max(a - 1, 0)], time[b - 1], ", ".join(word for bit, word in THROTTLES.items() if bits[a] & bit))
+        for a, b in zip(starts, ends, strict=True)
+        if bits[a]
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def line(told: Telemetry, column: str, points: int = POINTS_MOST) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return times and values of a quantity to draw, at most about ``points``; a NaN between two points is a hole in sampling.
+
+    Thinned by MinMaxLTTB, which keeps the extremes: a tooth of one sample survives.
+    """
+    known = told.samples[told.samples[column].notna()]
+    time, value = known["time_ns"].to_numpy(np.int64), known[column].to_numpy(np.float64)
+    if len(time) > points:
+        keep = MinMaxLTTBDownsampler().downsample(time, value, n_out=points)
+        time, value = time[keep], value[keep]
+    for start, end in zip(told.holes["start_ns"], told.holes["end_ns"], strict=True):
+        at = int(np.searchsorted(time, start, side="right"))
+        time, value = np.insert(time, at, (int(start) + int(end)) // 2), np.insert(value, at, np.nan)
+    return time, value
+
+
+def overlap(told: Span, other: Span, clocks: Sequence[str]) -> bool:
+    """Tell whether two recordings share a clock and a stretch of time."""
+    return all(clock == "unix" for clock in clocks) and told.start_ns < other.end_ns and told.end_ns > other.start_ns
+
+
+def facts(told: Telemetry, column: str) -> dict[str, float]:
+    """Return mean (weighted by the time each sample stands for, holes left out), p5 and p95 of a quantity."""
+    known = told.samples[told.samples[column].notna()]
+    if known.empty:
+        return {}
+    value = known[column].to_numpy(np.float64)
+    weight = np.diff(known["time_ns"].to_numpy(np.float64), prepend=np.nan)
+    usual = float(np.nanmedian(weight)) if len(weight) > 1 else 1.0
+    weight = np.clip(np.nan_to_num(weight, nan=usual), 0, 3 * usual)  # past three periods it is a hole, as ingest counts it
+    mean = float(np.average(value, weights=weight)) if weight.sum() else float(value.mean())
+    return {"mean": mean, "p5": float(np.percentile(value, 5)), "p95": float(np.percentile(value, 95))}

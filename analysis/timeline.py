@@ -1,0 +1,262 @@
+"""What lies in a stretch of time, at the detail that a picture of it can show.
+
+A picture has a budget of bars. Where more operations lie in view, short ones are summed per lane, class and column of time, and neighbouring
+columns of one class and fill become one bar; an operation as long as a column stays itself. So nothing is left out and nothing is drawn
+that could not be told apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.recordings import Recording
+
+GPU_BUDGET = 1400  # bars; with the other two below 3,000, which a browser draws and redraws in a fifth of a second
+HOST_BUDGET = 900
+GAP_BUDGET = 500
+COLUMNS_MOST = 600  # columns of time; a lane is about 1,000 pixels wide, and a bar needs more than one to be seen
+FILL_LEVELS = 4  # a summed bar is drawn as thick as it is filled, in quarters: finer steps would keep neighbours from merging
+STREAMS_MOST = 6  # lanes on one screen; the busiest are shown, the others are counted
+THREADS_MOST = 3  # likewise: the launching thread, autograd's and one more
+
+BARS = ("lane", "kind", "start_ns", "end_ns", "name_id", "operations", "busy_ns", "fill")
+
+_OPERATION_CLASS = """CASE WHEN {category} = 'communication' THEN 'exposed_comm' WHEN {kind} = 'memcpy' THEN 'exposed_memcpy'
+    WHEN {kind} = 'memset' THEN 'memset' WHEN {tensor_cores} IN ('yes', 'likely') THEN 'tensor_core_compute' ELSE 'other_compute' END"""
+
+# The class of a name, not of each operation: five million operations join two hundred names in 70 ms, and themselves in 700.
+_GPU = f"""(WITH class AS (SELECT name_id, min(category) AS category, max(tensor_cores) AS tensor_cores FROM kernel_classes GROUP BY name_id)
+    SELECT g.stream AS lane, {_OPERATION_CLASS.format(category="c.category", kind="g.kind", tensor_cores="c.tensor_cores")} AS kind,
+        g.name_id, g.start_ns, g.dur_ns FROM gpu_ops g LEFT JOIN class c USING (name_id) WHERE g.device = $device)"""
+
+_HOST = """(SELECT thread_id * 3 + CASE kind WHEN 'annotation' THEN 0 ELSE 1 END AS lane, kind, name_id, start_ns, dur_ns FROM cpu_ops
+        WHERE (kind = 'annotation' AND name_id NOT IN (SELECT name_id FROM names WHERE starts_with(name, 'ProfilerStep')))
+        OR (kind = 'op' AND (parent_id IS NULL OR parent_id IN (SELECT cpu_op_id FROM cpu_ops WHERE kind = 'annotation')))
+    UNION ALL
+    SELECT thread_id * 3 + 2, c.kind, name_id, start_ns, dur_ns FROM runtime_calls JOIN (SELECT name_id, CASE
+        WHEN name ILIKE '%synchronize%' THEN 'sync' WHEN name ILIKE '%malloc%' OR name ILIKE '%free%' THEN 'allocator'
+        WHEN name ILIKE '%memcpy%' OR name ILIKE '%memset%' THEN 'copy' WHEN name ILIKE '%launch%' THEN 'launch' ELSE 'call' END AS kind
+        FROM names) c USING (name_id))"""
+
+_GAPS = """(SELECT 0 AS lane, cause AS kind, NULL::INTEGER AS name_id, start_ns, end_ns - start_ns AS dur_ns FROM gaps WHERE device = $device)"""
+_SEGMENTS = """(SELECT 0 AS lane, owner AS kind, NULL::INTEGER AS name_id, start_ns, end_ns - start_ns AS dur_ns FROM segments
+    WHERE device = $device AND owner IN ('idle', 'exposed_comm', 'exposed_memcpy'))"""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of time, absolute nanoseconds, half open."""
+
+    start_ns: int
+    end_ns: int
+
+    @property
+    def ns(self) -> int:
+        """Its length."""
+        return self.end_ns - self.start_ns
+
+    def within(self, other: Span) -> Span:
+        """Return the part of it that lies in ``other``; ``other`` itself where nothing does."""
+        start, end = max(self.start_ns, other.start_ns), min(self.end_ns, other.end_ns)
+        return Span(start, end) if end > start else other
+
+    def zoomed(self, factor: float, other: Span) -> Span:
+        """Return a span of ``factor`` times its length around the same middle, inside ``other``."""
+        middle, half = (self.start_ns + self.end_ns) // 2, max(int(self.ns * factor / 2), 1)
+        return Span(middle - half, middle + half).within(other)
+
+    def shifted(self, share: float, other: Span) -> Span:
+        """Return the span moved by ``share`` of its length, stopping at the ends of ``other``."""
+        by = int(self.ns * share)
+        by = min(max(by, other.start_ns - self.start_ns), other.end_ns - self.end_ns)
+        return Span(self.start_ns + by, self.end_ns + by)
+
+    def relative_ms(self, origin_ns: int) -> tuple[float, float]:
+        """Return start and end in ms after ``origin_ns``."""
+        return (self.start_ns - origin_ns) / 1e6, (self.end_ns - origin_ns) / 1e6
+
+
+def span_of_ms(start_ms: float, end_ms: float, origin_ns: int) -> Span:
+    """Return the span between two times given in ms after ``origin_ns``, at least a microsecond long."""
+    low, high = sorted((start_ms, end_ms))
+    start = origin_ns + round(low * 1e6)
+    return Span(start, max(origin_ns + round(high * 1e6), start + 1000))
+
+
+def extent(recording: Recording) -> Span:
+    """Return the whole recording."""
+    start, end = recording.rows("SELECT coalesce(first_ns, 0), coalesce(last_ns, 1) FROM recording")[0]
+    return Span(start, max(end, start + 1))
+
+
+def streams(recording: Recording, device: int) -> pd.DataFrame:
+    """Return the streams of a device, busiest first: stream, operations, busy_ns (a sum)."""
+    return recording.frame(
+        "SELECT stream, count(*) AS operations, sum(dur_ns)::BIGINT AS busy_ns FROM gpu_ops WHERE device = ? GROUP BY 1 ORDER BY 3 DESC, 1",
+        [device],
+    )
+
+
+def threads(recording: Recording) -> pd.DataFrame:
+    """Return the host threads that matter, those that launch most first: thread_id, label, launches, operations."""
+    return recording.frame(
+        """
+        WITH o AS (SELECT thread_id, count(*) AS operations FROM cpu_ops GROUP BY 1),
+        c AS (SELECT thread_id, sum(gpu_ops)::BIGINT AS launches FROM runtime_calls GROUP BY 1)
+        SELECT t.thread_id, coalesce(t.name, 'thread ' || coalesce(t.tid, t.thread_id::VARCHAR)) AS label,
+            coalesce(c.launches, 0)::BIGINT AS launches, coalesce(o.operations, 0)::BIGINT AS operations
+        FROM threads t LEFT JOIN o USING (thread_id) LEFT JOIN c USING (thread_id)
+        WHERE coalesce(c.launches, 0) + coalesce(o.operations, 0) > 0 ORDER BY launches DESC, operations DESC, t.thread_id"""
+    )
+
+
+def gpu_bars(recording: Recording, device: int, view: Span, lanes: list[int]) -> pd.DataFrame:
+    """Return bars of GPU operations on ``lanes`` (streams); ``kind`` is the owner class."""
+    return _bars(recording, _GPU, {"device": device}, view, lanes, GPU_BUDGET)
+
+
+def host_bars(recording: Recording, view: Span, threads_: list[int]) -> pd.DataFrame:
+    """Return bars of host threads: lane is thread_id × 3 + 0 for annotations, 1 for outermost operators, 2 for runtime calls."""
+    return _bars(recording, _HOST, {}, view, [3 * t + row for t in threads_ for row in range(3)], HOST_BUDGET)
+
+
+def gap_bars(recording: Recording, device: int, view: Span) -> pd.DataFrame:
+    """Return bars of lost time: ``kind`` is the cause, or the owner where causes are not known."""
+    known = recording.rows("SELECT count(*) FROM gaps WHERE device = ?", [device])[0][0]
+    return _bars(recording, _GAPS if known else _SEGMENTS, {"device": device}, view, [0], GAP_BUDGET)
+
+
+def _bars(
+    recording: Recording, source: str, parameters: dict[str, int], view: Span, lanes: list[int], budget: int
+) -> pd.DataFrame:
+    if not lanes:
+        return _empty()
+    width = max(-(-view.ns // COLUMNS_MOST), 1)
+    inside = f"{source} s WHERE start_ns < {view.end_ns} AND start_ns + dur_ns > {view.start_ns} AND lane IN ({', '.join(map(str, lanes))})"
+    summed = _frame(
+        recording,
+        f"""SELECT lane, kind, ((greatest(start_ns, {view.start_ns}) - {view.start_ns}) // {width})::INTEGER AS bin,
+            sum(dur_ns)::BIGINT AS busy_ns, count(*) AS operations FROM {inside} AND dur_ns < {width} GROUP BY ALL""",
+        parameters,
+    )
+    few = int(summed["operations"].sum()) <= budget
+    single = _frame(
+        recording,
+        f"""SELECT lane, kind, start_ns, start_ns + dur_ns AS end_ns, name_id, 1::BIGINT AS operations, dur_ns AS busy_ns, 1.0 AS fill
+            FROM {inside} AND dur_ns >= {0 if few else width}""",
+        parameters,
+    )
+    if few and len(single) <= budget:
+        bars = single
+    else:
+        bars = within_budget(summed if not few else summed.iloc[:0], single, width, view, budget)
+    return bars.sort_values(["lane", "start_ns", "end_ns"], ascending=[True, True, False], ignore_index=True)
+
+
+def within_budget(summed: pd.DataFrame, single: pd.DataFrame, width: int, view: Span, budget: int) -> pd.DataFrame:
+    """Return at most ``budget`` bars: columns are doubled until they fit, and operations shorter than a column join its sum.
+
+    ``summed`` is as in ``merged_columns``; ``single`` has BARS. No operation is lost on the way.
+    """
+    while True:
+        bars = [frame for frame in (merged_columns(summed, width, view), single) if len(frame)]
+        if sum(map(len, bars)) <= budget or width >= view.ns:
+            return pd.concat(bars, ignore_index=True) if bars else _empty()
+        width *= 2
+        short = single["busy_ns"] < width
+        added = single[short]
+        bins = (np.maximum(added["start_ns"].to_numpy(), view.start_ns) - view.start_ns) // width
+        coarser = pd.concat(
+            [summed.assign(bin=summed["bin"] // 2), added[["lane", "kind", "busy_ns", "operations"]].assign(bin=bins)],
+            ignore_index=True,
+        )
+        summed = coarser.groupby(["lane", "kind", "bin"], as_index=False)[["busy_ns", "operations"]].sum()
+        single = single[~short]
+
+
+def _frame(recording: Recording, sql: str, parameters: dict[str, int]) -> pd.DataFrame:
+    for name, value in parameters.items():
+        sql = sql.replace(f"${name}", str(int(value)))
+    return recording.frame(sql)
+
+
+def _empty() -> pd.DataFrame:
+    return pd.DataFrame({name: pd.Series(dtype=object if name == "kind" else "int64") for name in BARS})
+
+
+def merged_columns(summed: pd.DataFrame, width: int, view: Span) -> pd.DataFrame:
+    """Turn sums per (lane, column, kind) into bars: a column takes its longest kind, equal neighbours become one bar.
+
+    ``summed`` has lane, kind, bin, busy_ns and operations; the bars' busy_ns and operations add up to its.
+    """
+    if summed.empty:
+        return _empty()
+    ranked = summed.sort_values(["lane", "bin", "busy_ns"], ascending=[True, True, False])
+    column = ranked.groupby(["lane", "bin"], as_index=False).agg(
+        kind=("kind", "first"), busy_ns=("busy_ns", "sum"), operations=("operations", "sum")
+    )
+    fill = np.clip(np.ceil(column["busy_ns"].to_numpy() / width * FILL_LEVELS), 1, FILL_LEVELS) / FILL_LEVELS
+    lane, bins = column["lane"].to_numpy(), column["bin"].to_numpy()
+    kind = column["kind"].to_numpy()
+    new = np.ones(len(column), bool)
+    new[1:] = (lane[1:] != lane[:-1]) | (bins[1:] != bins[:-1] + 1) | (kind[1:] != kind[:-1]) | (fill[1:] != fill[:-1])
+    column = column.assign(fill=fill, bar=np.cumsum(new))
+    bars = column.groupby("bar", as_index=False).agg(
+        lane=("lane", "first"),
+        kind=("kind", "first"),
+        first=("bin", "min"),
+        last=("bin", "max"),
+        operations=("operations", "sum"),
+        busy_ns=("busy_ns", "sum"),
+        fill=("fill", "first"),
+    )
+    start = view.start_ns + bars["first"].astype("int64") * width
+    end = np.minimum(view.start_ns + (bars["last"].astype("int64") + 1) * width, view.end_ns)
+    return bars.assign(start_ns=start, end_ns=end, name_id=pd.array([None] * len(bars), dtype="Int64"))[list(BARS)]
+
+
+def names_of(recording: Recording, ids: list[int]) -> dict[int, str]:
+    """Return the names of the given name ids."""
+    if not ids:
+        return {}
+    return dict(recording.rows(f"SELECT name_id, name FROM names WHERE name_id IN ({', '.join(str(int(i)) for i in ids)})"))
+
+
+def operations_in_view(recording: Recording, device: int, view: Span) -> pd.DataFrame:
+    """Return GPU operations in view by name: name, kind (owner class), operations, ms (sum of the parts in view), longest_us."""
+    return _frame(
+        recording,
+        f"""SELECT n.name, any_value(s.kind) AS kind, count(*) AS operations,
+            sum(least(s.start_ns + s.dur_ns, {view.end_ns}) - greatest(s.start_ns, {view.start_ns})) / 1e6 AS ms, max(s.dur_ns) / 1e3 AS longest_us
+            FROM {_GPU} s JOIN names n USING (name_id) WHERE s.start_ns < {view.end_ns} AND s.start_ns + s.dur_ns > {view.start_ns}
+            GROUP BY n.name ORDER BY ms DESC, n.name LIMIT 200""",
+        {"device": device},
+    )
+
+
+def operators_in_view(recording: Recording, view: Span) -> pd.DataFrame:
+    """Return host operators, annotations and runtime calls in view by name: name, kind, calls, ms, longest_us."""
+    return _frame(
+        recording,
+        f"""SELECT n.name, any_value(s.kind) AS kind, count(*) AS calls,
+            sum(least(s.start_ns + s.dur_ns, {view.end_ns}) - greatest(s.start_ns, {view.start_ns})) / 1e6 AS ms, max(s.dur_ns) / 1e3 AS longest_us
+            FROM {_HOST} s JOIN names n USING (name_id) WHERE s.start_ns < {view.end_ns} AND s.start_ns + s.dur_ns > {view.start_ns}
+            GROUP BY n.name ORDER BY ms DESC, n.name LIMIT 200""",
+        {},
+    )
+
+
+def gaps_in_view(recording: Recording, device: int, view: Span, origin_ns: int) -> pd.DataFrame:
+    """Return the longest pieces of lost time in view: at_ms (after ``origin_ns``), ms, owner, cause, phase, confidence, operator, evidence."""
+    return recording.frame(
+        """
+        SELECT (g.start_ns - ?) / 1e6 AS at_ms, (g.end_ns - g.start_ns) / 1e6 AS ms, g.owner, g.cause, g.phase, g.confidence,
+            n.name AS operator, p.name AS python, g.evidence
+        FROM gaps g LEFT JOIN cpu_ops o USING (cpu_op_id) LEFT JOIN names n ON n.name_id = o.name_id
+            LEFT JOIN python_calls c ON c.python_call_id = g.python_call_id LEFT JOIN names p ON p.name_id = c.name_id
+        WHERE g.device = ? AND g.start_ns < ? AND g.end_ns > ? ORDER BY ms DESC LIMIT 200""",
+        [origin_ns, device, view.end_ns, view.start_ns],
+    )

@@ -1,0 +1,47 @@
+"""What every chart is: a figure with its finding as title, a text for those who cannot see it, and its table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+# Plotly 7 offers to upload a chart by default; nothing leaves this machine.
+CONFIG: dict[str, Any] = {
+    "displaylogo": False,
+    "showSendToCloud": False,
+    "displayModeBar": "hover",
+    "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
+}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """``title`` is the finding, ``alt`` says the same as the picture, ``table`` holds what is drawn in full precision.
+
+    ``columns`` maps the table's columns to headings with units, ``metrics`` are keys whose definitions explain the chart, ``method`` says in
+    words how it is computed.
+    """
+
+    figure: go.Figure
+    title: str
+    alt: str
+    table: pd.DataFrame
+    columns: Mapping[str, str] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
+    method: str = ""
+
+
+def framed(figure: go.Figure, height: int, *, legend: bool = False) -> go.Figure:
+    """Give a figure the margins and fonts that all charts share; the page's theme gives text and grid their colours."""
+    return figure.update_layout(
+        height=height,
+        margin={"l": 8, "r": 8, "t": 28 if legend else 8, "b": 8},
+        showlegend=legend,
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0, "font": {"size": 12}},
+        hoverlabel={"align": "left", "namelength": -1},
+        uirevision="keep",
+    )

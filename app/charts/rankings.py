@@ -1,0 +1,117 @@
+"""Ranked bars and histograms: which kernels or operators take the time, and how long single launches last."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from app import format as fmt
+from app.charts.base import Chart, framed
+from app.theme import ACCENT, OWNERS, UNKNOWN, Colour
+
+FADED = Colour("not selected", "#C9CDD2", "#4A4F55")
+TOP = 14  # bars that can be read beside a table; the table has the rest
+NAME_LENGTH = 36  # characters of a name that fit beside a bar at 800 px; the whole one is on hover and in the table
+
+
+_FUNCTOR = re.compile(r"(\w*(?:Functor|_kernel_cuda|KernelImpl|_kernel_impl|OpMath|Op|Ops)(?:_\w+)?)\b(?!::)")
+
+
+def class_colour(category: str, tensor_cores: str) -> Colour:
+    """Return the colour of a kernel class: that of the owner its time goes to."""
+    if category == "communication":
+        return OWNERS["exposed_comm"]
+    if category == "memcpy":
+        return OWNERS["exposed_memcpy"]
+    if category == "memset":
+        return OWNERS["memset"]
+    if tensor_cores in ("yes", "likely"):
+        return OWNERS["tensor_core_compute"]
+    return UNKNOWN if tensor_cores == "unknown" else OWNERS["other_compute"]
+
+
+def short(name: str, length: int = NAME_LENGTH) -> str:
+    """Return what tells a kernel apart, as plain text: vectorized_elementwise_kernel · AddFunctor.
+
+    Namespaces and template arguments give way first; of an elementwise kernel the functor is what it does, so it stays.
+    """
+    text = fmt.clean(name)
+    if len(text) <= length:
+        return text
+    text = text.removeprefix("void ").replace("(anonymous namespace)::", "")
+    base, _, arguments = text.partition("<")
+    base = base.split("(", 1)[0].rsplit("::", 1)[-1].strip() or text
+    functor = _FUNCTOR.search(arguments)
+    if functor and functor.group(1) != base:
+        room = length - len(functor.group(1)) - 3
+        base = f"{fmt.clean(base, max(room, 12))} · {functor.group(1)}"
+    return fmt.clean(base, length)
+
+
+def ranked(
+    rows: pd.DataFrame,
+    value: str,
+    title: str,
+    alt: str,
+    *,
+    unit: str,
+    dark: bool,
+    colours: list[str],
+    method: str,
+    label: str = "name",
+) -> Chart:
+    """Draw the first TOP ``rows`` (largest first) as bars of ``value``; ``colours`` holds one hex colour per row."""
+    top = rows.head(TOP)
+    names = [fmt.plain(short(str(n))) for n in top[label]]
+    values = [float(v) for v in top[value]]
+    hover = [f"{fmt.plain(str(n), 300)}<br>{fmt.number(v)} {unit}" for n, v in zip(top[label], values, strict=True)]
+    figure = go.Figure(
+        go.Bar(
+            y=list(range(len(names))),
+            x=np.array(values, np.float32),
+            orientation="h",
+            marker={"color": colours[: len(top)], "line": {"width": 0}},
+            text=[fmt.number(v) for v in values],
+            textposition="outside",
+            cliponaxis=False,
+            customdata=hover,
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    )
+    framed(figure, 60 + 26 * max(len(names), 3))
+    figure.update_yaxes(
+        tickmode="array",
+        tickvals=list(range(len(names))),
+        ticktext=names,
+        autorange="reversed",
+        showgrid=False,
+        automargin=True,
+    )
+    largest = max(values, default=1.0)
+    figure.update_xaxes(title={"text": unit}, range=[0, largest * 1.18 if largest else 1], zeroline=False)
+    return Chart(figure, title, alt, pd.DataFrame(), {}, (), method)
+
+
+def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: str) -> Chart:
+    """Draw a histogram: rows hold low_us, high_us and launches."""
+    figure = go.Figure(
+        go.Bar(
+            x=(rows["low_us"] + rows["high_us"]) / 2,
+            width=rows["high_us"] - rows["low_us"],
+            y=rows["launches"],
+            marker={"color": ACCENT.on(dark), "line": {"width": 0}},
+            customdata=[
+                f"{fmt.duration_ns(a * 1e3)} to {fmt.duration_ns(b * 1e3)}: {fmt.count(n)} launches"
+                for a, b, n in zip(rows["low_us"], rows["high_us"], rows["launches"], strict=True)
+            ],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    )
+    framed(figure, 240)
+    figure.update_xaxes(title={"text": "duration of one launch, µs"}, zeroline=False)
+    figure.update_yaxes(title={"text": "launches"}, rangemode="tozero")
+    columns = {"low_us": "From, µs", "high_us": "To, µs", "launches": "Launches"}
+    return Chart(figure, title, alt, rows, columns, (), method)

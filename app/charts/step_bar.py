@@ -1,0 +1,90 @@
+"""Where a step goes: one bar whose parts are the ledger's owners and causes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from analysis.judgement import Column, Part
+from app import format as fmt
+from app.charts.base import Chart, framed
+from app.theme import colour_of
+
+LABEL_FROM = 0.07  # share of the step from which a part is wide enough for its name at 800 px
+_ORDER = ("tensor_core_compute", "other_compute", "memset", "exposed_comm", "exposed_memcpy", "idle")
+_ROWS = {"recorded": "as profiled", "unprofiled": "without the profiler, ≈"}
+_COLUMNS = {"column": "Column", "part": "Part", "ms": "ms per step", "share": "Share of the step"}
+
+
+def label(part: Part) -> str:
+    """Return the part's name for people."""
+    return colour_of(part.owner, part.cause).label
+
+
+def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, per_step: bool) -> Chart:
+    """Draw one bar per ledger column, the leading one on top; ``columns`` maps recorded or unprofiled to its parts."""
+    figure = go.Figure()
+    rows = list(columns)
+    unit = "ms per step" if per_step else "ms of the recorded time"
+    seen: dict[tuple[str, str | None], None] = {}
+    for name in rows:
+        seen.update({(p.owner, p.cause): None for p in columns[name]})
+    order = sorted(seen, key=lambda k: (_ORDER.index(k[0]) if k[0] in _ORDER else 9, -_largest(columns, k)))
+    for key in order:
+        found = {name: next((p for p in columns[name] if (p.owner, p.cause) == key), None) for name in rows}
+        figure.add_bar(
+            y=[_ROWS[name] for name in rows],
+            x=[part.ms if (part := found[name]) else 0.0 for name in rows],
+            orientation="h",
+            name=colour_of(*key).label,
+            marker={
+                "color": colour_of(*key).on(dark),
+                "pattern": {"shape": "/" if colour_of(*key).hatched else ""},
+                "line": {"width": 0},
+            },
+            text=[_bar_text(found[name]) for name in rows],
+            textposition="inside",
+            insidetextanchor="middle",
+            textangle=0,
+            constraintext="both",
+            textfont={"size": 12},
+            customdata=[_hover(found[name]) for name in rows],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    framed(figure, 96 + 44 * len(rows), legend=True)
+    figure.update_layout(barmode="stack", bargap=0.25, legend={"traceorder": "normal"})
+    figure.update_yaxes(autorange="reversed", ticksuffix="  ", showgrid=False, visible=len(rows) > 1)
+    longest = max(sum(p.ms for p in parts) for parts in columns.values())
+    figure.update_xaxes(title={"text": unit}, range=[0, longest], zeroline=False)
+    table = pd.DataFrame(
+        [(_ROWS[n], label(p), p.ms, p.share) for n in rows for p in columns[n]], columns=["column", "part", "ms", "share"]
+    )
+    alt = f"{title} " + "; ".join(
+        f"{_ROWS[n]}: " + ", ".join(f"{label(p)} {fmt.duration_ms(p.ms)} ({fmt.share(p.share)})" for p in columns[n])
+        for n in rows
+    )
+    return Chart(
+        figure,
+        title,
+        alt,
+        table,
+        {**_COLUMNS, "ms": unit},
+        ("gpu_busy_share", "tensor_core_time_share", "exposed_comm_share"),
+        "Every nanosecond of the steady window has one owner, in this order: tensor-core kernel, other kernel, memory set, communication, copy, "
+        "idle. What is not computing carries its cause. The parts sum to the step exactly. The bar without the profiler comes from replaying "
+        "the trace with the profiler's own cost taken off the host.",
+    )
+
+
+def _largest(columns: Mapping[Column, Sequence[Part]], key: tuple[str, str | None]) -> float:
+    return max((p.ms for parts in columns.values() for p in parts if (p.owner, p.cause) == key), default=0.0)
+
+
+def _bar_text(part: Part | None) -> str:
+    return f"{label(part)}<br>{fmt.duration_ms(part.ms)}" if part is not None and part.share >= LABEL_FROM else ""
+
+
+def _hover(part: Part | None) -> str:
+    return f"{label(part)}: {fmt.duration_ms(part.ms)}, {fmt.share(part.share)}" if part is not None else ""

@@ -1,0 +1,67 @@
+"""What the chosen run came to, analysed once and shared by every screen and viewer."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from analysis.results import RankResult, RunResult, analyse
+from analysis.version import ANALYSIS_VERSION
+from app import cards, frame
+from app.format import clean
+from ingest.schema import Manifest
+
+KEPT_RESULTS = 48  # analysed runs kept in memory: a result holds a few hundred rows, and viewers mostly share them
+
+
+def run_result(manifest: Manifest | None = None) -> RunResult:
+    """Return the analysis of ``manifest`` (of the chosen run by default). The result is shared: do not change it.
+
+    Raises SawtoothError when a recording is missing or damaged.
+    """
+    chosen = manifest or frame.current_run()
+    path = frame.data_folder().manifest_file(chosen.id)
+    changed = path.stat().st_mtime_ns if path.exists() else 0
+    return _analysed(str(frame.data_folder().root), chosen.id, changed, ANALYSIS_VERSION, chosen)
+
+
+@st.cache_resource(max_entries=KEPT_RESULTS, show_spinner="Analysing the run …")
+def _analysed(root: str, run_id: str, changed_ns: int, version: int, _manifest: Manifest) -> RunResult:
+    return analyse(_manifest, frame.library())
+
+
+def rank_label(rank: RankResult) -> str:
+    """Return how a device is called in selectors: rank 1 · device 1 · NVIDIA H200."""
+    where = f"rank {rank.rank} · device {rank.device}" if rank.rank is not None else f"device {rank.device}"
+    return f"{where} · {clean(rank.device_name, 40)}" if rank.device_name else where
+
+
+def chosen_rank(result: RunResult) -> RankResult | None:
+    """Return the device the screen speaks of: the slowest one, or the viewer's choice (``rank`` of the address) among several."""
+    if len(result.ranks) < 2:
+        return result.lead
+    lead = next((i for i, rank in enumerate(result.ranks) if rank is result.lead), 0)
+    order = [lead, *(i for i in range(len(result.ranks)) if i != lead)]
+    names = {str(i): rank_label(result.ranks[i]) + (" (slowest)" if i == lead else "") for i in order}
+    chosen = st.selectbox("Device", list(names), format_func=lambda i: names[i], key="device", bind="query-params")
+    return result.ranks[int(chosen)]
+
+
+def no_gpu_work() -> None:
+    """Say that the run has no GPU work, and how to record it."""
+    cards.empty_state(
+        "No GPU work is recorded in this run.",
+        "The trace holds host events only: the profiler was not asked for the GPU's activity, or nothing ran on one while it recorded.",
+        "with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:",
+        "python",
+    )
+
+
+def no_trace() -> None:
+    """Say that the run has telemetry only, and how to add a trace."""
+    cards.empty_state(
+        "This run has telemetry and no trace.",
+        "Telemetry shows that the GPU waits, a trace shows why. Record a few steps and attach them to this run: drop both files together.",
+        "with torch.profiler.profile(record_shapes=True) as profiler:\n    for batch in loader:\n        train_step(batch)\n"
+        '        profiler.step()\nprofiler.export_chrome_trace("trace.json.gz")',
+        "python",
+    )

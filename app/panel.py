@@ -1,0 +1,86 @@
+"""A chart on the page with everything that belongs to it: its finding, how it is computed, its table and CSV."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from analysis.metrics import METRICS
+from app import cards, frame
+from app import format as fmt
+from app.charts.base import CONFIG, Chart
+
+TALL = 560  # pixels of a screen's main table: it fills a laptop's page under the headline
+TABLE_HEIGHT = 320  # ten rows: enough to check a chart against, and the page stays short
+
+
+def show(chart: Chart, key: str, *, select: str | None = None, name: str | None = None) -> Any:
+    """Show a chart. ``select`` (``box`` or ``points``) makes it selectable; returns the selection then, else None.
+
+    ``name`` is the file name of the CSV, ``key`` by default.
+    """
+    cards.title(chart.title)
+    state: Any = None
+    if select:
+        state = st.plotly_chart(chart.figure, key=key, config=CONFIG, alt=chart.alt, on_select="rerun", selection_mode=select)  # type: ignore[call-overload]
+    else:
+        st.plotly_chart(chart.figure, key=key, config=CONFIG, alt=chart.alt)
+    with st.container(horizontal=True, gap="small"):
+        explain(chart.metrics, chart.method, key)
+        if not chart.table.empty:
+            with st.popover("Table", type="tertiary", icon=":material/table_rows:", key=f"{key}-rows"):
+                table(chart.table, dict(chart.columns), key, name or key)
+    return state.selection if state is not None else None
+
+
+def table(frame_: pd.DataFrame, columns: dict[str, str], key: str, name: str | None = None) -> None:
+    """Show a table whose column names are given headings; the CSV (``name``.csv) has the full precision."""
+    shown = frame_[list(columns)] if columns else frame_
+    st.dataframe(
+        shown,
+        hide_index=True,
+        key=f"{key}-table",
+        column_config={column: heading_of(frame_[column], heading) for column, heading in columns.items()},
+        height="auto" if len(shown) <= 8 else TABLE_HEIGHT,
+        alt="The same numbers as a table.",
+    )
+    csv_button(frame_, name or key, key)
+
+
+def heading_of(values: pd.Series, heading: str) -> Any:
+    """Return a column of a table: numbers with as many decimals as the largest needs for three figures, aligned; the rest as text."""
+    if not pd.api.types.is_float_dtype(values):
+        return st.column_config.Column(heading)
+    largest = float(values.abs().max()) if values.notna().any() else 0.0
+    decimals = 4 if largest < 1 else 3 if largest < 100 else 1
+    return st.column_config.NumberColumn(heading, format=f"%.{decimals}f")
+
+
+def csv_button(frame_: pd.DataFrame, name: str, key: str | None = None) -> None:
+    """Offer a table as CSV, in full precision."""
+    st.download_button(
+        "CSV",
+        data=lambda: frame_.to_csv(index=False).encode(),
+        file_name=f"{name}.csv",
+        mime="text/csv",
+        key=f"{key or name}-csv",
+        on_click="ignore",
+        icon=":material/download:",
+        type="tertiary",
+    )
+
+
+def explain(metrics: tuple[str, ...], method: str, key: str) -> None:
+    """Offer how a chart is computed: its method and the definitions of the metrics in it."""
+    if not metrics and not method:
+        return
+    with st.popover("How is this computed?", type="tertiary", icon=":material/help:", key=f"{key}-how"):
+        if method:
+            st.html(f"<p>{fmt.plain(method, None)}</p>")
+        for name in metrics:
+            metric = METRICS[name]
+            st.html(f"<p><strong>{fmt.plain(metric.label)}</strong>: {fmt.plain(metric.definition, None)}</p>")
+            cards.small(f"Source: {metric.source}")
+        frame.link("reference", "All definitions", icon=":material/menu_book:")

@@ -1,0 +1,188 @@
+"""Where the busy time goes, by kernel, category, operator and shape."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from analysis import tables
+from analysis.results import RankResult
+from app import cards, current, frame, panel, words
+from app import format as fmt
+from app.charts import rankings
+
+GROUPS: dict[tables.KernelGroup, str] = {
+    "name": "Kernel",
+    "category": "Category",
+    "tensor_cores": "Tensor cores",
+    "operator": "Operator",
+    "shape": "Operator and shape",
+}
+METHOD = (
+    "Durations of single operations inside the steady window are added up and divided by the counted steps. Operations that run at the "
+    "same time on two streams count twice here; the ledger on the Verdict counts each nanosecond once."
+)
+
+
+def main() -> None:
+    """Show the page."""
+    result = current.run_result()
+    rank = current.chosen_rank(result)
+    if rank is None:
+        cards.headline("No kernel is recorded in this run.")
+        current.no_gpu_work() if result.manifest.traces else current.no_trace()
+        return
+    head = st.container(gap="small")
+    with st.container(horizontal=True, vertical_alignment="top"):
+        group = st.segmented_control(
+            "Group by",
+            list(GROUPS),
+            format_func=GROUPS.__getitem__,
+            key="kernels_by",
+            default="name",
+            required=True,
+            bind="query-params",
+        )
+        search = st.text_input("Search", key="kernel", placeholder="part of a name", bind="query-params", width=280)
+    rows = table(str(frame.data_folder().root), rank.recording_id, rank.device, len(rank.counted), group)
+    with head:
+        if rows.empty:
+            cards.headline("No GPU operation lies in the steady window.")
+            cards.empty_state(
+                "There is nothing to add up.",
+                "The device ran nothing between the first and the last counted step, or none of it has its launch in the trace.",
+            )
+            return
+        _head(rows, rank, group)
+    shown = matching(rows, search)
+    if shown.empty:
+        cards.small("Nothing here has that in its name.")
+        return
+    wide, side = st.columns([8, 5], gap="medium")
+    with wide:
+        chosen = _table(shown, rank, group)
+    with side:
+        if group == "name" and chosen is not None:
+            _one_kernel(shown.iloc[chosen], rank)
+        else:
+            _ranking(shown, rank, chosen)
+
+
+@st.cache_data(max_entries=64, show_spinner="Adding up kernels …")
+def table(root: str, recording_id: str, device: int, counted: int, group: tables.KernelGroup) -> pd.DataFrame:
+    """Return the rows of the table; see ``analysis.tables.kernels``."""
+    with frame.library().open(recording_id) as recording:
+        return tables.kernels(recording, device, counted, group)
+
+
+def matching(rows: pd.DataFrame, search: str | None) -> pd.DataFrame:
+    """Return the rows whose name (or shapes) holds every word of the search."""
+    for word in (search or "").split():
+        found = rows["name"].str.contains(word, case=False, regex=False)
+        if "shapes" in rows:
+            found |= rows["shapes"].str.contains(word, case=False, regex=False)
+        rows = rows[found]
+    return rows.reset_index(drop=True)
+
+
+def _head(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> None:
+    first = rows.iloc[0]
+    what = {
+        "name": "kernel",
+        "category": "category",
+        "tensor_cores": "class",
+        "operator": "operator",
+        "shape": "operator and shape",
+    }[group]
+    cards.headline(f"{fmt.share(first['share'])} of GPU work is one {what}: {rankings.short(str(first['name']), 70)}")
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        cards.small(f"{fmt.count(len(rows))} rows, largest first; times are {words.unit_of(rank)}.")
+        panel.explain(("tensor_core_time_share", "kernel_launches_per_step", "achieved_occupancy"), METHOD, "kernels")
+
+
+def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> int | None:
+    number, progress = st.column_config.NumberColumn, st.column_config.ProgressColumn
+    unit = words.unit_of(rank)
+    top = float(rows["share"].max())
+    columns = {
+        "short": st.column_config.TextColumn(GROUPS[group], width="medium", pinned=True),
+        "shapes": st.column_config.TextColumn("Input shapes", width="medium"),
+        "ms": number(unit, format="%.3f"),
+        "share": progress("Share of GPU work", format="percent", min_value=0.0, max_value=top, width=120),
+        "tensor_cores": st.column_config.TextColumn(
+            "Tensor cores", help="yes: the name encodes the instruction; likely: the library uses it for this dtype"
+        ),
+        "category": st.column_config.TextColumn("Category"),
+        "launches_per_step": number("Launches per step" if len(rank.counted) else "Launches", format="%.1f"),
+        "mean_us": number("Mean, µs", format="%.2f"),
+        "median_us": number("Median, µs", format="%.2f"),
+        "max_us": number("Longest, µs", format="%.2f"),
+        "blocks_per_sm": number("Blocks per SM", format="%.2f"),
+        "occupancy": number("Est. occupancy", format="percent"),
+        "names": number("Kernels", format="%d"),
+        "name": st.column_config.TextColumn("Full name", width="large"),
+    }
+    rows = rows.assign(short=rows["name"].map(lambda name: rankings.short(str(name), 60)))
+    hidden = {group} - {"name"} | ({"shapes"} if group != "shape" else set()) | ({"name"} if group != "name" else set())
+    order = [c for c in columns if c in rows and c not in hidden and rows[c].notna().any()]
+    event = st.dataframe(
+        rows,
+        hide_index=True,
+        column_order=order,
+        column_config=columns,
+        on_select="rerun",
+        selection_mode="single-row",
+        key=f"kernels-{group}",
+        height=panel.TALL,
+        placeholder="",
+        alt=f"GPU work by {GROUPS[group].lower()}, largest first.",
+    )
+    panel.csv_button(rows, f"kernels-by-{group}")
+    chosen = event.selection.rows
+    return int(chosen[0]) if chosen and chosen[0] < len(rows) else None
+
+
+def _ranking(rows: pd.DataFrame, rank: RankResult, chosen: int | None) -> None:
+    first = rows.head(rankings.TOP)
+    dark = frame.dark()
+    colours = [rankings.class_colour(c, t).on(dark) for c, t in zip(first["category"], first["tensor_cores"], strict=True)]
+    if chosen is not None:
+        colours = [c if i == chosen else rankings.FADED.on(dark) for i, c in enumerate(colours)]
+    row = rows.iloc[chosen if chosen is not None else 0]
+    title = f"{rankings.short(str(row['name']), 60)}: {fmt.number(row['ms'])} {words.unit_of(rank)}"
+    alt = f"Bars, largest first: {', '.join(f'{fmt.clean(str(n), 40)} {fmt.number(v)}' for n, v in zip(first['name'], first['ms'], strict=True))}."
+    panel.show(
+        rankings.ranked(rows, "ms", title, alt, unit=words.unit_of(rank), dark=dark, colours=colours, method=""),
+        "kernels-ranked",
+    )
+
+
+def _one_kernel(row: pd.Series, rank: RankResult) -> None:
+    name = str(row["name"])
+    with frame.library().open(rank.recording_id) as recording:
+        durations = tables.kernel_durations(recording, rank.device, name)
+        launchers = tables.kernel_launchers(recording, rank.device, name, len(rank.counted))
+    spread = f"One launch takes {fmt.duration_ns(row['min_us'] * 1e3)} to {fmt.duration_ns(row['max_us'] * 1e3)}, median {fmt.duration_ns(row['median_us'] * 1e3)}"
+    panel.show(
+        rankings.histogram(durations, spread, f"Histogram. {spread}.", dark=frame.dark(), method=METHOD), "kernel-durations"
+    )
+    st.code(fmt.clean(name), language=None, wrap_lines=True)
+    if len(launchers):
+        first = launchers.iloc[0]
+        cards.title(
+            f"Launched by {fmt.clean(str(first['operator']), 60)}"
+            + (f" and {len(launchers) - 1} more" if len(launchers) > 1 else "")
+        )
+        panel.table(
+            launchers,
+            {
+                "operator": "Operator",
+                "shapes": "Input shapes",
+                "launches_per_step": "Launches per step",
+                "ms": words.unit_of(rank),
+            },
+            "kernel-launchers",
+        )
+
+
+main()

@@ -1,0 +1,187 @@
+"""Which operators take the time, on the GPU and on the host, by name and by shape."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from analysis import tables
+from analysis.results import RankResult
+from app import cards, current, frame, panel, words
+from app import format as fmt
+from app.charts import rankings
+from app.theme import OWNERS
+
+GROUPS: dict[tables.OperatorGroup, str] = {"name": "Operator", "shape": "Operator and shape"}
+ORDERS = {"gpu_self_ms": "GPU time", "host_self_ms": "host time"}
+METHOD = (
+    "Operators of the counted steps. GPU time of an operator's own is the sum of what it launched itself; with children, of what the operators "
+    "inside it launched too. Host time of its own leaves the operators inside it out. Times of the host are as profiled, and the profiler "
+    "slows the host."
+)
+
+
+def main() -> None:
+    """Show the page."""
+    result = current.run_result()
+    rank = current.chosen_rank(result)
+    if rank is None:
+        cards.headline("No operator of this run launched GPU work.")
+        current.no_gpu_work() if result.manifest.traces else current.no_trace()
+        return
+    head = st.container(gap="small")
+    with st.container(horizontal=True, vertical_alignment="top"):
+        group = st.segmented_control(
+            "Group by",
+            list(GROUPS),
+            format_func=GROUPS.__getitem__,
+            key="operators_by",
+            default="name",
+            required=True,
+            bind="query-params",
+        )
+        order = st.segmented_control(
+            "Largest by",
+            list(ORDERS),
+            format_func=ORDERS.__getitem__,
+            key="order",
+            default="gpu_self_ms",
+            required=True,
+            bind="query-params",
+        )
+        search = st.text_input("Search", key="operator", placeholder="part of a name or shape", bind="query-params", width=280)
+    rows = table(str(frame.data_folder().root), rank.recording_id, rank.device, len(rank.counted), group)
+    with head:
+        if rows.empty:
+            cards.headline("The trace has no operators.")
+            cards.empty_state(
+                "Only GPU operations are recorded.",
+                "The profiler was not asked for the CPU's activity, so nothing says which operator launched a kernel.",
+                "with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True) as profiler:",
+                "python",
+            )
+            return
+        rows = rows.sort_values(order, ascending=False, ignore_index=True)
+        _head(rows, rank, order)
+    if group == "shape" and not rows["shapes"].str.len().any():
+        cards.empty_state(
+            "The trace has no shapes.",
+            "Operators are grouped by name only, and FLOPs and MFU cannot be computed.",
+            "with torch.profiler.profile(record_shapes=True) as profiler:",
+            "python",
+        )
+    shown = matching(rows, search)
+    if shown.empty:
+        cards.small("Nothing here has that in its name or shapes.")
+        return
+    wide, side = st.columns([8, 5], gap="medium")
+    with wide:
+        chosen = _table(shown, rank, group)
+    with side:
+        _ranking(shown, rank, order, chosen)
+        if chosen is not None:
+            _kernels_of(str(shown.iloc[chosen]["name"]), rank)
+
+
+@st.cache_data(max_entries=64, show_spinner="Adding up operators …")
+def table(root: str, recording_id: str, device: int, counted: int, group: tables.OperatorGroup) -> pd.DataFrame:
+    """Return the rows of the table; see ``analysis.tables.operators``."""
+    with frame.library().open(recording_id) as recording:
+        return tables.operators(recording, device, counted, group)
+
+
+def matching(rows: pd.DataFrame, search: str | None) -> pd.DataFrame:
+    """Return the rows whose name or shapes hold every word of the search."""
+    for word in (search or "").split():
+        in_name = rows["name"].str.contains(word, case=False, regex=False)
+        rows = rows[in_name | rows["shapes"].str.contains(word, case=False, regex=False)]
+    return rows.reset_index(drop=True)
+
+
+def _head(rows: pd.DataFrame, rank: RankResult, order: str) -> None:
+    first = rows.iloc[0]
+    where = "on the GPU" if order == "gpu_self_ms" else "on the host"
+    cards.headline(
+        f"{fmt.clean(str(first['name']), 80)} takes most time {where}: {fmt.number(first[order])} {words.unit_of(rank)}"
+    )
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        cards.small(
+            f"{fmt.count(len(rows))} rows; times are {words.unit_of(rank)}, of the operator itself unless the heading says otherwise."
+        )
+        panel.explain(("flops_per_step", "tensor_core_time_share"), METHOD, "operators")
+
+
+def _table(rows: pd.DataFrame, rank: RankResult, group: tables.OperatorGroup) -> int | None:
+    number, progress = st.column_config.NumberColumn, st.column_config.ProgressColumn
+    per = " per step" if len(rank.counted) else ""
+    top = float(rows["gpu_self_share"].max()) or 1.0
+    columns = {
+        "name": st.column_config.TextColumn("Operator", width="medium", pinned=True),
+        "shapes": st.column_config.TextColumn("Input shapes", width="medium"),
+        "dtypes": st.column_config.TextColumn("Types", width="small"),
+        "gpu_self_ms": number("GPU, ms", format="%.3f", help="Launched by the operator itself"),
+        "gpu_self_share": progress("Share of GPU work", format="percent", min_value=0.0, max_value=top, width=120),
+        "tensor_core_share": progress("On tensor cores", format="percent", min_value=0.0, max_value=1.0, width=120),
+        "host_self_ms": number("Host, ms", format="%.3f", help="Without the operators inside it"),
+        "gpu_total_ms": number("GPU with children, ms", format="%.3f"),
+        "host_total_ms": number("Host with children, ms", format="%.3f"),
+        "calls_per_step": number(f"Calls{per}", format="%.1f"),
+        "kernels_per_step": number(f"Kernels{per}", format="%.1f"),
+        "gflop_per_step": number(f"GFLOP{per}", format="%.1f"),
+        "tflops": number("TFLOP/s", format="%.1f"),
+    }
+    shapes = ("shapes", "dtypes")
+    order = [
+        c for c in columns if rows[c].notna().any() and not (c in shapes and (group != "shape" or not rows[c].str.len().any()))
+    ]
+    event = st.dataframe(
+        rows,
+        hide_index=True,
+        column_order=order,
+        column_config=columns,
+        on_select="rerun",
+        selection_mode="single-row",
+        key=f"operators-{group}",
+        height=panel.TALL,
+        alt=f"{GROUPS[group]} by time.",
+    )
+    panel.csv_button(rows, f"operators-by-{group}")
+    chosen = event.selection.rows
+    return int(chosen[0]) if chosen and chosen[0] < len(rows) else None
+
+
+def _ranking(rows: pd.DataFrame, rank: RankResult, order: str, chosen: int | None) -> None:
+    dark = frame.dark()
+    first = rows.head(rankings.TOP)
+    tensor, other = OWNERS["tensor_core_compute"].on(dark), OWNERS["other_compute"].on(dark)
+    colours = [tensor if pd.notna(s) and s >= 0.5 else other for s in first["tensor_core_share"]]
+    if chosen is not None:
+        colours = [c if i == chosen else rankings.FADED.on(dark) for i, c in enumerate(colours)]
+    row = rows.iloc[chosen if chosen is not None else 0]
+    title = f"{fmt.clean(str(row['name']), 60)}: {fmt.number(row[order])} {words.unit_of(rank)} of {ORDERS[order]}"
+    alt = f"Bars, largest first: {', '.join(f'{fmt.clean(str(n), 40)} {fmt.number(v)}' for n, v in zip(first['name'], first[order], strict=True))}."
+    unit = f"{words.unit_of(rank)}, {ORDERS[order]}"
+    panel.show(rankings.ranked(rows, order, title, alt, unit=unit, dark=dark, colours=colours, method=""), "operators-ranked")
+
+
+def _kernels_of(name: str, rank: RankResult) -> None:
+    with frame.library().open(rank.recording_id) as recording:
+        kernels = tables.operator_kernels(recording, rank.device, name, len(rank.counted))
+    if kernels.empty:
+        cards.small(f"{fmt.clean(name, 60)} launched no GPU work itself.")
+        return
+    cards.title(f"It launches {fmt.count(len(kernels))} kernel{'s' if len(kernels) > 1 else ''}")
+    panel.table(
+        kernels,
+        {
+            "kernel": "Kernel",
+            "ms": words.unit_of(rank),
+            "launches_per_step": "Launches per step",
+            "tensor_cores": "Tensor cores",
+            "category": "Category",
+        },
+        "operator-kernels",
+    )
+
+
+main()

@@ -1,0 +1,125 @@
+"""The whole recording of utilization, tensor activity, power and clocks, and the sawtooth in it."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from analysis import series
+from analysis.series import Telemetry
+from app import cards, current, frame, panel, telemetry_strip
+from app import format as fmt
+from app.charts import telemetry as charts
+from app.charts.base import CONFIG
+from ingest.schema import RecordingRef
+
+
+def main() -> None:
+    """Show the page."""
+    manifest = frame.current_run()
+    if not manifest.telemetry:
+        cards.headline("No telemetry is attached to this run.")
+        cards.empty_state(
+            "Utilization, power and clocks are not known.",
+            "A trace covers a few steps under the profiler; telemetry covers the run as it is. Sample beside the training job and drop the file "
+            "together with the trace, or attach it later: the run keeps its address.",
+            "sawtooth sample --out telemetry.jsonl",
+        )
+        return
+    told = _chosen(manifest.telemetry)
+    if told is None:
+        cards.headline("The telemetry of this run holds no sample.")
+        cards.empty_state(
+            "Nothing was sampled.",
+            "The file describes a device and has no line of values.",
+            "sawtooth sample --out telemetry.jsonl",
+        )
+        return
+    _head(told)
+    _lanes(told, manifest.id)
+    result = current.run_result(manifest)
+    if result.lead is None:
+        cards.small("No trace with GPU work is attached: what the GPU waits for is not known.")
+
+
+def _chosen(refs: list[RecordingRef]) -> Telemetry | None:
+    root = str(frame.data_folder().root)
+    options = [(ref, device, name) for ref in refs for device, name in telemetry_strip.devices(root, ref.id)]
+    if not options:
+        return None
+    labels = {f"{ref.id}-{device}": f"{fmt.clean(ref.source_name, 40)} · device {device}" for ref, device, _ in options}
+    key = next(iter(labels))
+    if len(options) > 1:
+        key = st.selectbox("Device", list(labels), format_func=labels.__getitem__, key="sampled", bind="query-params")
+    recording, device = key.rsplit("-", 1)
+    return telemetry_strip.read(root, recording, int(device))
+
+
+def _head(told: Telemetry) -> None:
+    column = "util_pct" if told.has("util_pct") else "power_w"
+    facts = series.facts(told, column)
+    if column == "util_pct" and facts:
+        mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
+        cards.headline(f"Utilization averages {mean}, between {low} and {high}.", _under(told))
+    else:
+        cards.headline(f"{fmt.duration_ns(told.span.ns)} of telemetry, without utilization.", _under(told))
+
+
+def _under(told: Telemetry) -> str:
+    parts = [fmt.clean(told.name, 40)] if told.name else []
+    interval = told.interval_s
+    rate = f", one every {fmt.duration_ns(interval * 1e9)}" if interval else ""
+    parts.append(f"{fmt.count(len(told.samples))} samples over {fmt.duration_ns(told.span.ns)}{rate}")
+    if len(told.holes):
+        parts.append(f"{len(told.holes)} hole{'s' if len(told.holes) > 1 else ''} in sampling")
+    if len(told.throttles):
+        reasons = ", ".join(dict.fromkeys(told.throttles["reason"]))
+        parts.append(f"clocks held down by {reasons}")
+    return " · ".join(parts)
+
+
+@st.fragment
+def _lanes(told: Telemetry, run_id: str) -> None:
+    key = f"telemetry-view-{run_id}-{told.device}"
+    view: tuple[float, float] | None = st.session_state.get(key)
+    origin = told.span.start_ns
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        cards.small("Drag across either picture to look closer." if view is None else _range(view))
+        if view is not None and st.button("Whole recording", icon=":material/zoom_out_map:", type="tertiary"):
+            st.session_state[key] = None
+            st.rerun(scope="fragment")
+    strip = st.plotly_chart(
+        charts.overview(told, view, origin_ns=origin, dark=frame.dark()),
+        config={**CONFIG, "displayModeBar": False},
+        key=f"overview-{view}",
+        on_select="rerun",
+        selection_mode="box",
+        alt="Utilization over the whole recording, in small.",
+    )
+    shown = series.within(told, series.seconds_span(view, origin)) if view else told
+    title = _title(shown, view)
+    chart = charts.lanes(shown, title, f"{title}. {_under(told)}.", origin_ns=origin, dark=frame.dark())
+    picked = panel.show(chart, f"telemetry-{view}", select="box", name="telemetry")
+    for selection in (strip.selection, picked):
+        if selection and selection.box:
+            low, high = sorted(selection.box[0]["x"][:2])
+            st.session_state[key] = (float(low), float(high))
+            st.rerun(scope="fragment")
+
+
+def _range(view: tuple[float, float]) -> str:
+    return f"{fmt.number(view[0])} s to {fmt.number(view[1])} s"
+
+
+def _title(shown: Telemetry, view: tuple[float, float] | None) -> str:
+    facts = series.facts(shown, "util_pct") if shown.has("util_pct") else {}
+    power = series.facts(shown, "power_w") if shown.has("power_w") else {}
+    where = f"From {_range(view)}" if view else "Over the whole recording"
+    parts = []
+    if facts:
+        parts.append(f"utilization is {fmt.in_unit(facts['mean'], 'percent')} on average")
+    if power:
+        parts.append(f"power {fmt.number(power['mean'])}\u00a0W")
+    return f"{where} {' and '.join(parts)}" if parts else f"{where}: no utilization and no power was sampled"
+
+
+main()

@@ -1,0 +1,200 @@
+"""Sentences that carry numbers: the verdict of a run, in words that are the same on every screen and in the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from analysis.judgement import Judgement, Part, judge
+from analysis.metrics import Reading
+from analysis.results import RankResult, RunResult
+from app import format as fmt
+from app.theme import colour_of
+
+_WAITS_FOR = {
+    "data_wait": "It waits for the data loader.",
+    "host_sync": "The host keeps waiting for the device and cannot queue ahead.",
+    "blocking_copy": "It waits for copies that block the host.",
+    "allocator": "It waits for device memory to be allocated and freed.",
+    "compilation": "It waits for code to be compiled.",
+    "launch_bound": "It waits for the host to launch kernels.",
+    "python_host": "It waits for Python on the host.",
+    "comm_wait": "It waits for another rank.",
+    "comm_transfer": "It waits for data from other GPUs.",
+}
+_LOSES_TO = {
+    "data_wait": "waiting for the data loader",
+    "host_sync": "synchronization with the host",
+    "blocking_copy": "copies that block the host",
+    "allocator": "allocating and freeing device memory",
+    "compilation": "compilation",
+    "launch_bound": "the host launching kernels",
+    "python_host": "Python on the host",
+    "comm_wait": "waiting for another rank",
+    "comm_transfer": "communication that nothing overlaps",
+}
+_OWNER_LOSES_TO = {
+    "idle": "the GPU standing idle",
+    "exposed_memcpy": "copies that nothing overlaps",
+    "exposed_comm": "communication that nothing overlaps",
+}
+_SOURCE = {
+    "user": "your stopwatch",
+    "telemetry": "telemetry",
+    "estimate": "a replay of the trace without the profiler's cost",
+    "profile": "the profile",
+}
+
+
+def step_time(verdict: Judgement) -> str:
+    """Return the run's step time for people, with ≈ where it is not measured: ≈ 26.4 ms."""
+    text = fmt.reading("step_time_best_ms", verdict.step)
+    return f"≈ {text}" if verdict.step_source in ("estimate", "telemetry") else text
+
+
+def loses_to(part: Part) -> str:
+    """Return what a lost part of the step goes to."""
+    return _LOSES_TO.get(part.cause or "", _OWNER_LOSES_TO.get(part.owner, part.owner))
+
+
+def first_line(result: RunResult) -> str:
+    """Return the first line about a run, whatever it holds."""
+    if result.lead is None:
+        return no_verdict(result)
+    verdict = judge(result.lead)
+    return headline(verdict) if verdict else "The GPU did nothing that the trace links to a launch."
+
+
+def headline(verdict: Judgement) -> str:
+    """Return the verdict's first line: where the time goes and what it waits for."""
+    busy = fmt.share(verdict.busy_share)
+    per = f"each {step_time(verdict)} step" if verdict.step.value is not None else "the recorded time"
+    if verdict.kind == "unrepresentative":
+        profiled = fmt.reading("step_time_ms", verdict.profiled)
+        return f"A step takes {step_time(verdict)}; the profiled ones took {profiled} and do not show why."
+    if verdict.kind == "starved":
+        cause = verdict.loss.cause if verdict.loss else None
+        waits = _WAITS_FOR.get(cause or "", "The rest of the time it stands idle.")
+        return f"The GPU works {busy} of {per}. {waits}"
+    if verdict.kind == "loss" and verdict.loss is not None:
+        return (
+            f"The GPU works {busy} of {per}; {fmt.share(verdict.loss.share)} ({fmt.duration_ms(verdict.loss.ms)}) "
+            f"goes to {loses_to(verdict.loss)}."
+        )
+    return f"The GPU works {busy} of {per}. {_compute(verdict)}"
+
+
+def _compute(verdict: Judgement) -> str:
+    share = verdict.tensor_share_of_compute
+    if share is None:
+        return "It copies and computes nothing."
+    if share >= 0.5:
+        return f"{fmt.share(share)} of its compute time is tensor-core work: what is left to gain is in the kernels."
+    if share == 0:
+        return "None of its compute time uses tensor cores."
+    return f"Only {fmt.share(share)} of its compute time uses tensor cores."
+
+
+def distortion(verdict: Judgement) -> str | None:
+    """Return one plain sentence with both step times where the profiler or an unlucky capture separates them, else None."""
+    ratio = verdict.distortion
+    if ratio is None or verdict.step.value is None or verdict.profiled.value is None:
+        return None
+    best, profiled = fmt.duration_ms(verdict.step.value), fmt.duration_ms(verdict.profiled.value)
+    source = _SOURCE.get(verdict.step_source, verdict.step_source)
+    if verdict.step_source == "telemetry":
+        return f"The profiled steps took {profiled}, the run takes about {best} a step by {source}: they do not represent it."
+    if ratio > 1:
+        return (
+            f"Under the profiler a step took {profiled}; without it {best}, by {source}. Profiling slows the host, so the trace shows "
+            f"{fmt.factor(ratio)} the step: what follows speaks of the run wherever it can."
+        )
+    return (
+        f"The profiled steps took {profiled}; by {source} a step takes {best}. The capture may have missed what slows the run."
+    )
+
+
+def spread(steps_ms: list[float]) -> str | None:
+    """Return the range of the counted steps and their number: 31.2 to 31.9 ms, n 3."""
+    if not steps_ms:
+        return None
+    low, high = min(steps_ms), max(steps_ms)
+    return f"{fmt.duration_ms(low)} to {fmt.duration_ms(high)}, n {len(steps_ms)}"
+
+
+NO_STEPS = "The trace has no steps, so times are of the whole recorded time."
+NO_STEPS_WHY = (
+    "Without steps nothing can be said per step, and compared only roughly: no ProfilerStep, optimizer step or repeated annotation was "
+    "found. Call `step()` of the profiler after each training step."
+)
+
+
+def no_verdict(result: RunResult) -> str:
+    """Return the first line for a run whose traces hold no GPU work."""
+    if result.manifest.traces:
+        return "The trace shows the host only: why the GPU waits cannot be told from it."
+    util = result.metrics["nvml_gpu_util_mean"]
+    if util.value is not None:
+        return f"The GPU was in use {fmt.reading('nvml_gpu_util_mean', util)} of the time. Telemetry alone does not tell why."
+    return "This run has telemetry only: it shows that the GPU waits, and not why."
+
+
+def subtitle(result: RunResult) -> str:
+    """Return what was recorded on what: NVIDIA H200 · torch 2.11 · 3 of 4 steps counted."""
+    rank = result.lead
+    parts: list[str] = []
+    if rank is not None:
+        if rank.device_name:
+            parts.append(fmt.clean(rank.device_name, 40) + (f" × {len(result.ranks)}" if len(result.ranks) > 1 else ""))
+        version = rank.info.get("torch_version")
+        if isinstance(version, str) and version:
+            parts.append(f"torch {fmt.clean(version, 24)}")
+        if len(rank.steps):
+            parts.append(f"{len(rank.counted)} of {len(rank.steps)} steps counted")
+    kinds = [f"{n} {word}{'s' if n > 1 and word == 'trace' else ''}" for n, word in _counts(result) if n]
+    return " · ".join([*parts, " and ".join(kinds)])
+
+
+def _counts(result: RunResult) -> list[tuple[int, str]]:
+    traces = len(result.manifest.traces)
+    return [(traces, "trace"), (len(result.manifest.telemetry), "telemetry")]
+
+
+def step_bar_title(verdict: Judgement) -> str:
+    """Return the finding of the bar that shows where a step goes."""
+    first = verdict.parts[0]
+    name = colour_of(first.owner, first.cause).label
+    of = "each step" if verdict.step.value is not None else "the recorded time"
+    about = "≈ " if verdict.column == "unprofiled" else ""
+    start = f"{about}{fmt.share(first.share)} of {of} is {name}"
+    second = next((p for p in verdict.parts[1:] if p.lost != first.lost), None)
+    if second is None or second.share < 0.01:
+        return start
+    return f"{start}, {fmt.share(second.share)} {colour_of(second.owner, second.cause).label}"
+
+
+def mfu_note(metrics: Mapping[str, Reading]) -> str | None:
+    """Return what stands under the MFU: the achieved rate."""
+    achieved = metrics["achieved_tflops"]
+    return f"{fmt.reading('achieved_tflops', achieved)} achieved" if achieved.value is not None else None
+
+
+def tensor_note(metrics: Mapping[str, Reading]) -> str | None:
+    """Return what stands under the tensor-core share: of what, what is unknown, what was measured."""
+    parts = ["of compute time"]
+    unknown, measured = metrics["tensor_core_unknown_share"], metrics["tensor_active_measured"]
+    if unknown.value:
+        parts.append(f"{fmt.share(unknown.value)} unknown")
+    if measured.value is not None:
+        parts.append(f"pipe measured {fmt.reading('tensor_active_measured', measured)} active")
+    return ", ".join(parts)
+
+
+def busy_note(metrics: Mapping[str, Reading]) -> str | None:
+    """Return what stands under GPU busy: the utilization that telemetry saw."""
+    nvml = metrics["nvml_gpu_util_mean"]
+    return f"as profiled; NVML {fmt.reading('nvml_gpu_util_mean', nvml)}" if nvml.value is not None else "as profiled"
+
+
+def unit_of(rank: RankResult) -> str:
+    """Return the unit of times on a screen: per step where there are steps."""
+    return "ms per step" if len(rank.counted) else "ms of the recorded time"

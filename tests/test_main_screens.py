@@ -1,0 +1,217 @@
+"""Verdict, Kernels, Operators and Telemetry with data and in every state in which some of it is missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.frame import page_of
+from app.intake import bring_in
+from ingest.schema import DataFolder
+from tests.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
+
+ROOT = Path(__file__).parents[1]
+SCREENS = ("verdict", "kernels", "operators", "telemetry")
+
+
+def opened(name: str, run: str, **query: str) -> AppTest:
+    test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=60)
+    for key, value in {"run": run, **query}.items():
+        test.query_params[key] = value
+    test.run()
+    test.switch_page(page_of(name))
+    for key, value in {"run": run, **query}.items():
+        test.query_params[key] = value
+    return test.run()
+
+
+def words_of(test: AppTest) -> str:
+    """Return every text on the page; the page must not have failed."""
+    assert len(test.exception) == 0
+    text = "\n".join(str(getattr(e.proto, "body", "") or getattr(e.proto, "label", "")) for e in test.main)
+    assert "This page failed" not in text, text
+    assert "cannot be shown" not in text, text
+    return text
+
+
+def charts(test: AppTest) -> list[dict]:
+    return [json.loads(chart.proto.spec) for chart in test.get("plotly_chart")]
+
+
+def run_of(data: DataFolder, *paths: Path) -> str:
+    return bring_in(data, [(path, path.name) for path in paths]).runs[0].id
+
+
+def telemetry_file(path: Path, samples: int = 60, start_ns: int = BASE_NS, hole: bool = False, low: int = 0) -> Path:
+    """Ten samples a second that alternate between ``low`` and 100 % every half second."""
+    lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10}]
+    for i in range(samples):
+        if hole and 20 <= i < 40:
+            continue
+        lines.append(
+            {
+                "t_ns": start_ns + i * 100_000_000,
+                "gpu_util": 100 if i // 5 % 2 else low,
+                "power_w": 300.0 + i,
+                "sm_mhz": 1980,
+                "throttle": 4 if 10 <= i < 20 else 0,
+            }
+        )
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return path
+
+
+@pytest.fixture
+def loop(app_data: DataFolder, tmp_path: Path) -> str:
+    """A run whose GPU works 700 of every 1000 µs, 600 of them on tensor cores, with telemetry around it."""
+    trace = matmul_loop().write(tmp_path / "loop.json")
+    # 40 % and 100 % in turn: 70 % on average, as the trace says, so that the profiled steps represent the run
+    told = telemetry_file(tmp_path / "telemetry.jsonl", start_ns=BASE_NS - 3_000_000_000, low=40)
+    return run_of(app_data, trace, told)
+
+
+def test_verdict_says_how_much_of_a_step_the_gpu_works(loop: str) -> None:
+    test = opened("verdict", loop)
+    text = words_of(test)
+    assert "The GPU works 70\u00a0% of each 1.00\u00a0ms step" in text
+    metrics = {m.label: m.value for m in test.metric}
+    assert metrics["Step time"] == "1.00\u00a0ms"
+    assert metrics["Tensor-core time"] == "86\u00a0%"  # 600 of 700 µs
+    assert metrics["GPU busy"] == "70\u00a0%"
+    bar, minute = charts(test)[:2]
+    drawn = {trace["name"]: trace for trace in bar["data"]}
+    assert sum(float(_numbers(trace["x"])[0]) for trace in drawn.values()) == pytest.approx(1.0)  # the parts are the step
+    assert minute["data"][0]["line"]["shape"] == "vh"  # a sample describes the window before it
+
+
+def _numbers(values: object) -> list[float]:
+    """Return what Plotly was given, whether it travels as a list or packed."""
+    if isinstance(values, dict):
+        import base64
+
+        import numpy as np
+
+        return np.frombuffer(base64.b64decode(values["bdata"]), dtype=values["dtype"]).tolist()
+    return list(values)  # type: ignore[call-overload]
+
+
+def test_kernels_are_per_step_and_follow_the_group_and_the_search(loop: str) -> None:
+    test = opened("kernels", loop)
+    assert "86\u00a0% of GPU work is one kernel: nvjet_sm90" in words_of(test)
+    rows = test.dataframe[0].value
+    assert list(rows["ms"]) == pytest.approx([0.6, 0.1])
+    assert list(rows["launches_per_step"]) == pytest.approx([1, 1])
+    assert list(rows["share"]) == pytest.approx([6 / 7, 1 / 7])
+    test.text_input(key="kernel").set_value("ELEMENTWISE add").run()
+    words_of(test)
+    assert len(test.dataframe[0].value) == 1
+    test.text_input(key="kernel").set_value("no such thing").run()
+    assert "Nothing here has that in its name" in words_of(test)
+
+
+@pytest.mark.parametrize("group", ["Category", "Tensor cores", "Operator", "Operator and shape"])
+def test_every_group_of_kernels_sums_to_the_same_time(loop: str, group: str) -> None:
+    test = opened("kernels", loop, kernels_by=group)
+    words_of(test)
+    rows = test.dataframe[0].value
+    assert rows["ms"].sum() == pytest.approx(0.7)
+    if group == "Operator and shape":
+        assert rows["shapes"].iloc[0] == "1024×1024, 1024×1024"
+
+
+def test_operators_show_time_tensor_cores_and_flops(loop: str) -> None:
+    test = opened("operators", loop)
+    assert "aten::mm takes most time on the GPU: 0.600 ms per step" in words_of(test)
+    row = test.dataframe[0].value.iloc[0]
+    assert row["tensor_core_share"] == pytest.approx(1)
+    assert row["gflop_per_step"] == pytest.approx(2 * 1024**3 / 1e9)
+    assert row["tflops"] == pytest.approx(2 * 1024**3 / 600e-6 / 1e12)
+
+
+def test_telemetry_shows_holes_throttling_and_the_average(app_data: DataFolder, tmp_path: Path) -> None:
+    run = run_of(app_data, telemetry_file(tmp_path / "t.jsonl", hole=True))
+    test = opened("telemetry", run)
+    text = words_of(test)
+    assert "Utilization averages" in text
+    assert "1 hole in sampling" in text
+    assert "power cap" in text
+    strip, lanes = charts(test)[:2]
+    values = _numbers(lanes["data"][0]["y"])
+    assert any(v is None or v != v for v in values), "a hole is drawn as a hole"
+    assert len(lanes["layout"]["shapes"]) >= 1  # the throttle band
+    assert strip["layout"]["dragmode"] == "select"
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_telemetry_alone(app_data: DataFolder, tmp_path: Path, name: str) -> None:
+    text = words_of(opened(name, run_of(app_data, telemetry_file(tmp_path / "t.jsonl"))))
+    if name != "telemetry":
+        assert "telemetry and no trace" in text
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_a_trace_of_the_host_only(app_data: DataFolder, tmp_path: Path, name: str) -> None:
+    trace = ChromeTrace()
+    trace.step(1, 0, 100)
+    trace.op("aten::mm", 10, 50)
+    text = words_of(opened(name, run_of(app_data, trace.write(tmp_path / "cpu.json"))))
+    if name != "telemetry":
+        assert "No GPU work is recorded" in text
+        assert "ProfilerActivity.CUDA" in "\n".join(code.value for code in opened(name, _only_run(app_data)).code)
+
+
+def _only_run(data: DataFolder) -> str:
+    return data.manifests()[0].id
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_no_steps(app_data: DataFolder, tmp_path: Path, name: str) -> None:
+    trace = matmul_loop()
+    trace.events = [e for e in trace.events if not e["name"].startswith("ProfilerStep")]
+    text = words_of(opened(name, run_of(app_data, trace.write(tmp_path / "t.json"))))
+    if name == "verdict":
+        assert "no steps" in text
+        assert "of the recorded time" in text
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_no_shapes(app_data: DataFolder, tmp_path: Path, name: str) -> None:
+    trace = matmul_loop()
+    for event in trace.events:
+        event["args"].pop("Input Dims", None)
+        event["args"].pop("Input type", None)
+    trace.top["record_shapes"] = 0
+    run = run_of(app_data, trace.write(tmp_path / "t.json"))
+    words_of(opened(name, run))
+    if name == "operators":
+        assert "The trace has no shapes" in words_of(opened(name, run, operators_by="Operator and shape"))
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_hostile_names_stay_text(app_data: DataFolder, tmp_path: Path, name: str) -> None:
+    evil = '<img src=x onerror=alert(1)>![](http://evil.example/x.png) %{x} <a href="http://evil.example">k</a>'
+    trace = matmul_loop()
+    for event in trace.events:
+        if event["cat"] in ("kernel", "cpu_op"):
+            event["name"] = evil
+    run = run_of(app_data, trace.write(tmp_path / "t.json"))
+    test = opened(name, run)
+    words_of(test)
+    for element in test.main:
+        body = str(getattr(element.proto, "body", ""))
+        assert "<img src=x" not in body
+        assert "<a href" not in body
+    for chart in charts(test):
+        assert "<img" not in json.dumps(chart)
+        assert "<a href" not in json.dumps(chart)
+        assert not any("evil" in str(trace.get("hovertemplate")) for trace in chart["data"])
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_every_chart_has_words_for_those_who_cannot_see_it(loop: str, name: str) -> None:
+    test = opened(name, loop)
+    for chart in test.get("plotly_chart"):
+        assert len(chart.proto.alt) > 20
