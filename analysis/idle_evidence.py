@@ -16,7 +16,7 @@ from analysis.replay_build import HostView
 from analysis.schedule import CAUSES, CODE, Lost, Pieces, Schedule
 
 PHASES = ("input", "forward", "backward", "optimizer", "checkpoint", "other")
-MAX_SENTENCES = 50_000  # the longest pieces get a sentence; beyond them nobody reads, and a million sentences cost seconds
+MAX_SENTENCES = 20_000  # the longest pieces get a sentence; beyond them nobody reads, and a million sentences cost seconds
 NAME_LENGTH = 80  # kernel names of templates run to kilobytes
 # Names that a phase goes by. The first group holds for any operator or annotation, the second for what users mark themselves.
 MARKED_PHASES = (

@@ -40,8 +40,9 @@ def find_losses(events: Events, facts: HostFacts, devices: list[DeviceSteps], co
     if not devices:
         return Losses(pd.DataFrame(), pd.DataFrame(), {}, [], None)
     view = host_view(events, facts)
-    problem = build_problem(events, StepTable.of(devices[0]), facts, view)
-    whole = build_problem(events, StepTable.of(devices[0]), facts, view, max_events=None) if problem.notes else problem
+    steps = StepTable.of(max(devices, key=lambda d: len(d.table)))
+    problem = build_problem(events, steps, facts, view)
+    whole = build_problem(events, steps, facts, view, max_events=None) if problem.notes else problem
     recorded = schedule_of(events, view, whole, None)
     busiest = max(devices, key=lambda d: len(d.ops))
     marked: list[dict[str, Any]] = []
