@@ -25,7 +25,9 @@ from analysis.replay import HOST_CAUSES, I32, I64, NEVER, WAIT_CAUSES, DeviceOps
 from analysis.replay_waits import PAGEABLE, latencies, waits
 from analysis.steps import DeviceSteps
 
-MAX_EVENTS = 150_000  # host nodes and operations replayed at most: 0.15 s a replay, and steps beyond the first dozens add nothing
+MAX_EVENTS = (
+    150_000  # host nodes and operations replayed at most: 0.15 s a replay, and steps beyond the first dozens add nothing
+)
 HOST_TO_DEVICE = re.compile(r"HtoD|H2D|HostToDevice|host.*to.*device", re.IGNORECASE)
 
 

@@ -28,7 +28,8 @@ def analyse(
     codes = codes_of(trace)
     bounds = window or (events.gpu.start.min() / 1000, events.gpu.end.max() / 1000)
     inside = union([round(bounds[0] * 1000)], [round(bounds[1] * 1000)])
-    lost = lost_time(segments(events.gpu.start, events.gpu.end, codes, inside), inside)
+    mine = events.gpu.device == 0
+    lost = lost_time(segments(events.gpu.start[mine], events.gpu.end[mine], codes[mine], inside), inside)
     found = explain(events, schedule, 0, lost, codes, transfer_ns)
     steps = trace.step_table()
     return lost, found, describe(events, facts, view, schedule, lost, found, steps.host_start, steps.host_end)
@@ -224,6 +225,30 @@ def test_python_frames_name_the_line() -> None:
     assert first["cause"] == "python_host"
     assert first["confidence"] == "high"
     assert "train.py(40): tokenize" in first["evidence"]
+
+
+def test_two_devices_of_one_process_each_have_their_gaps() -> None:
+    trace = TinyTrace()
+    trace.step(0, 900)
+    trace.launch((0, 5), (7, 20), device=0)
+    trace.launch((6, 10), (12, 62), device=1, stream=8)
+    trace.call("cudaStreamSynchronize", 15, 65)  # for device 1: device 0 idles meanwhile
+    trace.launch((70, 75), (77, 80), device=0)
+    # Device 0: gap [20, 77). The wait lasted from 15 to 62, so all of the gap it can explain is 47 µs; the rest is the host's own.
+    assert causes(trace, (7, 80)) == {"host_sync": 47, "python_host": 5, "launch_bound": 5}
+
+
+def test_a_thread_beside_the_main_one_has_its_own_time() -> None:
+    trace = TinyTrace()
+    trace.step(0, 900)
+    for k in range(4):  # the main thread launches all the time, the other within its calls
+        trace.op("aten::mm", 100.0 * k, 100.0 * k + 90)
+        trace.launch((100.0 * k, 100.0 * k + 80), (100.0 * k + 82, 100.0 * k + 84))
+        trace.launch((100.0 * k + 30, 100.0 * k + 40), (100.0 * k + 42, 100.0 * k + 44), thread=3, stream=9)
+    found = causes(trace)
+    # Before each of the other thread's kernels its own line was outside any call for most of the gap: python, whatever the main thread did.
+    assert found["python_host"] > 0
+    assert found["launch_bound"] > 0
 
 
 @given(traces())

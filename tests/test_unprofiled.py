@@ -47,7 +47,7 @@ def problem_of(trace: TinyTrace) -> ReplayProblem:
 
 
 def test_cost_follows_the_launch_calls_of_the_trace() -> None:
-    # All launch calls last 5 µs, no shapes: 1.9 × (5 − 2.8) × 0.75 = 3.135 µs.
+    # All launch calls last 5 µs, no shapes: 1.8 × (5 − 2.6) × 0.7 = 3.024 µs.
     assert recording_cost(host_bound(2).events()).event_ns == int(COST_PER_EXCESS * (5_000 - NATIVE_LAUNCH_NS) * WITHOUT_SHAPES)
     assert recording_cost(host_bound(2, launch_us=50).events()).event_ns == MOST_COST_NS
     copies = TinyTrace()
@@ -108,13 +108,13 @@ def test_syncs_cost_what_the_run_gains_without_them() -> None:
     for k in range(4):
         t = 100.0 * k
         trace.step(t, t + 100)
-        trace.launch((t, t + 3), (t + 5, t + 65))
+        trace.launch((t, t + 2.5), (t + 5, t + 65))
         trace.call("cudaStreamSynchronize", t + 8, t + 68)
     events, facts = trace.events(), trace.facts()
     view = host_view(events, facts)
     problem = build_problem(events, trace.step_table(), facts, view)
     estimate = estimate_unprofiled(events, view, problem, 0, problem.steps, codes_of(trace))
-    # Launch calls of 3 µs: an event costs the least, 0.5 µs, and none begins in a gap. A step: launch 2.5, latency 2, kernel 60, 3 until the
+    # Launch calls of 2.5 µs: an event costs the least, 0.5 µs, and none begins in a gap. A step: launch 2, latency 2.5, kernel 60, 3 until the
     # sync returns, 32 to the next launch: 99.5 µs. Without the waits the kernels of 60 µs follow each other.
     assert estimate.step_ns == 99_500
     assert estimate.loses["host_sync"] == 39_500
