@@ -33,7 +33,8 @@ def losses(rank: RankResult, *, unprofiled: bool | None = None) -> list[LedgerRo
     rows = [r for r in rank.ledger if r.owner in ("idle", "exposed_memcpy", "exposed_comm")]
     use_estimate = uses_estimate(rank) if unprofiled is None else unprofiled
     key = (lambda r: r.ms_per_step_unprofiled_est or 0.0) if use_estimate else (lambda r: float(r.ns))
-    return sorted((r for r in rows if key(r) > 0), key=key, reverse=True)
+    # Launch latency is the hardware's: it is never the answer while anything else was lost.
+    return sorted((r for r in rows if key(r) > 0), key=lambda r: (r.cause != "launch_latency", key(r)), reverse=True)
 
 
 def uses_estimate(rank: RankResult) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from analysis.findings import Finding
 from analysis.ledger import LOST_OWNERS
 from analysis.metrics import METRICS
 from analysis.results import RankResult, RunResult
@@ -24,8 +25,9 @@ def markdown(result: RunResult) -> str:
     if result.lead is not None:
         lines += ["", "| where a step goes | ms per step | share |", "| --- | ---: | ---: |"]
         lines += [f"| {name} | {ms} | {share} |" for name, ms, share in _ledger_rows(result.lead)]
-    if result.diagnostics:
-        lines += ["", *(f"- {d.severity}: {d.sentence}" for d in result.diagnostics)]
+    lines += _findings_markdown(result)
+    if told := _worth_knowing(result):
+        lines += ["", *(f"- {sentence}" for sentence in told)]
     return "\n".join(lines) + "\n"
 
 
@@ -43,9 +45,47 @@ def text(result: RunResult) -> str:
         rows = _ledger_rows(result.lead)
         names = max((len(name) for name, _, _ in rows), default=0)
         lines += [f"  {name:<{names}}  {ms:>10}  {share:>7}" for name, ms, share in rows]
-    if result.diagnostics:
-        lines += ["", "Worth knowing", *(f"  {d.sentence}" for d in result.diagnostics)]
+    lines += _findings_text(result)
+    if told := _worth_knowing(result):
+        lines += ["", "Worth knowing", *(f"  {sentence}" for sentence in told)]
     return "\n".join(lines) + "\n"
+
+
+def gain(finding: Finding, step_ms: float | None) -> str:
+    """Return what a finding's change brings, for people: 312 ms → ≈ 47 ms; or its ceiling where no prediction is made."""
+    if finding.predicted_step_ms is not None and step_ms:
+        return f"{people.duration_ms(step_ms)} → ≈ {people.duration_ms(finding.predicted_step_ms)}"
+    if finding.ceiling_ms_per_step is not None:
+        return f"at most {people.duration_ms(finding.ceiling_ms_per_step)} a step"
+    return "not predicted"
+
+
+def _findings_markdown(result: RunResult) -> list[str]:
+    if not result.findings or result.lead is None:
+        return []
+    rows = [
+        f"| {f.severity} | {people.markdown(f.title, None)} | {gain(f, result.lead.best.ms)} | {f.confidence} |"
+        for f in result.findings
+    ]
+    return ["", "| | what to change | step | confidence |", "| --- | --- | --- | --- |", *rows]
+
+
+def _findings_text(result: RunResult) -> list[str]:
+    if not result.findings or result.lead is None:
+        return []
+    lines = ["", "What to change"]
+    for number, finding in enumerate(result.findings, 1):
+        lines += [
+            f"  {number}. {people.clean(finding.title)}",
+            f"     {finding.fix}",
+            f"     {gain(finding, result.lead.best.ms)}, confidence {finding.confidence}",
+        ]
+    return lines
+
+
+def _worth_knowing(result: RunResult) -> list[str]:
+    """What limits the numbers. Events that Sawtooth measures nothing with are no limit; the JSON names them."""
+    return [d.sentence for d in result.diagnostics if not d.key.startswith("not_stored")]
 
 
 def _ledger_rows(rank: RankResult) -> list[tuple[str, str, str]]:
