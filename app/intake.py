@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.derive import ensure_derived
+from ingest.bundle import import_bundle, is_bundle
 from ingest.errors import SawtoothError
 from ingest.recording import Progress, ingest_file
 from ingest.runs import register_runs
@@ -19,7 +20,6 @@ SKIPPED_SUFFIXES = (
     ".html",
     ".log",
     ".duckdb",
-    ".sawtooth",
 )  # never a trace or telemetry in a folder given whole
 
 
@@ -47,11 +47,15 @@ def bring_in(
     go on. When no file can be read the first error is raised in either case.
     """
     refs: list[RecordingRef] = []
+    unpacked: list[Manifest] = []
     refused: list[str] = []
     first_error: SawtoothError | None = None
     for path, shown in files:
         report = (lambda p, shown=shown: progress(shown, p)) if progress else None
         try:
+            if is_bundle(path):
+                unpacked += _unpack(path, folder, keep_source, progress)
+                continue
             ref = ingest_file(path, folder, source_name=shown, keep_source=keep_source, progress=report)
             ensure_derived(folder, ref.id)
         except SawtoothError as error:
@@ -61,9 +65,21 @@ def bring_in(
             refused.append(f"{shown}: {error}")
         else:
             refs.append(ref)
-    if not refs and first_error is not None:
+    if not refs and not unpacked and first_error is not None:
         raise first_error
-    return Brought(register_runs(folder, refs, name=name, separate=separate), refused)
+    made = register_runs(folder, refs, name=name, separate=separate) if refs else []
+    return Brought([*unpacked, *made], refused)
+
+
+def _unpack(
+    path: Path, folder: DataFolder, keep_source: bool, progress: Callable[[str, Progress], None] | None
+) -> list[Manifest]:
+    """Bring in the runs of a ``.sawtooth`` file, which keep their names and facts."""
+    made = import_bundle(path, folder, keep_source=keep_source, progress=progress)
+    for run in made:
+        for ref in run.recordings:
+            ensure_derived(folder, ref.id)
+    return made
 
 
 def files_of(given: Path) -> tuple[list[tuple[Path, str]], bool]:

@@ -1,0 +1,237 @@
+"""A ``.sawtooth`` file: runs with their sources in one zip, to drop on another dashboard. Read member by member, never extracted by name.
+
+Members, and no others: ``manifest.json`` (``BundleManifest`` below) and ``sources/0001.gz``, ``sources/0002.gz`` …, each one source's
+uncompressed bytes, gzipped. Sources are ingested anew by whoever opens the bundle: nothing computed travels.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from ingest.errors import NotFoundError, SourceError
+from ingest.recording import Progress, clean_name, ingest_file
+from ingest.runs import register_run
+from ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts
+from ingest.source import Limits
+from ingest.store import tool_version
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+SOURCE = re.compile(r"sources/\d{4}\.gz")
+MAX_SOURCES = 4096  # ranks of the largest jobs people profile whole
+MAX_MANIFEST_BYTES = 4 << 20  # some hundred bytes a recording, and notes
+MAX_TEXT = 100_000  # characters of notes
+COPY_BYTES = 1 << 20
+KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+BROKEN = "The .sawtooth file is damaged or cut off. Copy or export it again."
+
+
+class BundleRecording(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One source: its member, the file name it had, its kind (trace or telemetry), rank and host."""
+
+    member: str
+    source_name: str
+    kind: str
+    rank: int | None = None
+    host: str | None = None
+
+
+class BundleRun(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One run, as its manifest has it."""
+
+    name: str
+    recordings: list[BundleRecording]
+    notes: str = ""
+    tags: list[str] = []
+    settings: dict[str, str] = {}
+    facts: UserFacts = UserFacts()
+
+
+class BundleManifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the bundle holds. ``compare`` names two runs by their positions where the bundle is a comparison."""
+
+    runs: list[BundleRun]
+    format: int = FORMAT
+    tool_version: str = ""
+    compare: tuple[int, int] | None = None
+
+
+def is_bundle(path: Path) -> bool:
+    """Tell from its content whether a file is a bundle: a zip whose first member is the manifest."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(30 + len(MANIFEST))
+    except OSError:
+        return False
+    return head.startswith(b"PK\x03\x04") and head[30:] == MANIFEST.encode()
+
+
+def write_bundle(target: Path, manifest: BundleManifest, sources: dict[str, Path]) -> None:
+    """Write a bundle whole or not at all. ``sources`` maps members to files, gzipped or not, of which the bytes are taken.
+
+    Raises ValueError where manifest and sources do not agree.
+    """
+    named = [recording.member for run in manifest.runs for recording in run.recordings]
+    if set(named) != sources.keys() or not all(SOURCE.fullmatch(member) for member in named):
+        raise ValueError("manifest and sources name different members")
+    temporary = target.with_name(f".{target.name}.part")
+    try:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+            archive.writestr(zipfile.ZipInfo(MANIFEST), msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+            for member in sorted(sources):
+                with archive.open(zipfile.ZipInfo(member), "w", force_zip64=True) as out:
+                    _copy_gzipped(sources[member], out)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def export_runs(folder: DataFolder, run_ids: list[str], target: Path, *, compare: bool = False) -> BundleManifest:
+    """Write runs of a data folder into a bundle. Raises NotFoundError for an unknown run or a source that was not kept."""
+    members: dict[str, str] = {}
+    runs = []
+    for run_id in run_ids:
+        manifest = folder.read_manifest(run_id)
+        recordings = []
+        for ref in manifest.recordings:
+            if not folder.source_file(ref.id).exists():
+                raise NotFoundError(
+                    f"The source of {ref.source_name} was not kept (--no-keep-source), so the run cannot be exported."
+                )
+            member = members.setdefault(ref.id, f"sources/{len(members) + 1:04d}.gz")
+            recordings.append(BundleRecording(member, ref.source_name, ref.kind, ref.rank, ref.host))
+        runs.append(BundleRun(manifest.name, recordings, manifest.notes, manifest.tags, manifest.settings, manifest.facts))
+    pair = (0, 1) if compare and len(runs) == 2 else None
+    whole = BundleManifest(runs, tool_version=tool_version(), compare=pair)
+    write_bundle(target, whole, {member: folder.source_file(recording_id) for recording_id, member in members.items()})
+    return whole
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An open bundle, checked: its manifest, and its sources one by one."""
+
+    manifest: BundleManifest
+    archive: zipfile.ZipFile
+    limits: Limits
+
+    def copy_source(self, member: str, target: Path) -> None:
+        """Copy one source (gzipped) to ``target``. Raises SourceError where the member is damaged or larger than a source may be."""
+        left = self.limits.uncompressed_bytes
+        try:
+            with self.archive.open(member) as source, target.open("wb") as out:
+                while piece := source.read(COPY_BYTES):
+                    left -= len(piece)
+                    if left < 0:
+                        raise SourceError("E-SIZE", "A source in the .sawtooth file is larger than any source may be.")
+                    out.write(piece)
+        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+            raise SourceError("E-TRUNC", BROKEN) from error
+
+
+@contextmanager
+def open_bundle(path: Path, limits: Limits = Limits()) -> Iterator[Bundle]:  # noqa: B008  (frozen)
+    """Open and check a bundle. Raises SourceError with one sentence for anything that is not exactly what ``write_bundle`` writes."""
+    try:
+        archive = zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError) as error:
+        raise SourceError("E-TRUNC", BROKEN) from error
+    with archive:
+        infos = archive.infolist()
+        names = [info.filename for info in infos]
+        strange = next((n for n in names if n != MANIFEST and not SOURCE.fullmatch(n)), None)
+        if MANIFEST not in names or strange is not None or len(set(names)) != len(names) or len(names) > MAX_SOURCES + 1:
+            raise SourceError("E-TYPE", "This zip is no .sawtooth file: it holds other members than a manifest and sources.")
+        if any(info.compress_type not in KINDS or info.flag_bits & 1 for info in infos):
+            raise SourceError("E-TYPE", "The .sawtooth file is encrypted or packed in a way that Sawtooth does not write.")
+        yield Bundle(_manifest(archive, set(names) - {MANIFEST}), archive, limits)
+
+
+def import_bundle(
+    path: Path,
+    folder: DataFolder,
+    *,
+    keep_source: bool = True,
+    progress: Callable[[str, Progress], None] | None = None,
+    limits: Limits = Limits(),  # noqa: B008  (frozen)
+) -> list[Manifest]:
+    """Ingest every source of a bundle and register its runs; return their manifests. Raises SourceError, then nothing is registered."""
+    folder.create()
+    with open_bundle(path, limits) as bundle:
+        refs: dict[str, RecordingRef] = {}
+        for run in bundle.manifest.runs:
+            for recording in run.recordings:
+                if recording.member not in refs:
+                    refs[recording.member] = _bring_in(bundle, recording, folder, keep_source, progress, limits)
+        made = []
+        for run in bundle.manifest.runs:
+            members = [refs[recording.member] for recording in run.recordings]
+            made.append(
+                register_run(
+                    folder,
+                    members,
+                    clean_name(run.name),
+                    run.settings,
+                    notes=run.notes[:MAX_TEXT],
+                    tags=run.tags,
+                    facts=run.facts,
+                )
+            )
+        return made
+
+
+def _bring_in(
+    bundle: Bundle,
+    recording: BundleRecording,
+    folder: DataFolder,
+    keep_source: bool,
+    progress: Callable[[str, Progress], None] | None,
+    limits: Limits,
+) -> RecordingRef:
+    shown = clean_name(recording.source_name)
+    report = (lambda p: progress(shown, p)) if progress else None
+    with tempfile.TemporaryDirectory(dir=folder.uploads) as scratch:
+        source = Path(scratch) / "source.gz"
+        bundle.copy_source(recording.member, source)
+        return ingest_file(source, folder, source_name=shown, keep_source=keep_source, progress=report, limits=limits)
+
+
+def _manifest(archive: zipfile.ZipFile, members: set[str]) -> BundleManifest:
+    try:
+        with archive.open(MANIFEST) as file:
+            content = file.read(MAX_MANIFEST_BYTES + 1)
+        if len(content) > MAX_MANIFEST_BYTES:
+            raise SourceError("E-SIZE", "The manifest of the .sawtooth file is too large to be one.")
+        manifest = msgspec.json.decode(content, type=BundleManifest)
+    except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError) as error:
+        raise SourceError("E-TRUNC", BROKEN) from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SourceError("E-JSON", f"The manifest of the .sawtooth file cannot be read ({error}).") from error
+    if manifest.format > FORMAT:
+        raise SourceError("E-VER", "The .sawtooth file was written by a newer Sawtooth. Update this one to open it.")
+    named = {recording.member for run in manifest.runs for recording in run.recordings}
+    if not manifest.runs or not named <= members or any(not run.recordings for run in manifest.runs):
+        raise SourceError("E-TRUNC", "The .sawtooth file names sources that it does not hold. Export it again.")
+    return manifest
+
+
+def _copy_gzipped(source: Path, out: IO[bytes]) -> None:
+    with source.open("rb") as file:
+        gzipped = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        if gzipped:
+            shutil.copyfileobj(file, out, COPY_BYTES)
+        else:
+            with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=6, mtime=0) as packed:
+                shutil.copyfileobj(file, packed, COPY_BYTES)
