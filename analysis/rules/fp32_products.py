@@ -1,0 +1,67 @@
+"""Matrix products in FP32 beside idle tensor cores.
+
+What it checks
+    Products, convolutions and attention of the counted steps whose inputs are FP32 and whose kernels use no tensor cores.
+Why it costs time
+    FP32 units of an H100 or H200 reach 67 TFLOP/s; its tensor cores 495 in TF32 and 989 in bf16.
+What to do
+    Train under bf16 autocast. Where full FP32 inputs must stay, allow TF32: see the rule tf32-off.
+When it is wrong
+    Code that needs FP32 accuracy in its products (some physics, some optimizers of second order). Small products do not reach these rates.
+References
+    https://docs.pytorch.org/docs/stable/amp.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.step_work import evidence_of, ms_per_step, product_dtype, retimed_products, step_work
+
+WORTH_NAMING = 0.05  # below 5 % of the step autocast's own casts cost about what it gains
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "loss = model(x, y)\nloss.backward()",
+        'with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = model(x, y)\nloss.backward()   # outside; bf16 needs no GradScaler',
+    ),
+    CodeChange("Lightning", "Trainer()", 'Trainer(precision="bf16-mixed")'),
+    CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., bf16=True)"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when FP32 products take more than WORTH_NAMING of the step and the GPU has faster tensor cores."""
+    gpu, steps = given.rank.gpu, len(given.rank.counted)
+    if gpu is None:
+        return
+    dtype = "bf16" if gpu.peak_tflops("bf16") else "fp16"
+    peak, plain = gpu.peak_tflops(dtype), gpu.peak_tflops("fp32")
+    if peak is None or (plain is not None and peak < 2.5 * plain):  # no tensor cores worth the change
+        return
+    work = step_work(given.recording, given.rank.device)
+    products = work[work["category"].isin(("gemm", "conv", "attention")) & work["flop_operator"].notna()]
+    slow = products[[product_dtype(row) == "fp32" for row in products.itertuples()]]
+    cost = ms_per_step(slow, steps)
+    if given.share(cost) < WORTH_NAMING:
+        return
+    edit = retimed_products(slow, gpu, dtype)
+    yield given.finding(
+        RULE.slug,
+        f"FP32 products take {in_words(cost)} of each step without tensor cores",
+        f"Train under {dtype} autocast: the same products run on tensor cores.",
+        ceiling_ms=cost,
+        edits=[edit] if edit else [],
+        confidence="medium",
+        note="These kernels at the rate large bf16 products attain on such a GPU; the casts that autocast adds are not in it.",
+        risk="bf16 has 8 bits of mantissa: compare the loss curve; keep losses and norms in FP32, as autocast does."
+        if dtype == "bf16"
+        else "fp16 overflows above 65504: use a GradScaler.",
+        changes=CHANGES,
+        evidence=evidence_of(slow, steps, ("flop_operator", "kernel")),
+    )
+
+
+RULE = Rule("fp32-products", ("steps", "shapes", "gpu"), check)

@@ -1,0 +1,61 @@
+"""TF32 is off where FP32 products run.
+
+What it checks
+    FP32 matrix products and convolutions without tensor cores on a GPU that has TF32.
+Why it costs time
+    With the default of "highest" precision, FP32 products avoid tensor cores altogether.
+What to do
+    ``torch.set_float32_matmul_precision("high")`` before training: one line, no change of dtypes.
+When it is wrong
+    TF32 keeps FP32's range but 10 bits of mantissa; code that needs more must stay. bf16 autocast gains more where it is possible.
+References
+    https://docs.pytorch.org/docs/stable/generated/torch.set_float32_matmul_precision.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.step_work import evidence_of, ms_per_step, product_dtype, retimed_products, step_work
+
+WORTH_NAMING = 0.05  # a changed numerical result should bring at least 5 %
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "model = Net().cuda()",
+        'torch.set_float32_matmul_precision("high")\ntorch.backends.cudnn.allow_tf32 = True\nmodel = Net().cuda()',
+    ),
+    CodeChange("Lightning", "Trainer()", 'torch.set_float32_matmul_precision("high")\nTrainer()'),
+    CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., tf32=True)"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when FP32 products and convolutions take more than WORTH_NAMING of the step on a GPU with TF32."""
+    gpu, steps = given.rank.gpu, len(given.rank.counted)
+    if gpu is None or gpu.peak_tflops("tf32") is None:
+        return
+    work = step_work(given.recording, given.rank.device)
+    products = work[work["category"].isin(("gemm", "conv")) & work["flop_operator"].notna() & (work["tensor_cores"] == "no")]
+    slow = products[[product_dtype(row) == "fp32" for row in products.itertuples()]]
+    cost = ms_per_step(slow, steps)
+    if given.share(cost) < WORTH_NAMING:
+        return
+    edit = retimed_products(slow, gpu, "tf32")
+    yield given.finding(
+        RULE.slug,
+        f"TF32 is off: {in_words(cost)} of each step are FP32 products on ordinary units",
+        "Allow TF32 for products and convolutions: one line, inputs and outputs stay FP32.",
+        ceiling_ms=cost,
+        edits=[edit] if edit else [],
+        confidence="medium",
+        note="These kernels at the rate large TF32 products attain on such a GPU.",
+        risk="Products round their inputs to 10 bits of mantissa.",
+        changes=CHANGES,
+        evidence=evidence_of(slow, steps, ("flop_operator", "kernel")),
+    )
+
+
+RULE = Rule("tf32-off", ("steps", "shapes", "gpu"), check)
