@@ -7,6 +7,7 @@ is wrong* and *References*; it holds ``RULE``, a ``Rule``. A rule whose data is 
 from __future__ import annotations
 
 import importlib
+import logging
 import pkgutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from analysis.whatif import Edit, WhatIf
 if TYPE_CHECKING:
     from analysis.recordings import Recording
     from analysis.results import RankResult, RunResult
+
+LOG = logging.getLogger(__name__)
+FAILED = "the rule itself failed on this trace; please report it"
 
 Severity = Literal["critical", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
@@ -211,7 +215,11 @@ def check(given: RuleInput, rules: Iterable[Rule] | None = None) -> tuple[list[F
         if lacking:
             not_checked.append(NotChecked(rule.slug, "; ".join(lacking)))
         else:
-            findings += rule.check(given)
+            try:
+                findings += rule.check(given)
+            except Exception as error:  # one rule's surprise must not take the whole report; it is named, never hidden
+                LOG.exception("rule %s failed on run %s", rule.slug, given.run.manifest.id)
+                not_checked.append(NotChecked(rule.slug, f"{FAILED} ({type(error).__name__})"))
     return sorted(findings, key=_order), not_checked
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,11 @@ def launched_inside(recording: Recording, device: int, pattern: str) -> set[int]
         [device, pattern],
     )
     return {int(row[0]) for row in rows}
+
+
+def chosen(rows: pd.DataFrame, wanted: Callable[[Any], bool]) -> pd.DataFrame:
+    """Return the rows for which ``wanted`` (of a named tuple) holds."""
+    return rows[np.array([bool(wanted(row)) for row in rows.itertuples()], bool)]
 
 
 def ms_per_step(rows: pd.DataFrame, steps: int) -> float:

@@ -6,6 +6,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from analysis.findings import FAILED
 from analysis.metrics import METRICS
 from analysis.recordings import Library
 from analysis.report import report_json
@@ -135,3 +136,11 @@ def test_a_device_whose_ordinal_is_not_listed_is_of_the_only_model_there_is(tmp_
     report = report_of(library, trace.write(tmp_path / "loop.json"))
     assert report["devices"][0]["name"] == "NVIDIA H200"
     assert report["metrics"]["mfu"]["value"] is not None
+
+
+def test_no_rule_fails_on_odd_traces(tmp_path, library):
+    odd = ChromeTrace(record_shapes=0)
+    odd.gpu((0, 5), "lonely")
+    paths = [matmul_loop().write(tmp_path / "a.json"), matmul_loop(2).write(tmp_path / "b.json"), odd.write(tmp_path / "c.json")]
+    for path in paths:
+        assert [n for n in report_of(library, path)["not_checked"] if FAILED in n["because"]] == []

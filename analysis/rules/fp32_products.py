@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.step_work import evidence_of, ms_per_step, product_dtype, retimed_products, step_work
+from analysis.step_work import chosen, evidence_of, ms_per_step, product_dtype, retimed_products, step_work
 
 WORTH_NAMING = 0.05  # below 5 % of the step autocast's own casts cost about what it gains
 
@@ -43,7 +43,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         return
     work = step_work(given.recording, given.rank.device)
     products = work[work["category"].isin(("gemm", "conv", "attention")) & work["flop_operator"].notna()]
-    slow = products[[product_dtype(row) == "fp32" for row in products.itertuples()]]
+    slow = chosen(products, lambda row: product_dtype(row) == "fp32")
     cost = ms_per_step(slow, steps)
     if given.share(cost) < WORTH_NAMING:
         return

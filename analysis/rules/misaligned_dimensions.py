@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.step_work import evidence_of, ms_per_step, product_dtype, retimed_products, step_work
+from analysis.step_work import chosen, evidence_of, ms_per_step, product_dtype, retimed_products, step_work
 
 WORTH_NAMING = 0.03  # padding costs memory and some work: below 3 % of the step it is not worth a changed model
 ALIGNMENT = 8  # elements of 16 bits in the 16 bytes one load of a tile takes
@@ -51,9 +51,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         return
     work = step_work(given.recording, given.rank.device)
     products = work[(work["category"] == "gemm") & work["flop_operator"].notna()]
-    slow = products[
-        [product_dtype(row) in ("bf16", "fp16") and bool(misaligned(row.flop_dims)) for row in products.itertuples()]
-    ]
+    slow = chosen(products, lambda row: product_dtype(row) in ("bf16", "fp16") and misaligned(row.flop_dims))
     cost = ms_per_step(slow, steps)
     if given.share(cost) < WORTH_NAMING:
         return
