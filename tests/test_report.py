@@ -141,6 +141,10 @@ def test_a_device_whose_ordinal_is_not_listed_is_of_the_only_model_there_is(tmp_
 def test_no_rule_fails_on_odd_traces(tmp_path, library):
     odd = ChromeTrace(record_shapes=0)
     odd.gpu((0, 5), "lonely")
-    paths = [matmul_loop().write(tmp_path / "a.json"), matmul_loop(2).write(tmp_path / "b.json"), odd.write(tmp_path / "c.json")]
+    paths = [
+        matmul_loop().write(tmp_path / "a.json"),
+        matmul_loop(2).write(tmp_path / "b.json"),
+        odd.write(tmp_path / "c.json"),
+    ]
     for path in paths:
         assert [n for n in report_of(library, path)["not_checked"] if FAILED in n["because"]] == []

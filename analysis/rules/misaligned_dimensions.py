@@ -51,7 +51,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         return
     work = step_work(given.recording, given.rank.device)
     products = work[(work["category"] == "gemm") & work["flop_operator"].notna()]
-    slow = chosen(products, lambda row: product_dtype(row) in ("bf16", "fp16") and misaligned(row.flop_dims))
+    slow = chosen(products, lambda row: product_dtype(row) in ("bf16", "fp16") and bool(misaligned(row.flop_dims)))
     cost = ms_per_step(slow, steps)
     if given.share(cost) < WORTH_NAMING:
         return
