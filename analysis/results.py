@@ -9,17 +9,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import mfu, replay_store, trust
+from analysis import mfu, replay_store, run_telemetry, trust
 from analysis.derive import ensure_derived
 from analysis.findings import Finding, NotChecked, RuleInput, check
 from analysis.hardware import Gpu, identify
 from analysis.metrics import METRICS, Reading, missing
 from analysis.recordings import Library, Recording
+from analysis.representative import Representativeness
+from analysis.run_telemetry import RunTelemetry
 from analysis.step_time import BestStepTime, choose_step_time
+from analysis.telemetry import DeviceTelemetry
 from analysis.trust import Diagnostic
 from analysis.whatif import WhatIf
 from ingest.schema import Manifest, RecordingRef
 
+KERNEL_OWNERS = ("tensor_core_compute", "other_compute", "exposed_comm")  # their sum is the union of kernels
 NO_STEPS = (
     "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation. Call `profiler.step()` after each step."
 )
@@ -57,6 +61,8 @@ class RankResult:
     ledger: list[LedgerRow]
     categories: pd.DataFrame
     phases: list[dict[str, Any]] = field(default_factory=list)
+    telemetry: DeviceTelemetry | None = None
+    represents: Representativeness | None = None
 
     @property
     def counted(self) -> pd.DataFrame:
@@ -82,6 +88,7 @@ class RunResult:
     metrics: dict[str, Reading]
     findings: list[Finding] = field(default_factory=list)
     not_checked: list[NotChecked] = field(default_factory=list)
+    telemetry: RunTelemetry = RunTelemetry((), {})  # noqa: RUF009  (frozen)
 
 
 def analyse(manifest: Manifest, library: Library) -> RunResult:
@@ -91,22 +98,25 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     diagnostics: list[Diagnostic] = []
     for ref in manifest.recordings:
         ensure_derived(library.folder, ref.id)
-        with library.open(ref.id) as recording:
+        with library.open(ref.id, derived=False) as recording:
             info = recording.frame("SELECT * FROM recording").iloc[0].to_dict()
             infos.append({**info, "rank": ref.rank if ref.rank is not None else _none(info["rank"])})
             diagnostics += [
                 Diagnostic(*row)
                 for row in recording.rows("SELECT key, severity, sentence, count FROM diagnostics ORDER BY key")
             ]
-            if ref.kind == "trace":
-                ranks += _ranks_of(recording, ref, info, manifest)
+    traces = [(ref, info) for ref, info in zip(manifest.recordings, infos, strict=True) if ref.kind == "trace"]
+    telemetry = run_telemetry.load(manifest, library, [info for _, info in traces])
+    for ref, info in traces:
+        with library.open(ref.id) as recording:
+            ranks += _ranks_of(recording, ref, info, manifest, telemetry)
     lead = max(ranks, key=_pace) if ranks else None
     diagnostics += trust.diagnostics_of(ranks)
-    result = RunResult(manifest, ranks, lead, infos, diagnostics, _run_metrics(lead, ranks))
+    result = RunResult(manifest, ranks, lead, infos, diagnostics, _run_metrics(lead, ranks, telemetry), telemetry=telemetry)
     if lead is None:
         return result
     with library.open(lead.recording_id) as recording:
-        found, not_checked = check(RuleInput(result, lead, recording, whatif=whatif_of(recording, lead)))
+        found, not_checked = check(RuleInput(result, lead, recording, lead.telemetry, whatif_of(recording, lead)))
     return replace(result, findings=found, not_checked=not_checked)
 
 
@@ -124,10 +134,12 @@ def _pace(rank: RankResult) -> tuple[float, int]:
     return (value if value is not None else -1.0, rank.window_ns)
 
 
-def _run_metrics(lead: RankResult | None, ranks: list[RankResult]) -> dict[str, Reading]:
+def _run_metrics(lead: RankResult | None, ranks: list[RankResult], telemetry: RunTelemetry) -> dict[str, Reading]:
     if lead is None:
         reason = "No GPU work is recorded in this run: profile with ProfilerActivity.CUDA."
-        return {key: missing(reason) for key in METRICS}
+        sampled = telemetry.of(None, 0, 1)
+        known = run_telemetry.metrics_of(sampled, missing(reason)) if sampled else {}
+        return {key: known.get(key) or missing(reason) for key in METRICS}
     if len(ranks) == 1:
         return lead.metrics
     where = (
@@ -142,14 +154,23 @@ def _none(value: Any) -> Any:
     return None if pd.isna(value) else value
 
 
-def _ranks_of(recording: Recording, ref: RecordingRef, info: dict[str, Any], manifest: Manifest) -> list[RankResult]:
+def _ranks_of(
+    recording: Recording, ref: RecordingRef, info: dict[str, Any], manifest: Manifest, telemetry: RunTelemetry
+) -> list[RankResult]:
     facts = {key: json.loads(value) for key, value in recording.rows("SELECT key, value FROM facts")}
     devices = [int(row[0]) for row in recording.rows("SELECT DISTINCT device FROM windows ORDER BY device")]
-    return [_rank(recording, ref, info, facts, device, manifest) for device in devices]
+    return [_rank(recording, ref, info, facts, device, manifest, telemetry, len(devices)) for device in devices]
 
 
 def _rank(
-    recording: Recording, ref: RecordingRef, info: dict[str, Any], facts: dict[str, Any], device: int, manifest: Manifest
+    recording: Recording,
+    ref: RecordingRef,
+    info: dict[str, Any],
+    facts: dict[str, Any],
+    device: int,
+    manifest: Manifest,
+    telemetry: RunTelemetry,
+    devices: int,
 ) -> RankResult:
     steps = recording.frame("SELECT * EXCLUDE (device) FROM steps WHERE device = ? ORDER BY step", [device])
     window_ns = int(recording.rows("SELECT coalesce(sum(end_ns - start_ns), 0) FROM windows WHERE device = ?", [device])[0][0])
@@ -163,10 +184,13 @@ def _rank(
     counted = int(steps["counted"].sum())
     ledger = _ledger(recording, device, window_ns, counted)
     own = facts.get(f"device_{device}", {})
-    best = choose_step_time(steps, own.get("estimate"), manifest.facts.step_time_ms)
+    sampled = telemetry.of(name, device, devices)
+    judged = _represents(telemetry, sampled, info, ledger, own, counted)
+    best = choose_step_time(steps, own.get("estimate"), manifest.facts.step_time_ms, judged.reading() if judged else None)
     busy = window_ns - sum(row.ns for row in ledger if row.owner == "idle")
     metrics = _metrics(steps, window_ns, ledger, kernels, own, best, recording, device)
-    metrics.update(mfu.readings(own.get("flops"), gpu, best, busy, counted, manifest.facts))
+    metrics.update(mfu.readings(own.get("flops"), gpu, best, busy, counted, manifest.facts, run_telemetry.clock_of(sampled)))
+    metrics.update(run_telemetry.metrics_of(sampled, metrics["peak_memory_bytes"]))
     metrics = trust.apply(metrics, info, own)
     return RankResult(
         recording_id=ref.id,
@@ -186,6 +210,27 @@ def _rank(
         ledger=ledger,
         categories=_categories(kernels),
         phases=facts.get("phases", []),
+        telemetry=sampled,
+        represents=judged,
+    )
+
+
+def _represents(
+    telemetry: RunTelemetry,
+    sampled: DeviceTelemetry | None,
+    info: dict[str, Any],
+    ledger: list[LedgerRow],
+    facts: dict[str, Any],
+    counted: int,
+) -> Representativeness | None:
+    """Judge the profiled steps by telemetry: kernels only, since utilization does not count copies."""
+    if not counted:
+        return None
+    kernel_ns = sum(row.ns for row in ledger if row.owner in KERNEL_OWNERS) / counted
+    profile = (int(info["first_ns"]), int(info["last_ns"])) if info["clock"] == "unix" else None
+    kernels = facts.get("kernels_in_counted_steps", 0) / counted
+    return run_telemetry.represents(
+        telemetry, sampled, profile, kernel_ns, kernels, (facts.get("estimate") or {}).get("step_ns")
     )
 
 

@@ -17,10 +17,12 @@ import streamlit as st
 
 from app import cards
 from app.format import clean
+from app.library import library
 from app.settings import settings
 from ingest.errors import NotFoundError, SawtoothError
 from ingest.schema import DataFolder, Manifest, is_id
 
+__all__ = ["SCREENS", "Screen", "current_run", "dark", "data_folder", "library", "link", "page_of", "pages", "show"]
 SCREENS_FOLDER = Path(__file__).with_name("screens")
 log = logging.getLogger("sawtooth")
 
@@ -72,18 +74,6 @@ def data_folder() -> DataFolder:
 @lru_cache(maxsize=8)
 def _created(folder: DataFolder) -> DataFolder:
     return folder.create()
-
-
-def library() -> Any:
-    """Return the store for reading: one ``analysis.recordings.Library`` of this process."""
-    return _library(settings().data)
-
-
-@lru_cache(maxsize=8)
-def _library(folder: DataFolder) -> Any:
-    from analysis.recordings import Library
-
-    return Library(folder)
 
 
 def dark() -> bool:

@@ -13,10 +13,10 @@ from ingest.schema import DataFolder
 @pytest.fixture
 def app_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataFolder]:
     """An empty data folder that the app's pages use in this test."""
-    from app import frame, server
+    from app import library, server
     from app.settings import settings
 
-    cached = (settings, server.jobs, frame._library)
+    cached = (settings, server.jobs, library.library_of)
     monkeypatch.setenv("SAWTOOTH_DATA", str(tmp_path / "data"))
     for name in ("SAWTOOTH_TOKEN", "SAWTOOTH_NO_EXTERNAL", "SAWTOOTH_DEMO"):
         monkeypatch.delenv(name, raising=False)

@@ -17,5 +17,6 @@ def routes() -> list[BaseRoute]:
         Route("/api/v1/jobs/{job}", jobs.cancel, methods=["DELETE"]),
         Route("/api/v1/runs", runs.index, methods=["GET"]),
         Route("/api/v1/runs/{run}", runs.show, methods=["GET"]),
+        Route("/api/v1/runs/{run}/report", runs.report, methods=["GET"]),
         Route("/api/v1/runs/{run}/trace", runs.trace, methods=["GET"]),
     ]

@@ -6,7 +6,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
+from analysis.report import report_json
+from analysis.results import analyse
 from app.api.answers import json, told
+from app.library import library
 from app.settings import settings
 from ingest.errors import NotFoundError, UsageError
 from ingest.schema import Manifest
@@ -22,6 +25,13 @@ async def index(request: Request) -> Response:
 async def show(request: Request) -> Response:
     """One run's manifest."""
     return json(await run_in_threadpool(_manifest, request))
+
+
+@told
+async def report(request: Request) -> Response:
+    """One run's report, as ``sawtooth report --format json`` prints it."""
+    manifest = await run_in_threadpool(_manifest, request)
+    return json(await run_in_threadpool(lambda: report_json(analyse(manifest, library()))))
 
 
 @told

@@ -10,6 +10,7 @@ from app.bundled import first_pair
 from app.drop_zone import drop_zone
 from app.format import bytes_, clean, count, markdown, reading, share
 from app.jobs import Job
+from app.run_edit import edit
 from app.run_summary import summary_of
 from app.server import jobs
 from ingest.schema import Manifest
@@ -207,7 +208,10 @@ def _card(manifest: Manifest, *, full: bool) -> None:
             cards.caution(known.problem)
         cards.tags([*(["bundled"] if manifest.bundled else []), *manifest.tags])
         picked = bool(st.session_state.get(f"pick-{manifest.id}"))
-        st.checkbox("Select to compare", key=f"pick-{manifest.id}", disabled=full and not picked)
+        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+            st.checkbox("Select to compare", key=f"pick-{manifest.id}", disabled=full and not picked)
+            if st.button("Edit", key=f"edit-{manifest.id}", type="tertiary", help="Name, tags, notes, delete"):
+                edit(manifest.id)
 
 
 def _kinds(manifest: Manifest) -> str:

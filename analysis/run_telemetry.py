@@ -1,0 +1,94 @@
+"""The telemetry attached to a run, brought onto its traces' clock, and what it says about each device of the traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis import representative
+from analysis.metrics import Reading
+from analysis.mfu import Clock
+from analysis.recordings import Library
+from analysis.representative import Representativeness
+from analysis.telemetry import DeviceTelemetry, device_of, load_series, readings, summarize
+from ingest.schema import Manifest
+
+UTILIZATION = (
+    "util_pct",
+    "gr_active_pct",
+)  # what a step time is told from: NVML's where it is there, as the calibration used it
+
+
+@dataclass(frozen=True)
+class RunTelemetry:
+    """Summaries of every sampled device, and the utilization samples they were made from (by recording and device)."""
+
+    devices: tuple[DeviceTelemetry, ...]
+    utilization: dict[tuple[str, int], tuple[NDArray[np.int64], NDArray[np.float64]]]
+    offset_ns: int = 0  # added to telemetry's times to bring them onto the traces' clock
+
+    def of(self, name: str | None, device: int, devices_in_trace: int) -> DeviceTelemetry | None:
+        """Return the summary of a trace's device, None where nothing was sampled for it."""
+        return device_of(self.devices, name, device, devices_in_trace)
+
+
+def load(manifest: Manifest, library: Library, traces: Iterable[dict[str, Any]]) -> RunTelemetry:
+    """Read the run's telemetry; ``traces`` are the rows of ``recording`` of its traces.
+
+    The user's offset moves telemetry onto the traces' clock, so it moves the profiles' windows the other way here.
+    """
+    offset = round((manifest.facts.telemetry_offset_ms or 0.0) * 1e6)
+    windows = [
+        (int(t["first_ns"]) - offset, int(t["last_ns"]) - offset)
+        for t in traces
+        if t["clock"] == "unix" and not pd.isna(t["first_ns"]) and not pd.isna(t["last_ns"])
+    ]
+    found: list[DeviceTelemetry] = []
+    series: dict[tuple[str, int], tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
+    for ref in manifest.telemetry:
+        with library.open(ref.id, derived=False) as recording:
+            for device in summarize(recording, windows):
+                found.append(replace(device, host=ref.host))
+                column = next((c for c in UTILIZATION if c in device.period_s), None)
+                if column is not None:
+                    times, values = load_series(recording, device.device, column)
+                    series[ref.id, device.device] = (times + offset, values)
+    return RunTelemetry(tuple(found), series, offset)
+
+
+def clock_of(found: DeviceTelemetry | None) -> Clock | None:
+    """Return the mean SM clock for the MFU's factors."""
+    mhz = found.means.get("clock_sm_mhz") if found else None
+    return Clock(mhz, found.clock_note) if found and mhz else None
+
+
+def represents(
+    telemetry: RunTelemetry,
+    found: DeviceTelemetry | None,
+    profile_ns: tuple[int, int] | None,
+    kernel_ns_per_step: float,
+    kernels_per_step: float,
+    estimate_ns: float | None,
+) -> Representativeness | None:
+    """Tell whether the profiled steps speak for the run; None without utilization samples of the device."""
+    samples = telemetry.utilization.get((found.recording_id, found.device)) if found else None
+    if found is None or samples is None:
+        return None
+    times, values = samples
+    for start, end in found.profile_shadows:
+        values = np.where((times > start + telemetry.offset_ns) & (times <= end + telemetry.offset_ns), np.nan, values)
+    return representative.judge(times, values, profile_ns, kernel_ns_per_step, kernels_per_step, estimate_ns)
+
+
+def metrics_of(found: DeviceTelemetry | None, allocated: Reading) -> dict[str, Reading]:
+    """Return the metrics telemetry gives, with its peak memory where the allocator's is not recorded."""
+    out = readings(found)
+    if allocated.value is None and found is not None and found.memory_peak_bytes:
+        note = "Device memory in use as telemetry saw it, by every process and with the caching allocator's reserve."
+        out["peak_memory_bytes"] = Reading(found.memory_peak_bytes, trust="caution", notes=(note,))
+    return out

@@ -1,0 +1,20 @@
+"""The store for reading: one locked-down DuckDB per process, shared by pages and API."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from analysis.recordings import Library
+from app.settings import settings
+from ingest.schema import DataFolder
+
+
+def library() -> Library:
+    """Return this server's library."""
+    return library_of(settings().data)
+
+
+@lru_cache(maxsize=8)
+def library_of(folder: DataFolder) -> Library:
+    """Return the library of ``folder``, opened once."""
+    return Library(folder)
