@@ -6,33 +6,36 @@ uncompressed bytes, gzipped. Sources are ingested anew by whoever opens the bund
 
 from __future__ import annotations
 
-import gzip
-import re
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
 from ingest.errors import NotFoundError, SourceError
+from ingest.packing import COPY_BYTES, FORMAT, MANIFEST, SOURCE, is_bundle, pack
 from ingest.recording import Progress, clean_name, ingest_file
 from ingest.runs import register_run
 from ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts
 from ingest.source import Limits
 from ingest.store import tool_version
 
-FORMAT = 1
-MANIFEST = "manifest.json"
-SOURCE = re.compile(r"sources/\d{4}\.gz")
+__all__ = [
+    "BundleManifest",
+    "BundleRecording",
+    "BundleRun",
+    "export_runs",
+    "import_bundle",
+    "is_bundle",
+    "open_bundle",
+    "write_bundle",
+]
 MAX_SOURCES = 4096  # ranks of the largest jobs people profile whole
 MAX_MANIFEST_BYTES = 4 << 20  # some hundred bytes a recording, and notes
 MAX_TEXT = 100_000  # characters of notes
-COPY_BYTES = 1 << 20
 KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 BROKEN = "The .sawtooth file is damaged or cut off. Copy or export it again."
 
@@ -67,16 +70,6 @@ class BundleManifest(msgspec.Struct, frozen=True, omit_defaults=True):
     compare: tuple[int, int] | None = None
 
 
-def is_bundle(path: Path) -> bool:
-    """Tell from its content whether a file is a bundle: a zip whose first member is the manifest."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(30 + len(MANIFEST))
-    except OSError:
-        return False
-    return head.startswith(b"PK\x03\x04") and head[30:] == MANIFEST.encode()
-
-
 def write_bundle(target: Path, manifest: BundleManifest, sources: dict[str, Path]) -> None:
     """Write a bundle whole or not at all. ``sources`` maps members to files, gzipped or not, of which the bytes are taken.
 
@@ -85,16 +78,7 @@ def write_bundle(target: Path, manifest: BundleManifest, sources: dict[str, Path
     named = [recording.member for run in manifest.runs for recording in run.recordings]
     if set(named) != sources.keys() or not all(SOURCE.fullmatch(member) for member in named):
         raise ValueError("manifest and sources name different members")
-    temporary = target.with_name(f".{target.name}.part")
-    try:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-            archive.writestr(zipfile.ZipInfo(MANIFEST), msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-            for member in sorted(sources):
-                with archive.open(zipfile.ZipInfo(member), "w", force_zip64=True) as out:
-                    _copy_gzipped(sources[member], out)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    pack(target, msgspec.json.format(msgspec.json.encode(manifest), indent=1), sources)
 
 
 def export_runs(folder: DataFolder, run_ids: list[str], target: Path, *, compare: bool = False) -> BundleManifest:
@@ -224,14 +208,3 @@ def _manifest(archive: zipfile.ZipFile, members: set[str]) -> BundleManifest:
     if not manifest.runs or not named <= members or any(not run.recordings for run in manifest.runs):
         raise SourceError("E-TRUNC", "The .sawtooth file names sources that it does not hold. Export it again.")
     return manifest
-
-
-def _copy_gzipped(source: Path, out: IO[bytes]) -> None:
-    with source.open("rb") as file:
-        gzipped = file.read(2) == b"\x1f\x8b"
-        file.seek(0)
-        if gzipped:
-            shutil.copyfileobj(file, out, COPY_BYTES)
-        else:
-            with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=6, mtime=0) as packed:
-                shutil.copyfileobj(file, packed, COPY_BYTES)

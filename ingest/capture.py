@@ -10,12 +10,13 @@
 After ``skip`` steps a stopwatch measures the undisturbed loop for ``seconds`` (and at least MIN_TIMED steps), while the sampler records the
 GPU from a process of its own. Then torch.profiler records ``active`` steps, and the stopwatch runs a little longer. The file is written as soon as
 that is done; the loop goes on undisturbed. Drop the file on the dashboard, or `sawtooth ingest` it. ``lightning_callback`` and
-``hugging_face_callback`` call ``step`` for you.
+``hugging_face_callback`` call ``step`` for you. Needs PyTorch and, for telemetry, nvidia-ml-py; nothing else, so that it can go where the training is.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -24,15 +25,13 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ingest.bundle import BundleManifest, BundleRecording, BundleRun, write_bundle
-from ingest.errors import SourceError
-from ingest.schema import UserFacts
-from ingest.session import write_session_file
-from ingest.store import tool_version
+from ingest.packing import FORMAT, pack
+from ingest.sampler.segments import join_segments
 
 MIN_TIMED = 20  # steps: fewer cannot show a checkpoint every ten, nor a full prefetch queue running dry
 MAX_TIMED = 5000  # steps, however short they are
@@ -198,27 +197,31 @@ class Capture:
     def _finish(self) -> None:
         """Write the bundle."""
         sources: dict[str, Path] = {}
-        recordings = []
+        recordings: list[dict[str, Any]] = []
         if self._trace.exists():
             sources["sources/0001.gz"] = self._trace
-            rank = os.environ.get("RANK")
-            recordings.append(BundleRecording("sources/0001.gz", "trace.json.gz", "trace", int(rank) if rank else None))
+            recordings.append({"member": "sources/0001.gz", "source_name": "trace.json.gz", "kind": "trace", **_rank()})
         telemetry = self._telemetry()
         if telemetry is not None:
             member = f"sources/{len(sources) + 1:04d}.gz"
             sources[member] = telemetry
-            recordings.append(BundleRecording(member, "telemetry.jsonl", "telemetry"))
+            recordings.append({"member": member, "source_name": "telemetry.jsonl", "kind": "telemetry"})
         if not recordings:
             self._give_up("neither a trace nor telemetry was recorded")
             return
-        facts = UserFacts(step_time_ms=self.step_time_ms, **self._run["facts"])
+        facts = {**self._run["facts"], **({"step_time_ms": self.step_time_ms} if self.step_time_ms is not None else {})}
         settings = dict(self._run["settings"])
         if self.step_time_after_ms is not None:
             settings["step time after the profile, ms"] = f"{self.step_time_after_ms:.4g}"
-        run = BundleRun(
-            self._run["name"] or self.wanted.stem, recordings, self._notes(), list(self._run["tags"]), settings, facts
-        )
-        write_bundle(self.wanted, BundleManifest([run], tool_version=tool_version()), sources)
+        run = {
+            "name": self._run["name"] or self.wanted.stem,
+            "recordings": recordings,
+            "notes": self._notes(),
+            "tags": list(self._run["tags"]),
+            "settings": settings,
+            "facts": facts,
+        }
+        pack(self.wanted, json.dumps({"runs": [run], "format": FORMAT, "tool_version": _version()}, indent=1).encode(), sources)
         self.path, self.done = self.wanted, True
         self._clean_up()
         print(f"sawtooth: wrote {self.wanted}", file=sys.stderr)
@@ -237,10 +240,8 @@ class Capture:
             self.why_not.append(f"no telemetry: {trouble or 'the sampler wrote nothing'}")
             return None
         target = Path(self._scratch.name) / "telemetry.jsonl"
-        try:
-            write_session_file(sessions[0].parent, target)
-        except SourceError as error:
-            self.why_not.append(f"no telemetry: {error}")
+        if not join_segments(sessions[0].parent, target):
+            self.why_not.append(f"no telemetry: {trouble or 'the sampler took no sample'}")
             return None
         return target
 
@@ -352,6 +353,18 @@ def hugging_face_callback(path: str | Path, **options: Any) -> Any:
             self.capture.__exit__(None, None, None)
 
     return SawtoothCapture()
+
+
+def _rank() -> dict[str, int]:
+    rank = os.environ.get("RANK")
+    return {"rank": int(rank)} if rank else {}
+
+
+def _version() -> str:
+    try:
+        return metadata.version("sawtooth")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _samples_per_step(args: Any) -> float | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ingest.errors import SourceError
 from ingest.formats.table import SAMPLE_COLUMNS, SampleTable
-from ingest.sampler.segments import HEAD_KEYS, decode_line, segment_name
+from ingest.sampler.segments import HEAD_KEYS, decode_line, join_segments, segment_name
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
 READ_BYTES = 4 << 20  # per look and segment, so that one look at a long session stays short
@@ -253,12 +253,8 @@ def write_session_file(folder: Path, target: Path) -> int:
 
     Raises SourceError where the folder holds no session or no sample.
     """
-    reader = SessionReader(folder)
-    assert reader.meta
-    if not any(record.get("k") == "tick" for record in reader.poll()):
+    assert SessionReader(folder).meta
+    if not join_segments(folder, target):
+        target.unlink()
         raise SourceError("E-NOEV", "The session holds no samples yet.")
-    with target.open("wb") as out:
-        for segment in sorted(folder.glob("samples-[0-9]*.jsonl")):
-            content = segment.read_bytes()
-            out.write(content[: content.rfind(b"\n") + 1])
-        return out.tell()
+    return target.stat().st_size

@@ -202,3 +202,15 @@ def test_without_the_frameworks_the_callbacks_are_plain_objects(monkeypatch: pyt
     for name in ("lightning", "lightning.pytorch", "pytorch_lightning", "transformers"):
         monkeypatch.setitem(sys.modules, name, None)
     assert hasattr(lightning_callback("x"), "on_train_batch_end") and hasattr(hugging_face_callback("x"), "on_step_end")
+
+
+def test_the_helper_needs_the_standard_library_and_torch_only() -> None:
+    import subprocess
+
+    program = (
+        "import sys, ingest.capture; "
+        "print([m for m in ('duckdb', 'numpy', 'pyarrow', 'msgspec', 'isal', 'torch', 'pynvml', 'streamlit') if m in sys.modules])"
+    )
+    root = str(Path(capturing.__file__).resolve().parents[1])
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

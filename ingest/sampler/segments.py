@@ -121,6 +121,18 @@ class SegmentWriter:
         self._file = -1  # the next record opens a new segment
 
 
+def join_segments(folder: Path, target: Path) -> int:
+    """Write the whole lines of a session's segments, one after the other, as one file that can be ingested; return its ticks."""
+    ticks = 0
+    with target.open("wb") as out:
+        for segment in sorted(folder.glob("samples-[0-9]*.jsonl")):
+            content = segment.read_bytes()
+            whole = content[: content.rfind(b"\n") + 1]
+            ticks += whole.count(b'{"k":"tick",')
+            out.write(whole)
+    return ticks
+
+
 def _write_once(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.part")
     with temporary.open("xb") as file:
