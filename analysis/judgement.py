@@ -34,7 +34,7 @@ Kind = Literal["starved", "loss", "compute", "unrepresentative"]
 
 @dataclass(frozen=True)
 class Part:
-    """One owner and cause of a step. ``ms`` is per step (of the whole window without steps); ``share`` is of the column's sum."""
+    """One owner of a step, or one cause of lost time (its owner is then the largest that it has). ``ms`` is per step (of the whole window without steps); ``share`` is of the column's sum."""
 
     owner: str
     cause: str | None
@@ -71,10 +71,15 @@ class Judgement:
 
 
 def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:
-    """Return the ledger of a device as parts of ``column``, largest first."""
-    rows = [(row, _ms(row, column)) for row in rank.ledger if row.device == rank.device]
-    total = sum(ms for _, ms in rows)
-    parts = [Part(row.owner, row.cause, ms, ms / total) for row, ms in rows if ms]
+    """Return the ledger of a device as parts of ``column``, largest first. One cause is one part, whether copies or nothing ran meanwhile."""
+    merged: dict[tuple[str, str | None], float] = {}
+    owners: dict[str, str] = {}
+    for row in rank.ledger:
+        if row.device == rank.device and (ms := _ms(row, column)):
+            owner = owners.setdefault(row.cause, row.owner) if row.cause is not None else row.owner
+            merged[owner, row.cause] = merged.get((owner, row.cause), 0.0) + ms
+    total = sum(merged.values())
+    parts = [Part(owner, cause, ms, ms / total) for (owner, cause), ms in merged.items()]
     return tuple(sorted(parts, key=lambda part: -part.ms))
 
 

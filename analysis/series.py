@@ -106,6 +106,16 @@ def within(told: Telemetry, span: Span) -> Telemetry:
     )
 
 
+def around(told: Telemetry, span: Span) -> Telemetry:
+    """Return the samples of ``span`` and one more on each side, so that a line drawn over it has no loose end."""
+    times = told.samples["time_ns"].to_numpy()
+    first = max(int(np.searchsorted(times, span.start_ns, side="right")) - 1, 0)
+    last_ = min(int(np.searchsorted(times, span.end_ns, side="left")), len(times) - 1)
+    if not len(times):
+        return told
+    return within(told, Span(min(int(times[first]), span.start_ns), max(int(times[last_]), span.end_ns)))
+
+
 def seconds_span(view: tuple[float, float], origin_ns: int) -> Span:
     """Return the span between two times in seconds after ``origin_ns``."""
     return Span(origin_ns + round(view[0] * 1e9), origin_ns + round(view[1] * 1e9))

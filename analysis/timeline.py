@@ -218,6 +218,28 @@ def merged_columns(summed: pd.DataFrame, width: int, view: Span) -> pd.DataFrame
     return bars.assign(start_ns=start, end_ns=end, name_id=pd.array([None] * len(bars), dtype="Int64"))[list(BARS)]
 
 
+@dataclass(frozen=True)
+class InView:
+    """What a view comes to: the share of it in which the GPU worked, and lost time by owner and cause, ms, largest first."""
+
+    busy_share: float
+    lost: tuple[tuple[str, str | None, float], ...]
+
+
+def facts_in_view(recording: Recording, device: int, view: Span) -> InView | None:
+    """Return what the view comes to; None where it lies outside the device's first and last operation."""
+    part = f"least(end_ns, {view.end_ns}) - greatest(start_ns, {view.start_ns})"
+    where = f"device = {int(device)} AND start_ns < {view.end_ns} AND end_ns > {view.start_ns}"
+    owned = dict(recording.rows(f"SELECT owner, sum({part})::BIGINT FROM segments WHERE {where} GROUP BY 1"))
+    if not owned:
+        return None
+    lost = recording.rows(f"SELECT owner, cause, sum({part}) / 1e6 AS ms FROM gaps WHERE {where} GROUP BY ALL ORDER BY ms DESC")
+    if not lost:
+        lost = [(o, None, owned[o] / 1e6) for o in ("idle", "exposed_comm", "exposed_memcpy") if owned.get(o)]
+    busy = sum(ns for owner, ns in owned.items() if owner != "idle")
+    return InView(busy / view.ns, tuple(sorted(lost, key=lambda row: -row[2])))
+
+
 def names_of(recording: Recording, ids: list[int]) -> dict[int, str]:
     """Return the names of the given name ids."""
     if not ids:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analysis.judgement import Judgement, Part, judge
+from analysis.judgement import Judgement, judge
 from analysis.metrics import Reading
 from analysis.results import RankResult, RunResult
 from app import format as fmt
@@ -31,6 +31,9 @@ _LOSES_TO = {
     "python_host": "Python on the host",
     "comm_wait": "waiting for another rank",
     "comm_transfer": "communication that nothing overlaps",
+    "launch_latency": "the latency between launches",
+    "profiler": "the profiler itself",
+    "unattributed": "waiting that the trace does not explain",
 }
 _OWNER_LOSES_TO = {
     "idle": "the GPU standing idle",
@@ -51,9 +54,9 @@ def step_time(verdict: Judgement) -> str:
     return f"≈ {text}" if verdict.step_source in ("estimate", "telemetry") else text
 
 
-def loses_to(part: Part) -> str:
-    """Return what a lost part of the step goes to."""
-    return _LOSES_TO.get(part.cause or "", _OWNER_LOSES_TO.get(part.owner, part.owner))
+def loses_to(owner: str, cause: str | None) -> str:
+    """Return what lost time goes to."""
+    return _LOSES_TO.get(cause or "", _OWNER_LOSES_TO.get(owner, owner))
 
 
 def first_line(result: RunResult) -> str:
@@ -70,7 +73,7 @@ def headline(verdict: Judgement) -> str:
     per = f"each {step_time(verdict)} step" if verdict.step.value is not None else "the recorded time"
     if verdict.kind == "unrepresentative":
         profiled = fmt.reading("step_time_ms", verdict.profiled)
-        return f"A step takes {step_time(verdict)}; the profiled ones took {profiled} and do not show why."
+        return f"The GPU works {busy} of {per}. The profiled steps took {profiled} and do not show what it waits for."
     if verdict.kind == "starved":
         cause = verdict.loss.cause if verdict.loss else None
         waits = _WAITS_FOR.get(cause or "", "The rest of the time it stands idle.")
@@ -78,7 +81,7 @@ def headline(verdict: Judgement) -> str:
     if verdict.kind == "loss" and verdict.loss is not None:
         return (
             f"The GPU works {busy} of {per}; {fmt.share(verdict.loss.share)} ({fmt.duration_ms(verdict.loss.ms)}) "
-            f"goes to {loses_to(verdict.loss)}."
+            f"goes to {loses_to(verdict.loss.owner, verdict.loss.cause)}."
         )
     return f"The GPU works {busy} of {per}. {_compute(verdict)}"
 
@@ -164,6 +167,8 @@ def step_bar_title(verdict: Judgement) -> str:
     first = verdict.parts[0]
     name = colour_of(first.owner, first.cause).label
     of = "each step" if verdict.step.value is not None else "the recorded time"
+    if verdict.column == "recorded" and verdict.step_source != "profile":
+        of = "each profiled step"
     about = "≈ " if verdict.column == "unprofiled" else ""
     start = f"{about}{fmt.share(first.share)} of {of} is {name}"
     second = next((p for p in verdict.parts[1:] if p.lost != first.lost), None)

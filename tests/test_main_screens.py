@@ -14,7 +14,7 @@ from ingest.schema import DataFolder
 from tests.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 
 ROOT = Path(__file__).parents[1]
-SCREENS = ("verdict", "kernels", "operators", "telemetry")
+SCREENS = ("verdict", "timeline", "kernels", "operators", "telemetry")
 
 
 def opened(name: str, run: str, **query: str) -> AppTest:
@@ -149,7 +149,7 @@ def test_telemetry_shows_holes_throttling_and_the_average(app_data: DataFolder, 
 def test_telemetry_alone(app_data: DataFolder, tmp_path: Path, name: str) -> None:
     text = words_of(opened(name, run_of(app_data, telemetry_file(tmp_path / "t.jsonl"))))
     if name != "telemetry":
-        assert "telemetry and no trace" in text
+        assert "telemetry and no trace" in text, text
 
 
 @pytest.mark.parametrize("name", SCREENS)
@@ -172,6 +172,8 @@ def test_no_steps(app_data: DataFolder, tmp_path: Path, name: str) -> None:
     trace = matmul_loop()
     trace.events = [e for e in trace.events if not e["name"].startswith("ProfilerStep")]
     text = words_of(opened(name, run_of(app_data, trace.write(tmp_path / "t.json"))))
+    if name == "timeline":
+        assert "The GPU works" in text
     if name == "verdict":
         assert "no steps" in text
         assert "of the recorded time" in text
@@ -215,3 +217,62 @@ def test_every_chart_has_words_for_those_who_cannot_see_it(loop: str, name: str)
     test = opened(name, loop)
     for chart in test.get("plotly_chart"):
         assert len(chart.proto.alt) > 20
+
+
+def test_timeline_draws_what_the_address_says(loop: str) -> None:
+    whole = opened("timeline", loop)
+    assert "of the whole" in words_of(whole)
+    # The second step as the device has it: its end and the start of the next lie at 1740 and 2740 µs of the trace.
+    near = opened("timeline", loop, t0="1.74", t1="2.74")
+    assert "The GPU works 70\u00a0% of the 1.00\u00a0ms in view" in words_of(near)
+    [figure, *_] = charts(near)
+    bars = [trace for trace in figure["data"] if trace["type"] == "bar"]
+    widths = {trace["name"]: sum(_numbers(trace["x"])) for trace in bars}
+    assert widths["tensor-core compute"] == pytest.approx(0.6)
+    assert widths["other compute"] == pytest.approx(0.1)
+    assert widths["counted step"] == pytest.approx(1.0)
+    low, high = figure["layout"]["xaxis"]["range"] if "xaxis" in figure["layout"] else (None, None)
+    assert (low, high) == (pytest.approx(1.74), pytest.approx(2.74))
+
+
+@pytest.mark.parametrize(
+    "query", [{"t0": "nan", "t1": "x"}, {"t0": "9e99", "t1": "1e99"}, {"t0": "5", "t1": "-5"}, {"t0": "1"}]
+)
+def test_a_range_that_makes_no_sense_shows_something(loop: str, query: dict[str, str]) -> None:
+    assert "The GPU works" in words_of(opened("timeline", loop, **query))
+
+
+def test_closer_and_whole_recording_move_the_address(loop: str) -> None:
+    test = opened("timeline", loop)
+    next(b for b in test.button if b.label == "Closer").click().run()
+    assert "in view" in words_of(test)
+    assert "t0" in test.query_params
+    next(b for b in test.button if b.label == "Whole recording").click().run()
+    assert "of the whole" in words_of(test)
+    assert "t0" not in test.query_params
+
+
+def test_telemetry_of_another_time_stands_beside_the_lanes(app_data: DataFolder, tmp_path: Path) -> None:
+    told = telemetry_file(tmp_path / "t.jsonl", start_ns=BASE_NS - 60_000_000_000)
+    run = run_of(app_data, matmul_loop().write(tmp_path / "t.json"), told)
+    text = words_of(opened("timeline", run))
+    assert "before the trace and not at the same time" in text
+
+
+def test_telemetry_of_the_same_time_lies_on_the_lanes(loop: str) -> None:
+    test = opened("timeline", loop)
+    assert "not at the same time" not in words_of(test)
+    assert any(trace["type"] == "scatter" and trace["line"]["shape"] == "vh" for trace in charts(test)[0]["data"])
+
+
+def test_without_external_links_there_is_no_perfetto(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from app.settings import settings
+
+    monkeypatch.setenv("SAWTOOTH_NO_EXTERNAL", "1")
+    settings.cache_clear()
+    test = opened("timeline", loop)
+    words_of(test)
+    assert not [e for e in test.main if "perfetto" in str(e.proto).lower()]
+    monkeypatch.delenv("SAWTOOTH_NO_EXTERNAL")
+    settings.cache_clear()
+    assert [e for e in opened("timeline", loop).main if "perfetto" in str(e.proto).lower()]

@@ -14,7 +14,17 @@ CONFIG: dict[str, Any] = {
     "displaylogo": False,
     "showSendToCloud": False,
     "displayModeBar": "hover",
-    "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"],
+    # dragging and double-clicking do what these do; what stays is the picture as PNG
+    "modeBarButtonsToRemove": [
+        "zoom2d",
+        "pan2d",
+        "select2d",
+        "lasso2d",
+        "zoomIn2d",
+        "zoomOut2d",
+        "autoScale2d",
+        "resetScale2d",
+    ],
 }
 
 

@@ -12,7 +12,8 @@ from app import format as fmt
 from app.charts.base import Chart, framed
 from app.theme import colour_of
 
-LABEL_FROM = 0.07  # share of the step from which a part is wide enough for its name at 800 px
+LABEL_FROM = 0.08  # share of the longer bar from which a part is wide enough for its time at 800 px
+NAME_FROM = 0.17  # and for its name
 _ORDER = ("tensor_core_compute", "other_compute", "memset", "exposed_comm", "exposed_memcpy", "idle")
 _ROWS = {"recorded": "as profiled", "unprofiled": "without the profiler, ≈"}
 _COLUMNS = {"column": "Column", "part": "Part", "ms": "ms per step", "share": "Share of the step"}
@@ -28,6 +29,7 @@ def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, p
     figure = go.Figure()
     rows = list(columns)
     unit = "ms per step" if per_step else "ms of the recorded time"
+    longest = max(sum(p.ms for p in parts) for parts in columns.values())
     seen: dict[tuple[str, str | None], None] = {}
     for name in rows:
         seen.update({(p.owner, p.cause): None for p in columns[name]})
@@ -44,19 +46,18 @@ def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, p
                 "pattern": {"shape": "/" if colour_of(*key).hatched else ""},
                 "line": {"width": 0},
             },
-            text=[_bar_text(found[name]) for name in rows],
+            text=[_bar_text(found[name], longest) for name in rows],
             textposition="inside",
             insidetextanchor="middle",
             textangle=0,
-            constraintext="both",
+            constraintext="none",
             textfont={"size": 12},
             customdata=[_hover(found[name]) for name in rows],
             hovertemplate="%{customdata}<extra></extra>",
         )
-    framed(figure, 96 + 44 * len(rows), legend=True)
+    framed(figure, 104 + 56 * len(rows), legend=True)
     figure.update_layout(barmode="stack", bargap=0.25, legend={"traceorder": "normal"})
     figure.update_yaxes(autorange="reversed", ticksuffix="  ", showgrid=False, visible=len(rows) > 1)
-    longest = max(sum(p.ms for p in parts) for parts in columns.values())
     figure.update_xaxes(title={"text": unit}, range=[0, longest], zeroline=False)
     table = pd.DataFrame(
         [(_ROWS[n], label(p), p.ms, p.share) for n in rows for p in columns[n]], columns=["column", "part", "ms", "share"]
@@ -82,8 +83,11 @@ def _largest(columns: Mapping[Column, Sequence[Part]], key: tuple[str, str | Non
     return max((p.ms for parts in columns.values() for p in parts if (p.owner, p.cause) == key), default=0.0)
 
 
-def _bar_text(part: Part | None) -> str:
-    return f"{label(part)}<br>{fmt.duration_ms(part.ms)}" if part is not None and part.share >= LABEL_FROM else ""
+def _bar_text(part: Part | None, longest: float) -> str:
+    if part is None or part.ms < LABEL_FROM * longest:
+        return ""
+    time = fmt.duration_ms(part.ms)
+    return f"{label(part)}<br>{time}" if part.ms >= NAME_FROM * longest else time
 
 
 def _hover(part: Part | None) -> str:

@@ -15,9 +15,9 @@ from analysis.timeline import Span
 from app import format as fmt
 from app.charts.base import framed
 from app.charts.rankings import short
-from app.theme import ACCENT, CAUSES, MUTED, OWNERS, UNKNOWN, Colour
+from app.theme import CAUSES, OWNERS, UNKNOWN, Colour
 
-LANE_PX = 26  # height of a lane: text of 11 px inside a bar with air around it
+LANE_PX = 32  # height of a lane: text of 11 px inside a bar with air around it
 PANEL_PX = 86  # height of a telemetry panel: enough to see a tooth
 TEXT_FROM = 0.05  # share of the view from which a bar carries its name: about 40 px at 800 px
 HOVER_NAME = 90  # characters of a name on hover; 3,000 bars of them stay under half a megabyte
@@ -62,6 +62,12 @@ class Panel:
     unit: str
     lines: Sequence[Line]
     top: float | None = None
+
+
+def kind_label(kind: str | None) -> str:
+    """Return a bar's kind in words, whatever lane it is of."""
+    known = {**gap_colours(), **work_colours(), **HOST_KINDS}
+    return known[kind].label if kind in known else ""
 
 
 def work_colours() -> dict[str, Colour]:
@@ -198,7 +204,6 @@ def _hovers(rows: pd.DataFrame, lane: Lane, label: str) -> list[str]:
 def steps_lane(steps: pd.DataFrame, view: Span) -> Lane:
     """Return the lane of device steps: ``steps`` is the derived table."""
     inside = steps[(steps["start_ns"] < view.end_ns) & (steps["end_ns"] > view.start_ns)].reset_index(drop=True)
-    counted, left_out = ACCENT, MUTED
     rows = pd.DataFrame(
         {
             "lane": 0,
@@ -216,7 +221,7 @@ def steps_lane(steps: pd.DataFrame, view: Span) -> Lane:
         for i, (name, why) in enumerate(zip(inside["name"], inside["excluded_because"], strict=True))
     }
     colours = {
-        "counted": Colour("counted step", counted.light, counted.dark),
-        "left out": Colour("step not counted", left_out.light, left_out.dark),
+        "counted": Colour("counted step", "#3F5873", "#7D93AB"),
+        "left out": Colour("step not counted", "#A9B4BF", "#4C5866"),
     }
     return Lane("Steps", rows, colours, names)

@@ -1,0 +1,86 @@
+"""What the Timeline draws, read once per view and kept: going back and forth answers at once, and viewers share it."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from analysis import timeline
+from analysis.timeline import Span
+from app import frame
+
+CACHED = 256  # views kept; one is at most a few hundred kB
+
+
+@st.cache_data(max_entries=CACHED, show_spinner=False)
+def extent(recording_id: str) -> Span:
+    """Return the whole recording."""
+    with frame.library().open(recording_id) as recording:
+        return timeline.extent(recording)
+
+
+@st.cache_data(max_entries=CACHED, show_spinner=False)
+def streams(recording_id: str, device: int) -> pd.DataFrame:
+    """Return the streams of a device, busiest first."""
+    with frame.library().open(recording_id) as recording:
+        return timeline.streams(recording, device)
+
+
+@st.cache_data(max_entries=CACHED, show_spinner=False)
+def threads(recording_id: str) -> pd.DataFrame:
+    """Return the host threads that matter."""
+    with frame.library().open(recording_id) as recording:
+        return timeline.threads(recording)
+
+
+@st.cache_data(max_entries=CACHED, show_spinner=False)
+def facts(recording_id: str, device: int, start: int, end: int) -> timeline.InView | None:
+    """Return what a view comes to."""
+    with frame.library().open(recording_id) as recording:
+        return timeline.facts_in_view(recording, device, Span(start, end))
+
+
+@st.cache_data(max_entries=CACHED, show_spinner=False)
+def gpu_bars(
+    recording_id: str, device: int, start: int, end: int, lanes: tuple[int, ...]
+) -> tuple[pd.DataFrame, dict[int, str]]:
+    """Return the bars of GPU streams in a view, and the names in them."""
+    with frame.library().open(recording_id) as recording:
+        bars = timeline.gpu_bars(recording, device, Span(start, end), list(lanes))
+        return bars, timeline.names_of(recording, list(bars["name_id"].dropna().unique()))
+
+
+@st.cache_data(max_entries=CACHED, show_spinner=False)
+def host_bars(recording_id: str, start: int, end: int, threads: tuple[int, ...]) -> tuple[pd.DataFrame, dict[int, str]]:
+    """Return the bars of host threads in a view, and the names in them."""
+    with frame.library().open(recording_id) as recording:
+        bars = timeline.host_bars(recording, Span(start, end), list(threads))
+        return bars, timeline.names_of(recording, list(bars["name_id"].dropna().unique()))
+
+
+@st.cache_data(max_entries=CACHED, show_spinner=False)
+def gap_bars(recording_id: str, device: int, start: int, end: int) -> pd.DataFrame:
+    """Return the bars of lost time in a view."""
+    with frame.library().open(recording_id) as recording:
+        return timeline.gap_bars(recording, device, Span(start, end))
+
+
+@st.cache_data(max_entries=CACHED, show_spinner=False)
+def operations(recording_id: str, device: int, start: int, end: int) -> pd.DataFrame:
+    """Return the GPU operations in a view by name."""
+    with frame.library().open(recording_id) as recording:
+        return timeline.operations_in_view(recording, device, Span(start, end))
+
+
+@st.cache_data(max_entries=CACHED, show_spinner=False)
+def operators(recording_id: str, start: int, end: int) -> pd.DataFrame:
+    """Return what the host did in a view by name."""
+    with frame.library().open(recording_id) as recording:
+        return timeline.operators_in_view(recording, Span(start, end))
+
+
+@st.cache_data(max_entries=CACHED, show_spinner=False)
+def gaps(recording_id: str, device: int, start: int, end: int, origin: int) -> pd.DataFrame:
+    """Return the longest pieces of lost time in a view."""
+    with frame.library().open(recording_id) as recording:
+        return timeline.gaps_in_view(recording, device, Span(start, end), origin)

@@ -1,0 +1,75 @@
+"""The level of detail: no operation is lost, the budget holds, and a view near enough shows the operations themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.timeline import BARS, Span, merged_columns, span_of_ms, within_budget
+
+KINDS = ("tensor_core_compute", "other_compute", "memset")
+
+
+def operations(rows: list[tuple[int, int, int, int]]) -> pd.DataFrame:
+    """Rows of (lane, start, duration, kind) as single bars."""
+    lane, start, dur, kind = (np.array([r[i] for r in rows], np.int64) for i in range(4))
+    return pd.DataFrame(
+        {
+            "lane": lane,
+            "kind": np.array(KINDS, object)[kind],
+            "start_ns": start,
+            "end_ns": start + dur,
+            "name_id": pd.array([0] * len(rows), dtype="Int64"),
+            "operations": 1,
+            "busy_ns": dur,
+            "fill": 1.0,
+        }
+    )[list(BARS)]
+
+
+NOTHING = pd.DataFrame({"lane": [], "kind": [], "bin": [], "busy_ns": [], "operations": []}).astype(
+    {"lane": "int64", "bin": "int64", "busy_ns": "int64", "operations": "int64", "kind": object}
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 99_000), st.integers(1, 1000), st.integers(0, 2)), min_size=1, max_size=400
+    ),
+    st.integers(16, 200),
+)
+def test_bars_hold_every_operation_within_the_budget(rows: list[tuple[int, int, int, int]], budget: int) -> None:
+    view = Span(0, 100_000)
+    bars = within_budget(NOTHING, operations(rows), 200, view, budget)
+    assert len(bars) <= budget
+    assert bars["operations"].sum() == len(rows)
+    assert bars["busy_ns"].sum() == sum(r[2] for r in rows)
+    assert ((bars["start_ns"] >= view.start_ns) & (bars["end_ns"] <= view.end_ns)).all()
+
+
+def test_columns_merge_by_hand() -> None:
+    # Columns of 100 ns. Column 0: 60 ns tensor + 30 other = 90 of 100, drawn as 4 quarters of tensor. Column 1: the same, so one bar.
+    # Column 2: 10 ns of other, one quarter. Column 4 stands alone.
+    summed = pd.DataFrame(
+        [(7, "t", 0, 60, 2), (7, "o", 0, 30, 1), (7, "t", 1, 80, 1), (7, "o", 2, 10, 1), (7, "o", 4, 10, 1)],
+        columns=["lane", "kind", "bin", "busy_ns", "operations"],
+    )
+    bars = merged_columns(summed, 100, Span(1000, 1450))
+    found = list(bars[["kind", "start_ns", "end_ns", "operations", "busy_ns", "fill"]].itertuples(index=False, name=None))
+    assert found == [("t", 1000, 1200, 4, 170, 1.0), ("o", 1200, 1300, 1, 10, 0.25), ("o", 1400, 1450, 1, 10, 0.25)]
+
+
+def test_spans() -> None:
+    whole = Span(1000, 2000)
+    assert Span(500, 1500).within(whole) == Span(1000, 1500)
+    assert Span(5000, 6000).within(whole) == whole
+    assert Span(1400, 1600).zoomed(2, whole) == Span(1300, 1700)
+    assert Span(1400, 1600).shifted(10, whole) == Span(1800, 2000)
+    assert Span(1400, 1600).shifted(-10, whole) == Span(1000, 1200)
+    assert span_of_ms(2.0, 1.0, 0) == Span(1_000_000, 2_000_000)
+    assert span_of_ms(1.0, 1.0, 0).ns == 1000
+    assert Span(1000, 3000).relative_ms(0) == (pytest.approx(0.001), pytest.approx(0.003))
