@@ -12,9 +12,11 @@ from pathlib import Path
 
 import msgspec
 
+from analysis.recordings import Library
 from app.format import clean
 from app.intake import bring_in
 from app.jobs import JobOrder, Outcome, Progress, Stage
+from app.run_card import card_of
 from ingest.errors import SawtoothError
 from ingest.recording import Progress as IngestProgress
 from ingest.schema import DataFolder, write_atomically
@@ -71,7 +73,17 @@ def run(order: JobOrder, tell: Callable[[Progress], None]) -> Outcome:
             folder.write_manifest(
                 msgspec.structs.replace(manifest, bundled=True, created_ns=order.created_ns or manifest.created_ns)
             )
+    _make_cards(folder, [manifest.id for manifest in brought.runs])
     return Outcome([manifest.id for manifest in brought.runs], notices=[f"Left out {clean(s, 400)}" for s in brought.refused])
+
+
+def _make_cards(folder: DataFolder, runs: list[str]) -> None:
+    """Analyse the runs here and not in a page; one that cannot be analysed says so on its page."""
+    library = Library(folder)
+    for run in runs:
+        with contextlib.suppress(SawtoothError):
+            card_of(folder.read_manifest(run), library)
+    library.close()
 
 
 class _Steady:

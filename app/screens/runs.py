@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import streamlit as st
 
-from analysis.metrics import METRICS
+from analysis.metrics import METRICS, Reading
 from app import cards, frame
 from app.bundled import first_pair
 from app.drop_zone import drop_zone
 from app.format import bytes_, clean, count, markdown, reading, share
 from app.jobs import Job
+from app.run_card import READINGS, card_of
 from app.run_edit import edit
-from app.run_summary import summary_of
 from app.server import jobs
 from ingest.schema import Manifest
 
 FIRST_PAGE = 24  # cards before "Show more": about four screens of them
 SEARCH_FROM = 9  # with fewer cards a search field is slower than looking
-ON_CARDS = ("step_time_best_ms", "mfu", "gpu_busy_share")
 FAILED_SHOWN = 5  # failed files listed; the rest is in the API
 
 
@@ -191,10 +190,10 @@ def _card(manifest: Manifest, *, full: bool) -> None:
             frame.link("verdict", f"**{markdown(manifest.name, 70)}**", run=manifest.id)
         else:
             cards.title(clean(manifest.name, 70))
-        known = summary_of(manifest)
+        known = card_of(manifest, frame.library())
         cards.small(" · ".join(part for part in (known.gpu, _kinds(manifest), manifest.id[:6]) if part))
         if known.readings:
-            cards.numbers([(METRICS[key].label, reading(key, known.readings[key])) for key in ON_CARDS])
+            cards.numbers([(METRICS[key].label, _about(key, known.readings[key])) for key in READINGS])
         if known.utilization:
             mean = sum(v for v in known.utilization if v is not None) / max(sum(v is not None for v in known.utilization), 1)
             cards.sparkline(
@@ -212,6 +211,10 @@ def _card(manifest: Manifest, *, full: bool) -> None:
             st.checkbox("Select to compare", key=f"pick-{manifest.id}", disabled=full and not picked)
             if st.button("Edit", key=f"edit-{manifest.id}", type="tertiary", help="Name, tags, notes, delete"):
                 edit(manifest.id)
+
+
+def _about(key: str, value: Reading) -> str:
+    return f"≈ {reading(key, value)}" if value.value is not None and value.trust != "ok" else reading(key, value)
 
 
 def _kinds(manifest: Manifest) -> str:

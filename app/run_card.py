@@ -1,0 +1,79 @@
+"""What a run's card says: analysed once, by the ingest child where it can be, and kept in a small file beside the derived ones.
+
+The Runs page shows dozens of cards, and the first analysis of a large trace takes seconds: no page may wait for it twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from analysis.metrics import Reading
+from analysis.recordings import Library
+from analysis.results import RunResult, analyse
+from analysis.sparkline import recent_utilization
+from analysis.version import ANALYSIS_VERSION
+from app.words import first_line
+from ingest.errors import SawtoothError
+from ingest.schema import DataFolder, Manifest, is_id, write_atomically
+
+READINGS = ("step_time_best_ms", "mfu", "tensor_core_time_share")
+
+
+class Card(msgspec.Struct, frozen=True):
+    """GPU, the verdict's first line, readings by metric key, the last utilization (shares; None a hole), or what is wrong."""
+
+    gpu: str = ""
+    headline: str = ""
+    readings: dict[str, Reading] = {}
+    utilization: list[float | None] = []
+    problem: str | None = None
+
+
+def card_of(manifest: Manifest, library: Library) -> Card:
+    """Return the card of ``manifest``, from its file where that is up to date. A missing or damaged recording is the card's ``problem``."""
+    path = _file(library.folder, manifest)
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(path.read_bytes(), type=Card)
+    try:
+        card = _made(manifest, library)
+    except SawtoothError as error:
+        return Card(problem=str(error))
+    remove_cards(library.folder, manifest.id)
+    with contextlib.suppress(OSError):  # a full disk costs time, not the page
+        write_atomically(path, msgspec.json.encode(card))
+    return card
+
+
+def remove_cards(folder: DataFolder, run_id: str) -> None:
+    """Remove the card files of a run."""
+    if is_id(run_id):
+        for old in folder.derived.glob(f"{run_id}.*.card.json"):
+            old.unlink(missing_ok=True)
+
+
+def _file(folder: DataFolder, manifest: Manifest) -> Path:
+    """A card depends on the recordings, on what the user told and on the version of analysis, and on nothing else."""
+    inputs = msgspec.json.encode((manifest.recordings, manifest.facts))
+    return folder.derived / f"{manifest.id}.{ANALYSIS_VERSION}.{hashlib.sha256(inputs).hexdigest()[:8]}.card.json"
+
+
+def _made(manifest: Manifest, library: Library) -> Card:
+    result = analyse(manifest, library)
+    lost = [d.sentence for d in result.diagnostics if d.severity in ("data_loss", "error")]
+    return Card(
+        gpu=_gpu(result),
+        headline=first_line(result),
+        readings={key: result.metrics[key] for key in READINGS},
+        utilization=recent_utilization(library, manifest),
+        problem=lost[0] if lost else None,
+    )
+
+
+def _gpu(result: RunResult) -> str:
+    names = sorted({rank.device_name or (rank.gpu.name if rank.gpu else "") for rank in result.ranks} - {""})
+    ranks = f"{len(result.ranks)} × " if len(result.ranks) > 1 else ""
+    return ranks + ", ".join(names) if names else ""

@@ -1,0 +1,110 @@
+"""A run's card is analysed once and follows what the user told."""
+
+import gzip
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from analysis.recordings import Library
+from app import run_card
+from app.intake import bring_in
+from app.run_card import READINGS, card_of, remove_cards
+from ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts, new_manifest
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> DataFolder:
+    return DataFolder(tmp_path / "data").create()
+
+
+@pytest.fixture
+def library(folder: DataFolder):
+    library = Library(folder)
+    yield library
+    library.close()
+
+
+@pytest.fixture
+def run(folder: DataFolder, tmp_path: Path) -> Manifest:
+    """Three steps of 100 us, each with one kernel of 60 us, and telemetry at 10 Hz with a hole of a second."""
+    events = []
+    for step in (1, 2, 3):
+        at = 1_000_000 + step * 100
+        events += [
+            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 1, "tid": 1, "ts": at, "dur": 100},
+            {
+                "ph": "X",
+                "cat": "cuda_runtime",
+                "name": "cudaLaunchKernel",
+                "pid": 1,
+                "tid": 1,
+                "ts": at + 10,
+                "dur": 5,
+                "args": {"correlation": step},
+            },
+            {
+                "ph": "X",
+                "cat": "kernel",
+                "name": "k",
+                "pid": 0,
+                "tid": 7,
+                "ts": at + 30,
+                "dur": 60,
+                "args": {"correlation": step, "device": 0, "stream": 7},
+            },
+        ]
+    trace = tmp_path / "trace.json.gz"
+    trace.write_bytes(
+        gzip.compress(
+            json.dumps(
+                {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}], "traceEvents": events}
+            ).encode()
+        )
+    )
+    telemetry = tmp_path / "nvml.jsonl"
+    times = [*range(0, 2000, 100), *range(3000, 5000, 100)]
+    lines = [
+        {"meta": True, "name": "NVIDIA H200", "hz": 10},
+        *({"t_ns": 1_700_000_000_000_000_000 + ms * 1_000_000, "gpu_util": 50} for ms in times),
+    ]
+    telemetry.write_text("\n".join(json.dumps(line) for line in lines))
+    return bring_in(folder, [(trace, trace.name), (telemetry, telemetry.name)]).runs[0]
+
+
+def test_a_card_holds_the_gpu_the_first_line_and_the_sawtooth(run: Manifest, library: Library) -> None:
+    card = card_of(run, library)
+    assert card.gpu == "NVIDIA H200"
+    assert set(card.readings) == set(READINGS)
+    assert "GPU works" in card.headline
+    assert card.utilization == [0.5] * 20 + [None] + [0.5] * 20
+    assert card.problem is None
+
+
+def test_a_card_is_analysed_once(run: Manifest, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = card_of(run, library)
+    monkeypatch.setattr(run_card, "analyse", lambda *_: pytest.fail("analysed again"))
+    assert card_of(run, library) == first
+    assert card_of(msgspec.structs.replace(run, name="another name"), library) == first
+
+
+def test_a_card_follows_what_the_user_told_and_leaves_no_old_file(run: Manifest, library: Library, folder: DataFolder) -> None:
+    card_of(run, library)
+    told = msgspec.structs.replace(run, facts=UserFacts(step_time_ms=0.25))
+    assert card_of(told, library).readings["step_time_best_ms"].value == pytest.approx(0.25)
+    assert len(list(folder.derived.glob("*.card.json"))) == 1
+    remove_cards(folder, run.id)
+    assert list(folder.derived.glob("*.card.json")) == []
+
+
+def test_a_damaged_card_is_made_again(run: Manifest, library: Library, folder: DataFolder) -> None:
+    first = card_of(run, library)
+    next(folder.derived.glob("*.card.json")).write_text("{damaged")
+    assert card_of(run, library) == first
+
+
+def test_a_missing_recording_is_said_and_not_kept(library: Library, folder: DataFolder) -> None:
+    manifest = new_manifest([RecordingRef(id="00112233445566aa", kind="trace", source_name="gone")], "gone")
+    assert "not in this data folder" in str(card_of(manifest, library).problem)
+    assert list(folder.derived.glob("*.card.json")) == []
