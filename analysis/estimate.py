@@ -78,7 +78,7 @@ def estimate_unprofiled(
     With ``causes`` the estimate also says why that run loses time: one replay more for each cause.
     """
     recorded = _mean(step_times(problem, _as_recorded(problem), device, counted))
-    if recorded is None:
+    if not recorded:
         return Estimate(
             None,
             "The trace has fewer than two consecutive counted steps on this device, so a replay has nothing to be held against.",
@@ -96,7 +96,7 @@ def estimate_unprofiled(
         *problem.notes,
         f"Recording cost the host about {cost.event_ns / 1000:.1f} µs an event, calibrated on this trace's launch calls.",
     ]
-    if not causes or step is None:
+    if not causes or not step:
         return Estimate(step, None, recorded, error, median_error, cost, notes=tuple(notes))
     ledger = replayed_ledger(events, view, problem, changed, run, device, counted, codes)
     loses = {}

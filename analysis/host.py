@@ -151,7 +151,7 @@ def find_lines(events: Events, facts: HostFacts) -> Lines:
         line = (of_thread[calls.thread] == 0) & (launches | matching(events.names, SYNC_CALL)[calls.name])
         start, end = union(calls.start[line], calls.end[line])
         at = np.searchsorted(start, calls.start[mine], side="right") - 1
-        inside = (at >= 0) & (calls.start[mine] < end[np.maximum(at, 0)])
+        inside = (at >= 0) & (calls.start[mine] < (end[np.maximum(at, 0)] if len(end) else 0))
         if engine[thread] or inside.mean() <= CONCURRENT_SHARE:
             of_thread[thread] = 0
         else:

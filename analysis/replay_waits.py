@@ -166,7 +166,9 @@ def latencies(events: Events, ops: DeviceOps, submit: I64, streams: int) -> Devi
     count = len(ops)
     launched = ops.node >= 0
     free = stream_free(ops)
-    linked = launched & (events.gpu.call[ops.op] >= 0)
+    linked = launched & (
+        (events.gpu.call[ops.op] >= 0) | (free == NEVER)
+    )  # an orphan that opens its stream follows the launch beside it
     ready = np.full(count, NEVER, dtype=np.int64)
     ready[linked] = submit[ops.node[linked]]
     dep = _other_stream(ops, start, end, np.maximum(free, ready), launched, streams)

@@ -121,6 +121,17 @@ def test_work_launched_before_the_capture_holds_its_stream() -> None:
     assert problem.ops.after_stream[1] == 1_000  # 31 − 30
 
 
+def test_an_operation_without_launch_that_opens_its_stream_stays_in_place() -> None:
+    trace = TinyTrace()
+    for k in range(2):
+        t = 100.0 * k
+        trace.step(t, t + 100)
+        trace.launch((t, t + 5), (t + 7, t + 20))
+        trace.kernel(t + 30, t + 40, stream=20)  # its launch was lost; nothing runs before it on its stream
+        trace.launch((t + 50, t + 55), (t + 57, t + 60), stream=20)
+    assert_reproduces(problem_of(trace))
+
+
 def test_a_full_queue_blocks_the_launch() -> None:
     trace = TinyTrace()
     trace.step(0, 20_000)

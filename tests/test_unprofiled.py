@@ -132,6 +132,27 @@ def test_no_steps_no_estimate() -> None:
     assert estimate.why_missing
 
 
+def test_steps_without_length_are_not_divided_by() -> None:
+    trace = TinyTrace()
+    trace.launch((0, 1), (2, 50))
+    for k in range(4):
+        trace.step(10.0 * k, 10.0 * k + 10)
+    events, facts = trace.events(), trace.facts()
+    view = host_view(events, facts)
+    problem = build_problem(events, trace.step_table(), facts, view)
+    assert estimate_unprofiled(events, view, problem, 0, problem.steps, codes_of(trace)).step_ns is None
+
+
+def test_steps_marked_on_a_thread_that_launches_nothing() -> None:
+    trace = TinyTrace()
+    for k in range(3):
+        trace.step(100.0 * k, 100.0 * k + 100)
+        trace.launch((100.0 * k, 100.0 * k + 5), (100.0 * k + 7, 100.0 * k + 20), thread=4)
+    problem = problem_of(trace)
+    assert step_times(problem, replay(problem), 0, problem.steps).tolist() == [100_000, 100_000]
+    assert problem.host.paced.all()  # the launching thread works in turn with the marking one
+
+
 @given(traces())
 @settings(max_examples=40, deadline=None)
 def test_replayed_ledger_sums_to_the_replayed_steps(trace: TinyTrace) -> None:
