@@ -34,7 +34,7 @@ def report_json(result: RunResult) -> dict[str, Any]:
         },
         "devices": _devices(result),
         **_rank_part(lead, result.metrics),
-        "findings": [_finding(f) for f in result.findings],
+        "findings": [finding_json(f) for f in result.findings],
         "not_checked": [{"rule": n.rule, "because": n.because} for n in result.not_checked],
         "diagnostics": [
             {"key": d.key, "severity": d.severity, "sentence": d.sentence, "count": d.count} for d in result.diagnostics
@@ -45,7 +45,8 @@ def report_json(result: RunResult) -> dict[str, Any]:
     return out
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def finding_json(finding: Finding) -> dict[str, Any]:
+    """Return a finding as plain data."""
     return {
         "rule": finding.rule,
         "severity": finding.severity,

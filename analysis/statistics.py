@@ -123,7 +123,7 @@ def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int
         for steps, block in zip(runs, blocks, strict=True):
             whole, kept = _dependence(lag_one_autocorrelation(steps), block)
             stretches[-1] += len(steps) / max(block, whole)
-            missed = max(missed, whole / kept / (1 - block / len(steps)))
+            missed = max(missed, whole / kept / (1 - min(block / len(steps), 0.5)))  # a run of one step is all block
     change = float(np.median(np.concatenate(b)) - np.median(np.concatenate(a)))
     ordered = np.sort(drawn[1] - drawn[0])
     tail = int(resamples * TAIL)

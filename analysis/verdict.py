@@ -15,7 +15,10 @@ from analysis.statistics import F64, MIN_STEPS_FOR_INTERVAL, TAIL, median_change
 Word = Literal["faster", "slower", "no_difference_shown", "inconclusive"]
 Confidence = Literal["high", "medium", "low"]
 
-MIN_STEPS_FOR_WORD = 4  # 4 against 4 without overlap happens by chance in 2 · 4! · 4! / 8! = 2.9 % of independent draws
+MIN_STEPS_FOR_WORD = (
+    4  # recorded; 4 against 4 without overlap happens by chance in 2 · 4! · 4! / 8! = 2.9 % of independent draws
+)
+MIN_COUNTED_FOR_WORD = 3  # the first of 4 recorded steps does not count: 10 % by chance, before asking for 10 % of change
 MIN_RUNS_AS_UNIT = 3  # below, the spread between runs has at most one degree of freedom a side
 MIN_CHANGE = 0.02  # run-to-run noise of one machine reaches 2 % with nothing changed
 MIN_CHANGE_FEW_STEPS = 0.10  # a handful of steps says nothing about smaller changes
@@ -30,13 +33,20 @@ MIN_STRETCHES = 3  # with fewer independent stretches a side, 10 to 20 % of inte
 class Measured:
     """What one run knows of its step time: the profiled device steps in order, the best step time and where that came from (ms).
 
-    ``source`` is user, telemetry, estimate or profile; ``recordings`` identify what was measured.
+    ``source`` is user, telemetry, estimate or profile; ``recordings`` identify what was measured. ``recorded`` counts the steps of
+    the recording, the first of a cycle included, which does not count (None: as many as ``steps_ms``).
     """
 
     steps_ms: tuple[float, ...]
     best_ms: float | None
     source: str = "profile"
     recordings: tuple[str, ...] = ()
+    recorded: int | None = None
+
+    @property
+    def length(self) -> int:
+        """Steps of the recording."""
+        return len(self.steps_ms) if self.recorded is None else self.recorded
 
     def steps_at_best(self) -> F64:
         """Return the steps scaled so that their mean is the best step time: the profile's spread at the run's level."""
@@ -81,9 +91,22 @@ def verdict(a: Sequence[Measured], b: Sequence[Measured], *, stored_floor_share:
         return _by_runs(a, b, best_b - best_a, floor)
     steps_a, steps_b = [run.steps_at_best() for run in a], [run.steps_at_best() for run in b]
     floor = max(floor, noise_floor(steps_a), noise_floor(steps_b))
+    if all(map(len, (*steps_a, *steps_b))) and not _have_length(steps_a, steps_b):
+        return Verdict("inconclusive", "low", _NO_LENGTH, None, floor, None)
     if min(sum(map(len, steps_a)), sum(map(len, steps_b))) < MIN_STEPS_FOR_INTERVAL:
+        recorded = min(sum(run.length for run in side) for side in (a, b))
+        if recorded < MIN_STEPS_FOR_WORD or min(sum(map(len, steps_a)), sum(map(len, steps_b))) < MIN_COUNTED_FOR_WORD:
+            few = f"{recorded} recorded steps show nothing: it takes {MIN_STEPS_FOR_WORD} a side for a word and {MIN_STEPS_FOR_INTERVAL} for an interval."
+            return Verdict("inconclusive", "low", few, None, floor, None)
         return _by_ranges(np.concatenate(steps_a), np.concatenate(steps_b), best_a, best_b, floor, _between(a, b))
     return _by_interval(steps_a, steps_b, best_a, best_b, floor, _between(a, b))
+
+
+_NO_LENGTH = "On one side at least half of the steps take the GPU no time, so no step time can be compared."
+
+
+def _have_length(*sides: Sequence[F64]) -> bool:
+    return all(float(np.median(np.concatenate(side))) > 0 for side in sides)
 
 
 def _mean_best(runs: Sequence[Measured]) -> float | None:
@@ -109,7 +132,8 @@ def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor:
     sides = [np.asarray([run.best_ms for run in side], dtype=np.float64) for side in (a, b)]
     parts = [float(side.var(ddof=1)) / len(side) for side in sides]
     error = math.sqrt(sum(parts))
-    freedom = sum(parts) ** 2 / sum(p**2 / (len(s) - 1) for p, s in zip(parts, sides, strict=True)) if error else 1.0
+    total = sum(parts)  # shares first: squares of tiny variances would vanish
+    freedom = 1 / sum((p / total) ** 2 / (len(s) - 1) for p, s in zip(parts, sides, strict=True)) if total else 1.0
     half = float(stats.t.ppf(1 - TAIL, freedom)) * error if error else 0.0
     mean_a, mean_b = float(sides[0].mean()), float(sides[1].mean())
     limit, share = max(MIN_CHANGE, floor), share_of_faster(mean_a, mean_b)
@@ -131,12 +155,10 @@ def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor:
 
 def _by_ranges(a: F64, b: F64, best_a: float, best_b: float, floor: float, between: str, alike: bool = False) -> Verdict:
     """Judge recordings too short for an interval, or (``alike``) whose steps follow each other too closely for a sure one."""
-    few = f"{len(a)} and {len(b)} steps are too few for an interval (it takes {MIN_STEPS_FOR_INTERVAL} a side)"
+    few = f"{len(a)} and {len(b)} counted steps are too few for an interval (it takes {MIN_STEPS_FOR_INTERVAL} a side)"
     if alike:
         few = f"the {len(a)} and {len(b)} steps drift so slowly that they hold fewer than {MIN_STRETCHES} independent stretches"
     few = few[0].upper() + few[1:]
-    if min(len(a), len(b)) < MIN_STEPS_FOR_WORD:
-        return Verdict("inconclusive", "low", f"{few}, and fewer than {MIN_STEPS_FOR_WORD} show nothing.", None, floor, None)
     limit = max(MIN_CHANGE_FEW_STEPS, floor)
     middle_a, middle_b = float(np.median(a)), float(np.median(b))
     apart = max((a.max() - middle_a) + (middle_b - b.min()), (middle_a - a.min()) + (b.max() - middle_b))

@@ -1,0 +1,351 @@
+"""Compare two runs (or several recordings a side): verdict, a waterfall that sums exactly, kernels, operators, findings, reasons.
+
+The verdict speaks of the runs' best step times; the waterfall explains the change of the mean device step of the profiles, and says
+where the two disagree. Swapping the sides negates every change; a run compared with itself differs in nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from analysis import replay_store
+from analysis.comparability import Reason, reasons
+from analysis.findings import Finding
+from analysis.ledger import OWNERS
+from analysis.matching import Match, Piece, match
+from analysis.metrics import METRICS, Reading, missing
+from analysis.recordings import Library, Recording
+from analysis.replay import replay, step_times
+from analysis.results import RankResult, RunResult
+from analysis.step_time import AGREES_WITHIN
+from analysis.verdict import Measured, Verdict, verdict
+from ingest.errors import UsageError
+
+DISAGREES = 0.10  # METRICS: beyond ten points the profile's change is not the run's
+SAME = 0.005  # half a percent: the replay reproduces a recorded step no better, so signs below it mean nothing
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison: its runs, the step series that speaks for each, and their GPU work per step."""
+
+    runs: tuple[RunResult, ...]
+    measured: tuple[Measured, ...]
+    kernels: tuple[Piece, ...]
+    operators: tuple[Piece, ...]
+
+    @property
+    def first(self) -> RunResult:
+        """The run that stands for the side where only one can (findings, devices)."""
+        return self.runs[0]
+
+    @property
+    def name(self) -> str:
+        """The runs' names."""
+        return " + ".join(run.manifest.name for run in self.runs)
+
+
+@dataclass(frozen=True)
+class WaterfallRow:
+    """One owner and cause: exact ns per step of the profiles, and ms per step in the replays without the profiler's cost."""
+
+    owner: str
+    cause: str | None
+    ns_a: Fraction
+    ns_b: Fraction
+    unprofiled_ms_a: float | None
+    unprofiled_ms_b: float | None
+
+    @property
+    def change_ns(self) -> Fraction:
+        """B − A, ns per step."""
+        return self.ns_b - self.ns_a
+
+    @property
+    def unprofiled_change_ms(self) -> float | None:
+        """B − A in the replays, None where either side has none."""
+        if self.unprofiled_ms_a is None or self.unprofiled_ms_b is None:
+            return None
+        return self.unprofiled_ms_b - self.unprofiled_ms_a
+
+
+@dataclass(frozen=True)
+class MetricChange:
+    """One metric on both sides. ``change`` is B − A in the metric's unit, None where either is missing."""
+
+    key: str
+    a: Reading
+    b: Reading
+
+    @property
+    def change(self) -> float | None:
+        """B − A."""
+        return self.b.value - self.a.value if self.a.value is not None and self.b.value is not None else None
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """A step time on both sides, ms; None where a side has none."""
+
+    a: float | None
+    b: float | None
+
+    @property
+    def change_ms(self) -> float | None:
+        """B − A."""
+        return self.b - self.a if self.a is not None and self.b is not None else None
+
+    @property
+    def change_share(self) -> float | None:
+        """(B − A) ÷ A."""
+        change = self.change_ms
+        return change / self.a if change is not None and self.a else None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """B against A. ``disagreement`` is the sentence that stands above the waterfall where profiles and best step times part."""
+
+    a: Side
+    b: Side
+    best: StepTimes
+    sources: tuple[str, str]
+    verdict: Verdict
+    profile_ns: tuple[Fraction | None, Fraction | None]
+    median: StepTimes
+    disagreement: str | None
+    waterfall: tuple[WaterfallRow, ...]
+    kernels: tuple[Match, ...]
+    operators: tuple[Match, ...]
+    metrics: tuple[MetricChange, ...]
+    findings_fixed: tuple[Finding, ...]
+    findings_new: tuple[Finding, ...]
+    not_comparable_findings: tuple[str, ...]
+    reasons: tuple[Reason, ...]
+
+    @property
+    def profile(self) -> StepTimes:
+        """Mean device step of the profiles, ms."""
+        a, b = (float(ns) / 1e6 if ns is not None else None for ns in self.profile_ns)
+        return StepTimes(a, b)
+
+
+def side_of(runs: Sequence[RunResult], library: Library) -> Side:
+    """Load what a comparison needs of one side's runs. Raises UsageError for none."""
+    if not runs:
+        raise UsageError("A side of a comparison needs at least one run.")
+    kernels: list[Piece] = []
+    operators: list[Piece] = []
+    measured = []
+    for run in runs:
+        measured.append(_measured(run, library))
+        if run.lead is not None and len(run.lead.counted):
+            per_step = Fraction(1, len(run.lead.counted) * len(runs))
+            with library.open(run.lead.recording_id) as recording:
+                kernels += _kernels(recording, run.lead, per_step)
+                operators += _operators(recording, run.lead, per_step)
+    return Side(tuple(runs), tuple(measured), tuple(kernels), tuple(operators))
+
+
+def _kernels(recording: Recording, rank: RankResult, per_step: Fraction) -> list[Piece]:
+    rows = recording.rows(
+        """
+        SELECT n.name, coalesce(o.name, ''), coalesce(s.input_dims, ''), c.category,
+            sum(least(g.start_ns + g.dur_ns, w.end_ns) - greatest(g.start_ns, w.start_ns))::BIGINT,
+            count(*) FILTER (g.start_ns >= w.start_ns AND g.start_ns < w.end_ns)
+        FROM gpu_ops g
+        JOIN windows w ON g.device = w.device AND g.start_ns < w.end_ns AND g.start_ns + g.dur_ns > w.start_ns
+        JOIN gpu_op_steps c USING (gpu_op_id)
+        JOIN names n ON n.name_id = g.name_id
+        LEFT JOIN cpu_ops p ON p.cpu_op_id = g.cpu_op_id AND p.kind = 'op'
+        LEFT JOIN names o ON o.name_id = p.name_id
+        LEFT JOIN signatures s ON s.signature_id = p.signature_id
+        WHERE g.device = ? GROUP BY ALL""",
+        [rank.device],
+    )
+    return [
+        Piece(name, operator, shapes, category, ns * per_step, count * per_step)
+        for name, operator, shapes, category, ns, count in rows
+    ]
+
+
+def _operators(recording: Recording, rank: RankResult, per_step: Fraction) -> list[Piece]:
+    rows = recording.rows(
+        """
+        SELECT n.name, coalesce(s.input_dims, ''), sum(o.gpu_self_ns)::BIGINT, sum(o.calls)::BIGINT
+        FROM operators o JOIN names n USING (name_id) LEFT JOIN signatures s USING (signature_id)
+        WHERE o.device = ? AND o.gpu_self_ns > 0 GROUP BY ALL""",
+        [rank.device],
+    )
+    return [
+        Piece(f"{name} {shapes}".rstrip(), name, shapes, "", ns * per_step, calls * per_step)
+        for name, shapes, ns, calls in rows
+    ]
+
+
+def compare(a: Side, b: Side) -> Comparison:
+    """Compare B with A."""
+    operators = match(a.operators, b.operators)
+    rows = _waterfall(a, b)
+    best = StepTimes(_best(a), _best(b))
+    profile = (_profile_ns(a), _profile_ns(b))
+    fixed, new, not_comparable = _findings(a.first, b.first)
+    return Comparison(
+        a=a,
+        b=b,
+        best=best,
+        sources=(_source(a), _source(b)),
+        verdict=verdict(a.measured, b.measured),
+        profile_ns=profile,
+        median=StepTimes(_median(a), _median(b)),
+        disagreement=_disagreement(best, *profile, (_source(a), _source(b))),
+        waterfall=rows,
+        kernels=tuple(match(a.kernels, b.kernels)),
+        operators=tuple(operators),
+        metrics=tuple(MetricChange(key, _reading(a, key), _reading(b, key)) for key in METRICS),
+        findings_fixed=fixed,
+        findings_new=new,
+        not_comparable_findings=not_comparable,
+        reasons=tuple(reasons(a.first, b.first, operators)),
+    )
+
+
+def _measured(run: RunResult, library: Library) -> Measured:
+    """Return the run's step time and the steps that show its spread.
+
+    Those are the profile's, but the replay's where the estimate without the profiler is the better guide: what the profiler adds to each
+    step is noise of its own.
+    """
+    lead, recordings = run.lead, tuple(sorted(str(info["id"]) for info in run.recordings))
+    best = run.metrics["step_time_best_ms"].value
+    if lead is None:
+        return Measured((), best, "profile", recordings)
+    steps = lead.device_step_ms
+    estimate, mean = lead.best.estimate.value, lead.best.mean_ms
+    if estimate is not None and mean is not None and abs(estimate - mean) > AGREES_WITHIN * mean:
+        with library.open(lead.recording_id) as recording:
+            steps = _replayed_steps(recording, lead) or steps
+    return Measured(tuple(steps), best, lead.best.source, recordings, recorded=len(lead.steps))
+
+
+def _replayed_steps(recording: Recording, rank: RankResult) -> list[float]:
+    """Return the counted steps of the replay without the profiler's cost, ms; empty where there is no replay."""
+    rows = recording.rows("SELECT problem FROM replays WHERE kind = 'unprofiled'")
+    if not rows:
+        return []
+    problem = replay_store.load(rows[0][0])
+    counted = rank.steps.loc[rank.steps["counted"], "step"].to_numpy(np.int32)
+    return [float(ns) / 1e6 for ns in step_times(problem, replay(problem), rank.device, counted)]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _best(side: Side) -> float | None:
+    return _mean([run.metrics["step_time_best_ms"].value for run in side.runs])
+
+
+def _median(side: Side) -> float | None:
+    steps = [step for run in side.runs if run.lead is not None for step in run.lead.device_step_ms]
+    return statistics.median(steps) if steps else None
+
+
+def _source(side: Side) -> str:
+    return ", ".join(sorted({run.lead.best.source if run.lead is not None else "profile" for run in side.runs}))
+
+
+def _profile_ns(side: Side) -> Fraction | None:
+    """Mean device step of the profiles in ns: the steady window ÷ its steps, averaged over the side's runs."""
+    leads = [run.lead for run in side.runs]
+    if not all(lead is not None and len(lead.counted) for lead in leads):
+        return None
+    return sum((Fraction(lead.window_ns, len(lead.counted)) for lead in leads if lead), Fraction(0)) / len(leads)
+
+
+def _waterfall(a: Side, b: Side) -> tuple[WaterfallRow, ...]:
+    """Return the rows in the ledger's order; their changes sum to the change of the mean device step exactly."""
+    if _profile_ns(a) is None or _profile_ns(b) is None:
+        return ()
+    sides = [_ledger(a), _ledger(b)]
+    keys = sorted(
+        {*sides[0], *sides[1]},
+        key=lambda k: (OWNERS.index(k[0]), -max(side[k][0] if k in side else 0 for side in sides), k[1] or ""),
+    )
+    replayed = [any(ms is not None for _, ms in side.values()) for side in sides]
+    rows = []
+    for key in keys:
+        (ns_a, ms_a), (ns_b, ms_b) = (
+            side.get(key, (Fraction(0), 0.0 if known else None)) for side, known in zip(sides, replayed, strict=True)
+        )
+        rows.append(WaterfallRow(key[0], key[1], ns_a, ns_b, ms_a, ms_b))
+    return tuple(rows)
+
+
+def _ledger(side: Side) -> dict[tuple[str, str | None], tuple[Fraction, float | None]]:
+    """Return per (owner, cause) the exact ns per step, and ms per step without the profiler, averaged over the side's runs."""
+    exact: dict[tuple[str, str | None], Fraction] = {}
+    replayed: dict[tuple[str, str | None], float] = {}
+    leads = [run.lead for run in side.runs if run.lead is not None]
+    everywhere = all(any(row.ms_per_step_unprofiled_est is not None for row in lead.ledger) for lead in leads)
+    for lead in leads:
+        for row in lead.ledger:
+            key = (row.owner, row.cause)
+            exact[key] = exact.get(key, Fraction(0)) + Fraction(row.ns, len(lead.counted) * len(leads))
+            replayed[key] = replayed.get(key, 0.0) + (row.ms_per_step_unprofiled_est or 0.0) / len(leads)
+    return {key: (ns, replayed[key] if everywhere else None) for key, ns in exact.items()}
+
+
+def _reading(side: Side, key: str) -> Reading:
+    readings = [run.metrics[key] for run in side.runs]
+    if len(readings) == 1:
+        return readings[0]
+    value = _mean([reading.value for reading in readings])
+    if value is None:
+        return missing(next(reading.why_missing for reading in readings if reading.why_missing) or "Not known in every run.")
+    trust = max((reading.trust for reading in readings), key=("ok", "caution", "unusable").index)
+    return Reading(
+        value, trust=trust, notes=(f"Mean of {len(readings)} runs.", *dict.fromkeys(n for r in readings for n in r.notes))
+    )
+
+
+def _findings(a: RunResult, b: RunResult) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[str, ...]]:
+    """Return what A has and B lost, what B has and A lacks, and the rules that one side could not check."""
+    rules_a, rules_b = {f.rule for f in a.findings}, {f.rule for f in b.findings}
+    unchecked_a, unchecked_b = {n.rule for n in a.not_checked}, {n.rule for n in b.not_checked}
+    fixed = tuple(f for f in a.findings if f.rule not in rules_b | unchecked_b)
+    new = tuple(f for f in b.findings if f.rule not in rules_a | unchecked_a)
+    one_sided = sorted((rules_a & unchecked_b) | (rules_b & unchecked_a))
+    return fixed, new, tuple(one_sided)
+
+
+def _disagreement(best: StepTimes, a_ns: Fraction | None, b_ns: Fraction | None, sources: tuple[str, str]) -> str | None:
+    """Say how the profiles' change differs from the change of the best step times, where in sign or by more than 10 %."""
+    if best.a is None or best.b is None or not best.a or not best.b or not a_ns or not b_ns:
+        return None
+    profile = (float(a_ns) / 1e6, float(b_ns) / 1e6)
+    moves = (best.b / best.a - 1, profile[1] / profile[0] - 1)
+    opposite = moves[0] * moves[1] < 0 and min(abs(move) for move in moves) > SAME
+    if not opposite and abs(moves[0] - moves[1]) <= DISAGREES:
+        return None
+    words = {"user": "stopwatch", "telemetry": "telemetry", "estimate": "estimate without the profiler", "profile": "profile"}
+    measured = " and ".join(dict.fromkeys(words.get(source, source) for source in sources))
+    costs = [
+        f"{abs(p / t - 1):.0%} {'longer' if p >= t else 'shorter'}" for p, t in zip(profile, (best.a, best.b), strict=True)
+    ]
+    return (
+        f"The profiles and the runs disagree. Under the profiler a step of B is {_moved(moves[1])} ({profile[0]:.4g} → {profile[1]:.4g} ms); "
+        f"by {measured} it is {_moved(moves[0])} ({best.a:.4g} → {best.b:.4g} ms). Profiled steps are {costs[0]} than the run's in A and "
+        f"{costs[1]} in B, so the waterfall of the profiles explains the recordings, not the gain."
+    )
+
+
+def _moved(move: float) -> str:
+    return "as long" if abs(move) < SAME else f"{abs(move):.0%} {'slower' if move > 0 else 'faster'}"

@@ -1,0 +1,135 @@
+"""Match the kernels (or operators) of two sides through renames, fusions and changed shapes.
+
+A piece is one (name, operator, shapes) of one side with its time per step. Pieces are matched in this order, and every piece is in
+exactly one row, so each side's rows sum to its pieces exactly:
+1. by name: one row per name that both sides have;
+2. by operator and shapes: what else the same operator launched on the same shapes (a renamed kernel, another library, another dtype);
+3. by operator: the same operator on other shapes (another batch size);
+4. by category: what is left of a category that both sides still have (fusions, other optimizers);
+5. alone: names that only one side has.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal
+
+How = Literal["name", "operator_and_shape", "operator", "category", "only_a", "only_b"]
+NO_OPERATOR = ""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Time (ns) and launches (or calls) per step of one kernel or operator, as exact fractions. ``shapes`` is JSON, "" where unknown."""
+
+    name: str
+    operator: str
+    shapes: str
+    category: str
+    ns: Fraction
+    count: Fraction
+
+
+@dataclass
+class Match:
+    """Pieces of either side that do the same work. Times are ms per step, counts are per step."""
+
+    how: How
+    label: str
+    category: str
+    operator: str
+    shapes: str
+    names_a: tuple[str, ...]
+    names_b: tuple[str, ...]
+    ns_a: Fraction = field(default=Fraction(0))
+    ns_b: Fraction = field(default=Fraction(0))
+    count_a: Fraction = field(default=Fraction(0))
+    count_b: Fraction = field(default=Fraction(0))
+
+    @property
+    def change_ns(self) -> Fraction:
+        """B − A, ns per step."""
+        return self.ns_b - self.ns_a
+
+
+def match(a: Sequence[Piece], b: Sequence[Piece]) -> list[Match]:
+    """Return the rows, largest change first."""
+    rows: list[Match] = []
+    left_a, left_b = list(a), list(b)
+    stages: tuple[tuple[How, Callable[[Piece], Hashable | None]], ...] = (
+        ("name", lambda p: p.name),
+        ("operator_and_shape", lambda p: (p.operator, p.shapes) if p.operator and p.shapes else None),
+        ("operator", lambda p: p.operator or None),
+        ("category", lambda p: p.category or None),
+    )
+    for how, key in stages:
+        left_a, left_b = _stage(how, key, left_a, left_b, rows)
+    _stage("only_a", lambda p: p.name, left_a, [], rows, both=False)
+    _stage("only_b", lambda p: p.name, [], left_b, rows, both=False)
+    return sorted(rows, key=lambda r: (-abs(r.change_ns), sorted((*r.names_a, *r.names_b)), r.shapes))
+
+
+def _stage(
+    how: How,
+    key: Callable[[Piece], Hashable | None],
+    a: Iterable[Piece],
+    b: Iterable[Piece],
+    rows: list[Match],
+    *,
+    both: bool = True,
+) -> tuple[list[Piece], list[Piece]]:
+    """Move the pieces whose key both sides have into ``rows``; return what is left."""
+    groups: tuple[dict[Hashable, list[Piece]], dict[Hashable, list[Piece]]] = (defaultdict(list), defaultdict(list))
+    left: tuple[list[Piece], list[Piece]] = ([], [])
+    for side, pieces in enumerate((a, b)):
+        for piece in pieces:
+            found = key(piece)
+            (left[side] if found is None else groups[side][found]).append(piece)
+    shared = groups[0].keys() & groups[1].keys() if both else groups[0].keys() | groups[1].keys()
+    for found in groups[0].keys() | groups[1].keys():
+        mine, theirs = groups[0].get(found, []), groups[1].get(found, [])
+        if found in shared:
+            rows.append(_row(how, mine, theirs))
+        else:
+            left[0].extend(mine)
+            left[1].extend(theirs)
+    return left
+
+
+def _row(how: How, a: list[Piece], b: list[Piece]) -> Match:
+    pieces = [*a, *b]
+    operators = _largest(pieces, lambda p: p.operator)
+    shapes = _largest(pieces, lambda p: p.shapes) if len({p.shapes for p in pieces}) == 1 else ""
+    category = _largest(pieces, lambda p: p.category)
+    label = {
+        "name": pieces[0].name,
+        "operator_and_shape": f"{operators} {shapes}",
+        "operator": operators,
+        "category": f"other {category}",
+        "only_a": pieces[0].name,
+        "only_b": pieces[0].name,
+    }[how]
+    return Match(
+        how,
+        label,
+        category,
+        operators,
+        shapes,
+        tuple(sorted({p.name for p in a})),
+        tuple(sorted({p.name for p in b})),
+        sum((p.ns for p in a), Fraction(0)),
+        sum((p.ns for p in b), Fraction(0)),
+        sum((p.count for p in a), Fraction(0)),
+        sum((p.count for p in b), Fraction(0)),
+    )
+
+
+def _largest(pieces: list[Piece], text: Callable[[Piece], str]) -> str:
+    """Return the text that most of the pieces' time has; the first in the alphabet of equals."""
+    time: dict[str, Fraction] = defaultdict(Fraction)
+    for piece in pieces:
+        time[text(piece)] += piece.ns
+    return min(time, key=lambda t: (-time[t], t))
