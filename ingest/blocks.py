@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ingest.arguments import NO_ARGS, NOTHING
+from ingest.arguments import NO_ARGS, NOTHING, Number
 from ingest.errors import SourceError
 from ingest.repair import repair
 from ingest.source import Limits
@@ -37,8 +37,8 @@ class Event(msgspec.Struct, gc=False):
     ph: str = ""
     cat: str = ""
     name: str = ""
-    pid: Raw = NOTHING
-    tid: Raw = NOTHING
+    pid: Number = None
+    tid: Number = None
     ts: Raw = NOTHING
     dur: Raw = NOTHING
     args: Raw = NO_ARGS
@@ -413,16 +413,17 @@ def _trailing(message: str, text: bytes) -> int:
 
 
 def _loose(text: bytes) -> Found:
-    """Decode an event whose ph, cat or name is no string."""
+    """Decode an event of which ph, cat, name, pid or tid have another type than they should."""
     try:
         fields = msgspec.json.decode(text, type=dict[str, Raw])
         event = Event()
-        for key in ("ph", "cat", "name"):
-            value = msgspec.json.decode(fields[key]) if key in fields else ""
-            setattr(event, key, value if isinstance(value, str) else "")
+        for key in ("ph", "cat", "name", "pid", "tid"):
+            value = msgspec.json.decode(fields[key]) if key in fields else None
+            if isinstance(value, str if key in ("ph", "cat", "name") else int | float | str):
+                setattr(event, key, value)
     except DECODE_ERRORS:
         return None
-    for key in ("pid", "tid", "ts", "dur", "args"):
+    for key in ("ts", "dur", "args"):
         if key in fields:
             setattr(event, key, fields[key])
     return event, None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -20,13 +20,14 @@ from ingest.arguments import (
     CollectiveArgs,
     GpuArgs,
     MemoryArgs,
+    Number,
     OpArgs,
     PythonArgs,
     ShapeArgs,
     SyncArgs,
 )
 from ingest.blocks import DECODE_ERRORS, Document, Event, cut_early
-from ingest.decode import I64, LARGEST, NULL, decimal_ns, floats, integers, small_integers, texts
+from ingest.decode import I64, LARGEST, NULL, decimal_ns, floats, integers, small_integers
 from ingest.errors import SourceError
 from ingest.repair import repair
 from ingest.source import Limits
@@ -84,6 +85,35 @@ class Interned(dict[Any, int]):
         return value
 
 
+class Names(Interned):
+    """Ids of names. Odd ones (empty, overlong) are looked at each time, so that usual ones cost one look-up."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self.missing = 0
+        self.cut = 0
+
+    def __missing__(self, key: str) -> int:
+        if not key:
+            self.missing += 1
+            return self[UNNAMED]
+        if len(key) > self._longest:
+            self.cut += 1
+            return self[key[: self._longest]]
+        return super().__missing__(key)
+
+
+class Threads(dict[Any, int]):
+    """Ids of (pid, tid), which are numbers in one place and text in another."""
+
+    def __init__(self) -> None:
+        self.keys_as_text = Interned()
+
+    def __missing__(self, key: tuple[Number, Number]) -> int:
+        self[key] = value = self.keys_as_text[plain_id(key[0]), plain_id(key[1])]
+        return value
+
+
 class Canonical(dict[Any, int]):
     """Ids of JSON texts that mean the same: looked up by their bytes, filed by their meaning; -1 beyond ``limit``."""
 
@@ -111,8 +141,8 @@ class Trace:
     def __init__(self, document: Document, limits: Limits, spool: Spool) -> None:
         self.document = document
         self.limits = limits
-        self.names = Interned()
-        self.threads = Interned()
+        self.names = Names(limits.name_length)
+        self.threads = Threads()
         self.signatures = Canonical(DISTINCT_SIGNATURES)
         self.extras = Canonical(DISTINCT_EXTRAS)
         self.sync_kinds = Interned()
@@ -162,24 +192,23 @@ class Trace:
     def add(self, events: list[Event]) -> None:
         """File one block of events."""
         self.events += len(events)
-        groups: dict[str, list[Event]] = {}
+        groups: defaultdict[str, list[Event]] = defaultdict(list)
         for event in events:
-            key = event.cat if event.ph == "X" else "\0" + event.ph
-            try:
-                groups[key].append(event)
-            except KeyError:
-                groups[key] = [event]
-        by_kind: dict[str, list[Event]] = {}
-        for key, group in groups.items():
-            if key.startswith("\0"):
-                self._not_complete(key[1:], group)
-            elif (kind := KINDS.get(key.lower())) is None:
-                self.other[key] += len(group)
-            elif kind in by_kind:
+            groups[event.cat].append(event)
+        by_kind: defaultdict[str, list[Event]] = defaultdict(list)
+        for category, group in groups.items():
+            phases = [e.ph for e in group]
+            complete = phases.count("X")
+            if complete < len(group):
+                self._not_complete(group)
+                group = [e for e in group if e.ph == "X"] if complete else []
+            if (kind := KINDS.get(category.lower())) is not None:
                 by_kind[kind] += group
-            else:
-                by_kind[kind] = group
+            elif group:
+                self.other[category] += len(group)
         for kind, group in by_kind.items():
+            if not group:
+                continue
             kept, start, dur = self._times(group)
             if kept:
                 self._file[kind](kind, kept, start, dur)
@@ -207,15 +236,7 @@ class Trace:
 
     # -- ids
     def _names(self, events: list[Event]) -> NDArray[np.int32]:
-        names = [e.name for e in events]
-        if "" in names:
-            self.document.note("name_missing", "", names.count(""))
-            names = [name or UNNAMED for name in names]
-        longest = max(names, key=len)
-        if len(longest) > (limit := self.limits.name_length):
-            self.document.note("name_cut", longest, sum(len(name) > limit for name in names))
-            names = [name[:limit] for name in names]
-        ids = np.fromiter(map(self.names.__getitem__, names), np.int32, len(names))
+        ids = np.fromiter(map(self.names.__getitem__, [e.name for e in events]), np.int32, len(events))
         if len(self.names) > self.limits.distinct_names:
             raise SourceError(
                 "E-LIMIT", f"More than {self.limits.distinct_names:,} different names: this is not a trace anyone could read."
@@ -223,8 +244,7 @@ class Trace:
         return ids
 
     def _threads(self, events: list[Event]) -> NDArray[np.int32]:
-        pids, tids = texts([e.pid for e in events]), texts([e.tid for e in events])
-        return np.fromiter(map(self.threads.__getitem__, zip(pids, tids, strict=True)), np.int32, len(events))
+        return np.fromiter(map(self.threads.__getitem__, [(e.pid, e.tid) for e in events]), np.int32, len(events))
 
     def _args(self, events: Sequence[Event], form: Any) -> tuple[list[Any], bytes]:
         """Return the arguments of every event as ``form``, and the text of all of them."""
@@ -348,21 +368,25 @@ class Trace:
         )
 
     # -- what is no complete ('X') event
-    def _not_complete(self, phase: str, events: list[Event]) -> None:
-        if phase == "M":
-            self._metadata(events)
-        elif phase in ("B", "E"):
-            self._edges(phase, events)
-        else:
-            memory = [e for e in events if e.name == "[memory]"] if phase in ("i", "I") else []
-            self.other[f"ph {phase}"] += len(events) - len(memory)
-            if memory:
-                self._memory(memory)
+    def _not_complete(self, events: list[Event]) -> None:
+        by_phase: defaultdict[str, list[Event]] = defaultdict(list)
+        for event in events:
+            by_phase[event.ph].append(event)
+        for phase, group in by_phase.items():
+            if phase == "M":
+                self._metadata(group)
+            elif phase in ("B", "E"):
+                self._edges(phase, group)
+            elif phase != "X":
+                memory = [e for e in group if e.name == "[memory]"] if phase in ("i", "I") else []
+                self.other[f"ph {phase}"] += len(group) - len(memory)
+                if memory:
+                    self._memory(memory)
 
     def _metadata(self, events: list[Event]) -> None:
         for event in events:
             name = _object(event.args).get("name")
-            pid, tid = (text.decode(errors="replace") for text in texts([event.pid, event.tid]))
+            pid, tid = plain_id(event.pid), plain_id(event.tid)
             if event.name == "thread_name" and name is not None:
                 self.thread_names[pid, tid] = str(name)
             elif event.name == "process_name" and name is not None:
@@ -399,6 +423,13 @@ class Trace:
         self.tables["edges"].add({key: values[~bad] for key, values in columns.items()})
 
 
+def plain_id(value: Number) -> str:
+    """Return a pid or tid as text, the same for 7, 7.0 and "7"."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return "" if value is None else str(value)
+
+
 def _none(count: int) -> NDArray[np.int32]:
     return np.full(count, -1, np.int32)
 
@@ -406,7 +437,7 @@ def _none(count: int) -> NDArray[np.int32]:
 def _known(values: I64, events: list[Event], field: str) -> I64:
     """Fill NULLs of ``values`` with the number in the row's pid or tid ('stream 7'), else 0: a device and a stream always exist."""
     for i in np.flatnonzero(values == NULL):
-        digits = re.search(rb"-?\d{1,9}", bytes(getattr(events[i], field)))
+        digits = re.search(r"-?\d{1,9}", str(getattr(events[i], field)))
         values[i] = int(digits.group()) if digits else 0
     return values
 

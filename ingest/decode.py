@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -13,10 +14,10 @@ from msgspec import Raw
 from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
-POINT, MINUS, NINE = b".-9"
+POINT = ord(".")
+SIMPLE = re.compile(rb"-?\d{1,15}(?:\.\d{0,3})?")  # fits 64-bit nanoseconds whatever the digits
 SCALES = np.array([1000, 100, 10, 1], np.int64)  # nanoseconds of the last digit, by the number of decimals of a microsecond
 NULL = np.iinfo(np.int64).min  # stands for "not recorded" in integer columns until they are stored
-MAX_DIGITS = 19  # of a 64-bit integer, where the first digit is at most 8
 LARGEST = 1 << 62  # of a time in nanoseconds, so that a start plus a duration cannot overflow
 
 
@@ -27,39 +28,36 @@ def decimal_ns(raws: Sequence[Raw | bytes]) -> I64:
     """
     count = len(raws)
     joined = b"".join(raws)
-    if b'"' in joined:
-        raws = texts(raws)
-        joined = b"".join(raws)
+    ends: I64 = np.cumsum(np.fromiter(map(len, raws), np.int64, count))
     chars = np.frombuffer(joined, np.uint8)
-    widths = np.fromiter(map(len, raws), np.int64, count)
-    ends = np.cumsum(widths)
     points = np.flatnonzero(chars == POINT)
-    pointed = np.searchsorted(ends, points, side="right")  # row of each point
-    decimals = np.zeros(count, np.int64)
-    decimals[pointed] = ends[pointed] - 1 - points
-    digits = widths.copy()
-    digits[pointed] -= 1
-    first = chars[np.minimum(ends - widths, max(0, len(chars) - 1))] if len(chars) else np.zeros(count, np.uint8)
-    plain = (
-        (digits > 0) & (decimals <= 3) & (digits + 3 - decimals <= MAX_DIGITS) & ((first < NINE) | (digits < MAX_DIGITS - 3))
-    )
-    odd = np.flatnonzero((chars - np.uint8(48) > 9) & (chars != POINT) & (chars != MINUS))
-    plain[np.searchsorted(ends, odd, side="right")] = False
-    if len(pointed) and (np.diff(pointed) == 0).any():
-        plain[pointed] = False
+    if not len(points):
+        decimals, digits = np.zeros(count, np.int64), ends
+    elif len(points) == count and (points < ends).all() and (points[1:] >= ends[:-1]).all():
+        decimals, digits = ends - 1 - points, ends - np.arange(1, count + 1)
+    else:
+        return _mixed_ns(raws)
     try:
-        if plain.all():
-            result = _whole(joined.replace(b".", b""), np.cumsum(digits)) * SCALES[decimals]
-        else:
-            result = np.full(count, NULL, np.int64)
-            rows = np.flatnonzero(plain)
-            kept = b"".join([bytes(raws[i]) for i in rows.tolist()]).replace(b".", b"")
-            result[rows] = _whole(kept, np.cumsum(digits[rows])) * SCALES[decimals[rows]]
-            for i in np.flatnonzero(~plain).tolist():
-                result[i] = _one_ns(bytes(raws[i]))
-    except pa.ArrowInvalid:  # a minus in the middle of a quoted number
-        result = np.fromiter((_one_ns(bytes(raw)) for raw in raws), np.int64, count)
-    return np.minimum(result, LARGEST)
+        if decimals.max(initial=0) > 3:
+            return _mixed_ns(raws)
+        value = _whole(joined.replace(b".", b""), digits)
+    except pa.ArrowInvalid:
+        return _mixed_ns(raws)
+    scale = SCALES[decimals]
+    return np.minimum(value * scale, LARGEST) if (np.abs(value) <= LARGEST // scale).all() else _mixed_ns(raws)
+
+
+def _mixed_ns(raws: Sequence[Raw | bytes]) -> I64:
+    """Do what ``decimal_ns`` does where some numbers have a point and some do not, or some are none."""
+    found = texts(raws)
+    rows = [i for i, text in enumerate(found) if SIMPLE.fullmatch(text)]
+    result = np.full(len(raws), NULL, np.int64)
+    if rows:
+        padded = [b"%b%b" % (whole, fraction.ljust(3, b"0")) for whole, _, fraction in (found[i].partition(b".") for i in rows)]
+        result[rows] = _whole(b"".join(padded), np.cumsum([len(text) for text in padded]))
+    for i in set(range(len(raws))).difference(rows):
+        result[i] = _one_ns(found[i])
+    return np.clip(result, np.where(result == NULL, NULL, -LARGEST), LARGEST)
 
 
 def _whole(digits: bytes, ends: I64) -> I64:
@@ -72,7 +70,7 @@ def _whole(digits: bytes, ends: I64) -> I64:
 
 def _one_ns(text: bytes) -> int:
     try:
-        value = Decimal(text.strip(b'" ').decode())
+        value = Decimal(text.decode())
         if not value.is_finite():
             return NULL
         if abs(value) > LARGEST // 1000:

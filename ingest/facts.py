@@ -77,6 +77,7 @@ def diagnostics(trace: Trace) -> Iterator[dict[str, Any]]:
     notes = dict(document.notes)
     if left_out := trace.signatures.left_out + trace.extras.left_out:
         notes["signatures_left_out"] = left_out
+    notes |= {key: count for key, count in (("name_missing", trace.names.missing), ("name_cut", trace.names.cut)) if count}
     if not tables["gpu"].rows:
         notes["no_gpu"] = 1
     if not tables["ops"].rows and not tables["calls"].rows:

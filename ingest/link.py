@@ -65,7 +65,7 @@ class Nesting:
             start, dur = np.concatenate([old.start[keep], start]), np.concatenate([old.dur[keep], dur])
             parent = np.concatenate([place[old.parent[keep]], parent])
             depth = np.concatenate([old.depth[keep], depth])
-        for value in np.unique(thread[carried:]):
+        for value in np.flatnonzero(np.bincount(thread[carried:])):
             rows = np.flatnonzero(thread == value)
             _link(rows, int(np.searchsorted(rows, carried)), start, dur, parent, depth, self._tolerance)
         self._open = Nested(carried, ids, thread, start, dur, parent, depth)
@@ -127,7 +127,7 @@ def enclosing(outer: Nested, thread: I32, start: I64, dur: I64, tolerance: int =
     """Return for each interval the id of the innermost of ``outer`` around it, else -1."""
     result = np.full(len(start), -1, np.int64)
     ends = outer.start + outer.dur
-    for value in np.unique(thread):
+    for value in np.flatnonzero(np.bincount(thread)):
         rows, asked = np.flatnonzero(outer.thread == value), np.flatnonzero(thread == value)
         if not len(rows):
             continue

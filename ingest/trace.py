@@ -95,12 +95,12 @@ class _Linking:
             external = gpu["external_id"][keep]
             calls.append(call)
             kept.append(keep)
-            wanted.append(np.unique(external[external != NULL]))
+            wanted.append(_distinct(external[external != NULL]))
         total = np.concatenate(calls)
         duplicates = self._tables["gpu"].rows - len(total)
         if duplicates:
             self._trace.document.note("duplicate", "", duplicates)
-        return total, kept, np.unique(np.concatenate(wanted)), duplicates
+        return total, kept, _distinct(np.concatenate(wanted)), duplicates
 
     def _host(self, launched: I64, wanted: I64) -> tuple[I64, tuple[I64, I64]]:
         """Write operators and calls; return each call's operator, and the operators that carry the ``wanted`` External ids."""
@@ -297,7 +297,7 @@ def _add_pairs(trace: Trace, kind: str, columns: Columns) -> None:
 
 def _write_names(trace: Trace, writer: Writer) -> None:
     writer.insert("names", {"name_id": np.arange(len(trace.names)), "name": pa.array(list(trace.names), pa.string())})
-    keys = [(pid.decode(errors="replace"), tid.decode(errors="replace")) for pid, tid in trace.threads]
+    keys = list(trace.threads.keys_as_text)
     columns = {
         "thread_id": np.arange(len(keys)),
         "pid": [pid for pid, _ in keys],
@@ -310,6 +310,11 @@ def _write_names(trace: Trace, writer: Writer) -> None:
     parts = ("input_dims", "input_types", "input_strides", "concrete_inputs")
     columns = {name: pa.array([m[i] for m in meanings], pa.string()) for i, name in enumerate(parts)}
     writer.insert("signatures", {"signature_id": np.arange(len(meanings)), **columns})
+
+
+def _distinct(values: I64) -> I64:
+    ordered = np.sort(values)  # several times faster than np.unique, which hashes
+    return ordered[np.insert(np.diff(ordered) != 0, 0, True)] if len(ordered) else ordered
 
 
 def _plain(rows: Columns, *names: str) -> Columns:
