@@ -56,6 +56,14 @@ def cut_early() -> SourceError:
     )
 
 
+def strict(block: bytes) -> list[Event] | None:
+    """Decode ``block``, which may begin with the comma behind the event before it; None where it is not whole events."""
+    try:
+        return EVENTS.decode(b"[%b]" % _bare(block))
+    except DECODE_ERRORS:
+        return None
+
+
 class Document:
     """The structure around the events: give it the bytes, iterate ``events()``, then read what else it found."""
 
@@ -68,7 +76,9 @@ class Document:
         self.metadata: dict[str, Any] = {}
         self.truncated = False
         self.bare_list = False
-        self._closed = False
+        self._closed = False  # the array's closing bracket was met
+        self._ended = False
+        self._wanted = block_bytes
         self.notes: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
 
@@ -80,29 +90,66 @@ class Document:
 
     def events(self) -> Iterator[list[Event]]:
         """Yield events in file order, some thousands at a time. Raises SourceError where there are none to be read."""
+        self.begin()
+        while (events := self.step()) is not None:
+            yield events
+
+    def begin(self) -> None:
+        """Read what stands before the events. Raises SourceError where there are none."""
         self._find_array()
-        wanted = self._block_bytes
-        while True:
-            more = self._fill(wanted)
+
+    def step(self) -> list[Event] | None:
+        """Return the next events, None behind the last."""
+        while not self._ended:
+            if self._closed:
+                self._end()
+                break
+            more = self._fill(self._wanted)
             self._skip_comma()
             if self._buffer.startswith(b"]"):
                 self._advance(1)
-                return self._read_tail()
+                self._closed = True
+                continue
             size = len(self._buffer)
             if not size and not more:
-                self.truncated = True
-                return None
+                self._end()
+                break
             cut = self._cut() if more else size
             if cut is None:
                 if size > self._block_bytes + self._limits.event_bytes:
                     raise self._too_long()
-                wanted = size + self._block_bytes
+                self._wanted = size + self._block_bytes
                 continue
             events = self._strict(self._buffer[:cut])
-            yield events if events is not None else self._tolerant(more)
-            if self._closed:
-                return self._read_tail()
-            wanted = self._block_bytes + (len(self._buffer) if len(self._buffer) == size else 0)
+            if events is None:
+                events = self._tolerant(more)
+            self._wanted = self._block_bytes + (len(self._buffer) if len(self._buffer) == size else 0)
+            return events
+        return None
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._closed:
+            self._read_tail()
+        else:
+            self.truncated = True
+
+    # -- blocks for others to decode
+    def block(self) -> bytes | None:
+        """Cut off a block that seems to hold whole events, without a proof; None where only ``step`` can go on."""
+        if self._ended or self._closed or not self._fill(self._block_bytes):
+            return None
+        cut = self._cut()
+        if cut is None:
+            return None
+        block = self._buffer[:cut]
+        self._advance(cut)
+        return block
+
+    def put_back(self, blocks: list[bytes]) -> None:
+        """Take back the last ``blocks`` that were cut off, in their order: the first of them does not decode."""
+        self._buffer = b"".join([*blocks, self._buffer])
+        self._offset -= sum(map(len, blocks))
 
     def _strict(self, block: bytes) -> list[Event] | None:
         """Decode ``block`` as whole events, to the array's end where it lies inside; None where it does not decode."""
@@ -215,9 +262,9 @@ class Document:
 
     def _cut(self) -> int | None:
         """Return where the last whole event of the buffer seems to end, and drop the comma behind it when advancing."""
-        size, window = len(self._buffer), 64 << 10
+        size, window = min(len(self._buffer), self._wanted), 64 << 10
         while True:
-            cuts = [match.start() for match in CUT.finditer(self._buffer, max(0, size - window))]
+            cuts = [match.start() for match in CUT.finditer(self._buffer, max(0, size - window), size)]
             if cuts:
                 return cuts[-1] + 1
             if window >= size:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -26,12 +27,10 @@ from ingest.arguments import (
     ShapeArgs,
     SyncArgs,
 )
-from ingest.blocks import DECODE_ERRORS, Document, Event, cut_early
+from ingest.blocks import DECODE_ERRORS, Event
 from ingest.decode import I64, LARGEST, NULL, decimal_ns, floats, integers, small_integers
-from ingest.errors import SourceError
 from ingest.repair import repair
-from ingest.source import Limits
-from ingest.spool import Columns, Spool, Table
+from ingest.spool import Columns
 
 LONGEST_NS = 7 * 86400 * 1_000_000_000  # CUPTI writes durations of years when a record was never closed; no event lasts a week
 FAR_NS = 1000 * 1_000_000_000  # torch 2.12 writes 0/0 for events it lost; in a trace that is past this time none starts at 0
@@ -74,31 +73,38 @@ KINDS = {
 GPU_KINDS = ("kernel", "memcpy", "memset")
 EDGE_KINDS = ("op", "annotation", "call", "python")  # what may come as begin and end ('B', 'E') from other tools
 MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")  # filed as operators before 2022
-TABLES = ("ops", "calls", "gpu", "gpu_annotations", "python", "syncs", "overheads", "memory", "edges")
 
 
 class Interned(dict[Any, int]):
-    """Dense ids in order of first appearance."""
+    """Dense ids in order of first appearance; ``fresh`` are the keys not yet taken by ``drain``."""
+
+    def __init__(self) -> None:
+        self.fresh: list[Any] = []
 
     def __missing__(self, key: Any) -> int:
         self[key] = value = len(self)
+        self.fresh.append(key)
         return value
+
+    def drain(self) -> list[Any]:
+        """Return the keys that are new since the last call, in the order of their ids."""
+        fresh, self.fresh = self.fresh, []
+        return fresh
 
 
 class Names(Interned):
     """Ids of names. Odd ones (empty, overlong) are looked at each time, so that usual ones cost one look-up."""
 
-    def __init__(self, longest: int) -> None:
-        self._longest = longest
-        self.missing = 0
-        self.cut = 0
+    def __init__(self, longest: int, notes: Counter[str]) -> None:
+        super().__init__()
+        self._longest, self._notes = longest, notes
 
     def __missing__(self, key: str) -> int:
         if not key:
-            self.missing += 1
+            self._notes["name_missing"] += 1
             return self[UNNAMED]
         if len(key) > self._longest:
-            self.cut += 1
+            self._notes["name_cut"] += 1
             return self[key[: self._longest]]
         return super().__missing__(key)
 
@@ -107,27 +113,26 @@ class Threads(dict[Any, int]):
     """Ids of (pid, tid), which are numbers in one place and text in another."""
 
     def __init__(self) -> None:
-        self.keys_as_text = Interned()
+        self.texts = Interned()
 
     def __missing__(self, key: tuple[Number, Number]) -> int:
-        self[key] = value = self.keys_as_text[plain_id(key[0]), plain_id(key[1])]
+        self[key] = value = self.texts[plain_id(key[0]), plain_id(key[1])]
         return value
 
 
 class Canonical(dict[Any, int]):
     """Ids of JSON texts that mean the same: looked up by their bytes, filed by their meaning; -1 beyond ``limit``."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, notes: Counter[str]) -> None:
         self.meanings = Interned()
-        self._limit = limit
-        self.left_out = 0
+        self._limit, self._notes = limit, notes
 
     def __missing__(self, key: Any) -> int:
         meaning = tuple(_compact(part) for part in key)
         if not any(meaning):
             return -1
         if len(self.meanings) >= self._limit and meaning not in self.meanings:
-            self.left_out += 1
+            self._notes["signatures_left_out"] += 1
             return -1
         value = self.meanings[meaning]
         if len(self) < 2 * self._limit:
@@ -135,25 +140,41 @@ class Canonical(dict[Any, int]):
         return value
 
 
-class Trace:
-    """Everything one trace holds, as tables on the trace's own clock."""
+@dataclass
+class Filed:
+    """What filing some events gave: columns by table, with ids of the filing's own, and every key that is new."""
 
-    def __init__(self, document: Document, limits: Limits, spool: Spool) -> None:
-        self.document = document
-        self.limits = limits
-        self.names = Names(limits.name_length)
-        self.threads = Threads()
-        self.signatures = Canonical(DISTINCT_SIGNATURES)
-        self.extras = Canonical(DISTINCT_EXTRAS)
-        self.sync_kinds = Interned()
-        self.shapes = Interned()  # (grid, block) as text -> id
-        self.collectives: list[CollectiveArgs] = []
-        self.tables = {key: Table(spool) for key in TABLES}
-        self.thread_names: dict[tuple[str, str], str] = {}
-        self.process_names: dict[str, str] = {}
-        self.other: Counter[str] = Counter()
-        self.events = 0
-        self.whole_microseconds = True  # no time has a fraction: both ends of an event are rounded
+    events: int
+    columns: list[tuple[str, Columns]]
+    fresh: dict[str, list[Any]]  # by what the ids are of: names, threads, signatures, extras, sync_kinds, shapes
+    collectives: list[CollectiveArgs]
+    notes: Counter[str]
+    examples: dict[str, str]
+    other: Counter[str]
+    thread_names: dict[tuple[str, str], str]
+    process_names: dict[str, str]
+    whole_microseconds: bool
+
+
+class Filing:
+    """Files events, a block at a time; ``take`` gives what has been filed since it was last asked."""
+
+    def __init__(self, name_length: int) -> None:
+        self._notes: Counter[str] = Counter()
+        self._names = Names(name_length, self._notes)
+        self._threads = Threads()
+        self._signatures = Canonical(DISTINCT_SIGNATURES, self._notes)
+        self._extras = Canonical(DISTINCT_EXTRAS, self._notes)
+        self._sync_kinds, self._shapes = Interned(), Interned()
+        self._ids = {
+            "names": self._names,
+            "threads": self._threads.texts,
+            "signatures": self._signatures.meanings,
+            "extras": self._extras.meanings,
+            "sync_kinds": self._sync_kinds,
+            "shapes": self._shapes,
+        }
+        self._clear()
         self._file: dict[str, Callable[[str, list[Event], I64, I64], None]] = {
             "op": self._ops,
             "operator": self._ops,
@@ -168,30 +189,42 @@ class Trace:
             "overhead": self._overheads,
         }
 
-    def read(self) -> Iterable[int]:
-        """Read the document; yield the number of events read so far after each block. Raises SourceError where there is none."""
-        for events in self.document.events():
-            self.add(events)
-            yield self.events
-        notes = self.document.notes
-        if self.events:
-            return
-        if notes["event_deep"]:
-            raise SourceError("E-DEPTH", "The file is nested too deeply for a trace. It was refused.")
-        if notes["event_cut"] or (self.document.truncated and not notes):
-            raise cut_early()
-        if notes["event_unreadable"]:
-            example = self.document.examples["event_unreadable"][:60]
-            raise SourceError(
-                "E-JSON", f"No event could be read; the first begins with {example!r}. Record or export the trace again."
-            )
-        raise SourceError(
-            "E-NOEV", "The trace holds no events. Was the profiler stopped before its schedule reached an active step?"
+    def _clear(self) -> None:
+        self._columns: list[tuple[str, Columns]] = []
+        self._found_collectives: list[CollectiveArgs] = []
+        self._examples: dict[str, str] = {}
+        self._other: Counter[str] = Counter()
+        self._thread_names: dict[tuple[str, str], str] = {}
+        self._process_names: dict[str, str] = {}
+        self._whole = True  # no time has a fraction: both ends of an event are rounded
+        self._events = 0
+
+    def take(self) -> Filed:
+        """Return what was filed since the last call."""
+        notes = Counter(self._notes)
+        self._notes.clear()
+        fresh = {key: ids.drain() for key, ids in self._ids.items()}
+        filed = Filed(
+            self._events,
+            self._columns,
+            fresh,
+            self._found_collectives,
+            notes,
+            self._examples,
+            self._other,
+            self._thread_names,
+            self._process_names,
+            self._whole,
         )
+        self._clear()
+        return filed
+
+    def _put(self, table: str, columns: Columns) -> None:
+        self._columns.append((table, columns))
 
     def add(self, events: list[Event]) -> None:
         """File one block of events."""
-        self.events += len(events)
+        self._events += len(events)
         groups: defaultdict[str, list[Event]] = defaultdict(list)
         for event in events:
             groups[event.cat].append(event)
@@ -205,7 +238,7 @@ class Trace:
             if (kind := KINDS.get(category.lower())) is not None:
                 by_kind[kind] += group
             elif group:
-                self.other[category] += len(group)
+                self._other[category] += len(group)
         for kind, group in by_kind.items():
             if not group:
                 continue
@@ -226,25 +259,21 @@ class Trace:
             self._note_bad(events, lost, "time_zero")
             events = [e for e, b in zip(events, bad, strict=True) if not b]
             start, dur = start[~bad], dur[~bad]
-        if self.whole_microseconds:
-            self.whole_microseconds = not ((start % MICROSECOND).any() or (dur % MICROSECOND).any())
+        if self._whole:
+            self._whole = not ((start % MICROSECOND).any() or (dur % MICROSECOND).any())
         return events, start, dur
 
     def _note_bad(self, events: list[Event], rows: NDArray[np.bool_], key: str) -> None:
         if count := int(rows.sum()):
-            self.document.note(key, events[int(rows.argmax())].name, count)
+            self._notes[key] += count
+            self._examples.setdefault(key, events[int(rows.argmax())].name)
 
     # -- ids
-    def _names(self, events: list[Event]) -> NDArray[np.int32]:
-        ids = np.fromiter(map(self.names.__getitem__, [e.name for e in events]), np.int32, len(events))
-        if len(self.names) > self.limits.distinct_names:
-            raise SourceError(
-                "E-LIMIT", f"More than {self.limits.distinct_names:,} different names: this is not a trace anyone could read."
-            )
-        return ids
+    def _name_ids(self, events: list[Event]) -> NDArray[np.int32]:
+        return np.fromiter(map(self._names.__getitem__, [e.name for e in events]), np.int32, len(events))
 
-    def _threads(self, events: list[Event]) -> NDArray[np.int32]:
-        return np.fromiter(map(self.threads.__getitem__, [(e.pid, e.tid) for e in events]), np.int32, len(events))
+    def _thread_ids(self, events: list[Event]) -> NDArray[np.int32]:
+        return np.fromiter(map(self._threads.__getitem__, [(e.pid, e.tid) for e in events]), np.int32, len(events))
 
     def _args(self, events: Sequence[Event], form: Any) -> tuple[list[Any], bytes]:
         """Return the arguments of every event as ``form``, and the text of all of them."""
@@ -261,34 +290,37 @@ class Trace:
         annotation = np.full(len(events), kind == "annotation")
         if kind == "operator":
             annotation = np.array([MARKER.match(e.name) is not None for e in events])
-        self.tables["ops"].add(
+        self._put(
+            "ops",
             {
                 "annotation": annotation,
-                "name_id": self._names(events),
-                "thread_id": self._threads(events),
+                "name_id": self._name_ids(events),
+                "thread_id": self._thread_ids(events),
                 "start": start,
                 "dur": dur,
                 "external_id": integers([a.external for a in args]),
                 "sequence_number": integers([a.sequence for a in args]),
                 "forward_thread": integers([a.forward for a in args]),
-                "signature_id": self._signatures(events) if b'"Input' in text or b'"Concrete' in text else _none(len(events)),
-                "extra": self._extras(events) if EXTRA_MARK.search(text) else _none(len(events)),
+                "signature_id": self._signature_ids(events)
+                if b'"Input' in text or b'"Concrete' in text
+                else _none(len(events)),
+                "extra": self._extra_ids(events) if EXTRA_MARK.search(text) else _none(len(events)),
                 "collective": self._collectives(events, text),
-            }
+            },
         )
 
-    def _signatures(self, events: list[Event]) -> NDArray[np.int32]:
+    def _signature_ids(self, events: list[Event]) -> NDArray[np.int32]:
         args = self._args(events, ShapeArgs)[0]
-        find = self.signatures.__getitem__
+        find = self._signatures.__getitem__
         keys = ((bytes(a.dims or a.dims_2021), bytes(a.types), bytes(a.strides), bytes(a.concrete)) for a in args)
         return np.fromiter(map(find, keys), np.int32, len(events))
 
-    def _extras(self, events: list[Event]) -> NDArray[np.int32]:
+    def _extra_ids(self, events: list[Event]) -> NDArray[np.int32]:
         result = _none(len(events))
         for i, event in enumerate(events):
             if EXTRA_MARK.search(event.args):
                 found = _object(event.args)
-                result[i] = self.extras[
+                result[i] = self._extras[
                     (msgspec.json.encode({k: found[k] for k in EXTRA if found.get(k) not in (None, "", [])}),)
                 ]
         return result
@@ -297,24 +329,30 @@ class Trace:
         result = _none(len(events))
         if b'"Collective name"' in text:
             rows = [i for i, e in enumerate(events) if b'"Collective name"' in bytes(e.args)]
-            result[rows] = np.arange(len(self.collectives), len(self.collectives) + len(rows))
-            self.collectives += self._args([events[i] for i in rows], CollectiveArgs)[0]
+            result[rows] = np.arange(len(self._found_collectives), len(self._found_collectives) + len(rows))
+            self._found_collectives += self._args([events[i] for i in rows], CollectiveArgs)[0]
         return result
 
     def _calls(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
-        columns: Columns = {"name_id": self._names(events), "thread_id": self._threads(events), "start": start, "dur": dur}
-        self.tables["calls"].add({**columns, "correlation": integers([a.correlation for a in self._args(events, CallArgs)[0]])})
+        columns: Columns = {
+            "name_id": self._name_ids(events),
+            "thread_id": self._thread_ids(events),
+            "start": start,
+            "dur": dur,
+        }
+        self._put("calls", {**columns, "correlation": integers([a.correlation for a in self._args(events, CallArgs)[0]])})
 
     def _gpu(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
         args, text = self._args(events, GpuArgs)
-        shapes = self.shapes
+        shapes = self._shapes
         external = integers([a.external for a in args])
         if b'"external id"' in text:
             external = np.where(external == NULL, integers([a.external_2021 for a in args]), external)
-        self.tables["gpu"].add(
+        self._put(
+            "gpu",
             {
                 "kind": np.full(len(events), GPU_KINDS.index(kind), np.int8),
-                "name_id": self._names(events),
+                "name_id": self._name_ids(events),
                 "device": _known(small_integers([a.device for a in args]), events, "pid"),
                 "stream": _known(integers([a.stream for a in args]), events, "tid"),
                 "start": start,
@@ -331,7 +369,7 @@ class Trace:
                 "graph_id": integers([a.graph for a in args]),
                 "graph_node_id": integers([a.node for a in args]),
                 "collective": self._collectives(events, text),
-            }
+            },
         )
 
     def _gpu_annotations(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
@@ -340,16 +378,22 @@ class Trace:
             "device": _known(missing.copy(), events, "pid"),
             "stream": _known(missing, events, "tid"),
         }
-        self.tables["gpu_annotations"].add({"name_id": self._names(events), **columns, "start": start, "dur": dur})
+        self._put("gpu_annotations", {"name_id": self._name_ids(events), **columns, "start": start, "dur": dur})
 
     def _python(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
-        columns: Columns = {"name_id": self._names(events), "thread_id": self._threads(events), "start": start, "dur": dur}
-        self.tables["python"].add({**columns, "module_id": integers([a.module for a in self._args(events, PythonArgs)[0]])})
+        columns: Columns = {
+            "name_id": self._name_ids(events),
+            "thread_id": self._thread_ids(events),
+            "start": start,
+            "dur": dur,
+        }
+        self._put("python", {**columns, "module_id": integers([a.module for a in self._args(events, PythonArgs)[0]])})
 
     def _syncs(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
         args = self._args(events, SyncArgs)[0]
-        kinds = [self.sync_kinds[str(a.kind) if a.kind is not None else e.name] for a, e in zip(args, events, strict=True)]
-        self.tables["syncs"].add(
+        kinds = [self._sync_kinds[str(a.kind) if a.kind is not None else e.name] for a, e in zip(args, events, strict=True)]
+        self._put(
+            "syncs",
             {
                 "kind": np.array(kinds, np.int32),
                 "device": _known(small_integers([a.device for a in args]), events, "pid"),
@@ -359,12 +403,12 @@ class Trace:
                 "correlation": integers([a.correlation for a in args]),
                 "wait_on_stream": integers([a.wait_stream for a in args]),
                 "wait_on_event_correlation": integers([a.wait_event for a in args]),
-            }
+            },
         )
 
     def _overheads(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
-        self.tables["overheads"].add(
-            {"name_id": self._names(events), "thread_id": self._threads(events), "start": start, "dur": dur}
+        self._put(
+            "overheads", {"name_id": self._name_ids(events), "thread_id": self._thread_ids(events), "start": start, "dur": dur}
         )
 
     # -- what is no complete ('X') event
@@ -379,7 +423,7 @@ class Trace:
                 self._edges(phase, group)
             elif phase != "X":
                 memory = [e for e in group if e.name == "[memory]"] if phase in ("i", "I") else []
-                self.other[f"ph {phase}"] += len(group) - len(memory)
+                self._other[f"ph {phase}"] += len(group) - len(memory)
                 if memory:
                     self._memory(memory)
 
@@ -388,39 +432,39 @@ class Trace:
             name = _object(event.args).get("name")
             pid, tid = plain_id(event.pid), plain_id(event.tid)
             if event.name == "thread_name" and name is not None:
-                self.thread_names[pid, tid] = str(name)
+                self._thread_names[pid, tid] = str(name)
             elif event.name == "process_name" and name is not None:
-                self.process_names[pid] = str(name)
+                self._process_names[pid] = str(name)
 
     def _memory(self, events: list[Event]) -> None:
         time = decimal_ns([e.ts for e in events])
         args = self._args(events, MemoryArgs)[0]
-        columns: Columns = {"start": time, "thread_id": self._threads(events)}
+        columns: Columns = {"start": time, "thread_id": self._thread_ids(events)}
         for key in ("device_type", "device"):
             columns[key] = small_integers([getattr(a, key) for a in args])
         for key in ("address", "bytes", "allocated", "reserved"):
             columns[key] = integers([getattr(a, key) for a in args])
         bad = (time == NULL) | (np.abs(time) >= LARGEST)
         self._note_bad(events, bad, "time_missing")
-        self.tables["memory"].add({key: values[~bad] for key, values in columns.items()})
+        self._put("memory", {key: values[~bad] for key, values in columns.items()})
 
     def _edges(self, phase: str, events: list[Event]) -> None:
         known = [e for e in events if KINDS.get(e.cat.lower()) in EDGE_KINDS or (phase == "E" and not e.cat)]
-        self.other[f"ph {phase}"] += len(events) - len(known)
+        self._other[f"ph {phase}"] += len(events) - len(known)
         if not known:
             return
         time = decimal_ns([e.ts for e in known])
         kinds = [EDGE_KINDS.index(KINDS.get(e.cat.lower(), "op")) for e in known]
         bad = (time == NULL) | (np.abs(time) >= LARGEST)
         self._note_bad(known, bad, "time_missing")
-        names = self._names(known) if phase == "B" else _none(len(known))
+        names = self._name_ids(known) if phase == "B" else _none(len(known))
         columns: Columns = {
             "start": time,
-            "thread_id": self._threads(known),
+            "thread_id": self._thread_ids(known),
             "name_id": names,
             "kind": np.array(kinds, np.int8),
         }
-        self.tables["edges"].add({key: values[~bad] for key, values in columns.items()})
+        self._put("edges", {key: values[~bad] for key, values in columns.items()})
 
 
 def plain_id(value: Number) -> str:

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.blocks import DECODE_ERRORS, EXAMPLE_BYTES
-from ingest.columns import Trace
 from ingest.decode import NULL, integers, small_integers
 from ingest.repair import REPAIRS
+from ingest.tables import Trace
 
 FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
 TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
@@ -75,9 +75,6 @@ def diagnostics(trace: Trace) -> Iterator[dict[str, Any]]:
     """Yield the rows of table ``diagnostics``."""
     document, tables = trace.document, trace.tables
     notes = dict(document.notes)
-    if left_out := trace.signatures.left_out + trace.extras.left_out:
-        notes["signatures_left_out"] = left_out
-    notes |= {key: count for key, count in (("name_missing", trace.names.missing), ("name_cut", trace.names.cut)) if count}
     if not tables["gpu"].rows:
         notes["no_gpu"] = 1
     if not tables["ops"].rows and not tables["calls"].rows:
@@ -140,7 +137,11 @@ def facts_of(trace: Trace) -> dict[str, Any]:
     for key in FLAGS:
         flags[key] = bool(found[key]) if key in found else (False if "schemaVersion" in found else None)
     tables = trace.tables
-    seen = {"record_shapes": trace.signatures, "with_stack": tables["python"].rows, "profile_memory": tables["memory"].rows}
+    seen = {
+        "record_shapes": trace.ids["signatures"],
+        "with_stack": tables["python"].rows,
+        "profile_memory": tables["memory"].rows,
+    }
     flags |= {key: True for key, value in seen.items() if value}
     return {
         "vendor": vendor_of(trace),
@@ -166,7 +167,7 @@ def vendor_of(trace: Trace) -> str | None:
     names = (
         " ".join(str(d.get("name", "")) for d in devices if isinstance(d, dict)).lower() if isinstance(devices, list) else ""
     )
-    hip = any(name.startswith("hip") for name in trace.names)
+    hip = any(name.startswith("hip") for name in trace.ids["names"])
     signs = (
         (
             "amd",
@@ -179,7 +180,7 @@ def vendor_of(trace: Trace) -> str | None:
         ("intel", re.search(r"intel|xpu", names)),
         ("meta", re.search(r"artemis|mtia", names)),
         ("huawei", "ascend" in names),
-        ("nvidia", any(name.startswith(("cudaLaunch", "cudaMemcpy", "cuLaunch")) for name in trace.names)),
+        ("nvidia", any(name.startswith(("cudaLaunch", "cudaMemcpy", "cuLaunch")) for name in trace.ids["names"])),
     )
     return next((vendor for vendor, sign in signs if sign), None)
 

@@ -17,13 +17,14 @@ import duckdb
 
 from ingest import telemetry
 from ingest.blocks import Document
-from ingest.columns import Trace
 from ingest.errors import NotFoundError, SourceError
 from ingest.schema import SCHEMA_VERSION, DataFolder, RecordingRef, is_id
 from ingest.source import Limits, Source, refuse_foreign
 from ingest.spool import Spool
 from ingest.store import Writer, commit, draft, tool_version
+from ingest.tables import Trace
 from ingest.trace import store
+from ingest.worker import Reading, worker_count
 
 __all__ = ["Limits", "Progress", "ingest_file", "read_ref", "reingest"]
 MAX_NAME = 200  # characters of a stored file name
@@ -129,13 +130,17 @@ def read_ref(path: Path) -> RecordingRef:
 
 def _read_trace(opened: Source, writer: Writer, folder: DataFolder, report: Callable[[Progress], None]) -> dict[str, Any]:
     spool = Spool(folder.recordings)
+    document = Document(opened.pieces(), opened.limits)
+    trace = Trace(document, opened.limits, spool)
+    reading = Reading(document, trace, opened.limits, folder.recordings, worker_count(opened.total_bytes))
     try:
-        trace = Trace(Document(opened.pieces(), opened.limits), opened.limits, spool)
-        for events in trace.read():
+        for events in reading.run():
             report(Progress("reading", opened.read_bytes, opened.total_bytes, events))
+        reading.close()
         report(Progress("linking", opened.total_bytes, opened.total_bytes, trace.events))
         return store(trace, writer, opened.damage)
     finally:
+        reading.close()
         spool.close()
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -18,6 +20,7 @@ GZIP_HEADER_BYTES = 4096  # room for the file name that gzip stores in its heade
 GZIP_TRAILER_BYTES = 8  # CRC-32 and size
 READ_BYTES = 128 << 10  # compressed bytes read at a time: what a damaged stream can lose, large enough to amortise calls
 PIECE_BYTES = 4 << 20  # uncompressed bytes given out at a time
+HASHES_WAITING = 4  # pieces the hash may lag behind
 HEAD_BYTES = 64 << 10  # enough to tell every format apart
 UNPACK = "Unpack it and give the .json or .json.gz inside."
 EXPECTED = "Sawtooth reads torch.profiler traces (.json or .json.gz) and telemetry."
@@ -133,12 +136,20 @@ class Source:
 
     def pieces(self) -> Iterator[bytes]:
         """Yield uncompressed bytes in order. Damage is noted in ``damage``; what came before it is given out."""
-        with self.path.open("rb") as file:
+        hashing: deque[Future[None]] = deque()
+        with (
+            self.path.open("rb") as file,
+            ThreadPoolExecutor(1) as hasher,
+        ):  # hashing frees the interpreter: another core does it
             for piece in self._inflate(file) if self.gzipped else self._plain(file):
                 self.uncompressed_bytes += len(piece)
                 self._check_size()
-                self._sha.update(piece)
+                hashing.append(hasher.submit(self._sha.update, piece))
+                if len(hashing) > HASHES_WAITING:
+                    hashing.popleft().result()
                 yield piece
+            for waiting in hashing:
+                waiting.result()
 
     def _plain(self, file: BinaryIO) -> Iterator[bytes]:
         while piece := file.read(PIECE_BYTES):

@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.columns import EDGE_KINDS, GPU_KINDS, MICROSECOND, Trace
+from ingest.columns import EDGE_KINDS, GPU_KINDS, MICROSECOND
 from ingest.decode import I64, NULL, integers, small_integers
 from ingest.errors import SourceError
 from ingest.facts import diagnostics, facts_of, rows_of_devices, shape_columns
 from ingest.link import Launches, Nesting, enclosing
 from ingest.spool import Columns, Table, slices
 from ingest.store import Writer
+from ingest.tables import Trace
 
 UNIX_NS = 10**14 * 1000  # times beyond 1e14 microseconds (1973) are Unix time: no uptime lasts 3 years in microseconds
 
@@ -132,7 +133,7 @@ class _Linking:
 
     def _gpu(self, kept: list[NDArray[np.bool_]], call_of: I64, call_op: I64, op_of: tuple[I64, I64]) -> None:
         kinds, done = pa.array(GPU_KINDS), 0
-        shapes = shape_columns(self._trace.shapes)
+        shapes = shape_columns(self._trace.ids["shapes"])
         for (table,), keep in zip(slices(self._tables["gpu"]), kept, strict=True):
             if not table:
                 continue
@@ -172,7 +173,7 @@ class _Linking:
             self._writer.insert("gpu_annotations", rows and self._times(rows, "name_id", "device", "stream"))
         for (rows,) in slices(self._tables["overheads"]):
             self._writer.insert("overheads", rows and self._times(rows, "name_id", "thread_id"))
-        kinds = pa.array(list(self._trace.sync_kinds), pa.string())
+        kinds = pa.array(list(self._trace.ids["sync_kinds"]), pa.string())
         for (rows,) in slices(self._tables["syncs"]):
             if rows:
                 columns = self._times(rows, "device", "stream", "correlation", "wait_on_stream", "wait_on_event_correlation")
@@ -187,7 +188,7 @@ class _Linking:
         return {**_plain(rows, *plain), "start_ns": rows["start"] + self._base, "dur_ns": rows["dur"]}
 
     def _write_ops(self, first: int, ops: Columns, parent: I64, depth: NDArray[np.int32]) -> None:
-        kinds, extras = pa.array(["op", "annotation"]), pa.array([m[0] for m in self._trace.extras.meanings], pa.string())
+        kinds, extras = pa.array(["op", "annotation"]), pa.array([m[0] for m in self._trace.ids["extras"]], pa.string())
         self._writer.insert(
             "cpu_ops",
             {
@@ -296,8 +297,8 @@ def _add_pairs(trace: Trace, kind: str, columns: Columns) -> None:
 
 
 def _write_names(trace: Trace, writer: Writer) -> None:
-    writer.insert("names", {"name_id": np.arange(len(trace.names)), "name": pa.array(list(trace.names), pa.string())})
-    keys = list(trace.threads.keys_as_text)
+    writer.insert("names", {"name_id": np.arange(len(trace.ids["names"])), "name": pa.array(trace.names(), pa.string())})
+    keys = list(trace.ids["threads"])
     columns = {
         "thread_id": np.arange(len(keys)),
         "pid": [pid for pid, _ in keys],
@@ -306,7 +307,7 @@ def _write_names(trace: Trace, writer: Writer) -> None:
         "process_name": [trace.process_names.get(pid) for pid, _ in keys],
     }
     writer.insert("threads", columns)
-    meanings = list(trace.signatures.meanings)
+    meanings = list(trace.ids["signatures"])
     parts = ("input_dims", "input_types", "input_strides", "concrete_inputs")
     columns = {name: pa.array([m[i] for m in meanings], pa.string()) for i, name in enumerate(parts)}
     writer.insert("signatures", {"signature_id": np.arange(len(meanings)), **columns})

@@ -1,0 +1,117 @@
+"""The tables of one trace, merged from what was filed of its blocks, in the order of the file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.blocks import Document, cut_early
+from ingest.columns import DISTINCT_EXTRAS, DISTINCT_SIGNATURES, CollectiveArgs, Filed, Interned
+from ingest.errors import SourceError
+from ingest.source import Limits
+from ingest.spool import Spool, Table
+
+TABLES = ("ops", "calls", "gpu", "gpu_annotations", "python", "syncs", "overheads", "memory", "edges")
+IDS = {  # column -> what its ids are of
+    "name_id": "names",
+    "thread_id": "threads",
+    "signature_id": "signatures",
+    "extra": "extras",
+    "shape": "shapes",
+}
+LIMITED = {"signatures": DISTINCT_SIGNATURES, "extras": DISTINCT_EXTRAS}
+
+
+class Origin:
+    """What the ids of one filing are in the whole trace."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, NDArray[np.int32]] = {}
+        self._lost: dict[str, list[Any]] = {}
+
+    def lose(self, filed: Filed) -> None:
+        """Remember the new keys of something that will be filed again; the filing does not report them twice."""
+        for key, fresh in filed.fresh.items():
+            self._lost.setdefault(key, []).extend(fresh)
+
+    def fresh(self, filed: Filed) -> dict[str, list[Any]]:
+        """Return the new keys of ``filed``, behind those remembered."""
+        lost, self._lost = self._lost, {}
+        return {key: lost.get(key, []) + fresh for key, fresh in filed.fresh.items()}
+
+
+class Trace:
+    """Everything one trace holds, as tables on the trace's own clock."""
+
+    def __init__(self, document: Document, limits: Limits, spool: Spool) -> None:
+        self.document = document
+        self._limits = limits
+        self.ids = {key: Interned() for key in ("names", "threads", "signatures", "extras", "sync_kinds", "shapes")}
+        self.collectives: list[CollectiveArgs] = []
+        self.tables = {key: Table(spool) for key in TABLES}
+        self.thread_names: dict[tuple[str, str], str] = {}
+        self.process_names: dict[str, str] = {}
+        self.other: Counter[str] = Counter()
+        self.events = 0
+        self.whole_microseconds = True
+
+    def names(self) -> list[str]:
+        """Every distinct name, in the order of ids."""
+        return list(self.ids["names"])
+
+    def merge(self, filed: Filed, origin: Origin) -> None:
+        """Add what a filing gave; ``origin`` belongs to that filing. Raises SourceError for too many names."""
+        for key, fresh in origin.fresh(filed).items():
+            if fresh or key not in origin.ids:
+                known = origin.ids.get(key, np.empty(0, np.int32))
+                origin.ids[key] = np.concatenate([known, np.fromiter((self._id(key, k) for k in fresh), np.int32, len(fresh))])
+        if len(self.ids["names"]) > self._limits.distinct_names:
+            limit = self._limits.distinct_names
+            raise SourceError("E-LIMIT", f"More than {limit:,} different names: this is not a trace anyone could read.")
+        for table, columns in filed.columns:
+            for column, values in columns.items():
+                if column in IDS or (table == "syncs" and column == "kind"):
+                    columns[column] = _mapped(values, origin.ids[IDS.get(column, "sync_kinds")])
+                elif column == "collective" and len(self.collectives):
+                    columns[column] = np.where(values < 0, values, values + np.int32(len(self.collectives)))
+            self.tables[table].add(columns)
+        self.collectives += filed.collectives
+        for key, count in filed.notes.items():
+            self.document.note(key, filed.examples.get(key, ""), count)
+        self.other += filed.other
+        self.thread_names |= filed.thread_names
+        self.process_names |= filed.process_names
+        self.whole_microseconds &= filed.whole_microseconds
+        self.events += filed.events
+
+    def _id(self, kind: str, key: Any) -> int:
+        ids = self.ids[kind]
+        if kind in LIMITED and len(ids) >= LIMITED[kind] and key not in ids:
+            self.document.note("signatures_left_out", "")
+            return -1
+        return ids[key]
+
+    def check(self) -> None:
+        """Raise SourceError, saying why, where the document held no event at all."""
+        notes = self.document.notes
+        if self.events:
+            return
+        if notes["event_deep"]:
+            raise SourceError("E-DEPTH", "The file is nested too deeply for a trace. It was refused.")
+        if notes["event_cut"] or (self.document.truncated and not notes):
+            raise cut_early()
+        if notes["event_unreadable"]:
+            example = self.document.examples["event_unreadable"][:60]
+            raise SourceError("E-JSON", f"No event could be read; the first begins with {example!r}. Export the trace again.")
+        raise SourceError(
+            "E-NOEV", "The trace holds no events. Was the profiler stopped before its schedule reached an active step?"
+        )
+
+
+def _mapped(values: NDArray[np.int32], ids: NDArray[np.int32]) -> NDArray[np.int32]:
+    if not len(ids):
+        return values
+    return np.where(values < 0, np.int32(-1), ids[values])
