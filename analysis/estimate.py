@@ -94,7 +94,7 @@ def estimate_unprofiled(
     step = _mean(step_times(changed, run, device, counted))
     notes = [
         *problem.notes,
-        f"Recording cost the host about {cost.event_ns / 1000:.1f} µs an event, calibrated on this trace's launch calls.",
+        cost.sentence,
     ]
     if not causes or not step:
         return Estimate(step, None, recorded, error, median_error, cost, notes=tuple(notes))

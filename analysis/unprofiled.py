@@ -39,6 +39,17 @@ class RecordingCost:
 
     event_ns: int
     python_call_ns: int = PYTHON_CALL_NS
+    calibrated: bool = True  # on this trace, not taken from others
+
+    @property
+    def sentence(self) -> str:
+        """Say the cost and where it comes from."""
+        source = (
+            "calibrated on this trace's launch calls"
+            if self.calibrated
+            else "as on other traces: this one has no kernel launches"
+        )
+        return f"Recording cost the host about {self.event_ns / 1000:.1f} µs an event, {source}."
 
 
 def recording_cost(events: Events) -> RecordingCost:
@@ -46,7 +57,7 @@ def recording_cost(events: Events) -> RecordingCost:
     calls = events.calls
     launches = matching(events.names, LAUNCH_KERNEL)[calls.name] & (calls.gpu_ops == 1)
     if not launches.any():
-        return RecordingCost(DEFAULT_COST_NS)
+        return RecordingCost(DEFAULT_COST_NS, calibrated=False)
     fastest = float(np.percentile((calls.end - calls.start)[launches], FASTEST_PERCENTILE))
     shapes = bool((events.ops.signature >= 0).any())
     cost = COST_PER_EXCESS * (fastest - NATIVE_LAUNCH_NS) * (1 if shapes else WITHOUT_SHAPES)
