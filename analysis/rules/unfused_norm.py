@@ -1,0 +1,65 @@
+"""Normalization is written out of small operators.
+
+What it checks
+    Chains of elementwise kernels and reductions over one tensor that hold a reciprocal square root or a variance: a layer norm or RMS norm by hand.
+Why it costs time
+    Each operator of it reads and writes the whole activation; the fused kernel reads it once.
+What to do
+    ``F.layer_norm``, ``F.rms_norm``, or ``torch.compile`` around the module.
+When it is wrong
+    Norms that no fused operator computes: compile them.
+References
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.rms_norm.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.fusion import chains, fused
+from analysis.step_work import evidence_of, ms_per_step, step_work
+
+WORTH_NAMING = 0.03  # one call to change: worth it from 3 % of the step
+MARKS = frozenset(("aten::rsqrt", "aten::var", "aten::var_mean", "aten::std", "aten::pow"))
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight",
+        "F.rms_norm(x, (x.size(-1),), weight, eps)",
+    ),
+    CodeChange("PyTorch", "(x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)", "F.layer_norm(x, (x.size(-1),))"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when chains that hold a normalization take more than WORTH_NAMING of the step."""
+    steps = len(given.rank.counted)
+    work = step_work(given.recording, given.rank.device)
+    if not (work["operator"].isin(("aten::rsqrt", "aten::var", "aten::std"))).any():
+        return
+    found = [chain for chain in chains(work) if chain.operators & MARKS]
+    if not found:
+        return
+    rows = work.iloc[np.concatenate([chain.rows for chain in found])]
+    cost = ms_per_step(rows, steps)
+    if given.share(cost) < WORTH_NAMING:
+        return
+    yield given.finding(
+        RULE.slug,
+        f"Normalization written out of small operators takes {in_words(cost)} of each step in {len(rows) / steps:,.0f} kernels",
+        "Call the fused norm, or compile the module.",
+        ceiling_ms=cost,
+        edits=fused(work, found),
+        confidence="medium",
+        note="Each chain as one kernel as long as its slowest; backward passes that autograd splits further gain on top.",
+        risk="Fused norms accumulate in FP32: results differ in the last bits.",
+        changes=CHANGES,
+        evidence=evidence_of(rows, steps, ("operator",)),
+    )
+
+
+RULE = Rule("unfused-norm", ("steps", "shapes"), check)

@@ -1,0 +1,38 @@
+"""Findings of a committed recording, each read once in a test session."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache, lru_cache
+from pathlib import Path
+
+from analysis.findings import Finding
+from analysis.recordings import Library
+from analysis.results import RunResult, analyse
+from app.intake import bring_in
+from ingest.schema import DataFolder
+
+RECORDINGS = Path(__file__).parents[1] / "recordings"
+BUNDLED = Path(__file__).parents[2] / "sample_traces"
+_DATA = tempfile.TemporaryDirectory(prefix="sawtooth-rules-")
+
+
+@lru_cache(maxsize=1)
+def _library() -> Library:
+    return Library(DataFolder(Path(_DATA.name)))
+
+
+@cache
+def result_of(name: str, telemetry: bool = True) -> RunResult:
+    """Analyse the recording ``name`` of tests/recordings or sample_traces, with its telemetry."""
+    folder = next(f for f in (RECORDINGS / name, BUNDLED / name) if f.is_dir())
+    files = sorted(folder.glob("*trace.json.gz"))
+    if telemetry:
+        files += folder.glob("nvml.jsonl*")
+    run = bring_in(_library().folder, [(f, f.name) for f in files], name=name).runs[0]
+    return analyse(run, _library())
+
+
+def finding(name: str, rule: str) -> Finding | None:
+    """Return the finding of ``rule`` on the recording, None where it is quiet."""
+    return next((f for f in result_of(name).findings if f.rule == rule), None)
