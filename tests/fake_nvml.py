@@ -52,6 +52,7 @@ class FakeNvml:
         self.calls: list[str] = []
         self.buffer: dict[tuple[str, int], list[tuple[int, int]]] = {}
         self.mig: list[tuple[str, int]] = []
+        self.gpm_requests: list[list[int]] = []
 
     def _called(self, name: str, uuid: str | None = None) -> None:
         self.calls.append(name)
@@ -185,6 +186,8 @@ class FakeNvml:
     def nvmlGpmMetricsGet(self, request: Any) -> None:
         """Every metric is its own id in percent, tensor activity NaN in the first window, NVLink not supported."""
         assert request.sample2.m > request.sample1.m
+        self.time.advance(self.cost_s.get("a GPM metric", 0) * request.numMetrics + self.cost_s.get("nvmlGpmMetricsGet", 0))
+        self.gpm_requests.append([request.metrics[i].metricId for i in range(request.numMetrics)])
         for i in range(request.numMetrics):
             metric = request.metrics[i]
             metric.nvmlReturn = 3 if metric.metricId in (60, 61) else 0

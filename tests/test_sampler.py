@@ -101,7 +101,8 @@ def test_a_tick_holds_every_gpu_and_only_finite_numbers() -> None:
     assert bench.value(ticks[1], "dram_active_pct") is None  # NaN in the first window
     assert bench.value(ticks[2], "dram_active_pct") == 10.0
     assert bench.value(ticks[1], "tensor_active_pct") == 5.0
-    assert bench.value(ticks[1], "pcie_rx_bps") == 21 * 1048576
+    assert bench.value(ticks[1], "pcie_rx_bps") is None  # of the slower group: over the first second
+    assert bench.value(ticks[10], "pcie_rx_bps") == 21 * 1048576
     json.dumps(ticks, allow_nan=False)
     assert memory.records[-1]["k"] == "end"
 
@@ -125,16 +126,16 @@ def test_capabilities_say_where_a_value_comes_from_or_why_there_is_none() -> Non
 
 
 def test_an_unsupported_gpm_metric_is_asked_once_and_said_so() -> None:
-    memory = Bench(("GPU-a",)).run(1.0)
+    memory = Bench(("GPU-a",)).run(3.0)
     assert {e["column"] for e in memory.events("capability")} == {"nvlink_rx_bps", "nvlink_tx_bps"}
 
 
 def test_slow_calls_are_spread_out_and_processes_are_rare() -> None:
     bench = Bench(("GPU-a",))
-    bench.nvml.cost_s["nvmlDeviceGetTotalEnergyConsumption"] = 0.004  # 4 ms: 0.07 % of wall time allows one in 5.7 s
+    bench.nvml.cost_s["nvmlDeviceGetTotalEnergyConsumption"] = 0.004  # 4 ms: 0.04 % of wall time allows one in 10 s
     memory = bench.run(30)
     energies = [bench.value(t, "energy_j") for t in memory.ticks()]
-    assert 5 <= sum(e is not None for e in energies) <= 8
+    assert 3 <= sum(e is not None for e in energies) <= 4
     assert sum("p" in t for t in memory.ticks()) == 3
     assert memory.ticks()[0]["p"] == [[0, 4_000_000_000, None, None]]
 
@@ -238,11 +239,11 @@ def test_too_costly_sampling_becomes_rarer_and_says_so() -> None:
     bench = Bench(("GPU-a",))
 
     def burn() -> None:
-        bench.time.cpu = int((bench.time.m - bench.start_m) * 0.03)
+        bench.time.cpu = int((bench.time.m - bench.start_m) * 0.06)
 
     memory = bench.run(65, *((k * 0.5, burn) for k in range(130)))
     overhead = memory.events("overhead")
-    assert overhead[0]["cpu_share"] == pytest.approx(0.03, rel=0.1)
+    assert overhead[0]["cpu_share"] == pytest.approx(0.06, rel=0.1)
     slowed = memory.events("slowed")
     # First everything but GPM becomes rarer, three times; only then the ticks themselves.
     assert [e.get("stretch") for e in slowed[:3]] == [2, 4, 8]
@@ -251,17 +252,30 @@ def test_too_costly_sampling_becomes_rarer_and_says_so() -> None:
 
 def test_calls_stay_within_their_budget_by_becoming_rarer() -> None:
     bench = Bench(("GPU-a",))
-    for call in ("nvmlGpmSampleGet", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetFieldValues", "nvmlDeviceGetClockInfo"):
-        bench.nvml.cost_s[call] = 0.0004
-    bench.nvml.cost_s["nvmlDeviceGetTotalEnergyConsumption"] = 0.010
+    # As measured on an H200, with each GPM metric costing its share of the whole.
+    bench.nvml.cost_s |= {"nvmlGpmSampleGet": 0.0002, "a GPM metric": 0.0001, "nvmlDeviceGetUtilizationRates": 0.00005}
+    bench.nvml.cost_s |= {
+        "nvmlDeviceGetFieldValues": 0.00005,
+        "nvmlDeviceGetMemoryInfo": 0.0001,
+        "nvmlDeviceGetTotalEnergyConsumption": 0.004,
+    }
     memory = bench.run(60)
-    costs = memory.events("overhead")[-1]["costs"]
-    assert costs["gpm"][0] == pytest.approx(0.4, abs=0.01)
-    # GPM takes 0.4 ms of each 100 ms, so the rest gets its 30 % of 0.5 %, some of it capped by its longest period.
-    share = sum(ms / seconds / 1000 for ms, seconds in costs.values() if seconds)
-    assert share <= 0.0018
+    last = memory.events("overhead")[-1]
+    assert last["nvml_ms_per_gpu_tick"] <= 0.6
     assert all(bench.value(t, "gr_active_pct") is not None for t in memory.ticks()[1:])  # the teeth are never given up
-    assert memory.events("overhead")[-1]["nvml_ms_per_gpu_tick"] <= 0.7
+    assert bench.nvml.gpm_requests[0] == [1, 5, 10, 2]
+    every_tick = [r for r in bench.nvml.gpm_requests if r[0] == 1]
+    assert every_tick[-1] == [1, 5]  # 0.2 + 2 × 0.1 ms
+    rest = [t for t in memory.ticks() if bench.value(t, "fp32_pct") is not None]
+    assert 15 <= len(rest) <= 25  # 1.6 ms in 3.2 s
+    assert bench.value(memory.ticks()[-1], "sm_active_pct") is None or bench.value(rest[-1], "sm_active_pct") == 2.0
+
+
+def test_where_the_call_itself_costs_all_four_stay() -> None:
+    bench = Bench(("GPU-a",))
+    bench.nvml.cost_s |= {"nvmlGpmMetricsGet": 0.0016}
+    bench.run(20)
+    assert [r for r in bench.nvml.gpm_requests if r[0] == 1][-1] == [1, 5, 10, 2]
 
 
 def test_a_transient_failure_is_a_null_with_its_code() -> None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ingest.sampler.clock import Clock
-from ingest.sampler.fields import BUFFERS, COLUMNS, GPM, SOURCES, Buffer, GpmMetric, Source, Value, typed_value
+from ingest.sampler.fields import BUFFERS, COLUMNS, GPM, SOURCES, Buffer, Source, Value, typed_value
+from ingest.sampler.gpm import GpmReader
 
 UNINITIALIZED, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 1, 3, 4, 6
 GPU_LOST, RESET_REQUIRED = 15, 16
@@ -19,9 +20,8 @@ DRIVER_CODES = frozenset(
 LOST_CODES = frozenset({GPU_LOST, RESET_REQUIRED, 28})  # 28: GPU not found
 NVML_SHARE = 0.005  # of wall time all calls for one GPU may take: 0.5 ms in 100 ms
 KEPT_SHARE = 0.3  # of that for everything but GPM, however slow GPM is
-SLOW_SHARE = 0.0007  # of wall time one slow call may take, so that energy and the buffers leave room for the rest
+SLOW_SHARE = 0.0004  # of wall time one slow call may take, so that energy and the buffers leave room for the rest
 JITTER_NS = 5_000_000  # a tick that comes a little early still counts as the one the period names
-GPM_WINDOW_NS = 95_000_000  # GPM refreshes about every 100 ms: a shorter window holds nothing new
 PROCESS_PERIOD_NS = 10 * 10**9  # process lists take milliseconds and the driver's lock
 RETRY_FIRST_NS, RETRY_LONGEST_NS = 10**9, 60 * 10**9  # back-off between attempts to get a lost GPU or driver back
 
@@ -66,10 +66,7 @@ class Gpu:
     capabilities: dict[str, dict[str, str | None]] = field(default_factory=dict)
     sources: list[_Active] = field(default_factory=list)
     buffers: list[_Active] = field(default_factory=list)
-    gpm: list[GpmMetric] = field(default_factory=list)
-    gpm_samples: tuple[Any, Any] | None = None
-    gpm_at_m: int = 0
-    gpm_cost_ns: float = 0.0
+    gpm: GpmReader | None = None
     stretch: float = 1.0  # of the periods of everything but GPM, to stay within NVML_SHARE
     parent: Any = None  # handle of the physical GPU, for a MIG instance
     instance: int | None = None  # its GPU instance id
@@ -79,7 +76,9 @@ class Gpu:
 
     def plan(self, tick_ns: int, slower: float) -> None:
         """Choose the stretch from what calls have cost: GPM first, since it shows the teeth, the rest shares what is left."""
-        gpm = self.gpm_cost_ns / max(tick_ns, GPM_WINDOW_NS) if self.gpm_samples is not None else 0.0
+        if self.gpm is not None:
+            self.gpm.plan()
+        gpm = self.gpm.cost_per_ns(tick_ns) if self.gpm is not None else 0.0
         rest = sum(a.cost_ns / a.period_ns(1.0) for a in (*self.sources, *self.buffers))
         self.stretch = slower * max(1.0, rest / max(NVML_SHARE - gpm, KEPT_SHARE * NVML_SHARE))
 
@@ -88,7 +87,7 @@ class Gpu:
         found = {a.what.columns[0]: a for a in self.sources if isinstance(a.what, Source)}
         found |= {f"{a.what.column} buffer": a for a in self.buffers if isinstance(a.what, Buffer)}
         table = {name: [round(a.cost_ns / 1e6, 3), round(a.period_ns(self.stretch) / 1e9, 3)] for name, a in found.items()}
-        return table | ({"gpm": [round(self.gpm_cost_ns / 1e6, 3), 0.0]} if self.gpm_samples is not None else {})
+        return table | (self.gpm.costs() if self.gpm is not None else {})
 
     def describe(self) -> dict[str, Any]:
         """Return what meta.json and segment heads say about this device."""
@@ -318,29 +317,18 @@ class NvmlDriver:
             if not nvml.nvmlGpmQueryDeviceSupport(gpu.parent or gpu.handle).isSupportedDevice:
                 self._note(gpu, columns, None, "GPM needs a GPU of the Hopper generation or newer")
                 return
-            gpu.gpm_samples = (nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc())
-            self._gpm_sample(gpu, gpu.gpm_samples[0])
+            gpu.gpm = GpmReader(nvml, self.clock, gpu.parent or gpu.handle, gpu.instance, self.every_tick)
+            gpu.gpm.open()
         except (nvml.NVMLError, AttributeError) as error:
             self._note(gpu, columns, None, f"GPM: {error}")
             self._free(gpu)
             return
-        gpu.gpm_at_m = self.clock.monotonic_ns()
-        gpu.gpm = list(GPM)
         self._note(gpu, columns, "GPM", None)
 
-    def _gpm_sample(self, gpu: Gpu, sample: Any) -> None:
-        if gpu.instance is None:
-            self.nvml.nvmlGpmSampleGet(gpu.handle, sample)
-        else:
-            self.nvml.nvmlGpmMigSampleGet(gpu.parent, gpu.instance, sample)
-
     def _free(self, gpu: Gpu) -> None:
-        samples, gpu.gpm_samples, gpu.gpm = gpu.gpm_samples, None, []
-        for sample in samples or ():
-            try:
-                self.nvml.nvmlGpmSampleFree(sample)
-            except self.nvml.NVMLError:
-                continue
+        if gpu.gpm is not None:
+            gpu.gpm.close()
+            gpu.gpm = None
 
     def _read_gpu(self, gpu: Gpu, now_m: int, reading: Reading) -> list[Value] | None:
         values: dict[str, Value] = {}
@@ -351,8 +339,8 @@ class NvmlDriver:
             for active in gpu.buffers:
                 if now_m >= active.due_m:
                     self._drain(gpu, active, now_m, reading)
-            if gpu.gpm_samples is not None and now_m - gpu.gpm_at_m >= GPM_WINDOW_NS:
-                self._read_gpm(gpu, now_m, values, reading)
+            if gpu.gpm is not None:
+                self._read_gpm(gpu, gpu.gpm, now_m, values, reading)
         except self.nvml.NVMLError as error:
             if error.value in DRIVER_CODES:
                 raise DriverLostError(error.value, str(error)) from None
@@ -399,34 +387,14 @@ class NvmlDriver:
                 reading.series.append([gpu.device, buffer.column, [s.timeStamp for s in fresh], values])
         active.spent(now_m, self.clock.monotonic_ns() - started, gpu.stretch)
 
-    def _read_gpm(self, gpu: Gpu, now_m: int, values: dict[str, Value], reading: Reading) -> None:
-        nvml = self.nvml
-        assert gpu.gpm_samples is not None
-        before, after = gpu.gpm_samples
-        started = self.clock.monotonic_ns()
+    def _read_gpm(self, gpu: Gpu, gpm: GpmReader, now_m: int, values: dict[str, Value], reading: Reading) -> None:
         try:
-            self._gpm_sample(gpu, after)
-            request = nvml.c_nvmlGpmMetricsGet_t()
-            request.version, request.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, len(gpu.gpm)
-            request.sample1, request.sample2 = before, after
-            for i, metric in enumerate(gpu.gpm):
-                request.metrics[i].metricId = metric.metric_id
-            nvml.nvmlGpmMetricsGet(request)
-        except nvml.NVMLError as error:
+            found, absent = gpm.read(now_m)
+        except self.nvml.NVMLError as error:
             self._transient(error, gpu, GPM[0].column, reading)
             return
-        gpu.gpm_samples, gpu.gpm_at_m = (after, before), now_m
-        cost = self.clock.monotonic_ns() - started
-        gpu.gpm_cost_ns = cost if gpu.gpm_cost_ns == 0 else 0.8 * gpu.gpm_cost_ns + 0.2 * cost
-        absent = []
-        for i, metric in enumerate(gpu.gpm):
-            code = request.metrics[i].nvmlReturn
-            if code == 0:
-                values[metric.column] = metric.of(request.metrics[i].value)
-            elif code == NOT_SUPPORTED:
-                absent.append(metric)
+        values.update(found)
         for metric in absent:  # asked once: this GPU or driver does not have it
-            gpu.gpm.remove(metric)
             self._note(gpu, (metric.column,), None, f"GPM metric {metric.metric_id} is not supported here")
             reading.events.append(
                 {"e": "capability", "device": gpu.device, "column": metric.column, **gpu.capabilities[metric.column]}

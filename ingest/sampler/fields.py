@@ -85,8 +85,8 @@ def _energy(nvml: Any, handle: Any) -> tuple[Value, ...]:
 class Source:
     """One call: the columns it fills, and how often at most. Sources of the same columns are tried in order at start.
 
-    NVML answers repeated calls from a cache within microseconds, but one call in 100 ms goes to the driver and costs some tenths of a
-    millisecond. So each value is read as often as it can change or as a reader needs it, and GPM, which shows the teeth, every tick.
+    Measured on an H200 at ten calls a second: utilization, power and memory 50 to 100 µs, clocks, reasons and temperature 10 to 20 µs, energy
+    4 ms. Each is read as often as it can change or as a reader needs it.
     """
 
     columns: tuple[str, ...]
@@ -100,8 +100,8 @@ class Source:
 SOURCES = (
     Source(("util_pct", "mem_busy_pct"), "nvmlDeviceGetUtilizationRates", _utilization, 0.2, 1.0, on_mig=False),
     Source(("mem_used_bytes",), "nvmlDeviceGetMemoryInfo", _memory, 0.5, 5.0),
-    Source(("power_w",), "NVML_FI_DEV_POWER_INSTANT", _power_instant, 0.2, 1.0, on_mig=False),
-    Source(("power_w",), "nvmlDeviceGetPowerUsage (a one-second mean)", _power_mean, 0.2, 1.0, on_mig=False),
+    Source(("power_w",), "NVML_FI_DEV_POWER_INSTANT", _power_instant, 0.5, 1.0, on_mig=False),
+    Source(("power_w",), "nvmlDeviceGetPowerUsage (a one-second mean)", _power_mean, 0.5, 1.0, on_mig=False),
     Source(("temp_c",), "nvmlDeviceGetTemperatureV", _temperature, 1.0, on_mig=False),
     Source(("temp_c",), "nvmlDeviceGetTemperature", _old_temperature, 1.0, on_mig=False),
     Source(("clock_sm_mhz",), "nvmlDeviceGetClockInfo", _sm_clock, 0.5, 2.0, on_mig=False),
@@ -109,7 +109,7 @@ SOURCES = (
     Source(("clock_event_mask",), "nvmlDeviceGetCurrentClocksThrottleReasons", _old_event_reasons, 0.5, 2.0, on_mig=False),
     Source(("clock_mem_mhz",), "nvmlDeviceGetClockInfo", _memory_clock, 5.0, 30.0, on_mig=False),
     Source(("mem_temp_c",), "NVML_FI_DEV_MEMORY_TEMP", _memory_temperature, 5.0, 30.0, on_mig=False),
-    Source(("energy_j",), "nvmlDeviceGetTotalEnergyConsumption", _energy, 1.0, 30.0, on_mig=False),
+    Source(("energy_j",), "nvmlDeviceGetTotalEnergyConsumption", _energy, 5.0, 30.0, on_mig=False),
 )
 
 
@@ -125,7 +125,7 @@ class Buffer:
 
 
 BUFFERS = (
-    Buffer("util_pct", 1, 1.0),  # NVML_GPU_UTILIZATION_SAMPLES; one per 200 ms over 14 s on an H200
+    Buffer("util_pct", 1, 1.0, 10.0),  # NVML_GPU_UTILIZATION_SAMPLES; one per 200 ms over 14 s on an H200, at 2 ms a call
     Buffer("power_w", 0, 1e-3, longest_period_s=2.0),  # NVML_TOTAL_POWER_SAMPLES; one per 20 ms, but the ring holds 2.4 s only
 )
 

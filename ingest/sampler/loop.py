@@ -13,8 +13,9 @@ from ingest.sampler.driver import RETRY_FIRST_NS, RETRY_LONGEST_NS, DriverLostEr
 HUNG_S = 2.0  # NVML answers within milliseconds; longer means a hung driver
 OVERHEAD_NS = 10 * 10**9  # own cost is stated this often
 PLAN_NS = 10**9  # periods are planned anew this often
-CPU_SHARE_LIMIT = 0.01  # of one core for each GPU; above it everything but GPM becomes rarer, then the rate is halved
-LARGEST_SLOWER = 8.0  # how much rarer before the rate is halved
+CPU_SHARE_LIMIT = 0.01  # of one core for each GPU; above it everything but GPM becomes rarer
+LARGEST_SLOWER = 8.0  # how much rarer at most
+HALVE_CPU_SHARE = 0.05  # of one core for each GPU; above it the ticks become rarer too, though teeth are lost with them
 SLOWEST_INTERVAL_NS = 10**9  # the rate is not halved below one sample a second
 
 
@@ -245,11 +246,12 @@ class Sampler:
                 "costs": costs,
             }
         )
-        if share > CPU_SHARE_LIMIT * max(1, len(self.driver.gpus)) and not self.driver.every_tick:
+        each = share / max(1, len(self.driver.gpus))
+        if each > CPU_SHARE_LIMIT and not self.driver.every_tick:
             if self._slower < LARGEST_SLOWER:
                 self._slower *= 2
                 self._event({"e": "slowed", "stretch": self._slower, "reason": f"sampling took {share:.1%} of a core"})
-            elif 2 * self.interval_ns <= SLOWEST_INTERVAL_NS:
+            elif each > HALVE_CPU_SHARE and 2 * self.interval_ns <= SLOWEST_INTERVAL_NS:
                 self.interval_ns *= 2
                 self._event({"e": "slowed", "interval_ns": self.interval_ns, "reason": f"sampling took {share:.1%} of a core"})
         self._cost = _Cost(now, cpu_ns)

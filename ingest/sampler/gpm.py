@@ -1,0 +1,141 @@
+"""GPM: what the SMs, the tensor pipes and the memory of one GPU did between two reads, from the Hopper generation on.
+
+On an H200 taking a sample costs 0.2 ms and turning two of them into 16 metrics 1.6 to 2 ms. So every tick computes the few that show
+when the GPU works, and the others follow about once a second, over that second. How many fit into a tick is tried out while running.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ingest.sampler.clock import Clock
+from ingest.sampler.fields import GPM, GpmMetric
+
+WINDOW_NS = 95_000_000  # GPM refreshes about every 100 ms: a shorter window holds nothing new
+EVERY_TICK = ("gr_active_pct", "tensor_active_pct", "dram_active_pct", "sm_active_pct")  # most telling first
+TICK_COST_NS = 400_000  # what GPM may cost a tick before a metric moves to the slower group
+SAME_COST = 0.7  # fewer metrics that still cost this share of what four did: the call is what costs, and four may stay
+REST_NS, REST_LONGEST_NS = 10**9, 5 * 10**9  # period of the others
+REST_SHARE = 0.0005  # of wall time the others may take
+NOT_SUPPORTED = 3
+
+
+@dataclass
+class _Group:
+    """Metrics that are computed over the same windows, between one pair of samples."""
+
+    metrics: list[GpmMetric]
+    samples: tuple[Any, Any]
+    at_m: int = 0
+    cost_ns: float = 0.0
+
+    def spent(self, cost_ns: int) -> None:
+        self.cost_ns = cost_ns if self.cost_ns == 0 else 0.8 * self.cost_ns + 0.2 * cost_ns
+
+
+@dataclass
+class GpmReader:
+    """Reads one GPU, or one MIG instance through its parent. ``all_each_tick``: whatever it costs."""
+
+    nvml: Any
+    clock: Clock
+    handle: Any
+    instance: int | None = None
+    all_each_tick: bool = False
+    groups: list[_Group] = field(default_factory=list)
+    _first_cost_ns: float = 0.0
+    _settled: bool = False
+
+    def open(self) -> None:
+        """Allocate samples and take the first ones. Raises the bindings' NVMLError or AttributeError where GPM is not there."""
+        now = self.clock.monotonic_ns()
+        tick = [m for name in EVERY_TICK for m in GPM if m.column == name]
+        rest = [m for m in GPM if m not in tick]
+        for metrics in [[*tick, *rest]] if self.all_each_tick else [tick, rest]:
+            group = _Group(metrics, (self.nvml.nvmlGpmSampleAlloc(), self.nvml.nvmlGpmSampleAlloc()), now)
+            self.groups.append(group)
+            self._take(group.samples[0])
+
+    def close(self) -> None:
+        """Free the samples."""
+        groups, self.groups = self.groups, []
+        for group in groups:
+            for sample in group.samples:
+                try:
+                    self.nvml.nvmlGpmSampleFree(sample)
+                except self.nvml.NVMLError:
+                    continue
+
+    def read(self, now_m: int) -> tuple[dict[str, float | None], list[GpmMetric]]:
+        """Return the values of the groups whose window is over, and the metrics found not to exist here. Raises NVMLError."""
+        values: dict[str, float | None] = {}
+        absent: list[GpmMetric] = []
+        for i, group in enumerate(self.groups):
+            period = WINDOW_NS if i == 0 else self._rest_period_ns() - WINDOW_NS // 2
+            if now_m - group.at_m >= period and group.metrics:
+                absent += self._read_group(group, now_m, values)
+        return values, absent
+
+    def cost_per_ns(self, tick_ns: int) -> float:
+        """Return the share of wall time that GPM takes."""
+        periods = [max(tick_ns, WINDOW_NS), self._rest_period_ns()]
+        return sum(g.cost_ns / p for g, p in zip(self.groups, periods, strict=False))
+
+    def plan(self) -> None:
+        """Move a metric to the slower group where a tick costs too much, unless that saves nothing."""
+        if self.all_each_tick or self._settled or len(self.groups) < 2:
+            return
+        tick, rest = self.groups
+        if not tick.cost_ns:
+            return
+        self._first_cost_ns = self._first_cost_ns or tick.cost_ns
+        if tick.cost_ns <= TICK_COST_NS:
+            self._settled = True
+        elif len(tick.metrics) > 1:
+            rest.metrics.append(tick.metrics.pop())
+            tick.cost_ns = 0.0
+        else:
+            self._settled = True
+            if tick.cost_ns > SAME_COST * self._first_cost_ns:
+                moved = [m for m in rest.metrics if m.column in EVERY_TICK]
+                tick.metrics = sorted([*tick.metrics, *moved], key=lambda m: EVERY_TICK.index(m.column))
+                rest.metrics = [m for m in rest.metrics if m not in moved]
+
+    def costs(self) -> dict[str, list[float]]:
+        """Return per group the milliseconds of a read and the seconds between two (0: each tick)."""
+        names = [f"gpm, {len(g.metrics)} metrics" for g in self.groups]
+        periods = [0.0, round(self._rest_period_ns() / 1e9, 3)]
+        return {n: [round(g.cost_ns / 1e6, 3), p] for n, g, p in zip(names, self.groups, periods, strict=False)}
+
+    def _rest_period_ns(self) -> int:
+        cost = self.groups[1].cost_ns if len(self.groups) > 1 else 0.0
+        return int(min(max(REST_NS, cost / REST_SHARE), REST_LONGEST_NS))
+
+    def _take(self, sample: Any) -> None:
+        if self.instance is None:
+            self.nvml.nvmlGpmSampleGet(self.handle, sample)
+        else:
+            self.nvml.nvmlGpmMigSampleGet(self.handle, self.instance, sample)
+
+    def _read_group(self, group: _Group, now_m: int, values: dict[str, float | None]) -> list[GpmMetric]:
+        started = self.clock.monotonic_ns()
+        before, after = group.samples
+        self._take(after)
+        request = self.nvml.c_nvmlGpmMetricsGet_t()
+        request.version, request.numMetrics = self.nvml.NVML_GPM_METRICS_GET_VERSION, len(group.metrics)
+        request.sample1, request.sample2 = before, after
+        for i, metric in enumerate(group.metrics):
+            request.metrics[i].metricId = metric.metric_id
+        self.nvml.nvmlGpmMetricsGet(request)
+        group.samples, group.at_m = (after, before), now_m
+        absent = []
+        for i, metric in enumerate(group.metrics):
+            code = request.metrics[i].nvmlReturn
+            if code == 0:
+                values[metric.column] = metric.of(request.metrics[i].value)
+            elif code == NOT_SUPPORTED:
+                absent.append(metric)
+        group.metrics = [m for m in group.metrics if m not in absent]
+        group.spent(self.clock.monotonic_ns() - started)
+        return absent
