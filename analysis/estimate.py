@@ -83,6 +83,10 @@ def estimate_unprofiled(
             None,
             "The trace has fewer than two consecutive counted steps on this device, so a replay has nothing to be held against.",
         )
+    if recorded <= 0:
+        return Estimate(
+            None, "The counted steps take no time on this device, so a replay has nothing to be held against.", recorded
+        )
     error = _error(problem, device, counted, recorded)
     median_error = _error(with_median_latencies(problem), device, counted, recorded)
     if max(abs(error), abs(median_error)) > REPRODUCES_WITHIN:

@@ -79,9 +79,10 @@ def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES) -> lis
     fresh = [item for item in bundled(samples) if item.name not in known]
     started = []
     now = time.time_ns()
-    for age, item in enumerate(
-        sorted(fresh, key=lambda item: (item.fixed_by is None, item.name))
-    ):  # those with a fix come first
+    fixes = [item.fixed_by for item in fresh]
+    # a slow run comes first, then its fix, then the others
+    order = sorted(fresh, key=lambda item: (item.fixed_by is None, item.name not in fixes, item.name))
+    for age, item in enumerate(order):
         try:
             copies = [(_copy(path, data.uploads), path.name) for path in item.files]
             jobs.start(copies, name=item.name, bundled=True, created_ns=now - age)

@@ -24,6 +24,8 @@ _STYLE = """<style>
 [data-testid="stMainBlockContainer"] { padding-top: 2.75rem; padding-bottom: 3rem; max-width: 1500px; }
 [data-testid="stSidebar"] [data-testid="stVerticalBlock"] { gap: 0.15rem; }
 [data-testid="stSidebar"] [data-testid="stPageLink"] a { padding-top: 0.15rem; padding-bottom: 0.15rem; }
+.st-key-run_cards [data-testid="stPageLink"] a { padding-left: 0; }
+.st-key-run_cards [data-testid="stPageLink"] a p { font-size: 1.1rem; white-space: normal; overflow-wrap: anywhere; }
 .st-headline { font-size: 1.65rem; line-height: 1.25; font-weight: 600; margin: 0; overflow-wrap: anywhere; }
 .st-under { font-size: 1rem; margin: 0.25rem 0 0; opacity: 0.8; overflow-wrap: anywhere; }
 .st-title { font-size: 1.1rem; font-weight: 600; margin: 0.5rem 0 0; overflow-wrap: anywhere; }

@@ -1,0 +1,81 @@
+"""The main job in a real browser: start, drop a trace, read the verdict, look closer, and find the place again after a reload."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from app.frame import SCREENS
+from browser.conftest import ROOT, Seen, Server
+
+pytestmark = pytest.mark.browser
+
+TRACE = ROOT / "tests" / "recordings" / "mlp_eager"
+HARMLESS = "404"  # Streamlit asks for its health below a page's own address first
+
+
+def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(server: Server, page: Page, seen: Seen) -> None:
+    page.goto(server.url)
+    expect(page.get_by_text("Start here")).to_be_visible(timeout=120_000)  # the bundled recordings are being read first
+
+    page.locator("input[type=file]").first.set_input_files([str(TRACE / "trace.json.gz"), str(TRACE / "nvml.jsonl")])
+    expect(page.get_by_text("is ready.")).to_be_visible(timeout=120_000)
+    page.get_by_role("link", name="See the verdict").first.click()
+
+    answer = page.get_by_role("heading", level=1)
+    expect(answer).to_contain_text(re.compile(r"GPU works|step takes"))
+    assert re.search(r"/verdict\?run=[0-9a-f]{16}$", page.url)
+    expect(page.get_by_text("What to change")).to_be_visible()
+
+    page.get_by_test_id("stSidebar").get_by_role("link", name="Timeline").click()
+    expect(answer).to_contain_text("of the whole")
+    _drag_across(page)
+    page.wait_for_url(re.compile(r"[?&]t0=[\d.]+&t1=[\d.]+"))
+    expect(answer).to_contain_text("in view")
+    address, sentence = page.url, answer.inner_text()
+
+    page.reload()
+    expect(answer).to_have_text(sentence)
+    assert page.url == address
+
+    assert seen.foreign(server.url) == []
+    assert [error for error in seen.errors if HARMLESS not in error] == []
+
+
+def _drag_across(page: Page) -> None:
+    """Select the middle third of the chart's width, as a person does with the mouse."""
+    chart = page.locator(".js-plotly-plot .nsewdrag").last
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box is not None
+    y = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + box["width"] / 3, y)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, y, steps=5)
+    page.mouse.move(box["x"] + box["width"] * 2 / 3, y, steps=5)
+    page.mouse.up()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (800, "dark")])
+def test_every_screen_shows_its_answer_first_and_fits_the_page(
+    server: Server, browser: Browser, width: int, scheme: str
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 1000}, color_scheme=scheme)
+    context.set_default_timeout(60_000)
+    page = context.new_page()
+    watched = Seen(page)
+    page.goto(server.url)
+    expect(page.get_by_text("Three ways in")).to_be_visible(timeout=120_000)
+    for screen in (screen for screen in SCREENS if screen.exists):
+        page.get_by_test_id("stSidebar").get_by_role("link", name=screen.title, exact=True).click()
+        page.wait_for_url(re.compile(rf"/{screen.name}(\?|$)" if screen.name != "runs" else r"/(\?|$)"))
+        expect(page.get_by_role("heading", level=1).first).to_be_visible()
+        expect(page.get_by_test_id("stStatusWidget")).to_have_count(0)
+        expect(page.get_by_text("This page failed")).to_have_count(0)
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), screen.name
+        assert page.locator("img:not([alt])").count() == 0, screen.name
+    assert watched.foreign(server.url) == []
+    assert [error for error in watched.errors if HARMLESS not in error] == []
+    context.close()
