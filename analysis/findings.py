@@ -18,6 +18,7 @@ import pandas as pd
 
 import analysis.rules
 from analysis.headline import uses_estimate
+from analysis.source_lines import user_lines
 from analysis.whatif import Edit, WhatIf
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ class Finding:
 
     ``ceiling_ms_per_step`` is all that the cause owns; ``predicted_step_ms`` comes from the replay with the cause removed, None where the
     gain cannot be predicted (``prediction_note`` says why). ``evidence`` rows are plain data; a row with ``start_ns`` and ``end_ns`` links
-    to the timeline. ``edits`` are the replay's changes, so that several fixes can be combined.
+    to the timeline. ``edits`` are the replay's changes, so that several fixes can be combined. ``ends_the_run`` puts a finding before
+    those that only cost time.
     """
 
     rule: str
@@ -65,6 +67,7 @@ class Finding:
     changes: tuple[CodeChange, ...] = ()
     evidence: tuple[dict[str, Any], ...] = ()
     edits: tuple[Edit, ...] = ()
+    ends_the_run: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,9 +96,16 @@ class RuleInput:
         """The run's best step time in ms."""
         return self.rank.best.ms
 
+    @property
+    def by_estimate(self) -> bool:
+        """Whether the ledger's unprofiled column speaks for the run: also where a stopwatch or telemetry gives the step time."""
+        if self.rank.best.source in ("telemetry", "user"):
+            return any(r.ms_per_step_unprofiled_est is not None for r in self.rank.ledger)
+        return uses_estimate(self.rank)
+
     def lost_ms(self, *causes: str, owner: str | None = None) -> float:
         """Return the ms per step lost to any of ``causes``, by the ledger column that speaks for the run."""
-        estimate = uses_estimate(self.rank)
+        estimate = self.by_estimate
         rows = [r for r in self.rank.ledger if r.cause in causes and owner in (None, r.owner)]
         return sum((r.ms_per_step_unprofiled_est if estimate else r.ms_per_step) or 0.0 for r in rows)
 
@@ -108,7 +118,11 @@ class RuleInput:
         if self.whatif is None or self.step_ms is None:
             return None
         before, after = self.whatif.step_ms(), self.whatif.step_ms(edits)
-        return self.step_ms * after / before if before and after is not None else None
+        if not before or after is None:
+            return None
+        if self.rank.best.source == "telemetry":  # the rest of the step is not in the profile: the edit cannot shorten it
+            return max(self.step_ms - (before - after), 0.0)
+        return self.step_ms * after / before
 
     def gap_evidence(self, *causes: str, limit: int = 5) -> list[dict[str, Any]]:
         """Return the largest gaps of ``causes`` as evidence rows that link to the timeline."""
@@ -121,20 +135,35 @@ class RuleInput:
         return plain_rows(frame)
 
     def places(self, *causes: str, limit: int = 10) -> list[dict[str, Any]]:
-        """Return where the host was in gaps of ``causes``: place (source line, else operator, else call), calls_per_step, ms_per_step
-        as recorded, and the largest gap of the place."""
+        """Return where the host was in gaps of ``causes``: place (the user's own source line, else operator, else call), calls_per_step,
+        ms_per_step as recorded, and the largest gap of the place."""
         steps = max(len(self.rank.counted), 1)
         frame = self.recording.frame(
-            "SELECT coalesce(p.name, o.name, c.name, 'an unnamed place') AS place, count(DISTINCT g.call_id) / ? AS calls_per_step, "
-            "sum(g.end_ns - g.start_ns) / 1e6 / ? AS ms_per_step, arg_max(g.start_ns, g.end_ns - g.start_ns) AS start_ns, "
-            "arg_max(g.end_ns, g.end_ns - g.start_ns) AS end_ns, arg_max(g.evidence, g.end_ns - g.start_ns) AS evidence "
-            "FROM gaps g LEFT JOIN (SELECT python_call_id, name FROM python_calls JOIN names USING (name_id)) p USING (python_call_id) "
-            "LEFT JOIN (SELECT cpu_op_id, name FROM cpu_ops JOIN names USING (name_id)) o USING (cpu_op_id) "
+            "SELECT g.python_call_id, coalesce(o.name, c.name, 'an unnamed place') AS name, g.call_id, g.start_ns, g.end_ns, g.evidence "
+            "FROM gaps g LEFT JOIN (SELECT cpu_op_id, name FROM cpu_ops JOIN names USING (name_id)) o USING (cpu_op_id) "
             "LEFT JOIN (SELECT call_id, name FROM runtime_calls JOIN names USING (name_id)) c USING (call_id) "
-            "WHERE g.device = ? AND list_contains(?, g.cause) GROUP BY ALL ORDER BY ms_per_step DESC, place LIMIT ?",
-            [steps, steps, self.rank.device, list(causes), limit],
+            "WHERE g.device = ? AND list_contains(?, g.cause) ORDER BY g.end_ns - g.start_ns DESC, g.start_ns",
+            [self.rank.device, list(causes)],
         )
-        return plain_rows(frame)
+        if frame.empty:
+            return []
+        lines = user_lines(self.recording, frame["python_call_id"].dropna().astype("int64").unique().tolist())
+        frame["place"] = [
+            str(name) if pd.isna(call) else lines.get(int(call), str(name))
+            for call, name in zip(frame["python_call_id"], frame["name"], strict=True)
+        ]
+        frame["ns"] = frame["end_ns"] - frame["start_ns"]
+        grouped = frame.groupby("place", sort=False).agg(
+            calls_per_step=("call_id", "nunique"),
+            ms_per_step=("ns", "sum"),
+            start_ns=("start_ns", "first"),
+            end_ns=("end_ns", "first"),
+            evidence=("evidence", "first"),
+        )
+        table = grouped.reset_index().sort_values(["ms_per_step", "place"], ascending=[False, True]).head(limit)
+        table["calls_per_step"] = table["calls_per_step"] / steps
+        table["ms_per_step"] = table["ms_per_step"] / 1e6 / steps
+        return plain_rows(table)
 
     def finding(
         self,
@@ -150,9 +179,12 @@ class RuleInput:
         risk: str = "",
         changes: tuple[CodeChange, ...] = (),
         evidence: Iterable[dict[str, Any]] = (),
+        predicted_ms: float | None = None,
+        ends_the_run: bool = False,
     ) -> Finding:
-        """Build a finding: predicts ``edits`` by replay, and takes the severity from the share of the step where none is given."""
-        predicted = self.predict_ms(edits) if edits else None
+        """Build a finding: predicts ``edits`` by replay (unless ``predicted_ms`` is known otherwise), and takes the severity from the share
+        of the step where none is given."""
+        predicted = self.predict_ms(edits) if edits and predicted_ms is None else predicted_ms
         gain = self.step_ms - predicted if predicted is not None and self.step_ms else ceiling_ms or 0.0
         return Finding(
             rule=rule,
@@ -168,6 +200,7 @@ class RuleInput:
             changes=changes,
             evidence=tuple(evidence),
             edits=tuple(edits),
+            ends_the_run=ends_the_run,
         )
 
 
@@ -223,11 +256,11 @@ def check(given: RuleInput, rules: Iterable[Rule] | None = None) -> tuple[list[F
     return sorted(findings, key=_order), not_checked
 
 
-def _order(finding: Finding) -> tuple[int, float, str]:
+def _order(finding: Finding) -> tuple[int, bool, float, str]:
     gain = finding.ceiling_ms_per_step or 0.0
     if finding.predicted_speedup is not None and finding.predicted_step_ms is not None:
         gain = finding.predicted_step_ms * (finding.predicted_speedup - 1)
-    return (("critical", "warning", "info").index(finding.severity), -gain, finding.rule)
+    return (("critical", "warning", "info").index(finding.severity), not finding.ends_the_run, -gain, finding.rule)
 
 
 def severity_of(share: float) -> Severity:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.replay import HOST_CAUSES, I32, ReplayProblem, replay, step_times, without_ops
+from analysis.replay import HOST_CAUSES, I32, WAIT_CAUSES, ReplayProblem, replay, step_times, without_ops
 
 GRAPH_NODE_GAP_NS = (
     100  # between two kernels of one CUDA graph on one stream: 0.1 µs on an H200 (459 kernels, 47 µs idle a step)
@@ -24,11 +24,13 @@ GRAPH_LAUNCH_NS = 10_000  # one graph launch on the host; the first kernel follo
 class WithoutHostCause:
     """The host spends no time on ``cause`` (of HOST_CAUSES): the loader keeps up, the allocator is not called, Python is quick.
 
-    ``keep_share`` of it stays.
+    ``keep_share`` of it stays. With ``calls`` only the host's time before these calls is meant. Waits of calls that have the cause
+    themselves (frees, pageable copies) and the own time of such calls that launch nothing go as well.
     """
 
     cause: str
     keep_share: float = 0.0
+    calls: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,14 @@ class FasterHost:
     factor: float
 
 
-Edit = WithoutHostCause | WithoutWaits | ScaledOps | TimedOps | WithoutOps | AsGraph | FasterHost
+@dataclass(frozen=True)
+class WithoutCalls:
+    """These calls are not made: what they launch, what they wait for, their own time and the host's time before them are gone."""
+
+    calls: tuple[int, ...]
+
+
+Edit = WithoutHostCause | WithoutCalls | WithoutWaits | ScaledOps | TimedOps | WithoutOps | AsGraph | FasterHost
 
 
 @dataclass(frozen=True)
@@ -102,7 +111,7 @@ class WhatIf:
 
 def apply(problem: ReplayProblem, edits: Sequence[Edit]) -> ReplayProblem:
     """Return ``problem`` with all ``edits`` made. Removals come last, so that the other edits still find their operations."""
-    for edit in sorted(edits, key=lambda e: isinstance(e, (WithoutOps, AsGraph))):
+    for edit in sorted(edits, key=lambda e: isinstance(e, (WithoutOps, WithoutCalls, AsGraph))):
         problem = _apply(problem, edit)
     return problem
 
@@ -110,13 +119,17 @@ def apply(problem: ReplayProblem, edits: Sequence[Edit]) -> ReplayProblem:
 def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
     host, ops = problem.host, problem.ops
     match edit:
-        case WithoutHostCause(cause, keep_share):
-            parts = host.gap_parts.copy()
-            column = HOST_CAUSES.index(cause)
-            freed = parts[:, column] - (parts[:, column] * keep_share).astype(np.int64)
-            parts[:, column] -= freed
-            moving = host.pred >= 0
-            return replace(problem, host=replace(host, gap=np.where(moving, host.gap - freed, host.gap), gap_parts=parts))
+        case WithoutHostCause(cause, keep_share, calls):
+            return _without_host_cause(
+                problem, cause, keep_share, np.ones(len(host), bool) if calls is None else np.isin(host.call, np.array(calls))
+            )
+        case WithoutCalls(calls):
+            hit = np.isin(host.call, np.array(calls))
+            moving = hit & (host.pred >= 0)
+            quick = replace(host, gap=np.where(moving, 0, host.gap), gap_parts=np.where(moving[:, None], 0, host.gap_parts))
+            quick = replace(quick, own=np.where(hit, 0, host.own))
+            ours = (ops.node >= 0) & hit[np.maximum(ops.node, 0)]
+            return without_ops(_without_waits(replace(problem, host=quick), hit), ours)
         case WithoutWaits(calls):
             return _without_waits(problem, np.ones(len(host), bool) if calls is None else np.isin(host.call, np.array(calls)))
         case ScaledOps(which, factor):
@@ -136,6 +149,21 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
             gap = np.where(moving, (host.gap * factor).astype(np.int64), host.gap)
             return replace(problem, host=replace(host, gap=gap, gap_parts=parts, own=(host.own * factor).astype(np.int64)))
     raise TypeError(f"unknown edit {edit!r}")
+
+
+def _without_host_cause(problem: ReplayProblem, cause: str, keep_share: float, hit: NDArray[np.bool_]) -> ReplayProblem:
+    """Shorten the gaps before the marked nodes by ``cause``; where a node's own wait has that cause, the wait goes too."""
+    host = problem.host
+    parts = host.gap_parts.copy()
+    column = HOST_CAUSES.index(cause)
+    freed = np.where(hit, parts[:, column] - (parts[:, column] * keep_share).astype(np.int64), 0)
+    parts[:, column] -= freed
+    gap = np.where(host.pred >= 0, host.gap - freed, host.gap)
+    problem = replace(problem, host=replace(host, gap=gap, gap_parts=parts))
+    if cause not in WAIT_CAUSES or keep_share:
+        return problem
+    freeing = np.isin(host.wait_cause, [WAIT_CAUSES.index(cause)])
+    return _without_waits(problem, hit & freeing)
 
 
 def _without_waits(problem: ReplayProblem, hit: NDArray[np.bool_]) -> ReplayProblem:

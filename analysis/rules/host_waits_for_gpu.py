@@ -1,14 +1,14 @@
 """The host waits for the GPU inside the step.
 
 What it checks
-    Idle time that follows a wait of the host for the GPU (cause ``host_sync``): ``.item()``, ``.cpu()``, ``print`` of a tensor,
-    ``nonzero`` and boolean masks, explicit synchronizations. The waits are grouped by the operator and the source line that made them.
+    Idle time that follows a wait of the host for the GPU (cause ``host_sync``): ``.item()``, ``.cpu()``, ``print`` of a tensor, explicit
+    synchronizations, grouped by the source line (else the operator) that made them. Boolean masks and checkpoints have rules of their own.
 Why it costs time
     While the host waits it launches nothing, so the GPU runs its queue dry and then waits for the host in turn. One read of a loss a step
     is enough to lose the head start of the host for the rest of that step.
 What to do
-    Keep values on the GPU: accumulate the loss as a tensor and read it every N steps; replace boolean masks with ``torch.where``; let the
-    gradient scaler or clipping work without reading norms.
+    Keep values on the GPU: accumulate the loss as a tensor and read it every N steps; let the gradient scaler or clipping work without
+    reading norms.
 When it is wrong
     A wait at the end of a step whose work is all done costs nothing, and is not counted: only idle time after the wait is.
 References
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.rule_facts import MASK_OPERATORS, checkpoint_copies, lost_in_calls, waiting_calls
 from analysis.whatif import WithoutWaits
 
 WORTH_NAMING = 0.01  # below one percent of the step the reading costs less than a reader's time
@@ -32,8 +33,8 @@ CHANGES = (
     ),
     CodeChange(
         "PyTorch",
-        "x = x[mask]                     # nonzero: the host waits for its size",
-        "x = torch.where(mask, x, 0)     # same shape, no wait",
+        "norms = [p.grad.norm().item() for p in model.parameters()]",
+        "norms = torch._foreach_norm([p.grad for p in model.parameters()])   # read when you log",
     ),
     CodeChange(
         "Lightning",
@@ -46,20 +47,26 @@ CHANGES = (
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield one finding for all waits together, with a row of evidence for each place."""
-    lost = given.lost_ms("host_sync")
+    rows = given.recording.rows(
+        "SELECT DISTINCT call_id FROM gaps WHERE device = ? AND cause = 'host_sync' AND call_id IS NOT NULL",
+        [given.rank.device],
+    )
+    others = {*waiting_calls(given, MASK_OPERATORS), *(int(c) for c in checkpoint_copies(given).frame["call_id"])}
+    calls = tuple(sorted(int(row[0]) for row in rows if int(row[0]) not in others))
+    lost = lost_in_calls(given, "host_sync", calls)
     if given.share(lost) < WORTH_NAMING:
         return
     places = given.places("host_sync")
-    count = sum(place["calls_per_step"] for place in places)
-    first = places[0]["place"] if places else "an operator the trace does not name"
+    count = len(calls) / max(len(given.rank.counted), 1)
+    first = places[0]["place"] if places else "a place the trace does not name"
     yield given.finding(
         RULE.slug,
-        f"The host stops {count:.0f} times a step to wait for the GPU, which then waits {in_words(lost)} for the host; most after {first}",
+        f"The host stops {count:.0f} times a step to wait for the GPU, which then waits {in_words(lost)} for the host; most at {first}",
         "Take the reads of GPU values out of the step: keep losses and norms as tensors and read them every N steps.",
         ceiling_ms=lost,
-        edits=[WithoutWaits()],
+        edits=[WithoutWaits(calls)],
         confidence="high",
-        note="All waits removed from the replay; work that only served the reading (norms, copies) stays in it.",
+        note="These waits removed from the replay; work that only served the reading (norms, copies) stays in it.",
         risk="Values read later are stale by N steps; NaN checks fire later.",
         changes=CHANGES,
         evidence=places,

@@ -1,0 +1,182 @@
+"""What several rules ask of a recording: calls, copies and operators of the counted steps of the lead device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from analysis.representative import SHORT_KERNEL_NS
+
+if TYPE_CHECKING:
+    from analysis.findings import RuleInput
+
+EVIDENCE_ROWS = 5  # the largest few prove it; more only lengthen the page
+IN_STEPS = "JOIN steps t ON t.device = ? AND t.counted AND {0}.start_ns >= t.host_start_ns AND {0}.start_ns < t.host_end_ns"
+
+
+@dataclass(frozen=True)
+class Events:
+    """Events of the counted steps: a frame with id, name, start_ns, end_ns, step (and further columns), and how many steps there are."""
+
+    frame: pd.DataFrame
+    steps: int
+
+    @property
+    def count(self) -> float:
+        """Events per step."""
+        return len(self.frame) / max(self.steps, 1)
+
+    @property
+    def ms(self) -> float:
+        """Sum of durations per step, ms."""
+        return float((self.frame["end_ns"] - self.frame["start_ns"]).sum()) / 1e6 / max(self.steps, 1)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Their ids."""
+        return tuple(int(i) for i in self.frame["id"])
+
+    def rows(self, limit: int = EVIDENCE_ROWS) -> list[dict[str, Any]]:
+        """Return the longest as evidence rows that link to the timeline."""
+        longest = self.frame.assign(ms=(self.frame["end_ns"] - self.frame["start_ns"]) / 1e6).nlargest(limit, "ms")
+        return [
+            {"name": str(r["name"]), "start_ns": int(r["start_ns"]), "end_ns": int(r["end_ns"]), "ms": float(r["ms"])}
+            for r in longest.to_dict("records")
+        ]
+
+    def where(self, mask: Any) -> Events:
+        """Return those that ``mask`` selects."""
+        return Events(self.frame[mask].reset_index(drop=True), self.steps)
+
+
+def calls(given: RuleInput, pattern: str) -> Events:
+    """Return the runtime calls of the counted steps whose name matches the regular expression."""
+    frame = given.recording.frame(
+        "SELECT r.call_id AS id, n.name, r.start_ns, r.start_ns + r.dur_ns AS end_ns, t.step, r.cpu_op_id, r.thread_id FROM runtime_calls r "
+        f"JOIN names n USING (name_id) {IN_STEPS.format('r')} WHERE regexp_matches(n.name, ?) ORDER BY r.call_id",
+        [given.rank.device, pattern],
+    )
+    return Events(frame, len(given.rank.counted))
+
+
+def operators(given: RuleInput, pattern: str) -> Events:
+    """Return the operators and annotations of the counted steps whose name matches the regular expression."""
+    frame = given.recording.frame(
+        "SELECT o.cpu_op_id AS id, n.name, o.start_ns, o.start_ns + o.dur_ns AS end_ns, t.step, o.thread_id FROM cpu_ops o "
+        f"JOIN names n USING (name_id) {IN_STEPS.format('o')} WHERE regexp_matches(n.name, ?) ORDER BY o.cpu_op_id",
+        [given.rank.device, pattern],
+    )
+    return Events(frame, len(given.rank.counted))
+
+
+def frames(given: RuleInput, pattern: str) -> Events:
+    """Return the Python calls of the counted steps whose name matches the regular expression."""
+    frame = given.recording.frame(
+        "SELECT p.python_call_id AS id, n.name, p.start_ns, p.start_ns + p.dur_ns AS end_ns, t.step FROM python_calls p "
+        f"JOIN names n USING (name_id) {IN_STEPS.format('p')} WHERE regexp_matches(n.name, ?) ORDER BY p.python_call_id",
+        [given.rank.device, pattern],
+    )
+    return Events(frame, len(given.rank.counted))
+
+
+def copies(given: RuleInput, pattern: str) -> Events:
+    """Return the copies launched in counted steps whose name matches, with bytes and call_id."""
+    frame = given.recording.frame(
+        "SELECT g.gpu_op_id AS id, n.name, g.start_ns, g.start_ns + g.dur_ns AS end_ns, s.step, g.bytes, g.call_id FROM gpu_ops g "
+        "JOIN names n USING (name_id) JOIN gpu_op_steps s USING (gpu_op_id) JOIN steps t ON t.device = g.device AND t.step = s.step AND t.counted "
+        "WHERE g.device = ? AND g.kind = 'memcpy' AND regexp_matches(n.name, ?) ORDER BY g.gpu_op_id",
+        [given.rank.device, pattern],
+    )
+    return Events(frame, len(given.rank.counted))
+
+
+def lost_in_calls(given: RuleInput, cause: str, ids: tuple[int, ...]) -> float:
+    """Return the ms per step lost to ``cause`` that these calls own: their share as recorded of what the run's column says."""
+    rows = given.recording.rows(
+        "SELECT coalesce(sum(end_ns - start_ns) FILTER (call_id IN (SELECT unnest(?::BIGINT[]))), 0), coalesce(sum(end_ns - start_ns), 0) "
+        "FROM gaps WHERE device = ? AND cause = ?",
+        [list(ids), given.rank.device, cause],
+    )
+    ours, whole = rows[0]
+    return given.lost_ms(cause) * float(ours) / float(whole) if whole else 0.0
+
+
+def waiting_calls(given: RuleInput, inside: str) -> tuple[int, ...]:
+    """Return the synchronizing calls of all steps that are inside an operator whose name matches, at any depth."""
+    rows = given.recording.rows(
+        "WITH RECURSIVE up AS (SELECT call_id, cpu_op_id FROM runtime_calls JOIN names USING (name_id) "
+        "WHERE regexp_matches(name, 'Synchronize|Memcpy') AND cpu_op_id IS NOT NULL "
+        "UNION ALL SELECT up.call_id, o.parent_id FROM up JOIN cpu_ops o USING (cpu_op_id) WHERE o.parent_id IS NOT NULL) "
+        "SELECT DISTINCT call_id FROM up JOIN cpu_ops o USING (cpu_op_id) JOIN names n ON n.name_id = o.name_id "
+        "WHERE o.kind = 'op' AND regexp_matches(n.name, ?) ORDER BY 1",
+        [inside],
+    )
+    return tuple(int(row[0]) for row in rows)
+
+
+def memory_use(given: RuleInput) -> tuple[float, float] | None:
+    """Return peak memory in use and memory of the GPU, bytes: by telemetry, else by the allocator; None where neither tells."""
+    told = given.telemetry
+    if told is not None and told.memory_peak_bytes and told.memory_total_bytes:
+        return float(told.memory_peak_bytes), float(told.memory_total_bytes)
+    rows = given.recording.rows(
+        "SELECT max(total_reserved_bytes) FROM allocations WHERE device_type <> 0 AND device = ?", [given.rank.device]
+    )
+    total = given.recording.rows("SELECT max(memory_bytes) FROM devices WHERE device = ?", [given.rank.device])
+    return (float(rows[0][0]), float(total[0][0])) if rows[0][0] and total[0][0] else None
+
+
+def in_bytes(count: float) -> str:
+    """Return bytes for a title."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} bytes"
+
+
+MASK_OPERATORS = r"^aten::(nonzero|masked_select|_unique|unique_dim|unique_consecutive|argwhere|index_put_|repeat_interleave)"
+PINNED_BYTES_PER_NS = 55.0  # PCIe 5 ×16 as measured on an H200: 55.5 GB/s pinned against 10 to 23 GB/s pageable
+CHECKPOINT_COPIES = 16  # tensors copied out in one step; reading losses and norms moves single numbers
+CHECKPOINT_BYTES = 1_000_000  # in one step: less is no model
+MAKERS = r"^aten::(triu|tril|ones|zeros|full|arange|eye|linspace|rand|randn|randint|randperm|normal_|uniform_|bernoulli_|fill_|masked_fill_?|tril_|triu_|one_hot)$"
+
+
+def checkpoint_copies(given: RuleInput) -> Events:
+    """Return the copies to the host of those steps that copy out as many tensors as a checkpoint does."""
+    found = copies(given, "(?i)DtoH|DeviceToHost")
+    frame = found.frame[found.frame["call_id"].notna()]
+    totals = frame.groupby("step")["bytes"].agg(["count", "sum"])
+    steps = totals[(totals["count"] >= CHECKPOINT_COPIES) & (totals["sum"] >= CHECKPOINT_BYTES)].index
+    return Events(frame[frame["step"].isin(steps)].reset_index(drop=True), found.steps)
+
+
+def copies_of_made_tensors(given: RuleInput) -> Events:
+    """Return the pageable copies that follow, since the thread's previous launch, an operator that makes a tensor (column ``maker``).
+
+    Operators inside the data loader's own annotation are left out: that is loading.
+    """
+    found = copies(given, "(?i)pageable *-> *device|HtoD.*pageable")
+    makers = given.recording.frame(
+        "WITH launching AS (SELECT call_id, thread_id, start_ns, start_ns + dur_ns AS end_ns, "
+        "lag(start_ns + dur_ns) OVER (PARTITION BY thread_id ORDER BY start_ns) AS since FROM runtime_calls WHERE gpu_ops > 0), "
+        "loading AS (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops JOIN names USING (name_id) WHERE regexp_matches(name, 'DataLoader')) "
+        "SELECT l.call_id, arg_max(n.name, o.dur_ns) AS maker FROM launching l JOIN cpu_ops o ON o.thread_id = l.thread_id AND o.start_ns >= l.since "
+        "AND o.start_ns + o.dur_ns <= l.start_ns JOIN names n USING (name_id) "
+        "WHERE l.call_id IN (SELECT unnest(?::BIGINT[])) AND regexp_matches(n.name, ?) AND NOT EXISTS (SELECT 1 FROM loading d "
+        "WHERE d.thread_id = o.thread_id AND o.start_ns >= d.start_ns AND o.start_ns < d.end_ns) GROUP BY l.call_id",
+        [[int(c) for c in found.frame["call_id"].dropna()], MAKERS],
+    )
+    frame = found.frame.merge(makers, on="call_id", how="inner") if len(makers) else found.frame.iloc[:0].assign(maker="")
+    return Events(frame, found.steps)
+
+
+def idle_by_telemetry_ms(given: RuleInput) -> float | None:
+    """Return the ms of a step in which telemetry sees no kernel, None where it cannot tell (none attached, or kernels too short)."""
+    told, step = given.rank.represents, given.step_ms
+    if told is None or told.utilization is None or not step or not given.rank.facts.get("kernels_in_counted_steps"):
+        return None
+    kernels = given.rank.facts["kernels_in_counted_steps"] / max(len(given.rank.counted), 1)
+    busy_ns = told.utilization * step * 1e6
+    return (1 - told.utilization) * step if busy_ns >= SHORT_KERNEL_NS * kernels else None
