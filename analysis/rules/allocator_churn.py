@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
 from analysis.rule_facts import calls
-from analysis.whatif import WithoutHostCause, WithoutWaits
+from analysis.whatif import Edit, WithoutHostCause, WithoutWaits
 
 WORTH_NAMING = 0.01  # of the step
 CALLS = r"^(cuda|hip)(Malloc|Free)(Async)?$|^(cu|hip)Mem(Create|Map|Unmap|Release|Alloc|Free)"
@@ -41,7 +41,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
     if found.count < 1:
         return
     lost = given.lost_ms("allocator")
-    edits = [WithoutHostCause("allocator"), WithoutWaits(found.ids)]
+    edits: list[Edit] = [WithoutHostCause("allocator"), WithoutWaits(found.ids)]
     predicted = given.predict_ms(edits)
     gain = given.step_ms - predicted if predicted is not None and given.step_ms else lost
     if given.share(max(lost, gain)) < WORTH_NAMING:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
 from analysis.rule_facts import checkpoint_copies, in_bytes
-from analysis.whatif import WithoutCalls, WithoutHostCause
+from analysis.whatif import Edit, WithoutCalls, WithoutHostCause
 
 WORTH_NAMING = 0.01  # of the step
 
@@ -45,7 +45,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         "WHERE g.device = ? AND g.cause = 'python_host' AND g.end_ns > ? AND g.start_ns < ? + 1000000000 AND g.end_ns - g.start_ns > 200000 AND o.call_id IS NOT NULL",
         [given.rank.device, first, last],
     )
-    edits = [WithoutHostCause("python_host", calls=tuple(sorted(int(r[0]) for r in after))), WithoutCalls(calls)]
+    edits: list[Edit] = [WithoutHostCause("python_host", calls=tuple(sorted(int(r[0]) for r in after))), WithoutCalls(calls)]
     lost = given.lost_ms("host_sync") + given.lost_ms("python_host")
     if given.share(lost) < WORTH_NAMING:
         return

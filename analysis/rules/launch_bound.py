@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words, severity_of
 from analysis.rule_facts import idle_by_telemetry_ms
 from analysis.whatif import AsGraph
 
@@ -68,7 +68,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         "Launch the step as one CUDA graph, by hand or with torch.compile(mode='reduce-overhead'); or give each launch more work with a larger batch.",
         ceiling_ms=lost + given.lost_ms("python_host"),
         edits=[] if after_waits else [AsGraph()],
-        severity="info" if after_waits else None,
+        severity="info" if after_waits else None if idle is None or idle >= lost else severity_of(given.share(idle)),
         confidence="low" if after_waits else "medium",
         note="Not predicted: the host's waits come first. They cost it its head start, and a graph cannot hold them."
         if after_waits

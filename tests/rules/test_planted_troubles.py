@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.rules.recorded import analysed
+from tests.rules.findings_of import result_of as analysed
 
 PLANTED = {
     "loader_inline": "data-loader-starves-gpu",
@@ -19,7 +19,7 @@ PLANTED = {
     "empty_cache": "allocator-churn",
     "recompiles": "recompilation",
 }
-HEALTHY = ("gpt", "gpt_small", "gpt_no_reads", "mlp_graph", "resnet_fixed", "loader_workers", "copy_prefetched", "gpt_compiled")
+HEALTHY = ("gpt", "gpt_small", "gpt_no_reads", "mlp_graph", "resnet_fixed", "loader_workers", "copy_prefetched")
 
 
 @pytest.mark.parametrize(("name", "rule"), PLANTED.items())
