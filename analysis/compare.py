@@ -40,6 +40,20 @@ class Side:
     kernels: tuple[Piece, ...]
     operators: tuple[Piece, ...]
 
+    @classmethod
+    def of(cls, sides: Sequence[Side]) -> Side:
+        """Join sides of one run each into one of several; times per step become means over the runs."""
+        if not sides:
+            raise UsageError("A side of a comparison needs at least one run.")
+        runs = [run for side in sides for run in side.runs]
+        part = [Fraction(len(side.runs), len(runs)) for side in sides]
+        return cls(
+            tuple(runs),
+            tuple(measured for side in sides for measured in side.measured),
+            tuple(p.scaled(share) for side, share in zip(sides, part, strict=True) for p in side.kernels),
+            tuple(p.scaled(share) for side, share in zip(sides, part, strict=True) for p in side.operators),
+        )
+
     @property
     def first(self) -> RunResult:
         """The run that stands for the side where only one can (findings, devices)."""
@@ -138,19 +152,18 @@ class Comparison:
 
 def side_of(runs: Sequence[RunResult], library: Library) -> Side:
     """Load what a comparison needs of one side's runs. Raises UsageError for none."""
-    if not runs:
-        raise UsageError("A side of a comparison needs at least one run.")
-    kernels: list[Piece] = []
-    operators: list[Piece] = []
-    measured = []
-    for run in runs:
-        measured.append(_measured(run, library))
-        if run.lead is not None and len(run.lead.counted):
-            per_step = Fraction(1, len(run.lead.counted) * len(runs))
-            with library.open(run.lead.recording_id) as recording:
-                kernels += _kernels(recording, run.lead, per_step)
-                operators += _operators(recording, run.lead, per_step)
-    return Side(tuple(runs), tuple(measured), tuple(kernels), tuple(operators))
+    return Side.of([_side_of_one(run, library) for run in runs])
+
+
+def _side_of_one(run: RunResult, library: Library) -> Side:
+    measured, lead = _measured(run, library), run.lead
+    if lead is None or not len(lead.counted):
+        return Side((run,), (measured,), (), ())
+    per_step = Fraction(1, len(lead.counted))
+    with library.open(lead.recording_id) as recording:
+        return Side(
+            (run,), (measured,), tuple(_kernels(recording, lead, per_step)), tuple(_operators(recording, lead, per_step))
+        )
 
 
 def _kernels(recording: Recording, rank: RankResult, per_step: Fraction) -> list[Piece]:
@@ -335,7 +348,12 @@ def _disagreement(best: StepTimes, a_ns: Fraction | None, b_ns: Fraction | None,
     opposite = moves[0] * moves[1] < 0 and min(abs(move) for move in moves) > SAME
     if not opposite and abs(moves[0] - moves[1]) <= DISAGREES:
         return None
-    words = {"user": "stopwatch", "telemetry": "telemetry", "estimate": "estimate without the profiler", "profile": "profile"}
+    words = {
+        "user": "the stopwatch",
+        "telemetry": "telemetry",
+        "estimate": "the estimate without the profiler",
+        "profile": "the profile",
+    }
     measured = " and ".join(dict.fromkeys(words.get(source, source) for source in sources))
     costs = [
         f"{abs(p / t - 1):.0%} {'longer' if p >= t else 'shorter'}" for p, t in zip(profile, (best.a, best.b), strict=True)

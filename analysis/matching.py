@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -31,6 +31,10 @@ class Piece:
     category: str
     ns: Fraction
     count: Fraction
+
+    def scaled(self, share: Fraction) -> Piece:
+        """Return the piece with ``share`` of its time and launches."""
+        return self if share == 1 else replace(self, ns=self.ns * share, count=self.count * share)
 
 
 @dataclass

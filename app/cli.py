@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from app.commands.compare import compare
 from app.commands.ingest import ingest, runs
 from app.commands.report import report
 from app.commands.serve import demo, serve
@@ -22,6 +23,7 @@ cli = typer.Typer(
 )
 cli.command()(ingest)
 cli.command()(report)
+cli.command()(compare)
 cli.command()(runs)
 cli.command()(serve)
 cli.command()(demo)

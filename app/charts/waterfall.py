@@ -1,0 +1,185 @@
+"""Two step times side by side: the waterfall from one to the other, both steps as bars, and every step as a dot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from app import format as fmt
+from app.charts.base import Chart, framed
+from app.theme import ACCENT, MUTED, UNKNOWN, colour_of
+
+SMALL = 0.004  # of the longer step: below one pixel of a chart 300 px wide; folded together, so that the sum stays exact
+CUT_FROM = 0.35  # changes spanning less than this share of the step get a cut axis, or they could not be read
+DOTS_TICKED = 20  # up to here every step has its number on the axis
+_PARTS = {"part": "Part", "ms_a": "A, ms per step", "ms_b": "B, ms per step", "change_ms": "Change, ms per step"}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One owner and cause of both steps, ms per step."""
+
+    owner: str
+    cause: str | None
+    ms_a: float
+    ms_b: float
+
+    @property
+    def change_ms(self) -> float:
+        """B − A."""
+        return self.ms_b - self.ms_a
+
+    @property
+    def label(self) -> str:
+        """What it is called: its cause's name where it has one."""
+        name = colour_of(self.owner, self.cause).label
+        return f"{colour_of(self.owner).label}: {name}" if self.cause and self.owner != "idle" else name
+
+
+def waterfall(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: bool, method: str) -> Chart:
+    """Draw the way from A's step to B's: gains first, then losses; each bar begins where the one before ended."""
+    total_a, total_b = sum(b.ms_a for b in bars), sum(b.ms_b for b in bars)
+    longest = max(total_a, total_b, 1e-12)
+    shown = sorted((b for b in bars if abs(b.change_ms) >= SMALL * longest), key=lambda b: b.change_ms)
+    rest = [b for b in bars if abs(b.change_ms) < SMALL * longest]
+    rows: list[tuple[str, str, float, float, str, bool, str]] = []  # side, label, begin, length, colour, hatched, hover
+    rows.append(("A", fmt.plain(names[0], 28), 0.0, total_a, MUTED.on(dark), False, f"A: {fmt.duration_ms(total_a)}"))
+    at = total_a
+    for bar in shown:
+        colour = colour_of(bar.owner, bar.cause)
+        hover = f"{bar.label}: {fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}"
+        rows.append(("", bar.label, at, bar.change_ms, colour.on(dark), colour.hatched, hover))
+        at += bar.change_ms
+    left = sum(b.change_ms for b in rest)
+    if rest and abs(left) > 1e-9:
+        rows.append(("", "everything else", at, left, UNKNOWN.on(dark), False, ", ".join(b.label for b in rest)))
+    rows.append(("B", fmt.plain(names[1], 28), 0.0, total_b, ACCENT.on(dark), False, f"B: {fmt.duration_ms(total_b)}"))
+    figure = go.Figure()
+    for at_row, (side, _, base, length, fill, hatched, hover) in enumerate(rows):
+        figure.add_bar(
+            y=[at_row],
+            base=[base],
+            x=[length],
+            orientation="h",
+            marker={"color": fill, "pattern": {"shape": "/" if hatched else ""}, "line": {"width": 0}},
+            text=[fmt.duration_ms(length) if side else fmt.signed(fmt.duration_ms(length), length)],
+            textposition="outside",
+            cliponaxis=False,
+            customdata=[hover],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    framed(figure, 70 + 30 * len(rows)).update_layout(barmode="overlay", bargap=0.3)
+    ticks = [f"<b>{row[0]}</b> {row[1] if row[1] != row[0] else ''}" if row[0] else row[1] for row in rows]
+    figure.update_yaxes(
+        tickmode="array", tickvals=list(range(len(rows))), ticktext=ticks, autorange="reversed", showgrid=False, automargin=True
+    )
+    figure.update_xaxes(zeroline=False, **_axis([(row[2], row[2] + row[3]) for row in rows if not row[0]], total_a, total_b))
+    table = pd.DataFrame(
+        [(b.label, b.ms_a, b.ms_b, b.change_ms) for b in [*shown, *rest]], columns=["part", "ms_a", "ms_b", "change_ms"]
+    )
+    said = ", ".join(f"{b.label} {fmt.signed(fmt.duration_ms(b.change_ms), b.change_ms)}" for b in shown) or "no change"
+    alt = f"{title}. From A, {fmt.duration_ms(total_a)}, to B, {fmt.duration_ms(total_b)}: {said}."
+    return Chart(figure, title, alt, table, _PARTS, (), method)
+
+
+def _axis(spans: Sequence[tuple[float, float]], total_a: float, total_b: float) -> dict[str, object]:
+    """Return the axis: from 0, or cut where the changes are small against the step, and then it says so."""
+    ends = [v for span in spans for v in span] + [total_a, total_b]
+    low, high = min(ends), max(ends)
+    room = 0.12 * max(high - low, 0.02 * high)
+    if high and (high - low) < CUT_FROM * high and low > 0:
+        start = max(low - 3 * room, 0.0)
+        return {
+            "range": [start, high + 2 * room],
+            "title": {"text": f"ms per step (the axis begins at {fmt.duration_ms(start)})"},
+        }
+    return {"range": [0, high * 1.14 if high else 1], "title": {"text": "ms per step"}}
+
+
+def two_steps(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: bool) -> Chart:
+    """Draw both steps under each other, part by part."""
+    figure = go.Figure()
+    ordered = [b for b in bars if b.owner != "idle"] + sorted(
+        (b for b in bars if b.owner == "idle"), key=lambda b: -max(b.ms_a, b.ms_b)
+    )
+    for bar in ordered:
+        colour = colour_of(bar.owner, bar.cause)
+        figure.add_bar(
+            y=["A", "B"],
+            x=[bar.ms_a, bar.ms_b],
+            orientation="h",
+            name=bar.label,
+            marker={"color": colour.on(dark), "pattern": {"shape": "/" if colour.hatched else ""}, "line": {"width": 0}},
+            customdata=[f"{bar.label}: {fmt.duration_ms(ms)}" for ms in (bar.ms_a, bar.ms_b)],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    framed(figure, 190, legend=True)
+    figure.update_layout(barmode="stack", bargap=0.25, legend={"traceorder": "normal"})
+    figure.update_yaxes(autorange="reversed", ticksuffix="  ", showgrid=False)
+    figure.update_xaxes(title={"text": "ms per step"}, zeroline=False)
+    table = pd.DataFrame(
+        [(b.label, b.ms_a, b.ms_b, b.change_ms) for b in ordered], columns=["part", "ms_a", "ms_b", "change_ms"]
+    )
+    alt = f"{title}. " + "; ".join(
+        f"{side}, {fmt.plain(name)}: "
+        + ", ".join(f"{b.label} {fmt.duration_ms(ms)}" for b in ordered if (ms := getattr(b, field)))
+        for side, name, field in (("A", names[0], "ms_a"), ("B", names[1], "ms_b"))
+    )
+    return Chart(figure, title, alt, table, _PARTS)
+
+
+def step_dots(a: Sequence[float], b: Sequence[float], names: tuple[str, str], title: str, *, dark: bool) -> Chart:
+    """Draw every counted step of both sides as a dot, in the order they ran, with a line at each side's median."""
+    figure = go.Figure()
+    for side, steps, name, colour in (("A", a, names[0], MUTED), ("B", b, names[1], ACCENT)):
+        middle = pd.Series(steps, dtype=float).median()
+        figure.add_scatter(
+            x=list(range(1, len(steps) + 1)),
+            y=list(steps),
+            mode="markers",
+            name=f"{side} {fmt.plain(name, 40)}" if name != side else side,
+            marker={
+                "color": colour.on(dark),
+                "size": 9 if len(steps) < 100 else 5,
+                "symbol": "circle" if side == "A" else "diamond",
+            },
+            customdata=[f"{side}, step {i + 1}: {fmt.duration_ms(ms)}" for i, ms in enumerate(steps)],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+        if len(steps):
+            figure.add_hline(y=middle, line={"color": colour.on(dark), "width": 1, "dash": "dot"})
+    framed(figure, 260, legend=True)
+    figure.update_xaxes(
+        title={"text": "counted step"}, zeroline=False, tickformat="d", dtick=1 if max(len(a), len(b)) <= DOTS_TICKED else None
+    )
+    figure.update_yaxes(title={"text": "ms"}, rangemode="tozero", zeroline=False)
+    table = pd.DataFrame(
+        [(side, i + 1, ms) for side, steps in (("A", a), ("B", b)) for i, ms in enumerate(steps)],
+        columns=["side", "step", "ms"],
+    )
+    return Chart(figure, title, f"{title}.", table, {"side": "Side", "step": "Counted step", "ms": "ms"})
+
+
+def sweep_curve(points: pd.DataFrame, setting: str, unit: str, best: int | None, title: str, *, dark: bool) -> Chart:
+    """Draw throughput over the setting; ``points`` has value, throughput and further columns, ``best`` is the row to choose."""
+    figure = go.Figure(
+        go.Scatter(
+            x=[fmt.plain(str(v), 30) for v in points["value"]],
+            y=points["throughput"],
+            mode="lines+markers",
+            line={"color": ACCENT.on(dark)},
+            marker={"size": [14 if i == best else 8 for i in range(len(points))], "color": ACCENT.on(dark)},
+            customdata=[
+                f"{fmt.plain(str(v))}: {fmt.number(t)} {unit}/s"
+                for v, t in zip(points["value"], points["throughput"], strict=True)
+            ],
+            hovertemplate="%{customdata}<extra></extra>",
+        )
+    )
+    framed(figure, 260)
+    figure.update_xaxes(type="category", title={"text": fmt.plain(setting, 40)})
+    figure.update_yaxes(title={"text": f"{unit} per second"}, rangemode="tozero", zeroline=False)
+    return Chart(figure, title, f"{title}.", pd.DataFrame())
