@@ -16,6 +16,7 @@ from analysis.timeline import Span
 POINTS_MOST = 2000  # of a line; a screen is about 1,500 pixels wide, and the browser draws 4,000 points in 40 ms
 MAY_HOLD = {
     "util_pct": "GPU utilization",
+    "gr_active_pct": "GPU activity",
     "tensor_active_pct": "Tensor pipe active",
     "sm_active_pct": "SM active",
     "dram_active_pct": "Memory bandwidth in use",
@@ -153,6 +154,21 @@ def line(told: Telemetry, column: str, points: int = POINTS_MOST) -> tuple[NDArr
         at = int(np.searchsorted(time, start, side="right"))
         time, value = np.insert(time, at, (int(start) + int(end)) // 2), np.insert(value, at, np.nan)
     return time, value
+
+
+def one_tooth(told: Telemetry, period_s: float, low: float, high: float, column: str) -> Span | None:
+    """Return one period of a sawtooth near the middle of what is shown: from a rise through the middle of its range on. None without a rise."""
+    known = told.samples[told.samples[column].notna()]
+    time, value = known["time_ns"].to_numpy(np.int64), known[column].to_numpy(np.float64)
+    above = value > (low + high) / 2
+    rises = np.flatnonzero(above[1:] & ~above[:-1])
+    if not len(rises):
+        return None
+    starts = time[rises]
+    middle = (told.span.start_ns + told.span.end_ns) // 2
+    start = int(starts[np.argmin(np.abs(starts - middle))])
+    end = start + round(period_s * 1e9)
+    return Span(start, end) if end <= told.span.end_ns else None
 
 
 def overlap(told: Span, other: Span, clocks: Sequence[str]) -> bool:

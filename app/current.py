@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import streamlit as st
 
 from analysis.results import RankResult, RunResult, analyse
@@ -65,3 +66,10 @@ def no_trace() -> None:
         '        profiler.step()\nprofiler.export_chrome_trace("trace.json.gz")',
         "python",
     )
+
+
+def keep_facts(manifest: Manifest, given: dict[str, float | None]) -> None:
+    """Keep what only the viewer knows with the run; None takes a fact away."""
+    data = frame.data_folder()
+    kept = data.read_manifest(manifest.id)
+    data.write_manifest(msgspec.structs.replace(kept, facts=msgspec.structs.replace(kept.facts, **given)))

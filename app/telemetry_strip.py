@@ -7,8 +7,9 @@ import streamlit as st
 from analysis import series
 from analysis.results import RunResult
 from analysis.series import Telemetry
+from analysis.telemetry import DeviceTelemetry
 from app import format as fmt
-from app import frame, panel
+from app import frame, panel, words
 from app.charts import telemetry as charts
 
 LAST_SECONDS = 60.0
@@ -42,18 +43,28 @@ def of(result: RunResult, device: int | None = None) -> Telemetry | None:
     return None
 
 
+def summary_of(result: RunResult, told: Telemetry) -> DeviceTelemetry | None:
+    """Return what analysis found in a device's telemetry."""
+    mine = [s for s in result.telemetry.devices if s.device == told.device]
+    return next((s for s in mine if s.first_ns == int(told.samples["time_ns"].min())), mine[0] if mine else None)
+
+
 def last_minute(result: RunResult) -> None:
     """Show utilization over the last minute, the steps marked where the trace lies in it; nothing without telemetry."""
     told = of(result, result.lead.device if result.lead else None)
     if told is None or not told.has("util_pct"):
         return
-    told = series.last(told, LAST_SECONDS)
+    whole, told = told, series.last(told, LAST_SECONDS)
     facts = series.facts(told, "util_pct")
     mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
     length = fmt.duration_ns(told.span.ns)
     origin = told.span.start_ns
     steps = charts.step_spans(result.lead.steps, origin) if result.lead is not None and _same_time(result, told) else []
+    summary = summary_of(result, whole)
+    found = summary.sawtooth if summary is not None else None
     title = f"Over {length} utilization averages {mean}, between {low} and {high}"
+    if found is not None and found.period_s is not None:
+        title = words.sawtooth(found, summary.signal if summary else None) or title
     chart = charts.lanes(
         told,
         title,
@@ -62,7 +73,8 @@ def last_minute(result: RunResult) -> None:
         dark=frame.dark(),
         steps=steps,
         wanted=("util_pct",),
-        height=150,
+        height=170,
+        sawtooth=found,
     )
     panel.show(chart, "last-minute")
     frame.link("telemetry", "All telemetry", icon=":material/monitoring:")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from analysis.judgement import Judgement, judge
-from analysis.metrics import Reading
+from analysis.metrics import METRICS, Reading
 from analysis.results import RankResult, RunResult
+from analysis.sawtooth import Sawtooth
 from app import format as fmt
 from app.theme import colour_of
 
@@ -203,3 +204,44 @@ def busy_note(metrics: Mapping[str, Reading]) -> str | None:
 def unit_of(rank: RankResult) -> str:
     """Return the unit of times on a screen: per step where there are steps."""
     return "ms per step" if len(rank.counted) else "ms of the recorded time"
+
+
+def sawtooth(found: Sawtooth | None, signal: str | None) -> str | None:
+    """Return what is known of a sawtooth in one sentence, or why there is none; None where nothing was looked at."""
+    if found is None:
+        return None
+    if found.period_s is None:
+        visible = (
+            f" A period below {fmt.duration_ns(found.shortest_visible_s * 1e9)} cannot be seen."
+            if found.shortest_visible_s
+            else ""
+        )
+        return f"No sawtooth: {found.why_none}.{visible}" if found.why_none else None
+    parts = [f"{signal or 'Utilization'} rises and falls every {fmt.duration_ns(found.period_s * 1e9)}"]
+    if found.low is not None and found.high is not None:
+        parts.append(f"between {found.low:.0f} and {found.high:.0f}\u00a0%")
+    if found.duty is not None:
+        parts.append(f"high for {fmt.share(found.duty)} of the time")
+    sure = f" ({found.confidence} confidence)" if found.confidence else ""
+    alias = "; samples cannot rule out a faster one" if found.alias_periods_s else ""
+    return f"{', '.join(parts)}{alias}{sure}."
+
+
+def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
+    """Return the MFU with the factor that holds it down most."""
+    mfu = fmt.reading("mfu", metrics["mfu"])
+    about = "≈ " if metrics["mfu"].trust != "ok" else ""
+    if lowest is None:
+        return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak."
+    factor = metrics[lowest]
+    return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak, held down most by {_inside(METRICS[lowest].label)}: {fmt.reading(lowest, factor)}."
+
+
+def factor_title(metrics: Mapping[str, Reading], lowest: str) -> str:
+    """Return the finding of the chart of MFU's factors."""
+    return f"{METRICS[lowest].label} is the smallest factor: {fmt.reading(lowest, metrics[lowest])}"
+
+
+def _inside(label: str) -> str:
+    """Return a label as it stands inside a sentence: FLOP stays, Busy becomes busy."""
+    return label if label[:2].isupper() else label[0].lower() + label[1:]

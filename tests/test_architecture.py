@@ -27,7 +27,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     # analysis.judgement, series and timeline for what they return: a chart draws it and asks for nothing
     "app.charts": (
         *("plotly", "pandas", "numpy", "app.charts", "app.format", "app.theme"),
-        *("analysis.metrics", "analysis.judgement", "analysis.series", "analysis.timeline"),
+        *("analysis.metrics", "analysis.judgement", "analysis.sawtooth", "analysis.series", "analysis.timeline"),
     ),
     "app.format": ("pandas", "analysis.metrics"),
     "app.theme": (),

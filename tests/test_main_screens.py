@@ -14,7 +14,7 @@ from ingest.schema import DataFolder
 from tests.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 
 ROOT = Path(__file__).parents[1]
-SCREENS = ("verdict", "timeline", "kernels", "operators", "telemetry")
+SCREENS = ("verdict", "timeline", "idle", "kernels", "operators", "efficiency", "telemetry")
 
 
 def opened(name: str, run: str, **query: str) -> AppTest:
@@ -276,3 +276,46 @@ def test_without_external_links_there_is_no_perfetto(loop: str, monkeypatch: pyt
     monkeypatch.delenv("SAWTOOTH_NO_EXTERNAL")
     settings.cache_clear()
     assert [e for e in opened("timeline", loop).main if "perfetto" in str(e.proto).lower()]
+
+
+def test_idle_names_the_largest_cause_and_the_longest_wait(loop: str) -> None:
+    test = opened("idle", loop)
+    text = words_of(test)
+    assert "of each step are lost to" in text
+    rows = test.dataframe[0].value  # the table behind the chart
+    assert rows["recorded_ms"].sum() == pytest.approx(0.3)  # 300 of 1000 µs
+    waits = next(d.value for d in test.dataframe if "evidence" in d.value)
+    assert waits["ms"].is_monotonic_decreasing
+    assert waits["ms"].sum() == pytest.approx(0.9)  # three counted steps
+    assert "Show on the timeline" in text
+
+
+def test_efficiency_multiplies_to_mfu(loop: str) -> None:
+    test = opened("efficiency", loop)
+    assert "dense 16-bit peak" in words_of(test)
+    bars = charts(test)[0]["data"][0]
+    *factors, mfu = _numbers(bars["x"])
+    product = 1.0
+    for factor in factors:
+        product *= factor
+    assert product == pytest.approx(mfu)
+    # 2 × 1024³ FLOPs in 1 ms of 989.4 TFLOP/s
+    assert mfu == pytest.approx(2 * 1024**3 / 1e-3 / 989.4e12, rel=0.01)
+
+
+def test_what_the_viewer_knows_is_kept_with_the_run(loop: str, app_data: DataFolder) -> None:
+    test = opened("efficiency", loop)
+    field = next(n for n in test.number_input if n.label == "FLOPs per step")
+    field.set_value(1e12)
+    next(b for b in test.button if b.label == "Keep").click().run()
+    words_of(test)
+    assert app_data.read_manifest(loop).facts.flops_per_step == 1e12
+    metrics = {m.label: m.value for m in opened("efficiency", loop).metric}
+    assert metrics["Achieved"] == "1.00\u00a0PFLOP/s"
+
+
+def test_a_sawtooth_is_said_and_drawn(app_data: DataFolder, tmp_path: Path) -> None:
+    run = run_of(app_data, telemetry_file(tmp_path / "t.jsonl", samples=300))
+    test = opened("telemetry", run)
+    assert "rises and falls every 1.00\u00a0s, between 0 and 100\u00a0%" in words_of(test)
+    assert any("one period" in a["text"] for a in charts(test)[1]["layout"]["annotations"])

@@ -10,7 +10,8 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from analysis.series import Telemetry, line
+from analysis.sawtooth import Sawtooth
+from analysis.series import Telemetry, line, one_tooth
 from app import format as fmt
 from app.charts.base import Chart, framed
 from app.theme import ACCENT, CAUSES, MUTED, OWNERS, Colour
@@ -18,6 +19,7 @@ from app.theme import ACCENT, CAUSES, MUTED, OWNERS, Colour
 PANEL_PX = 128
 COLOURS: dict[str, Colour] = {
     "util_pct": ACCENT,
+    "gr_active_pct": Colour("", "#5B8DB8", "#7FA9CC"),
     "tensor_active_pct": Colour("", "#7B5EA7", "#B39DDB"),
     "sm_active_pct": OWNERS["other_compute"],
     "dram_active_pct": OWNERS["exposed_memcpy"],
@@ -30,8 +32,8 @@ COLOURS: dict[str, Colour] = {
 }
 # Panels from top to bottom: heading with unit, the quantities on it, the divisor from the stored unit, a fixed upper end.
 PANELS: tuple[tuple[str, tuple[str, ...], float, float | None], ...] = (
-    ("GPU utilization, %", ("util_pct",), 1.0, 102.0),
-    ("Measured activity, %", ("sm_active_pct", "tensor_active_pct", "dram_active_pct"), 1.0, None),
+    ("GPU utilization, %", ("util_pct",), 1.0, 118.0),
+    ("Measured activity, %", ("gr_active_pct", "sm_active_pct", "tensor_active_pct", "dram_active_pct"), 1.0, None),
     ("Power, W", ("power_w",), 1.0, None),
     ("SM clock, MHz", ("clock_sm_mhz",), 1.0, None),
     ("Memory in use, GB", ("mem_used_bytes",), 1e9, None),
@@ -39,6 +41,7 @@ PANELS: tuple[tuple[str, tuple[str, ...], float, float | None], ...] = (
 )
 LABELS = {
     "util_pct": "GPU utilization",
+    "gr_active_pct": "GPU active",
     "sm_active_pct": "SM active",
     "tensor_active_pct": "tensor pipe",
     "dram_active_pct": "memory bandwidth",
@@ -64,6 +67,7 @@ def lanes(
     steps: Sequence[tuple[float, float]] = (),
     wanted: Sequence[str] | None = None,
     height: int = PANEL_PX,
+    sawtooth: Sawtooth | None = None,
 ) -> Chart:
     """Draw the quantities that were measured, one panel per unit; ``steps`` are (start, end) seconds to shade."""
     panels = [
@@ -82,6 +86,8 @@ def lanes(
     for a, b in steps:
         figure.add_vrect(x0=a, x1=b, fillcolor=ACCENT.on(dark), opacity=0.12, line_width=0, layer="below")
     _bands(figure, told, origin_ns, dark)
+    if sawtooth is not None and sawtooth.period_s is not None and panels:
+        _tooth(figure, told, sawtooth, panels[0][1][0], origin_ns, dark)
     framed(
         figure, height * max(len(panels), 1) + 60, legend=any(len(cs) > 1 for _, cs, _, _ in panels) or len(told.throttles) > 0
     )
@@ -117,6 +123,28 @@ def _line(figure: go.Figure, told: Telemetry, column: str, divisor: float, origi
         connectgaps=False,
         hovertemplate="%{y:.3~g}",
         row=row,
+        col=1,
+    )
+
+
+def _tooth(figure: go.Figure, told: Telemetry, found: Sawtooth, column: str, origin_ns: int, dark: bool) -> None:
+    """Shade one period of the sawtooth and write its length above it."""
+    if found.period_s is None or found.low is None or found.high is None:
+        return
+    tooth = one_tooth(told, found.period_s, found.low, found.high, column)
+    if tooth is None:
+        return
+    a, b = seconds(np.array([tooth.start_ns, tooth.end_ns]), origin_ns)
+    colour = CAUSES["host_sync"].on(dark)
+    figure.add_vrect(x0=a, x1=b, fillcolor=colour, opacity=0.2, line={"width": 1, "color": colour}, row=1, col=1)
+    figure.add_annotation(
+        x=(a + b) / 2,
+        y=102,
+        text=f"one period, {fmt.duration_ns(found.period_s * 1e9)}",
+        showarrow=False,
+        yanchor="bottom",
+        font={"size": 11},
+        row=1,
         col=1,
     )
 

@@ -6,7 +6,8 @@ import streamlit as st
 
 from analysis import series
 from analysis.series import Telemetry
-from app import cards, current, frame, panel, telemetry_strip
+from analysis.telemetry import DeviceTelemetry
+from app import cards, current, frame, panel, telemetry_strip, words
 from app import format as fmt
 from app.charts import telemetry as charts
 from app.charts.base import CONFIG
@@ -34,9 +35,10 @@ def main() -> None:
             "sawtooth sample --out telemetry.jsonl",
         )
         return
-    _head(told)
-    _lanes(told, manifest.id)
     result = current.run_result(manifest)
+    summary = telemetry_strip.summary_of(result, told)
+    _head(told, summary)
+    _lanes(told, manifest.id, summary)
     if result.lead is None:
         cards.small("No trace with GPU work is attached: what the GPU waits for is not known.")
 
@@ -54,7 +56,11 @@ def _chosen(refs: list[RecordingRef]) -> Telemetry | None:
     return telemetry_strip.read(root, recording, int(device))
 
 
-def _head(told: Telemetry) -> None:
+def _head(told: Telemetry, summary: DeviceTelemetry | None) -> None:
+    sentence = words.sawtooth(summary.sawtooth, summary.signal) if summary is not None else None
+    if summary is not None and summary.sawtooth.period_s is not None and sentence:
+        cards.headline(sentence, _under(told))
+        return
     column = "util_pct" if told.has("util_pct") else "power_w"
     facts = series.facts(told, column)
     if column == "util_pct" and facts:
@@ -62,6 +68,8 @@ def _head(told: Telemetry) -> None:
         cards.headline(f"Utilization averages {mean}, between {low} and {high}.", _under(told))
     else:
         cards.headline(f"{fmt.duration_ns(told.span.ns)} of telemetry, without utilization.", _under(told))
+    if sentence:
+        cards.small(sentence)
 
 
 def _under(told: Telemetry) -> str:
@@ -78,7 +86,7 @@ def _under(told: Telemetry) -> str:
 
 
 @st.fragment
-def _lanes(told: Telemetry, run_id: str) -> None:
+def _lanes(told: Telemetry, run_id: str, summary: DeviceTelemetry | None) -> None:
     key = f"telemetry-view-{run_id}-{told.device}"
     view: tuple[float, float] | None = st.session_state.get(key)
     origin = told.span.start_ns
@@ -97,7 +105,14 @@ def _lanes(told: Telemetry, run_id: str) -> None:
     )
     shown = series.within(told, series.seconds_span(view, origin)) if view else told
     title = _title(shown, view)
-    chart = charts.lanes(shown, title, f"{title}. {_under(told)}.", origin_ns=origin, dark=frame.dark())
+    chart = charts.lanes(
+        shown,
+        title,
+        f"{title}. {_under(told)}.",
+        origin_ns=origin,
+        dark=frame.dark(),
+        sawtooth=summary.sawtooth if summary else None,
+    )
     picked = panel.show(chart, f"telemetry-{view}", select="box", name="telemetry")
     for selection in (strip.selection, picked):
         if selection and selection.box:

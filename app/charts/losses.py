@@ -1,0 +1,80 @@
+"""What each cause of lost time costs a step, as recorded and without the profiler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from app import format as fmt
+from app.charts.base import Chart, framed
+from app.theme import colour_of
+
+COLUMNS = {
+    "label": "Cause",
+    "unprofiled_ms": "Without the profiler, ms per step",
+    "recorded_ms": "As profiled, ms per step",
+    "recoverable_ms": "Gained without it, ms per step",
+}
+
+
+def causes(rows: pd.DataFrame, title: str, *, dark: bool, unit: str) -> Chart:
+    """Draw one pair of bars per cause; ``rows`` are those of ``analysis.lost_time.causes``."""
+    colours = [
+        colour_of(str(owner), None if cause == owner else str(cause))
+        for cause, owner in zip(rows["cause"], rows["owner"], strict=True)
+    ]
+    labels = [colour.label for colour in colours]
+    table = rows.assign(label=labels)
+    figure = go.Figure()
+    has_estimate = bool(rows["unprofiled_ms"].notna().any())
+    series = [("unprofiled_ms", "without the profiler, ≈", 1.0, "")] if has_estimate else []
+    series.append(("recorded_ms", "as profiled", 0.45 if has_estimate else 1.0, "/" if has_estimate else ""))
+    for column, name, opacity, pattern in series:
+        values = [float(v) if pd.notna(v) else 0.0 for v in rows[column]]
+        figure.add_bar(
+            y=labels,
+            x=values,
+            orientation="h",
+            name=name,
+            marker={
+                "color": [c.on(dark) for c in colours],
+                "opacity": opacity,
+                "pattern": {"shape": pattern, "fillmode": "overlay"},
+                "line": {"width": 0},
+            },
+            text=[fmt.duration_ms(v) if v else "" for v in values],
+            textposition="outside",
+            cliponaxis=False,
+            customdata=[f"{label}, {name}: {fmt.duration_ms(v)}" for label, v in zip(labels, values, strict=True)],
+            hovertemplate="%{customdata}<extra></extra>",
+            showlegend=False,
+        )
+    framed(figure, 70 + (44 if has_estimate else 30) * max(len(rows), 1))
+    largest = max((float(v) for c, *_ in series for v in rows[c].dropna()), default=1.0)
+    figure.update_layout(barmode="group", bargap=0.3, bargroupgap=0.05)
+    figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, ticksuffix="  ")
+    figure.update_xaxes(
+        title={"text": unit + (": solid without the profiler, hatched as profiled" if has_estimate else "")},
+        range=[0, largest * 1.15 or 1],
+        zeroline=False,
+    )
+    alt = f"{title}. " + "; ".join(_words(row) for row in table.to_dict("records")) + "."
+    columns = {c: h for c, h in COLUMNS.items() if c == "label" or table[c].notna().any()}
+    return Chart(
+        figure,
+        title,
+        alt,
+        table[["label", "recorded_ms", "unprofiled_ms", "recoverable_ms"]],
+        columns,
+        ("gpu_idle_share", "step_time_unprofiled_est_ms"),
+        "Every piece of lost time has one cause: what the launching thread did meanwhile, whether the queue had run dry, and what had drained it. "
+        "The solid bar replays the trace without the profiler's own cost and speaks of the run. 'Gained' is the replay with the cause removed: "
+        "removing one wait often uncovers another, so it is less than the bar, and gains do not add up.",
+    )
+
+
+def _words(row: dict[Any, Any]) -> str:
+    estimate = f", ≈ {fmt.duration_ms(row['unprofiled_ms'])} without the profiler" if pd.notna(row["unprofiled_ms"]) else ""
+    return f"{row['label']} {fmt.duration_ms(row['recorded_ms'])}{estimate}"

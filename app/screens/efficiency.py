@@ -1,0 +1,139 @@
+"""How well the busy time works: MFU and its factors, operators that miss tensor cores, the roofline."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from analysis import work
+from analysis.results import RankResult
+from app import cards, current, frame, panel, words
+from app import format as fmt
+from app.charts import efficiency as charts
+from ingest.schema import Manifest
+
+
+def main() -> None:
+    """Show the page."""
+    result = current.run_result()
+    rank = current.chosen_rank(result)
+    if rank is None:
+        cards.headline("How well the GPU works is not known.")
+        current.no_gpu_work() if result.manifest.traces else current.no_trace()
+        return
+    _mfu(rank)
+    _facts(result.manifest)
+    _missed(rank)
+    _roofline(rank)
+
+
+def _mfu(rank: RankResult) -> None:
+    metrics = rank.metrics
+    mfu = metrics["mfu"]
+    if mfu.value is None:
+        cards.headline("MFU is not known for this run.")
+        cards.empty_state(
+            "The FLOPs of a step, its time or the GPU's peak is missing.",
+            mfu.why_missing or "",
+            "with torch.profiler.profile(record_shapes=True) as profiler:",
+            "python",
+        )
+        return
+    known = [key for key in charts.FACTORS if metrics[key].value is not None]
+    lowest = min(known, key=lambda key: metrics[key].value or 0.0) if known else None
+    cards.headline(words.mfu_sentence(metrics, lowest))
+    with st.grid(min_column_width=215, gap="small"):
+        for key in ("mfu", "achieved_tflops", "mfu_at_dtype", "hfu"):
+            cards.metric_card(key, metrics[key])
+    if lowest is not None:
+        panel.show(charts.factors(metrics, words.factor_title(metrics, lowest), dark=frame.dark()), "mfu-factors")
+        cards.small(f"{charts.RAISES[lowest]} " + " ".join(metrics[lowest].notes))
+
+
+def _facts(manifest: Manifest) -> None:
+    """Let the viewer give what only they know, and keep it with the run."""
+    facts = manifest.facts
+    labels = {
+        "flops_per_step": "FLOPs per step",
+        "parameters": "Parameters",
+        "tokens_per_step": "Tokens per step",
+        "step_time_ms": "Step time without the profiler, ms",
+        "peak_tflops": "Dense 16-bit peak, TFLOP/s",
+    }
+    with st.expander("What only you know", icon=":material/edit:"):
+        cards.small("Kept with the run and used instead of what is estimated. An empty field means not given.")
+        with st.form("facts", border=False):
+            with st.grid(min_column_width=215, gap="small"):
+                given = {
+                    key: st.number_input(
+                        label, value=getattr(facts, key), min_value=0.0, format="%g", key=f"fact-{manifest.id}-{key}"
+                    )
+                    for key, label in labels.items()
+                }
+            saved = st.form_submit_button("Keep")
+    if saved:
+        current.keep_facts(manifest, {key: value or None for key, value in given.items()})
+        st.rerun()
+
+
+@st.cache_data(max_entries=64, show_spinner="Looking at tensor cores …")
+def _tensor_cores(recording_id: str, device: int, counted: int, _rank: RankResult) -> pd.DataFrame:
+    with frame.library().open(recording_id) as recording:
+        return work.missed_tensor_cores(recording, device, _rank.gpu, counted)
+
+
+@st.cache_data(max_entries=64, show_spinner="Placing operators under the roof …")
+def _placed(recording_id: str, device: int, counted: int, _rank: RankResult) -> pd.DataFrame:
+    with frame.library().open(recording_id) as recording:
+        return work.roofline(recording, device, _rank.gpu, counted)
+
+
+def _missed(rank: RankResult) -> None:
+    rows = _tensor_cores(rank.recording_id, rank.device, len(rank.counted), rank)
+    if rows.empty:
+        cards.title("No matrix product, convolution or attention ran")
+        cards.small("Only these can use tensor cores.")
+        return
+    missed = rows[rows["without_ms"] > 0]
+    if missed.empty:
+        cards.title("Every matrix product, convolution and attention uses tensor cores")
+    else:
+        total = fmt.duration_ms(float(missed["without_ms"].sum()))
+        cards.title(f"{total} a step of products, convolutions and attention run without tensor cores")
+    columns = {
+        "operator": "Operator", "shapes": "Input shapes", "without_ms": "Without, ms per step", "why": "Why", "with_ms": "With, ms per step",
+        "unknown_ms": "Unknown, ms per step", "category": "Category", "kernel": "Longest kernel without",
+    }  # fmt: skip
+    shown = missed if len(missed) else rows
+    panel.table(
+        shown, {c: h for c, h in columns.items() if shown[c].notna().any() and not (shown[c] == 0).all()}, "tensor-cores"
+    )
+
+
+def _roofline(rank: RankResult) -> None:
+    rows = _placed(rank.recording_id, rank.device, len(rank.counted), rank)
+    gpu = rank.gpu
+    if gpu is None or gpu.bandwidth_bytes_per_s is None:
+        cards.empty_state(
+            "No roofline.", "The hardware table does not have this GPU's bandwidth, so there is no roof to compare with."
+        )
+        return
+    multiplying = rows[rows["flops"] > 0] if len(rows) else rows
+    if multiplying.empty:
+        cards.empty_state(
+            "No roofline.",
+            "The shapes of matrix products, convolutions and attention are not recorded, or a compiled region or CUDA graph hides them.",
+            "with torch.profiler.profile(record_shapes=True) as profiler:",
+            "python",
+        )
+        return
+    first = multiplying.iloc[0]
+    title = (
+        f"{fmt.clean(str(first['name']), 40)} could gain most: {fmt.duration_ms(float(first['opportunity_ms']))} a step above the roof, "
+        f"{fmt.share(float(first['attained_share']))} attained"
+    )
+    peaks = {d: gpu.peaks[d] for d in dict.fromkeys(multiplying["dtype"].dropna()) if d in gpu.peaks}
+    panel.show(charts.roofline(multiplying, peaks, gpu.bandwidth_bytes_per_s, title, dark=frame.dark()), "roofline")
+
+
+main()

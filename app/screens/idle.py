@@ -1,0 +1,151 @@
+"""Why the GPU waited: every cause with what it costs a step, and the longest waits with what proves them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from analysis import lost_time
+from analysis.headline import uses_estimate
+from analysis.results import RankResult
+from app import cards, current, frame, panel, words
+from app import format as fmt
+from app.charts import losses
+from app.theme import CAUSES, colour_of
+
+
+def main() -> None:
+    """Show the page."""
+    result = current.run_result()
+    rank = current.chosen_rank(result)
+    if rank is None:
+        cards.headline("Nothing says why the GPU waited.")
+        current.no_gpu_work() if result.manifest.traces else current.no_trace()
+        return
+    rows = _causes(rank.recording_id, rank.device, len(rank.counted), uses_estimate(rank))
+    if rows.empty:
+        cards.headline("The GPU never waits in the steady window.")
+        cards.small(
+            "No idle time, no exposed copy and no exposed communication lies between the first and the last counted step."
+        )
+        return
+    first = rows.iloc[0]
+    _head(first, rank)
+    if rank.represents is not None and rank.represents.represents is False:
+        cards.small(rank.represents.sentence)
+    title = (
+        f"{losses_label(first)} is the largest of {len(rows)} causes"
+        if len(rows) > 1
+        else f"{losses_label(first)} is the only cause"
+    )
+    panel.show(losses.causes(rows, title, dark=frame.dark(), unit=words.unit_of(rank)), "causes")
+    _pieces(rank, [str(c) for c in rows["cause"] if str(c) in CAUSES])
+    _phases(rank)
+
+
+def losses_label(row: pd.Series) -> str:
+    """Return the name of a cause, as a sentence begins."""
+    label = colour_of(str(row["owner"]), None if row["cause"] == row["owner"] else str(row["cause"])).label
+    return label[0].upper() + label[1:]
+
+
+def _head(first: pd.Series, rank: RankResult) -> None:
+    estimate = uses_estimate(rank) and pd.notna(first["unprofiled_ms"])
+    ms = float(first["unprofiled_ms"] if estimate else first["recorded_ms"])
+    of = "each step" if len(rank.counted) else "the recorded time"
+    cause = None if first["cause"] == first["owner"] else str(first["cause"])
+    cards.headline(
+        f"{'≈ ' if estimate else ''}{fmt.duration_ms(ms)} of {of} are lost to {words.loses_to(str(first['owner']), cause)}."
+    )
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _causes(recording_id: str, device: int, counted: int, by_estimate: bool) -> pd.DataFrame:
+    with frame.library().open(recording_id) as recording:
+        return lost_time.causes(recording, device, counted, by_estimate)
+
+
+@st.cache_data(max_entries=64, show_spinner="Listing waits …")
+def _longest(recording_id: str, device: int, cause: str | None) -> pd.DataFrame:
+    with frame.library().open(recording_id) as recording:
+        return lost_time.pieces(recording, device, cause)
+
+
+def _pieces(rank: RankResult, causes: list[str]) -> None:
+    cause = st.pills("Waits of one cause", causes, format_func=lambda c: CAUSES[c].label, key="cause", bind="query-params")
+    rows = _longest(rank.recording_id, rank.device, cause)
+    if rows.empty:
+        cards.small("No single wait is recorded.")
+        return
+    longest = rows.iloc[0]
+    cards.title(f"The longest wait is {fmt.duration_ms(float(longest['ms']))}, {_place(longest)}")
+    number, text = st.column_config.NumberColumn, st.column_config.TextColumn
+    columns: dict[str, Any] = {
+        "at_ms": number("At, ms", format="%.3f", help="After the beginning of the recording"),
+        "ms": number("ms", format="%.3f"),
+        "label": text("Cause"),
+        "operator": text("Operator", width="medium"),
+        "python": text("Python line", width="medium"),
+        "call": text("Runtime call"),
+        "phase": text("Phase"),
+        "step": text("Step"),
+        "next_operation": text("Ended by", width="medium"),
+        "confidence": text("Confidence"),
+    }
+    shown = rows.assign(label=rows["cause"].map(lambda c: CAUSES[c].label if c in CAUSES else ""))
+    event: Any = st.dataframe(
+        shown,
+        hide_index=True,
+        column_order=[c for c in columns if shown[c].notna().any()],
+        column_config=columns,
+        on_select="rerun",
+        selection_mode="single-row",
+        key=f"waits-{cause}",
+        height=panel.TABLE_HEIGHT,
+        alt="The longest waits with cause, operator and evidence.",
+    )
+    chosen = event.selection.rows
+    row = rows.iloc[int(chosen[0]) if chosen and chosen[0] < len(rows) else 0]
+    with st.container(border=True):
+        cards.title(f"{fmt.duration_ms(float(row['ms']))} at {fmt.number(float(row['at_ms']), 5)} ms")
+        if isinstance(row["evidence"], str):
+            cards.text(row["evidence"])
+        frame.link(
+            "timeline",
+            "Show on the timeline",
+            run=st.session_state.get("run"),
+            icon=":material/view_timeline:",
+            t0=f"{row['t0_ms']:.6f}",
+            t1=f"{row['t1_ms']:.6f}",
+        )
+    panel.csv_button(rows, "waits")
+
+
+def _place(row: pd.Series) -> str:
+    for column in ("python", "operator", "call"):
+        if isinstance(row[column], str) and row[column]:
+            return f"in {fmt.clean(row[column], 80)}"
+    return f"in the {row['phase']} phase" if isinstance(row["phase"], str) else "in an unnamed place"
+
+
+def _phases(rank: RankResult) -> None:
+    if not rank.phases:
+        return
+    rows = pd.DataFrame(rank.phases).sort_values("idle_ms_per_step", ascending=False, ignore_index=True)
+    first = rows.iloc[0]
+    cards.title(
+        f"{fmt.clean(str(first['name']), 60)} holds {fmt.duration_ms(float(first['idle_ms_per_step']))} of idle time a step"
+    )
+    columns = {
+        "name": "Phase",
+        "idle_ms_per_step": "Idle inside, ms per step",
+        "host_ms_per_step": "Host, ms per step",
+        "device_ms_per_step": "Device, ms per step",
+    }
+    panel.table(rows, columns, "phases")
+    cards.small("What was marked, and what PyTorch marks by itself. Phases may lie inside one another, so they do not add up.")
+
+
+main()
