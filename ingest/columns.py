@@ -70,6 +70,13 @@ KINDS = {
     "xpu_sync": "sync",
     "overhead": "overhead",
 }
+FLOWS = {
+    "ac2g",
+    "fwdbwd",
+    "async",
+    "async_cpu_to_gpu",
+    "async_gpu",
+}  # arrows of the viewer: a third of a trace, and nothing is measured with them
 GPU_KINDS = ("kernel", "memcpy", "memset")
 EDGE_KINDS = ("op", "annotation", "call", "python")  # what may come as begin and end ('B', 'E') from other tools
 MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")  # filed as operators before 2022
@@ -230,6 +237,9 @@ class Filing:
             groups[event.cat].append(event)
         by_kind: defaultdict[str, list[Event]] = defaultdict(list)
         for category, group in groups.items():
+            if category in FLOWS:
+                self._other[category] += len(group)
+                continue
             phases = [e.ph for e in group]
             complete = phases.count("X")
             if complete < len(group):

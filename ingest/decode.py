@@ -14,7 +14,7 @@ from msgspec import Raw
 from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
-POINT = ord(".")
+POINT, NEWLINE = b".\n"
 SIMPLE = re.compile(rb"-?\d{1,15}(?:\.\d{0,3})?")  # fits 64-bit nanoseconds whatever the digits
 SCALES = np.array([1000, 100, 10, 1], np.int64)  # nanoseconds of the last digit, by the number of decimals of a microsecond
 NULL = np.iinfo(np.int64).min  # stands for "not recorded" in integer columns until they are stored
@@ -27,20 +27,22 @@ def decimal_ns(raws: Sequence[Raw | bytes]) -> I64:
     Digits beyond the nanosecond are rounded half to even. What does not fit becomes LARGEST with its sign.
     """
     count = len(raws)
-    joined = b"".join(raws)
-    ends: I64 = np.cumsum(np.fromiter(map(len, raws), np.int64, count))
+    joined = b"\n".join(raws) + b"\n"
     chars = np.frombuffer(joined, np.uint8)
-    points = np.flatnonzero(chars == POINT)
+    ends, points = np.flatnonzero(chars == NEWLINE), np.flatnonzero(chars == POINT)
+    if len(ends) != count:
+        return _mixed_ns(raws)
+    rows = np.arange(count)
     if not len(points):
-        decimals, digits = np.zeros(count, np.int64), ends
-    elif len(points) == count and (points < ends).all() and (points[1:] >= ends[:-1]).all():
-        decimals, digits = ends - 1 - points, ends - np.arange(1, count + 1)
+        decimals, digits = np.zeros(count, np.int64), ends - rows
+    elif len(points) == count and (points < ends).all() and (points[1:] > ends[:-1]).all():
+        decimals, digits = ends - 1 - points, ends - 2 * rows - 1
     else:
         return _mixed_ns(raws)
     try:
         if decimals.max(initial=0) > 3:
             return _mixed_ns(raws)
-        value = _whole(joined.replace(b".", b""), digits)
+        value = _whole(joined.replace(b".", b"").replace(b"\n", b""), digits)
     except pa.ArrowInvalid:
         return _mixed_ns(raws)
     scale = SCALES[decimals]

@@ -48,8 +48,8 @@ class Nesting:
         self._next_id = 0
         self._open: Nested | None = None
 
-    def add(self, thread: I32, start: I64, dur: I64) -> Nested:
-        """Link the next slice; rows are in the order of ids."""
+    def add(self, thread: I32, start: I64, dur: I64, since: int | None = None) -> Nested:
+        """Link the next slice; rows are in the order of ids. ``since`` is where the slice begins, if that is before its first row."""
         if not len(start) and self._open is not None:
             return replace(self._open, carried=len(self._open.id))
         ids = np.arange(self._next_id, self._next_id + len(start))
@@ -57,7 +57,7 @@ class Nesting:
         carried, parent, depth = 0, np.full(len(start), -1, np.int64), np.zeros(len(start), np.int32)
         if self._open is not None:
             old = self._open
-            keep = np.flatnonzero(old.start + old.dur > start[0])
+            keep = np.flatnonzero(old.start + old.dur >= (start[0] if since is None else min(since, start[0])))
             carried = len(keep)
             place = np.full(len(old.id) + 1, -1, np.int64)
             place[keep] = np.arange(carried)

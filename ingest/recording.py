@@ -86,7 +86,7 @@ def ingest_file(
             writer.insert_row("recording", row)
             writer.finish()
         finally:
-            writer.abandon()
+            writer.close()
         target = folder.recording_file(opened.id)
         if keep_source:
             report(Progress("keeping", opened.total_bytes, opened.total_bytes, row["event_count"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,7 +19,7 @@ from ingest.decode import NULL
 from ingest.errors import SourceError
 from ingest.schema import SCHEMA_SQL, STORAGE_VERSION
 
-MEMORY_LIMIT = "256MB"  # of DuckDB while writing; appends need far less
+MEMORY_LIMIT = "128MB"  # of DuckDB while writing; appends need far less
 
 
 def tool_version() -> str:
@@ -30,26 +31,43 @@ def tool_version() -> str:
 
 
 class Writer:
-    """Tables of one recording under a temporary name."""
+    """Tables of one recording under a temporary name.
+
+    Each insert is committed without a log: a transaction over all of them would hold them in memory, and a draft that is not
+    finished is thrown away as a whole. Rows are stored by a thread of their own while the next are linked.
+    """
 
     def __init__(self, path: Path) -> None:
         self._waiting: dict[tuple[str, tuple[str, ...]], list[tuple[Any, ...]]] = {}
+        self._storing = ThreadPoolExecutor(1)
+        self._last: Future[None] | None = None
         self._connection = duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT, "preserve_insertion_order": True})
+        quoted = str(path).replace("'", "''")
         self._connection.execute(
-            f"ATTACH '{str(path).replace(chr(39), chr(39) * 2)}' AS recording_file (STORAGE_VERSION '{STORAGE_VERSION}')"
+            f"ATTACH '{quoted}' AS recording_file (STORAGE_VERSION '{STORAGE_VERSION}', RECOVERY_MODE 'NO_WAL_WRITES')"
         )
         self._connection.execute("USE recording_file")
-        self._connection.execute("BEGIN")
         self._connection.execute(SCHEMA_SQL.read_text(encoding="utf-8"))
 
     def insert(self, table: str, columns: dict[str, Any]) -> None:
-        """Append rows. Integer arrays hold NULL (int64) or -1 (int32) for what is not recorded, floats hold NaN."""
-        if not columns or not len(next(iter(columns.values()))):
-            return
+        """Append rows. Integer arrays hold NULL (int64) or -1 (int32) for what is not recorded, floats hold NaN.
+
+        Trouble of one insert is raised by the call after it.
+        """
+        if columns and len(next(iter(columns.values()))):
+            self._wait()
+            self._last = self._storing.submit(self._store, table, columns)
+
+    def _store(self, table: str, columns: dict[str, Any]) -> None:
         rows = pa.table({name: _arrow(values) for name, values in columns.items()})
         self._connection.register("incoming", rows)
         self._connection.execute(f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM incoming")
         self._connection.unregister("incoming")
+
+    def _wait(self) -> None:
+        if self._last is not None:
+            last, self._last = self._last, None
+            last.result()
 
     def insert_later(self, table: str, row: dict[str, Any]) -> None:
         """Append one of many rows of a small table; the rows are written together."""
@@ -57,21 +75,22 @@ class Writer:
 
     def insert_row(self, table: str, row: dict[str, Any]) -> None:
         """Append one row."""
+        self._wait()
         marks = ", ".join("?" for _ in row)
         self._connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
 
     def finish(self) -> None:
-        """Commit, checkpoint and close."""
+        """Write everything and close."""
         for (table, names), rows in self._waiting.items():
             self.insert(table, dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
-        self._connection.execute("COMMIT")
+        self._wait()
         self._connection.execute("CHECKPOINT recording_file")
         self._connection.execute("USE memory")
         self._connection.execute("DETACH recording_file")
-        self._connection.close()
 
-    def abandon(self) -> None:
+    def close(self) -> None:
         """Close whatever is open."""
+        self._storing.shutdown()
         self._connection.close()
 
 

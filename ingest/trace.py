@@ -108,7 +108,9 @@ class _Linking:
         nesting, none = Nesting(self._tolerance), np.empty(0, np.int64)
         call_op, externals, carriers, op_id, call_id = [none], [none], [none], 0, 0
         for ops, calls in slices(self._tables["ops"], self._tables["calls"]):
-            nested = nesting.add(ops.get("thread_id", none.astype(np.int32)), ops.get("start", none), ops.get("dur", none))
+            since = int(calls["start"][0]) if calls else None
+            thread = ops.get("thread_id", none.astype(np.int32))
+            nested = nesting.add(thread, ops.get("start", none), ops.get("dur", none), since)
             if ops:
                 parent, depth = nested.own()
                 self._write_ops(op_id, ops, parent, depth)

@@ -16,7 +16,7 @@ import bad_traces as bad
 import duckdb
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 from test_ingest_bad import read
@@ -185,6 +185,7 @@ def in_order(rows):
 
 
 @settings(max_examples=400, deadline=None)
+@example([(0, 0, 2), (0, 2, 0)], [(0, 1, 1)], 0, [1])  # a call in a slice before its first operator
 @given(intervals, intervals, st.sampled_from([0, 1]), st.lists(st.integers(0, 70), max_size=4))
 def test_nesting_agrees_with_the_definition(ops, calls, tolerance, borders):
     """Against the definition, tried over all pairs: the innermost earlier interval of the thread that encloses this one."""
@@ -194,7 +195,7 @@ def test_nesting_agrees_with_the_definition(ops, calls, tolerance, borders):
     borders = [-1, *sorted(borders), 1000]
     for low, high in itertools.pairwise(borders):  # slices of time, as a large trace is read
         rows, asked = (start >= low) & (start < high), (call_start >= low) & (call_start < high)
-        nested = nesting.add(thread[rows], start[rows], dur[rows])
+        nested = nesting.add(thread[rows], start[rows], dur[rows], low)
         parent, depth = nested.own()
         parents += parent.tolist()
         depths += depth.tolist()
