@@ -27,7 +27,7 @@ from ingest.arguments import (
     ShapeArgs,
     SyncArgs,
 )
-from ingest.blocks import DECODE_ERRORS, Event
+from ingest.blocks import DECODE_ERRORS, FLOWS, Event
 from ingest.decode import I64, LARGEST, NULL, decimal_ns, floats, integers, small_integers
 from ingest.repair import repair
 from ingest.spool import Columns
@@ -70,13 +70,6 @@ KINDS = {
     "xpu_sync": "sync",
     "overhead": "overhead",
 }
-FLOWS = {
-    "ac2g",
-    "fwdbwd",
-    "async",
-    "async_cpu_to_gpu",
-    "async_gpu",
-}  # arrows of the viewer: a third of a trace, and nothing is measured with them
 GPU_KINDS = ("kernel", "memcpy", "memset")
 EDGE_KINDS = ("op", "annotation", "call", "python")  # what may come as begin and end ('B', 'E') from other tools
 MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")  # filed as operators before 2022
@@ -232,26 +225,19 @@ class Filing:
     def add(self, events: list[Event]) -> None:
         """File one block of events."""
         self._events += len(events)
+        complete = [e for e in events if e.ph == "X"]
+        if len(complete) < len(events):
+            self._not_complete([e for e in events if e.ph != "X"])
         groups: defaultdict[str, list[Event]] = defaultdict(list)
-        for event in events:
+        for event in complete:
             groups[event.cat].append(event)
         by_kind: defaultdict[str, list[Event]] = defaultdict(list)
         for category, group in groups.items():
-            if category in FLOWS:
-                self._other[category] += len(group)
-                continue
-            phases = [e.ph for e in group]
-            complete = phases.count("X")
-            if complete < len(group):
-                self._not_complete(group)
-                group = [e for e in group if e.ph == "X"] if complete else []
             if (kind := KINDS.get(category.lower())) is not None:
                 by_kind[kind] += group
-            elif group:
+            else:
                 self._other[category] += len(group)
         for kind, group in by_kind.items():
-            if not group:
-                continue
             kept, start, dur = self._times(group)
             if kept:
                 self._file[kind](kind, kept, start, dur)
@@ -423,15 +409,17 @@ class Filing:
 
     # -- what is no complete ('X') event
     def _not_complete(self, events: list[Event]) -> None:
-        by_phase: defaultdict[str, list[Event]] = defaultdict(list)
-        for event in events:
-            by_phase[event.ph].append(event)
-        for phase, group in by_phase.items():
+        phases = [e.ph for e in events]
+        for phase in set(phases):
+            if phase in FLOWS:
+                self._other[f"ph {phase}"] += phases.count(phase)
+                continue
+            group = [e for e in events if e.ph == phase]
             if phase == "M":
                 self._metadata(group)
             elif phase in ("B", "E"):
                 self._edges(phase, group)
-            elif phase != "X":
+            else:
                 memory = [e for e in group if e.name == "[memory]"] if phase in ("i", "I") else []
                 self._other[f"ph {phase}"] += len(group) - len(memory)
                 if memory:

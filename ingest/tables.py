@@ -30,17 +30,6 @@ class Origin:
 
     def __init__(self) -> None:
         self.ids: dict[str, NDArray[np.int32]] = {}
-        self._lost: dict[str, list[Any]] = {}
-
-    def lose(self, filed: Filed) -> None:
-        """Remember the new keys of something that will be filed again; the filing does not report them twice."""
-        for key, fresh in filed.fresh.items():
-            self._lost.setdefault(key, []).extend(fresh)
-
-    def fresh(self, filed: Filed) -> dict[str, list[Any]]:
-        """Return the new keys of ``filed``, behind those remembered."""
-        lost, self._lost = self._lost, {}
-        return {key: lost.get(key, []) + fresh for key, fresh in filed.fresh.items()}
 
 
 class Trace:
@@ -64,7 +53,7 @@ class Trace:
 
     def merge(self, filed: Filed, origin: Origin) -> None:
         """Add what a filing gave; ``origin`` belongs to that filing. Raises SourceError for too many names."""
-        for key, fresh in origin.fresh(filed).items():
+        for key, fresh in filed.fresh.items():
             if fresh or key not in origin.ids:
                 known = origin.ids.get(key, np.empty(0, np.int32))
                 origin.ids[key] = np.concatenate([known, np.fromiter((self._id(key, k) for k in fresh), np.int32, len(fresh))])

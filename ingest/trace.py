@@ -114,7 +114,7 @@ class _Linking:
             if ops:
                 parent, depth = nested.own()
                 self._write_ops(op_id, ops, parent, depth)
-                hit = np.isin(ops["external_id"], wanted)
+                hit = _among(ops["external_id"], wanted)
                 externals.append(ops["external_id"][hit])
                 carriers.append(np.flatnonzero(hit) + op_id)
                 op_id += len(parent)
@@ -313,6 +313,12 @@ def _write_names(trace: Trace, writer: Writer) -> None:
     parts = ("input_dims", "input_types", "input_strides", "concrete_inputs")
     columns = {name: pa.array([m[i] for m in meanings], pa.string()) for i, name in enumerate(parts)}
     writer.insert("signatures", {"signature_id": np.arange(len(meanings)), **columns})
+
+
+def _among(values: I64, ordered: I64) -> NDArray[np.bool_]:
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
 
 
 def _distinct(values: I64) -> I64:

@@ -12,6 +12,7 @@ import gc
 import mmap
 import os
 import pickle
+import select
 import struct
 import subprocess
 import sys
@@ -27,9 +28,11 @@ from ingest.tables import Origin, Trace
 
 SLOT_BYTES = 12 << 20  # a block of 4 MB plus the longest event fits, and so do its columns
 SLOTS = 2  # blocks a worker holds: one in work, one waiting
+WAITING = 6  # blocks that may wait, for each worker, to be merged in the order of the file
 MOST_WORKERS = 3  # the parent inflates, hashes and stores; more workers than this would wait for it
 WORTH_BYTES = 3 << 20  # of a compressed source; a smaller one is read before a worker has started
 FAILURES = 4  # blocks that do not decode after which the rest is read without workers
+FORGET = -2  # in place of a size: file what follows as if it came first
 HEADER = struct.Struct("<Iq")  # slot, size of the block or of the result; -1 for a block that does not decode
 START = (
     "import sys; sys.path.insert(0, sys.argv[1]); from ingest.worker import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
@@ -49,6 +52,9 @@ def serve(descriptor: int, name_length: int) -> None:
     with mmap.mmap(descriptor, SLOTS * SLOT_BYTES) as shared:
         while header := sys.stdin.buffer.read(HEADER.size):
             slot, size = HEADER.unpack(header)
+            if size == FORGET:
+                filing = Filing(name_length)
+                continue
             begin = slot * SLOT_BYTES
             events = strict(shared[begin : begin + size])
             result = b""
@@ -77,6 +83,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            bufsize=0,
             pass_fds=[self._file.fileno()],
         )
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -89,8 +96,16 @@ class Worker:
         slot = self.free[0]
         self._shared[slot * SLOT_BYTES : slot * SLOT_BYTES + len(block)] = block
         self._in.write(HEADER.pack(slot, len(block)))
-        self._in.flush()
         self.free.popleft()
+
+    def forget(self) -> None:
+        """Start anew with ids, after results were thrown away. Raises OSError as ``give``."""
+        self.origin = Origin()
+        self._in.write(HEADER.pack(0, FORGET))
+
+    def ready(self) -> bool:
+        """Tell whether ``result`` returns at once."""
+        return bool(select.select([self._out], [], [], 0)[0])
 
     def result(self) -> Filed | None:
         """Wait for the oldest block given and return what it held; None where it does not decode. Raises OSError as ``give``."""
@@ -117,6 +132,7 @@ class Reading:
 
     def __init__(self, document: Document, trace: Trace, limits: Limits, folder: Path, workers: int) -> None:
         self._document, self._trace = document, trace
+        self._name_length = limits.name_length
         self._filing, self._origin = Filing(limits.name_length), Origin()
         self._workers: list[Worker] = []
         self._waiting: deque[tuple[bytes, Worker | Filed | None]] = deque()  # blocks in the order of the file, and who has them
@@ -146,7 +162,7 @@ class Reading:
         """Cut off blocks and have them filed, until one does not decode or the end is near."""
         while (block := self._document.block()) is not None:
             self._waiting.append((block, self._holder(block)))
-            while len(self._waiting) > SLOTS * len(self._workers):
+            while self._waiting and (self._ready() or len(self._waiting) > WAITING * len(self._workers)):
                 if not self._merge_next():
                     return
                 yield self._trace.events
@@ -154,6 +170,11 @@ class Reading:
             if not self._merge_next():
                 return
             yield self._trace.events
+
+    def _ready(self) -> bool:
+        """Tell whether the oldest block is filed, so that taking it does not wait."""
+        holder = self._waiting[0][1]
+        return not isinstance(holder, Worker) or holder.ready()
 
     def _holder(self, block: bytes) -> Worker | Filed | None:
         """Give ``block`` to a worker that has room for it, else file it here."""
@@ -185,9 +206,11 @@ class Reading:
             self._trace.merge(filed, origin)
             return True
         for _, holder in list(self._waiting)[1:]:
-            lost, origin = self._filed(holder)
-            if lost is not None:
-                origin.lose(lost)
+            self._filed(holder)
+        self._filing, self._origin = Filing(self._name_length), Origin()
+        with contextlib.suppress(OSError):
+            for worker in self._workers:
+                worker.forget()
         self._document.put_back([block for block, _ in self._waiting])
         self._waiting.clear()
         self._failures += 1
