@@ -3,6 +3,7 @@
 On a loopback address no token is needed, but the Host header must name this machine (against DNS rebinding) and requests
 that write must come from our own pages (Origin, and a header that no form can send). On any other address every request needs
 the token, as in Jupyter: once as ``?token=`` in the link, which becomes a cookie, or as ``Authorization: Bearer``.
+Samplers that push need a token on any address: the push token, which opens ``/api/v1/live/`` only, or the server's.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.push import PREFIX as PUSH_PREFIX
+from app.push import push_token
 from app.settings import Settings, is_loopback
 
 OPEN_PATHS = ("/_stcore/health",)  # says "ok" and nothing else: container health checks have no token
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 WRITE_HEADER = "x-sawtooth"  # a browser sends it across origins only after a preflight, which we never grant
+NO_PUSH = "This is not the server's push token. `sawtooth serve` prints it, and the Live page shows it."
 COOKIE_SECONDS = 30 * 24 * 3600  # as long as a link is likely to be used again
 
 
@@ -115,6 +119,8 @@ class AccessMiddleware:
         """Return what to answer in place of the app, or None to let the request through."""
         headers = Headers(scope=scope)
         refusal = self._refusal(scope, headers)
+        if refusal is None and scope["type"] == "http" and scope["path"].startswith(PUSH_PREFIX):
+            return None if self._may_push(headers) else _refuse(Refusal(401, NO_PUSH), headers)
         if refusal is None and self.settings.token is not None and not self._trusted_proxy(scope):
             return self._token_answer(scope, headers, self.settings.token)
         return _refuse(refusal, headers) if refusal else None
@@ -140,7 +146,8 @@ class AccessMiddleware:
         origin = headers.get("origin")
         if writes and origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             return Refusal(403, "This request came from another site's page.")
-        if writes and scope["path"].startswith("/api/") and WRITE_HEADER not in headers:
+        pushed = scope["path"].startswith(PUSH_PREFIX)  # no form can send the Authorization header that these need either
+        if writes and scope["path"].startswith("/api/") and not pushed and WRITE_HEADER not in headers:
             return Refusal(403, "Requests that write need the header X-Sawtooth: 1.")
         return None
 
@@ -148,6 +155,13 @@ class AccessMiddleware:
         if self.settings.allowed_hosts:
             return name in self.settings.allowed_hosts or is_loopback(name)
         return is_loopback(name) or self.settings.token is not None  # with a token a rebound page still lacks the cookie
+
+    def _may_push(self, headers: Headers) -> bool:
+        """Samplers have no cookie: each of their requests carries the push token, which opens nothing else, or the server's own."""
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        accepted = [push_token(self.settings.data.root), *([self.settings.token] if self.settings.token else [])]
+        fits = [hmac.compare_digest(given.strip().encode(), token.encode()) for token in accepted]
+        return kind.lower() == "bearer" and any(fits)
 
     def _trusted_proxy(self, scope: Scope) -> bool:
         client = scope.get("client")

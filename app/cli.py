@@ -9,6 +9,7 @@ import typer
 from app.commands.compare import compare
 from app.commands.ingest import ingest, runs
 from app.commands.report import report
+from app.commands.sample import CONTEXT, sample
 from app.commands.serve import demo, serve
 from ingest.errors import SawtoothError
 
@@ -25,6 +26,7 @@ cli.command()(ingest)
 cli.command()(report)
 cli.command()(compare)
 cli.command()(runs)
+cli.command(context_settings=CONTEXT, add_help_option=False)(sample)
 cli.command()(serve)
 cli.command()(demo)
 

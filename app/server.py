@@ -17,6 +17,8 @@ from typing import Any
 from urllib.request import urlopen
 
 from app.jobs import Jobs, sweep
+from app.local_sampler import local_sampler
+from app.push import push_command, push_token
 from app.settings import Settings, is_loopback, settings
 from ingest.errors import UsageError
 
@@ -79,6 +81,10 @@ def serve(
     _check_port(address, port)
     url = url_of(address, port, environment.get("SAWTOOTH_TOKEN"))
     print(f"Sawtooth: {url}", flush=True)
+    from app.settings import settings_from
+
+    token_to_push = push_token(settings_from(environment).data.root)
+    print(f"Watch a GPU from here: {push_command(url_of(address, port, None), token_to_push)}", flush=True)
     print("Stop it with Ctrl-C.", flush=True)
     if open_browser:
         environment["SAWTOOTH_OPEN"] = url
@@ -144,6 +150,7 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
     try:
         yield None
     finally:
+        local_sampler().stop()
         jobs().close()
 
 

@@ -28,14 +28,14 @@ def is_session_id(text: str) -> bool:
 
 
 class SessionReader:
-    """Tails one session folder. ``poll`` returns the records that are new; ``damaged`` counts lines skipped."""
+    """Tails one session folder from ``segment`` on. ``poll`` returns the records that are new; ``damaged`` counts lines skipped."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, segment: int = 1) -> None:
         self.folder = folder
         self.damaged = 0
         self.ended: str | None = None
         self._meta: dict[str, Any] | None = None
-        self._segment = 1
+        self._segment = segment
         self._offset = 0
 
     @property

@@ -1,10 +1,10 @@
-"""HTTP routes beside the pages: uploads, jobs, traces and reports, all under ``/api/v1``."""
+"""HTTP routes beside the pages: uploads, jobs, pushed samples, traces and reports, all under ``/api/v1``."""
 
 from __future__ import annotations
 
 from starlette.routing import BaseRoute, Route
 
-from app.api import jobs, runs, uploads
+from app.api import jobs, live, runs, uploads
 
 
 def routes() -> list[BaseRoute]:
@@ -15,6 +15,8 @@ def routes() -> list[BaseRoute]:
         Route("/api/v1/jobs", jobs.index, methods=["GET"]),
         Route("/api/v1/jobs/{job}", jobs.show, methods=["GET"]),
         Route("/api/v1/jobs/{job}", jobs.cancel, methods=["DELETE"]),
+        Route("/api/v1/live/{session}", live.show, methods=["GET"]),
+        Route("/api/v1/live/{session}", live.push, methods=["POST"]),
         Route("/api/v1/runs", runs.index, methods=["GET"]),
         Route("/api/v1/runs/{run}", runs.show, methods=["GET"]),
         Route("/api/v1/runs/{run}/report", runs.report, methods=["GET"]),

@@ -1,0 +1,112 @@
+"""``/api/v1/live/<session>``: takes what samplers push, acknowledged once it is on disk. The protocol is in ``ingest.sampler``."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+import zlib
+from functools import lru_cache
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from app.api.answers import json, refusal, told
+from app.settings import Settings, settings
+from ingest.receiver import MAX_BODY_BYTES, Receiver, RefusedError
+
+IDLE_SECONDS = 20  # a batch of 1 MiB that takes longer between two packets has lost its sender
+BATCHES_PER_SECOND = 40  # 40 MB/s of catching up; a sampler at work sends two a second
+BURST = 80
+CRC = re.compile(r"[0-9a-fA-F]{8}")
+
+
+class Pace:
+    """Allows so many batches a second for each session, with a burst. ``SESSIONS`` bounds what it remembers."""
+
+    SESSIONS = 4096
+
+    def __init__(self, rate: float = BATCHES_PER_SECOND, burst: float = BURST) -> None:
+        self.rate, self.burst = rate, burst
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def allows(self, session: str, now: float) -> bool:
+        """Tell whether another batch may come now, and count it."""
+        if len(self._left) > self.SESSIONS:
+            self._left = {name: kept for name, kept in self._left.items() if now - kept[1] < self.burst / self.rate}
+        left, then = self._left.get(session, (self.burst, now))
+        left = min(self.burst, left + (now - then) * self.rate)
+        self._left[session] = (left - 1 if left >= 1 else left, now)
+        return left >= 1
+
+
+pace = Pace()
+
+
+def receiver() -> Receiver:
+    """Return this server's receiver."""
+    return _receiver(settings())
+
+
+@lru_cache(maxsize=4)
+def _receiver(options: Settings) -> Receiver:
+    return Receiver(options.data.create().live, reserve_bytes=options.disk_reserve_bytes)
+
+
+@told
+async def show(request: Request) -> Response:
+    """Bytes held per segment: ``{"segments": {"0": 812, "1": 40960}}``."""
+    received_ns = time.time_ns()
+    held = await run_in_threadpool(receiver().held, request.path_params["session"])
+    return _stamped({"segments": {str(n): size for n, size in held.items()}}, 200, received_ns)
+
+
+@told
+async def push(request: Request) -> Response:
+    """Take a batch: ``?segment=N&offset=K``, raw bytes, ``X-Content-CRC32``. Answers 200 or 409 with ``{"size": …}``."""
+    received_ns = time.time_ns()
+    session = request.path_params["session"]
+    if not pace.allows(session, time.monotonic()):
+        return refusal(429, "Too many batches a second.", "busy", {"retry-after": "1"})
+    try:
+        segment, offset = (_number(request, name) for name in ("segment", "offset"))
+        body = await _body(request)
+        given = request.headers.get("x-content-crc32", "")
+        if not CRC.fullmatch(given) or int(given, 16) != zlib.crc32(body):
+            raise RefusedError(400, "The batch was damaged on its way: its CRC-32 does not fit.")
+        held = await run_in_threadpool(receiver().append, session, segment, offset, body)
+        clock = request.headers.get("x-clock-offset-ns", "")
+        if held.agreed and re.fullmatch(r"-?\d{1,18}", clock):
+            await run_in_threadpool(receiver().note_clock, session, int(clock))
+    except RefusedError as error:
+        return refusal(error.status, str(error))
+    except TimeoutError:
+        return refusal(408, f"Nothing of the batch arrived for {IDLE_SECONDS} seconds.")
+    except ClientDisconnect:
+        return refusal(400, "The sampler went away before the end of the batch.")
+    return _stamped({"size": held.size}, 200 if held.agreed else 409, received_ns)
+
+
+def _stamped(content: dict[str, object], status: int, received_ns: int) -> Response:
+    return json({**content, "received_ns": received_ns, "sent_ns": time.time_ns()}, status)
+
+
+def _number(request: Request, name: str) -> int:
+    given = request.query_params.get(name, "")
+    if not re.fullmatch(r"[0-9]{1,12}", given):
+        raise RefusedError(400, f"The batch needs ?{name}=, a number.")
+    return int(given)
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    stream = request.stream().__aiter__()
+    while True:
+        try:
+            chunk = await asyncio.wait_for(anext(stream), IDLE_SECONDS)
+        except StopAsyncIteration:
+            return bytes(body)
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise RefusedError(413, "A batch holds at most 1 MiB.")

@@ -1,0 +1,21 @@
+"""``sawtooth sample``: the sampler in a process of its own, with its own options."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+# The sampler parses its options itself: it must run where typer is not installed.
+CONTEXT = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False, "help_option_names": []}
+
+
+def sample(context: typer.Context) -> None:
+    """Sample the GPUs beside a training job, here or pushed to a dashboard (--push); `sawtooth sample --help` lists the options."""
+    command = [sys.executable, "-m", "ingest.sampler", *context.args]
+    if sys.platform == "win32":  # exec there detaches from the console
+        import subprocess
+
+        raise SystemExit(subprocess.call(command))
+    os.execv(sys.executable, command)  # in place of this process: signals and the exit code are the sampler's

@@ -1,0 +1,38 @@
+"""From a live session to a run: what was sampled so far is read like a dropped file."""
+
+from __future__ import annotations
+
+import secrets
+from functools import lru_cache
+from pathlib import Path
+
+from app.jobs import Job
+from app.live_sessions import LiveSessions, SessionInfo
+from app.local_sampler import local_sampler
+from app.server import jobs
+from app.settings import settings
+from ingest.errors import SawtoothError
+from ingest.session import write_session_file
+
+
+def live_sessions() -> LiveSessions:
+    """Return this server's readers of live sessions."""
+    return _sessions_of(settings().data.create().live)
+
+
+@lru_cache(maxsize=4)
+def _sessions_of(live: Path) -> LiveSessions:
+    return LiveSessions(live)
+
+
+def finish(info: SessionInfo, name: str) -> Job:
+    """Stop the session's sampler where it is ours, and start reading what it sampled. Raises SawtoothError for a session without samples."""
+    if info.pid is not None and info.pid == local_sampler().pid:
+        local_sampler().stop()
+    source = settings().data.create().uploads / secrets.token_hex(16)
+    try:
+        write_session_file(info.folder, source)
+        return jobs().start([(source, f"{info.id}.jsonl")], name=name)
+    except (SawtoothError, OSError):
+        source.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,99 @@
+"""Samples of a running session in bounded memory: the last minutes as sampled, the whole session as lows and highs of buckets."""
+
+from __future__ import annotations
+
+from array import array
+
+import numpy as np
+from numpy.typing import NDArray
+
+KEPT_NS = 330 * 10**9  # as sampled: the five-minute window and some
+BUCKETS = 1000  # of the whole session: a low and a high each, 2000 points to draw
+FIRST_BUCKET_NS = 10**8  # one sample; buckets double as the session grows
+POINTS_MOST = 2000  # of a line; a screen is about 1,500 pixels wide
+
+I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
+
+
+class LiveSeries:
+    """One quantity of one GPU. Times are nanoseconds and rise; a sample that does not is left out."""
+
+    def __init__(self) -> None:
+        self._time, self._value = array("q"), array("d")
+        self._bucket_ns = FIRST_BUCKET_NS
+        self._bucket, self._low, self._high = array("q"), array("d"), array("d")
+        self.last_ns: int | None = None
+        self.peak: float | None = None
+
+    def add(self, time_ns: int, value: float) -> None:
+        """Take a sample."""
+        if self.last_ns is not None and time_ns <= self.last_ns:
+            return
+        self.last_ns = time_ns
+        self.peak = value if self.peak is None else max(self.peak, value)
+        self._time.append(time_ns)
+        self._value.append(value)
+        if time_ns - self._time[0] > 2 * KEPT_NS:
+            first = int(np.searchsorted(np.array(self._time), time_ns - KEPT_NS))
+            self._time, self._value = self._time[first:], self._value[first:]
+        self._into_buckets(time_ns, value)
+
+    def latest(self) -> float | None:
+        """Return the newest value."""
+        return self._value[-1] if self._value else None
+
+    def since(self, start_ns: int) -> tuple[I64, F64]:
+        """Return times and values from ``start_ns`` on, as sampled, of the last minutes."""
+        time, value = np.array(self._time, np.int64), np.array(self._value, np.float64)
+        first = int(np.searchsorted(time, start_ns))
+        return time[first:], value[first:]
+
+    def line(self, start_ns: int) -> tuple[I64, F64]:
+        """Return what to draw from ``start_ns`` on: at most about POINTS_MOST points, whose lows and highs are the samples'."""
+        reaches = not self._time or self._time[0] <= start_ns or len(self._bucket) == 0 or self._oldest() >= self._time[0]
+        if reaches:
+            return thinned(*self.since(start_ns))
+        begin = np.array(self._bucket, np.int64) * self._bucket_ns
+        first = int(np.searchsorted(begin, start_ns - self._bucket_ns))
+        low, high = np.array(self._low)[first:], np.array(self._high)[first:]
+        time = np.stack([begin[first:], begin[first:] + self._bucket_ns // 2], axis=1).ravel()
+        return time, np.stack([low, high], axis=1).ravel()
+
+    def _oldest(self) -> int:
+        return self._bucket[0] * self._bucket_ns
+
+    def _into_buckets(self, time_ns: int, value: float) -> None:
+        bucket = time_ns // self._bucket_ns
+        if self._bucket and self._bucket[-1] == bucket:
+            self._low[-1], self._high[-1] = min(self._low[-1], value), max(self._high[-1], value)
+            return
+        self._bucket.append(bucket)
+        self._low.append(value)
+        self._high.append(value)
+        if len(self._bucket) > BUCKETS:
+            self._double()
+
+    def _double(self) -> None:
+        self._bucket_ns *= 2
+        halved = np.array(self._bucket, np.int64) // 2
+        starts = np.flatnonzero(np.diff(halved, prepend=halved[0] - 1))
+        low, high = np.minimum.reduceat(np.array(self._low), starts), np.maximum.reduceat(np.array(self._high), starts)
+        self._bucket, self._low, self._high = (
+            array("q", halved[starts].tolist()),
+            array("d", low.tolist()),
+            array("d", high.tolist()),
+        )
+
+
+def thinned(time: I64, value: F64, points: int = POINTS_MOST) -> tuple[I64, F64]:
+    """Return at most about ``points`` samples: of each part the first of its lowest and highest, in their order."""
+    if len(time) <= points:
+        return time, value
+    size = -(-len(time) // (points // 2))
+    starts = np.arange(0, len(time), size)
+    keep: list[int] = []
+    for a in starts.tolist():
+        part = value[a : a + size]
+        keep += sorted({a + int(part.argmin()), a + int(part.argmax())})
+    return time[keep], value[keep]

@@ -1,0 +1,89 @@
+"""The sentences of the Live screen, with the numbers of the last minute in them."""
+
+from __future__ import annotations
+
+import time
+
+from analysis.sawtooth import Sawtooth
+from app import format as fmt
+from app.live_sessions import LiveGpu, LiveSession, SessionInfo
+
+RECENT_SECONDS = 10.0  # of the large numbers: two or three steps of a slow loop, so that they do not flicker
+IDLE_PCT = 0.5  # below it a GPU does nothing that anybody trains
+
+
+def duration(seconds: float) -> str:
+    """Return seconds for people."""
+    return fmt.duration_ns(seconds * 1e9)
+
+
+def sentence(session: LiveSession, gpu: LiveGpu, tooth: Sawtooth | None, *, live: bool) -> str:
+    """Say what the GPU does, in one sentence."""
+    name = f"GPU {gpu.device}"
+    if gpu.signal is None:
+        return f"{name} reports no activity."
+    if tooth is not None and tooth.period_s is not None and tooth.mean is not None:
+        works, waits = ("works", "waits") if live else ("worked", "waited")
+        return f"{name} {works} {fmt.share(tooth.mean / 100)} of each {duration(tooth.period_s)} and {waits} for the rest."
+    mean = session.mean(gpu.device, gpu.signal[0], RECENT_SECONDS)
+    if mean is None:
+        return f"{name} has no recent sample."
+    if mean < IDLE_PCT:
+        return f"{name} {'does' if live else 'did'} nothing in the last {duration(RECENT_SECONDS)}."
+    return f"{name} {'is' if live else 'was'} at work {fmt.share(mean / 100)} of the last {duration(RECENT_SECONDS)}."
+
+
+def describe_rhythm(tooth: Sawtooth, gpu: LiveGpu) -> str:
+    """Say the sawtooth's period, duty, depth and how sure they are, or why there is none."""
+    label = gpu.signal[1] if gpu.signal else "activity"
+    if tooth.period_s is None:
+        return f"No sawtooth in {label} over the last minute: {tooth.why_none}."
+    parts = [f"Sawtooth in {label}: period {duration(tooth.period_s)}"]
+    if tooth.duty is not None:
+        parts.append(f"duty {fmt.share(tooth.duty)}")
+    if tooth.depth is not None:
+        parts.append(f"depth {fmt.number(tooth.depth)} points")
+    if tooth.cycles is not None:
+        parts.append(f"{tooth.cycles:.0f} periods seen, confidence {tooth.confidence}")
+    return ", ".join(parts) + "."
+
+
+def now_numbers(session: LiveSession, gpu: LiveGpu) -> list[tuple[str, str]]:
+    """Return labelled means of the last ten seconds, of what was measured."""
+    pairs = []
+    for column, label, unit in (
+        ("gr_active_pct", "GPU at work", "percent"),
+        ("util_pct", "NVML utilization", "percent"),
+        ("sm_active_pct", "SM active", "percent"),
+        ("tensor_active_pct", "Tensor pipe", "percent"),
+        ("dram_active_pct", "Memory bandwidth", "percent"),
+        ("power_w", "Power", "W"),
+        ("clock_sm_mhz", "SM clock", "MHz"),
+        ("temp_c", "Temperature", "°C"),
+    ):
+        mean = session.mean(gpu.device, column, RECENT_SECONDS)
+        if mean is not None:
+            pairs.append((label, fmt.in_unit(mean, unit)))
+    used = gpu.latest("mem_used_bytes")
+    if used is not None:
+        total = f" of {fmt.bytes_(gpu.memory_bytes)}" if gpu.memory_bytes else ""
+        pairs.append(("Memory", f"{fmt.bytes_(used)}{total}"))
+    return pairs
+
+
+def about_session(info: SessionInfo, session: LiveSession | None = None, live: bool = False) -> str:
+    """Say where a session comes from, how much of it there is and how old the newest sample is."""
+    parts = [fmt.clean(info.name, 40)] if info.name else []
+    parts.append(f"{'pushed by ' if info.pushed else ''}{fmt.clean(info.host, 40) or 'unknown host'}")
+    if session is None or session.first_ns is None or session.last_ns is None:
+        return " · ".join(parts)
+    names = ", ".join(dict.fromkeys(fmt.clean(gpu.name, 40) for gpu in session.gpus.values()))
+    parts.append(f"{len(session.gpus)} × {names}")
+    parts.append(f"{fmt.count(session.samples)} samples over {fmt.duration_ns(session.last_ns - session.first_ns)}")
+    if live:
+        parts.append(f"newest {max(time.time() - info.grown_s, 0):.0f} s ago")
+    else:
+        parts.append(f"ended: {session.ended}" if session.ended else "the sampler has fallen silent")
+    if session.left_out_bytes:
+        parts.append(f"the first {fmt.bytes_(session.left_out_bytes)} are not drawn")
+    return " · ".join(parts)

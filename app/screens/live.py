@@ -1,0 +1,292 @@
+"""Live: what the GPUs do now, here and on hosts that push, and how a session becomes a run."""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import urlsplit
+
+import streamlit as st
+
+from app import cards, frame
+from app import format as fmt
+from app.charts.base import CONFIG
+from app.charts.live import live_lanes
+from app.live_finish import finish, live_sessions
+from app.live_sessions import LiveGpu, LiveSession, SessionInfo, session_info, sessions
+from app.live_words import about_session, describe_rhythm, duration, now_numbers, sentence
+from app.local_sampler import bundled_telemetry, gpus_here, local_sampler, start_replay, start_sampling
+from app.push import push_command, push_token
+from app.server import jobs
+from app.settings import is_loopback, settings
+
+EVERY_SECONDS = 1.0  # a page that moves once a second looks alive; the samples are ten a second
+WINDOWS = {"10 s": 10.0, "1 min": 60.0, "5 min": 300.0, "Whole session": 0.0}
+DRAWN = (
+    "gr_active_pct", "util_pct", "sm_active_pct", "tensor_active_pct", "dram_active_pct", "power_w", "clock_sm_mhz", "mem_used_bytes", "temp_c",
+)  # fmt: skip
+STARTS_WITHIN_SECONDS = 15.0  # the driver wakes up; later something is wrong
+
+
+def main() -> None:
+    """Show the page."""
+    _opened_run()
+    here = sessions(settings().data.create().live)
+    _started(here)
+    chosen = _chosen(here)
+    if chosen is None:
+        _nothing_yet()
+    else:
+        _session(chosen, here)
+    st.divider()
+    _ways_in(compact=chosen is not None)
+
+
+def _chosen(here: list[SessionInfo]) -> SessionInfo | None:
+    asked = st.query_params.get("session")
+    if asked and asked not in {info.id for info in here}:
+        cards.problem(
+            "This server has no such session", "It may have been removed, or its sampler pushed to another dashboard."
+        )
+        return None
+    if asked:
+        return next(info for info in here if info.id == asked)
+    if here and here[0].live(time.time()):
+        st.query_params["session"] = here[0].id  # so that the address can be copied
+        return here[0]
+    return here[0] if here else None
+
+
+def _session(info: SessionInfo, here: list[SessionInfo]) -> None:
+    live = info.live(time.time())
+    session = live_sessions().get(info.id)
+    if session is None or session.last_ns is None:
+        cards.headline("The session has begun; its first sample has not come yet.", about_session(info))
+        _waiting()
+        return
+    st.fragment(_picture, run_every=EVERY_SECONDS if live else None)(info.id, live, [(i.id, _label(i)) for i in here])
+    if st.session_state.get("live_job"):
+        _reading()
+
+
+def _controls(info: SessionInfo, session: LiveSession, here: list[tuple[str, str]], live: bool) -> None:
+    with st.container(horizontal=True, vertical_alignment="bottom", key="live_controls"):
+        st.session_state["live_window"] = _window()
+        st.segmented_control(
+            "Window", list(WINDOWS), key="live_window", on_change=_follow, args=("window", "live_window"), required=True
+        )
+        if len(session.gpus) > 1:
+            st.session_state["live_gpu"] = _gpu(session).device
+            st.selectbox(
+                "GPU",
+                sorted(session.gpus),
+                format_func=lambda device: f"GPU {device}",
+                key="live_gpu",
+                on_change=_follow,
+                args=("gpu", "live_gpu"),
+                width=140,
+            )
+        if len(here) > 1:
+            labels = dict(here)
+            st.session_state["live_session"] = info.id
+            st.selectbox(
+                "Session",
+                list(labels),
+                format_func=labels.__getitem__,
+                key="live_session",
+                on_change=_follow,
+                args=("session", "live_session"),
+                width=360,
+            )
+        _end_of(info, live)
+
+
+def _follow(name: str, key: str) -> None:
+    value = st.session_state.get(key)
+    if value is not None:
+        st.query_params[name] = str(value)
+        if name == "session":
+            st.query_params.pop("gpu", None)
+
+
+def _window() -> str:
+    asked = st.query_params.get("window")
+    return asked if asked in WINDOWS else "1 min"
+
+
+def _gpu(session: LiveSession) -> LiveGpu:
+    asked = st.query_params.get("gpu", "")
+    return session.gpus.get(int(asked) if asked.isdigit() else -1) or session.gpus[min(session.gpus)]
+
+
+def _label(info: SessionInfo) -> str:
+    state = "live" if info.live(time.time()) else "ended"
+    return fmt.clean(
+        f"{state} · {info.name or info.host} · {time.strftime('%d %b %H:%M', time.gmtime(info.started_ns / 1e9))} UTC", 70
+    )
+
+
+def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> None:
+    """Draw the session as it is now; runs again each second while it lives."""
+    if st.query_params.get("session", session_id) != session_id:  # another one was chosen
+        st.rerun(scope="app")
+    session = live_sessions().get(session_id)
+    info = session_info(settings().data.live / session_id)
+    if session is None or info is None or info.live(time.time()) != was_live:
+        st.rerun(scope="app")
+        return
+    gpu = _gpu(session)
+    tooth = session.sawtooth(gpu.device)
+    cards.headline(sentence(session, gpu, tooth, live=was_live), about_session(info, session, was_live))
+    for alert in session.alerts():
+        cards.caution(alert)
+    cards.numbers(now_numbers(session, gpu))
+    if tooth is not None:
+        cards.small(describe_rhythm(tooth, gpu))
+    if len(session.gpus) > 1:
+        cards.small(
+            "The other GPUs: " + ", ".join(_brief(session, other) for other in session.gpus.values() if other is not gpu)
+        )
+    _controls(info, session, here, was_live)
+    _chart(session, gpu, tooth.period_s if tooth else None)
+
+
+def _brief(session: LiveSession, gpu: LiveGpu) -> str:
+    mean = session.mean(gpu.device, gpu.signal[0], 10) if gpu.signal else None
+    return f"GPU {gpu.device} {fmt.share(mean / 100) if mean is not None else 'not measured'}"
+
+
+def _chart(session: LiveSession, gpu: LiveGpu, period_s: float | None) -> None:
+    last, first = session.last_ns, session.first_ns
+    if last is None or first is None:
+        return
+    window = WINDOWS[_window()] or max((last - first) / 1e9, 1.0)
+    start = last - int(window * 1e9)
+    lines = {}
+    for column in DRAWN:
+        if column in gpu.series:
+            time_ns, value = session.line(gpu.device, column, start)
+            lines[column] = ((time_ns - last) / 1e9, value)
+    chart = live_lanes(lines, window, f"GPU {gpu.device} over {duration(window)}", dark=frame.dark(), period_s=period_s)
+    st.plotly_chart(chart.figure, key=f"live-chart-{session.folder.name}-{gpu.device}", config=CONFIG, alt=chart.alt)
+
+
+def _end_of(info: SessionInfo, live: bool) -> None:
+    ours = info.pid is not None and info.pid == local_sampler().pid
+    label = "Finish and analyse" if live and ours else "Analyse what is there" if live else "Analyse"
+    goes_on = " The sampler goes on; stop it where it was started." if live and not ours else ""
+    if st.button(label, type="primary", help=f"Makes a run of the samples and opens its Telemetry page.{goes_on}"):
+        name = info.name or f"{info.host} {time.strftime('%Y-%m-%d %H:%M', time.gmtime(info.started_ns / 1e9))}"
+        st.session_state["live_job"] = finish(info, fmt.clean(name, 80)).id
+        st.rerun()
+    if live and ours and st.button("Stop", icon=":material/stop:"):
+        local_sampler().stop()
+        st.rerun()
+
+
+@st.fragment(run_every=0.5)
+def _reading() -> None:
+    """Follow the job that reads the session; open its run when it is there."""
+    job = next((j for j in jobs().all() if j.id == st.session_state.get("live_job")), None)
+    if job is None:
+        st.session_state.pop("live_job", None)
+        cards.problem("The reading was interrupted", "The server was restarted. Nothing is lost: press the button again.")
+    elif job.active:
+        cards.small("The samples are being read.")
+        st.progress(min(max(job.progress.share or 0.0, 0.0), 1.0))
+    elif job.stage == "done" and job.outcome.run_ids:
+        st.rerun(scope="app")
+    else:
+        cards.problem("The session could not be read", job.outcome.sentence or "The reading was cancelled.")
+
+
+def _opened_run() -> None:
+    """Go to the run that a finished session became."""
+    job = next((j for j in jobs().all() if j.id == st.session_state.get("live_job")), None)
+    if job is not None and job.stage == "done" and job.outcome.run_ids:
+        st.session_state.pop("live_job")
+        st.switch_page(frame.page_of("telemetry"), query_params={"run": job.outcome.run_ids[0]})
+
+
+def _started(here: list[SessionInfo]) -> None:
+    """Show the session of the sampler that was just started, once its folder is there."""
+    waited: tuple[int, float] | None = st.session_state.get("live_started")
+    if waited is None:
+        return
+    found = next((info for info in here if info.pid == waited[0] and info.grown_s >= waited[1] - 1), None)
+    if found is not None:
+        st.query_params["session"] = found.id
+    if found is None and local_sampler().trouble is None and time.time() - waited[1] < STARTS_WITHIN_SECONDS:
+        cards.small("The sampler is starting …")
+        _waiting()
+        return
+    st.session_state.pop("live_started")
+    if found is None:
+        cards.problem(
+            "The sampler did not start", local_sampler().trouble or "It wrote no sample. Try it in a terminal: sawtooth sample"
+        )
+
+
+@st.fragment(run_every=0.7)
+def _waiting() -> None:
+    if st.session_state.get("live_waited"):
+        st.session_state["live_waited"] = False
+        st.rerun(scope="app")
+    st.session_state["live_waited"] = True
+
+
+def _nothing_yet() -> None:
+    gpus = gpus_here()
+    if gpus.count:
+        cards.headline(
+            f"{gpus.count} GPU{'s' if gpus.count > 1 else ''} here, and nothing is sampled yet.",
+            "Start the sampler beside your training job.",
+        )
+    else:
+        cards.headline("No GPU on this machine.", f"{gpus.why_none} Watch one from afar, or look at a recording.")
+
+
+def _ways_in(*, compact: bool) -> None:
+    gpus = gpus_here()
+    if compact:
+        cards.title("Another session")
+    with st.grid(min_column_width=320, gap="medium"):
+        with st.container():
+            _here(gpus.count)
+        with st.container():
+            _push_how()
+        with st.container():
+            cards.small("Samples that you have already: drop them on the Runs page, or")
+            st.code("sawtooth ingest nvml.jsonl", language=None, wrap_lines=True)
+            frame.link("runs", "Import a recording", icon=":material/upload:")
+
+
+def _here(gpus: int) -> None:
+    running = local_sampler().pid is not None
+    if gpus:
+        cards.small("The GPUs of this machine, ten times a second, at less than 1 % of a core:")
+        if st.button("Start sampling", icon=":material/play_arrow:", disabled=running):
+            st.session_state["live_started"] = (start_sampling(), time.time())
+            st.rerun()
+    if bundled_telemetry() is not None:
+        cards.small("Without a GPU: a starved ResNet-50, sampled on an H200, plays as if it ran now.")
+        if st.button("Replay the bundled recording", icon=":material/replay:", disabled=running):
+            pid = start_replay()
+            if pid is not None:
+                st.session_state["live_started"] = (pid, time.time())
+            st.rerun()
+
+
+def _push_how() -> None:
+    address = (st.context.url or "http://localhost:8501/").split("?")[0]
+    parts = urlsplit(address)
+    base = f"{parts.scheme}://{parts.netloc}"
+    cards.small("Another host's GPUs, pushed from beside the training job; nothing listens there:")
+    st.code(push_command(base, push_token(settings().data.root)), language=None, wrap_lines=True)
+    if is_loopback(parts.hostname or ""):
+        cards.small(
+            "This address only works on this machine. From another one, open a tunnel first, or serve with --address 0.0.0.0 "
+            f"(the server then has a token): ssh -R {parts.port or 8501}:localhost:{parts.port or 8501} TRAINING-HOST"
+        )
+
+
+main()

@@ -1,0 +1,199 @@
+"""The dashboard's side of the push protocol that ``ingest.sampler`` documents: bytes by (session, segment, offset), on disk before they count.
+
+A session pushed here lies in ``live/<session>/`` as it lies on its own host, beside ``push.json``, which marks it as pushed and says how the
+two clocks differ. Nothing is kept in memory that an answer depends on, so a receiver that is killed loses nothing: what lies in a file
+is a prefix of the sender's file, and the sender goes on from its size.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ingest.errors import NotFoundError, SawtoothError
+from ingest.sampler.segments import SEGMENT_BYTES, decode_line, segment_name
+from ingest.schema import write_atomically
+from ingest.session import is_session_id
+
+MARKER = "push.json"
+MAX_BODY_BYTES = 1 << 20  # of one batch, as the protocol says
+MAX_META_BYTES = 1 << 20  # 64 devices with their capabilities take 400 kB
+MAX_SEGMENT_BYTES = 4 * SEGMENT_BYTES  # a sampler ends a segment at 8 MB; one long record may go over
+MAX_SEGMENT = 9999  # the file name has four digits: 80 GB, or 69 days of ten-minute segments
+MAX_SESSIONS = 2000  # folders a stranger with the push token can make
+TAIL_BYTES = 1 << 20  # of a segment looked at for its last whole line
+CLOCK_MOVED_NS = 20_000_000  # an offset that changes by less is noise of the network
+
+
+class RefusedError(SawtoothError):
+    """A batch that is not taken. ``status`` is the HTTP status of the protocol."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Held:
+    """The bytes of a segment that are on disk now; ``agreed`` is False when the sender must go on from ``size`` instead (409)."""
+
+    size: int
+    agreed: bool
+
+
+class Receiver:
+    """Takes pushed sessions into ``live``. All methods may be called from any thread and from several processes."""
+
+    def __init__(self, live: Path, *, reserve_bytes: int = 0) -> None:
+        self.live = live
+        self.reserve_bytes = reserve_bytes
+        self._settled: set[tuple[str, int]] = set()
+
+    def held(self, session: str) -> dict[int, int]:
+        """Return the bytes held per segment, all of them on disk; empty for a session that is not here. Raises NotFoundError for no id."""
+        folder = self._folder(session)
+        sizes: dict[int, int] = {}
+        for path in [folder / "meta.json", *sorted(folder.glob("samples-[0-9]*.jsonl"))]:
+            number = 0 if path.name == "meta.json" else int(path.stem.split("-")[1])
+            if path.is_file():
+                with _locked(path) as file:
+                    sizes[number] = self._settle(file, session, number)
+        return sizes
+
+    def append(self, session: str, segment: int, offset: int, body: bytes) -> Held:
+        """Append a batch and bring it onto the disk before returning. Raises NotFoundError for no id, RefusedError for what is not taken."""
+        folder = self._folder(session)
+        if not 0 <= segment <= MAX_SEGMENT or offset < 0:
+            raise RefusedError(400, "A segment is a number from 0 to 9999 and an offset is not negative.")
+        limit = MAX_SEGMENT_BYTES if segment else MAX_META_BYTES
+        if len(body) > MAX_BODY_BYTES or offset + len(body) > limit:
+            raise RefusedError(413, "A batch holds at most 1 MiB, and a segment 32 MiB.")
+        self._make(folder)
+        path = folder / (segment_name(segment) if segment else "meta.json")
+        fresh, ours = not path.exists(), is_pushed(folder)
+        if fresh and not ours:
+            return Held(0, agreed=False)
+        with _locked(path, create=fresh) as file:
+            size = self._settle(file, session, segment)
+            if offset + len(body) <= size:
+                return Held(size, agreed=True)
+            if offset != size or not ours:  # a session sampled here is its sampler's to write
+                return Held(size, agreed=False)
+            self._write(file, size, body)
+        if fresh:
+            _sync_folder(folder)
+        return Held(size + len(body), agreed=True)
+
+    def note_clock(self, session: str, offset_ns: int) -> None:
+        """Keep how far the sender's clock is behind this one (server minus client), when it is known or has moved."""
+        marker = self._folder(session) / MARKER
+        known = clock_offset_ns(marker.parent)
+        if marker.exists() and (known is None or abs(known - offset_ns) > CLOCK_MOVED_NS):
+            write_atomically(marker, json.dumps({"clock_offset_ns": offset_ns}).encode())
+
+    def _folder(self, session: str) -> Path:
+        if not is_session_id(session):
+            raise NotFoundError("This is no session's id.")
+        return self.live / session
+
+    def _make(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        if sum(1 for _ in self.live.iterdir()) >= MAX_SESSIONS:
+            raise RefusedError(507, "The dashboard holds too many sessions. Remove old ones from its data folder's live/.")
+        made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.live))  # never seen without its marker
+        write_atomically(made / MARKER, b"{}")
+        _sync_folder(made)
+        try:
+            made.rename(folder)
+        except OSError:  # another request was first
+            shutil.rmtree(made, ignore_errors=True)
+        _sync_folder(self.live)
+
+    def _settle(self, file: int, session: str, segment: int) -> int:
+        """Return the size. At this process's first touch, cut off what a power cut may have left after the last whole line, and sync."""
+        size = os.fstat(file).st_size
+        if (session, segment) in self._settled:
+            return size
+        if segment and size and (self.live / session / MARKER).exists():
+            whole = _whole_lines(file, size)
+            if whole < size:
+                os.ftruncate(file, whole)
+                size = whole
+        os.fsync(file)
+        self._settled.add((session, segment))
+        return size
+
+    def _write(self, file: int, size: int, body: bytes) -> None:
+        if self.reserve_bytes and shutil.disk_usage(self.live).free < self.reserve_bytes + len(body):
+            raise RefusedError(507, "The dashboard's disk is almost full.")
+        try:
+            view = memoryview(body)
+            while view:
+                view = view[os.write(file, view) :]
+            os.fsync(file)
+        except OSError as error:
+            os.ftruncate(file, size)
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise RefusedError(507, "The dashboard's disk is full." if full else "The dashboard's disk refuses.") from error
+
+
+def is_pushed(folder: Path) -> bool:
+    """Tell whether a session came from another sampler's push rather than from a sampler that writes here."""
+    return (folder / MARKER).exists()
+
+
+def clock_offset_ns(folder: Path) -> int | None:
+    """Return how far the sender's clock is behind this host's (server minus client), None where it is not known."""
+    try:
+        value = json.loads((folder / MARKER).read_bytes()).get("clock_offset_ns")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return value if isinstance(value, int) else None
+
+
+def _whole_lines(file: int, size: int) -> int:
+    """Return the size up to the last line whose checksum fits; the whole size where the tail holds none (a line longer than the tail)."""
+    start = max(0, size - TAIL_BYTES)
+    tail = os.pread(file, size - start, start)
+    end = tail.rfind(b"\n") + 1
+    while end:
+        begin = tail.rfind(b"\n", 0, end - 1) + 1
+        if decode_line(tail[begin : end - 1]) is not None:
+            return start + end
+        end = begin
+    return 0 if start == 0 else size
+
+
+@contextmanager
+def _locked(path: Path, *, create: bool = False) -> Iterator[int]:
+    """Open a file for appending and hold it alone, also against another server on the same folder."""
+    file = os.open(path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0), 0o600)
+    try:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except ImportError:  # Windows: one server a folder there
+            pass
+        yield file
+    finally:
+        os.close(file)
+
+
+def _sync_folder(folder: Path) -> None:
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows cannot open folders
+        return
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

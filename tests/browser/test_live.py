@@ -1,0 +1,90 @@
+"""Live in a real browser: a replayed session advances, outlives the server, and becomes a run."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from browser.conftest import ROOT, Seen, start_server
+from ingest.schema import DataFolder
+
+pytestmark = pytest.mark.browser
+
+RECORDING = ROOT / "sample_traces" / "resnet_starved" / "nvml.jsonl"
+
+
+def without_bundled(data: Path) -> Path:
+    data.mkdir()
+    (data / "bundled.json").write_text(json.dumps({"imported": [p.name for p in (ROOT / "sample_traces").iterdir()]}))
+    return data
+
+
+def samples_shown(page: Page) -> int:
+    text = page.get_by_text(re.compile(r"samples over")).first.inner_text()
+    found = re.search(r"([\d,]+) samples over", text)
+    assert found, text
+    return int(found[1].replace(",", ""))
+
+
+def test_a_session_advances_outlives_the_server_and_becomes_a_run(tmp_path: Path, page: Page, seen: Seen) -> None:
+    data = without_bundled(tmp_path / "data")
+    command = [sys.executable, "-m", "ingest.sampler", "--replay", str(RECORDING), "--loop", "--name", "a replay"]
+    server = start_server(data)
+    sampler = subprocess.Popen([*command, "--out", str(data / "live")], cwd=ROOT, stderr=subprocess.DEVNULL)
+    try:
+        page.goto(f"{server.url}/live?window=10+s")
+        expect(page.get_by_text("samples over")).to_be_visible(timeout=60_000)
+        page.wait_for_url(re.compile("session="))
+        before = samples_shown(page)
+        expect(page.get_by_text(re.compile(r"GPU 0 works \d+\s%"))).to_be_visible(timeout=60_000)
+        assert samples_shown(page) > before
+        address, port = page.url, int(server.url.rsplit(":", 1)[1])
+        server.stop()
+        held = next((data / "live").glob("*/samples-0001.jsonl")).read_bytes().count(b"\n")
+        server = start_server(data, port=port)
+        page.goto(address)
+        expect(page.get_by_text("samples over")).to_be_visible(timeout=60_000)
+        assert samples_shown(page) >= held - 5  # its head and events are lines too
+        expect(page.get_by_role("radio", name="10 s")).to_be_checked()
+        assert page.url == address
+        sampler.terminate()
+        sampler.wait(20)
+        expect(page.get_by_text("ended: stopped")).to_be_visible(timeout=60_000)
+        page.get_by_role("button", name="Analyse").click()
+        page.wait_for_url(re.compile(r"/telemetry\?run=[0-9a-f]{16}"), timeout=90_000)
+        expect(page.get_by_text(re.compile("Utilization averages"))).to_be_visible(timeout=60_000)
+        (run,) = DataFolder(data).manifests()
+        assert run.name == "a replay"
+        assert run.id in page.url
+        assert seen.foreign(server.url) == []
+    finally:
+        sampler.kill()
+        sampler.wait()
+        server.stop()
+
+
+def test_without_a_gpu_the_bundled_recording_plays_and_stops(tmp_path: Path, page: Page) -> None:
+    data = without_bundled(tmp_path / "data")
+    server = start_server(data)
+    try:
+        page.goto(f"{server.url}/live")
+        expect(page.get_by_text("sawtooth sample --push")).to_be_visible(timeout=60_000)
+        page.get_by_role("button", name="Replay the bundled recording").click()
+        expect(page.get_by_text("samples over")).to_be_visible(timeout=60_000)
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_text("ended: stopped")).to_be_visible(timeout=60_000)
+        page.get_by_role("button", name="Replay the bundled recording").click()
+        expect(page.get_by_role("button", name="Stop")).to_be_visible(timeout=60_000)
+    finally:
+        server.stop()
+    time.sleep(0.5)
+    (first, second) = sorted((data / "live").glob("*/samples-0001.jsonl"))
+    for path in (first, second):  # the server took its sampler along
+        assert b'{"k":"end"' in path.read_bytes().splitlines()[-1]
