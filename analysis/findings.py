@@ -11,14 +11,15 @@ import logging
 import pkgutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
 import analysis.rules
-from analysis.headline import uses_estimate
+from analysis.judgement import uses_estimate
 from analysis.source_lines import user_lines
+from analysis.step_work import step_work
 from analysis.whatif import Edit, WhatIf
 
 if TYPE_CHECKING:
@@ -90,6 +91,16 @@ class RuleInput:
     recording: Recording
     telemetry: Any = None
     whatif: WhatIf | None = None
+
+    @cached_property
+    def work(self) -> pd.DataFrame:
+        """GPU operations of the counted steps; see ``analysis.step_work.step_work``. Read once for all rules."""
+        return step_work(self.recording, self.rank.device)
+
+    @property
+    def work_steps(self) -> int:
+        """The number of steps that ``work`` covers, at least 1."""
+        return max(int(self.work["step"].nunique()), 1)
 
     @property
     def step_ms(self) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.findings import RuleInput
 from analysis.step_work import numel
 from analysis.whatif import Edit, TimedOps, WithoutOps
 
@@ -59,3 +60,11 @@ def fused(work: pd.DataFrame, given: list[Chain]) -> list[Edit]:
         timed.append(min(int(durations[chain.rows].max() * FUSED_COST), int(durations[chain.rows].sum())))
         gone += ids[chain.rows[1:]].tolist()
     return [TimedOps(tuple(kept), tuple(timed)), WithoutOps(tuple(gone))] if kept else []
+
+
+def marked(given: RuleInput, marks: frozenset[str], shortest: int = SHORTEST_CHAIN) -> tuple[pd.DataFrame, list[Edit]]:
+    """Return the rows of the run's chains that hold one of the operators ``marks``, and the edits that fuse each such chain."""
+    work = given.work
+    found = [chain for chain in chains(work) if chain.operators & marks and len(chain.rows) >= shortest]
+    rows = work.iloc[np.concatenate([chain.rows for chain in found])] if found else work.iloc[:0]
+    return rows, fused(work, found)

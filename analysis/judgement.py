@@ -6,13 +6,14 @@ Words are the app's; which column of the ledger speaks for the run, and what cou
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from analysis.headline import busy_share_of_best, uses_estimate
+from analysis.ledger import LOST_OWNERS
 from analysis.metrics import Reading
-from analysis.results import LedgerRow, RankResult
 
-LOST_OWNERS = ("idle", "exposed_memcpy", "exposed_comm")
+if TYPE_CHECKING:  # results applies the rules, and they ask which column speaks for the run
+    from analysis.results import LedgerRow, RankResult
+
 NOBODY = (
     "launch_latency",
     "profiler",
@@ -68,6 +69,20 @@ class Judgement:
             return None
         ratio = self.profiled.value / self.step.value
         return ratio if abs(ratio - 1) > DISTORTED_ABOVE else None
+
+
+def uses_estimate(rank: RankResult) -> bool:
+    """Tell whether the ledger's unprofiled column speaks for this run."""
+    return rank.best.source == "estimate" and any(r.ms_per_step_unprofiled_est is not None for r in rank.ledger)
+
+
+def busy_share_of_best(rank: RankResult) -> float | None:
+    """Return the share of the run's own step in which the GPU works; never above 1."""
+    counted, best = len(rank.counted), rank.best.ms
+    if not counted or not best:
+        return rank.metrics["gpu_busy_share"].value
+    busy_ns = sum(r.ns for r in rank.ledger if r.owner != "idle")
+    return min(busy_ns / counted / 1e6 / best, 1.0)
 
 
 def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:

@@ -20,26 +20,29 @@ from analysis.whatif import TimedOps
 ATTAINED = {"bf16": 0.62, "fp16": 0.62, "tf32": 0.40, "fp8": 0.55}
 ATTENTION_ATTAINED = 0.40
 MEMORY_ATTAINED = 0.60  # of the memory bandwidth, for kernels that only move data
+MAX_OPERATIONS = 150_000  # as many as the replay covers: further steps of a huge trace would say the same again
 SHORTEST_KERNEL_NS = 2_000  # no kernel ends sooner than about 2 µs after it starts
 
 _WORK = """
+    WITH chosen AS (
+        SELECT device, step FROM (SELECT *, sum(gpu_ops) OVER (ORDER BY step) - gpu_ops AS before FROM steps WHERE counted AND device = ?) WHERE before < ?)
     SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, g.stream, g.kind, k.name AS kernel, w.step, w.category, w.tensor_cores,
         o.cpu_op_id, n.name AS operator, o.signature_id, f.cpu_op_id AS flop_op_id, fn.name AS flop_operator, f.signature_id AS flop_signature_id
-    FROM gpu_ops g JOIN gpu_op_steps w USING (gpu_op_id) JOIN steps s ON s.device = g.device AND s.step = w.step AND s.counted
+    FROM gpu_ops g JOIN gpu_op_steps w USING (gpu_op_id) JOIN chosen s ON s.device = g.device AND s.step = w.step
         JOIN names k ON k.name_id = g.name_id
         LEFT JOIN cpu_ops o ON o.cpu_op_id = g.cpu_op_id LEFT JOIN names n ON n.name_id = o.name_id
         LEFT JOIN cpu_ops f ON f.cpu_op_id = w.flop_op_id LEFT JOIN names fn ON fn.name_id = f.name_id
-    WHERE g.device = ? ORDER BY g.start_ns"""
+    ORDER BY g.start_ns, g.gpu_op_id"""
 
 
 def step_work(recording: Recording, device: int) -> pd.DataFrame:
-    """Return one row per GPU operation of the counted steps of ``device``, in order of start.
+    """Return one row per GPU operation of the counted steps of ``device`` (the first ones, up to MAX_OPERATIONS), in order of start.
 
     Columns: gpu_op_id, start_ns, end_ns, dur_ns, stream, kind, kernel, step, category, tensor_cores, cpu_op_id, operator, dims, types,
     flop_op_id, flop_operator, flop_dims, flop_types (decoded lists, None where not recorded), and flops: the operator's FLOPs shared
     out over its kernels by their time, NaN where unknown.
     """
-    work = recording.frame(_WORK, [device])
+    work = recording.frame(_WORK, [device, MAX_OPERATIONS])
     rows = recording.rows("SELECT signature_id, input_dims, input_types, concrete_inputs FROM signatures ORDER BY signature_id")
     inputs = {int(i): tuple(json.loads(c) if c else None for c in cells) for i, *cells in rows}
     for column, prefix in (("signature_id", ""), ("flop_signature_id", "flop_")):

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.step_work import chosen, evidence_of, ms_per_step, step_work
+from analysis.step_work import chosen, evidence_of, ms_per_step
 from analysis.whatif import WithoutOps
 
 WORTH_NAMING = 0.10  # some casts are what mixed precision is: worth a look from 10 % of the step
@@ -42,8 +42,8 @@ def is_cast(row: Any) -> bool:
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when casts take more than WORTH_NAMING of the step."""
-    steps = len(given.rank.counted)
-    casts = chosen(step_work(given.recording, given.rank.device), is_cast)
+    steps = given.work_steps
+    casts = chosen(given.work, is_cast)
     cost = ms_per_step(casts, steps)
     if given.share(cost) < WORTH_NAMING:
         return

@@ -20,7 +20,7 @@ import numpy as np
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
 from analysis.fusion import chains, fused
-from analysis.step_work import evidence_of, ms_per_step, step_work
+from analysis.step_work import evidence_of, ms_per_step
 
 WORTH_NAMING = 0.10  # compiling costs minutes and care: worth it from 10 % of the step
 
@@ -33,8 +33,8 @@ CHANGES = (
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when fusing chains would save more than WORTH_NAMING of the step."""
-    steps = len(given.rank.counted)
-    work = step_work(given.recording, given.rank.device)
+    steps = given.work_steps
+    work = given.work
     found = chains(work)
     if not found or work["kernel"].str.startswith("triton_").any():
         return

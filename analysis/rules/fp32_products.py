@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.step_work import chosen, evidence_of, ms_per_step, product_dtype, retimed_products, step_work
+from analysis.step_work import chosen, evidence_of, ms_per_step, product_dtype, retimed_products
 
 WORTH_NAMING = 0.05  # below 5 % of the step autocast's own casts cost about what it gains
 
@@ -34,14 +34,14 @@ CHANGES = (
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when FP32 products take more than WORTH_NAMING of the step and the GPU has faster tensor cores."""
-    gpu, steps = given.rank.gpu, len(given.rank.counted)
+    gpu, steps = given.rank.gpu, given.work_steps
     if gpu is None:
         return
     dtype = "bf16" if gpu.peak_tflops("bf16") else "fp16"
     peak, plain = gpu.peak_tflops(dtype), gpu.peak_tflops("fp32")
     if peak is None or (plain is not None and peak < 2.5 * plain):  # no tensor cores worth the change
         return
-    work = step_work(given.recording, given.rank.device)
+    work = given.work
     products = work[work["category"].isin(("gemm", "conv", "attention")) & work["flop_operator"].notna()]
     slow = chosen(products, lambda row: product_dtype(row) == "fp32")
     cost = ms_per_step(slow, steps)

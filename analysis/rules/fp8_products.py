@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.step_work import chosen, evidence_of, ms_per_step, product_dtype, retimed_products, step_work
+from analysis.step_work import chosen, evidence_of, ms_per_step, product_dtype, retimed_products
 
 WORTH_NAMING = 0.40  # scaling and casting take a few percent themselves: worth trying where products are most of the step
 LARGE_FLOPS = 2 * 4096**3  # products below about 4096³ do not gain: scaling and launch eat it
@@ -33,10 +33,10 @@ CHANGES = (
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield an informative finding when large 16-bit products take more than WORTH_NAMING of the step."""
-    gpu, steps = given.rank.gpu, len(given.rank.counted)
+    gpu, steps = given.rank.gpu, given.work_steps
     if gpu is None or gpu.peak_tflops("fp8") is None:
         return
-    work = step_work(given.recording, given.rank.device)
+    work = given.work
     gemm = work[(work["category"] == "gemm") & (work["flops"] >= LARGE_FLOPS)]
     large = chosen(gemm, lambda row: product_dtype(row) in ("bf16", "fp16"))
     cost = ms_per_step(large, steps)

@@ -21,7 +21,7 @@ import pandas as pd
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
 from analysis.hardware import Gpu
-from analysis.step_work import evidence_of, memory_bound_ns, ms_per_step, step_work
+from analysis.step_work import evidence_of, memory_bound_ns, ms_per_step
 from analysis.whatif import Edit, TimedOps, WithoutOps
 
 WORTH_NAMING = 0.03  # two lines to change: worth it from 3 % of the step
@@ -43,8 +43,8 @@ CHANGES = (
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when layout conversions take more than WORTH_NAMING of the step."""
-    gpu, steps = given.rank.gpu, len(given.rank.counted)
-    work = step_work(given.recording, given.rank.device)
+    gpu, steps = given.rank.gpu, given.work_steps
+    work = given.work
     layout = work[work["category"] == "layout"]
     cost = ms_per_step(layout, steps)
     if gpu is None or given.share(cost) < WORTH_NAMING:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.step_work import chosen, evidence_of, ms_per_step, product_dtype, retimed_products, step_work
+from analysis.step_work import chosen, evidence_of, ms_per_step, product_dtype, retimed_products
 
 WORTH_NAMING = 0.03  # padding costs memory and some work: below 3 % of the step it is not worth a changed model
 ALIGNMENT = 8  # elements of 16 bits in the 16 bytes one load of a tile takes
@@ -46,10 +46,10 @@ def misaligned(dims: Any) -> list[int]:
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when misaligned 16-bit products take more than WORTH_NAMING of the step."""
-    gpu, steps = given.rank.gpu, len(given.rank.counted)
+    gpu, steps = given.rank.gpu, given.work_steps
     if gpu is None:
         return
-    work = step_work(given.recording, given.rank.device)
+    work = given.work
     products = work[(work["category"] == "gemm") & work["flop_operator"].notna()]
     slow = chosen(products, lambda row: product_dtype(row) in ("bf16", "fp16") and bool(misaligned(row.flop_dims)))
     cost = ms_per_step(slow, steps)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.step_work import evidence_of, launched_inside, ms_per_step, step_work
+from analysis.step_work import evidence_of, launched_inside, ms_per_step
 from analysis.whatif import ScaledOps
 
 WORTH_NAMING = 0.01  # one argument to change: worth it from 1 % of the step
@@ -35,9 +35,9 @@ CHANGES = (
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when foreach kernels of the optimizer take more than WORTH_NAMING of the step."""
-    steps = len(given.rank.counted)
+    steps = given.work_steps
     inside = launched_inside(given.recording, given.rank.device, r"^Optimizer\.step#")
-    work = step_work(given.recording, given.rank.device)
+    work = given.work
     mine = work[work["gpu_op_id"].isin(inside)]
     operators = mine["operator"].fillna("")
     foreach = mine[operators.str.contains("_foreach_")]

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput
-from analysis.step_work import evidence_of, launched_inside, ms_per_step, step_work
+from analysis.step_work import evidence_of, launched_inside, ms_per_step
 from analysis.whatif import TimedOps, WithoutOps
 
 MANY_KERNELS = 50  # a fused optimizer launches under ten kernels a step, a foreach one some tens, a single-tensor one a dozen per parameter
@@ -45,9 +45,9 @@ CHANGES = (
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when single-tensor kernels of the optimizer and their launches cost more than WORTH_NAMING of the step."""
-    steps = len(given.rank.counted)
+    steps = given.work_steps
     inside = launched_inside(given.recording, given.rank.device, r"^Optimizer\.step#")
-    work = step_work(given.recording, given.rank.device)
+    work = given.work
     single = work[
         work["gpu_op_id"].isin(inside) & ~work["operator"].fillna("").str.contains(FUSED) & (work["category"] != "optimizer")
     ]

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput
-from analysis.step_work import evidence_of, ms_per_step, step_work
+from analysis.step_work import evidence_of, ms_per_step
 
 WORTH_NAMING = 0.10  # below a tenth of the FLOPs checkpointing is selective already
 FULL = 0.70  # above 70 % of the device's memory there may be no room for the activations
@@ -46,8 +46,8 @@ def check(given: RuleInput) -> Iterator[Finding]:
     total = rows[0][0] if rows else None
     if peak is not None and total and peak / total > FULL:
         return
-    steps = len(given.rank.counted)
-    work = step_work(given.recording, given.rank.device)
+    steps = given.work_steps
+    work = given.work
     products = work[work["category"].isin(("gemm", "conv", "attention"))]
     room = f", with {1 - peak / total:.0%} of the memory free" if peak is not None and total else ""
     yield given.finding(

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.step_work import chosen, evidence_of, ms_per_step, product_dtype, retimed_products, step_work
+from analysis.step_work import chosen, evidence_of, ms_per_step, product_dtype, retimed_products
 
 WORTH_NAMING = 0.05  # a changed numerical result should bring at least 5 %
 
@@ -34,10 +34,10 @@ CHANGES = (
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when FP32 products and convolutions take more than WORTH_NAMING of the step on a GPU with TF32."""
-    gpu, steps = given.rank.gpu, len(given.rank.counted)
+    gpu, steps = given.rank.gpu, given.work_steps
     if gpu is None or gpu.peak_tflops("tf32") is None:
         return
-    work = step_work(given.recording, given.rank.device)
+    work = given.work
     products = work[work["category"].isin(("gemm", "conv")) & work["flop_operator"].notna() & (work["tensor_cores"] == "no")]
     slow = chosen(products, lambda row: product_dtype(row) == "fp32")
     cost = ms_per_step(slow, steps)

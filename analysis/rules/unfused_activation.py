@@ -16,11 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.fusion import chains, fused
-from analysis.step_work import evidence_of, ms_per_step, step_work
+from analysis.fusion import marked
+from analysis.step_work import evidence_of, ms_per_step
 
 WORTH_NAMING = 0.02  # one call to change: worth it from 2 % of the step
 MARKS = frozenset(("aten::tanh", "aten::erf", "aten::sigmoid", "aten::exp", "aten::softplus"))
@@ -33,14 +31,8 @@ CHANGES = (
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when chains that hold an activation take more than WORTH_NAMING of the step."""
-    steps = len(given.rank.counted)
-    work = step_work(given.recording, given.rank.device)
-    if not work["operator"].isin(MARKS).any():
-        return
-    found = [chain for chain in chains(work) if chain.operators & MARKS and len(chain.rows) >= LONG]
-    if not found:
-        return
-    rows = work.iloc[np.concatenate([chain.rows for chain in found])]
+    steps = given.work_steps
+    rows, edits = marked(given, MARKS, LONG)
     cost = ms_per_step(rows, steps)
     if given.share(cost) < WORTH_NAMING:
         return
@@ -49,7 +41,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         f"Activations written out of small operators take {in_words(cost)} of each step in {len(rows) / steps:,.0f} kernels",
         "Call the activation's own function, or compile the module.",
         ceiling_ms=cost,
-        edits=fused(work, found),
+        edits=edits,
         confidence="medium",
         note="Each chain as one kernel as long as its slowest.",
         risk="Results differ in the last bits.",

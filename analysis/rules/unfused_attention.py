@@ -22,7 +22,7 @@ import pandas as pd
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
 from analysis.hardware import Gpu
-from analysis.step_work import ATTENTION_ATTAINED, chosen, evidence_of, ms_per_step, numel, step_work
+from analysis.step_work import ATTENTION_ATTAINED, chosen, evidence_of, ms_per_step, numel
 from analysis.whatif import Edit, TimedOps, WithoutOps
 
 WORTH_NAMING = 0.03  # one call to change: worth it from 3 % of the step
@@ -66,10 +66,10 @@ def _product_size(dims: Any) -> int:
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when written-out attention takes more than WORTH_NAMING of the step."""
-    gpu, steps = given.rank.gpu, len(given.rank.counted)
+    gpu, steps = given.rank.gpu, given.work_steps
     if gpu is None:
         return
-    work = step_work(given.recording, given.rank.device)
+    work = given.work
     sizes = score_sizes(work)
     if not sizes:
         return

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.fusion import chains, fused
-from analysis.step_work import evidence_of, ms_per_step, step_work
+from analysis.fusion import marked
+from analysis.step_work import evidence_of, ms_per_step
 
 WORTH_NAMING = 0.03  # one call to change: worth it from 3 % of the step
-MARKS = frozenset(("aten::rsqrt", "aten::var", "aten::var_mean", "aten::std", "aten::pow"))
+MARKS = frozenset(("aten::pow", "aten::mean", "aten::var", "aten::var_mean", "aten::std"))
+ROOTS = ["aten::rsqrt", "aten::var", "aten::var_mean", "aten::std"]  # squares and means without a root are no normalization
 
 CHANGES = (
     CodeChange(
@@ -37,14 +36,10 @@ CHANGES = (
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when chains that hold a normalization take more than WORTH_NAMING of the step."""
-    steps = len(given.rank.counted)
-    work = step_work(given.recording, given.rank.device)
-    if not (work["operator"].isin(("aten::rsqrt", "aten::var", "aten::std"))).any():
+    if not given.work["operator"].isin(ROOTS).any():
         return
-    found = [chain for chain in chains(work) if chain.operators & MARKS]
-    if not found:
-        return
-    rows = work.iloc[np.concatenate([chain.rows for chain in found])]
+    steps = given.work_steps
+    rows, edits = marked(given, MARKS)
     cost = ms_per_step(rows, steps)
     if given.share(cost) < WORTH_NAMING:
         return
@@ -53,7 +48,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         f"Normalization written out of small operators takes {in_words(cost)} of each step in {len(rows) / steps:,.0f} kernels",
         "Call the fused norm, or compile the module.",
         ceiling_ms=cost,
-        edits=fused(work, found),
+        edits=edits,
         confidence="medium",
         note="Each chain as one kernel as long as its slowest; backward passes that autograd splits further gain on top.",
         risk="Fused norms accumulate in FP32: results differ in the last bits.",

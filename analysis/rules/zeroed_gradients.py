@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.step_work import evidence_of, launched_inside, ms_per_step, step_work
+from analysis.step_work import evidence_of, launched_inside, ms_per_step
 from analysis.whatif import WithoutOps
 
 WORTH_NAMING = 0.005  # one argument to delete: worth it from half a percent of the step
@@ -31,11 +31,11 @@ CHANGES = (
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when zeroing gradients takes more than WORTH_NAMING of the step."""
-    steps = len(given.rank.counted)
+    steps = given.work_steps
     inside = launched_inside(given.recording, given.rank.device, r"^Optimizer\.zero_grad#")
     if not inside:
         return
-    work = step_work(given.recording, given.rank.device)
+    work = given.work
     fills = work[work["gpu_op_id"].isin(inside)]
     cost = ms_per_step(fills, steps)
     if given.share(cost) < WORTH_NAMING:
