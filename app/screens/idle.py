@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis import lost_time
-from analysis.headline import uses_estimate
+from analysis.judgement import uses_estimate
 from analysis.results import RankResult
 from app import cards, current, frame, panel, words
 from app import format as fmt
