@@ -148,20 +148,25 @@ class Launches:
     """
 
     def __init__(self, correlation: I64, start: I64) -> None:
-        rows = np.flatnonzero((correlation != NULL) & (correlation != 0))
-        self._rows = rows[np.lexsort((start[rows], correlation[rows]))]
-        self._keys, self._start = correlation[self._rows], start[self._rows]
+        """``correlation`` and ``start`` of every call, in the order of ids, which is that of time."""
+        order = np.argsort(correlation, kind="stable")
+        keys = correlation[order]
+        known = (keys != NULL) & (keys != 0)
+        self._rows, self._keys = order[known].astype(np.int32 if len(order) < 1 << 31 else np.int64), keys[known]
         self.repeated = int((self._keys[1:] == self._keys[:-1]).sum())
+        self._start = start[self._rows] if self.repeated else start[:0]
 
     def of(self, correlation: I64, start: I64) -> I64:
         """Return for each operation the row of its call, else -1."""
-        first = np.searchsorted(self._keys, correlation, side="left")
-        last = np.searchsorted(self._keys, correlation, side="right") if self.repeated else first + 1
-        at = np.minimum(first, max(0, len(self._keys) - 1))
-        known = (self._keys[at] == correlation if len(self._keys) else np.zeros(len(first), bool)) & (correlation != NULL)
         result = np.full(len(correlation), -1, np.int64)
+        if not len(self._keys):
+            return result
+        first = np.searchsorted(self._keys, correlation, side="left")
+        known = self._keys[np.minimum(first, len(self._keys) - 1)] == correlation
         result[known] = self._rows[first[known]]
-        for i in np.flatnonzero(known & (last - first > 1)):
-            before = np.searchsorted(self._start[first[i] : last[i]], start[i], side="right")
-            result[i] = self._rows[first[i] + max(0, int(before) - 1)]
+        if self.repeated:
+            last = np.searchsorted(self._keys, correlation, side="right")
+            for i in np.flatnonzero(known & (last - first > 1)):
+                before = np.searchsorted(self._start[first[i] : last[i]], start[i], side="right")
+                result[i] = self._rows[first[i] + max(0, int(before) - 1)]
         return result

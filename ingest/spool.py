@@ -20,7 +20,7 @@ Columns = dict[str, NDArray[Any]]
 RUN_ROWS = 1 << 18  # large enough to sort well, small enough that the unsorted tail of every table fits
 SLICE_ROWS = 1 << 19  # rows linked and written at once: some 60 MB of operators
 SAMPLE_ROWS = 1 << 12  # every so many rows of a run one time is kept to find where to cut slices
-MEMORY_BYTES = 96 << 20  # runs kept in memory before any goes to disk: traces of some 1 million events never touch it
+MEMORY_BYTES = 64 << 20  # runs kept in memory before any goes to disk: traces of some 700,000 events never touch it
 
 
 def order_of(start: I64, dur: I64 | None) -> I64:

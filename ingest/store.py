@@ -19,7 +19,7 @@ from ingest.decode import NULL
 from ingest.errors import SourceError
 from ingest.schema import SCHEMA_SQL, STORAGE_VERSION
 
-MEMORY_LIMIT = "128MB"  # of DuckDB while writing; appends need far less
+MEMORY_LIMIT = "96MB"  # of DuckDB while writing; appends need far less
 
 
 def tool_version() -> str:

@@ -18,6 +18,7 @@ from ingest.spool import Columns, Table, slices
 from ingest.store import Writer
 from ingest.tables import Trace
 
+GPU_SLICE_ROWS = 1 << 18  # GPU operations have twice the columns of others
 UNIX_NS = 10**14 * 1000  # times beyond 1e14 microseconds (1973) are Unix time: no uptime lasts 3 years in microseconds
 
 
@@ -67,27 +68,32 @@ class _Linking:
 
     def run(self) -> int:
         """Write all event tables; return how many duplicates were left out."""
-        launches, wanted = self._launch_table(), np.empty(0, np.int64)
+        launches = self._launch_table()
         call_of, kept, wanted, duplicates = self._gpu_launches(launches)
+        if launches.repeated:
+            self._trace.document.note("correlation_repeated", "", launches.repeated)
+        del launches  # as large as all calls
         launched = np.bincount(call_of[call_of >= 0], minlength=self._tables["calls"].rows)
         call_op, op_of = self._host(launched, wanted)
         self._gpu(kept, call_of, call_op, op_of)
         self._python()
         self._others()
-        if launches.repeated:
-            self._trace.document.note("correlation_repeated", "", launches.repeated)
         return duplicates
 
     def _launch_table(self) -> Launches:
-        found = [(c["correlation"], c["start"]) for (c,) in slices(self._tables["calls"]) if c]
-        none = np.empty(0, np.int64)
-        return Launches(np.concatenate([none, *(f[0] for f in found)]), np.concatenate([none, *(f[1] for f in found)]))
+        table, done = self._tables["calls"], 0
+        correlation, start = np.empty(table.rows, np.int64), np.empty(table.rows, np.int64)
+        for (calls,) in slices(table):
+            if calls:
+                here = slice(done, done := done + len(calls["start"]))
+                correlation[here], start[here] = calls["correlation"], calls["start"]
+        return Launches(correlation, start)
 
     def _gpu_launches(self, launches: Launches) -> tuple[I64, list[NDArray[np.bool_]], I64, int]:
         """Return of every kept GPU operation its call; which rows to keep, by slice; the External ids to look for; the duplicates."""
         none = np.empty(0, np.int64)
         calls, kept, wanted = [none], [], [none]
-        for (gpu,) in slices(self._tables["gpu"]):
+        for (gpu,) in slices(self._tables["gpu"], slice_rows=GPU_SLICE_ROWS):
             if not gpu:
                 kept.append(np.ones(0, bool))
                 continue
@@ -106,7 +112,7 @@ class _Linking:
     def _host(self, launched: I64, wanted: I64) -> tuple[I64, tuple[I64, I64]]:
         """Write operators and calls; return each call's operator, and the operators that carry the ``wanted`` External ids."""
         nesting, none = Nesting(self._tolerance), np.empty(0, np.int64)
-        call_op, externals, carriers, op_id, call_id = [none], [none], [none], 0, 0
+        call_op, externals, carriers, op_id, call_id = np.empty(self._tables["calls"].rows, np.int64), [none], [none], 0, 0
         for ops, calls in slices(self._tables["ops"], self._tables["calls"]):
             since = int(calls["start"][0]) if calls else None
             thread = ops.get("thread_id", none.astype(np.int32))
@@ -129,14 +135,16 @@ class _Linking:
                     "runtime_calls",
                     {"call_id": _ids(call_id, count), **columns, "gpu_ops": launched[call_id : call_id + count]},
                 )
-                call_op.append(around)
+                call_op[call_id : call_id + count] = around
                 call_id += count
-        return np.concatenate(call_op), (np.concatenate(externals), np.concatenate(carriers))
+        external = np.concatenate(externals)
+        order = np.argsort(external, kind="stable")
+        return call_op, (external[order], np.concatenate(carriers)[order])
 
     def _gpu(self, kept: list[NDArray[np.bool_]], call_of: I64, call_op: I64, op_of: tuple[I64, I64]) -> None:
         kinds, done = pa.array(GPU_KINDS), 0
         shapes = shape_columns(self._trace.ids["shapes"])
-        for (table,), keep in zip(slices(self._tables["gpu"]), kept, strict=True):
+        for (table,), keep in zip(slices(self._tables["gpu"], slice_rows=GPU_SLICE_ROWS), kept, strict=True):
             if not table:
                 continue
             gpu = table if keep.all() else {name: values[keep] for name, values in table.items()}
@@ -235,13 +243,11 @@ def _kept(gpu: Columns) -> NDArray[np.bool_]:
 
 
 def _by_external_id(externals: I64, carriers: I64, asked: I64) -> I64:
-    """Return for each External id the operator that carries it, else -1."""
+    """Return for each External id the operator that carries it, else -1; ``externals`` are sorted."""
     if not len(externals):
         return np.full(len(asked), -1, np.int64)
-    order = np.argsort(externals, kind="stable")
-    keys = externals[order]
-    at = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
-    return np.where((keys[at] == asked) & (asked != NULL), carriers[order][at], -1)
+    at = np.minimum(np.searchsorted(externals, asked), len(externals) - 1)
+    return np.where((externals[at] == asked) & (asked != NULL), carriers[at], -1)
 
 
 def _pair_edges(trace: Trace) -> None:
