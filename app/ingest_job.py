@@ -58,6 +58,10 @@ def run(order: JobOrder, tell: Callable[[Progress], None]) -> Outcome:
     A file that cannot be read becomes a notice as long as another one can; raises its error when none can.
     """
     folder = DataFolder(Path(order.data)).create()
+    if order.analyse:
+        tell(Progress("deriving"))
+        _make_cards(folder, order.analyse)
+        return Outcome(order.analyse)
     files = [(Path(file.path), file.name) for file in order.files]
     brought = bring_in(
         folder,

@@ -53,6 +53,7 @@ class JobOrder(msgspec.Struct, frozen=True):
     name: str = ""
     bundled: bool = False
     created_ns: int = 0
+    analyse: list[str] = []
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -86,6 +87,7 @@ class Job:
     outcome: Outcome = field(default_factory=Outcome)
     finished: float | None = None
     process: subprocess.Popen[bytes] | None = None
+    analyses: tuple[str, ...] = ()
 
     @property
     def active(self) -> bool:
@@ -95,6 +97,8 @@ class Job:
     @property
     def name(self) -> str:
         """Names of the files, for people; a stranger's text."""
+        if not self.files:
+            return "A large run"
         first = self.files[0].name
         return first if len(self.files) == 1 else f"{first} and {len(self.files) - 1} more"
 
@@ -136,24 +140,41 @@ class Jobs:
         """
         if not uploads:
             raise UsageError("A job needs at least one uploaded file.")
+        folder = self._new_folder()
+        files = []
+        for number, (path, given) in enumerate(uploads):
+            target = folder / f"file-{number}"
+            path.replace(target)
+            files.append(JobFile(str(target), given, target.stat().st_size))
+        order = JobOrder(
+            str(self.settings.data.root), files, self.settings.keep_source, separate, os.getpid(), name, bundled, created_ns
+        )
+        return self._begin(folder, order)
+
+    def analyse(self, run_id: str) -> Job:
+        """Make a run's card in a child, for runs too large to analyse in a page; returns the job that does so already, if one does."""
+        with self._lock:
+            for job in self._jobs.values():
+                if run_id in job.analyses and (job.active or job.stage == "failed"):
+                    return job
+        order = JobOrder(str(self.settings.data.root), [], server_pid=os.getpid(), analyse=[run_id])
+        return self._begin(self._new_folder(), order)
+
+    def _new_folder(self) -> Path:
         with self._lock:
             if self._closing or sum(job.active for job in self._jobs.values()) >= WAITING_AT_MOST:
                 raise UsageError(f"{WAITING_AT_MOST} files are waiting to be read already. Try again when some are done.")
             self._forget_old()
-            job_id = secrets.token_hex(8)
-            folder = self.settings.data.uploads / f"job-{job_id}"
-            folder.mkdir(parents=True)
-            files = []
-            for number, (path, given) in enumerate(uploads):
-                target = folder / f"file-{number}"
-                path.replace(target)
-                files.append(JobFile(str(target), given, target.stat().st_size))
-            order = JobOrder(
-                str(self.settings.data.root), files, self.settings.keep_source, separate, os.getpid(), name, bundled, created_ns
-            )
-            (folder / "job.json").write_bytes(msgspec.json.encode(order))
-            job = self._jobs[job_id] = Job(job_id, files, folder, self._clock())
-        threading.Thread(target=self._run, args=(job,), name=f"job-{job_id}", daemon=True).start()
+        folder = self.settings.data.uploads / f"job-{secrets.token_hex(8)}"
+        folder.mkdir(parents=True)
+        return folder
+
+    def _begin(self, folder: Path, order: JobOrder) -> Job:
+        (folder / "job.json").write_bytes(msgspec.json.encode(order))
+        job = Job(folder.name.removeprefix("job-"), order.files, folder, self._clock(), analyses=tuple(order.analyse))
+        with self._lock:
+            self._jobs[job.id] = job
+        threading.Thread(target=self._run, args=(job,), name=f"job-{job.id}", daemon=True).start()
         return job
 
     def get(self, job_id: str) -> Job:

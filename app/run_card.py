@@ -20,6 +20,7 @@ from app.words import first_line
 from ingest.errors import SawtoothError
 from ingest.schema import DataFolder, Manifest, is_id, write_atomically
 
+INLINE_BYTES = 24 << 20  # of recordings: analysed within 0.2 s; above, a page would hold up every viewer
 READINGS = ("step_time_best_ms", "mfu", "tensor_core_time_share")
 
 
@@ -33,11 +34,24 @@ class Card(msgspec.Struct, frozen=True):
     problem: str | None = None
 
 
-def card_of(manifest: Manifest, library: Library) -> Card:
-    """Return the card of ``manifest``, from its file where that is up to date. A missing or damaged recording is the card's ``problem``."""
-    path = _file(library.folder, manifest)
+def kept_card(manifest: Manifest, folder: DataFolder) -> Card | None:
+    """Return the card of ``manifest`` from its file, None where that is missing or out of date."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(path.read_bytes(), type=Card)
+        return msgspec.json.decode(_file(folder, manifest).read_bytes(), type=Card)
+    return None
+
+
+def is_large(manifest: Manifest, folder: DataFolder) -> bool:
+    """Tell whether analysing the run takes too long for a page."""
+    files = [folder.recording_file(ref.id) for ref in manifest.recordings]
+    return sum(file.stat().st_size for file in files if file.exists()) > INLINE_BYTES
+
+
+def card_of(manifest: Manifest, library: Library) -> Card:
+    """Return the card of ``manifest``, made where none is kept. A missing or damaged recording is the card's ``problem``."""
+    if (kept := kept_card(manifest, library.folder)) is not None:
+        return kept
+    path = _file(library.folder, manifest)
     try:
         card = _made(manifest, library)
     except SawtoothError as error:

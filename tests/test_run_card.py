@@ -108,3 +108,24 @@ def test_a_missing_recording_is_said_and_not_kept(library: Library, folder: Data
     manifest = new_manifest([RecordingRef(id="00112233445566aa", kind="trace", source_name="gone")], "gone")
     assert "not in this data folder" in str(card_of(manifest, library).problem)
     assert list(folder.derived.glob("*.card.json")) == []
+
+
+def test_a_large_run_is_analysed_by_a_child_once(run: Manifest, folder: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    from app.jobs import Jobs
+    from app.run_card import is_large, kept_card
+    from app.settings import Settings
+
+    assert not is_large(run, folder)
+    monkeypatch.setattr(run_card, "INLINE_BYTES", 1)
+    assert is_large(run, folder)
+    jobs = Jobs(Settings(folder))
+    job = jobs.analyse(run.id)
+    assert jobs.analyse(run.id) is job
+    for thread in threading.enumerate():
+        if thread.name == f"job-{job.id}":
+            thread.join(120)
+    assert (job.stage, job.outcome.sentence) == ("done", "")
+    assert kept_card(run, folder) is not None
+    jobs.close()

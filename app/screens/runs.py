@@ -10,9 +10,10 @@ from app.bundled import first_pair
 from app.drop_zone import drop_zone
 from app.format import bytes_, clean, count, markdown, reading, share
 from app.jobs import Job
-from app.run_card import READINGS, card_of
+from app.run_card import READINGS, Card, card_of, is_large, kept_card
 from app.run_edit import edit
 from app.server import jobs
+from ingest.errors import SawtoothError
 from ingest.schema import Manifest
 
 FIRST_PAGE = 24  # cards before "Show more": about four screens of them
@@ -29,6 +30,8 @@ def main() -> None:
     )
     if started:
         st.session_state["my_jobs"] = [*st.session_state.get("my_jobs", []), started]
+    for manifest in manifests[:FIRST_PAGE]:
+        _known(manifest)  # before the list of jobs, so that it shows those that this starts
     _job_list()
     _first_pair(manifests)
     _cards(manifests)
@@ -190,7 +193,7 @@ def _card(manifest: Manifest, *, full: bool) -> None:
             frame.link("verdict", f"**{markdown(manifest.name, 70)}**", run=manifest.id)
         else:
             cards.title(clean(manifest.name, 70))
-        known = card_of(manifest, frame.library())
+        known = _known(manifest)
         cards.small(" · ".join(part for part in (known.gpu, _kinds(manifest), manifest.id[:6]) if part))
         if known.readings:
             cards.numbers([(METRICS[key].label, _about(key, known.readings[key])) for key in READINGS])
@@ -211,6 +214,20 @@ def _card(manifest: Manifest, *, full: bool) -> None:
             st.checkbox("Select to compare", key=f"pick-{manifest.id}", disabled=full and not picked)
             if st.button("Edit", key=f"edit-{manifest.id}", type="tertiary", help="Name, tags, notes, delete"):
                 edit(manifest.id)
+
+
+def _known(manifest: Manifest) -> Card:
+    """Return the run's card; that of a large run is made by a child, and the card says so meanwhile."""
+    kept = kept_card(manifest, frame.data_folder())
+    if kept is not None or not is_large(manifest, frame.data_folder()):
+        return kept or card_of(manifest, frame.library())
+    if any(job.active and not job.analyses for job in jobs().all()):
+        return Card(headline="Is being analysed …")  # most likely by the job that read it
+    try:
+        job = jobs().analyse(manifest.id)
+    except SawtoothError as error:
+        return Card(problem=str(error))
+    return Card(problem=job.outcome.sentence) if job.stage == "failed" else Card(headline="Is being analysed …")
 
 
 def _about(key: str, value: Reading) -> str:
