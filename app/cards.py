@@ -46,6 +46,9 @@ _STYLE = """<style>
 .st-numbers div { min-width: 4.5rem; }
 .st-numbers dt { font-size: 0.75rem; opacity: 0.7; margin: 0; font-weight: 400; }
 .st-numbers dd { font-size: 1.1rem; font-weight: 600; margin: 0; }
+.st-legend { display: flex; flex-wrap: wrap; gap: 0.1rem 1rem; font-size: 0.8rem; opacity: 0.9; }
+.st-legend i { display: inline-block; width: 0.75rem; height: 0.75rem; border-radius: 2px; margin-right: 0.35rem; vertical-align: -0.08rem; }
+.st-legend i.hatched { background-image: repeating-linear-gradient(45deg, transparent 0 2px, rgb(255 255 255 / 60%) 2px 4px); }
 .st-bar { position: relative; height: 6px; border-radius: 3px; background: color-mix(in srgb, currentColor 14%, transparent); margin: 2px 0 4px; }
 .st-bar i { position: absolute; inset: 0 auto 0 0; border-radius: 3px; background: var(--st-primary-color, #0072B2); }
 .st-bar b { position: absolute; top: -3px; width: 2px; height: 12px; background: currentColor; opacity: 0.75; }

@@ -22,6 +22,7 @@ def show(chart: Chart, key: str, *, select: str | None = None, name: str | None 
     ``name`` is the file name of the CSV, ``key`` by default.
     """
     cards.title(chart.title)
+    legend(chart.legend)
     state: Any = None
     if select:
         state = st.plotly_chart(chart.figure, key=key, config=CONFIG, alt=chart.alt, on_select="rerun", selection_mode=select)  # type: ignore[call-overload]
@@ -33,6 +34,22 @@ def show(chart: Chart, key: str, *, select: str | None = None, name: str | None 
             with st.popover("Table", type="tertiary", icon=":material/table_rows:", key=f"{key}-rows"):
                 table(chart.table, dict(chart.columns), key, name or key)
     return state.selection if state is not None else None
+
+
+def beside() -> tuple[Any, Any]:
+    """Return two places next to each other, or under each other on a narrow page."""
+    with st.grid(min_column_width=440, gap="medium"):
+        return st.container(), st.container()
+
+
+def legend(items: tuple[tuple[str, str, bool], ...]) -> None:
+    """Show what the colours of a chart mean; it wraps on a narrow page. Items are (label, hex colour, hatched)."""
+    if items:
+        entries = "".join(
+            f'<span><i class="{"hatched" if hatched else ""}" style="background-color:{colour}"></i>{fmt.plain(label, 60)}</span>'
+            for label, colour, hatched in items
+        )
+        st.html(f'<div class="st-legend">{entries}</div>')
 
 
 def table(frame_: pd.DataFrame, columns: dict[str, str], key: str, name: str | None = None) -> None:

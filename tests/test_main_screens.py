@@ -14,7 +14,7 @@ from ingest.schema import DataFolder
 from tests.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 
 ROOT = Path(__file__).parents[1]
-SCREENS = ("verdict", "timeline", "idle", "kernels", "operators", "efficiency", "telemetry")
+SCREENS = ("verdict", "timeline", "idle", "kernels", "operators", "efficiency", "ranks", "telemetry")
 
 
 def opened(name: str, run: str, **query: str) -> AppTest:
@@ -319,3 +319,27 @@ def test_a_sawtooth_is_said_and_drawn(app_data: DataFolder, tmp_path: Path) -> N
     test = opened("telemetry", run)
     assert "rises and falls every 1.00\u00a0s, between 0 and 100\u00a0%" in words_of(test)
     assert any("one period" in a["text"] for a in charts(test)[1]["layout"]["annotations"])
+
+
+def test_one_rank_says_how_to_bring_the_others(loop: str) -> None:
+    test = opened("ranks", loop)
+    assert "holds one rank" in words_of(test)
+    assert "sawtooth ingest rank" in test.code[0].value
+
+
+def test_two_ranks_name_the_late_one(app_data: DataFolder, tmp_path: Path) -> None:
+    files = []
+    for rank, comm_us in ((0, 200), (1, 50)):
+        trace = matmul_loop()
+        trace.top["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": 2}
+        for k in range(4):
+            at = k * 1000
+            trace.launch(
+                (at + 92, at + 95),
+                (at + 745, at + 745 + comm_us),
+                "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgs)",
+            )
+        files.append(trace.write(tmp_path / f"rank{rank}.json"))
+    test = opened("ranks", run_of(app_data, *files))
+    # Rank 0 spends 200 µs a step in the collective, rank 1 only 50: rank 0 waits 150 µs for rank 1.
+    assert "The others wait for rank 1: it costs them up to 150\u00a0µs a step." in words_of(test)

@@ -32,6 +32,7 @@ CONFIG: dict[str, Any] = {
 class Chart:
     """``title`` is the finding, ``alt`` says the same as the picture, ``table`` holds what is drawn in full precision.
 
+    ``legend`` holds (label, hex colour, hatched), shown as text under the title: it wraps where a legend inside the picture would cover it.
     ``columns`` maps the table's columns to headings with units, ``metrics`` are keys whose definitions explain the chart, ``method`` says in
     words how it is computed.
     """
@@ -43,6 +44,7 @@ class Chart:
     columns: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
     method: str = ""
+    legend: tuple[tuple[str, str, bool], ...] = ()
 
 
 def framed(figure: go.Figure, height: int, *, legend: bool = False) -> go.Figure:

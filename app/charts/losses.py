@@ -49,7 +49,6 @@ def causes(rows: pd.DataFrame, title: str, *, dark: bool, unit: str) -> Chart:
             cliponaxis=False,
             customdata=[f"{label}, {name}: {fmt.duration_ms(v)}" for label, v in zip(labels, values, strict=True)],
             hovertemplate="%{customdata}<extra></extra>",
-            showlegend=False,
         )
     framed(figure, 70 + (44 if has_estimate else 30) * max(len(rows), 1))
     largest = max((float(v) for c, *_ in series for v in rows[c].dropna()), default=1.0)

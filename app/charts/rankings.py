@@ -20,6 +20,16 @@ NAME_LENGTH = 36  # characters of a name that fit beside a bar at 800 px; the wh
 _FUNCTOR = re.compile(r"(\w*(?:Functor|_kernel_cuda|KernelImpl|_kernel_impl|OpMath|Op|Ops)(?:_\w+)?)\b(?!::)")
 
 
+_GENERIC = (
+    "Kernel",
+    "Kernel2",
+    "kernel",
+    "device_kernel",
+    "run",
+)  # names of CUTLASS and CK whose first argument tells what they do
+_IDENTIFIER = re.compile(r"[A-Za-z_][\w:]{5,}")
+
+
 def class_colour(category: str, tensor_cores: str) -> Colour:
     """Return the colour of a kernel class: that of the owner its time goes to."""
     if category == "communication":
@@ -44,6 +54,8 @@ def short(name: str, length: int = NAME_LENGTH) -> str:
     text = text.removeprefix("void ").replace("(anonymous namespace)::", "")
     base, _, arguments = text.partition("<")
     base = base.split("(", 1)[0].rsplit("::", 1)[-1].strip() or text
+    if base in _GENERIC and (told := _IDENTIFIER.search(arguments)):
+        return fmt.clean(told.group(0).rsplit("::", 1)[-1], length)
     functor = _FUNCTOR.search(arguments)
     if functor and functor.group(1) != base:
         room = length - len(functor.group(1)) - 3

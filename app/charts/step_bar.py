@@ -13,7 +13,7 @@ from app.charts.base import Chart, framed
 from app.theme import colour_of
 
 LABEL_FROM = 0.08  # share of the longer bar from which a part is wide enough for its time at 800 px
-NAME_FROM = 0.17  # and for its name
+NAME_FROM = 0.3  # and for its name
 _ORDER = ("tensor_core_compute", "other_compute", "memset", "exposed_comm", "exposed_memcpy", "idle")
 _ROWS = {"recorded": "as profiled", "unprofiled": "without the profiler, ≈"}
 _COLUMNS = {"column": "Column", "part": "Part", "ms": "ms per step", "share": "Share of the step"}
@@ -55,9 +55,9 @@ def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, p
             customdata=[_hover(found[name]) for name in rows],
             hovertemplate="%{customdata}<extra></extra>",
         )
-    framed(figure, 104 + 56 * len(rows), legend=True)
-    figure.update_layout(barmode="stack", bargap=0.25, legend={"traceorder": "normal"})
-    figure.update_yaxes(autorange="reversed", ticksuffix="  ", showgrid=False, visible=len(rows) > 1)
+    framed(figure, 66 + 48 * len(rows))
+    figure.update_layout(barmode="stack", bargap=0.25)
+    figure.update_yaxes(autorange="reversed", ticksuffix="  ", showgrid=False, visible=len(rows) > 1, automargin=True)
     figure.update_xaxes(title={"text": unit}, range=[0, longest], zeroline=False)
     table = pd.DataFrame(
         [(_ROWS[n], label(p), p.ms, p.share) for n in rows for p in columns[n]], columns=["column", "part", "ms", "share"]
@@ -76,6 +76,7 @@ def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, p
         "Every nanosecond of the steady window has one owner, in this order: tensor-core kernel, other kernel, memory set, communication, copy, "
         "idle. What is not computing carries its cause. The parts sum to the step exactly. The bar without the profiler comes from replaying "
         "the trace with the profiler's own cost taken off the host.",
+        tuple((colour_of(*key).label, colour_of(*key).on(dark), colour_of(*key).hatched) for key in order),
     )
 
 
@@ -87,7 +88,7 @@ def _bar_text(part: Part | None, longest: float) -> str:
     if part is None or part.ms < LABEL_FROM * longest:
         return ""
     time = fmt.duration_ms(part.ms)
-    return f"{label(part)}<br>{time}" if part.ms >= NAME_FROM * longest else time
+    return f"{label(part)} {time}" if part.ms >= NAME_FROM * longest else time
 
 
 def _hover(part: Part | None) -> str:

@@ -99,11 +99,24 @@ def figure(lanes: Sequence[Lane], panels: Sequence[Panel], view: Span, origin_ns
         _panel(made, panel, row, origin_ns, dark)
     _lanes(made, lanes, len(heights), view, origin_ns, dark)
     low, high = view.relative_ms(origin_ns)
-    framed(made, sum(heights) + 96 + 18 * len(panels), legend=True)
+    framed(made, sum(heights) + 60 + 18 * len(panels))
     made.update_layout(barmode="overlay", bargap=0, dragmode="select", selectdirection="h", hovermode="closest")
     made.update_xaxes(range=[low, high], showgrid=True, zeroline=False)
     made.update_xaxes(title={"text": "ms since the recording began"}, row=len(heights), col=1)
     return made
+
+
+def legend(lanes: Sequence[Lane], panels: Sequence[Panel], *, dark: bool) -> tuple[tuple[str, str, bool], ...]:
+    """Return what the colours mean, in the order of the lanes: label, hex colour, hatched."""
+    found: dict[str, tuple[str, str, bool]] = {}
+    for panel in panels:
+        for line in panel.lines:
+            found.setdefault(line.label, (line.label, line.colour.on(dark), False))
+    for lane in lanes:
+        for kind in lane.rows["kind"].unique():
+            colour = lane.colours.get(str(kind), UNKNOWN)
+            found.setdefault(colour.label, (colour.label, colour.on(dark), colour.hatched))
+    return tuple(found.values())
 
 
 def _panel(made: go.Figure, panel: Panel, row: int, origin_ns: int, dark: bool) -> None:
@@ -130,7 +143,6 @@ def _panel(made: go.Figure, panel: Panel, row: int, origin_ns: int, dark: bool) 
 
 
 def _lanes(made: go.Figure, lanes: Sequence[Lane], row: int, view: Span, origin_ns: int, dark: bool) -> None:
-    shown: set[str] = set()
     for position, lane in enumerate(lanes):
         for kind, rows in lane.rows.groupby("kind", sort=False):
             colour = lane.colours.get(str(kind), UNKNOWN)
@@ -141,8 +153,6 @@ def _lanes(made: go.Figure, lanes: Sequence[Lane], row: int, view: Span, origin_
                 width=(0.86 * rows["fill"].to_numpy()).astype(np.float32),
                 orientation="h",
                 name=colour.label,
-                legendgroup=colour.label,
-                showlegend=colour.label not in shown,
                 marker={"color": colour.on(dark), "line": {"width": 0}, "pattern": {"shape": "/" if colour.hatched else ""}},
                 text=_texts(rows, lane, view, colour.label),
                 textposition="inside",
@@ -156,7 +166,6 @@ def _lanes(made: go.Figure, lanes: Sequence[Lane], row: int, view: Span, origin_
                 row=row,
                 col=1,
             )
-            shown.add(colour.label)
     made.update_yaxes(
         tickmode="array",
         tickvals=list(range(len(lanes))),

@@ -74,7 +74,7 @@ def main() -> None:
     if shown.empty:
         cards.small("Nothing here has that in its name or shapes.")
         return
-    wide, side = st.columns([8, 5], gap="medium")
+    wide, side = panel.beside()
     with wide:
         chosen = _table(shown, rank, group)
     with side:

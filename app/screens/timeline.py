@@ -16,6 +16,7 @@ from app import format as fmt
 from app import timeline_views as views
 from app.charts import timeline as drawing
 from app.charts.base import CONFIG
+from app.charts.rankings import short
 from app.charts.telemetry import COLOURS, LABELS
 
 METHOD = (
@@ -100,9 +101,11 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
     _headline(recording_id, device, view, whole)
     _controls(result, rank, recording_id, view, whole, trail)
     told = _overlapping(result, rank, whole)
+    figure, legend = _figure(rank, recording_id, told, view, whole)
+    panel.legend(legend)
     chart = f"timeline-{recording_id}-{view.start_ns}-{view.end_ns}"
     st.plotly_chart(
-        _figure(rank, recording_id, told, view, whole),
+        figure,
         config=CONFIG,
         key=chart,
         on_select=lambda: _go_to_selection(chart, whole, trail),
@@ -192,7 +195,9 @@ def _step_chooser(rank: RankResult, whole: Span, trail: str) -> None:
     )
 
 
-def _figure(rank: RankResult | None, recording_id: str, told: Telemetry | None, view: Span, whole: Span) -> Any:
+def _figure(
+    rank: RankResult | None, recording_id: str, told: Telemetry | None, view: Span, whole: Span
+) -> tuple[Any, tuple[tuple[str, str, bool], ...]]:
     lanes: list[drawing.Lane] = []
     if rank is not None:
         if len(rank.steps):
@@ -200,7 +205,8 @@ def _figure(rank: RankResult | None, recording_id: str, told: Telemetry | None, 
         lanes += _gpu_lanes(recording_id, rank.device, view)
     lanes += _host_lanes(recording_id, view)
     panels = _panels(told, view) if told is not None else []
-    return drawing.figure(lanes, panels, view, whole.start_ns, dark=frame.dark())
+    dark = frame.dark()
+    return drawing.figure(lanes, panels, view, whole.start_ns, dark=dark), drawing.legend(lanes, panels, dark=dark)
 
 
 def _gpu_lanes(recording_id: str, device: int, view: Span) -> list[drawing.Lane]:
@@ -310,6 +316,9 @@ def _list(rows: pd.DataFrame, columns: dict[str, str], key: str) -> None:
     if rows.empty:
         cards.small("Nothing of this kind lies in view.")
         return
+    if "name" in rows:
+        columns = {"short": columns["name"], **columns, "name": "Full name"}
+        rows = rows.assign(short=rows["name"].map(lambda name: short(str(name), 60)))
     for column in ("kind", "cause"):
         if column in rows:
             rows = rows.assign(**{column: rows[column].map(drawing.kind_label)})
