@@ -1,0 +1,133 @@
+"""How fast a trace becomes a recording, beside what only unpacks or parses it, on this machine.
+
+    python -m tests.benchmarks.ingest [--events 1000000 5000000 20000000] [--rounds 3] [--trace TRACE.json.gz] [--peers]
+
+Makes traces of the wanted sizes from a bundled one, runs every contender in a process of its own, one after the other in
+each round, and prints the medians: wall time, its ratio to ``gzip -dc``, and the largest memory of one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.benchmarks import scaled_trace
+
+ROOT = Path(__file__).parents[2]
+BUNDLED = ROOT / "sample_traces" / "gpt" / "trace.json.gz"
+LIMIT_SECONDS = 900  # a contender that takes longer did not finish
+INGEST = """
+import sys; from pathlib import Path
+from ingest.recording import ingest_file; from ingest.schema import DataFolder
+ingest_file(Path(sys.argv[1]), DataFolder(Path(sys.argv[2])))
+"""
+PEERS = {  # name -> what it needs, its program: whole-document parsers hold everything in memory
+    "orjson.loads": ("orjson", "import gzip, orjson, sys; orjson.loads(gzip.open(sys.argv[1]).read())"),
+    "json.load": ("json", "import gzip, json, sys; json.load(gzip.open(sys.argv[1]))"),
+    "HTA load": (
+        "hta",
+        "import shutil, sys; from hta.trace_analysis import TraceAnalysis; shutil.copy(sys.argv[1], sys.argv[2] + '/rank_0.json.gz');"
+        " TraceAnalysis(trace_files={0: sys.argv[2] + '/rank_0.json.gz'})",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measured process; ``seconds`` is None when it did not finish."""
+
+    seconds: float | None
+    memory_mb: float
+
+
+def measured(command: list[str]) -> Run:
+    """Run ``command`` and return its wall time and the largest resident memory of it or any process it waited for."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    while True:
+        done, status, usage = os.wait4(process.pid, os.WNOHANG)
+        seconds = time.perf_counter() - start
+        if done:
+            process.returncode = os.waitstatus_to_exitcode(status)
+            return Run(seconds if process.returncode == 0 else None, usage.ru_maxrss / 1024)
+        if seconds > LIMIT_SECONDS:
+            process.kill()
+        time.sleep(0.005)
+
+
+def contenders(trace: Path, peers: bool) -> dict[str, Callable[[Path], list[str]]]:
+    """Return by name the commands to compare; each gets an empty folder."""
+    found: dict[str, Callable[[Path], list[str]]] = {
+        "gzip -dc": lambda folder: ["gzip", "-dc", str(trace)],
+        "sawtooth ingest": lambda folder: [sys.executable, "-c", INGEST, str(trace), str(folder)],
+    }
+    for name, (module, program) in PEERS.items() if peers else ():
+        if subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0:
+            found[name] = lambda folder, program=program: [sys.executable, "-c", program, str(trace), str(folder)]
+    return found
+
+
+def compare(trace: Path, rounds: int, peers: bool) -> dict[str, list[Run]]:
+    """Run every contender once a round, side by side, after reading the trace once so that it is in the page cache."""
+    trace.read_bytes()
+    results: dict[str, list[Run]] = {}
+    for _ in range(rounds):
+        for name, command in contenders(trace, peers).items():
+            with tempfile.TemporaryDirectory(dir=trace.parent) as folder:
+                results.setdefault(name, []).append(measured(command(Path(folder))))
+    return results
+
+
+def table(results: dict[str, list[Run]]) -> str:
+    """Return the medians as Markdown rows."""
+    medians = {
+        name: statistics.median(r.seconds if r.seconds is not None else float("inf") for r in runs)
+        for name, runs in results.items()
+    }
+    rows = ["| what | seconds | x gzip -dc | peak memory, MB |", "|---|---:|---:|---:|"]
+    for name, runs in results.items():
+        seconds, memory = medians[name], max(r.memory_mb for r in runs)
+        shown = f"{seconds:.2f} | {seconds / medians['gzip -dc']:.2f}" if seconds < float("inf") else "did not finish | "
+        rows.append(f"| {name} | {shown} | {memory:.0f} |")
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Parse the command line, make the traces, print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, nargs="+", default=[1_000_000, 5_000_000])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--trace", type=Path, default=BUNDLED)
+    parser.add_argument("--peers", action="store_true", help="also run the parsers and tools that are installed")
+    given = parser.parse_args()
+    print(
+        f"{platform.platform()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}; {given.rounds} rounds"
+    )
+    folder = Path(tempfile.mkdtemp())
+    try:
+        for events in given.events:
+            trace = folder / f"{events}.json.gz"
+            count = scaled_trace.write(given.trace, trace, events)
+            print(
+                f"\n{count:,} events, {trace.stat().st_size / 1e6:.0f} MB compressed, from {given.trace.parent.name}\n",
+                flush=True,
+            )
+            print(table(compare(trace, given.rounds, given.peers)), flush=True)
+            trace.unlink()
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
