@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from app.commands.bundle import export, import_
 from app.commands.compare import compare
 from app.commands.ingest import ingest, runs
 from app.commands.report import report
@@ -26,6 +27,8 @@ cli.command()(ingest)
 cli.command()(report)
 cli.command()(compare)
 cli.command()(runs)
+cli.command()(export)
+cli.command("import")(import_)
 cli.command(context_settings=CONTEXT, add_help_option=False)(sample)
 cli.command()(serve)
 cli.command()(demo)

@@ -18,6 +18,7 @@ import msgspec
 from ingest.errors import NotFoundError, SourceError
 from ingest.packing import COPY_BYTES, FORMAT, MANIFEST, SOURCE, is_bundle, pack
 from ingest.recording import Progress, clean_name, ingest_file
+from ingest.redact import Redactor
 from ingest.runs import register_run
 from ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts
 from ingest.source import Limits
@@ -81,8 +82,13 @@ def write_bundle(target: Path, manifest: BundleManifest, sources: dict[str, Path
     pack(target, msgspec.json.format(msgspec.json.encode(manifest), indent=1), sources)
 
 
-def export_runs(folder: DataFolder, run_ids: list[str], target: Path, *, compare: bool = False) -> BundleManifest:
-    """Write runs of a data folder into a bundle. Raises NotFoundError for an unknown run or a source that was not kept."""
+def export_runs(
+    folder: DataFolder, run_ids: list[str], target: Path, *, compare: bool = False, redact: bool = False
+) -> BundleManifest:
+    """Write runs of a data folder into a bundle. Raises NotFoundError for an unknown run or a source that was not kept.
+
+    ``redact`` takes host names, home folders and paths out; see ``ingest.redact``. The runs then have other ids.
+    """
     members: dict[str, str] = {}
     runs = []
     for run_id in run_ids:
@@ -98,8 +104,32 @@ def export_runs(folder: DataFolder, run_ids: list[str], target: Path, *, compare
         runs.append(BundleRun(manifest.name, recordings, manifest.notes, manifest.tags, manifest.settings, manifest.facts))
     pair = (0, 1) if compare and len(runs) == 2 else None
     whole = BundleManifest(runs, tool_version=tool_version(), compare=pair)
-    write_bundle(target, whole, {member: folder.source_file(recording_id) for recording_id, member in members.items()})
+    sources = {member: folder.source_file(recording_id) for recording_id, member in members.items()}
+    if not redact:
+        write_bundle(target, whole, sources)
+        return whole
+    redactor = Redactor([r.host for run in runs for r in run.recordings if r.host])
+    with tempfile.TemporaryDirectory(dir=folder.uploads) as scratch:
+        cleaned = {member: Path(scratch) / Path(member).name for member in sources}
+        for member, source in sources.items():
+            redactor.source(source, cleaned[member])
+        whole = msgspec.structs.replace(whole, runs=[_redacted(run, redactor) for run in runs])
+        write_bundle(target, whole, cleaned)
     return whole
+
+
+def _redacted(run: BundleRun, redactor: Redactor) -> BundleRun:
+    recordings = [
+        msgspec.structs.replace(r, source_name=redactor.text(r.source_name), host=redactor.host(r.host)) for r in run.recordings
+    ]
+    return msgspec.structs.replace(
+        run,
+        name=redactor.text(run.name),
+        recordings=recordings,
+        notes=redactor.text(run.notes),
+        tags=[redactor.text(tag) for tag in run.tags],
+        settings={key: redactor.text(value) for key, value in run.settings.items()},
+    )
 
 
 @dataclass(frozen=True)
