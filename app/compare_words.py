@@ -9,6 +9,7 @@ import pandas as pd
 from analysis.compare import Comparison, MetricChange
 from analysis.matching import Match
 from analysis.metrics import METRICS
+from analysis.sweep import Sweep
 from app import format as fmt
 from app.charts.waterfall import Bar
 
@@ -193,3 +194,63 @@ def steps(comparison: Comparison) -> tuple[list[float], list[float]]:
         for side in (comparison.a, comparison.b)
     )
     return a, b
+
+
+def two_steps_title(parts: list[Bar], *, unprofiled: bool) -> str:
+    """Return the finding of the two step bars: how much of either step the GPU is idle."""
+    shares = []
+    for value in ("ms_a", "ms_b"):
+        total = sum(getattr(part, value) for part in parts)
+        idle = sum(getattr(part, value) for part in parts if part.owner == "idle")
+        shares.append(fmt.share(idle / total) if total else fmt.share(0.0))
+    about = "≈ " if unprofiled else ""
+    return f"The GPU waits {about}{shares[0]} of A's step and {about}{shares[1]} of B's"
+
+
+def matching(rows: pd.DataFrame, search: str | None) -> pd.DataFrame:
+    """Return the rows with ``search`` in any of their names."""
+    if not search or rows.empty:
+        return rows
+    text = rows["what"] + " " + rows["names_a"] + " " + rows["names_b"]
+    return rows[text.str.contains(search, case=False, regex=False)]
+
+
+def sweep_columns(found: Sweep) -> dict[str, str]:
+    """Return the headings of a sweep's table."""
+    return {
+        "value": fmt.clean(found.setting, 40),
+        "run": "Run",
+        "throughput": f"{found.unit} per second",
+        "step_ms": "Step, ms",
+        "utilization": "Utilization, %",
+        "mfu": "MFU, %",
+        "memory_gb": "Peak memory, GB",
+        "note": "",
+    }
+
+
+def sweep_rows(found: Sweep) -> pd.DataFrame:
+    """Return a sweep as a table; utilization is NVML's where telemetry has it, else the profile's busy share."""
+
+    def percent(value: float | None) -> float | None:
+        return None if value is None else 100 * value
+
+    rows = []
+    for i, point in enumerate(found.points):
+        measured = point.reading("nvml_gpu_util_mean").value
+        memory = point.reading("peak_memory_bytes").value
+        rows.append(
+            (
+                fmt.clean(point.value, 40),
+                fmt.clean(point.run.manifest.name, 60),
+                point.throughput.value,
+                point.reading("step_time_best_ms").value,
+                percent(measured if measured is not None else point.reading("gpu_busy_share").value),
+                percent(point.reading("mfu").value),
+                memory / 1e9 if memory is not None else None,
+                "sweet spot" if i == found.sweet_spot else "",
+            )
+        )
+    return pd.DataFrame(rows, columns=list(sweep_columns(found))).astype(
+        dict.fromkeys(("throughput", "step_ms", "utilization", "mfu", "memory_gb"), "float64")
+    )

@@ -74,7 +74,9 @@ def _charts(comparison: Comparison) -> list[Chart]:
             title, method = words.waterfall_title(bars, unprofiled=unprofiled), words.waterfall_method(unprofiled=unprofiled)
             charts.append(waterfall.waterfall(bars, names, title, dark=False, method=method))
         charts.append(
-            waterfall.two_steps(words.bars(comparison), names, "Where a profiled step goes, before and after", dark=False)
+            waterfall.two_steps(
+                words.bars(comparison), names, words.two_steps_title(words.bars(comparison), unprofiled=False), dark=False
+            )
         )
     a, b = words.steps(comparison)
     if a or b:

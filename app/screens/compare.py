@@ -1,0 +1,241 @@
+"""What changed between two runs: verdict, where the step's change comes from, kernels, operators, findings; and sweeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pandas as pd
+import streamlit as st
+
+from analysis.compare import Comparison
+from analysis.compare_report import compare_json
+from analysis.findings import Finding
+from analysis.sweep import Sweep, varied
+from app import cards, compare_choice, compare_text, frame, html_report, panel
+from app import compare_words as words
+from app import format as fmt
+from app.charts import waterfall
+from app.compare_choice import Choice
+from ingest.schema import Manifest
+
+LEDGERS = {"profiled": "As profiled", "unprofiled": "Without the profiler"}
+LISTS = {"kernels": "Kernels", "operators": "Operators"}
+HOW_TO = "sawtooth ingest before/ && sawtooth ingest after/"
+
+
+def main() -> None:
+    """Show the page."""
+    manifests = frame.data_folder().manifests()
+    known = {manifest.id: manifest for manifest in manifests}
+    choice = compare_choice.read(manifests)
+    if choice is None:
+        cards.headline("Compare a run with the same run after a change.")
+        here = "There is no run yet." if not manifests else "There is one run; a comparison needs two."
+        cards.empty_state(here, "Drop the traces of both on the Runs page, or bring them on the command line.", HOW_TO)
+        return
+    head = st.container()
+    _pickers(choice, known)
+    if not _complete(choice, known, head):
+        return
+    a, b = ([known[run] for run in side] for side in (choice.a, choice.b))
+    comparison = compare_choice.comparison_of(a, b)
+    with head:
+        _head(comparison, choice)
+    _step(comparison)
+    _lists(comparison)
+    _findings(comparison)
+    _side_by_side(comparison)
+    _sweep(choice, known)
+
+
+def _pickers(choice: Choice, known: Mapping[str, Manifest]) -> None:
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        compare_choice.picker("a", "A, before", choice.a, known)
+        st.button("Swap sides", icon=":material/swap_horiz:", on_click=compare_choice.swap, width="content")
+        compare_choice.picker("b", "B, after", choice.b, known)
+
+
+def _complete(choice: Choice, known: Mapping[str, Manifest], head: object) -> bool:
+    """Name what is missing, side by side with the way to bring it; tell whether nothing is."""
+    fine = True
+    for side, runs in (("A", choice.a), ("B", choice.b)):
+        if not runs:
+            cards.empty_state(f"Side {side} has no run.", "Choose one above.")
+            fine = False
+        for run in runs:
+            if run not in known:
+                cards.empty_state(
+                    f"Side {side} is run {fmt.clean(run, 40)}, which this server does not have.",
+                    "The link means the same run everywhere: ask its sender for the run as a .sawtooth file and import it, or drop its trace on "
+                    "the Runs page. This address then shows the comparison.",
+                    f"sawtooth import {fmt.clean(run, 16)}.sawtooth",
+                )
+            elif compare_choice.gone(known[run]):
+                sources = ", ".join(fmt.clean(ref.source_name, 60) for ref in known[run].recordings)
+                cards.empty_state(
+                    f"Side {side} is {fmt.clean(known[run].name, 60)}, whose recording is no longer here.",
+                    f"Drop its files again on the Runs page: {sources}. This address then shows the comparison.",
+                    "sawtooth ingest FILE…",
+                )
+            else:
+                continue
+            fine = False
+    if not fine:
+        with head:  # type: ignore[attr-defined]
+            cards.headline("This comparison is not complete here.")
+    return fine
+
+
+def _head(comparison: Comparison, choice: Choice) -> None:
+    cards.headline(words.headline(comparison), words.certainty(comparison))
+    if choice.example:
+        cards.small("An example: the runs that were here. Choose others below.")
+    for sentence in words.sentences(comparison):
+        cards.caution(sentence)
+    with st.container(horizontal=True, width="content", gap="small"):
+        with st.popover("Copy link", icon=":material/link:", width="content"):
+            cards.small("This address shows the same comparison on every server that has its recordings.")
+            st.code(compare_choice.address(), language=None, wrap_lines=True)
+        with st.popover("Report", icon=":material/download:", width="content"):
+            _downloads(comparison)
+
+
+def _downloads(comparison: Comparison) -> None:
+    formats = (
+        ("One HTML file", "html", "text/html", lambda: html_report.comparison_html(comparison)),
+        ("Markdown", "md", "text/markdown", lambda: compare_text.markdown(comparison)),
+        ("JSON", "json", "application/json", lambda: json.dumps(compare_json(comparison), indent=1, ensure_ascii=False)),
+    )
+    for label, suffix, mime, content in formats:
+        st.download_button(
+            label,
+            data=lambda content=content: content().encode(),  # type: ignore[misc]
+            file_name=f"comparison.{suffix}",
+            mime=mime,
+            on_click="ignore",
+            key=f"compare-{suffix}",
+        )
+
+
+def _step(comparison: Comparison) -> None:
+    """Show the waterfall, both steps, and every step as a dot."""
+    names = words.names(comparison)
+    if comparison.waterfall:
+        unprofiled = _ledger(comparison) == "unprofiled"
+        bars = words.bars(comparison, unprofiled=unprofiled)
+        title, method = words.waterfall_title(bars, unprofiled=unprofiled), words.waterfall_method(unprofiled=unprofiled)
+        panel.show(waterfall.waterfall(bars, names, title, dark=frame.dark(), method=method), "waterfall")
+        panel.show(
+            waterfall.two_steps(bars, names, words.two_steps_title(bars, unprofiled=unprofiled), dark=frame.dark()), "two-steps"
+        )
+    else:
+        cards.empty_state(
+            "Without steps on both sides nothing can be said per step.",
+            "Call `step()` of the profiler after each training step, on both sides.",
+            "profiler.step()  # after each training step",
+            "python",
+        )
+    a, b = words.steps(comparison)
+    if a or b:
+        panel.show(waterfall.step_dots(a, b, names, words.dots_title(a, b), dark=frame.dark()), "step-dots")
+
+
+def _ledger(comparison: Comparison) -> str:
+    """Let the viewer choose between the recorded and the replayed step, where both sides have a replay."""
+    if not words.has_estimate(comparison):
+        return "profiled"
+    return st.segmented_control(
+        "Step",
+        list(LEDGERS),
+        format_func=LEDGERS.__getitem__,
+        key="ledger",
+        default="unprofiled" if comparison.disagreement else "profiled",
+        required=True,
+        bind="query-params",
+    )
+
+
+def _lists(comparison: Comparison) -> None:
+    with st.container(horizontal=True, vertical_alignment="top"):
+        kind = st.segmented_control(
+            "By change",
+            list(LISTS),
+            format_func=LISTS.__getitem__,
+            key="changed",
+            default="kernels",
+            required=True,
+            bind="query-params",
+        )
+        search = st.text_input("Search", key="named", placeholder="part of a name or shape", bind="query-params", width=280)
+    rows = comparison.kernels if kind == "kernels" else comparison.operators
+    cards.title(words.match_title(rows, kind.removesuffix("s")))
+    table = words.matching(words.match_rows(rows), search)
+    if table.empty:
+        cards.small("Nothing here has that in its name." if search else "Neither side has any.")
+        return
+    panel.table(table, words.COLUMNS, f"compare-{kind}")
+    cards.small(
+        "Sums of single operations per step, matched by name, else by operator and shapes, else by operator, else by category; they may overlap."
+    )
+
+
+def _findings(comparison: Comparison) -> None:
+    for heading, found in (("Fixed", comparison.findings_fixed), ("New", comparison.findings_new)):
+        if found:
+            many = "finding" if len(found) == 1 else "findings"
+            cards.title(f"{heading}: {len(found)} {many}")
+            for finding in found:
+                _finding(finding)
+    if comparison.not_comparable_findings:
+        cards.small(f"Not comparable, since one side could not be checked: {', '.join(comparison.not_comparable_findings)}.")
+
+
+def _finding(finding: Finding) -> None:
+    with st.container(border=True, gap="xsmall"):
+        cards.text(finding.title)
+        cards.small(finding.fix)
+
+
+def _side_by_side(comparison: Comparison) -> None:
+    cards.title("Side by side")
+    rows = words.metric_rows(comparison)
+    a, b = words.names(comparison)
+    cards.table(
+        ("Metric", f"A: {a}" if a != "A" else "A", f"B: {b}" if b != "B" else "B", "Change"), rows, "Metrics of both sides"
+    )
+
+
+def _sweep(choice: Choice, known: Mapping[str, Manifest]) -> None:
+    cards.title("Add runs to make a sweep")
+    compare_choice.picker(compare_choice.MORE, "Further runs", choice.more, known)
+    runs = [known[run] for run in dict.fromkeys((*choice.a, *choice.b, *choice.more)) if run in known]
+    if len(runs) < 3:
+        cards.small(
+            "Runs that differ in one setting (the tag batch_size=64, say) become a table and a curve with the setting to choose."
+        )
+        return
+    settings = varied(runs)
+    if not settings:
+        cards.small("These runs differ in no recorded setting. Give each one on the Runs page, such as the tag batch_size=64.")
+        return
+    setting = st.selectbox("Setting", settings, key="setting", bind="query-params") if len(settings) > 1 else settings[0]
+    lacking = compare_choice.lacking(runs, setting)
+    if lacking:
+        cards.small(f"No {setting} is recorded for {', '.join(fmt.clean(m.name, 40) for m in lacking)}.")
+        return
+    _curve(compare_choice.sweep_of(runs, setting))
+
+
+def _curve(found: Sweep) -> None:
+    rows = words.sweep_rows(found)
+    chart = waterfall.sweep_curve(
+        rows, found.setting, found.unit, found.sweet_spot, fmt.clean(words.spaced(found.why)), dark=frame.dark()
+    )
+    panel.show(chart, "sweep")
+    if found.others:
+        cards.caution(f"The runs also differ in {', '.join(found.others)}, which may be what the curve shows.")
+    panel.table(pd.DataFrame(rows), words.sweep_columns(found), "sweep")
+
+
+main()
