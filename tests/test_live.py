@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from app import live_words
+from app.charts.live import live_lanes
 from app.live_series import BUCKETS, KEPT_NS, POINTS_MOST, LiveSeries, thinned
 from app.live_sessions import CATCH_UP_BYTES, FRESH_SECONDS, LiveSession, LiveSessions, _alerts, session_info, sessions
 from app.local_sampler import LocalSampler, replay_command
@@ -196,3 +197,12 @@ def test_a_sampler_that_cannot_start_says_why(tmp_path: Path) -> None:
     while sampler.trouble is None and time.monotonic() < deadline:
         time.sleep(0.02)  # another thread hears the child
     assert sampler.trouble == "There is no NVIDIA driver."
+
+
+def test_every_quantity_is_drawn_once_and_only_what_was_measured() -> None:
+    line = (np.array([-1.0, 0.0]), np.array([1.0, 2.0]))
+    columns = ("gr_active_pct", "util_pct", "sm_active_pct", "power_w", "mem_used_bytes")
+    figure = live_lanes(dict.fromkeys(columns, line), 10.0, "GPU 0", dark=True, period_s=0.3).figure
+    assert len(figure.data) == len(columns)
+    assert list(figure.data[-1].y) == [np.float32(1e-9), np.float32(2e-9)]  # GB
+    assert live_lanes({}, 10.0, "GPU 0", dark=False).table.empty

@@ -15,13 +15,15 @@ from app.charts.telemetry import COLOURS, LABELS, PANELS
 from app.theme import ACCENT, MUTED
 
 PANEL_PX = 112
+FIRST = ("gr_active_pct", "util_pct")  # the topmost panel: what the sentence speaks of
 ACTIVITY_LABEL = "GPU active (GPM)"
 Line = tuple[NDArray[np.float64], NDArray[np.float64]]  # seconds before now (negative), values in the stored unit
 
 
 def live_lanes(lines: Mapping[str, Line], window_s: float, title: str, *, dark: bool, period_s: float | None = None) -> Chart:
     """Draw the quantities that are there; x is seconds before the newest sample. ``period_s``: one period is marked at the right end."""
-    wanted = [("GPU at work, %", ("gr_active_pct", "util_pct"), 1.0, 102.0), *PANELS[1:]]
+    rest = [(heading, tuple(c for c in columns if c not in FIRST), divisor, top) for heading, columns, divisor, top in PANELS]
+    wanted = [("GPU at work, %", FIRST, 1.0, 102.0), *rest]
     panels = [(heading, [c for c in columns if c in lines], divisor, top) for heading, columns, divisor, top in wanted]
     panels = [panel for panel in panels if panel[1]]
     count = max(len(panels), 1)
