@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import filecmp
 import gc
-import gzip
 import shutil
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+from isal import isal_zlib
 
 from ingest import telemetry
 from ingest.blocks import Document
@@ -21,7 +21,7 @@ from ingest.errors import NotFoundError, SourceError
 from ingest.schema import SCHEMA_VERSION, DataFolder, RecordingRef, is_id
 from ingest.source import Limits, Source, refuse_foreign
 from ingest.spool import Spool
-from ingest.store import Writer, commit, draft, tool_version
+from ingest.store import Writer, commit, disk_error, draft, sweep, tool_version
 from ingest.tables import Trace
 from ingest.trace import store
 from ingest.worker import Reading, worker_count
@@ -61,7 +61,11 @@ def ingest_file(
     What the file is is told from its content. An already published recording is returned as it is. Raises SourceError
     when the file cannot be used; nothing is left behind then.
     """
-    folder.create()
+    try:
+        for place in (folder.create().recordings, folder.sources):
+            sweep(place)
+    except OSError as error:
+        raise disk_error(error) from error
     name = clean_name(source_name if source_name is not None else source.name)
     report = progress or (lambda _: None)
     if (known := _known(source, folder)) is not None:
@@ -180,9 +184,11 @@ def _keep(opened: Source, target: Path) -> None:
         if opened.single_member:
             shutil.copyfile(opened.path, temporary)
         else:
-            with gzip.GzipFile(temporary, "wb", compresslevel=6, mtime=0) as file:
+            squeeze = isal_zlib.compressobj(level=isal_zlib.ISAL_BEST_COMPRESSION, wbits=31)
+            with temporary.open("wb") as file:
                 for piece in Source(opened.path, opened.limits).pieces():
-                    file.write(piece)
+                    file.write(squeeze.compress(piece))
+                file.write(squeeze.flush())
         commit(temporary, target)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +21,13 @@ from ingest.decode import NULL
 from ingest.errors import SourceError
 from ingest.schema import SCHEMA_SQL, STORAGE_VERSION
 
+try:
+    import fcntl
+except ImportError:  # not on Windows, where a killed process leaves its draft
+    fcntl = None  # type: ignore[assignment]
+
+DRAFT_PREFIX, LOCK = ".draft.", "lock"
+STALE_S = 60.0  # younger drafts are let alone: their lock may not be taken yet
 MEMORY_LIMIT = "96MB"  # of DuckDB while writing; appends need far less
 
 
@@ -108,13 +117,19 @@ def _arrow(values: Any) -> pa.Array:
 
 @contextmanager
 def draft(folder: Path) -> Iterator[Path]:
-    """Give a temporary path in ``folder``, removed at the end unless ``commit`` renamed it. A full disk is told in words."""
-    descriptor, name = tempfile.mkstemp(prefix=".draft.", suffix=".tmp", dir=folder)
-    os.close(descriptor)
-    temporary = Path(name)
-    temporary.unlink()  # DuckDB refuses an empty file
+    """Give a temporary path inside ``folder``, gone at the end unless ``commit`` gave it a name. A full disk is told in words.
+
+    It lies in a folder of its own that is locked while it is worked on, so that ``sweep`` can tell what a killed process left.
+    """
     try:
-        yield temporary
+        place = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=folder))
+        lock = (place / LOCK).open("w")
+    except OSError as error:
+        raise disk_error(error) from error
+    try:
+        if fcntl is not None:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield place / "draft"
     except OSError as error:
         raise disk_error(error) from error
     except (duckdb.IOException, duckdb.FatalException) as error:
@@ -122,8 +137,22 @@ def draft(folder: Path) -> Iterator[Path]:
             "E-DISK", "The data folder's disk is full or cannot be written. Free some space and try again."
         ) from error
     finally:
-        for path in (temporary, Path(f"{temporary}.wal")):
-            path.unlink(missing_ok=True)
+        lock.close()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
+    """Remove what killed processes left in ``folder``: drafts that nobody holds the lock of."""
+    for place in folder.glob(f"{DRAFT_PREFIX}*"):
+        try:
+            if time.time() - place.stat().st_mtime < older_than_s:
+                continue
+            if fcntl is not None and (place / LOCK).exists():
+                with (place / LOCK).open("w") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # somebody works on it, or has just finished
+            continue
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def commit(temporary: Path, target: Path) -> None:

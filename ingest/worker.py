@@ -76,6 +76,10 @@ class Worker:
     def __init__(self, folder: Path, name_length: int) -> None:
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (closed by close)
         self._file.truncate(SLOTS * SLOT_BYTES)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(
+                self._file.fileno(), 0, SLOTS * SLOT_BYTES
+            )  # a page that a full disk cannot hold would kill the process
         self._shared = mmap.mmap(self._file.fileno(), SLOTS * SLOT_BYTES)
         root = str(Path(__file__).resolve().parents[1])
         self._process = subprocess.Popen(
