@@ -42,14 +42,9 @@ def check(given: RuleInput) -> Iterator[Finding]:
     if given.share(lost) < WORTH_NAMING:
         return
     places = given.places("host_sync")
-    rows = given.recording.rows(
-        "SELECT count(DISTINCT call_id) FROM gaps WHERE device = ? AND cause = 'host_sync' AND call_id IN (SELECT unnest(?::BIGINT[]))",
-        [given.rank.device, list(calls)],
-    )
-    count = rows[0][0] / max(len(given.rank.counted), 1)
     yield given.finding(
         RULE.slug,
-        f"A boolean mask or nonzero makes the host wait {count:.0f} times a step for how many elements it keeps: {in_words(lost)} of GPU time lost",
+        f"A boolean mask or nonzero makes the host wait for how many elements it keeps: the GPU loses {in_words(lost)} of each step",
         "Keep the shape: torch.where, masked_fill, or a loss with ignore_index instead of indexing with a mask.",
         ceiling_ms=lost,
         edits=[WithoutWaits(calls)],

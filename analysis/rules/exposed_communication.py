@@ -1,0 +1,63 @@
+"""Communication runs while nothing computes.
+
+What it checks
+    Time in which only collectives run (owner ``exposed_comm``), waiting for late ranks included.
+Why it costs time
+    DDP and FSDP send gradients and weights while the backward pass computes; what is left over adds to the step.
+What to do
+    Overlap: larger or smaller buckets, gradient_as_bucket_view, FSDP prefetch, compression to bf16, accumulation with no_sync.
+When it is wrong
+    With the traces of all ranks the waiting for a late rank is told apart, and that is then the thing to fix.
+References
+    https://docs.pytorch.org/docs/stable/notes/ddp.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+
+WORTH_NAMING = 0.05  # of the step: a last bucket always sticks out a little
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "model = DDP(model)",
+        "model = DDP(model, gradient_as_bucket_view=True, bucket_cap_mb=100)\\nmodel.register_comm_hook(None, bf16_compress_hook)",
+    ),
+    CodeChange(
+        "Lightning", 'Trainer(strategy="ddp")', "Trainer(strategy=DDPStrategy(gradient_as_bucket_view=True, bucket_cap_mb=100))"
+    ),
+    CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., ddp_bucket_cap_mb=100)"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when the lead rank computes nothing during WORTH_NAMING of the step because of communication."""
+    lost = sum(row.ms_per_step or 0.0 for row in given.rank.ledger if row.owner == "exposed_comm")
+    others = [
+        sum(row.ms_per_step or 0.0 for row in r.ledger if row.owner == "exposed_comm")
+        for r in given.run.ranks
+        if len(r.counted)
+    ]
+    transfer = min(others) if len(others) > 1 else lost  # what the last rank to come still sees is transfer, not waiting
+    if given.share(transfer) < WORTH_NAMING:
+        return
+    alone = len(others) < 2
+    yield given.finding(
+        RULE.slug,
+        f"The GPU only communicates for {in_words(transfer)} of each step"
+        + (": transfer, or waiting for a late rank" if alone else ""),
+        "Overlap it with the backward pass (buckets, prefetch), send fewer bytes (bf16), or communicate less often (accumulation with no_sync)."
+        + (" Add the traces of the other ranks to tell waiting from transfer." if alone else ""),
+        ceiling_ms=transfer,
+        confidence="low" if alone else "medium",
+        note="Not predicted: how much can be overlapped depends on the order of the gradients.",
+        risk="Compressed gradients lose precision; larger buckets start later.",
+        changes=CHANGES,
+        evidence=given.gap_evidence("comm_wait", "comm_transfer", "unattributed"),
+    )
+
+
+RULE = Rule("exposed-communication", ("steps",), check)

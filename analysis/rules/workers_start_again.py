@@ -1,0 +1,56 @@
+"""The loader starts its workers inside the run.
+
+What it checks
+    The loader's iterator being made in the counted steps (frames of ``_get_iterator``), in a trace with Python stacks.
+Why it costs time
+    Each epoch starts every worker process anew, which imports the program and opens the data set again.
+What to do
+    ``persistent_workers=True`` keeps them.
+When it is wrong
+    With one long epoch it happens once.
+References
+    https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.rule_facts import frames
+
+WORTH_NAMING = 0.02  # of the step
+FRAME = r"torch/utils/data/dataloader\\.py\\(\\d+\\): _get_iterator"
+
+CHANGES = (
+    CodeChange("PyTorch", "DataLoader(dataset, num_workers=8)", "DataLoader(dataset, num_workers=8, persistent_workers=True)"),
+    CodeChange(
+        "Lightning", "DataLoader(dataset, num_workers=8)", "DataLoader(dataset, num_workers=8, persistent_workers=True)"
+    ),
+    CodeChange(
+        "Transformers",
+        "TrainingArguments(dataloader_num_workers=8)",
+        "TrainingArguments(dataloader_num_workers=8, dataloader_persistent_workers=True)",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when starting workers takes more than WORTH_NAMING of the step."""
+    found = frames(given, FRAME)
+    if given.share(found.ms) < WORTH_NAMING:
+        return
+    yield given.finding(
+        RULE.slug,
+        f"The loader starts its workers anew in {found.frame['step'].nunique()} of {found.steps} steps: {in_words(found.ms)} a step on average",
+        "Keep them: persistent_workers=True.",
+        ceiling_ms=found.ms,
+        confidence="medium",
+        note="Not predicted: how often an epoch ends outside the profile is not known.",
+        risk="Workers keep their memory between epochs; a data set changed in the main process is not seen by them.",
+        changes=CHANGES,
+        evidence=found.rows(),
+    )
+
+
+RULE = Rule("workers-start-again", ("steps", "stacks"), check)

@@ -1,0 +1,58 @@
+"""Predicted step after a fix against the measured run after it: ``python tests/accuracy/predictions.py``.
+
+For every committed recording with ``fixed_by``: the first finding with a prediction, as the recording alone gives it, and the stopwatch of
+the recording after the change. Prints a Markdown table with the median and the worst error.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.rules.findings_of import BUNDLED, RECORDINGS, result_of  # noqa: E402
+
+# The rule that speaks of a change, where the first finding speaks of another one.
+RULE_OF_CHANGE = {
+    ("gpt_fp32", "gpt_tf32"): "tf32-off",
+    ("adam_foreach", "gpt_small"): "optimizer-foreach",
+    ("adam_single", "adam_fused"): "optimizer-not-fused",
+}
+
+
+def main() -> int:
+    """Print the table; 0 always: tests hold the single predictions."""
+    truths = {
+        p.parent.name: json.loads(p.read_text()) for base in (RECORDINGS, BUNDLED) for p in sorted(base.glob("*/truth.json"))
+    }
+    print(
+        "| recording | change | rule | before, ms | predicted, ms | measured after, ms | error |\n|---|---|---|---:|---:|---:|---:|"
+    )
+    errors = []
+    for name, truth in truths.items():
+        for fix in truth["fixed_by"]:
+            after = truths.get(fix["recording"])
+            if after is None:
+                continue
+            findings = result_of(name).findings
+            wanted = RULE_OF_CHANGE.get((name, fix["recording"]))
+            found = next((f for f in findings if f.rule == wanted), None) if wanted else next(iter(findings), None)
+            before, measured = truth["step_s_pipelined"] * 1e3, after["step_s_pipelined"] * 1e3
+            row = f"| {name} | {fix['change']} | {found.rule if found else 'none'} | {before:.2f} |"
+            if found is None or found.predicted_step_ms is None or (found.severity == "info" and not wanted):
+                print(f"{row} not predicted | {measured:.2f} | |")
+                continue
+            errors.append(found.predicted_step_ms / measured - 1)
+            print(f"{row} {found.predicted_step_ms:.2f} | {measured:.2f} | {errors[-1]:+.0%} |")
+    print(
+        f"\n{len(errors)} predicted: median error {statistics.median(map(abs, errors)):.1%}, worst {max(map(abs, errors)):.1%}."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
