@@ -14,7 +14,7 @@ from ingest.schema import DataFolder
 from tests.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 
 ROOT = Path(__file__).parents[1]
-SCREENS = ("verdict", "timeline", "idle", "kernels", "operators", "efficiency", "ranks", "telemetry")
+SCREENS = ("verdict", "timeline", "idle", "kernels", "operators", "efficiency", "ranks", "memory", "telemetry")
 
 
 def opened(name: str, run: str, **query: str) -> AppTest:

@@ -1,0 +1,64 @@
+"""Allocated and reserved device memory over time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from app.charts.base import Chart, framed
+from app.theme import ACCENT, MUTED
+
+
+def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], *, dark: bool, relative: bool) -> Chart:
+    """Draw ``rows`` (at_ms, allocated_bytes and, where recorded, reserved_bytes); ``steps`` are (start, end) ms to shade."""
+    figure = go.Figure()
+    for column, label, colour, dash in (
+        ("reserved_bytes", "reserved", MUTED, "dot"),
+        ("allocated_bytes", "allocated", ACCENT, "solid"),
+    ):
+        if column in rows:
+            figure.add_scatter(
+                x=rows["at_ms"],
+                y=(rows[column] / 1e9).astype(np.float32),
+                mode="lines",
+                name=label,
+                line={"shape": "hv", "width": 1.5, "color": colour.on(dark), "dash": dash},
+                hovertemplate="%{y:.4~g} GB<extra></extra>",
+            )
+    shade = ACCENT.on(dark)
+    figure.update_layout(
+        shapes=[
+            {
+                "type": "rect", "xref": "x", "yref": "paper", "x0": a, "x1": b, "y0": 0, "y1": 1,
+                "fillcolor": shade, "opacity": 0.08, "line": {"width": 0}, "layer": "below",
+            }
+            for a, b in steps
+        ]
+    )  # fmt: skip
+    framed(figure, 320)
+    figure.update_xaxes(title={"text": "ms since the recording began"}, zeroline=False)
+    figure.update_yaxes(title={"text": "GB above the least seen" if relative else "GB"}, rangemode="tozero")
+    columns = {"at_ms": "At, ms", "allocated_bytes": "Allocated, bytes", "reserved_bytes": "Reserved, bytes"}
+    legend = [("allocated", ACCENT.on(dark), False)] + (
+        [("reserved", MUTED.on(dark), True)] if "reserved_bytes" in rows else []
+    )
+    return Chart(
+        figure,
+        title,
+        f"{title}. Drawn as lines over time.",
+        rows,
+        {c: h for c, h in columns.items() if c in rows},
+        ("peak_memory_bytes",),
+        "The allocator's own events: allocated is what tensors hold, reserved is what the allocator has taken from the driver and keeps. Every second "
+        "step is shaded. Lines are thinned so that the peak stays.",
+        tuple(legend),
+    )
+
+
+def step_spans(steps: pd.DataFrame, origin_ns: int) -> list[tuple[float, float]]:
+    """Return every second step on the host as ms after ``origin_ns``: allocations happen on the host's time."""
+    return [
+        ((a - origin_ns) / 1e6, (b - origin_ns) / 1e6)
+        for a, b in zip(steps["host_start_ns"][::2], steps["host_end_ns"][::2], strict=True)
+    ]
