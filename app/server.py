@@ -86,6 +86,7 @@ def serve(
     token_to_push = push_token(settings_from(environment).data.root)
     print(f"Watch a GPU from here: {push_command(url_of(address, port, None), token_to_push)}", flush=True)
     print("Stop it with Ctrl-C.", flush=True)
+    environment["SAWTOOTH_URL"] = ""  # printed already
     if open_browser:
         environment["SAWTOOTH_OPEN"] = url
     command = [sys.executable, "-m", "streamlit", "run", str(MAIN), "--server.port", str(port), "--server.address", address]
@@ -120,13 +121,13 @@ def _check_port(address: str, port: int) -> None:
 def started_settings(bound_address: str | None) -> Settings:
     """Return the settings of this server process, bound to ``bound_address`` by Streamlit's own configuration.
 
-    ``streamlit run`` and containers come here without ``sawtooth serve``: beyond loopback a token is made and printed.
+    ``streamlit run`` and containers come here without ``sawtooth serve``: beyond loopback a token is made.
     """
     address = bound_address or "0.0.0.0"  # Streamlit's own default when nothing is configured
     if not settings().token and (token := token_for(address, None)):
         os.environ["SAWTOOTH_TOKEN"] = token
         settings.cache_clear()
-        print(f"Sawtooth listens beyond this machine and so needs a token. Open {url_of(address, _port(), token)}", flush=True)
+    os.environ.setdefault("SAWTOOTH_URL", url_of(address, _port(), settings().token))
     return settings()
 
 
@@ -145,6 +146,8 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
     from app.bundled import import_bundled
 
     import_bundled(jobs(), data)
+    if url := os.environ.pop("SAWTOOTH_URL", None):
+        print(f"Sawtooth: {url}\nStop it with Ctrl-C.", flush=True)
     if url := os.environ.pop("SAWTOOTH_OPEN", None):
         threading.Thread(target=_open_when_ready, args=(url,), daemon=True).start()
     try:

@@ -10,7 +10,7 @@ from ingest.errors import UsageError
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch) -> None:
-    for name in ("SAWTOOTH_TOKEN", "SAWTOOTH_DATA", "SAWTOOTH_NO_EXTERNAL", "SAWTOOTH_DEMO"):
+    for name in ("SAWTOOTH_TOKEN", "SAWTOOTH_DATA", "SAWTOOTH_NO_EXTERNAL", "SAWTOOTH_DEMO", "SAWTOOTH_URL"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -48,6 +48,7 @@ def test_serve_execs_streamlit_with_the_absolute_script(monkeypatch, tmp_path) -
     assert seen["argv"][4].endswith("/app/main.py")
     assert seen["env"]["SAWTOOTH_DATA"] == str(tmp_path)
     assert seen["env"]["SAWTOOTH_NO_EXTERNAL"] == "1"
+    assert seen["env"]["SAWTOOTH_URL"] == ""
     assert seen["env"]["SAWTOOTH_OPEN"] == f"http://127.0.0.1:{port}/"
 
 

@@ -10,6 +10,7 @@ from app.bundled import first_pair
 from app.drop_zone import drop_zone
 from app.format import bytes_, clean, count, markdown, reading, share
 from app.jobs import Job
+from app.push import push_command, push_token
 from app.run_card import READINGS, Card, card_of, is_large, kept_card
 from app.run_edit import edit
 from app.server import jobs
@@ -65,7 +66,7 @@ def _three_ways_in() -> None:
             st.code("sawtooth ingest trace.json.gz nvml.jsonl", language=None, wrap_lines=True)
         with st.container():
             cards.small("Live, from the training machine:")
-            st.code(f"sawtooth sample --push {_own_address()}", language=None, wrap_lines=True)
+            st.code(push_command(_own_address(), push_token(frame.data_folder().root)), language=None, wrap_lines=True)
 
 
 _RECORD = """from torch.profiler import profile, schedule, tensorboard_trace_handler
