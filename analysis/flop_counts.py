@@ -14,8 +14,11 @@ from analysis.flops import is_flop_operator, operator_flops, outermost, peak_dty
 from analysis.intervals import intersect, union
 from analysis.operators import nearest
 from analysis.recompute import recomputed
-from analysis.steps import DeviceSteps
+from analysis.steps import STATUS_NAMES, DeviceSteps
 
+LOST_LAUNCHES = (
+    0.05  # above five percent of GPU time without a launch, missing kernels are the profiler's and not the operator's
+)
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
 
 
@@ -73,7 +76,7 @@ def device_flops(
 ) -> dict[str, Any]:
     """Summarise the FLOPs of one device over its counted steps.
 
-    ``counted_ops`` marks cpu_ops of the counted steps. ``alone``: the trace has one device, so operators whose kernels are missing are its own too. Returns flops and by_dtype (of the model: without recomputation), recomputed_flops, covered_ns and kernel_ns
+    ``counted_ops`` marks cpu_ops of the counted steps. ``alone``: the trace has one device, so that where the profiler lost launches, operators without kernels are its own too. Returns flops and by_dtype (of the model: without recomputation), recomputed_flops, covered_ns and kernel_ns
     (sums over GEMM, convolution and attention kernels of the counted steps), and union_ns of those kernels inside the steady window.
     """
     mine = device.ops
@@ -85,9 +88,13 @@ def device_flops(
     dur = end - start
     carrier = counts.carrier_of[mine]
     known = (carrier >= 0) & np.isfinite(counts.count[np.maximum(carrier, 0)] if len(counts.count) else np.zeros(len(carrier)))
+    # An operator without a kernel ran on the CPU or on the fake tensors of a compiler: its FLOPs are not the GPU's. Only where the profiler
+    # lost launches may an operator have lost its kernels.
+    orphans = device.status == STATUS_NAMES.index("orphan")
+    lost = alone and bool(dur[orphans].sum() > LOST_LAUNCHES * max(int(dur.sum()), 1))
     ours = np.zeros(len(events.ops), bool)
     ours[carrier[carrier >= 0]] = True
-    executed = counts.carrier & counted_ops & np.isfinite(counts.count) & (ours | alone)
+    executed = counts.carrier & counted_ops & np.isfinite(counts.count) & (ours | lost)
     chosen = executed & ~counts.again
     by_dtype = {name: float(counts.count[chosen & (counts.dtype == i)].sum()) for i, name in enumerate(counts.dtypes)}
     unknown_dtype = float(counts.count[chosen & (counts.dtype < 0)].sum())
