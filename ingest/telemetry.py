@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,15 @@ from ingest.source import Source
 from ingest.store import Writer
 
 GAP_PERIODS = 3  # a pause of more than three periods is a hole, as sample_gaps says
+READ_ERRORS = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+    csv.Error,
+)  # of readers given nonsense
 INTEGER_COLUMNS = ("device", "time_ns", "mem_used_bytes", "mem_total_bytes", "clock_event_mask")
 
 
@@ -107,7 +117,12 @@ def store(
     reader: Reader, source: Source, writer: Writer, about: dict[str, Any], options: Options = NO_OPTIONS
 ) -> dict[str, Any]:
     """Read ``source``, write its tables, return the recording row. Raises SourceError where it holds no sample."""
-    found = reader.read(lines(source), options)
+    try:
+        found = reader.read(lines(source), options)
+    except READ_ERRORS as error:
+        raise SourceError(
+            "E-JSON", f"This begins like {reader.name} but goes on as something else ({error}). Record or copy it again."
+        ) from error
     columns = found.columns
     if not columns or not len(columns["time_ns"]):
         raise SourceError(
@@ -181,5 +196,5 @@ def _gaps(device: I64, time_ns: I64) -> Iterator[dict[str, Any]]:
 def column(values: list[Any], name: str) -> NDArray[Any]:
     """Return ``values`` (numbers or None) as the array that column ``name`` needs."""
     if name in INTEGER_COLUMNS:
-        return np.array([NULL if v is None else round(v) for v in values], np.int64)
+        return np.array([NULL if v is None or abs(v) >= 1 << 63 else round(v) for v in values], np.int64)
     return np.array([np.nan if v is None else v for v in values], np.float64)

@@ -45,7 +45,7 @@ def sniff(head: bytes) -> bool:
 def read(lines: Iterator[bytes], options: Options) -> Telemetry:
     """Read the rows. Raises SourceError without a timestamp column."""
     table = SampleTable()
-    text = (line.decode("utf-8", errors="replace").lstrip("\ufeff") for line in lines)
+    text = (line.decode("utf-8", errors="replace").lstrip("\ufeff").replace("\r", " ") for line in lines)
     first = next((line for line in text if line.strip()), "")
     delimiter, header = _header(first)
     names = [name for name, _ in header]

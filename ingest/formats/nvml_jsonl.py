@@ -40,6 +40,8 @@ FIELDS: dict[str, tuple[str, float]] = {  # field of the file -> column of sampl
     "gpm_nvlink_tx": ("nvlink_tx_bps", MEBIBYTE),
     "gpm_nvlink_rx": ("nvlink_rx_bps", MEBIBYTE),
 }
+LAST_NS = 1 << 62  # of a time that is one: the year 2116
+MOST_DEVICES = 1024  # of one host
 SIGN = re.compile(rb'"t_ns"\s*:')
 
 
@@ -71,11 +73,11 @@ def read(lines: Iterator[bytes], options: Options) -> Telemetry:
             about = found
         elif "event" in found:
             continue  # what happened to the sampler, not what the GPU did
-        elif _number(found.get("t_ns")) is None:
+        elif not 0 <= (_number(found.get("t_ns")) or -1) < LAST_NS or not 0 <= _device(found) < MOST_DEVICES:
             bad += 1
         else:
             rows.append(found)
-    columns = {"device": column([_number(r.get("gpu", r.get("device"))) or 0 for r in rows], "device")}
+    columns = {"device": column([_device(r) for r in rows], "device")}
     columns["time_ns"] = column([int(r["t_ns"]) for r in rows], "time_ns")
     for key, (name, factor) in FIELDS.items():
         if any(key in r for r in rows):
@@ -85,18 +87,19 @@ def read(lines: Iterator[bytes], options: Options) -> Telemetry:
         columns, metadata=json.dumps({k: v for k, v in about.items() if k not in ("meta", "name", "driver")}), truncated=torn
     )
     memory = next((m for r in rows if (m := _number(r.get("mem_total")))), None)
+    gpus = about["gpus"] if isinstance(about.get("gpus"), list) else []
     for number in sorted({int(d) for d in columns["device"]}):
-        named = next((g for g in about.get("gpus") or [] if isinstance(g, dict) and g.get("gpu") == number), {})
+        named = next((g for g in gpus if isinstance(g, dict) and g.get("gpu") == number), {})
         result.devices.append(
             {
                 "device": number,
-                "name": named.get("name") or about.get("name"),
-                "uuid": named.get("uuid"),
-                "driver": about.get("driver"),
-                "memory_bytes": memory,
+                "name": _text(named.get("name") or about.get("name")),
+                "uuid": _text(named.get("uuid")),
+                "driver": _text(about.get("driver")),
+                "memory_bytes": memory if memory is None or memory < 1 << 63 else None,
             }
         )
-    result.host = about.get("host")
+    result.host = _text(about.get("host"))
     if bad:
         sentence = (
             "Lines that are no sample were left out."
@@ -107,6 +110,14 @@ def read(lines: Iterator[bytes], options: Options) -> Telemetry:
             {"key": "line_unreadable", "severity": "data_loss", "sentence": sentence, "count": bad, "example": example or None}
         )
     return result
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _device(row: dict[str, Any]) -> int:
+    return int(_number(row.get("gpu", row.get("device"))) or 0)
 
 
 def _number(value: Any) -> float | int | None:
