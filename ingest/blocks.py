@@ -9,57 +9,34 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Union
+from typing import Any
 
 import msgspec
-from msgspec import Raw
 
-from ingest.arguments import NO_ARGS, NOTHING, Number
 from ingest.errors import SourceError
+from ingest.events import (
+    DECODE_ERRORS,
+    TRAILING,
+    Event,
+    Found,
+    bare,
+    brackets,
+    decode_events,
+    decode_one,
+    first_object,
+    incomplete,
+)
 from ingest.repair import repair
 from ingest.source import Limits
 
 BLOCK_BYTES = 4 << 20  # measured: larger blocks cost memory and gain no time
 CUT = re.compile(rb"\}\s*,\s*(?=\{)")
 START = re.compile(rb'"traceEvents"\s*:\s*')
-TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 PAIR = re.compile(rb'"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|-?[\d.]+)\s*[,}]')
 BLANK = b" \t\r\n"
 MAX_JOINS = 64  # nested objects of one event that the border pattern may have cut apart; kineto nests none
 DEEP = 500  # brackets in an event that does not decode: it is nested beyond any decoder's limit
-DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 EXAMPLE_BYTES = 200  # as diagnostics.example says
-
-
-class Event(msgspec.Struct, gc=False):
-    """One trace event. Times and arguments stay text until they are read exactly."""
-
-    ph: str = ""
-    cat: str = ""
-    name: str = ""
-    pid: Number = None
-    tid: Number = None
-    ts: Raw = NOTHING
-    dur: Raw = NOTHING
-    args: Raw = NO_ARGS
-
-
-def _tagged(phase: str) -> type[msgspec.Struct]:
-    """Return an event type for one phase. Arrows of the viewer, a third of a trace, get no fields: nothing is measured with them."""
-    fields = [] if phase in FLOWS else [(f.name, f.type, f.default) for f in msgspec.structs.fields(Event) if f.name != "ph"]
-    form = msgspec.defstruct(f"Event_{phase}", fields, tag_field="ph", tag=phase, gc=False)
-    form.ph = phase  # type: ignore[attr-defined]
-    return form
-
-
-FLOWS = ("s", "t", "f")
-PHASES = ("X", *FLOWS, "i", "I", "M", "C", "B", "E")
-TAGGED = msgspec.json.Decoder(list[Union[tuple(map(_tagged, PHASES))]])  # type: ignore[misc]  # noqa: UP007  (made at run time)
-
-
-Found = tuple[Event | None, bytes | None] | None  # an event, and what follows the array's end where it was met
-EVENTS = msgspec.json.Decoder(list[Event])
-EVENT = msgspec.json.Decoder(Event)
 
 
 def cut_early() -> SourceError:
@@ -67,21 +44,6 @@ def cut_early() -> SourceError:
     return SourceError(
         "E-TRUNC", "The file ends before its first event: the job or the copy was stopped. Record or copy it again."
     )
-
-
-def _events(text: bytes) -> list[Event]:
-    try:
-        return TAGGED.decode(text)
-    except msgspec.ValidationError:  # a phase that is rare, missing or no text
-        return EVENTS.decode(text)
-
-
-def strict(block: bytes) -> list[Event] | None:
-    """Decode ``block``, which may begin with the comma behind the event before it; None where it is not whole events."""
-    try:
-        return _events(b"[%b]" % _bare(block))
-    except DECODE_ERRORS:
-        return None
 
 
 class Document:
@@ -159,7 +121,7 @@ class Document:
         """Cut off a block that seems to hold whole events, without a proof; None where only ``step`` can go on."""
         if self._ended or self._closed or not self._fill(1):
             return None
-        lead = len(self._buffer) - len(_bare(self._buffer))
+        lead = len(self._buffer) - len(bare(self._buffer))
         if not self._fill(lead + self._block_bytes):
             return None
         cut = self._cut(lead)  # where ``step`` would cut, which first drops the comma
@@ -177,7 +139,7 @@ class Document:
     def _strict(self, block: bytes) -> list[Event] | None:
         """Decode ``block`` as whole events, to the array's end where it lies inside; None where it does not decode."""
         try:
-            events = _events(b"[%b]" % block)
+            events = decode_events(b"[%b]" % block)
         except DECODE_ERRORS as error:
             return self._closing(block, str(error))
         self._advance(len(block))
@@ -307,7 +269,7 @@ class Document:
             return None
         end = block.rfind(b"]", 0, int(match.group(1)))
         try:
-            events = _events(b"[%b]" % block[:end])
+            events = decode_events(b"[%b]" % block[:end])
         except DECODE_ERRORS:
             return None
         self._advance(end + 1)
@@ -331,9 +293,9 @@ class Document:
                 if more:
                     break
                 last = len(ends) - 1
-                found = self._cut_off(_bare(text[start:]))
+                found = self._cut_off(bare(text[start:]))
             elif found is None:
-                piece = _bare(text[start : ends[i]])
+                piece = bare(text[start : ends[i]])
                 event, used = self._skip(piece)
                 if event is not None:
                     events.append(event)
@@ -358,19 +320,19 @@ class Document:
         Returns the border where it ended, what was found, and where nothing was, whether the event only lacks its end.
         """
         for last in range(first, min(len(ends), first + MAX_JOINS)):
-            piece = _bare(text[start : ends[last]])
+            piece = bare(text[start : ends[last]])
             if piece.startswith(b"]"):
                 return last, (None, piece[1:]), False
-            found = _decode(piece)
+            found = decode_one(piece)
             if found is not None:
                 return last, found, False
             mended, kinds = repair(piece)
-            found = _decode(mended)
+            found = decode_one(mended)
             if found is not None:
                 for kind in kinds:
                     self.note(f"mended_{kind}", piece)
                 return last, found, False
-            if not _incomplete(mended):
+            if not incomplete(mended):
                 break
         else:
             return last, None, True
@@ -378,19 +340,19 @@ class Document:
 
     def _skip(self, piece: bytes) -> tuple[Event | None, int]:
         """Pass over what is no event, counted; return how much, and the event that may stand before it."""
-        if used := _first_object(piece):
-            found = _decode(piece[:used])
+        if used := first_object(piece):
+            found = decode_one(piece[:used])
             return (found[0] if found else None), used
         inside = 0 if piece.startswith(b"{") else piece.find(b"{")
         used = inside if inside > 0 else len(piece)
         if piece:
-            self.note("event_deep" if _brackets(piece) > DEEP else "event_unreadable", piece[:used])
+            self.note("event_deep" if brackets(piece) > DEEP else "event_unreadable", piece[:used])
         return None, used
 
     def _cut_off(self, piece: bytes) -> Found:
         self.truncated = True
         if piece:
-            self.note("event_deep" if _brackets(piece) > DEEP else "event_cut", piece)
+            self.note("event_deep" if brackets(piece) > DEEP else "event_cut", piece)
         return None
 
     # -- what stands behind the events
@@ -434,66 +396,3 @@ class Document:
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 continue
         return found
-
-
-def _bare(text: bytes) -> bytes:
-    return text.lstrip(b", \t\r\n")
-
-
-def _brackets(text: bytes) -> int:
-    return text.count(b"[") + text.count(b"{")
-
-
-def _incomplete(text: bytes) -> bool:
-    """Tell whether ``text`` is the beginning of valid JSON."""
-    try:
-        EVENT.decode(text)
-    except DECODE_ERRORS as error:
-        return "truncated" in str(error)
-    return False
-
-
-def _decode(text: bytes) -> Found:
-    """Decode one event; with it, what follows the array's end where that lies in ``text``. None where it does not decode."""
-    try:
-        return EVENT.decode(text), None
-    except msgspec.ValidationError:
-        return _loose(text)
-    except DECODE_ERRORS as error:
-        end = _trailing(str(error), text)
-        rest = _bare(text[end:])
-        if not end or not rest.startswith(b"]"):
-            return None
-        found = _decode(text[:end])
-        return (found[0], rest[1:]) if found is not None and found[1] is None else None
-
-
-def _first_object(text: bytes) -> int:
-    """Return where the first of several values in ``text`` ends when it is an object, else 0."""
-    try:
-        EVENT.decode(text)
-    except DECODE_ERRORS as error:
-        return _trailing(str(error), text)
-    return 0
-
-
-def _trailing(message: str, text: bytes) -> int:
-    match = TRAILING.search(message)
-    return text.rfind(b"}", 0, int(match.group(1))) + 1 if match else 0
-
-
-def _loose(text: bytes) -> Found:
-    """Decode an event of which ph, cat, name, pid or tid have another type than they should."""
-    try:
-        fields = msgspec.json.decode(text, type=dict[str, Raw])
-        event = Event()
-        for key in ("ph", "cat", "name", "pid", "tid"):
-            value = msgspec.json.decode(fields[key]) if key in fields else None
-            if isinstance(value, str if key in ("ph", "cat", "name") else int | float | str):
-                setattr(event, key, value)
-    except DECODE_ERRORS:
-        return None
-    for key in ("ts", "dur", "args"):
-        if key in fields:
-            setattr(event, key, fields[key])
-    return event, None

@@ -21,14 +21,14 @@ from ingest.arguments import (
     CollectiveArgs,
     GpuArgs,
     MemoryArgs,
-    Number,
     OpArgs,
     PythonArgs,
     ShapeArgs,
     SyncArgs,
 )
-from ingest.blocks import DECODE_ERRORS, FLOWS, Event
 from ingest.decode import I64, LARGEST, NULL, decimal_ns, floats, integers, small_integers
+from ingest.events import DECODE_ERRORS, FLOWS, Event
+from ingest.interning import Canonical, Interned, Names, Threads, plain_id
 from ingest.repair import repair
 from ingest.spool import Columns
 
@@ -37,7 +37,6 @@ FAR_NS = 1000 * 1_000_000_000  # torch 2.12 writes 0/0 for events it lost; in a 
 DISTINCT_SIGNATURES = 300_000  # scalars that change with every step make new ones for ever; beyond this they are not recorded
 DISTINCT_EXTRAS = 200_000  # likewise for call stacks
 MICROSECOND = 1000
-UNNAMED = "(unnamed)"
 
 # category (lower case) -> what it is filed as; every producer since 2021
 KINDS = {
@@ -73,71 +72,6 @@ KINDS = {
 GPU_KINDS = ("kernel", "memcpy", "memset")
 EDGE_KINDS = ("op", "annotation", "call", "python")  # what may come as begin and end ('B', 'E') from other tools
 MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")  # filed as operators before 2022
-
-
-class Interned(dict[Any, int]):
-    """Dense ids in order of first appearance; ``fresh`` are the keys not yet taken by ``drain``."""
-
-    def __init__(self) -> None:
-        self.fresh: list[Any] = []
-
-    def __missing__(self, key: Any) -> int:
-        self[key] = value = len(self)
-        self.fresh.append(key)
-        return value
-
-    def drain(self) -> list[Any]:
-        """Return the keys that are new since the last call, in the order of their ids."""
-        fresh, self.fresh = self.fresh, []
-        return fresh
-
-
-class Names(Interned):
-    """Ids of names. Odd ones (empty, overlong) are looked at each time, so that usual ones cost one look-up."""
-
-    def __init__(self, longest: int, notes: Counter[str]) -> None:
-        super().__init__()
-        self._longest, self._notes = longest, notes
-
-    def __missing__(self, key: str) -> int:
-        if not key:
-            self._notes["name_missing"] += 1
-            return self[UNNAMED]
-        if len(key) > self._longest:
-            self._notes["name_cut"] += 1
-            return self[key[: self._longest]]
-        return super().__missing__(key)
-
-
-class Threads(dict[Any, int]):
-    """Ids of (pid, tid), which are numbers in one place and text in another."""
-
-    def __init__(self) -> None:
-        self.texts = Interned()
-
-    def __missing__(self, key: tuple[Number, Number]) -> int:
-        self[key] = value = self.texts[plain_id(key[0]), plain_id(key[1])]
-        return value
-
-
-class Canonical(dict[Any, int]):
-    """Ids of JSON texts that mean the same: looked up by their bytes, filed by their meaning; -1 beyond ``limit``."""
-
-    def __init__(self, limit: int, notes: Counter[str]) -> None:
-        self.meanings = Interned()
-        self._limit, self._notes = limit, notes
-
-    def __missing__(self, key: Any) -> int:
-        meaning = tuple(_compact(part) for part in key)
-        if not any(meaning):
-            return -1
-        if len(self.meanings) >= self._limit and meaning not in self.meanings:
-            self._notes["signatures_left_out"] += 1
-            return -1
-        value = self.meanings[meaning]
-        if len(self) < 2 * self._limit:
-            self[key] = value
-        return value
 
 
 @dataclass
@@ -465,13 +399,6 @@ class Filing:
         self._put("edges", {key: values[~bad] for key, values in columns.items()})
 
 
-def plain_id(value: Number) -> str:
-    """Return a pid or tid as text, the same for 7, 7.0 and "7"."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return "" if value is None else str(value)
-
-
 def _none(count: int) -> NDArray[np.int32]:
     return np.full(count, -1, np.int32)
 
@@ -482,17 +409,6 @@ def _known(values: I64, events: list[Event], field: str) -> I64:
         digits = re.search(r"-?\d{1,9}", str(getattr(events[i], field)))
         values[i] = int(digits.group()) if digits else 0
     return values
-
-
-def _compact(text: bytes) -> str | None:
-    if not text or text == b"null":
-        return None
-    for candidate in (text, repair(text)[0]):
-        try:
-            return msgspec.json.encode(msgspec.json.decode(candidate)).decode()
-        except DECODE_ERRORS:
-            continue
-    return None
 
 
 def _object(raw: Raw) -> dict[str, Any]:

@@ -10,8 +10,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.blocks import DECODE_ERRORS, EXAMPLE_BYTES
+from ingest.blocks import EXAMPLE_BYTES
 from ingest.decode import NULL, integers, small_integers
+from ingest.events import DECODE_ERRORS
 from ingest.repair import REPAIRS
 from ingest.tables import Trace
 

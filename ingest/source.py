@@ -57,8 +57,9 @@ class Limits:
     ratio_from_bytes: int = 256 << 20  # below this size a bomb costs nothing, so the ratio is not looked at
     event_bytes: int = 4 << 20  # one event; kineto's largest carry stacks of some 100 KB
     metadata_bytes: int = 32 << 20  # everything beside traceEvents
-    name_length: int = 4096  # characters; C++ template names reach some 2,000
+    name_length: int = 1 << 15  # characters; names of real ATen kernels reach some 6,000
     distinct_names: int = 1_000_000  # more cannot be read by anyone and would not fit the memory bound
+    names_length: int = 256 << 20  # characters of all different names together: they are held in memory
 
 
 def refuse_type(what: str, advice: str) -> SourceError:

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ingest.arguments import CollectiveArgs
 from ingest.blocks import Document, cut_early
-from ingest.columns import DISTINCT_EXTRAS, DISTINCT_SIGNATURES, CollectiveArgs, Filed, Interned
+from ingest.columns import DISTINCT_EXTRAS, DISTINCT_SIGNATURES, Filed
 from ingest.errors import SourceError
+from ingest.interning import Interned
 from ingest.source import Limits
 from ingest.spool import Spool, Table
 
@@ -45,6 +47,7 @@ class Trace:
         self.process_names: dict[str, str] = {}
         self.other: Counter[str] = Counter()
         self.events = 0
+        self._name_length = 0
         self.whole_microseconds = True
 
     def names(self) -> list[str]:
@@ -57,9 +60,13 @@ class Trace:
             if fresh or key not in origin.ids:
                 known = origin.ids.get(key, np.empty(0, np.int32))
                 origin.ids[key] = np.concatenate([known, np.fromiter((self._id(key, k) for k in fresh), np.int32, len(fresh))])
-        if len(self.ids["names"]) > self._limits.distinct_names:
-            limit = self._limits.distinct_names
+        self._name_length += sum(map(len, filed.fresh["names"]))
+        if len(self.ids["names"]) > (limit := self._limits.distinct_names):
             raise SourceError("E-LIMIT", f"More than {limit:,} different names: this is not a trace anyone could read.")
+        if self._name_length > self._limits.names_length:
+            raise SourceError(
+                "E-LIMIT", f"Names of more than {self._limits.names_length >> 20} million characters: this is no trace."
+            )
         for table, columns in filed.columns:
             for column, values in columns.items():
                 if column in IDS or (table == "syncs" and column == "kind"):

@@ -21,8 +21,9 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from ingest.blocks import Document, strict
+from ingest.blocks import Document
 from ingest.columns import Filed, Filing
+from ingest.events import strict
 from ingest.source import Limits
 from ingest.tables import Origin, Trace
 

@@ -9,6 +9,7 @@ import pytest
 from ingest.errors import SourceError
 from ingest.recording import ingest_file
 from ingest.schema import DataFolder
+from ingest.source import Limits
 
 SHAPE = {  # what makes two recordings equal: everything but ids of names in order of appearance
     "cpu_ops": "SELECT kind, name, start_ns, dur_ns, parent_id, depth, external_id, sequence_number, input_dims, input_types FROM cpu_ops JOIN names USING (name_id) LEFT JOIN signatures USING (signature_id) ORDER BY cpu_op_id",
@@ -85,3 +86,48 @@ def test_one_odd_event_costs_at_most_itself(tmp_path, folder, sound, case):
         ]
         assert tables["cpu_ops"] == sound["cpu_ops"] and tables["runtime_calls"] == sound["runtime_calls"]
         assert len(tables["gpu_ops"]) == len(sound["gpu_ops"]) + 1
+
+
+@pytest.mark.parametrize("limits", [Limits(distinct_names=5), Limits(names_length=40)], ids=["distinct", "length"])
+def test_more_names_than_anyone_could_read_are_refused(tmp_path, folder, limits):
+    path = tmp_path / "t.json"
+    path.write_bytes(bad.GOOD)
+    with pytest.raises(SourceError) as refusal:
+        ingest_file(path, folder, limits=limits)
+    assert refusal.value.code == "E-LIMIT" and left_over(folder) == []
+
+
+def test_duplicates_of_two_profilers_are_kept_once(tmp_path, folder, sound):
+    """Every GPU operation written twice: the tables are those of the sound trace, and the six copies are counted."""
+    events = [again for e in bad.sound_events() for again in ([e, e] if e.get("cat") in ("kernel", "gpu_memcpy") else [e])]
+    tables, notes, _ = ingest(folder, tmp_path, bad.text(bad.sound(events)))
+    assert tables == sound and notes["duplicate"] == 6
+
+
+def test_begins_and_ends_of_other_tools_become_operators(tmp_path, folder, sound):
+    """Operators given as begin and end, in any order of the file, nest as complete ones do; a lone end is counted."""
+    events = []
+    for e in bad.sound_events():
+        if e.get("cat") != "cpu_op":
+            events.append(e)
+            continue
+        begin = {k: v for k, v in e.items() if k not in ("dur", "args")} | {"ph": "B"}
+        events += [{"ph": "E", "pid": 1, "tid": 2, "ts": e["ts"] + e["dur"]}, begin]
+    events.append({"ph": "E", "pid": 1, "tid": 2, "ts": 5000.0})
+    tables, notes, _ = ingest(folder, tmp_path, bad.text(bad.sound(events)))
+    assert [row[:6] for row in tables["cpu_ops"]] == [row[:6] for row in sound["cpu_ops"]]
+    assert notes["edge_unmatched"] == 1
+
+
+def test_events_that_torch_lost_are_left_out(tmp_path, folder, sound):
+    """torch 2.12 writes start 0 and duration 0 for what it lost; in a trace years past its base that cannot be."""
+    late = [{**e, "ts": e["ts"] + 4e12} if e["ph"] != "M" else e for e in bad.sound_events()]
+    lost = bad.event("kernel", "lost", 0.0, 0.0, 0, 7, correlation=1, device=0, stream=7)
+    tables, notes, _ = ingest(folder, tmp_path, bad.text(bad.sound([*late, lost])))
+    assert notes["time_zero"] == 1 and len(tables["gpu_ops"]) == len(sound["gpu_ops"])
+
+
+@pytest.mark.parametrize(("kept", "note"), [(("cpu_op", "user_annotation"), "no_gpu"), (("kernel", "gpu_memcpy"), "no_host")])
+def test_traces_of_one_side_only_say_so(tmp_path, folder, kept, note):
+    events = [e for e in bad.sound_events() if e.get("cat") in kept]
+    assert ingest(folder, tmp_path, bad.text(bad.sound(events)))[1][note] == 1

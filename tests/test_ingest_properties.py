@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from test_ingest_bad import read
 
-from ingest.blocks import FLOWS, Document
+from ingest.blocks import Document
 from ingest.columns import KINDS
 from ingest.decode import NULL, decimal_ns, integers
 from ingest.errors import SourceError
+from ingest.events import FLOWS
 from ingest.link import Launches, Nesting, enclosing
 from ingest.recording import ingest_file
 from ingest.schema import DataFolder
@@ -315,3 +316,38 @@ def test_counts_agree_with_the_standard_library(tmp_path, path):
         )
     wanted = {key: counts[key] for key in found if "+" not in key} | {"op+annotation": counts["op"] + counts["annotation"]}
     assert found == wanted
+
+
+def links_by_hand(path):
+    """(start, launch start, name of the operator around the launch) of each GPU operation, found by plain search over the file."""
+    document = json.loads(gzip.decompress(path.read_bytes()), parse_float=str, parse_int=str)
+    base = int(document.get("baseTimeNanoseconds", 0))
+    events = [e | {"begin": int(Decimal(e["ts"]) * 1000) + base, "end": int((Decimal(e["ts"]) + Decimal(e["dur"])) * 1000) + base} for e in document["traceEvents"] if e["ph"] == "X"]  # fmt: skip
+    kinds = {id(e): KINDS.get(e["cat"].lower()) for e in events}
+    operators: dict[tuple[str, str], list[dict]] = {}
+    calls = {}
+    for e in sorted(events, key=lambda e: (e["begin"], -e["end"])):
+        if kinds[id(e)] in ("op", "annotation"):
+            operators.setdefault((e["pid"], e["tid"]), []).append(e)
+        elif kinds[id(e)] == "call":
+            calls[e["args"].get("correlation")] = e
+    found = []
+    for e in events:
+        if kinds[id(e)] in ("kernel", "memcpy", "memset"):
+            call = calls.get(e["args"].get("correlation"))
+            around = [o["name"] for o in operators.get((call["pid"], call["tid"]), []) if o["begin"] <= call["begin"] and call["end"] <= o["end"]] if call else []  # fmt: skip
+            found.append((e["begin"], call and call["begin"], around[-1] if around else None))
+    return sorted(found, key=str)
+
+
+@pytest.mark.parametrize("path", [None, *BUNDLED], ids=lambda p: p.parent.name if p else "synthetic")
+def test_links_agree_with_a_search_by_hand(tmp_path, path):
+    if path is None:
+        path = tmp_path / "trace.json.gz"
+        path.write_bytes(bad.PACKED)
+    folder = DataFolder(tmp_path / "data")
+    ref = ingest_file(path, folder)
+    sql = """SELECT gpu_ops.start_ns, runtime_calls.start_ns, names.name FROM gpu_ops LEFT JOIN runtime_calls USING (call_id)
+             LEFT JOIN cpu_ops ON cpu_ops.cpu_op_id = gpu_ops.cpu_op_id LEFT JOIN names ON names.name_id = cpu_ops.name_id"""
+    with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as con:
+        assert sorted(con.execute(sql).fetchall(), key=str) == links_by_hand(path)
