@@ -43,6 +43,7 @@ def test_a_session_advances_outlives_the_server_and_becomes_a_run(tmp_path: Path
         expect(page.get_by_text("samples over")).to_be_visible(timeout=60_000)
         page.wait_for_url(re.compile("session="))
         before = samples_shown(page)
+        expect(page.get_by_text(f"{before:,} samples over")).to_have_count(0, timeout=60_000)
         expect(page.get_by_text(re.compile(r"GPU 0 works \d+\s%"))).to_be_visible(timeout=60_000)
         assert samples_shown(page) > before
         address, port = page.url, int(server.url.rsplit(":", 1)[1])
