@@ -13,6 +13,7 @@ from analysis.sweep import Sweep
 from app import format as fmt
 from app.charts.waterfall import Bar
 
+TIMES_FROM = 1.5  # "80 % faster" for a step of a fifth reads as less than it is: from here the ratio says it
 WAYS = {
     "name": "same name",
     "operator_and_shape": "same operator and shapes",
@@ -59,8 +60,12 @@ def headline(comparison: Comparison) -> str:
     """Return the verdict in one sentence, with how sure it is."""
     a, b = names(comparison)
     word, share = comparison.verdict.word, comparison.best.change_share
-    if word in ("faster", "slower") and share is not None:
-        return f"{b} is {fmt.share(abs(share))} {word} than {a}: {step_times(comparison)} a step."
+    if word in ("faster", "slower") and share is not None and comparison.best.a and comparison.best.b:
+        speed = comparison.best.a / comparison.best.b
+        if max(speed, 1 / speed) < TIMES_FROM:
+            return f"{b} is {fmt.share(abs(share))} {word} than {a}: {step_times(comparison)} a step."
+        times = fmt.factor(max(speed, 1 / speed))
+        return f"{b} is {times} {'as fast' if speed > 1 else 'as slow'} as {a}: {step_times(comparison)} a step."
     if word == "no_difference_shown":
         return f"No difference shown between {a} and {b}: {step_times(comparison)} a step."
     return f"Whether {b} differs from {a} cannot be told: {step_times(comparison)} a step."

@@ -237,3 +237,29 @@ def test_recorded_fixes_are_faster_as_the_stopwatch_said(before, after, tmp_path
     if before == "gpt_sync":
         assert comparison.profile.change_ms > 0
         assert comparison.disagreement
+
+
+def test_runs_without_gpu_work_or_steps_are_answered_with_the_reason(tmp_path):
+    library = Library(DataFolder(tmp_path / "data"))
+    trace = matmul_loop()
+    trace.events = [e for e in trace.events if not str(e["name"]).startswith("ProfilerStep")]
+    no_steps = trace.write(tmp_path / "no_steps.json")
+    host_only = matmul_loop()
+    host_only.events = [e for e in host_only.events if e["cat"] == "cpu_op"]
+    no_gpu = host_only.write(tmp_path / "no_gpu.json")
+    try:
+        sides = [
+            side_of([analyse(bring_in(library.folder, [(path, path.name)]).runs[0], library)], library)
+            for path in (no_steps, no_gpu, matmul_loop().write(tmp_path / "fine.json"))
+        ]
+        for a in sides:
+            for b in sides:
+                found = compare(a, b)
+                json.dumps(compare_json(found), allow_nan=False)
+                if a is b:
+                    assert found.verdict.word == "no_difference_shown"
+                else:
+                    assert (found.verdict.word, found.waterfall) == ("inconclusive", ())
+                    assert "No step time is known" in found.verdict.why
+    finally:
+        library.close()

@@ -1,0 +1,92 @@
+"""A comparison's link in another browser after a restart, and its HTML report from disk without network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from app.intake import bring_in
+from browser.conftest import Seen, start_server
+from ingest.schema import DataFolder
+from tests.chrome_trace import matmul_loop
+
+pytestmark = pytest.mark.browser
+
+SLOW = 90_000  # ms; the first page of a fresh server compiles and analyses, on machines with two busy cores
+SENTENCE = "after is 20\u00a0% faster than before: 1.00\u00a0ms → 800\u00a0µs a step."
+
+
+def pair(folder: Path, names: tuple[str, str] = ("before", "after")) -> tuple[str, str]:
+    data = DataFolder(folder / "data").create()
+    (data.root / "bundled.json").write_text('{"imported": ["resnet_starved", "resnet_fixed", "gpt"]}')  # only this pair
+    ids = []
+    for name, loop in zip(names, (matmul_loop(steps=6), matmul_loop(steps=6, step_us=800, matmul_us=400)), strict=True):
+        path = loop.write(folder / f"{'after' if ids else 'before'}.json")
+        ids.append(bring_in(data, [(path, path.name)], name=name).runs[0].id)
+    return ids[0], ids[1]
+
+
+def state(page: Page) -> tuple[str, list[str], str]:
+    """Return what the page says: its headline, its findings, the operators' table's caption."""
+    expect(page.locator("h1")).to_contain_text("faster", timeout=SLOW)
+    expect(page.locator("h2.st-title", has_text="operator time that changed most")).to_be_visible(timeout=SLOW)
+    expect(page.locator(".js-plotly-plot")).to_have_count(3, timeout=SLOW)
+    return (
+        page.locator("h1").inner_text(),
+        page.locator("h2.st-title").all_inner_texts(),
+        page.locator("input[type=text]").last.input_value(),
+    )
+
+
+def test_a_link_shows_the_same_page_in_another_browser_after_a_restart(tmp_path: Path, browser: Browser) -> None:
+    a, b = pair(tmp_path)
+    server = start_server(tmp_path / "data")
+    context = browser.new_context(viewport={"width": 1440, "height": 1000})
+    page = context.new_page()
+    seen = Seen(page)
+    try:
+        page.goto(f"{server.url}/compare?a={a}&b={b}")
+        expect(page.locator("h1")).to_have_text(SENTENCE, timeout=SLOW)
+        page.get_by_role("radio", name="Operators").click()
+        before = state(page)
+        page.get_by_role("button", name="Copy link").click()
+        expect(page.locator("code", has_text="/compare?")).to_contain_text("changed=Operators", timeout=SLOW)
+        link = page.locator("code", has_text="/compare?").inner_text().replace("\n", "")
+        assert seen.foreign(server.url) == []
+    finally:
+        context.close()
+        server.stop()
+    query = parse_qs(urlparse(link).query)
+    assert (query["a"], query["b"], query["changed"]) == ([a], [b], ["Operators"])
+    port = urlparse(link).port
+    assert port is not None
+    again = start_server(tmp_path / "data", port=port)
+    fresh = browser.new_context(viewport={"width": 1440, "height": 1000})
+    try:
+        page = fresh.new_page()
+        page.goto(link)
+        assert state(page) == before
+    finally:
+        fresh.close()
+        again.stop()
+
+
+def test_the_html_report_opens_from_disk_and_asks_for_nothing(tmp_path: Path, page: Page, seen: Seen) -> None:
+    from typer.testing import CliRunner
+
+    from app.cli import cli
+
+    hostile = "<img src=http://evil.example/a.png onerror=window.pwned=1>"
+    a, b = pair(tmp_path, ("before", hostile))
+    output = tmp_path / "report.html"
+    arguments = ["compare", a, b, "--data", str(tmp_path / "data"), "--format", "html", "--output", str(output)]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    page.goto(output.as_uri())
+    expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible(timeout=SLOW)
+    expect(page.locator("h1")).to_contain_text("<img src=http://evil.example")
+    assert page.evaluate("() => window.pwned === undefined")
+    assert [url for url in seen.urls if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert seen.errors == []
