@@ -7,10 +7,14 @@ import streamlit as st
 
 from analysis.findings import Finding
 from analysis.results import RunResult
-from app import cards
+from analysis.timeline import Span
+from analysis.together import together_ms
+from app import cards, frame, panel
 from app import format as fmt
+from app import timeline_views as views
 
 SHOWN_FIRST = 3  # three changes are what somebody does today; the rest is folded
+AROUND = 2.2  # of its own length that a piece of evidence is shown with on the timeline
 _ICON = {"critical": ":material/error:", "warning": ":material/warning:", "info": ":material/info:"}
 _COLOUR = {"critical": "red", "warning": "orange", "info": "blue"}
 _DIAGNOSTIC = {"error": "Damage", "data_loss": "Missing", "info": "Note"}
@@ -18,23 +22,58 @@ _DIAGNOSTIC = {"error": "Damage", "data_loss": "Missing", "info": "Note"}
 
 def show(result: RunResult) -> None:
     """Show the findings, largest gain first; nothing while no rule has spoken."""
-    found: list[Finding] = list(getattr(result, "findings", ()))
-    not_checked = list(getattr(result, "not_checked", ()))
-    if found:
-        cards.title("What to change")
-        for number, finding in enumerate(found[:SHOWN_FIRST], start=1):
-            _finding(number, finding)
-        if len(found) > SHOWN_FIRST:
-            with st.expander(f"{len(found) - SHOWN_FIRST} more"):
-                for number, finding in enumerate(found[SHOWN_FIRST:], start=SHOWN_FIRST + 1):
-                    _finding(number, finding)
-    if not_checked:
-        with st.expander(f"{len(not_checked)} rules not checked", icon=":material/rule:"):
-            for rule in not_checked:
+    if result.findings:
+        _changes(result)
+    if result.not_checked:
+        with st.expander(f"{len(result.not_checked)} rules not checked", icon=":material/rule:"):
+            for rule in result.not_checked:
                 cards.small(f"{rule.rule}: not checked, because {rule.because}")
 
 
-def _finding(number: int, finding: Finding) -> None:
+@st.fragment
+def _changes(result: RunResult) -> None:
+    found = result.findings
+    cards.title("What to change")
+    ticked: list[Finding] = []
+    can_combine = sum(bool(f.edits) for f in found) > 1
+    for number, finding in enumerate(found[:SHOWN_FIRST], start=1):
+        ticked += _finding(number, finding, result, can_combine)
+    if len(found) > SHOWN_FIRST:
+        with st.expander(f"{len(found) - SHOWN_FIRST} more"):
+            for number, finding in enumerate(found[SHOWN_FIRST:], start=SHOWN_FIRST + 1):
+                ticked += _finding(number, finding, result, can_combine)
+    if can_combine:
+        _together(result, ticked)
+
+
+def _together(result: RunResult, ticked: list[Finding]) -> None:
+    """Say what the ticked changes bring together."""
+    rank = result.lead
+    if rank is None or rank.best.ms is None or len(ticked) < 2:
+        cards.small("Tick two or more changes to see what they bring together: gains do not add up.")
+        return
+    rules = tuple(sorted(f.rule for f in ticked))
+    after = _predicted(rank.recording_id, rank.device, rank.best.ms, rules, result, ticked)
+    if after is None:
+        cards.small("What these bring together cannot be replayed.")
+        return
+    before = fmt.duration_ms(rank.best.ms)
+    cards.title(
+        f"Together: {before} → ≈ {fmt.duration_ms(after)} a step ({fmt.factor(rank.best.ms / after)})"
+        if after
+        else f"Together: {before}"
+    )
+
+
+@st.cache_data(max_entries=128, show_spinner="Replaying the step with these changes …")
+def _predicted(
+    recording_id: str, device: int, step_ms: float, rules: tuple[str, ...], _result: RunResult, _ticked: list[Finding]
+) -> float | None:
+    return together_ms(frame.library(), _result.lead, _ticked) if _result.lead is not None else None
+
+
+def _finding(number: int, finding: Finding, result: RunResult, can_combine: bool) -> list[Finding]:
+    """Show one finding; return it in a list where it is ticked."""
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             cards.title(f"{number}  {finding.title}")
@@ -42,7 +81,10 @@ def _finding(number: int, finding: Finding) -> None:
                 st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])  # type: ignore[arg-type]
                 cards.small(gain(finding))
         st.html(f"<p>{fmt.plain(finding.fix, None)}</p>")
-        with st.container(horizontal=True, gap="small"):
+        ticked = False
+        with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+            if can_combine and finding.edits:
+                ticked = st.checkbox("Combine", key=f"combine-{result.manifest.id}-{number}-{finding.rule}")
             if finding.changes:
                 with st.popover("Code", icon=":material/code:", key=f"code-{number}"):
                     for change in finding.changes:
@@ -51,11 +93,36 @@ def _finding(number: int, finding: Finding) -> None:
                         cards.small("after")
                         st.code(change.after, language="python")
             if finding.evidence:
-                with st.popover("Evidence", icon=":material/fact_check:", key=f"evidence-{number}"):
-                    st.dataframe(pd.DataFrame(list(finding.evidence)), hide_index=True, alt="What proves the finding.")
-            for note in (finding.prediction_note, finding.risk):
-                if note:
-                    cards.small(note)
+                _evidence(number, finding, result)
+        for note in (finding.prediction_note, finding.risk):
+            if note:
+                cards.small(note)
+    return [finding] if ticked else []
+
+
+def _evidence(number: int, finding: Finding, result: RunResult) -> None:
+    rows = pd.DataFrame(list(finding.evidence))
+    with st.popover("Evidence", icon=":material/fact_check:", key=f"evidence-{number}"):
+        st.dataframe(
+            rows,
+            hide_index=True,
+            column_order=[c for c in rows if c not in ("start_ns", "end_ns")],
+            alt="What proves the finding.",
+        )
+        panel.csv_button(rows, f"evidence-{finding.rule}", f"evidence-{number}")
+    first = next((row for row in finding.evidence if row.get("start_ns") is not None and row.get("end_ns") is not None), None)
+    if first is not None and result.lead is not None:
+        whole = views.extent(result.lead.recording_id)
+        view = Span(int(first["start_ns"]), int(first["end_ns"])).zoomed(AROUND, whole)
+        low, high = view.relative_ms(whole.start_ns)
+        frame.link(
+            "timeline",
+            "Show on the timeline",
+            run=result.manifest.id,
+            icon=":material/view_timeline:",
+            t0=f"{low:.6f}",
+            t1=f"{high:.6f}",
+        )
 
 
 def gain(finding: Finding) -> str:
