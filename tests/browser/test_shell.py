@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from app.frame import SCREENS
 from browser.conftest import Seen, Server, start_server
 from ingest.schema import DataFolder, RecordingRef, new_manifest
 
@@ -120,6 +121,63 @@ def test_hostile_names_show_as_text_and_load_nothing(empty_server: Server, page:
     assert page.evaluate("window.pwned") is None
     assert seen.foreign(empty_server.url) == []
     assert [link for link in page.locator("a").evaluate_all("links => links.map(a => a.href)") if "evil" in link] == []
+
+
+def hostile_trace() -> dict[str, object]:
+    """Six steps whose kernels, operators and annotations carry the hostile names."""
+    events: list[dict[str, object]] = []
+    correlation = 0
+    for step in range(1, 7):
+        at = 1_000_000 + step * 2000
+        events.append(
+            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 1, "tid": 1, "ts": at, "dur": 2000}
+        )
+        for number, name in enumerate(HOSTILE):
+            correlation += 1
+            begin = at + 10 + number * 250
+            args = {"correlation": correlation, "device": 0, "stream": 7}
+            events += [
+                {"ph": "X", "cat": "user_annotation", "name": f"note {name}", "pid": 1, "tid": 1, "ts": begin, "dur": 80},
+                {
+                    "ph": "X",
+                    "cat": "cpu_op",
+                    "name": name,
+                    "pid": 1,
+                    "tid": 1,
+                    "ts": begin + 5,
+                    "dur": 70,
+                    "args": {"Input Dims": [[2, 2]], "Input type": [name]},
+                },
+                {
+                    "ph": "X",
+                    "cat": "cuda_runtime",
+                    "name": "cudaLaunchKernel",
+                    "pid": 1,
+                    "tid": 1,
+                    "ts": begin + 10,
+                    "dur": 5,
+                    "args": {"correlation": correlation},
+                },
+                {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": begin + 30, "dur": 40, "args": args},
+            ]
+    return {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": HOSTILE[1]}], "traceEvents": events}
+
+
+def test_hostile_names_inside_a_trace_harm_no_screen(empty_server: Server, page: Page, seen: Seen, tmp_path: Path) -> None:
+    page.goto(empty_server.url)
+    drop(page, written(tmp_path, "<b>hostile.json.gz", hostile_trace()))
+    expect(page.get_by_text("is ready.")).to_be_visible(timeout=120_000)
+    run = page.get_by_role("link", name="See the verdict").first.get_attribute("href").split("run=")[1]
+    for screen in (screen for screen in SCREENS if screen.exists and screen.name != "runs"):
+        page.goto(f"{empty_server.url}/{screen.name}?run={run}")
+        expect(page.get_by_role("heading", level=1).first).to_be_visible(timeout=60_000)
+        expect(page.get_by_test_id("stStatusWidget")).to_have_count(0, timeout=60_000)
+        expect(page.get_by_text("This page failed")).to_have_count(0)
+        assert page.evaluate("window.pwned") is None, screen.name
+        links = page.locator("a").evaluate_all("links => links.map(a => a.getAttribute('href') || a.href.baseVal || '')")
+        assert [link for link in links if "evil" in link] == [], screen.name
+        assert page.locator("img[src*=evil], .stMain b:has-text('c')").count() == 0, screen.name
+    assert seen.foreign(empty_server.url) == []
 
 
 def test_the_address_names_the_run_and_survives_reload_and_back(empty_server: Server, page: Page, tmp_path: Path) -> None:
