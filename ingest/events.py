@@ -11,6 +11,7 @@ from msgspec import Raw
 from ingest.arguments import NO_ARGS, NOTHING, Number
 
 DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+LEAD_BYTES = 256  # a comma and its blanks are far shorter; where they are not, the block does not decode and is read one by one
 TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 
 
@@ -53,10 +54,13 @@ def decode_events(text: bytes) -> list[Event]:
         return EVENTS.decode(text)
 
 
-def strict(block: bytes) -> list[Event] | None:
+def strict(block: bytes | memoryview) -> list[Event] | None:
     """Decode ``block``, which may begin with the comma behind the event before it; None where it is not whole events."""
+    view = memoryview(block)
+    lead = bytes(view[:LEAD_BYTES])
+    begin = len(lead) - len(bare(lead))
     try:
-        return decode_events(b"[%b]" % bare(block))
+        return decode_events(b"".join((b"[", view[begin:], b"]")))
     except DECODE_ERRORS:
         return None
 

@@ -33,6 +33,10 @@ WAITING = 6  # blocks that may wait, for each worker, to be merged in the order 
 MOST_WORKERS = 3  # the parent inflates, hashes and stores; more workers than this would wait for it
 WORTH_BYTES = 3 << 20  # of a compressed source; a smaller one is read before a worker has started
 FAILURES = 4  # blocks that do not decode after which the rest is read without workers
+KEEP_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": "1073741824",
+    "MALLOC_TRIM_THRESHOLD_": "1073741824",
+}  # blocks come and go: asking anew costs 8 %
 FORGET = -2  # in place of a size: file what follows as if it came first
 HEADER = struct.Struct("<Iq")  # slot, size of the block or of the result; -1 for a block that does not decode
 START = (
@@ -57,7 +61,8 @@ def serve(descriptor: int, name_length: int) -> None:
                 filing = Filing(name_length)
                 continue
             begin = slot * SLOT_BYTES
-            events = strict(shared[begin : begin + size])
+            with memoryview(shared) as view, view[begin : begin + size] as block:
+                events = strict(block)
             result = b""
             if events is not None:
                 filing.add(events)
@@ -89,6 +94,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             bufsize=0,
+            env={**os.environ, **KEEP_MEMORY},
             pass_fds=[self._file.fileno()],
         )
         assert self._process.stdin is not None and self._process.stdout is not None
