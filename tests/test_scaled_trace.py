@@ -20,6 +20,7 @@ def test_repetitions_are_whole_and_apart(tmp_path):
     count = scaled_trace.write(source, target, 4 * timed)
     assert count == 4 * timed + 1
     document = json.loads(gzip.decompress(target.read_bytes()))
+    assert b'"ts": 100.125' in gzip.decompress(target.read_bytes()) and "^" not in json.dumps(document)  # fractions as written
     assert len(document["traceEvents"]) == count
     names = [e["name"] for e in document["traceEvents"] if e["name"].startswith("ProfilerStep#")]
     assert names == [f"ProfilerStep#{i}" for i in range(12)]

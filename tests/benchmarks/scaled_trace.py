@@ -16,13 +16,19 @@ STEP = re.compile(r"ProfilerStep#(\d+)")
 HOLE = re.compile(
     r'"@(-?\d+):(\d+)@(\.\d+)?"|~(\d+):(\d+)~'
 )  # a number and what it grows by; the second form stands inside a name
+FRACTION = re.compile(r'"\^([-+.\deE]+)\^"')  # how a number with a fraction is carried, digit by digit
 LEVEL = 6  # as gzip compresses unless told otherwise
 
 
 def _microseconds(value: Any) -> tuple[int, str]:
     """Return whole microseconds, and the fraction as written."""
-    whole, _, fraction = str(value).partition(".")
+    whole, _, fraction = str(value).strip("^").partition(".")
     return int(whole), f".{fraction:0<3}"[:4]
+
+
+def _as_written(text: str) -> str:
+    """Put fractions back as the file had them: a float would lose the nanoseconds of an absolute time."""
+    return FRACTION.sub(r"\1", text)
 
 
 class Repeated:
@@ -33,7 +39,7 @@ class Repeated:
         self.once = [e for e in events if e.get("ph") == "M"]
         self.events = len(timed)
         starts = [_microseconds(e["ts"])[0] for e in timed]
-        ends = [start + float(e.get("dur", 0)) for start, e in zip(starts, timed, strict=True)]
+        ends = [start + float(str(e.get("dur", 0)).strip("^")) for start, e in zip(starts, timed, strict=True)]
         self.period_us = int(max(ends)) - min(starts) + PAUSE_US
         steps = [int(m.group(1)) for e in timed if (m := STEP.match(e["name"]))]
         self._steps = max(steps) - min(steps) + 1 if steps else 0
@@ -43,7 +49,7 @@ class Repeated:
         found = [m.groups() for m in HOLE.finditer(text)]
         self._values = np.array([int(m[0] or m[3]) for m in found], np.int64)
         self._growth = np.array([int(m[1] or m[4]) for m in found], np.int64)
-        self._text = HOLE.sub(lambda m: f"%d{m.group(3) or ''}", text.replace("%", "%%")).encode()
+        self._text = _as_written(HOLE.sub(lambda m: f"%d{m.group(3) or ''}", text.replace("%", "%%"))).encode()
 
     def _hollow(self, event: dict[str, Any]) -> dict[str, Any]:
         whole, fraction = _microseconds(event["ts"])
@@ -64,13 +70,13 @@ class Repeated:
 
 def write(source: Path, target: Path, events: int) -> int:
     """Write a trace of at least ``events`` events, made of the one in ``source``, gzip-compressed; return how many it has."""
-    document = json.loads(gzip.decompress(source.read_bytes()))
+    document = json.loads(gzip.decompress(source.read_bytes()), parse_float=lambda text: f"^{text}^")
     repeated = Repeated(document.pop("traceEvents"))
     count = max(1, -(-(events - len(repeated.once)) // repeated.events))
-    head = json.dumps(document)[:-1]
+    head = _as_written(json.dumps(document)[:-1])
     with gzip.open(target, "wb", compresslevel=LEVEL) as file:
         file.write(f'{head}, "traceEvents": [\n'.encode())
         for number in range(count):
             file.write(repeated.repetition(number) + b",\n")
-        file.write(",\n".join(map(json.dumps, repeated.once)).encode() + b"\n]}")
+        file.write(_as_written(",\n".join(map(json.dumps, repeated.once))).encode() + b"\n]}")
     return count * repeated.events + len(repeated.once)
