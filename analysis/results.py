@@ -14,6 +14,7 @@ from analysis.derive import ensure_derived
 from analysis.findings import Finding, NotChecked, RuleInput, check
 from analysis.hardware import Gpu, identify
 from analysis.metrics import METRICS, Reading, missing
+from analysis.rank_waits import Communication, meet
 from analysis.recordings import Library, Recording
 from analysis.representative import Representativeness
 from analysis.run_telemetry import RunTelemetry
@@ -78,7 +79,10 @@ class RankResult:
 
 @dataclass(frozen=True)
 class RunResult:
-    """A run, analysed. ``lead`` is the slowest rank's device, which sets the pace; None where no trace has GPU work."""
+    """A run, analysed. ``lead`` is the slowest rank's device, which sets the pace; None where no trace has GPU work.
+
+    ``communication`` is what the ranks' collectives say together, None for one rank.
+    """
 
     manifest: Manifest
     ranks: list[RankResult]
@@ -89,6 +93,7 @@ class RunResult:
     findings: list[Finding] = field(default_factory=list)
     not_checked: list[NotChecked] = field(default_factory=list)
     telemetry: RunTelemetry = RunTelemetry((), {})  # noqa: RUF009  (frozen)
+    communication: Communication | None = None
 
 
 def analyse(manifest: Manifest, library: Library) -> RunResult:
@@ -110,9 +115,11 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     for ref, info in traces:
         with library.open(ref.id) as recording:
             ranks += _ranks_of(recording, ref, info, manifest, telemetry)
+    ranks, communication = meet(library, ranks)
     lead = max(ranks, key=_pace) if ranks else None
     diagnostics += trust.diagnostics_of(ranks)
-    result = RunResult(manifest, ranks, lead, infos, diagnostics, _run_metrics(lead, ranks, telemetry), telemetry=telemetry)
+    metrics = _run_metrics(lead, ranks, telemetry, communication)
+    result = RunResult(manifest, ranks, lead, infos, diagnostics, metrics, telemetry=telemetry, communication=communication)
     if lead is None:
         return result
     with library.open(lead.recording_id) as recording:
@@ -134,7 +141,9 @@ def _pace(rank: RankResult) -> tuple[float, int]:
     return (value if value is not None else -1.0, rank.window_ns)
 
 
-def _run_metrics(lead: RankResult | None, ranks: list[RankResult], telemetry: RunTelemetry) -> dict[str, Reading]:
+def _run_metrics(
+    lead: RankResult | None, ranks: list[RankResult], telemetry: RunTelemetry, communication: Communication | None
+) -> dict[str, Reading]:
     if lead is None:
         reason = "No GPU work is recorded in this run: profile with ProfilerActivity.CUDA."
         sampled = telemetry.of(None, 0, 1)
@@ -142,11 +151,12 @@ def _run_metrics(lead: RankResult | None, ranks: list[RankResult], telemetry: Ru
         return {key: known.get(key) or missing(reason) for key in METRICS}
     if len(ranks) == 1:
         return lead.metrics
-    where = (
-        f"Of rank {lead.rank}, device {lead.device}: the slowest of {len(ranks)}."
-        if lead.rank is not None
-        else f"Of device {lead.device}, the slowest of {len(ranks)}."
-    )
+    which = f"rank {lead.rank}, device {lead.device}" if lead.rank is not None else f"device {lead.device}"
+    where = f"Of {which}: the slowest of {len(ranks)}."
+    late = communication.straggler if communication else None
+    if late is not None:
+        name = f"rank {late.rank}" if late.rank is not None else f"device {ranks[late.position].device}"
+        where += f" The others wait for {name}, {late.late_ms:.3g} ms a step."
     return {k: Reading(r.value, r.why_missing, r.trust, (*r.notes, where)) for k, r in lead.metrics.items()}
 
 

@@ -1,0 +1,130 @@
+"""Who waits for whom: collectives matched over the ranks of a run, with the arithmetic beside."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+
+from analysis.rank_waits import collective_table
+from analysis.recordings import Library
+from analysis.results import RunResult, analyse
+from app.intake import bring_in
+from ingest.schema import DataFolder
+from tests.chrome_trace import BASE_NS, ChromeTrace
+
+RECORDINGS = Path(__file__).parent / "recordings"
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+STEP_US = 1000
+
+
+def rank_trace(rank: int, world: int, begins: list[float], end: float, clock_us: float = 0, steps: int = 4) -> ChromeTrace:
+    """Each step: 300 µs of computation from 40, then one all-reduce per entry of ``begins``, 50 µs apart at the end, the first until ``end``."""
+    trace = ChromeTrace(
+        distributedInfo={"backend": "nccl", "rank": rank, "world_size": world},
+        baseTimeNanoseconds=BASE_NS + round(clock_us * 1000),
+    )
+    for k in range(steps):
+        at = k * STEP_US
+        trace.step(3 + k, at, at + STEP_US)
+        trace.launch((at + 20, at + 30), (at + 40, at + 340), "void at::native::vectorized_elementwise_kernel<4, Add>(int)")
+        for i, begin in enumerate(begins):
+            told = {
+                "Collective name": "allreduce", "dtype": "Float", "In msg nelems": 1000, "Out msg nelems": 1000,
+                "Group size": world, "Process Group Name": "0", "Process Group Ranks": str(list(range(world))),
+            }  # fmt: skip
+            trace.launch((at + 35 + 2 * i, at + 36 + 2 * i), (at + begin, at + end + 50 * i), NCCL, stream=17, **told)
+    return trace
+
+
+def analysed(folder: Path, traces: list[ChromeTrace]) -> RunResult:
+    data = DataFolder(folder / "data").create()
+    paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(traces)]
+    run = bring_in(data, [(path, path.name) for path in paths]).runs[0]
+    return analyse(run, Library(data))
+
+
+def split_of(result: RunResult) -> dict[int | None, dict[str | None, int]]:
+    return {r.rank: {row.cause: row.ns for row in r.ledger if row.owner == "exposed_comm"} for r in result.ranks}
+
+
+def test_two_ranks_by_hand(tmp_path: Path) -> None:
+    """Rank 0's kernel runs 400 to 800, rank 1's 700 to 800: the transfer takes 100 µs, and rank 0 waits 300 of its 400."""
+    result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)])
+    counted = len(result.ranks[0].counted)
+    assert split_of(result) == {
+        0: {"comm_wait": 300_000 * counted, "comm_transfer": 100_000 * counted},
+        1: {"comm_transfer": 100_000 * counted},
+    }
+    found = result.communication
+    assert found is not None and found.straggler is not None
+    assert (found.straggler.rank, found.straggler.last_share) == (1, 1.0)
+    assert found.straggler.late_ms == pytest.approx(0.3)
+    assert "The others wait for rank 1, 0.3 ms a step." in result.metrics["step_time_ms"].notes[-1]
+    row = collective_table(found, counted).iloc[0]
+    assert (row["bytes"], row["calls_per_step"], row["transfer_ms"]) == (4000, 1, pytest.approx(0.1))
+    assert row["bus_gb_s"] == pytest.approx(0.04)  # 4 kB in 100 µs; 2 · (2 − 1) / 2 = 1
+
+
+def test_clocks_of_other_hosts_change_nothing(tmp_path: Path) -> None:
+    result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800, clock_us=5_000_000)])
+    assert split_of(result)[0]["comm_wait"] == 300_000 * len(result.ranks[0].counted)
+    assert result.communication is not None
+    assert result.communication.ranks[1].clock_offset_ns == 5_000_000_000
+
+
+def test_one_rank_cannot_tell(tmp_path: Path) -> None:
+    result = analysed(tmp_path, [rank_trace(0, 2, [400], 800)])
+    assert result.communication is None
+    assert set(split_of(result)[0]) == {"unattributed"}
+
+
+def test_collectives_that_other_ranks_lack_stay_unknown(tmp_path: Path) -> None:
+    result = analysed(tmp_path, [rank_trace(0, 2, [400, 400], 800), rank_trace(1, 2, [700], 800)])
+    assert set(split_of(result)[0]) == {"unattributed"}
+    assert result.communication is not None and result.communication.notes
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_order_of_the_ranks_says_the_same_and_sums_are_exact(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    begins = [[rng.uniform(350, 790), rng.uniform(350, 790)] for _ in range(3)]
+    seen = []
+    for n, order in enumerate(itertools.islice(itertools.permutations(range(3)), 0, 6, 2)):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        result = analysed(folder, [rank_trace(r, 3, begins[r], 800) for r in order])
+        for rank in result.ranks:
+            assert sum(row.ns for row in rank.ledger) == rank.window_ns
+        found = result.communication
+        assert found is not None
+        late = found.straggler
+        seen.append((split_of(result), late and late.rank, {w.rank: (round(w.wait_ms, 9), w.last_share) for w in found.ranks}))
+    assert seen[0] == seen[1] == seen[2]
+
+
+def recorded(tmp_path: Path, name: str) -> RunResult:
+    data = DataFolder(tmp_path / "data").create()
+    paths = sorted((RECORDINGS / name).glob("*.trace.json.gz"))
+    return analyse(bring_in(data, [(path, path.name) for path in paths]).runs[0], Library(data))
+
+
+def test_the_late_rank_of_a_real_run_is_named(tmp_path: Path) -> None:
+    """Rank 1's batch comes 25 ms late every step: the other rank's exposed communication is waiting, nearly all of it."""
+    result = recorded(tmp_path, "ddp_straggler")
+    first = next(r for r in result.ranks if r.rank == 0)
+    wait = sum(row.ms_per_step or 0 for row in first.ledger if row.owner == "exposed_comm" and row.cause == "comm_wait")
+    assert wait == pytest.approx(25, rel=0.1)
+    late = result.communication and result.communication.straggler
+    assert late and (late.rank, late.cause) == (1, "python_host")
+    for rank in result.ranks:
+        assert sum(row.ns for row in rank.ledger) == rank.window_ns
+
+
+def test_balanced_ranks_have_no_straggler(tmp_path: Path) -> None:
+    result = recorded(tmp_path, "ddp_balanced")
+    assert result.communication is not None
+    assert result.communication.straggler is None
+    assert all(w.wait_ms < 0.5 for w in result.communication.ranks)
