@@ -2,7 +2,7 @@
 
 from importlib import metadata
 
-ANALYSIS_VERSION = 20
+ANALYSIS_VERSION = 6
 
 try:
     TOOL_VERSION = metadata.version("sawtooth")
