@@ -149,9 +149,12 @@ def match(
 def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
     """Give rows of one collective one number; drop those found on one rank only, or not equally often on all of theirs."""
     by_sequence = rows["sequence"].notna()
-    size = rows["in_elements"].astype(str) + "/" + rows["out_elements"].astype(str) + "/" + rows["dtype"].astype(str)
-    place = np.where(by_sequence, "#" + rows["sequence"].astype(str), size + "@" + rows["step"].astype(str))
-    key = rows["group"] + "|" + rows["name"] + "|" + place
+    text = {c: [str(v) for v in rows[c]] for c in ("group", "name", "sequence", "in_elements", "out_elements", "dtype", "step")}
+    # Python strings: missing values stay words here, where pandas' own strings would make the whole key missing
+    key = [
+        f"{group}|{name}|" + (f"#{sequence}" if numbered else f"{put}/{got}/{dtype}@{step}")
+        for numbered, group, name, sequence, put, got, dtype, step in zip(by_sequence, *text.values(), strict=True)
+    ]
     rows = rows.assign(key=key)
     calls = rows.groupby(["key", "position"]).size()
     spread = calls.groupby("key").agg(["min", "max", "size"])
