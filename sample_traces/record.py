@@ -43,8 +43,11 @@ def build(name: str, rank: int) -> Workload:
     plan = SCENARIOS[name]
     if plan.gpus == 1:
         return plan.build()
-    late_s = LATE_S.get(name, {}).get(rank, 0.0)
-    return plan.build(late_s=late_s, wrap=lambda model: torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank]))
+    late = {"late_s": LATE_S[name].get(rank, 0.0)} if name in LATE_S else {}
+    options = plan.ddp
+    if options is None:
+        return plan.build(**late)
+    return plan.build(**late, wrap=lambda model: torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank], **options))
 
 
 def record(name: str, out: Path, rank: int = 0) -> None:

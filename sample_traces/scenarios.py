@@ -29,6 +29,7 @@ class Scenario:
     profiler: dict[str, bool] = field(default_factory=dict)
     mark_steps: bool = True  # False: the profiler runs without a schedule, so the trace names no steps
     gpus: int = 1  # processes, one per GPU
+    ddp: dict[str, Any] | None = field(default_factory=dict)  # options of DistributedDataParallel; None: without it
     bundled: bool = False
 
 
@@ -53,6 +54,7 @@ LONG = w.small(layers=3, width=768, heads=12, vocab=8192, seq=1024)
 ONE_WORKER = {"num_workers": 1, "prefetch_factor": 2, "side": 256, "pin_memory": True, "persistent_workers": True}
 MANY_WORKERS = {**ONE_WORKER, "num_workers": 14}
 LITTLE = (1, 1, 1, 1)  # a ResNet-14 with the blocks of ResNet-50
+SHRINKING = tuple(range(224, 96, -2))  # more sizes than the loop takes steps
 STACKS = {"with_stack": True, "with_modules": True}
 
 # fmt: off
@@ -194,7 +196,71 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "gpt_no_steps": scenario(NONE + " (no schedule: the trace names no steps)", w.gpt, w.small(layers=2), 32, mark_steps=False),
     "mm_fp8": scenario(NONE + ": 20 FP8 matrix products of 8192 cubed", w.fp8_products, 8192, 20),
+    # The loader's habits.
+    "loader_bursts": scenario(
+        "every tenth batch costs the loader six times as much, and its queue is two batches a worker deep", w.resnet, 64, depths=LITTLE,
+        source="jpeg", loader={**MANY_WORKERS, "heavy": (10, 6)}, fixed_by="loader_deep_queue", change="prefetch_factor 2 -> 6",
+        first_steps=60, warmup=5, active=10, timed_s=6, min_steps=200,
+    ),
+    "loader_deep_queue": scenario(
+        NONE + " (every tenth batch costs six times as much, and a deep queue carries over it)", w.resnet, 64, depths=LITTLE, source="jpeg",
+        loader={**MANY_WORKERS, "heavy": (10, 6), "prefetch_factor": 6}, first_steps=120, warmup=5, active=10, timed_s=6, min_steps=200,
+    ),
+    "loader_restarts": scenario(
+        "each epoch of six batches starts the loader's workers anew", w.resnet, 64, depths=LITTLE, source="jpeg",
+        loader={**MANY_WORKERS, "num_workers": 6, "persistent_workers": False, "epoch": 6}, profiler={"with_stack": True},
+        fixed_by="loader_keeps_workers", change="persistent_workers=True", first_steps=8, active=7, synced_steps=8,
+    ),
+    "loader_keeps_workers": scenario(
+        NONE + " (epochs of six batches, each of which begins with an empty queue)", w.resnet, 64, depths=LITTLE, source="jpeg",
+        loader={**MANY_WORKERS, "num_workers": 6, "epoch": 6}, profiler={"with_stack": True}, first_steps=8, active=7, synced_steps=8,
+    ),
+    "loader_hidden": scenario(
+        "four workers are too few, and the profiled steps are fed from the queue that filled while the profiler started", w.resnet, 64,
+        depths=LITTLE, source="jpeg", loader={**MANY_WORKERS, "num_workers": 4, "prefetch_factor": 8}, fixed_by="loader_workers",
+        change="num_workers 4 -> 14", first_steps=60, warmup=2, timed_s=6, min_steps=200,
+    ),
+    # What comes now and then, and what does not grow with the batch.
+    "slow_every_fourth": scenario(
+        "30 ms of Python before every fourth step", w.gpt, BASE, 32, late_s=0.030, late_every=4, active=8, fixed_by="gpt_small",
+        change="no Python work in the loop",
+    ),
+    "optimizer_heavy": scenario(
+        "an optimizer step over 440 million parameters for every 512 tokens", w.gpt, w.small(layers=2, width=4096, heads=32, vocab=8192, seq=256), 2,
+    ),
+    "memory_full": scenario(
+        "something else keeps nine tenths of the GPU's memory", w.gpt, w.small(layers=2), 32, fill_memory=0.90,
+        profiler={"profile_memory": True},
+    ),
+    # Convolution algorithms.
+    "conv_searches": scenario(
+        "cudnn.benchmark with another image size every step: the search for algorithms begins anew each time", w.resnet, 64, depths=(1, 1),
+        sides=SHRINKING, fixed_by="conv_searches_off", change="cudnn.benchmark = False", timed_s=0, min_steps=8, synced_steps=4, first_steps=3,
+    ),
+    "conv_searches_off": scenario(
+        NONE + " (another image size every step)", w.resnet, 64, depths=(1, 1), benchmark=False, sides=SHRINKING, timed_s=0, min_steps=8,
+        synced_steps=4, first_steps=3,
+    ),
+    "conv_tf32_heuristics": scenario(
+        "cudnn.benchmark is off: the algorithms of TF32 convolutions come from a heuristic", w.resnet, 96, depths=LITTLE, benchmark=False,
+        precision="tf32", channels_last=False, fixed_by="conv_tf32_search", change="cudnn.benchmark = True",
+    ),
+    "conv_tf32_search": scenario(NONE + " (cudnn.benchmark is on)", w.resnet, 96, depths=LITTLE, precision="tf32", channels_last=False),
     # Two GPUs, one process each; recorded only where there are two.
+    "ddp_small_buckets": scenario(
+        "gradients are sent in buckets of one parameter each", w.gpt, w.small(layers=6, width=256, heads=4, vocab=4096, seq=256), 32, gpus=2,
+        ddp={"bucket_cap_mb": 0.01}, timed_s=0, min_steps=100, fixed_by="ddp_usual_buckets", change="bucket_cap_mb 0.01 -> 25",
+    ),
+    "ddp_usual_buckets": scenario(
+        NONE, w.gpt, w.small(layers=6, width=256, heads=4, vocab=4096, seq=256), 32, gpus=2, timed_s=0, min_steps=100,
+    ),
+    "reduced_after": scenario(
+        "gradients are averaged after the backward pass, so nothing overlaps it", w.gpt, w.small(layers=4, width=2048, heads=16, vocab=8192, seq=512), 4,
+        gpus=2, ddp=None, reduce_after=True, timed_s=0, min_steps=100, fixed_by="reduced_within", change="DistributedDataParallel",
+    ),
+    "reduced_within": scenario(
+        NONE, w.gpt, w.small(layers=4, width=2048, heads=16, vocab=8192, seq=512), 4, gpus=2, timed_s=0, min_steps=100,
+    ),
     "ddp_straggler": scenario(
         "rank 1's batch comes 25 ms late every step", w.gpt, w.small(), 32, gpus=2, timed_s=0, min_steps=100,
         fixed_by="ddp_balanced", change="no rank is late",

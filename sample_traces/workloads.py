@@ -69,15 +69,19 @@ def gpt(
     keep_logits: bool = False,
     collect_garbage: bool = False,
     late_s: float = 0.0,
+    late_every: int = 1,
+    reduce_after: bool = False,
+    fill_memory: float = 0.0,
     wrap: Callable[[nn.Module], nn.Module] = lambda module: module,
     save_every: int = 0,
     marks: bool = False,
 ) -> Workload:
     """Next-token training of a GPT on random tokens.
 
-    `late_s` is Python work before each step's batch is there; `grad_norms`
+    `late_s` is Python work before the batch of every `late_every`-th step is there; `grad_norms`
     computes the norm of every gradient, and `host_reads` reads them, and the loss twice, back to the host; `wrap` may make the
-    model a distributed one.
+    model a distributed one; `reduce_after` averages the gradients over the ranks after the backward pass, one by one, without it;
+    `fill_memory` is the share of the GPU's memory that something else of the program keeps.
     """
     autocast = set_precision(precision)
     model = Gpt(shape).to(DEVICE)
@@ -90,13 +94,19 @@ def gpt(
     heap = [[i] for i in range(400_000)] if collect_garbage else []  # something for the collector to walk
     mark = record_function if marks else contextlib.nullcontext
     history: list[Any] = []
+    if fill_memory:
+        history.append(
+            torch.empty(
+                int(fill_memory * torch.cuda.get_device_properties(DEVICE).total_memory), dtype=torch.int8, device=DEVICE
+            )
+        )
     folder = tempfile.TemporaryDirectory()
     counter = itertools.count()
 
     def step(run: Callable[[Tensor, Tensor], Tensor] = forward) -> None:
         index = next(counter)
         with mark("data"):
-            if late_s:
+            if late_s and index % late_every == 0:
                 python_work(late_s)
             tokens = pool[index % 4].to(DEVICE, non_blocking=True)
         adam.zero_grad(set_to_none=set_to_none)
@@ -106,6 +116,8 @@ def gpt(
             raise FloatingPointError("loss is not a number")
         with mark("backward"):
             loss.backward()
+        for gradient in (p.grad for p in model.parameters() if reduce_after and p.grad is not None):
+            torch.distributed.all_reduce(gradient, op=torch.distributed.ReduceOp.AVG)
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         norms = [torch.linalg.vector_norm(p.grad) for p in model.parameters() if p.grad is not None] if grad_norms else []
         if host_reads:
@@ -132,12 +144,18 @@ def gpt(
 
 
 def batches(source: str, batch: int, loader: dict[str, Any] | None) -> Batches:
-    """Endless image batches: `jpeg` from a DataLoader, `gpu` from memory of the GPU, `pageable` or `pinned` from the host's."""
+    """Endless image batches: `jpeg` from a DataLoader, `gpu` from memory of the GPU, `pageable` or `pinned` from the host's.
+
+    `loader` holds the DataLoader's options and three of our own: `side` of the JPEGs, `epoch` (batches until the loader starts over) and
+    `heavy` (every how many batches one costs how many times as much).
+    """
     if source == "jpeg":
         options = {"batch_size": batch, "drop_last": True, **(loader or {})}
-        side = options.pop("side", 512)
-        yield from DataLoader(JpegImages(batch * 100_000, side), **options)
-        return
+        side, epoch, heavy = options.pop("side", 512), options.pop("epoch", 100_000), options.pop("heavy", (0, 1))
+        images = JpegImages(batch * epoch, side, heavy_every=batch * heavy[0], heavy_run=batch, heavy_times=heavy[1])
+        jpegs = DataLoader(images, **options)
+        while True:
+            yield from jpegs
     pool = []
     for _ in range(3):
         images, labels = torch.randn(batch, 3, 224, 224), torch.randint(0, 1000, (batch,))
@@ -187,10 +205,12 @@ def resnet(
     train: bool = True,
     grad: bool = True,
     prefetch: bool = False,
+    sides: tuple[int, ...] = (),
 ) -> Workload:
     """Image classification with a bottleneck ResNet; `train=False` evaluates, with or without `grad`.
 
-    `prefetch` copies the next batch on a stream of its own while the GPU computes.
+    `prefetch` copies the next batch on a stream of its own while the GPU computes; with `sides` the images of each step are cropped to
+    another of these sizes.
     """
     torch.backends.cudnn.benchmark = benchmark
     autocast = set_precision(precision)
@@ -202,10 +222,14 @@ def resnet(
     to_gpu = prefetched(data) if prefetch else copied(data, non_blocking)
     mark = record_function if marks else contextlib.nullcontext
     mean = torch.tensor([124.0, 116.0, 104.0], device=DEVICE).view(1, 3, 1, 1)
+    crops = itertools.cycle(sides)
 
     def step() -> Tensor:
         with mark("data"):
             images, labels = next(to_gpu)
+        if sides:
+            side = next(crops)
+            images = images[..., :side, :side]
         if images.dtype == torch.uint8:
             images = ((images - mean) / 58.0).contiguous(memory_format=layout)
         else:
