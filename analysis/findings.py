@@ -19,6 +19,7 @@ import pandas as pd
 import analysis.rules
 from analysis.judgement import uses_estimate
 from analysis.source_lines import user_lines
+from analysis.step_time import carried_ms
 from analysis.step_work import step_work
 from analysis.whatif import Edit, WhatIf
 
@@ -126,14 +127,9 @@ class RuleInput:
 
     def predict_ms(self, edits: Sequence[Edit]) -> float | None:
         """Return the step time in ms with ``edits`` made, carried onto the run's best step time; None where there is no replay."""
-        if self.whatif is None or self.step_ms is None:
+        if self.whatif is None:
             return None
-        before, after = self.whatif.step_ms(), self.whatif.step_ms(edits)
-        if not before or after is None:
-            return None
-        if self.rank.best.source == "telemetry":  # the rest of the step is not in the profile: the edit cannot shorten it
-            return max(self.step_ms - (before - after), 0.0)
-        return self.step_ms * after / before
+        return carried_ms(self.rank.best, self.whatif.step_ms(), self.whatif.step_ms(edits))
 
     def gap_evidence(self, *causes: str, limit: int = 5) -> list[dict[str, Any]]:
         """Return the largest gaps of ``causes`` as evidence rows that link to the timeline."""

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from analysis.findings import RuleInput
 
 EVIDENCE_ROWS = 5  # the largest few prove it; more only lengthen the page
-IN_STEPS = "JOIN steps t ON t.device = ? AND t.counted AND {0}.start_ns >= t.host_start_ns AND {0}.start_ns < t.host_end_ns"
 
 
 @dataclass(frozen=True)
@@ -52,30 +51,26 @@ class Events:
 
 
 def calls(given: RuleInput, pattern: str) -> Events:
-    """Return the runtime calls of the counted steps whose name matches the regular expression."""
-    frame = given.recording.frame(
-        "SELECT r.call_id AS id, n.name, r.start_ns, r.start_ns + r.dur_ns AS end_ns, t.step, r.cpu_op_id, r.thread_id FROM runtime_calls r "
-        f"JOIN names n USING (name_id) {IN_STEPS.format('r')} WHERE regexp_matches(n.name, ?) ORDER BY r.call_id",
-        [given.rank.device, pattern],
-    )
-    return Events(frame, len(given.rank.counted))
+    """Return the runtime calls of the counted steps whose name matches the regular expression, with cpu_op_id and thread_id."""
+    return _begun(given, "runtime_calls", "call_id", pattern, ", e.cpu_op_id, e.thread_id")
 
 
 def operators(given: RuleInput, pattern: str) -> Events:
-    """Return the operators and annotations of the counted steps whose name matches the regular expression."""
-    frame = given.recording.frame(
-        "SELECT o.cpu_op_id AS id, n.name, o.start_ns, o.start_ns + o.dur_ns AS end_ns, t.step, o.thread_id FROM cpu_ops o "
-        f"JOIN names n USING (name_id) {IN_STEPS.format('o')} WHERE regexp_matches(n.name, ?) ORDER BY o.cpu_op_id",
-        [given.rank.device, pattern],
-    )
-    return Events(frame, len(given.rank.counted))
+    """Return the operators and annotations of the counted steps whose name matches the regular expression, with thread_id."""
+    return _begun(given, "cpu_ops", "cpu_op_id", pattern, ", e.thread_id")
 
 
 def frames(given: RuleInput, pattern: str) -> Events:
     """Return the Python calls of the counted steps whose name matches the regular expression."""
+    return _begun(given, "python_calls", "python_call_id", pattern)
+
+
+def _begun(given: RuleInput, table: str, key: str, pattern: str, more: str = "") -> Events:
+    """Return the rows of a table of host events that began in a counted step."""
     frame = given.recording.frame(
-        "SELECT p.python_call_id AS id, n.name, p.start_ns, p.start_ns + p.dur_ns AS end_ns, t.step FROM python_calls p "
-        f"JOIN names n USING (name_id) {IN_STEPS.format('p')} WHERE regexp_matches(n.name, ?) ORDER BY p.python_call_id",
+        f"SELECT e.{key} AS id, n.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns, t.step{more} FROM {table} e JOIN names n USING (name_id) "
+        "JOIN steps t ON t.device = ? AND t.counted AND e.start_ns >= t.host_start_ns AND e.start_ns < t.host_end_ns "
+        f"WHERE regexp_matches(n.name, ?) ORDER BY e.{key}",
         [given.rank.device, pattern],
     )
     return Events(frame, len(given.rank.counted))

@@ -3,10 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from analysis.findings import Finding
 from analysis.recordings import Library
 from analysis.results import RankResult, whatif_of
+from analysis.step_time import carried_ms
+
+HOURS_A_DAY = 24
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A run with changes made: ms per step and MFU (None where unknown) before and after, and the GPUs that the job holds.
+
+    What it says of a day or of money holds for time spent in such steps.
+    """
+
+    before_ms: float
+    after_ms: float
+    mfu_before: float | None
+    gpus: int
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast a step is."""
+        return self.before_ms / self.after_ms
+
+    @property
+    def mfu(self) -> float | None:
+        """The MFU afterwards: the same model FLOPs in the shorter step."""
+        return self.mfu_before * self.speedup if self.mfu_before is not None else None
+
+    @property
+    def saved_hours_a_day(self) -> float:
+        """Hours that 24 hours of such steps are shortened by."""
+        return HOURS_A_DAY * (1 - self.after_ms / self.before_ms)
+
+    def cost_of_a_day(self, price_per_gpu_hour: float) -> float:
+        """What 24 hours on all GPUs of the job cost."""
+        return HOURS_A_DAY * self.gpus * price_per_gpu_hour
+
+    def saved_cost_a_day(self, price_per_gpu_hour: float) -> float:
+        """The part of it that is saved."""
+        return self.saved_hours_a_day * self.gpus * price_per_gpu_hour
 
 
 def together_ms(library: Library, rank: RankResult, findings: Iterable[Finding]) -> float | None:
@@ -21,5 +61,16 @@ def together_ms(library: Library, rank: RankResult, findings: Iterable[Finding])
         whatif = whatif_of(recording, rank)
     if whatif is None:
         return None
-    before, after = whatif.step_ms(), whatif.step_ms(edits)
-    return rank.best.ms * after / before if before and after is not None else None
+    return carried_ms(rank.best, whatif.step_ms(), whatif.step_ms(edits))
+
+
+def outlook(library: Library, rank: RankResult, ranks: int, findings: Iterable[Finding]) -> Outlook | None:
+    """Return what the changes of all ``findings`` bring together; ``ranks`` is how many GPUs the run's recordings show.
+
+    None where that cannot be replayed.
+    """
+    after = together_ms(library, rank, findings)
+    if after is None or after <= 0 or rank.best.ms is None:
+        return None
+    world = rank.info.get("world_size")
+    return Outlook(rank.best.ms, after, rank.metrics["mfu"].value, max(int(world) if world and world == world else 1, ranks))

@@ -6,14 +6,15 @@ import pandas as pd
 import streamlit as st
 
 from analysis.findings import Finding
-from analysis.results import RunResult
+from analysis.results import RankResult, RunResult
 from analysis.timeline import Span
-from analysis.together import together_ms
-from app import cards, frame, panel
+from analysis.together import Outlook, outlook
+from app import cards, frame, panel, words
 from app import format as fmt
 from app import timeline_views as views
 
 SHOWN_FIRST = 3  # three changes are what somebody does today; the rest is folded
+FIXES, PRICE = "fixes", "price"  # in the address: the changes counted in, and what a GPU-hour costs
 AROUND = 2.2  # of its own length that a piece of evidence is shown with on the timeline
 _ICON = {"critical": ":material/error:", "warning": ":material/warning:", "info": ":material/info:"}
 _COLOUR = {"critical": "red", "warning": "orange", "info": "blue"}
@@ -34,45 +35,71 @@ def show(result: RunResult) -> None:
 def _changes(result: RunResult) -> None:
     found = result.findings
     cards.title("What to change")
+    together = st.container()  # above the changes, where a tick is seen to count
     ticked: list[Finding] = []
-    can_combine = sum(bool(f.edits) for f in found) > 1
     for number, finding in enumerate(found[:SHOWN_FIRST], start=1):
-        ticked += _finding(number, finding, result, can_combine)
+        ticked += _finding(number, finding, result)
     if len(found) > SHOWN_FIRST:
         with st.expander(f"{len(found) - SHOWN_FIRST} more"):
             for number, finding in enumerate(found[SHOWN_FIRST:], start=SHOWN_FIRST + 1):
-                ticked += _finding(number, finding, result, can_combine)
-    if can_combine:
-        _together(result, ticked)
+                ticked += _finding(number, finding, result)
+    if result.lead is not None and any(f.edits for f in found):
+        with together:
+            _together(result, result.lead, ticked)
 
 
-def _together(result: RunResult, ticked: list[Finding]) -> None:
-    """Say what the ticked changes bring together."""
-    rank = result.lead
-    if rank is None or rank.best.ms is None or len(ticked) < 2:
-        cards.small("Tick two or more changes to see what they bring together: gains do not add up.")
+def _together(result: RunResult, rank: RankResult, ticked: list[Finding]) -> None:
+    """Say what the ticked changes bring together: step, MFU, and what of each day of training they save."""
+    if not ticked:
+        cards.small("Tick changes to see what they bring together: gains do not add up, so one replay makes them all.")
         return
     rules = tuple(sorted(f.rule for f in ticked))
-    after = _predicted(rank.recording_id, rank.device, rank.best.ms, rules, result, ticked)
-    if after is None:
-        cards.small("What these bring together cannot be replayed.")
-        return
-    before = fmt.duration_ms(rank.best.ms)
-    cards.title(
-        f"Together: {before} → ≈ {fmt.duration_ms(after)} a step ({fmt.factor(rank.best.ms / after)})"
-        if after
-        else f"Together: {before}"
-    )
+    outlook = _predicted(rank.recording_id, rank.device, rank.best.ms, rules, result, ticked)
+    with st.container(border=True, horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        if outlook is None:
+            cards.text("What these bring together cannot be replayed.")
+            return
+        price = st.session_state.get(PRICE)
+        with st.container(gap=None, width="stretch"):
+            cards.title(words.outlook(outlook))
+            cards.small(words.outlook_saves(outlook, price))
+        st.number_input(
+            "Price of a GPU-hour",
+            value=None,
+            min_value=0.0,
+            key=PRICE,
+            bind="query-params",
+            placeholder="none given",
+            width=170,
+        )
 
 
 @st.cache_data(max_entries=128, show_spinner="Replaying the step with these changes …")
 def _predicted(
-    recording_id: str, device: int, step_ms: float, rules: tuple[str, ...], _result: RunResult, _ticked: list[Finding]
-) -> float | None:
-    return together_ms(frame.library(), _result.lead, _ticked) if _result.lead is not None else None
+    recording_id: str, device: int, step_ms: float | None, rules: tuple[str, ...], _result: RunResult, _ticked: list[Finding]
+) -> Outlook | None:
+    return outlook(frame.library(), _result.lead, len(_result.ranks), _ticked) if _result.lead is not None else None
 
 
-def _finding(number: int, finding: Finding, result: RunResult, can_combine: bool) -> list[Finding]:
+def _tick(finding: Finding, key: str) -> bool:
+    """Offer to count a change in; what is ticked stands in the address."""
+    asked = _asked()
+
+    def remember() -> None:
+        kept = [rule for rule in _asked() if rule != finding.rule] + ([finding.rule] if st.session_state[key] else [])
+        if kept:
+            st.query_params[FIXES] = ",".join(kept)
+        else:
+            st.query_params.pop(FIXES, None)
+
+    return st.checkbox("Count this change in", value=finding.rule in asked, key=key, on_change=remember)
+
+
+def _asked() -> list[str]:
+    return [rule for rule in st.query_params.get(FIXES, "").split(",") if rule]
+
+
+def _finding(number: int, finding: Finding, result: RunResult) -> list[Finding]:
     """Show one finding; return it in a list where it is ticked."""
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
@@ -83,8 +110,8 @@ def _finding(number: int, finding: Finding, result: RunResult, can_combine: bool
         st.html(f"<p>{fmt.plain(finding.fix, None)}</p>")
         ticked = False
         with st.container(horizontal=True, gap="small", vertical_alignment="center"):
-            if can_combine and finding.edits:
-                ticked = st.checkbox("Combine", key=f"combine-{result.manifest.id}-{number}-{finding.rule}")
+            if finding.edits:
+                ticked = _tick(finding, f"combine-{result.manifest.id}-{number}-{finding.rule}")
             if finding.changes:
                 with st.popover("Code", icon=":material/code:", key=f"code-{number}"):
                     for change in finding.changes:

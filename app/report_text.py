@@ -26,7 +26,7 @@ def markdown(result: RunResult) -> str:
         lines += ["", "| where a step goes | ms per step | share |", "| --- | ---: | ---: |"]
         lines += [f"| {name} | {ms} | {share} |" for name, ms, share in _ledger_rows(result.lead)]
     lines += _findings_markdown(result)
-    if told := _worth_knowing(result):
+    if told := worth_knowing(result):
         lines += ["", *(f"- {sentence}" for sentence in told)]
     return "\n".join(lines) + "\n"
 
@@ -46,7 +46,7 @@ def text(result: RunResult) -> str:
         names = max((len(name) for name, _, _ in rows), default=0)
         lines += [f"  {name:<{names}}  {ms:>10}  {share:>7}" for name, ms, share in rows]
     lines += _findings_text(result)
-    if told := _worth_knowing(result):
+    if told := worth_knowing(result):
         lines += ["", "Worth knowing", *(f"  {sentence}" for sentence in told)]
     return "\n".join(lines) + "\n"
 
@@ -83,7 +83,7 @@ def _findings_text(result: RunResult) -> list[str]:
     return lines
 
 
-def _worth_knowing(result: RunResult) -> list[str]:
+def worth_knowing(result: RunResult) -> list[str]:
     """What limits the numbers. Events that Sawtooth measures nothing with are no limit; the JSON names them."""
     return [d.sentence for d in result.diagnostics if not d.key.startswith("not_stored")]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from urllib.parse import quote, urlencode
 
 import streamlit as st
 
 from analysis.report import report_json
 from analysis.results import RunResult
-from app import cards, report_text, words
+from app import cards, html_report, report_text, words
+from app.findings import FIXES, PRICE
 from app.format import clean
 
 
@@ -19,7 +21,7 @@ def bar(result: RunResult) -> None:
             cards.small(clean(result.manifest.name))
             cards.small(words.subtitle(result))
         with st.container(horizontal=True, width="content", gap="small"):
-            with st.popover("Copy link", icon=":material/link:", width="content"):
+            with st.popover("Copy link", icon=":material/link:", width="content", key="copy-link", on_change="rerun"):
                 cards.small("This address means the same run on every server that has its recordings.")
                 st.code(address(result), language=None, wrap_lines=True)
             with st.popover("Report", icon=":material/download:", width="content"):
@@ -27,26 +29,25 @@ def bar(result: RunResult) -> None:
 
 
 def address(result: RunResult) -> str:
-    """Return the address of the page shown, with the run in it."""
-    return f"{(st.context.url or '/').split('?')[0]}?run={result.manifest.id}"
+    """Return the address of the page shown, with the run and what was chosen on it."""
+    state = {key: value for key, value in st.query_params.items() if key in (FIXES, PRICE)} | {"run": result.manifest.id}
+    return f"{(st.context.url or '/').split('?')[0]}?{urlencode(sorted(state.items()), safe=',', quote_via=quote)}"
 
 
 def downloads(result: RunResult) -> None:
-    """Offer the report as JSON and as Markdown."""
+    """Offer the report as one HTML file, as Markdown and as JSON."""
     name = "".join(c if c.isalnum() or c in "-_." else "-" for c in clean(result.manifest.name, 60)) or "run"
-    st.download_button(
-        "JSON",
-        data=lambda: json.dumps(report_json(result), indent=2).encode(),
-        file_name=f"{name}.json",
-        mime="application/json",
-        on_click="ignore",
-        key="report-json",
+    formats = (
+        ("One HTML file", "html", "text/html", lambda: html_report.run_html(result)),
+        ("Markdown", "md", "text/markdown", lambda: report_text.markdown(result)),
+        ("JSON", "json", "application/json", lambda: json.dumps(report_json(result), indent=2)),
     )
-    st.download_button(
-        "Markdown",
-        data=lambda: report_text.markdown(result).encode(),
-        file_name=f"{name}.md",
-        mime="text/markdown",
-        on_click="ignore",
-        key="report-md",
-    )
+    for label, suffix, mime, content in formats:
+        st.download_button(
+            label,
+            data=lambda content=content: content().encode(),  # type: ignore[misc]
+            file_name=f"{name}.{suffix}",
+            mime=mime,
+            on_click="ignore",
+            key=f"report-{suffix}",
+        )

@@ -8,6 +8,7 @@ from analysis.judgement import Judgement, judge
 from analysis.metrics import METRICS, Reading
 from analysis.results import RankResult, RunResult
 from analysis.sawtooth import Sawtooth
+from analysis.together import Outlook
 from app import format as fmt
 from app.theme import colour_of
 
@@ -240,6 +241,28 @@ def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
 def factor_title(metrics: Mapping[str, Reading], lowest: str) -> str:
     """Return the finding of the chart of MFU's factors."""
     return f"{METRICS[lowest].label} is the smallest factor: {fmt.reading(lowest, metrics[lowest])}"
+
+
+def outlook(found: Outlook) -> str:
+    """Return what changes made together bring: 312 ms → ≈ 27 ms a step (11.6 ×) · MFU 0.5 % → ≈ 6 %."""
+    step = f"{fmt.duration_ms(found.before_ms)} → ≈ {fmt.duration_ms(found.after_ms)} a step ({fmt.factor(found.speedup)})"
+    if found.mfu is None or found.mfu_before is None:
+        return step
+    return f"{step} · MFU {fmt.share(found.mfu_before)} → ≈ {fmt.share(found.mfu)}"
+
+
+def outlook_saves(found: Outlook, price_per_gpu_hour: float | None) -> str:
+    """Return what they save of a day of training, and of its cost where a price is given."""
+    hours = found.saved_hours_a_day
+    time = fmt.duration_ns(abs(hours) * 3600e9)
+    if hours <= 0:
+        return f"Costs ≈ {time} of each 24 h of training." if hours else "Saves nothing."
+    saved = f"Saves ≈ {time} of each 24 h spent in such steps"
+    if not price_per_gpu_hour:
+        return f"{saved}."
+    saved_cost, day = found.saved_cost_a_day(price_per_gpu_hour), found.cost_of_a_day(price_per_gpu_hour)
+    on = f"{found.gpus} GPUs" if found.gpus > 1 else "one GPU"
+    return f"{saved}, and ≈ {saved_cost:,.2f} of the {day:,.2f} that a day on {on} costs."
 
 
 def _inside(label: str) -> str:

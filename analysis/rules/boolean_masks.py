@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.rule_facts import MASK_OPERATORS, lost_in_calls, waiting_calls
-from analysis.whatif import WithoutWaits
+from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.rule_facts import MASK_OPERATORS, waiting_calls
+from analysis.rule_findings import of_waits
 
 WORTH_NAMING = 0.01  # as for other waits: below one percent of the step nobody should change code for it
 
@@ -37,22 +37,16 @@ CHANGES = (
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when waits inside masking operators cost more than WORTH_NAMING of the step."""
-    calls = waiting_calls(given, MASK_OPERATORS)
-    lost = lost_in_calls(given, "host_sync", calls)
-    if given.share(lost) < WORTH_NAMING:
-        return
-    places = given.places("host_sync")
-    yield given.finding(
+    yield from of_waits(
+        given,
         RULE.slug,
-        f"A boolean mask or nonzero makes the host wait for how many elements it keeps: the GPU loses {in_words(lost)} of each step",
+        waiting_calls(given, MASK_OPERATORS),
+        "A boolean mask or nonzero makes the host wait for how many elements it keeps: the GPU loses {cost} of each step",
         "Keep the shape: torch.where, masked_fill, or a loss with ignore_index instead of indexing with a mask.",
-        ceiling_ms=lost,
-        edits=[WithoutWaits(calls)],
-        confidence="high",
+        worth_naming=WORTH_NAMING,
         note="The waits removed from the replay; the masking kernels stay in it.",
         risk="Work is then done for masked elements too: where few are kept, measure both.",
         changes=CHANGES,
-        evidence=places,
     )
 
 

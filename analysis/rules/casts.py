@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.step_work import chosen, evidence_of, ms_per_step
-from analysis.whatif import WithoutOps
+from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.rule_findings import of_kernels
+from analysis.step_work import chosen
 
 WORTH_NAMING = 0.10  # some casts are what mixed precision is: worth a look from 10 % of the step
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")
@@ -42,23 +42,18 @@ def is_cast(row: Any) -> bool:
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when casts take more than WORTH_NAMING of the step."""
-    steps = given.work_steps
-    casts = chosen(given.work, is_cast)
-    cost = ms_per_step(casts, steps)
-    if given.share(cost) < WORTH_NAMING:
-        return
-    yield given.finding(
+    yield from of_kernels(
+        given,
         RULE.slug,
-        f"Casts between dtypes take {in_words(cost)} of each step",
+        chosen(given.work, is_cast),
+        "Casts between dtypes take {cost} of each step",
         "Keep tensors in one dtype across neighbouring operators, or compile the model so that casts are fused.",
-        ceiling_ms=cost,
-        edits=[WithoutOps(tuple(casts["gpu_op_id"].tolist()))],
+        worth_naming=WORTH_NAMING,
         severity="info",
         confidence="low",
         note="All casts gone: a bound, since losses and norms should stay in FP32.",
         risk="Weights in bf16 without FP32 master copies lose small updates.",
         changes=CHANGES,
-        evidence=evidence_of(casts, steps, ("operator",)),
     )
 
 

@@ -24,7 +24,7 @@ CHANGES = (
     CodeChange(
         "PyTorch",
         "model = DDP(model)",
-        "model = DDP(model, gradient_as_bucket_view=True, bucket_cap_mb=100)\\nmodel.register_comm_hook(None, bf16_compress_hook)",
+        "model = DDP(model, gradient_as_bucket_view=True, bucket_cap_mb=100)\nmodel.register_comm_hook(None, bf16_compress_hook)",
     ),
     CodeChange(
         "Lightning", 'Trainer(strategy="ddp")', "Trainer(strategy=DDPStrategy(gradient_as_bucket_view=True, bucket_cap_mb=100))"

@@ -21,7 +21,7 @@ from analysis.rule_facts import frames
 from analysis.whatif import WithoutHostCause
 
 WORTH_NAMING = 0.01  # of the step
-FRAME = r"built-in function collect>|gc\\.py|: gc_collect"
+FRAME = r"built-in function collect>|gc\.py|: gc_collect"
 
 CHANGES = (
     CodeChange(

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.rule_facts import MASK_OPERATORS, checkpoint_copies, lost_in_calls, waiting_calls
-from analysis.whatif import WithoutWaits
+from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.rule_facts import MASK_OPERATORS, checkpoint_copies, waiting_calls
+from analysis.rule_findings import of_waits
 
 WORTH_NAMING = 0.01  # below one percent of the step the reading costs less than a reader's time
 
@@ -56,23 +56,16 @@ def check(given: RuleInput) -> Iterator[Finding]:
     plain = waits - set(waiting_calls(given, MASK_OPERATORS))
     # Without the plain reads a mask's wait is the mask rule's; among many reads, only removing all of them gives the host its lead back.
     calls = tuple(sorted(waits if len(plain) * 2 > len(waits) else plain))
-    lost = lost_in_calls(given, "host_sync", calls)
-    if given.share(lost) < WORTH_NAMING:
-        return
-    places = given.places("host_sync")
-    count = len(calls) / max(len(given.rank.counted), 1)
-    first = places[0]["place"] if places else "a place the trace does not name"
-    yield given.finding(
+    yield from of_waits(
+        given,
         RULE.slug,
-        f"The host stops {count:.0f} times a step to wait for the GPU, which then waits {in_words(lost)} for the host; most at {first}",
+        calls,
+        "The host stops {count} times a step to wait for the GPU, which then waits {cost} for the host; most at {place}",
         "Take the reads of GPU values out of the step: keep losses and norms as tensors and read them every N steps.",
-        ceiling_ms=lost,
-        edits=[WithoutWaits(calls)],
-        confidence="high",
+        worth_naming=WORTH_NAMING,
         note="These waits removed from the replay; work that only served the reading (norms, copies) stays in it.",
         risk="Values read later are stale by N steps; NaN checks fire later.",
         changes=CHANGES,
-        evidence=places,
     )
 
 

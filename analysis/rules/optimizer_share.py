@@ -1,7 +1,7 @@
 """The optimizer takes a large part of each step.
 
 What it checks
-    Device time of the optimizer's phase against the step.
+    Time of the kernels launched inside ``Optimizer.step`` against the step.
 Why it costs time
     The optimizer's work does not grow with the batch. A small batch pays for it often.
 What to do
@@ -16,9 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.rule_findings import of_kernels
+from analysis.step_work import launched_inside, ms_per_step
 
 WORTH_NAMING = 0.20  # of the step: below it accumulating two batches brings less than a tenth
+OPTIMIZER = r"^Optimizer\.step#|^(?i:optimizer)$"  # as PyTorch marks it, or as people do
 
 CHANGES = (
     CodeChange(
@@ -32,22 +35,23 @@ CHANGES = (
 
 
 def check(given: RuleInput) -> Iterator[Finding]:
-    """Yield information when the optimizer takes more than WORTH_NAMING of the step on the GPU."""
-    phases = {str(p.get("name")): p for p in given.rank.phases}
-    spent = float((phases.get("optimizer") or {}).get("device_ms_per_step") or 0.0)
-    if given.share(spent) < WORTH_NAMING:
-        return
-    yield given.finding(
+    """Yield information when the optimizer's kernels take more than WORTH_NAMING of the step."""
+    inside = launched_inside(given.recording, given.rank.device, OPTIMIZER)
+    rows = given.work[given.work["gpu_op_id"].isin(inside)]
+    share = given.share(ms_per_step(rows, given.work_steps))
+    yield from of_kernels(
+        given,
         RULE.slug,
-        f"The optimizer takes {in_words(spent)} of each step on the GPU, {given.share(spent):.0%} of it, whatever the batch",
+        rows,
+        f"The optimizer takes {{cost}} of each step on the GPU, {share:.0%} of it, whatever the batch",
         "Take one optimizer step for several batches (gradient accumulation), or a larger batch where memory allows.",
-        ceiling_ms=spent,
+        worth_naming=WORTH_NAMING,
+        edits=[],
         severity="info",
         confidence="medium",
         note="Not predicted: a step then means several batches.",
         risk="The effective batch grows: the learning rate and its schedule must follow.",
         changes=CHANGES,
-        evidence=[{"phase": "optimizer", "device_ms_per_step": spent}],
     )
 
 

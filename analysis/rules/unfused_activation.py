@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import CodeChange, Finding, Rule, RuleInput
 from analysis.fusion import marked
-from analysis.step_work import evidence_of, ms_per_step
+from analysis.rule_findings import of_kernels
 
 WORTH_NAMING = 0.02  # one call to change: worth it from 2 % of the step
 MARKS = frozenset(("aten::tanh", "aten::erf", "aten::sigmoid", "aten::exp", "aten::softplus"))
@@ -31,22 +31,19 @@ CHANGES = (
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when chains that hold an activation take more than WORTH_NAMING of the step."""
-    steps = given.work_steps
     rows, edits = marked(given, MARKS, LONG)
-    cost = ms_per_step(rows, steps)
-    if given.share(cost) < WORTH_NAMING:
-        return
-    yield given.finding(
+    yield from of_kernels(
+        given,
         RULE.slug,
-        f"Activations written out of small operators take {in_words(cost)} of each step in {len(rows) / steps:,.0f} kernels",
+        rows,
+        "Activations written out of small operators take {cost} of each step in {kernels} kernels",
         "Call the activation's own function, or compile the module.",
-        ceiling_ms=cost,
+        worth_naming=WORTH_NAMING,
         edits=edits,
         confidence="medium",
         note="Each chain as one kernel as long as its slowest.",
         risk="Results differ in the last bits.",
         changes=CHANGES,
-        evidence=evidence_of(rows, steps, ("operator",)),
     )
 
 

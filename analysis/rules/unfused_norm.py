@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import CodeChange, Finding, Rule, RuleInput
 from analysis.fusion import marked
-from analysis.step_work import evidence_of, ms_per_step
+from analysis.rule_findings import of_kernels
 
 WORTH_NAMING = 0.03  # one call to change: worth it from 3 % of the step
 MARKS = frozenset(("aten::pow", "aten::mean", "aten::var", "aten::var_mean", "aten::std"))
@@ -38,22 +38,19 @@ def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when chains that hold a normalization take more than WORTH_NAMING of the step."""
     if not given.work["operator"].isin(ROOTS).any():
         return
-    steps = given.work_steps
     rows, edits = marked(given, MARKS)
-    cost = ms_per_step(rows, steps)
-    if given.share(cost) < WORTH_NAMING:
-        return
-    yield given.finding(
+    yield from of_kernels(
+        given,
         RULE.slug,
-        f"Normalization written out of small operators takes {in_words(cost)} of each step in {len(rows) / steps:,.0f} kernels",
+        rows,
+        "Normalization written out of small operators takes {cost} of each step in {kernels} kernels",
         "Call the fused norm, or compile the module.",
-        ceiling_ms=cost,
+        worth_naming=WORTH_NAMING,
         edits=edits,
         confidence="medium",
         note="Each chain as one kernel as long as its slowest; backward passes that autograd splits further gain on top.",
         risk="Fused norms accumulate in FP32: results differ in the last bits.",
         changes=CHANGES,
-        evidence=evidence_of(rows, steps, ("operator",)),
     )
 
 

@@ -20,7 +20,7 @@ from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
 from analysis.rule_facts import frames
 
 WORTH_NAMING = 0.02  # of the step
-FRAME = r"torch/utils/data/dataloader\\.py\\(\\d+\\): _get_iterator"
+FRAME = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"
 
 CHANGES = (
     CodeChange("PyTorch", "DataLoader(dataset, num_workers=8)", "DataLoader(dataset, num_workers=8, persistent_workers=True)"),

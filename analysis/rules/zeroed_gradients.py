@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.step_work import evidence_of, launched_inside, ms_per_step
-from analysis.whatif import WithoutOps
+from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.rule_findings import of_kernels
+from analysis.step_work import launched_inside
 
 WORTH_NAMING = 0.005  # one argument to delete: worth it from half a percent of the step
 
@@ -31,27 +31,22 @@ CHANGES = (
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when zeroing gradients takes more than WORTH_NAMING of the step."""
-    steps = given.work_steps
     inside = launched_inside(given.recording, given.rank.device, r"^Optimizer\.zero_grad#")
     if not inside:
         return
-    work = given.work
-    fills = work[work["gpu_op_id"].isin(inside)]
-    cost = ms_per_step(fills, steps)
-    if given.share(cost) < WORTH_NAMING:
-        return
-    yield given.finding(
+    yield from of_kernels(
+        given,
         RULE.slug,
-        f"Gradients are filled with zeros in {len(fills) / steps:,.0f} kernels, {in_words(cost)} of each step",
+        given.work[given.work["gpu_op_id"].isin(inside)],
+        "Gradients are filled with zeros in {kernels} kernels, {cost} of each step",
         "Drop gradients instead: zero_grad(set_to_none=True).",
-        ceiling_ms=cost,
-        edits=[WithoutOps(tuple(fills["gpu_op_id"].tolist()))],
+        worth_naming=WORTH_NAMING,
+        by=("operator", "kernel"),
         severity="info",
         confidence="high",
         note="Without the fills; the first accumulation into a gradient then becomes a plain write as well.",
         risk="Gradients of unused parameters are None afterwards.",
         changes=CHANGES,
-        evidence=evidence_of(fills, steps, ("operator", "kernel")),
     )
 
 

@@ -15,7 +15,7 @@ from app.theme import colour_of
 LABEL_FROM = 0.08  # share of the longer bar from which a part is wide enough for its time at 800 px
 NAME_FROM = 0.3  # and for its name
 _ORDER = ("tensor_core_compute", "other_compute", "memset", "exposed_comm", "exposed_memcpy", "idle")
-_ROWS = {"recorded": "as profiled", "unprofiled": "without the profiler, ≈"}
+ROWS = {"recorded": "as profiled", "unprofiled": "without the profiler, ≈"}
 _COLUMNS = {"column": "Column", "part": "Part", "ms": "ms per step", "share": "Share of the step"}
 
 
@@ -37,7 +37,7 @@ def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, p
     for key in order:
         found = {name: next((p for p in columns[name] if (p.owner, p.cause) == key), None) for name in rows}
         figure.add_bar(
-            y=[_ROWS[name] for name in rows],
+            y=[ROWS[name] for name in rows],
             x=[part.ms if (part := found[name]) else 0.0 for name in rows],
             orientation="h",
             name=colour_of(*key).label,
@@ -60,10 +60,10 @@ def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, p
     figure.update_yaxes(autorange="reversed", ticksuffix="  ", showgrid=False, visible=len(rows) > 1, automargin=True)
     figure.update_xaxes(title={"text": unit}, range=[0, longest], zeroline=False)
     table = pd.DataFrame(
-        [(_ROWS[n], label(p), p.ms, p.share) for n in rows for p in columns[n]], columns=["column", "part", "ms", "share"]
+        [(ROWS[n], label(p), p.ms, p.share) for n in rows for p in columns[n]], columns=["column", "part", "ms", "share"]
     )
     alt = f"{title} " + "; ".join(
-        f"{_ROWS[n]}: " + ", ".join(f"{label(p)} {fmt.duration_ms(p.ms)} ({fmt.share(p.share)})" for p in columns[n])
+        f"{ROWS[n]}: " + ", ".join(f"{label(p)} {fmt.duration_ms(p.ms)} ({fmt.share(p.share)})" for p in columns[n])
         for n in rows
     )
     return Chart(
