@@ -15,6 +15,11 @@ from ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts, new_man
 
 CLOSE_NS = 120 * 1_000_000_000  # ranks start the same profiled step within seconds; two minutes forgive unsynchronised clocks
 SUFFIXES = re.compile(r"(?:\.(?:pt|trace|json|jsonl|gz|csv|txt))+$", re.I)
+SAYS_NOTHING = re.compile(  # what scripts and tutorials call every trace and the folder it lies in
+    r"(?:(?:chrome|torch|pytorch|kineto|gpu|my)[_-]?)?(?:trace|traces|profile|profiler|profiling|prof|nvml|telemetry|output|out|log|logs|tmp|data|results)"
+    r"(?:[_-]?\d*)|tmp\w{8}|\.*",
+    re.I,
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ def register_run(
     try:
         old = folder.read_manifest(run_id_of(refs))
     except NotFoundError:
-        manifest = new_manifest(refs, name or _name_of(refs))
+        manifest = new_manifest(refs, name or _name_of(folder, refs))
     else:
         known = {ref.id for ref in old.recordings}
         manifest = msgspec.structs.replace(
@@ -174,6 +179,27 @@ def _default_group(metadata: str | None) -> str:
         return ""
 
 
-def _name_of(refs: list[RecordingRef]) -> str:
+def telling_name(path: str) -> str | None:
+    """Return what tells a recording from others: its file's name without suffixes, or its folder's where the file is called ``trace`` or so.
+
+    None where neither says anything.
+    """
+    folder, _, file = path.replace("\\", "/").rpartition("/")
+    names = (SUFFIXES.sub("", file), folder.rpartition("/")[2])
+    return next((name for name in names if name and not SAYS_NOTHING.fullmatch(name)), None)
+
+
+def _name_of(folder: DataFolder, refs: list[RecordingRef]) -> str:
     main = next((ref for ref in refs if ref.kind == "trace"), refs[0])
-    return SUFFIXES.sub("", main.source_name) or main.source_name
+    stem = SUFFIXES.sub("", main.source_name) or main.source_name
+    return telling_name(main.source_name) or telling_name(_trace_name(folder, main)) or stem
+
+
+def _trace_name(folder: DataFolder, ref: RecordingRef) -> str:
+    """Return the path that the profiler wrote the trace to, "" where it is not known."""
+    try:
+        with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as connection:
+            row = connection.execute("SELECT metadata ->> 'traceName' FROM recording").fetchone()
+    except duckdb.Error:
+        row = None
+    return str(row[0]) if row and row[0] else ""

@@ -8,7 +8,7 @@ import pytest
 
 from ingest.errors import SourceError
 from ingest.recording import Progress, ingest_file, reingest
-from ingest.runs import delete_run, register_run, register_runs
+from ingest.runs import delete_run, register_run, register_runs, telling_name
 from ingest.schema import DataFolder
 
 BASE = 1_700_000_000_000_000_000
@@ -150,3 +150,26 @@ def test_ranks_join_telemetry_attaches_and_deleting_removes(tmp_path, folder):
     for manifest in folder.manifests():
         delete_run(folder, manifest.id)
     assert not list(folder.runs.iterdir()) and not list(folder.recordings.iterdir()) and not list(folder.sources.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("resnet50-baseline.pt.trace.json.gz", "resnet50-baseline"),
+        ("trace-without-reads.json", "trace-without-reads"),
+        ("runs/baseline/trace_3.json", "baseline"),
+        ("C:\\runs\\baseline\\profile.json.gz", "baseline"),
+        ("/tmp/tmpab12cd34.json", None),
+        ("out/pytorch_trace.json", None),
+        ("", None),
+    ],
+)
+def test_a_name_tells_one_recording_from_another(path, name):
+    assert telling_name(path) == name
+
+
+def test_a_trace_of_no_telling_name_is_called_after_the_folder_it_was_written_to(tmp_path, folder):
+    ref = ingest_file(put(tmp_path, {**TRACE, "traceName": "experiments/eight-workers/trace.json"}), folder)
+    assert register_run(folder, [ref]).name == "eight-workers"
+    plain = ingest_file(put(tmp_path, TRACE), folder)
+    assert register_run(folder, [plain]).name == "trace"
