@@ -89,7 +89,9 @@ def serve(
     environment["SAWTOOTH_URL"] = ""  # printed already
     if open_browser:
         environment["SAWTOOTH_OPEN"] = url
-    command = [sys.executable, "-m", "streamlit", "run", str(MAIN), "--server.port", str(port), "--server.address", address]
+    # -P: a folder called app where the user stands must not be taken for ours
+    python = [sys.executable, "-P", "-m"]
+    command = [*python, "streamlit", "run", str(MAIN), "--server.port", str(port), "--server.address", address]
     if sys.platform == "win32":  # exec there detaches from the console
         import subprocess
 

@@ -395,7 +395,7 @@ def _count_parameters(parameters: Any) -> float | None:
 def _start_sampler(out: Path) -> subprocess.Popen[bytes]:
     root = Path(__file__).resolve().parents[1]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))}
-    command = [sys.executable, "-m", "ingest.sampler", "--out", str(out), "--watch-pid", str(os.getpid())]
+    command = [sys.executable, "-P", "-m", "ingest.sampler", "--out", str(out), "--watch-pid", str(os.getpid())]
     return subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )

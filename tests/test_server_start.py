@@ -44,8 +44,8 @@ def test_serve_execs_streamlit_with_the_absolute_script(monkeypatch, tmp_path) -
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     server.serve(port=port, data=tmp_path, external=False, demo=True, open_browser=True)
-    assert seen["argv"][1:4] == ["-m", "streamlit", "run"]
-    assert seen["argv"][4].endswith("/app/main.py")
+    assert seen["argv"][1:5] == ["-P", "-m", "streamlit", "run"]
+    assert seen["argv"][5].endswith("/app/main.py")
     assert seen["env"]["SAWTOOTH_DATA"] == str(tmp_path)
     assert seen["env"]["SAWTOOTH_NO_EXTERNAL"] == "1"
     assert seen["env"]["SAWTOOTH_URL"] == ""

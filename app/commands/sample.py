@@ -13,7 +13,8 @@ CONTEXT = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_inte
 
 def sample(context: typer.Context) -> None:
     """Sample the GPUs beside a training job, here or pushed to a dashboard (--push); `sawtooth sample --help` lists the options."""
-    command = [sys.executable, "-m", "ingest.sampler", *context.args]
+    # -P: a folder called ingest in the training project must not be taken for ours
+    command = [sys.executable, "-P", "-m", "ingest.sampler", *context.args]
     if sys.platform == "win32":  # exec there detaches from the console
         import subprocess
 

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.error import URLError
@@ -47,14 +47,22 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start_server(data: Path, *, port: int | None = None, **environment: str) -> Server:
-    """Start the app as ``streamlit run app/main.py`` does and wait until it answers. Raises RuntimeError with its log when it does not."""
+def start_server(
+    data: Path, *, port: int | None = None, command: Sequence[str] = (), cwd: Path | None = None, **environment: str
+) -> Server:
+    """Start the app as ``streamlit run app/main.py`` does, or with ``command`` and ``--port``, and wait until it answers.
+
+    Raises RuntimeError with the server's log when it does not.
+    """
     port = port or free_port()
     log = data.parent / f"server-{port}.log"
-    command = [sys.executable, "-m", "streamlit", "run", str(ROOT / "app" / "main.py"), "--server.port", str(port)]
+    streamlit = ("-m", "streamlit", "run", str(ROOT / "app" / "main.py"), "--server.port", str(port))
+    line = [sys.executable, *(command or streamlit), *(("--port", str(port)) if command else ())]
     env = {**os.environ, "SAWTOOTH_DATA": str(data), "PYTHONPATH": str(ROOT), **environment}
     with log.open("wb") as output:
-        process = subprocess.Popen(command, cwd=data.parent, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        process = subprocess.Popen(
+            line, cwd=cwd or data.parent, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
     url = f"http://localhost:{port}"
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:

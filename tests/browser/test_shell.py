@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from app.frame import SCREENS
-from browser.conftest import Seen, Server, start_server
+from browser.conftest import ROOT, Seen, Server, start_server
 from ingest.schema import DataFolder, RecordingRef, new_manifest
 
 pytestmark = pytest.mark.browser
@@ -223,5 +224,19 @@ def test_a_server_with_a_token_shows_its_door_and_opens_with_the_link(tmp_path: 
         page.goto(f"{server.url}/reference?token={token}")
         expect(page.get_by_text("as the code defines them")).to_be_visible()
         assert "token" not in page.url
+    finally:
+        server.stop()
+
+
+def test_an_installed_sawtooth_started_inside_a_checkout_runs_its_own_code(tmp_path: Path, page: Page) -> None:
+    installed = tmp_path / "installed"
+    for package in ("app", "analysis", "ingest", "sample_traces"):
+        shutil.copytree(ROOT / package, installed / package, ignore=shutil.ignore_patterns("__pycache__"))
+    command = ("-P", "-m", "app.cli", "serve")
+    server = start_server(tmp_path / "data", command=command, cwd=ROOT, PYTHONPATH=str(installed))
+    try:
+        page.goto(server.url)
+        expect(page.get_by_text("Three ways in")).to_be_visible(timeout=120_000)
+        expect(page.get_by_text("This page failed")).to_have_count(0)
     finally:
         server.stop()
