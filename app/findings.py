@@ -54,16 +54,13 @@ def _together(result: RunResult, rank: RankResult, ticked: list[Finding]) -> Non
         cards.small("Tick changes to see what they bring together: gains do not add up, so one replay makes them all.")
         return
     rules = tuple(sorted(f.rule for f in ticked))
-    outlook = _predicted(rank.recording_id, rank.device, rank.best.ms, rules, result, ticked)
+    found = _predicted(rank.recording_id, rank.device, rank.best.ms, rules, result, ticked)
     with st.container(border=True, horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        if outlook is None:
+        if found is None:
             cards.text("What these bring together cannot be replayed.")
             return
-        price = st.session_state.get(PRICE)
-        with st.container(gap=None, width="stretch"):
-            cards.title(words.outlook(outlook))
-            cards.small(words.outlook_saves(outlook, price))
-        st.number_input(
+        said = st.container(gap=None, width="stretch")
+        price = st.number_input(
             "Price of a GPU-hour",
             value=None,
             min_value=0.0,
@@ -72,6 +69,9 @@ def _together(result: RunResult, rank: RankResult, ticked: list[Finding]) -> Non
             placeholder="none given",
             width=170,
         )
+        with said:
+            cards.title(words.outlook(found))
+            cards.small(words.outlook_saves(found, price))
 
 
 @st.cache_data(max_entries=128, show_spinner="Replaying the step with these changes …")

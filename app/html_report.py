@@ -114,7 +114,7 @@ def _code_and_evidence(finding: Finding) -> str:
     )
     shown = [{key: value for key, value in row.items() if key not in ("start_ns", "end_ns")} for row in finding.evidence]
     heads = list(dict.fromkeys(key for row in shown for key in row))
-    rows = [[_cell(row.get(head, "")) for head in heads] for row in shown]
+    rows = [[_cell("" if row.get(head) is None else row[head]) for head in heads] for row in shown]
     evidence = _table([head.replace("_", " ") for head in heads], rows, words=True) if heads else ""
     parts = (("Code", code), ("Evidence", evidence))
     return "".join(f"<details><summary>{title}</summary>{body}</details>" for title, body in parts if body)

@@ -256,7 +256,7 @@ def outlook_saves(found: Outlook, price_per_gpu_hour: float | None) -> str:
     hours = found.saved_hours_a_day
     time = fmt.duration_ns(abs(hours) * 3600e9)
     if hours <= 0:
-        return f"Costs ≈ {time} of each 24 h of training." if hours else "Saves nothing."
+        return f"Costs ≈ {time} more for each 24 h spent in such steps." if hours else "Saves nothing."
     saved = f"Saves ≈ {time} of each 24 h spent in such steps"
     if not price_per_gpu_hour:
         return f"{saved}."

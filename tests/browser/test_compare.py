@@ -90,3 +90,25 @@ def test_the_html_report_opens_from_disk_and_asks_for_nothing(tmp_path: Path, pa
     assert page.evaluate("() => window.pwned === undefined")
     assert [url for url in seen.urls if not url.startswith(("file:", "data:", "blob:"))] == []
     assert seen.errors == []
+
+
+def test_the_report_of_a_run_opens_from_disk_and_asks_for_nothing(tmp_path: Path, page: Page, seen: Seen) -> None:
+    hostile = "<img src=http://evil.example/a.png onerror=window.pwned=1>"
+    _, b = pair(tmp_path, ("before", hostile))
+    server = start_server(tmp_path / "data")
+    try:
+        page.goto(f"{server.url}/verdict?run={b}")
+        page.get_by_role("button", name="Report").click(timeout=SLOW)
+        with page.expect_download(timeout=SLOW) as download:
+            page.get_by_role("button", name="One HTML file").click(timeout=SLOW)
+        report = tmp_path / "run.html"
+        download.value.save_as(report)
+    finally:
+        server.stop()
+    seen.urls.clear()
+    page.goto(report.as_uri())
+    expect(page.locator("h1")).to_contain_text("The GPU works")
+    expect(page.get_by_text("<img src=http://evil.example")).to_be_visible()
+    assert page.locator(".bar div").first.bounding_box()["width"] > 0  # type: ignore[index]
+    assert page.evaluate("() => window.pwned === undefined")
+    assert [url for url in seen.urls if not url.startswith(("file:", "data:"))] == []

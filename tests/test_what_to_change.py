@@ -1,0 +1,86 @@
+"""The Verdict's changes: ticks and a price in the address, what they bring together, and the report as one HTML file."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from analysis.recordings import Library
+from analysis.results import RunResult, analyse
+from app.html_report import run_html
+from app.intake import bring_in
+from ingest.schema import DataFolder
+from tests.chrome_trace import ChromeTrace, matmul_loop
+from tests.test_main_screens import opened, run_of, words_of
+
+
+def launching() -> ChromeTrace:
+    """Six steps of 1 ms with ten kernels of 5 µs each, launched 100 µs apart: launch-bound."""
+    trace = ChromeTrace()
+    for k in range(6):
+        at = 1000.0 * k
+        trace.step(k, at, at + 1000)
+        for i in range(10):
+            t = at + 100 * i
+            trace.op("aten::add", t + 5, t + 90, [[64, 64], [64, 64], []], ["c10::BFloat16", "c10::BFloat16", "Scalar"])
+            trace.launch((t + 40, t + 50), (t + 60, t + 65), "void at::native::vectorized_elementwise_kernel<4, Add>(int)")
+    return trace
+
+
+@pytest.fixture
+def loop(app_data: DataFolder, tmp_path: Path) -> str:
+    return run_of(app_data, launching().write(tmp_path / "trace.json"))
+
+
+def ticks(test: AppTest) -> dict[str, bool]:
+    return {box.key: bool(box.value) for box in test.checkbox if str(box.key).startswith("combine-")}
+
+
+def test_a_tick_says_what_it_brings_and_stands_in_the_address(loop: str) -> None:
+    test = opened("verdict", loop)
+    assert "Tick changes to see what they bring together" in words_of(test)
+    key = next(key for key in ticks(test) if key.endswith("launch-bound"))
+    test.checkbox(key).check().run()
+    assert test.query_params["fixes"] == "launch-bound"
+    said = words_of(test)
+    assert re.search(r"853.µs → ≈ .* a step \(.*×\)", said), said
+    assert "of each 24 h spent in such steps." in said
+    test.checkbox(key).uncheck().run()
+    assert "fixes" not in test.query_params
+
+
+def test_the_address_restores_ticks_and_price(loop: str) -> None:
+    test = opened("verdict", loop, fixes="launch-bound,no-such-rule", price="2.5")
+    assert [key for key, on in ticks(test).items() if on] == [f"combine-{loop}-1-launch-bound"]
+    assert "of the 60.00 that a day on one GPU costs." in words_of(test)  # 24 h × 2.5
+
+
+def result_of(folder: Path, trace: ChromeTrace, name: str = "t") -> RunResult:
+    library = Library(DataFolder(folder / "data"))
+    run = bring_in(library.folder, [(trace.write(folder / "t.json"), "t.json")], name=name).runs[0]
+    result = analyse(run, library)
+    library.close()
+    return result
+
+
+def test_the_report_of_a_run_holds_its_verdict_changes_and_readings(tmp_path: Path) -> None:
+    result = result_of(tmp_path, launching())
+    page = run_html(result)
+    first = result.findings[0]
+    text = html.unescape(page)
+    assert all(said in text for said in (first.title, first.fix, first.risk, first.changes[0].after))
+    assert page.count('<div class="bar"') == 2  # as recorded and without the profiler
+    widths = [float(w) for w in re.findall(r"width:([\d.]+)%\"", page.split("small legend")[0])]
+    assert sum(widths) == pytest.approx(100, abs=0.01)  # the parts are the whole
+    assert "not checked, because" in page
+
+
+def test_the_report_of_a_run_cannot_ask_for_anything_and_names_stay_text(tmp_path: Path) -> None:
+    page = run_html(result_of(tmp_path, matmul_loop(), "<img src=http://evil.example/a.png onerror=alert(1)>"))
+    assert "default-src 'none'; style-src 'unsafe-inline'\"" in page
+    assert "<script" not in page and "<img" not in page and "&lt;img src=http://evil.example" in page
+    assert not re.search(r"(?:src|href)\s*=\s*[\"']?(?:https?:)?//", page.replace("&lt;img src=http", ""))

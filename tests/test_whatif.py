@@ -1,0 +1,73 @@
+"""Edits of the replay: each changes the step by what the arithmetic beside it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis.replay import ReplayProblem, replay, step_times
+from analysis.whatif import Edit, WithoutCalls, WithoutHostCause, WithoutWaits, apply
+from tests.test_replay import launch_bound, problem_of, sync_every_step
+from tests.tiny_trace import TinyTrace
+
+NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+FIRST, SECOND = (0, 2, 4), (1, 3, 5)  # the first and the second call of each of the three steps
+
+
+def step_us(problem: ReplayProblem, *edits: Edit) -> list[float]:
+    edited = apply(problem, edits)
+    return [ns / 1000 for ns in step_times(edited, replay(edited), 0, problem.steps).tolist()]
+
+
+def loading() -> TinyTrace:
+    """Steps of 100 µs on the host: 30 µs in the loader before the first launch, 20 µs before the second."""
+    trace = TinyTrace()
+    for k in range(3):
+        t = 100.0 * k
+        trace.step(t, t + 100)
+        trace.op(NEXT, t + 1, t + 31, annotation=True)
+        trace.launch((t + 40, t + 45), (t + 47, t + 50))
+        trace.op(NEXT, t + 50, t + 70, annotation=True)
+        trace.launch((t + 80, t + 85), (t + 87, t + 90))
+    return trace
+
+
+def test_a_launch_that_is_not_made_takes_its_gap_and_its_kernel_with_it() -> None:
+    problem = problem_of(launch_bound())
+    assert step_us(problem) == [100, 100]
+    # A step: gap 55, launch 5, gap 35, launch 5. Without the second launch and the gap before it: 60.
+    assert step_us(problem, WithoutCalls(SECOND)) == [60, 60]
+    # Without the first launch and its gap of 55: 40. The first step's own begins the replay and stays.
+    assert step_us(problem, WithoutCalls(FIRST)) == [40, 40]
+    assert step_us(problem, WithoutCalls(())) == [100, 100]
+
+
+def test_a_wait_that_is_not_made_costs_neither_the_wait_nor_its_gap() -> None:
+    # A step: launch 5, gap 5, the wait for a kernel of 60, gap 30. Without the wait the host needs 5 + 30; the kernel's 60 set the pace.
+    problem = problem_of(sync_every_step())
+    assert step_us(problem, WithoutCalls(SECOND)) == [60, 60]
+    assert step_us(problem, WithoutWaits(SECOND)) == [60, 60]
+    # Only the first wait gone: the second step's kernel follows at once, the others wait as before.
+    assert step_us(problem, WithoutWaits((1,))) == [60, 100]
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"),
+    [
+        (WithoutHostCause("data_wait"), 50),  # 100 − 30 − 20
+        (WithoutHostCause("data_wait", keep_share=0.5), 75),  # 100 − 15 − 10
+        (WithoutHostCause("data_wait", calls=FIRST), 70),  # 100 − 30: the wait before the second launch stays
+        (WithoutHostCause("data_wait", calls=SECOND), 80),  # 100 − 20
+        (WithoutHostCause("data_wait", keep_share=0.5, calls=SECOND), 90),  # 100 − 10
+        (WithoutHostCause("data_wait", calls=()), 100),
+        (WithoutHostCause("python_host"), 60),  # 100 − 25 − 15: what the loader leaves of the gaps of 55 and 35
+    ],
+)
+def test_a_cause_of_the_host_goes_before_the_calls_that_are_meant(edit: Edit, expected: float) -> None:
+    assert step_us(problem_of(loading()), edit) == [expected, expected]
+
+
+def test_edits_are_made_together_and_removals_last() -> None:
+    # Without the second launches and the loader: gap 55 − 30 of the loader's before the first launch remains, and its 5: 30.
+    problem = problem_of(loading())
+    both = (WithoutCalls(SECOND), WithoutHostCause("data_wait"))
+    assert step_us(problem, *both) == step_us(problem, *reversed(both)) == [30, 30]
