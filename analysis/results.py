@@ -13,13 +13,15 @@ from analysis import mfu, replay_store, run_telemetry, trust
 from analysis.derive import ensure_derived
 from analysis.findings import Finding, NotChecked, RuleInput, check
 from analysis.hardware import Gpu, identify
+from analysis.intervals import EMPTY, union
 from analysis.metrics import METRICS, Reading, missing
 from analysis.rank_waits import Communication, meet
 from analysis.recordings import Library, Recording
 from analysis.representative import Representativeness
 from analysis.run_telemetry import RunTelemetry
 from analysis.step_time import BestStepTime, choose_step_time
-from analysis.telemetry import DeviceTelemetry
+from analysis.telemetry import DeviceTelemetry, load_series
+from analysis.troughs import Troughs, causes_in, steps_of, troughs_of
 from analysis.trust import Diagnostic
 from analysis.whatif import WhatIf
 from ingest.schema import Manifest, RecordingRef
@@ -81,7 +83,7 @@ class RankResult:
 class RunResult:
     """A run, analysed. ``lead`` is the slowest rank's device, which sets the pace; None where no trace has GPU work.
 
-    ``communication`` is what the ranks' collectives say together, None for one rank.
+    ``communication`` is what the ranks' collectives say together, None for one rank; ``troughs`` what the lead's sawtooth waits for.
     """
 
     manifest: Manifest
@@ -94,6 +96,7 @@ class RunResult:
     not_checked: list[NotChecked] = field(default_factory=list)
     telemetry: RunTelemetry = RunTelemetry((), {})  # noqa: RUF009  (frozen)
     communication: Communication | None = None
+    troughs: Troughs | None = None
 
 
 def analyse(manifest: Manifest, library: Library) -> RunResult:
@@ -122,9 +125,43 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     result = RunResult(manifest, ranks, lead, infos, diagnostics, metrics, telemetry=telemetry, communication=communication)
     if lead is None:
         return result
+    troughs = _troughs(library, lead, telemetry)
+    if troughs is not None:
+        period = metrics["sawtooth_period_s"]
+        result = replace(
+            result,
+            troughs=troughs,
+            metrics={**metrics, "sawtooth_period_s": replace(period, notes=(*period.notes, *troughs.notes()))},
+        )
     with library.open(lead.recording_id) as recording:
         found, not_checked = check(RuleInput(result, lead, recording, lead.telemetry, whatif_of(recording, lead)))
     return replace(result, findings=found, not_checked=not_checked)
+
+
+def _troughs(library: Library, lead: RankResult, telemetry: RunTelemetry) -> Troughs | None:
+    """Link the troughs of the lead's sawtooth to its trace; None without a sawtooth."""
+    told = lead.telemetry
+    if told is None or told.signal_column is None or told.sawtooth.period_s is None:
+        return None
+    clock = telemetry.clocks[told.recording_id]
+    count, inside = 0, EMPTY
+    causes: tuple[tuple[str, int], ...] = ()
+    if clock.shares(str(lead.info["clock"])):
+        with library.open(told.recording_id, derived=False) as recording:
+            times, values = load_series(recording, told.device, told.signal_column, clock)
+        with library.open(lead.recording_id) as recording:
+            windows = recording.cursor.execute(
+                "SELECT start_ns, end_ns FROM windows WHERE device = ?", [lead.device]
+            ).fetchnumpy()
+            gaps = recording.cursor.execute(
+                "SELECT start_ns, end_ns, cause FROM gaps WHERE device = ?", [lead.device]
+            ).fetchnumpy()
+        count, inside = troughs_of(told.sawtooth, times, values, union(windows["start_ns"], windows["end_ns"]))
+        causes = causes_in(inside, gaps["start_ns"], gaps["end_ns"], list(gaps["cause"]))
+    counted = len(lead.counted)
+    kernel_ms = sum(row.ns for row in lead.ledger if row.owner in KERNEL_OWNERS) / counted / 1e6 if counted else None
+    step_ms = lead.best.ms if counted and lead.best.source != "telemetry" else None
+    return Troughs(count, inside.total, causes, *steps_of(told.sawtooth, step_ms, kernel_ms))
 
 
 def whatif_of(recording: Recording, rank: RankResult) -> WhatIf | None:
@@ -237,7 +274,9 @@ def _represents(
     if not counted:
         return None
     kernel_ns = sum(row.ns for row in ledger if row.owner in KERNEL_OWNERS) / counted
-    profile = (int(info["first_ns"]), int(info["last_ns"])) if info["clock"] == "unix" else None
+    clock = telemetry.clocks.get(sampled.recording_id) if sampled is not None else None
+    shared = clock is not None and clock.shares(str(info["clock"]))
+    profile = (int(info["first_ns"]), int(info["last_ns"])) if shared else None
     kernels = facts.get("kernels_in_counted_steps", 0) / counted
     return run_telemetry.represents(
         telemetry, sampled, profile, kernel_ns, kernels, (facts.get("estimate") or {}).get("step_ns")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from analysis.metrics import Reading
 from analysis.mfu import Clock
 from analysis.recordings import Library
 from analysis.representative import Representativeness
+from analysis.sample_clock import Origin, SampleClock, origin_of, place
 from analysis.telemetry import DeviceTelemetry, device_of, load_series, readings, summarize
 from ingest.schema import Manifest
 
@@ -26,11 +27,15 @@ UTILIZATION = (
 
 @dataclass(frozen=True)
 class RunTelemetry:
-    """Summaries of every sampled device, and the utilization samples they were made from (by recording and device)."""
+    """Summaries of every sampled device, and the utilization samples they were made from (by recording and device).
+
+    All times are on the traces' clock where ``clocks`` (by recording) could bring them there; ``origins`` say what the recordings told of it.
+    """
 
     devices: tuple[DeviceTelemetry, ...]
     utilization: dict[tuple[str, int], tuple[NDArray[np.int64], NDArray[np.float64]]]
-    offset_ns: int = 0  # added to telemetry's times to bring them onto the traces' clock
+    clocks: dict[str, SampleClock] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)
 
     def of(self, name: str | None, device: int, devices_in_trace: int) -> DeviceTelemetry | None:
         """Return the summary of a trace's device, None where nothing was sampled for it."""
@@ -38,27 +43,33 @@ class RunTelemetry:
 
 
 def load(manifest: Manifest, library: Library, traces: Iterable[dict[str, Any]]) -> RunTelemetry:
-    """Read the run's telemetry; ``traces`` are the rows of ``recording`` of its traces.
-
-    The user's offset moves telemetry onto the traces' clock, so it moves the profiles' windows the other way here.
-    """
-    offset = round((manifest.facts.telemetry_offset_ms or 0.0) * 1e6)
-    windows = [
-        (int(t["first_ns"]) - offset, int(t["last_ns"]) - offset)
-        for t in traces
-        if t["clock"] == "unix" and not pd.isna(t["first_ns"]) and not pd.isna(t["last_ns"])
-    ]
+    """Read the run's telemetry, brought onto the clock of its traces, whose rows of ``recording`` are given."""
+    traces = list(traces)
+    origins: dict[str, Origin] = {}
+    for ref in manifest.telemetry:
+        with library.open(ref.id, derived=False) as recording:
+            origins[ref.id] = origin_of(recording)
+    clocks = place(manifest.telemetry, origins, traces)
     found: list[DeviceTelemetry] = []
     series: dict[tuple[str, int], tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
     for ref in manifest.telemetry:
         with library.open(ref.id, derived=False) as recording:
-            for device in summarize(recording, windows):
+            clock = clocks[ref.id]
+            for device in summarize(recording, _profiles(traces, clock), clock):
                 found.append(replace(device, host=ref.host))
                 column = next((c for c in UTILIZATION if c in device.period_s), None)
                 if column is not None:
-                    times, values = load_series(recording, device.device, column)
-                    series[ref.id, device.device] = (times + offset, values)
-    return RunTelemetry(tuple(found), series, offset)
+                    series[ref.id, device.device] = load_series(recording, device.device, column, clock)
+    return RunTelemetry(tuple(found), series, clocks, origins)
+
+
+def _profiles(traces: Iterable[dict[str, Any]], clock: SampleClock) -> list[tuple[int, int]]:
+    """Return (first, last) times of the traces that are of one clock with the telemetry."""
+    return [
+        (int(t["first_ns"]), int(t["last_ns"]))
+        for t in traces
+        if clock.shares(str(t["clock"])) and not pd.isna(t["first_ns"]) and not pd.isna(t["last_ns"])
+    ]
 
 
 def clock_of(found: DeviceTelemetry | None) -> Clock | None:
@@ -81,7 +92,7 @@ def represents(
         return None
     times, values = samples
     for start, end in found.profile_shadows:
-        values = np.where((times > start + telemetry.offset_ns) & (times <= end + telemetry.offset_ns), np.nan, values)
+        values = np.where((times > start) & (times <= end), np.nan, values)
     return representative.judge(times, values, profile_ns, kernel_ns_per_step, kernels_per_step, estimate_ns)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from tsdownsample import MinMaxLTTBDownsampler
 
 from analysis.recordings import Recording
+from analysis.sample_clock import AS_RECORDED, SampleClock
 from analysis.timeline import Span
 
 POINTS_MOST = 2000  # of a line; a screen is about 1,500 pixels wide, and the browser draws 4,000 points in 40 ms
@@ -44,7 +44,7 @@ class Telemetry:
 
     device: int
     name: str | None
-    clock: str
+    clock: SampleClock
     span: Span
     samples: pd.DataFrame
     holes: pd.DataFrame
@@ -69,24 +69,18 @@ def devices(recording: Recording) -> list[tuple[int, str | None]]:
     )
 
 
-def telemetry(recording: Recording, device: int, span: Span | None = None) -> Telemetry:
-    """Read one device's telemetry, of ``span`` where given. A sample on the edge is kept, since its window reaches into the span."""
-    clock = recording.rows("SELECT clock FROM recording")[0][0]
-    where, values = (
-        ("", [device]) if span is None else (" AND time_ns >= ? AND time_ns <= ?", [device, span.start_ns, span.end_ns])
-    )
+def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDED) -> Telemetry:
+    """Read one device's telemetry on ``clock``."""
     columns = ", ".join(MAY_HOLD)
     samples = recording.frame(
-        f"SELECT time_ns, {columns}, clock_event_mask FROM samples WHERE device = ?{where} ORDER BY time_ns", values
+        f"SELECT time_ns, {columns}, clock_event_mask FROM samples WHERE device = ? ORDER BY time_ns", [device]
     )
     holes = recording.frame("SELECT start_ns, end_ns, reason FROM sample_gaps WHERE device = ? ORDER BY start_ns", [device])
     name = recording.rows("SELECT any_value(name) FROM devices WHERE device = ?", [device])[0][0]
-    covered = span
-    if covered is None:
-        times = samples["time_ns"]
-        covered = Span(int(times.min()), int(times.max()) + 1) if len(times) else Span(0, 1)
-    if len(holes):
-        holes = holes[(holes["start_ns"] < covered.end_ns) & (holes["end_ns"] > covered.start_ns)].reset_index(drop=True)
+    for table, column in ((samples, "time_ns"), (holes, "start_ns"), (holes, "end_ns")):
+        table[column] = clock.times(table[column].to_numpy(np.int64))
+    times = samples["time_ns"]
+    covered = Span(int(times.min()), int(times.max()) + 1) if len(times) else Span(0, 1)
     return Telemetry(device, name, clock, covered, samples, holes, throttled(samples))
 
 
@@ -171,9 +165,9 @@ def one_tooth(told: Telemetry, period_s: float, low: float, high: float, column:
     return Span(start, end) if end <= told.span.end_ns else None
 
 
-def overlap(told: Span, other: Span, clocks: Sequence[str]) -> bool:
-    """Tell whether two recordings share a clock and a stretch of time."""
-    return all(clock == "unix" for clock in clocks) and told.start_ns < other.end_ns and told.end_ns > other.start_ns
+def overlap(told: Telemetry, other: Span, trace_clock: str) -> bool:
+    """Tell whether telemetry and a trace share a clock and a stretch of time."""
+    return told.clock.shares(trace_clock) and told.span.start_ns < other.end_ns and told.span.end_ns > other.start_ns
 
 
 def facts(told: Telemetry, column: str) -> dict[str, float]:

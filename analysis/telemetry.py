@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from analysis.changes import Phase, ThrottleBand, phases, throttle_bands
 from analysis.metrics import Reading, Trust, missing
 from analysis.recordings import Recording
+from analysis.sample_clock import AS_RECORDED, SampleClock
 from analysis.sawtooth import Sawtooth, find_sawtooth
 from analysis.steady import Steady, find_steady, profile_shadow, weighted_mean
 
@@ -40,7 +41,6 @@ class DeviceTelemetry:
     device: int
     name: str | None
     uuid: str | None
-    clock: str
     first_ns: int
     last_ns: int
     period_s: dict[str, float]
@@ -51,6 +51,7 @@ class DeviceTelemetry:
     memory_total_bytes: float | None
     energy_j: float | None
     signal: str | None
+    signal_column: str | None
     sawtooth: Sawtooth
     power_sawtooth: Sawtooth
     phases: tuple[Phase, ...]
@@ -66,25 +67,26 @@ class DeviceTelemetry:
         return f"telemetry's steady {(self.steady.end_ns - self.steady.start_ns) / 1e9:.1f} s, outside the profile"
 
 
-def load_series(recording: Recording, device: int, column: str) -> tuple[I64, F64]:
-    """Return times (absolute ns) and values of one column of ``samples``, in order, where it was recorded."""
+def load_series(recording: Recording, device: int, column: str, clock: SampleClock = AS_RECORDED) -> tuple[I64, F64]:
+    """Return times (ns on ``clock``) and values of one column of ``samples``, in order, where it was recorded."""
     found = recording.cursor.execute(
         f'SELECT time_ns, "{column}"::DOUBLE AS value FROM samples WHERE device = ? AND "{column}" IS NOT NULL ORDER BY time_ns',
         [device],
     ).fetchnumpy()
-    return np.asarray(found["time_ns"], np.int64), np.asarray(found["value"], np.float64)
+    return clock.times(np.asarray(found["time_ns"], np.int64)), np.asarray(found["value"], np.float64)
 
 
-def summarize(recording: Recording, profiles: Sequence[tuple[int, int]] = ()) -> list[DeviceTelemetry]:
+def summarize(
+    recording: Recording, profiles: Sequence[tuple[int, int]] = (), clock: SampleClock = AS_RECORDED
+) -> list[DeviceTelemetry]:
     """Summarize every device of a telemetry recording.
 
-    ``profiles`` are (first, last) times of the run's traces on the same clock: what was sampled under the profiler is left out of the means.
+    ``profiles`` are (first, last) times of the run's traces on ``clock``: what was sampled under the profiler is left out of the means.
     """
-    clock = str(recording.rows("SELECT clock FROM recording")[0][0])
     devices = recording.rows(
         "SELECT DISTINCT s.device, d.name, d.uuid FROM samples s LEFT JOIN devices d USING (device) ORDER BY 1"
     )
-    return [_summary(recording, int(d), name, uuid, clock, profiles if clock == "unix" else ()) for d, name, uuid in devices]
+    return [_summary(recording, int(d), name, uuid, clock, profiles) for d, name, uuid in devices]
 
 
 def device_of(found: Sequence[DeviceTelemetry], name: str | None, device: int, devices_in_trace: int) -> DeviceTelemetry | None:
@@ -134,9 +136,14 @@ def sentence(tooth: Sawtooth, signal: str | None) -> str:
 
 
 def _summary(
-    recording: Recording, device: int, name: str | None, uuid: str | None, clock: str, profiles: Sequence[tuple[int, int]]
+    recording: Recording,
+    device: int,
+    name: str | None,
+    uuid: str | None,
+    clock: SampleClock,
+    profiles: Sequence[tuple[int, int]],
 ) -> DeviceTelemetry:
-    series = {column: load_series(recording, device, column) for column in _columns(recording)}
+    series = {column: load_series(recording, device, column, clock) for column in _columns(recording)}
     series = {column: pair for column, pair in series.items() if len(pair[0])}
     signal = next(((c, label, tile) for c, label, tile in ACTIVITY if c in series), None)
     times = np.unique(np.concatenate([t for t, _ in series.values()])) if series else np.empty(0, np.int64)
@@ -153,17 +160,17 @@ def _summary(
         device,
         name,
         uuid,
-        clock,
         int(times[0]) if len(times) else 0,
         int(times[-1]) if len(times) else 0,
         {c: float(np.median(np.diff(t))) / 1e9 for c, (t, _) in series.items() if len(t) > 1},
-        _coverage(recording, device, times),
+        _coverage(recording, device, times, clock.stretch),
         steady,
         {c: m for c, m in means.items() if m is not None},
         float(used.max()) if len(used) else None,
         float(total.max()) if len(total) else None,
         _energy(series.get("energy_j"), steady),
         signal[1] if signal else None,
+        signal[0] if signal else None,
         tooth,
         power,
         tuple(phases(*series[signal[0]], steady, tooth.period_s)) if signal else (),
@@ -196,12 +203,12 @@ def _sawtooth(
     return find_sawtooth(times[keep], values[keep], windows_tile=tile, percent=column != "power_w")
 
 
-def _coverage(recording: Recording, device: int, times: I64) -> float:
+def _coverage(recording: Recording, device: int, times: I64, stretch: float) -> float:
     """Return the share of the recording's time that is not in a hole."""
     if len(times) < 2:
         return 0.0
     lost = recording.rows("SELECT coalesce(sum(end_ns - start_ns), 0) FROM sample_gaps WHERE device = ?", [device])[0][0]
-    return max(0.0, 1 - float(lost) / float(times[-1] - times[0]))
+    return max(0.0, 1 - float(lost) * stretch / float(times[-1] - times[0]))
 
 
 def _energy(series: tuple[I64, F64] | None, steady: Steady) -> float | None:

@@ -9,7 +9,7 @@ from analysis.results import RankResult, RunResult, analyse
 from analysis.version import ANALYSIS_VERSION
 from app import cards, frame
 from app.format import clean
-from ingest.schema import Manifest
+from ingest.schema import Manifest, RecordingRef
 
 KEPT_RESULTS = 48  # analysed runs kept in memory: a result holds a few hundred rows, and viewers mostly share them
 
@@ -66,6 +66,13 @@ def no_trace() -> None:
         '        profiler.step()\nprofiler.export_chrome_trace("trace.json.gz")',
         "python",
     )
+
+
+def keep_recording(manifest: Manifest, ref: RecordingRef) -> None:
+    """Keep what a viewer said of a recording's clock with the run."""
+    data = frame.data_folder()
+    kept = data.read_manifest(manifest.id)
+    data.write_manifest(msgspec.structs.replace(kept, recordings=[ref if r.id == ref.id else r for r in kept.recordings]))
 
 
 def keep_facts(manifest: Manifest, given: dict[str, float | None]) -> None:

@@ -78,7 +78,8 @@ def run(order: JobOrder, tell: Callable[[Progress], None]) -> Outcome:
                 msgspec.structs.replace(manifest, bundled=True, created_ns=order.created_ns or manifest.created_ns)
             )
     _make_cards(folder, [manifest.id for manifest in brought.runs])
-    return Outcome([manifest.id for manifest in brought.runs], notices=[f"Left out {clean(s, 400)}" for s in brought.refused])
+    notices = [f"Left out {clean(s, 400)}" for s in brought.refused] + [clean(s, 400) for s in brought.unplaced]
+    return Outcome([manifest.id for manifest in brought.runs], notices=notices)
 
 
 def _make_cards(folder: DataFolder, runs: list[str]) -> None:

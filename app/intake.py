@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.derive import ensure_derived
+from ingest import clocks
 from ingest.bundle import import_bundle, is_bundle
 from ingest.errors import SawtoothError
 from ingest.recording import Progress, ingest_file
@@ -21,14 +22,16 @@ SKIPPED_SUFFIXES = (
     ".log",
     ".duckdb",
 )  # never a trace or telemetry in a folder given whole
+NOTHING_SAID = clocks.Said()
 
 
 @dataclass(frozen=True)
 class Brought:
-    """The runs that came of the files, and one sentence for each file that could not be read."""
+    """The runs that came of the files, a sentence for each file that could not be read, and one for each that cannot be placed in time."""
 
     runs: list[Manifest]
     refused: list[str]
+    unplaced: list[str]
 
 
 def bring_in(
@@ -40,8 +43,9 @@ def bring_in(
     name: str | None = None,
     tolerant: bool = False,
     progress: Callable[[str, Progress], None] | None = None,
+    said: clocks.Said = NOTHING_SAID,
 ) -> Brought:
-    """Ingest ``files`` (path, name for people) and register their runs.
+    """Ingest ``files`` (path, name for people) and register their runs; ``said`` is what the user told of the telemetry's clock.
 
     The first file that cannot be read raises its SawtoothError, unless ``tolerant``: then it is named in ``refused`` and the others
     go on. When no file can be read the first error is raised in either case.
@@ -49,6 +53,7 @@ def bring_in(
     refs: list[RecordingRef] = []
     unpacked: list[Manifest] = []
     refused: list[str] = []
+    unplaced: list[str] = []
     first_error: SawtoothError | None = None
     for path, shown in files:
         report = (lambda p, shown=shown: progress(shown, p)) if progress else None
@@ -58,6 +63,11 @@ def bring_in(
                 continue
             ref = ingest_file(path, folder, source_name=shown, keep_source=keep_source, progress=report)
             ensure_derived(folder, ref.id)
+            if ref.kind == "telemetry":
+                clock, first_ns = clocks.clock_of(folder, ref)
+                ref = clocks.apply(ref, clock, first_ns, said)
+                if (lacks := clocks.needs(ref, clock)) is not None:
+                    unplaced.append(f"{shown}: {lacks}")
         except SawtoothError as error:
             if not tolerant:
                 raise
@@ -68,7 +78,7 @@ def bring_in(
     if not refs and not unpacked and first_error is not None:
         raise first_error
     made = register_runs(folder, refs, name=name, separate=separate) if refs else []
-    return Brought([*unpacked, *made], refused)
+    return Brought([*unpacked, *made], refused, unplaced)
 
 
 def _unpack(

@@ -12,6 +12,7 @@ from app.local_sampler import local_sampler
 from app.server import jobs
 from app.settings import settings
 from ingest.errors import SawtoothError
+from ingest.receiver import clock_offset_ns
 from ingest.session import write_session_file
 
 
@@ -31,7 +32,7 @@ def finish(info: SessionInfo, name: str) -> Job:
         local_sampler().stop()
     source = settings().data.create().uploads / secrets.token_hex(16)
     try:
-        write_session_file(info.folder, source)
+        write_session_file(info.folder, source, clock_offset_ns(info.folder) if info.pushed else None)
         return jobs().start([(source, f"{info.id}.jsonl")], name=name)
     except (SawtoothError, OSError):
         source.unlink(missing_ok=True)

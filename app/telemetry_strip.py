@@ -6,6 +6,7 @@ import streamlit as st
 
 from analysis import series
 from analysis.results import RunResult
+from analysis.sample_clock import AS_RECORDED, SampleClock
 from analysis.series import Telemetry
 from analysis.telemetry import DeviceTelemetry
 from app import format as fmt
@@ -24,10 +25,15 @@ def devices(root: str, recording_id: str) -> list[tuple[int, str | None]]:
 
 
 @st.cache_resource(max_entries=KEPT, show_spinner="Reading telemetry …")
-def read(root: str, recording_id: str, device: int) -> Telemetry:
-    """Return one device's telemetry, whole and shared: do not change it."""
+def _read(root: str, recording_id: str, device: int, clock: SampleClock) -> Telemetry:
     with frame.library().open(recording_id, derived=False) as recording:
-        return series.telemetry(recording, device)
+        return series.telemetry(recording, device, clock)
+
+
+def read(result: RunResult, recording_id: str, device: int) -> Telemetry:
+    """Return one device's telemetry on the run's clock, whole and shared: do not change it."""
+    clock = result.telemetry.clocks.get(recording_id, AS_RECORDED)
+    return _read(str(frame.data_folder().root), recording_id, device, clock)
 
 
 def of(result: RunResult, device: int | None = None) -> Telemetry | None:
@@ -39,7 +45,7 @@ def of(result: RunResult, device: int | None = None) -> Telemetry | None:
     for ref in result.manifest.telemetry:
         known = [d for d, _ in devices(root, ref.id)]
         if known:
-            return read(root, ref.id, device if device in known else known[0])
+            return read(result, ref.id, device if device in known else known[0])
     return None
 
 
@@ -86,4 +92,4 @@ def _same_time(result: RunResult, told: Telemetry) -> bool:
         return False
     steps = lead.steps
     span = series.Span(int(steps["start_ns"].min()), int(steps["end_ns"].max()))
-    return series.overlap(told.span, span, (told.clock, str(lead.info["clock"])))
+    return series.overlap(told, span, str(lead.info["clock"]))

@@ -228,6 +228,35 @@ def sawtooth(found: Sawtooth | None, signal: str | None) -> str | None:
     return f"{', '.join(parts)}{alias}{sure}."
 
 
+def troughs(result: RunResult) -> str | None:
+    """Return what the troughs of the sawtooth are, None where neither the profile nor the period tells."""
+    found, lead = result.troughs, result.lead
+    if found is None or lead is None:
+        return None
+    parts = []
+    if found.causes:
+        cause, ns = found.causes[0]
+        of = "the trough" if found.count == 1 else f"the {found.count} troughs"
+        parts.append(
+            f"Of the time lost in {of} under the profile, {fmt.share(ns / found.lost_ns)} is {loses_to('idle', cause)}."
+        )
+    if found.steps is not None:
+        steps = "one step" if found.steps == 1 else f"{found.steps} steps"
+        known = f"does the work of {steps}" if found.by_work else f"takes as long as {steps}"
+        parts.append(f"By its period a tooth {known}{_one_wait(result, lead, found.steps)}.")
+    return " ".join(parts) or None
+
+
+def _one_wait(result: RunResult, lead: RankResult, steps: int) -> str:
+    verdict = judge(lead)
+    hidden = any(finding.rule == "prefetch-queue-hid-the-loader" for finding in result.findings)
+    if not hidden and (verdict is None or verdict.loss is None or verdict.loss.cause != "data_wait"):
+        return ""
+    if steps == 1:
+        return ": each trough is one wait for the data loader's next batch"
+    return f": each trough is one wait for the data loader's next {steps} batches, as when {steps} workers finish together"
+
+
 def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
     """Return the MFU with the factor that holds it down most."""
     mfu = fmt.reading("mfu", metrics["mfu"])

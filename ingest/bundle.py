@@ -42,13 +42,15 @@ BROKEN = "The .sawtooth file is damaged or cut off. Copy or export it again."
 
 
 class BundleRecording(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One source: its member, the file name it had, its kind (trace or telemetry), rank and host."""
+    """One source: its member, the file name it had, its kind (trace or telemetry), rank, host, and what was said of its clock."""
 
     member: str
     source_name: str
     kind: str
     rank: int | None = None
     host: str | None = None
+    offset_ns: int | None = None
+    interval_ns: int | None = None
 
 
 class BundleRun(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -100,7 +102,9 @@ def export_runs(
                     f"The source of {ref.source_name} was not kept (--no-keep-source), so the run cannot be exported."
                 )
             member = members.setdefault(ref.id, f"sources/{len(members) + 1:04d}.gz")
-            recordings.append(BundleRecording(member, ref.source_name, ref.kind, ref.rank, ref.host))
+            recordings.append(
+                BundleRecording(member, ref.source_name, ref.kind, ref.rank, ref.host, ref.offset_ns, ref.interval_ns)
+            )
         runs.append(BundleRun(manifest.name, recordings, manifest.notes, manifest.tags, manifest.settings, manifest.facts))
     pair = (0, 1) if compare and len(runs) == 2 else None
     whole = BundleManifest(runs, tool_version=tool_version(), compare=pair)
@@ -190,7 +194,10 @@ def import_bundle(
                     refs[recording.member] = _bring_in(bundle, recording, folder, keep_source, progress, limits)
         made = []
         for run in bundle.manifest.runs:
-            members = [refs[recording.member] for recording in run.recordings]
+            members = [
+                msgspec.structs.replace(refs[r.member], offset_ns=r.offset_ns, interval_ns=r.interval_ns)
+                for r in run.recordings
+            ]
             made.append(
                 register_run(
                     folder,

@@ -54,7 +54,6 @@ def ingest_file(
     keep_source: bool = True,
     progress: Callable[[Progress], None] | None = None,
     limits: Limits = Limits(),  # noqa: B008  (frozen)
-    telemetry_options: telemetry.Options = telemetry.NO_OPTIONS,
 ) -> RecordingRef:
     """Ingest a trace or telemetry file into ``folder`` and return its recording.
 
@@ -81,11 +80,7 @@ def ingest_file(
         try:
             about = {"source_name": name, "tool_version": tool_version(), "schema_version": SCHEMA_VERSION}
             reader = telemetry.reader_for(head)
-            row = (
-                telemetry.store(reader, opened, writer, about, telemetry_options)
-                if reader
-                else _read_trace(opened, writer, folder, report)
-            )
+            row = telemetry.store(reader, opened, writer, about) if reader else _read_trace(opened, writer, folder, report)
             row |= about | {"id": opened.id, "source_bytes": opened.uncompressed_bytes}
             writer.insert_row("recording", row)
             writer.finish()

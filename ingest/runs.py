@@ -55,10 +55,7 @@ def register_run(
     except NotFoundError:
         manifest = new_manifest(refs, name or _name_of(folder, refs))
     else:
-        known = {ref.id for ref in old.recordings}
-        manifest = msgspec.structs.replace(
-            old, name=name or old.name, recordings=[*old.recordings, *(r for r in refs if r.id not in known)]
-        )
+        manifest = msgspec.structs.replace(old, name=name or old.name, recordings=_joined(old.recordings, refs))
     manifest = msgspec.structs.replace(
         manifest,
         notes=notes or manifest.notes,
@@ -97,11 +94,23 @@ def attach(folder: DataFolder, run_id: str, refs: list[RecordingRef]) -> Manifes
     Telemetry leaves the id as it is. A further rank makes another run id; the old manifest stays, so that links to it keep their meaning.
     """
     old = folder.read_manifest(run_id)
-    known = {ref.id for ref in old.recordings}
-    recordings = [*old.recordings, *(ref for ref in refs if ref.id not in known)]
+    recordings = _joined(old.recordings, refs)
     manifest = msgspec.structs.replace(old, id=run_id_of(recordings), recordings=recordings)
     folder.write_manifest(manifest)
     return manifest
+
+
+def _joined(old: list[RecordingRef], new: list[RecordingRef]) -> list[RecordingRef]:
+    """Return ``old`` and what ``new`` adds: recordings, and what was said anew of the clock of a known one."""
+    said = {ref.id: ref for ref in new if ref.offset_ns is not None or ref.interval_ns is not None}
+    known = {ref.id for ref in old}
+    kept = [
+        msgspec.structs.replace(ref, offset_ns=said[ref.id].offset_ns, interval_ns=said[ref.id].interval_ns)
+        if ref.id in said
+        else ref
+        for ref in old
+    ]
+    return [*kept, *(ref for ref in new if ref.id not in known)]
 
 
 def delete_run(folder: DataFolder, run_id: str) -> None:

@@ -30,13 +30,19 @@ def is_id(text: str) -> bool:
 
 
 class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One recording of a run and its role in it."""
+    """One recording of a run and its role in it.
+
+    Of telemetry, ``offset_ns`` is added to its times to bring them onto the traces' clock, ``interval_ns`` is the time between samples of
+    a file that has no times; both only where somebody gave them.
+    """
 
     id: str
     kind: str  # trace | telemetry
     source_name: str
     rank: int | None = None
     host: str | None = None
+    offset_ns: int | None = None
+    interval_ns: int | None = None
 
 
 class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,7 +55,6 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     step_time_ms: float | None = None
     peak_tflops: float | None = None
     price_per_gpu_hour: float | None = None
-    telemetry_offset_ms: float | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):

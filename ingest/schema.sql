@@ -20,7 +20,7 @@ COMMENT ON COLUMN recording.kind IS 'trace or telemetry';
 COMMENT ON COLUMN recording.source_name IS 'File name of the source as given, cleaned of control characters';
 COMMENT ON COLUMN recording.source_bytes IS 'Uncompressed size of the source in bytes';
 COMMENT ON COLUMN recording.event_count IS 'Events (or samples) stored in any table of this recording';
-COMMENT ON COLUMN recording.clock IS 'unix: times are absolute Unix nanoseconds; unknown: times have an unknown origin';
+COMMENT ON COLUMN recording.clock IS 'unix: times are absolute Unix nanoseconds; local: local times without a zone, as if they were UTC; unknown: times have an unknown origin';
 COMMENT ON COLUMN recording.base_time_ns IS 'baseTimeNanoseconds of the trace, already added to every time';
 COMMENT ON COLUMN recording.first_ns IS 'Earliest start of any stored event';
 COMMENT ON COLUMN recording.last_ns IS 'Latest end of any stored event';

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 from ingest.errors import SourceError
 from ingest.formats.table import SAMPLE_COLUMNS, SampleTable
-from ingest.sampler.segments import HEAD_KEYS, decode_line, join_segments, segment_name
+from ingest.sampler.segments import HEAD_KEYS, decode_line, encode_line, join_segments, segment_name
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
 READ_BYTES = 4 << 20  # per look and segment, so that one look at a long session stays short
@@ -147,6 +148,8 @@ class SessionTable:
     def add(self, records: Iterable[dict[str, Any]]) -> None:
         """Take records in order. A record of an unknown kind is left for later versions."""
         for record in records:
+            if record.get("k") == "push":
+                self.table_.metadata["pushed"] = {k: record.get(k) for k in ("clock_offset_ns", "host")}
             m, w, q = record.get("m"), record.get("w"), record.get("q")
             if not isinstance(m, int) or not isinstance(w, int):
                 continue
@@ -248,13 +251,16 @@ def note_damage(table: SampleTable, lines: int) -> None:
         table.note("damaged_lines", "data_loss", said, count=lines)
 
 
-def write_session_file(folder: Path, target: Path) -> int:
+def write_session_file(folder: Path, target: Path, behind_ns: int | None = None) -> int:
     """Write the whole lines of a session's segments, one after the other, as one file that can be ingested; return its bytes.
 
-    Raises SourceError where the folder holds no session or no sample.
+    ``behind_ns``: how far this host found the sampling host's clock behind its own while the session was pushed; it goes with the file. Raises SourceError where the folder holds no session or no sample.
     """
     assert SessionReader(folder).meta
     if not join_segments(folder, target):
         target.unlink()
         raise SourceError("E-NOEV", "The session holds no samples yet.")
+    if behind_ns is not None:
+        with target.open("ab") as out:
+            out.write(encode_line({"k": "push", "clock_offset_ns": behind_ns, "host": socket.gethostname()}))
     return target.stat().st_size

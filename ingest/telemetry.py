@@ -49,25 +49,12 @@ class Telemetry:
 
 
 @dataclass(frozen=True)
-class Options:
-    """What only the user knows about a file: the zone its local times are in (an IANA name or ``+02:00``), and for files
-    without times when it began and how far apart its samples are."""
-
-    time_zone: str | None = None
-    start_ns: int | None = None
-    interval_ns: int | None = None
-
-
-NO_OPTIONS = Options()
-
-
-@dataclass(frozen=True)
 class Reader:
     """One telemetry format. ``sniff`` looks at the first uncompressed bytes; ``read`` gets the lines of the whole source."""
 
     name: str
     sniff: Callable[[bytes], bool]
-    read: Callable[[Iterator[bytes], Options], Telemetry]
+    read: Callable[[Iterator[bytes]], Telemetry]
 
 
 def readers() -> list[Reader]:
@@ -113,12 +100,10 @@ def lines(source: Source) -> Iterator[bytes]:
         yield rest
 
 
-def store(
-    reader: Reader, source: Source, writer: Writer, about: dict[str, Any], options: Options = NO_OPTIONS
-) -> dict[str, Any]:
+def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
     """Read ``source``, write its tables, return the recording row. Raises SourceError where it holds no sample."""
     try:
-        found = reader.read(lines(source), options)
+        found = reader.read(lines(source))
     except READ_ERRORS as error:
         raise SourceError(
             "E-JSON", f"This begins like {reader.name} but goes on as something else ({error}). Record or copy it again."

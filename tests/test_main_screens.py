@@ -343,3 +343,60 @@ def test_two_ranks_name_the_late_one(app_data: DataFolder, tmp_path: Path) -> No
     test = opened("ranks", run_of(app_data, *files))
     # Rank 0 spends 200 µs a step in the collective, rank 1 only 50: rank 0 waits 150 µs for rank 1.
     assert "The others wait for rank 1: it costs them up to 150\u00a0µs a step." in words_of(test)
+
+
+def test_local_telemetry_asks_for_its_zone_and_is_laid_over_the_trace_with_it(app_data: DataFolder, tmp_path: Path) -> None:
+    from datetime import UTC, datetime
+
+    begins = BASE_NS // 10**9 - 3 + 3600
+    local = [datetime.fromtimestamp(begins + k / 10, UTC).strftime("%Y/%m/%d %H:%M:%S.%f")[:-3] for k in range(60)]
+    log = tmp_path / "smi.csv"
+    log.write_text("timestamp, utilization.gpu [%]\n" + "".join(f"{t}, {100 * (k // 5 % 2)} %\n" for k, t in enumerate(local)))
+    run = run_of(app_data, matmul_loop().write(tmp_path / "loop.json"), log)
+    test = opened("telemetry", run)
+    text = words_of(test)
+    assert "not laid over the trace: its times are local and carry no zone" in text
+    assert "if its zone is UTC+1." in text
+    assert "not laid over the trace" in words_of(opened("timeline", run))
+    ref = app_data.read_manifest(run).telemetry[0]
+    test.text_input(key=f"zone-{ref.id}").set_value("Mars")
+    assert "is no time zone" in words_of(submitted(test))
+    test.text_input(key=f"zone-{ref.id}").set_value("+01:00")
+    assert "−3,600.000\u00a0s are added" in words_of(submitted(test))
+    assert app_data.read_manifest(run).telemetry[0].offset_ns == -3600 * 10**9
+    assert "not laid over the trace" not in words_of(opened("timeline", run))
+
+
+def submitted(test: AppTest) -> AppTest:
+    return next(b for b in test.button if b.label == "Save").click().run()
+
+
+def test_a_shift_that_the_signals_show_is_offered_and_kept(app_data: DataFolder, tmp_path: Path) -> None:
+    import random
+
+    draw, kernels, at = random.Random(3), [], 0
+    while at < 8_000_000:  # µs: eight seconds of irregular work
+        length = draw.randint(30_000, 400_000)
+        kernels.append((at, length))
+        at += length + draw.randint(20_000, 600_000)
+    trace = ChromeTrace()
+    for start, length in kernels:
+        trace.launch((start, start), (start, start + length), "nvjet_sm90_tst")
+    lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10}]
+    for k in range(-100, 300):
+        a, b = k * 100_000, (k + 1) * 100_000
+        busy = sum(max(0, min(s + n, b) - max(s, a)) for s, n in kernels) / 100_000
+        lines.append(
+            {"t_ns": BASE_NS + b * 1000 - 7 * 10**9, "gpm_graphics": 100 * busy if 0 <= a < at else draw.randint(0, 100)}
+        )
+    told = tmp_path / "nvml.jsonl"
+    told.write_text("\n".join(map(json.dumps, lines)))
+    run = run_of(app_data, trace.write(tmp_path / "t.json"), told)
+    test = opened("telemetry", run)
+    next(b for b in test.button if b.label == "Compare the signals").click().run()
+    assert "are added to their times" in words_of(test)
+    next(b for b in test.button if b.label == "Use this shift").click().run()
+    words_of(test)
+    kept = app_data.read_manifest(run).telemetry[0].offset_ns
+    assert kept is not None
+    assert abs(kept - 7 * 10**9) <= 10**8

@@ -14,21 +14,21 @@ import duckdb
 import pytest
 from test_session import recorded
 
-from ingest.errors import SourceError, UsageError
+from ingest.errors import SourceError
 from ingest.formats.table import SAMPLE_COLUMNS, find_gaps
-from ingest.formats.values import number, zone
+from ingest.formats.values import number
 from ingest.recording import ingest_file
 from ingest.schema import SCHEMA_SQL, DataFolder
 from ingest.session import read_session, write_session_file
-from ingest.telemetry import Options, reader_for, readers
+from ingest.telemetry import reader_for, readers
 
 FIXTURES = Path(__file__).parent / "telemetry"
 UTC_023847 = 1795228727  # 2026-11-21 02:38:47 UTC
 
 
-def ingested(path: Path, tmp_path: Path, options: Options = Options()) -> duckdb.DuckDBPyConnection:  # noqa: B008  (frozen)
+def ingested(path: Path, tmp_path: Path) -> duckdb.DuckDBPyConnection:
     folder = DataFolder(tmp_path / "data")
-    ref = ingest_file(path, folder, telemetry_options=options)
+    ref = ingest_file(path, folder)
     return duckdb.connect(str(folder.recording_file(ref.id)), read_only=True)
 
 
@@ -55,20 +55,12 @@ def test_nvidia_smi_csv(tmp_path: Path) -> None:
     assert row[2] == float(first[8].removesuffix(" W"))
     assert row[4] == float(first[10].removesuffix(" MHz"))
     assert rows(con, "SELECT uuid, name FROM devices") == [(first[2], "NVIDIA H200")]
-    assert "UTC" in diagnostics(con)["zone_assumed"][0]
+    assert "no zone" in diagnostics(con)["zone_unknown"][0]
+    assert rows(con, "SELECT clock FROM recording") == [("local",)]  # never taken as UTC unasked
     (seconds,) = re.findall(r"02:(\d\d):(\d\d)\.(\d\d\d)", text[1])
     assert rows(con, "SELECT min(time_ns) FROM samples") == [
         ((UTC_023847 - 38 * 60 - 47 + int(seconds[0]) * 60 + int(seconds[1])) * 10**9 + int(seconds[2]) * 10**6,)
     ]
-
-
-@pytest.mark.parametrize("given", ["Europe/Berlin", "+01:00"])
-def test_a_given_zone_shifts_local_times(tmp_path: Path, given: str) -> None:
-    as_utc = ingested(FIXTURES / "query.csv", tmp_path / "a")
-    shifted = ingested(FIXTURES / "query.csv", tmp_path / "b", Options(time_zone=given))
-    query = "SELECT min(time_ns) FROM samples"
-    assert rows(as_utc, query)[0][0] - rows(shifted, query)[0][0] == 3600 * 10**9
-    assert "zone_assumed" not in diagnostics(shifted)
 
 
 def test_the_hour_that_occurs_twice_goes_forward(tmp_path: Path) -> None:
@@ -76,7 +68,7 @@ def test_the_hour_that_occurs_twice_goes_forward(tmp_path: Path) -> None:
     path = tmp_path / "dst.csv"
     times = ["02:59:58.000", "02:59:59.000", "02:00:00.000", "02:00:01.000"]
     path.write_text("timestamp, utilization.gpu [%]\n" + "".join(f"2026/10/25 {t}, {i} %\n" for i, t in enumerate(times)))
-    con = ingested(path, tmp_path, Options(time_zone="Europe/Berlin"))
+    con = ingested(path, tmp_path)
     found = rows(con, "SELECT time_ns, util_pct FROM samples ORDER BY time_ns")
     assert [b[0] - a[0] for a, b in itertools.pairwise(found)] == [10**9] * 3
     assert [u for _, u in found] == [0, 1, 2, 3]
@@ -114,7 +106,7 @@ def test_dmon_with_dates(tmp_path: Path) -> None:
         con,
         "SELECT device, time_ns, util_pct, power_w, temp_c, mem_temp_c, clock_mem_mhz, clock_sm_mhz, mem_used_bytes FROM samples",
     ) == [(0, (UTC_023847 + s) * 10**9, 0.0, 81.0, 37.0, 39.0, 3201.0, 345.0, 0) for s in (-4, -3, -1, 0)]
-    assert rows(con, "SELECT clock FROM recording") == [("unix",)]
+    assert rows(con, "SELECT clock FROM recording") == [("local",)]
 
 
 def test_dmon_with_gpm_and_without_dates(tmp_path: Path) -> None:
@@ -125,16 +117,14 @@ def test_dmon_with_gpm_and_without_dates(tmp_path: Path) -> None:
         (2 * 10**9, 81.0, 0.0, 0.0),
     ]
     assert rows(con, "SELECT clock FROM recording") == [("unknown",)]
-    placed = ingested(FIXTURES / "dmon_gpm.txt", tmp_path / "b", Options(start_ns=5 * 10**18, interval_ns=2 * 10**9))
-    assert [t for (t,) in rows(placed, "SELECT time_ns FROM samples")] == [5 * 10**18 + k * 2 * 10**9 for k in range(3)]
-    assert rows(placed, "SELECT clock FROM recording") == [("unix",)]
+    assert '"assumed_interval_ns": 1000000000' in rows(con, "SELECT metadata FROM recording")[0][0]
 
 
 def test_dcgmi_ratios_become_percent_and_blanks_null(tmp_path: Path) -> None:
-    con = ingested(FIXTURES / "dcgmi.txt", tmp_path, Options(start_ns=10**18))
+    con = ingested(FIXTURES / "dcgmi.txt", tmp_path)
     assert rows(
         con,
-        "SELECT device, time_ns - 1000000000000000000, tensor_active_pct, power_w, temp_c, energy_j FROM samples ORDER BY 1, 2",
+        "SELECT device, time_ns, tensor_active_pct, power_w, temp_c, energy_j FROM samples ORDER BY 1, 2",
     ) == [
         (0, 0, 61.0, 512.106, 55.0, 123456.789),
         (0, 10**9, 12.5, 300.0, 54.0, 123756.789),
@@ -294,7 +284,7 @@ def test_cut_anywhere_is_read_or_refused_in_a_sentence(tmp_path: Path, name: str
         if reader is None:
             continue
         try:
-            found = reader.read(iter(content[:cut].split(b"\n")), Options())
+            found = reader.read(iter(content[:cut].split(b"\n")))
         except SourceError as error:
             assert str(error).endswith(".")
         else:
@@ -323,11 +313,6 @@ def test_cut_anywhere_is_read_or_refused_in_a_sentence(tmp_path: Path, name: str
 def test_cells(cell: str, factor: float, value: float | None) -> None:
     found = number(cell, factor)
     assert found == (value if value is None else pytest.approx(value))
-
-
-def test_no_zone_of_that_name() -> None:
-    with pytest.raises(UsageError, match="Europe/Berlin"):
-        zone("Mars/Olympus")
 
 
 def test_gaps_are_pauses_of_more_than_three_periods() -> None:

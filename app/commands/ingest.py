@@ -12,6 +12,7 @@ import typer
 from app import format as people
 from app.commands.inputs import data_folder
 from app.intake import bring_in, files_of
+from ingest.clocks import Said
 from ingest.recording import Progress
 from ingest.schema import Manifest
 
@@ -29,6 +30,21 @@ def ingest(
     keep_source: Annotated[
         bool, typer.Option(help="Keep the source bytes, compressed, to re-ingest later and open in Perfetto.")
     ] = True,
+    time_zone: Annotated[
+        str | None,
+        typer.Option(metavar="ZONE", help="Zone of telemetry whose times are local: Europe/Berlin, +02:00 or UTC."),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="When telemetry without times began: 2026-11-21T09:30:00+01:00, or Unix seconds."),
+    ] = None,
+    interval: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Between the samples of telemetry without times.")
+    ] = None,
+    shift: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Added to telemetry's times, where its host's clock differs from the trace's."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
 ) -> None:
     """Ingest files; ranks of one job join one run, telemetry given with a trace attaches to it. Prints the run id on its last line."""
@@ -40,11 +56,14 @@ def ingest(
         given += found
         tolerant |= is_folder
     progress = None if as_json or not sys.stderr.isatty() else _show
+    said = Said(time_zone, start, interval, shift)
     brought = bring_in(
-        folder, given, separate=separate, keep_source=keep_source, name=name, tolerant=tolerant, progress=progress
+        folder, given, separate=separate, keep_source=keep_source, name=name, tolerant=tolerant, progress=progress, said=said
     )
     for sentence in brought.refused:
         typer.echo(f"Left out {sentence}", err=True)
+    for sentence in brought.unplaced:
+        typer.echo(sentence, err=True)
     if as_json:
         typer.echo(json.dumps([_plain(run) for run in brought.runs], ensure_ascii=False))
         return

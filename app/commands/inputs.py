@@ -68,6 +68,8 @@ def _ingest(folder: DataFolder, paths: list[Path], keep: bool) -> Manifest:
     brought = bring_in(folder, files, keep_source=keep, tolerant=tolerant)
     for sentence in brought.refused:
         typer.echo(f"Left out {sentence}", err=True)
+    for sentence in brought.unplaced:
+        typer.echo(sentence, err=True)
     if len(brought.runs) > 1:
         names = ", ".join(run.name for run in brought.runs[:4])
         raise UsageError(f"These files are {len(brought.runs)} runs ({names}). Give the files of one run at a time.")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from analysis import series
+from analysis.results import RunResult
 from analysis.series import Telemetry
 from analysis.telemetry import DeviceTelemetry
-from app import cards, current, frame, panel, telemetry_strip, words
+from app import cards, current, frame, panel, telemetry_clock, telemetry_strip, words
 from app import format as fmt
 from app.charts import telemetry as charts
 from app.charts.base import CONFIG
@@ -26,8 +27,9 @@ def main() -> None:
             "sawtooth sample --out telemetry.jsonl",
         )
         return
-    told = _chosen(manifest.telemetry)
-    if told is None:
+    result = current.run_result(manifest)
+    chosen = _chosen(result)
+    if chosen is None:
         cards.headline("The telemetry of this run holds no sample.")
         cards.empty_state(
             "Nothing was sampled.",
@@ -35,16 +37,20 @@ def main() -> None:
             "sawtooth sample --out telemetry.jsonl",
         )
         return
-    result = current.run_result(manifest)
+    ref, told = chosen
     summary = telemetry_strip.summary_of(result, told)
     _head(told, summary)
+    if summary is not None and result.lead is not None and summary == result.lead.telemetry and (why := words.troughs(result)):
+        cards.text(why)
     _lanes(told, manifest.id, summary)
+    telemetry_clock.show(result, ref, told)
     if result.lead is None:
         cards.small("No trace with GPU work is attached: what the GPU waits for is not known.")
 
 
-def _chosen(refs: list[RecordingRef]) -> Telemetry | None:
+def _chosen(result: RunResult) -> tuple[RecordingRef, Telemetry] | None:
     root = str(frame.data_folder().root)
+    refs = result.manifest.telemetry
     options = [(ref, device, name) for ref in refs for device, name in telemetry_strip.devices(root, ref.id)]
     if not options:
         return None
@@ -53,7 +59,7 @@ def _chosen(refs: list[RecordingRef]) -> Telemetry | None:
     if len(options) > 1:
         key = st.selectbox("Device", list(labels), format_func=labels.__getitem__, key="sampled", bind="query-params")
     recording, device = key.rsplit("-", 1)
-    return telemetry_strip.read(root, recording, int(device))
+    return next(ref for ref in refs if ref.id == recording), telemetry_strip.read(result, recording, int(device))
 
 
 def _head(told: Telemetry, summary: DeviceTelemetry | None) -> None:

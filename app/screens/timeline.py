@@ -249,7 +249,7 @@ def _panels(told: Telemetry, view: Span) -> list[drawing.Panel]:
 
 def _overlapping(result: RunResult, rank: RankResult | None, whole: Span) -> Telemetry | None:
     told = telemetry_strip.of(result, rank.device if rank is not None else None)
-    if told is None or rank is None or not series.overlap(told.span, whole, (told.clock, str(rank.info["clock"]))):
+    if told is None or rank is None or not series.overlap(told, whole, str(rank.info["clock"])):
         return None
     return told
 
@@ -260,7 +260,11 @@ def _beside(result: RunResult, rank: RankResult | None, whole: Span) -> None:
     if told is None:
         cards.small("No telemetry is attached to this run, so utilization, power and clocks are not on the lanes.")
         return
-    if rank is not None and str(rank.info["clock"]) != "unix":
+    if not told.clock.known:
+        cards.small(
+            f"The telemetry is not laid over the trace: {told.clock.why}. Say more on the Telemetry page. It stands beside it:"
+        )
+    elif rank is not None and not told.clock.shares(str(rank.info["clock"])):
         cards.small("The trace has no absolute clock, so telemetry cannot be laid over it. It stands beside it:")
     else:
         apart = fmt.duration_ns(max(whole.start_ns - told.span.end_ns, told.span.start_ns - whole.end_ns, 0))

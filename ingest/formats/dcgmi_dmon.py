@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ingest.formats.table import SampleTable
 from ingest.formats.values import MIB, Clockless, number
-from ingest.telemetry import Options, Reader, Telemetry
+from ingest.telemetry import Reader, Telemetry
 
 DEFAULT_INTERVAL_NS = 1_000_000_000  # dcgmi dmon's -d
 # DCGM's short name (the header) → column and factor, with DCGM's field id
@@ -48,11 +48,11 @@ def sniff(head: bytes) -> bool:
     return any(_HEADER.match(line.decode(errors="replace").strip()) for line in head.split(b"\n")[:20])
 
 
-def read(lines: Iterator[bytes], options: Options) -> Telemetry:
+def read(lines: Iterator[bytes]) -> Telemetry:
     """Read rows of whole GPUs; MIG instances (``GPU-I``) are left out and counted, since their numbers are of another kind."""
     table = SampleTable()
     names: list[str] = []
-    times = Clockless(options.start_ns, options.interval_ns, DEFAULT_INTERVAL_NS, table, "dcgmi dmon")
+    times = Clockless(DEFAULT_INTERVAL_NS, table, "dcgmi dmon")
     index, seen = -1, set[int]()
     for raw in lines:
         line = raw.decode("utf-8", errors="replace").strip()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ingest.errors import SourceError
 from ingest.formats.table import SampleTable
 from ingest.formats.values import MIB, UNITS, LocalTimes, number
-from ingest.telemetry import Options, Reader, Telemetry
+from ingest.telemetry import Reader, Telemetry
 
 TIME_PATTERNS = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S")
 # Query field → column, and the factor where neither header nor cell names a unit (nvidia-smi's own unit)
@@ -42,7 +42,7 @@ def sniff(head: bytes) -> bool:
     return bool(names & FIELDS.keys()) and not first.lstrip().startswith((b"{", b"[", b"#"))
 
 
-def read(lines: Iterator[bytes], options: Options) -> Telemetry:
+def read(lines: Iterator[bytes]) -> Telemetry:
     """Read the rows. Raises SourceError without a timestamp column."""
     table = SampleTable()
     text = (line.decode("utf-8", errors="replace").lstrip("\ufeff").replace("\r", " ") for line in lines)
@@ -53,7 +53,7 @@ def read(lines: Iterator[bytes], options: Options) -> Telemetry:
         said = "This nvidia-smi log has no timestamp column, so its samples cannot be placed in time. Record it with --query-gpu=timestamp,…"
         raise SourceError("E-TYPE", said)
     columns = _columns(header)
-    times = LocalTimes(options.time_zone, table)
+    times = LocalTimes(table)
     devices: dict[str, int] = {}
     for cells in csv.reader(text, delimiter=delimiter, skipinitialspace=True):
         if not cells or _header(delimiter.join(cells))[1] == header:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ingest.errors import SourceError
 from ingest.formats.table import SampleTable
 from ingest.formats.values import MIB, Clockless, LocalTimes, number
-from ingest.telemetry import Options, Reader, Telemetry
+from ingest.telemetry import Reader, Telemetry
 
 DEFAULT_INTERVAL_NS = 1_000_000_000  # dmon's -d
 # Header → column and factor. ``sm`` and ``mem`` of dmon are utilization.gpu and utilization.memory. GPM ids: 5 is mmaact, 7 hmmat.
@@ -53,11 +53,11 @@ def sniff(head: bytes) -> bool:
     return False
 
 
-def read(lines: Iterator[bytes], options: Options) -> Telemetry:
+def read(lines: Iterator[bytes]) -> Telemetry:
     """Read the rows by the header above them; the header comes again every so many lines and may change."""
     table = SampleTable()
     names: list[str] = []
-    local = LocalTimes(options.time_zone, table)
+    local = LocalTimes(table)
     clockless: Clockless | None = None
     index, seen = -1, set[int]()
     for raw in lines:
@@ -79,11 +79,9 @@ def read(lines: Iterator[bytes], options: Options) -> Telemetry:
         if not seen:
             index += 1  # a new round over the GPUs
         seen.add(device)
-        time_ns = _time(row, local, options)
+        time_ns = _time(row, local)
         if time_ns is None:
-            clockless = clockless or Clockless(
-                options.start_ns, options.interval_ns, DEFAULT_INTERVAL_NS, table, "nvidia-smi dmon"
-            )
+            clockless = clockless or Clockless(DEFAULT_INTERVAL_NS, table, "nvidia-smi dmon")
             time_ns = clockless.ns(index)
         values = {FIELDS[n][0]: number(cell, FIELDS[n][1]) for n, cell in row.items() if n in FIELDS}
         table.devices.setdefault(device, {})
@@ -102,7 +100,7 @@ def _header(line: str) -> list[str] | None:
     return [word.lower() for word in stripped.lstrip("#").split()]
 
 
-def _time(row: dict[str, str], local: LocalTimes, options: Options) -> int | None:
+def _time(row: dict[str, str], local: LocalTimes) -> int | None:
     if "date" in row and "time" in row:
         return local.ns(f"{row['date']} {row['time']}", ("%Y%m%d %H:%M:%S",))
     return None

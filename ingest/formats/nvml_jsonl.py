@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ingest.telemetry import Options, Reader, Telemetry, column
+from ingest.telemetry import Reader, Telemetry, column
 
 MEBIBYTE = 1 << 20  # GPM reports PCIe and NVLink throughput in MiB/s
 FIELDS: dict[str, tuple[str, float]] = {  # field of the file -> column of samples, factor
@@ -53,7 +53,7 @@ def sniff(head: bytes) -> bool:
     ) is not None
 
 
-def read(lines: Iterator[bytes], options: Options) -> Telemetry:
+def read(lines: Iterator[bytes]) -> Telemetry:
     """Read samples; lines that are no sample are counted, a torn last line marks the file truncated."""
     rows: list[dict[str, Any]] = []
     about: dict[str, Any] = {}

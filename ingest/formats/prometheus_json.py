@@ -14,7 +14,7 @@ from typing import Any
 from ingest.errors import SourceError
 from ingest.formats.table import SampleTable
 from ingest.formats.values import MIB
-from ingest.telemetry import Options, Reader, Telemetry
+from ingest.telemetry import Reader, Telemetry
 
 # Metric name → column and factor
 FIELDS: dict[str, tuple[str, float]] = {
@@ -98,7 +98,7 @@ def sniff(head: bytes) -> bool:
     return head.lstrip(b"\xef\xbb\xbf \t\r\n[").startswith(b"{") and SIGN.search(head) is not None
 
 
-def read(lines: Iterator[bytes], options: Options) -> Telemetry:
+def read(lines: Iterator[bytes]) -> Telemetry:
     """Read every known series. Raises SourceError for an instant query and where no series is known."""
     content = b"\n".join(lines)
     table = SampleTable()

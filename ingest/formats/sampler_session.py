@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ingest.sampler.segments import decode_line
 from ingest.session import SessionTable, note_damage
-from ingest.telemetry import Options, Reader, Telemetry
+from ingest.telemetry import Reader, Telemetry
 
 
 def sniff(head: bytes) -> bool:
@@ -15,7 +15,7 @@ def sniff(head: bytes) -> bool:
     return first.startswith(b'{"k":"head",') and b'"columns":' in first
 
 
-def read(lines: Iterator[bytes], options: Options) -> Telemetry:
+def read(lines: Iterator[bytes]) -> Telemetry:
     """Read the records; torn or damaged lines are counted, other sessions' records in the same file are not mixed in."""
     collected, damaged = SessionTable(), 0
     session: str | None = None

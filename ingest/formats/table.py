@@ -71,7 +71,7 @@ class Series:
 class SampleTable:
     """Values in any order while reading; ``columns`` sorts them and uses what is given twice once.
 
-    ``devices`` are rows of the store's ``devices`` table as dicts; ``clock`` is 'unix' or 'unknown'. ``polled`` holds what was
+    ``devices`` are rows of the store's ``devices`` table as dicts; ``clock`` is 'unix', 'local' or 'unknown'. ``polled`` holds what was
     read at the sampler's ticks, ``finer`` what came from a buffer with times of its own and replaces it.
     """
 

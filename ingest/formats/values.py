@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone, tzinfo
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from datetime import datetime, timedelta
 
-from ingest.errors import UsageError
 from ingest.formats.table import SampleTable
 
 MIB = 1 << 20
+EPOCH = datetime(1970, 1, 1)
+HOUR = timedelta(hours=1)  # summer time is an hour everywhere but on Lord Howe Island
+SET_BACK_SLACK = timedelta(minutes=5)  # samples are seconds apart, at most some minutes
 # Unit in a header or a cell → factor to the store's unit of the columns that use it
 UNITS = {
     "%": 1.0,
@@ -55,27 +56,16 @@ def number(cell: str, factor: float = 1.0) -> float | None:
     return float(found.group(1)) * (UNITS[unit] if unit else factor)
 
 
-def zone(name: str | None) -> tzinfo | None:
-    """Return the zone of an IANA name or an offset such as ``+02:00``; None for None. Raises UsageError for what is neither."""
-    if name is None:
-        return None
-    if found := re.fullmatch(r"([+-])(\d{1,2}):?(\d{2})?", name.strip()):
-        minutes = int(found.group(2)) * 60 + int(found.group(3) or 0)
-        return timezone(timedelta(minutes=minutes if found.group(1) == "+" else -minutes))
-    try:
-        return ZoneInfo(name.strip())
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise UsageError(f"{name!r} is no time zone. Give a name such as Europe/Berlin, or an offset such as +02:00.") from None
-
-
 class LocalTimes:
-    """Turns local times of one file into Unix nanoseconds. In an hour that occurs twice, a jump back means the second time."""
+    """Turns local times of one file into nanoseconds as if they were UTC: the recording's clock is ``local`` until somebody gives the zone.
 
-    def __init__(self, time_zone: str | None, table: SampleTable) -> None:
-        self._zone = zone(time_zone)
+    Where the clock was set back by an hour (the end of summer time), times go on rising.
+    """
+
+    def __init__(self, table: SampleTable) -> None:
         self._table = table
         self._last: datetime | None = None
-        self._fold = 0
+        self._back = timedelta(0)
 
     def ns(self, text: str, patterns: Sequence[str]) -> int | None:
         """Return the time that ``text`` gives in the first of ``patterns`` (strptime) that fits; None where none does."""
@@ -88,37 +78,27 @@ class LocalTimes:
         return None
 
     def _to_ns(self, local: datetime) -> int:
-        if self._zone is None:
-            said = (
-                "The file's times carry no zone and were taken as UTC. If they are local, give the zone or shift the telemetry."
-            )
-            if "zone_assumed" not in self._table.diagnostics:
-                self._table.note("zone_assumed", "info", said)
-        elif self._last is not None and timedelta(minutes=10) < self._last - local:
-            self._fold = 1
+        self._table.clock = "local"
+        if "zone_unknown" not in self._table.diagnostics:
+            said = "The file's times are local and carry no zone. Give the zone to lay them over a trace."
+            self._table.note("zone_unknown", "info", said)
+        if self._last is not None and abs(self._last - local - HOUR) < SET_BACK_SLACK:
+            self._back += HOUR
         self._last = local
-        aware = local.replace(tzinfo=self._zone or timezone.utc, fold=self._fold)  # noqa: UP017 - zone is a tzinfo either way
-        whole = int(aware.replace(microsecond=0).timestamp())
-        return whole * 1_000_000_000 + local.microsecond * 1000
+        since = local + self._back - EPOCH
+        return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
 
 
 class Clockless:
-    """Times of a file that has none: from the start and interval the user gives, else counted from 0 on an unknown clock."""
+    """Times of a file that has none: counted from 0 on an unknown clock, ``default_ns`` apart until somebody gives start and interval."""
 
-    def __init__(self, start_ns: int | None, interval_ns: int | None, default_ns: int, table: SampleTable, tool: str) -> None:
-        self._start = start_ns
-        self._interval = interval_ns or default_ns
-        if start_ns is None:
-            table.clock = "unknown"
-            said = f"{tool} wrote no times: samples are counted from 0, {self._interval / 1e9:g} s apart. Give the start to lay them over a trace."
-            table.note("no_times", "info", said)
-        elif interval_ns is None:
-            table.note(
-                "interval_assumed",
-                "info",
-                f"{tool} wrote no times: its default of {default_ns / 1e9:g} s between samples was taken.",
-            )
+    def __init__(self, default_ns: int, table: SampleTable, tool: str) -> None:
+        self._interval = default_ns
+        table.clock = "unknown"
+        table.metadata["assumed_interval_ns"] = default_ns
+        said = f"{tool} wrote no times: samples are counted from 0, {default_ns / 1e9:g} s apart. Give the start to lay them over a trace."
+        table.note("no_times", "info", said)
 
     def ns(self, index: int) -> int:
         """Return the time of sample ``index``."""
-        return (self._start or 0) + index * self._interval
+        return index * self._interval

@@ -14,7 +14,7 @@ from typing import Any
 
 from ingest.errors import SourceError
 from ingest.formats.table import SampleTable
-from ingest.telemetry import Options, Reader, Telemetry
+from ingest.telemetry import Reader, Telemetry
 
 # What follows ``gpu.<i>.`` → column and factor
 FIELDS: dict[str, tuple[str, float]] = {
@@ -54,13 +54,13 @@ def sniff(head: bytes) -> bool:
     return _SIGN.search(part) is not None and b'"traceEvents"' not in head
 
 
-def read(lines: Iterator[bytes], options: Options) -> Telemetry:
+def read(lines: Iterator[bytes]) -> Telemetry:
     """Read the records; values that W&B wrote for ``gpu.process`` stand in only where the GPU's own are missing."""
     table, shares = SampleTable(), _Shares()
     count = 0
     for record in _records(lines, table):
         count += 1
-        time_ns = _time(record, options, table)
+        time_ns = _time(record, table)
         if time_ns is None:
             table.note("line_unreadable", "data_loss", "Records without a time were left out.")
             continue
@@ -157,19 +157,18 @@ def _transposed(columns: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield {name: column.get(row) for name, column in columns.items()}
 
 
-def _time(record: dict[str, Any], options: Options, table: SampleTable) -> int | None:
+def _time(record: dict[str, Any], table: SampleTable) -> int | None:
     for key in TIME_KEYS:
         if (seconds := _number(record.get(key))) is not None:
             scale = 1e-3 if seconds > 1e11 else 1.0  # pandas writes milliseconds where it took the column for dates
             return round(seconds * scale * 1e6) * 1000
     for key in RELATIVE_KEYS:
         if (seconds := _number(record.get(key))) is not None:
-            if options.start_ns is None:
-                table.clock = "unknown"
-                if "no_times" not in table.diagnostics:
-                    said = "The export has only times since the run's start. Keep _timestamp, or give the start, to lay it over a trace."
-                    table.note("no_times", "info", said)
-            return (options.start_ns or 0) + round(seconds * 1e6) * 1000
+            table.clock = "unknown"
+            if "no_times" not in table.diagnostics:
+                said = "The export has only times since the run's start. Keep _timestamp, or give the start, to lay it over a trace."
+                table.note("no_times", "info", said)
+            return round(seconds * 1e6) * 1000
     return None
 
 

@@ -1,0 +1,113 @@
+"""The clock of a run's telemetry, below its lanes: what is known of it, what the signals say, and what only a person can tell."""
+
+from __future__ import annotations
+
+import msgspec
+import streamlit as st
+
+from analysis.alignment import Alignment, align_recordings, zones_that_fit
+from analysis.results import RankResult, RunResult
+from analysis.sample_clock import Origin, SampleClock
+from analysis.series import Telemetry
+from app import cards, current, frame
+from app import format as fmt
+from ingest.clocks import Said, apply
+from ingest.errors import UsageError
+from ingest.schema import RecordingRef
+
+ZONES_NAMED = 4  # more that fit are no help
+
+
+def show(result: RunResult, ref: RecordingRef, told: Telemetry) -> None:
+    """Show what places the telemetry in time, and let it be changed. Nothing without a trace to lay it over."""
+    lead, clock, origin = result.lead, result.telemetry.clocks[ref.id], result.telemetry.origins[ref.id]
+    if lead is None:
+        return
+    with st.expander("The telemetry's clock and the trace's", expanded=not clock.known, icon=":material/schedule:"):
+        cards.text(_known(clock))
+        _from_the_signals(result, lead, ref, told, clock)
+        if origin.clock == "local" and ref.offset_ns is None:
+            _zones(lead, origin)
+        _form(result, ref, origin, clock)
+
+
+def _known(clock: SampleClock) -> str:
+    if not clock.known:
+        return f"The telemetry is not laid over the trace: {clock.why}."
+    if clock.name == "placed":
+        return f"{seconds(clock.offset_ns)} are added to the telemetry's times: {clock.why}."
+    return f"{clock.why[0].upper()}{clock.why[1:]}."
+
+
+def seconds(ns: int) -> str:
+    """Return a shift for people: +2.310 s."""
+    return f"{'+' if ns >= 0 else '−'}{abs(ns) / 1e9:,.3f}\u00a0s"
+
+
+@st.cache_data(max_entries=64, show_spinner="Comparing the trace's activity with the telemetry …")
+def _aligned(root: str, trace: tuple[str, int], sampled: tuple[str, int], clock: SampleClock) -> Alignment:
+    return align_recordings(frame.library(), trace, sampled, clock)
+
+
+def _from_the_signals(result: RunResult, lead: RankResult, ref: RecordingRef, told: Telemetry, clock: SampleClock) -> None:
+    asked = f"align-{ref.id}-{told.device}"
+    if clock.known and not st.session_state.get(asked):
+        if st.button(
+            "Compare the signals",
+            key=f"{asked}-button",
+            help="Looks for the shift at which the trace's activity fits the samples.",
+        ):
+            st.session_state[asked] = True
+            st.rerun()
+        return
+    found = _aligned(str(frame.data_folder().root), (lead.recording_id, lead.device), (ref.id, told.device), clock)
+    if found.shift_ns is None or found.within_ns is None:
+        cards.small(f"The signals do not tell how far the clocks are apart: {found.why_none}.")
+        return
+    sure = f"± {fmt.duration_ns(found.within_ns)}, correlation {found.correlation:.2f} over {found.windows} windows"
+    if abs(found.shift_ns) <= found.within_ns and clock.known:
+        cards.small(f"The signals agree with that: the trace's activity fits the samples best where they are ({sure}).")
+        return
+    cards.text(f"The trace's activity fits the samples best when {seconds(found.shift_ns)} are added to their times ({sure}).")
+    if st.button("Use this shift", key=f"{asked}-use", type="primary"):
+        _keep(result, msgspec.structs.replace(ref, offset_ns=clock.offset_ns + found.shift_ns))
+
+
+def _zones(lead: RankResult, origin: Origin) -> None:
+    fits = zones_that_fit((int(lead.info["first_ns"]), int(lead.info["last_ns"])), (origin.first_ns, origin.last_ns))
+    if lead.info["clock"] != "unix" or not 0 < len(fits) <= ZONES_NAMED:
+        return
+    names = " or ".join(f"UTC{'−' if m < 0 else '+'}{abs(m) // 60}{f':{abs(m) % 60:02d}' if m % 60 else ''}" for m in fits)
+    cards.small(f"The trace lies inside this telemetry if its zone is {names}.")
+
+
+def _form(result: RunResult, ref: RecordingRef, origin: Origin, clock: SampleClock) -> None:
+    zone = start = interval = shift = None
+    with st.form(f"clock-{ref.id}", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
+        if origin.clock == "local":
+            zone = st.text_input("Time zone", placeholder="Europe/Berlin or +01:00", width=230, key=f"zone-{ref.id}")
+        if origin.clock == "unknown":
+            start = st.text_input("Began", placeholder="2026-11-21 09:30:00+01:00", width=260, key=f"start-{ref.id}")
+        if origin.assumed_interval_ns:
+            usual = (ref.interval_ns or origin.assumed_interval_ns) / 1e9
+            interval = st.number_input(
+                "Seconds between samples", 0.001, value=usual, format="%.3f", width=200, key=f"interval-{ref.id}"
+            )
+        if clock.known:
+            shift = st.number_input(
+                "Seconds to add", value=clock.offset_ns / 1e9, step=0.1, format="%.3f", width=200, key=f"shift-{ref.id}",
+                help="Moves the telemetry later, where its host's clock is behind the trace's.",
+            )  # fmt: skip
+        saved = st.form_submit_button("Save")
+    if not saved:
+        return
+    try:
+        said = Said(zone or None, start or None, interval, None if zone or start else shift)
+        _keep(result, apply(ref, origin.clock, origin.first_ns, said))
+    except UsageError as error:
+        cards.problem("Not saved", str(error))
+
+
+def _keep(result: RunResult, ref: RecordingRef) -> None:
+    current.keep_recording(result.manifest, ref)
+    st.rerun()
