@@ -19,6 +19,7 @@ from analysis.events import GPU_KINDS, Events, load_events
 from analysis.flop_counts import FlopCounts, device_flops, operator_flop_counts
 from analysis.host import load_host_facts
 from analysis.losses import Losses, find_losses
+from analysis.modules import ModuleWork, module_table, module_work
 from analysis.operators import operator_table
 from analysis.steps import STATUS_NAMES, DeviceSteps, HostSteps, device_steps, find_host_steps
 from analysis.version import ANALYSIS_VERSION
@@ -109,13 +110,17 @@ def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
     _store_classes(trace)
     tensor = np.isin(classes.tensor_cores.astype(str), ("yes", "likely"))
     flops = operator_flop_counts(events, signatures, tensor, vendor)
-    _store_steps(trace, flops.carrier_of)
+    facts = load_host_facts(con, events.origin_ns)
+    work = module_work(events, facts)
+    _store_steps(trace, flops.carrier_of, work)
     _store_segments(trace)
     codes = ledger.owner_codes(events.gpu.kind, classes.category, classes.tensor_cores)
-    losses = find_losses(events, load_host_facts(con, events.origin_ns), devices, codes)
+    losses = find_losses(events, facts, devices, codes)
     _store_losses(trace, losses)
     _store_facts(trace, flops, losses)
     _store_operators(trace, flops)
+    if work is not None:
+        _store_modules(trace, work, flops)
     _store_kernels(con)
 
 
@@ -140,7 +145,7 @@ def _store_classes(trace: Trace) -> None:
     _append(trace.con, "kernel_classes", table.astype({"cpu_op_name_id": "Int64", "signature_id": "Int64"}))
 
 
-def _store_steps(trace: Trace, flop_operator: np.ndarray) -> None:
+def _store_steps(trace: Trace, flop_operator: np.ndarray, work: ModuleWork | None) -> None:
     origin = trace.events.origin_ns
     op_step = np.full(len(trace.events.gpu), -1, np.int64)
     status = np.full(len(trace.events.gpu), 2, np.int8)
@@ -170,6 +175,9 @@ def _store_steps(trace: Trace, flop_operator: np.ndarray) -> None:
     )
     frame.loc[op_step < 0, "step"] = pd.NA
     frame.loc[flop_operator < 0, "flop_op_id"] = pd.NA
+    if work is not None:
+        frame["module"] = pd.array(work.node, dtype="Int64")
+        frame.loc[work.node < 0, "module"] = pd.NA
     _append(trace.con, "gpu_op_steps", frame)
 
 
@@ -191,7 +199,7 @@ def _store_losses(trace: Trace, losses: Losses) -> None:
 
 
 def _store_facts(trace: Trace, flops: FlopCounts, losses: Losses) -> None:
-    counted_ops = _in_counted_steps(trace)
+    counted_ops = _in_counted_steps(trace, trace.events.ops.start)
     alone = len(trace.devices) == 1
     facts: dict[str, Any] = {
         "step_source": trace.host.source,
@@ -225,17 +233,28 @@ def _store_operators(trace: Trace, flops: FlopCounts) -> None:
         return
     tensor = np.isin(trace.classes.tensor_cores.astype(str), ("yes", "likely"))
     devices = [d.device for d in trace.devices] or [0]
-    table = operator_table(trace.events, _in_counted_steps(trace), flops.count, tensor, devices)
+    table = operator_table(trace.events, _in_counted_steps(trace, trace.events.ops.start), flops.count, tensor, devices)
     _append(trace.con, "operators", table)
 
 
-def _in_counted_steps(trace: Trace) -> np.ndarray:
-    """Tell which cpu_ops start in a counted step of any device; all of them where there are no steps."""
+def _store_modules(trace: Trace, work: ModuleWork, flops: FlopCounts) -> None:
+    tensor = np.isin(trace.classes.tensor_cores.astype(str), ("yes", "likely"))
+    selected = np.zeros(len(trace.events.gpu), bool)
+    for device in trace.devices:
+        counted = device.table["counted"].to_numpy(bool) if len(device.table) else np.zeros(0, bool)
+        selected[device.ops] = (device.op_step >= 0) & counted[np.maximum(device.op_step, 0)] if counted.any() else True
+    calls = _in_counted_steps(trace, work.tree.start)
+    devices = [device.device for device in trace.devices]
+    if devices:
+        _append(trace.con, "modules", module_table(trace.events, work, selected, calls, tensor, flops, devices))
+
+
+def _in_counted_steps(trace: Trace, start: np.ndarray) -> np.ndarray:
+    """Tell which starts on the host lie in a counted step of any device; all of them where there are no steps."""
     counted = np.zeros(len(trace.host.starts), bool)
     for device in trace.devices:
         if len(device.table):
             counted |= device.table["counted"].to_numpy(bool)
-    start = trace.events.ops.start
     if not counted.any():
         return np.ones(len(start), bool)
     step = np.searchsorted(trace.host.starts, start, side="right") - 1

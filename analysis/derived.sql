@@ -77,7 +77,7 @@ COMMENT ON COLUMN kernel_classes.category IS 'gemm, conv, attention, communicati
 COMMENT ON COLUMN kernel_classes.tensor_cores IS 'yes, likely, no or unknown';
 COMMENT ON COLUMN kernel_classes.reason IS 'The rule that decided';
 
-CREATE TABLE gpu_op_steps (gpu_op_id BIGINT NOT NULL, step INTEGER, status VARCHAR NOT NULL, category VARCHAR NOT NULL, tensor_cores VARCHAR NOT NULL, flop_op_id BIGINT);
+CREATE TABLE gpu_op_steps (gpu_op_id BIGINT NOT NULL, step INTEGER, status VARCHAR NOT NULL, category VARCHAR NOT NULL, tensor_cores VARCHAR NOT NULL, flop_op_id BIGINT, module INTEGER);
 COMMENT ON TABLE gpu_op_steps IS 'What analysis knows of each GPU operation';
 COMMENT ON COLUMN gpu_op_steps.gpu_op_id IS 'gpu_ops.gpu_op_id, dense';
 COMMENT ON COLUMN gpu_op_steps.step IS 'Step that launched it; NULL outside steps';
@@ -85,6 +85,7 @@ COMMENT ON COLUMN gpu_op_steps.status IS 'linked, carried_over or orphan';
 COMMENT ON COLUMN gpu_op_steps.category IS 'Category';
 COMMENT ON COLUMN gpu_op_steps.tensor_cores IS 'yes, likely, no or unknown';
 COMMENT ON COLUMN gpu_op_steps.flop_op_id IS 'cpu_op_id of the enclosing operator whose FLOPs are counted';
+COMMENT ON COLUMN gpu_op_steps.module IS 'modules.module that caused it; NULL outside every nn.Module, and where modules were not recorded';
 
 CREATE TABLE kernels (
     device INTEGER NOT NULL, name_id INTEGER NOT NULL, kind VARCHAR NOT NULL, category VARCHAR NOT NULL, tensor_cores VARCHAR NOT NULL,
@@ -123,6 +124,32 @@ COMMENT ON COLUMN operators.gpu_total_ns IS 'Sum of GPU operations launched by i
 COMMENT ON COLUMN operators.kernels IS 'GPU operations launched by the operator itself';
 COMMENT ON COLUMN operators.tensor_core_ns IS 'Part of gpu_self_ns in kernels that use tensor cores (yes or likely)';
 COMMENT ON COLUMN operators.flops IS 'FLOPs of all calls, NULL where the operator is not counted or its shapes are unknown';
+
+CREATE TABLE modules (
+    device INTEGER NOT NULL, module INTEGER, parent INTEGER, name_id INTEGER, depth INTEGER NOT NULL,
+    calls BIGINT, host_ns BIGINT, total_host_ns BIGINT, forward_ns BIGINT NOT NULL, backward_ns BIGINT NOT NULL,
+    total_forward_ns BIGINT NOT NULL, total_backward_ns BIGINT NOT NULL, kernels BIGINT NOT NULL, total_kernels BIGINT NOT NULL,
+    tensor_core_ns BIGINT NOT NULL, total_tensor_core_ns BIGINT NOT NULL, flops DOUBLE NOT NULL, total_flops DOUBLE NOT NULL
+);
+COMMENT ON TABLE modules IS 'Every nn.Module at its place among the modules that call it, over the counted steps; one row without a module is what ran outside them. Empty where the trace has no module calls';
+COMMENT ON COLUMN modules.device IS 'Device ordinal';
+COMMENT ON COLUMN modules.module IS 'Dense id, callers first in order of their first call; NULL for what ran outside every module';
+COMMENT ON COLUMN modules.parent IS 'Module whose call holds this one''s';
+COMMENT ON COLUMN modules.name_id IS 'names.name_id, such as nn.Module: Linear_0';
+COMMENT ON COLUMN modules.depth IS 'Number of modules above it';
+COMMENT ON COLUMN modules.calls IS 'Calls';
+COMMENT ON COLUMN modules.host_ns IS 'Host time of its calls without the modules they call';
+COMMENT ON COLUMN modules.total_host_ns IS 'Host time of its calls';
+COMMENT ON COLUMN modules.forward_ns IS 'Sum of GPU operations launched in its own forward; outside modules: everything but backward';
+COMMENT ON COLUMN modules.backward_ns IS 'Sum of GPU operations launched by the backward of its own operators';
+COMMENT ON COLUMN modules.total_forward_ns IS 'The same with the modules inside it';
+COMMENT ON COLUMN modules.total_backward_ns IS 'The same with the modules inside it';
+COMMENT ON COLUMN modules.kernels IS 'GPU operations of its own, forward and backward';
+COMMENT ON COLUMN modules.total_kernels IS 'The same with the modules inside it';
+COMMENT ON COLUMN modules.tensor_core_ns IS 'Part of forward_ns + backward_ns in kernels that use tensor cores (yes or likely)';
+COMMENT ON COLUMN modules.total_tensor_core_ns IS 'The same with the modules inside it';
+COMMENT ON COLUMN modules.flops IS 'FLOPs executed by its own counted operators whose shapes are known';
+COMMENT ON COLUMN modules.total_flops IS 'The same with the modules inside it';
 
 CREATE TABLE replays (kind VARCHAR NOT NULL, problem BLOB NOT NULL);
 COMMENT ON TABLE replays IS 'The replay of the trace, to be changed and run again';

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -19,7 +21,7 @@ def depth_of(parent: I64) -> I64:
     return depth
 
 
-def subtree_sums(values: NDArray[np.int64], parent: I64) -> NDArray[np.int64]:
+def subtree_sums(values: NDArray[Any], parent: I64) -> NDArray[Any]:
     """Add to each operator the values of everything below it."""
     total = values.copy()
     depth = depth_of(parent)

@@ -2,7 +2,7 @@
 
 from importlib import metadata
 
-ANALYSIS_VERSION = 6
+ANALYSIS_VERSION = 7
 
 try:
     TOOL_VERSION = metadata.version("sawtooth")

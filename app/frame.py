@@ -55,6 +55,7 @@ SCREENS: tuple[Screen, ...] = (
     Screen("idle", "Idle", ":material/hourglass_empty:", "This run"),
     Screen("kernels", "Kernels", ":material/memory:", "This run"),
     Screen("operators", "Operators", ":material/function:", "This run"),
+    Screen("modules", "Modules", ":material/account_tree:", "This run"),
     Screen("efficiency", "Efficiency", ":material/speed:", "This run"),
     Screen("ranks", "Ranks", ":material/lan:", "This run"),
     Screen("memory", "Memory", ":material/database:", "This run"),

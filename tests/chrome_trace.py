@@ -25,11 +25,21 @@ class ChromeTrace:
         }
         self.events: list[dict[str, Any]] = []
         self.correlation = 100
+        self.thread = 1  # on which host events are added
 
     def host(self, category: str, name: str, start: float, end: float, **args: Any) -> None:
-        """Add an event of host thread 1."""
+        """Add an event of host thread ``thread``."""
         self.events.append(
-            {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": start, "dur": end - start, "args": args}
+            {
+                "ph": "X",
+                "cat": category,
+                "name": name,
+                "pid": 1,
+                "tid": self.thread,
+                "ts": start,
+                "dur": end - start,
+                "args": args,
+            }
         )
 
     def step(self, number: int, start: float, end: float) -> None:

@@ -12,9 +12,10 @@ from app.frame import page_of
 from app.intake import bring_in
 from ingest.schema import DataFolder
 from tests.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
+from tests.test_modules import small_training
 
 ROOT = Path(__file__).parents[1]
-SCREENS = ("verdict", "timeline", "idle", "kernels", "operators", "efficiency", "ranks", "memory", "telemetry")
+SCREENS = ("verdict", "timeline", "idle", "kernels", "operators", "modules", "efficiency", "ranks", "memory", "telemetry")
 
 
 def opened(name: str, run: str, **query: str) -> AppTest:
@@ -129,6 +130,27 @@ def test_operators_show_time_tensor_cores_and_flops(loop: str) -> None:
     assert row["tensor_core_share"] == pytest.approx(1)
     assert row["gflop_per_step"] == pytest.approx(2 * 1024**3 / 1e9)
     assert row["tflops"] == pytest.approx(2 * 1024**3 / 600e-6 / 1e12)
+
+
+@pytest.mark.parametrize("group", ["Tree", "Module", "Class"])
+def test_modules_show_forward_and_backward_and_add_up(app_data: DataFolder, tmp_path: Path, group: str) -> None:
+    run = run_of(app_data, small_training().write(tmp_path / "t.json"))
+    test = opened("modules", run, modules_by=group)
+    assert (
+        "Linear modules take 90\u00a0% of GPU work: 120\u00a0µs forward, 60.0\u00a0µs backward; 5.0\u00a0% is outside modules."
+        in words_of(test)
+    )
+    rows = test.dataframe[0].value
+    assert rows["gpu_ms"].sum() == pytest.approx(0.2)
+    test.text_input(key="module").set_value("linear").run()
+    words_of(test)
+    assert test.dataframe[0].value["gpu_ms"].sum() == pytest.approx(0.18)
+
+
+def test_a_trace_without_module_calls_says_how_to_record_them(loop: str) -> None:
+    test = opened("modules", loop)
+    assert "The trace has no module calls." in words_of(test)
+    assert "with_stack=True" in test.code[0].value
 
 
 def test_telemetry_shows_holes_throttling_and_the_average(app_data: DataFolder, tmp_path: Path) -> None:

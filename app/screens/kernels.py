@@ -7,7 +7,7 @@ import streamlit as st
 
 from analysis import tables
 from analysis.results import RankResult
-from app import cards, current, frame, panel, words
+from app import breakdown, cards, current, frame, panel, words
 from app import format as fmt
 from app.charts import rankings
 
@@ -34,16 +34,8 @@ def main() -> None:
         return
     head = st.container(gap="small")
     with st.container(horizontal=True, vertical_alignment="top"):
-        group = st.segmented_control(
-            "Group by",
-            list(GROUPS),
-            format_func=GROUPS.__getitem__,
-            key="kernels_by",
-            default="name",
-            required=True,
-            bind="query-params",
-        )
-        search = st.text_input("Search", key="kernel", placeholder="part of a name", bind="query-params", width=280)
+        group = breakdown.choice("Group by", GROUPS, "kernels_by")
+        search = breakdown.search("kernel", "part of a name")
     rows = table(str(frame.data_folder().root), rank.recording_id, rank.device, len(rank.counted), group)
     with head:
         if rows.empty:
@@ -54,7 +46,7 @@ def main() -> None:
             )
             return
         _head(rows, rank, group)
-    shown = matching(rows, search)
+    shown = breakdown.matching(rows, search, ("name", "shapes"))
     if shown.empty:
         cards.small("Nothing here has that in its name.")
         return
@@ -65,7 +57,7 @@ def main() -> None:
         if group == "name" and chosen is not None:
             _one_kernel(shown.iloc[chosen], rank)
         else:
-            _ranking(shown, rank, chosen)
+            breakdown.bars(shown, "ms", words.unit_of(rank), _colour, chosen, "kernels")
 
 
 @st.cache_data(max_entries=64, show_spinner="Adding up kernels …")
@@ -73,16 +65,6 @@ def table(root: str, recording_id: str, device: int, counted: int, group: tables
     """Return the rows of the table; see ``analysis.tables.kernels``."""
     with frame.library().open(recording_id) as recording:
         return tables.kernels(recording, device, counted, group)
-
-
-def matching(rows: pd.DataFrame, search: str | None) -> pd.DataFrame:
-    """Return the rows whose name (or shapes) holds every word of the search."""
-    for word in (search or "").split():
-        found = rows["name"].str.contains(word, case=False, regex=False)
-        if "shapes" in rows:
-            found |= rows["shapes"].str.contains(word, case=False, regex=False)
-        rows = rows[found]
-    return rows.reset_index(drop=True)
 
 
 def _head(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> None:
@@ -94,10 +76,17 @@ def _head(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> No
         "operator": "operator",
         "shape": "operator and shape",
     }[group]
-    cards.headline(f"{fmt.share(first['share'])} of GPU work is one {what}: {rankings.short(str(first['name']), 70)}")
-    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        cards.small(f"{fmt.count(len(rows))} rows, largest first; times are {words.unit_of(rank)}.")
-        panel.explain(("tensor_core_time_share", "kernel_launches_per_step", "achieved_occupancy"), METHOD, "kernels")
+    breakdown.head(
+        f"{fmt.share(first['share'])} of GPU work is one {what}: {rankings.short(str(first['name']), 70)}",
+        f"{fmt.count(len(rows))} rows, largest first; times are {words.unit_of(rank)}.",
+        ("tensor_core_time_share", "kernel_launches_per_step", "achieved_occupancy"),
+        METHOD,
+        "kernels",
+    )
+
+
+def _colour(row: pd.Series, dark: bool) -> str:
+    return rankings.class_colour(row["category"], row["tensor_cores"]).on(dark)
 
 
 def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> int | None:
@@ -124,37 +113,8 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> i
     }
     rows = rows.assign(short=rows["name"].map(lambda name: rankings.short(str(name), 60)))
     hidden = {group} - {"name"} | ({"shapes"} if group != "shape" else set()) | ({"name"} if group != "name" else set())
-    order = [c for c in columns if c in rows and c not in hidden and rows[c].notna().any()]
-    event = st.dataframe(
-        rows,
-        hide_index=True,
-        column_order=order,
-        column_config=columns,
-        on_select="rerun",
-        selection_mode="single-row",
-        key=f"kernels-{group}",
-        height=panel.TALL,
-        placeholder="",
-        alt=f"GPU work by {GROUPS[group].lower()}, largest first.",
-    )
-    panel.csv_button(rows, f"kernels-by-{group}")
-    chosen = event.selection.rows
-    return int(chosen[0]) if chosen and chosen[0] < len(rows) else None
-
-
-def _ranking(rows: pd.DataFrame, rank: RankResult, chosen: int | None) -> None:
-    first = rows.head(rankings.TOP)
-    dark = frame.dark()
-    colours = [rankings.class_colour(c, t).on(dark) for c, t in zip(first["category"], first["tensor_cores"], strict=True)]
-    if chosen is not None:
-        colours = [c if i == chosen else rankings.FADED.on(dark) for i, c in enumerate(colours)]
-    row = rows.iloc[chosen if chosen is not None else 0]
-    title = f"{rankings.short(str(row['name']), 60)}: {fmt.number(row['ms'])} {words.unit_of(rank)}"
-    alt = f"Bars, largest first: {', '.join(f'{fmt.clean(str(n), 40)} {fmt.number(v)}' for n, v in zip(first['name'], first['ms'], strict=True))}."
-    panel.show(
-        rankings.ranked(rows, "ms", title, alt, unit=words.unit_of(rank), dark=dark, colours=colours, method=""),
-        "kernels-ranked",
-    )
+    order = [c for c in columns if c not in hidden]
+    return breakdown.table(rows, columns, order, f"kernels-by-{group}", f"GPU work by {GROUPS[group].lower()}, largest first.")
 
 
 def _one_kernel(row: pd.Series, rank: RankResult) -> None:

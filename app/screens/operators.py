@@ -7,10 +7,8 @@ import streamlit as st
 
 from analysis import tables
 from analysis.results import RankResult
-from app import cards, current, frame, panel, words
+from app import breakdown, cards, current, frame, panel, words
 from app import format as fmt
-from app.charts import rankings
-from app.theme import OWNERS
 
 GROUPS: dict[tables.OperatorGroup, str] = {"name": "Operator", "shape": "Operator and shape"}
 ORDERS = {"gpu_self_ms": "GPU time", "host_self_ms": "host time"}
@@ -31,25 +29,9 @@ def main() -> None:
         return
     head = st.container(gap="small")
     with st.container(horizontal=True, vertical_alignment="top"):
-        group = st.segmented_control(
-            "Group by",
-            list(GROUPS),
-            format_func=GROUPS.__getitem__,
-            key="operators_by",
-            default="name",
-            required=True,
-            bind="query-params",
-        )
-        order = st.segmented_control(
-            "Largest by",
-            list(ORDERS),
-            format_func=ORDERS.__getitem__,
-            key="order",
-            default="gpu_self_ms",
-            required=True,
-            bind="query-params",
-        )
-        search = st.text_input("Search", key="operator", placeholder="part of a name or shape", bind="query-params", width=280)
+        group = breakdown.choice("Group by", GROUPS, "operators_by")
+        order = breakdown.choice("Largest by", ORDERS, "order")
+        search = breakdown.search("operator", "part of a name or shape")
     rows = table(str(frame.data_folder().root), rank.recording_id, rank.device, len(rank.counted), group)
     with head:
         if rows.empty:
@@ -70,7 +52,7 @@ def main() -> None:
             "with torch.profiler.profile(record_shapes=True) as profiler:",
             "python",
         )
-    shown = matching(rows, search)
+    shown = breakdown.matching(rows, search, ("name", "shapes"))
     if shown.empty:
         cards.small("Nothing here has that in its name or shapes.")
         return
@@ -78,7 +60,7 @@ def main() -> None:
     with wide:
         chosen = _table(shown, rank, group)
     with side:
-        _ranking(shown, rank, order, chosen)
+        breakdown.bars(shown, order, f"{words.unit_of(rank)}, {ORDERS[order]}", breakdown.by_tensor_cores, chosen, "operators")
         if chosen is not None:
             _kernels_of(str(shown.iloc[chosen]["name"]), rank)
 
@@ -90,25 +72,16 @@ def table(root: str, recording_id: str, device: int, counted: int, group: tables
         return tables.operators(recording, device, counted, group)
 
 
-def matching(rows: pd.DataFrame, search: str | None) -> pd.DataFrame:
-    """Return the rows whose name or shapes hold every word of the search."""
-    for word in (search or "").split():
-        in_name = rows["name"].str.contains(word, case=False, regex=False)
-        rows = rows[in_name | rows["shapes"].str.contains(word, case=False, regex=False)]
-    return rows.reset_index(drop=True)
-
-
 def _head(rows: pd.DataFrame, rank: RankResult, order: str) -> None:
     first = rows.iloc[0]
     where = "on the GPU" if order == "gpu_self_ms" else "on the host"
-    cards.headline(
-        f"{fmt.clean(str(first['name']), 80)} takes most time {where}: {fmt.number(first[order])} {words.unit_of(rank)}"
+    breakdown.head(
+        f"{fmt.clean(str(first['name']), 80)} takes most time {where}: {fmt.number(first[order])} {words.unit_of(rank)}",
+        f"{fmt.count(len(rows))} rows; times are {words.unit_of(rank)}, of the operator itself unless the heading says otherwise.",
+        ("flops_per_step", "tensor_core_time_share"),
+        METHOD,
+        "operators",
     )
-    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        cards.small(
-            f"{fmt.count(len(rows))} rows; times are {words.unit_of(rank)}, of the operator itself unless the heading says otherwise."
-        )
-        panel.explain(("flops_per_step", "tensor_core_time_share"), METHOD, "operators")
 
 
 def _table(rows: pd.DataFrame, rank: RankResult, group: tables.OperatorGroup) -> int | None:
@@ -131,37 +104,8 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: tables.OperatorGroup) ->
         "tflops": number("TFLOP/s", format="%.1f"),
     }
     shapes = ("shapes", "dtypes")
-    order = [
-        c for c in columns if rows[c].notna().any() and not (c in shapes and (group != "shape" or not rows[c].str.len().any()))
-    ]
-    event = st.dataframe(
-        rows,
-        hide_index=True,
-        column_order=order,
-        column_config=columns,
-        on_select="rerun",
-        selection_mode="single-row",
-        key=f"operators-{group}",
-        height=panel.TALL,
-        alt=f"{GROUPS[group]} by time.",
-    )
-    panel.csv_button(rows, f"operators-by-{group}")
-    chosen = event.selection.rows
-    return int(chosen[0]) if chosen and chosen[0] < len(rows) else None
-
-
-def _ranking(rows: pd.DataFrame, rank: RankResult, order: str, chosen: int | None) -> None:
-    dark = frame.dark()
-    first = rows.head(rankings.TOP)
-    tensor, other = OWNERS["tensor_core_compute"].on(dark), OWNERS["other_compute"].on(dark)
-    colours = [tensor if pd.notna(s) and s >= 0.5 else other for s in first["tensor_core_share"]]
-    if chosen is not None:
-        colours = [c if i == chosen else rankings.FADED.on(dark) for i, c in enumerate(colours)]
-    row = rows.iloc[chosen if chosen is not None else 0]
-    title = f"{fmt.clean(str(row['name']), 60)}: {fmt.number(row[order])} {words.unit_of(rank)} of {ORDERS[order]}"
-    alt = f"Bars, largest first: {', '.join(f'{fmt.clean(str(n), 40)} {fmt.number(v)}' for n, v in zip(first['name'], first[order], strict=True))}."
-    unit = f"{words.unit_of(rank)}, {ORDERS[order]}"
-    panel.show(rankings.ranked(rows, order, title, alt, unit=unit, dark=dark, colours=colours, method=""), "operators-ranked")
+    order = [c for c in columns if c not in shapes or (group == "shape" and rows[c].str.len().any())]
+    return breakdown.table(rows, columns, order, f"operators-by-{group}", f"{GROUPS[group]} by time.")
 
 
 def _kernels_of(name: str, rank: RankResult) -> None:
@@ -170,18 +114,7 @@ def _kernels_of(name: str, rank: RankResult) -> None:
     if kernels.empty:
         cards.small(f"{fmt.clean(name, 60)} launched no GPU work itself.")
         return
-    cards.title(f"It launches {fmt.count(len(kernels))} kernel{'s' if len(kernels) > 1 else ''}")
-    panel.table(
-        kernels,
-        {
-            "kernel": "Kernel",
-            "ms": words.unit_of(rank),
-            "launches_per_step": "Launches per step",
-            "tensor_cores": "Tensor cores",
-            "category": "Category",
-        },
-        "operator-kernels",
-    )
+    breakdown.kernels(kernels, rank, "operators")
 
 
 main()

@@ -1,0 +1,153 @@
+"""Which parts of the model take the time, forward and backward: nn.Modules as a tree, each by itself, by class."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from analysis import module_tables
+from analysis.results import RankResult
+from app import breakdown, cards, current, frame, panel, words
+from app import format as fmt
+
+GROUPS: dict[module_tables.ModuleGroup, str] = {"tree": "Tree", "module": "Module", "class": "Class"}
+INDENT = "\u2003"  # an em space: the browser keeps it where it would fold ordinary ones
+METHOD = (
+    "Sums over the GPU operations of the counted steps. A module owns in forward what was launched while it was called, and in backward what "
+    "autograd launched for the operators of its forward, known by their sequence numbers. With modules inside, what the modules it calls own is "
+    "added. Outside modules lie the loss, the optimizer, gradients that are summed up, and copies. All rows of the tree together are all GPU work."
+)
+
+
+def main() -> None:
+    """Show the page."""
+    result = current.run_result()
+    rank = current.chosen_rank(result)
+    if rank is None:
+        cards.headline("Nothing says which module took the time.")
+        current.no_gpu_work() if result.manifest.traces else current.no_trace()
+        return
+    tree = table(str(frame.data_folder().root), rank.recording_id, rank.device, len(rank.counted), "tree")
+    if tree.empty:
+        cards.headline("Nothing says which module took the time.")
+        cards.empty_state(
+            "The trace has no module calls.",
+            "The profiler was not asked for Python calls, so no operator is known to belong to an nn.Module. Recording them slows the host: "
+            "do it for a few steps, beside a recording without.",
+            "with torch.profiler.profile(with_stack=True, record_shapes=True) as profiler:",
+            "python",
+        )
+        return
+    head = st.container(gap="small")
+    with st.container(horizontal=True, vertical_alignment="top"):
+        group = breakdown.choice("Group by", GROUPS, "modules_by")
+        search = breakdown.search("module", "part of a name")
+    rows = (
+        tree
+        if group == "tree"
+        else table(str(frame.data_folder().root), rank.recording_id, rank.device, len(rank.counted), group)
+    )
+    with head:
+        _head(tree, rank, group)
+    shown = breakdown.matching(rows, search, ("path",))
+    if shown.empty:
+        cards.small("Nothing here has that in its name.")
+        return
+    wide, side = panel.beside()
+    with wide:
+        chosen = _table(shown, rank, group)
+    with side:
+        if group == "tree":
+            _inside(tree, None if chosen is None else shown.iloc[chosen], rank)
+        else:
+            breakdown.bars(shown, "gpu_ms", words.unit_of(rank), breakdown.by_tensor_cores, chosen, "modules")
+        if chosen is not None:
+            _kernels_of(shown.iloc[chosen], rank)
+
+
+@st.cache_data(max_entries=64, show_spinner="Adding up modules …")
+def table(root: str, recording_id: str, device: int, counted: int, group: module_tables.ModuleGroup) -> pd.DataFrame:
+    """Return the rows of the table; see ``analysis.module_tables.modules``."""
+    with frame.library().open(recording_id) as recording:
+        return module_tables.modules(recording, device, counted, group)
+
+
+def _head(tree: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGroup) -> None:
+    kinds = tree[tree["ids"].map(len) > 0]
+    kind = kinds.groupby(kinds["name"].str.replace(module_tables.ORDINAL, "", regex=True))[
+        ["forward_ms", "backward_ms", "gpu_share"]
+    ].sum()
+    largest = kind.sort_values("gpu_share").iloc[-1]
+    outside = float(tree.loc[tree["ids"].map(len) == 0, "gpu_share"].sum())
+    phases = [f"{fmt.duration_ms(largest[f'{p}_ms'])} {p}" for p in ("forward", "backward") if largest[f"{p}_ms"] > 0]
+    took = f"take {fmt.share(largest['gpu_share'])} of GPU work: {', '.join(phases)}; {fmt.share(outside)} is outside modules."
+    breakdown.head(
+        f"{fmt.clean(str(largest.name), 60)} modules {took}"
+        if phases
+        else "No GPU work lies inside the modules that were called.",
+        f"{fmt.count(len(kinds))} modules; times are {words.unit_of(rank)}{', with the modules inside' if group == 'tree' else ', of the module itself'}.",
+        ("flops_per_step", "tensor_core_time_share"),
+        METHOD,
+        "modules",
+    )
+
+
+def _table(rows: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGroup) -> int | None:
+    number, text, progress = st.column_config.NumberColumn, st.column_config.TextColumn, st.column_config.ProgressColumn
+    per = " per step" if len(rank.counted) else ""
+    share = "total_share" if group == "tree" else "gpu_share"
+    columns = {
+        "label": text("Class" if group == "class" else "Module", width="medium", pinned=True),
+        "instances": number("Modules", format="%d"),
+        share: progress("Share of GPU work", format="percent", min_value=0.0, max_value=float(rows[share].max()) or 1.0, width=120),
+    }  # fmt: skip
+    first, second = ("total_", "") if group == "tree" else ("", "total_")
+    for prefix, which in ((first, ""), (second, ", itself" if group == "tree" else ", with modules inside")):
+        columns |= {
+            f"{prefix}forward_ms": number(
+                f"Forward{which}, ms", format="%.3f", help="Outside modules: everything but backward"
+            ),
+            f"{prefix}backward_ms": number(f"Backward{which}, ms", format="%.3f"),
+            f"{prefix}kernels_per_step": number(f"Kernels{which}{per}", format="%.1f"),
+            f"{prefix}host_ms": number(f"Host{which}, ms", format="%.3f", help="Its calls, as profiled"),
+            f"{prefix}gflop_per_step": number(f"GFLOP{which}{per}", format="%.1f"),
+        }
+    columns |= {
+        "tensor_core_share": progress("Itself on tensor cores", format="percent", min_value=0.0, max_value=1.0, width=120),
+        "tflops": number("Itself, TFLOP/s", format="%.1f"),
+        "calls_per_step": number(f"Calls{per}", format="%.1f"),
+        "path": text("Called from", width="large"),
+    }
+    hidden = {"tree": ("instances", "path"), "module": ("instances",), "class": ("path",)}[group]
+    label = [INDENT * int(d) + n for d, n in zip(rows["depth"], rows["name"], strict=True)] if group == "tree" else rows["name"]
+    order = [c for c in columns if c not in hidden]
+    alt = f"GPU time by {GROUPS[group].lower()} of modules."
+    return breakdown.table(rows.assign(label=label), columns, order, f"modules-by-{group}", alt)
+
+
+def _inside(tree: pd.DataFrame, row: pd.Series | None, rank: RankResult) -> None:
+    """Show what a module's time is made of: its own, and each module it calls; without one, what the step is made of."""
+    whole = tree.assign(part_ms=tree["total_gpu_ms"], tensor_core_share=tree["total_tensor_core_share"])
+    rest = whole[:0]
+    if row is None or not row["ids"]:
+        top = whole[whole["parent"].isna()]
+        row = tree.loc[top["part_ms"].idxmax()]
+        rest = top.drop(index=row.name)
+    called = whole[whole["parent"] == row["module"]] if row["ids"] else whole[:0]
+    own = tree[tree["path"] == row["path"]]
+    own = own.assign(part_ms=row["gpu_ms"], name=f"{row['name']} itself" if len(called) else row["name"])
+    parts = pd.concat([called, own, rest]).sort_values("part_ms", ascending=False, ignore_index=True)
+    breakdown.bars(parts, "part_ms", words.unit_of(rank), breakdown.by_tensor_cores, None, "modules-inside")
+
+
+def _kernels_of(row: pd.Series, rank: RankResult) -> None:
+    with frame.library().open(rank.recording_id) as recording:
+        kernels = module_tables.module_kernels(recording, rank.device, list(row["ids"]), len(rank.counted))
+    name = fmt.clean(str(row["name"]), 60)
+    if kernels.empty:
+        cards.small(f"{name} launched no GPU work itself.")
+        return
+    breakdown.kernels(kernels, rank, "modules")
+
+
+main()
