@@ -6,7 +6,7 @@ import msgspec
 import streamlit as st
 
 from app import cards, frame
-from app.format import clean
+from app.format import clean, markdown
 from app.library import library
 from app.run_card import remove_cards
 from ingest.errors import SawtoothError
@@ -30,9 +30,15 @@ def edit(run_id: str) -> None:
             frame.data_folder().write_manifest(edited(manifest, name, tags, notes))
             st.rerun()
     with st.expander("Delete this run"):
-        cards.small("Its recordings and the kept source are removed from this server. Links to it say so from then on.")
-        if st.button("Delete", key=f"delete-{run_id}"):
-            _delete(manifest)
+        deletion(manifest)
+
+
+def deletion(manifest: Manifest) -> None:
+    """Offer to delete a run, after a yes."""
+    cards.small("Its recordings and the kept source are removed from this server. Links to it say so from then on.")
+    sure = st.checkbox(f"Yes, delete {markdown(manifest.name, 60)} for good", key=f"sure-{manifest.id}")
+    if st.button("Delete", key=f"delete-{manifest.id}", disabled=not sure):
+        _delete(manifest)
 
 
 def edited(manifest: Manifest, name: str, tags: str, notes: str) -> Manifest:

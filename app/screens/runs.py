@@ -5,8 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from analysis.metrics import METRICS, Reading
-from app import cards, frame
+from app import cards, frame, panel, run_list
 from app.bundled import first_pair
+from app.charts import history
 from app.drop_zone import drop_zone
 from app.format import bytes_, clean, count, markdown, reading, share
 from app.jobs import Job
@@ -18,7 +19,7 @@ from ingest.errors import SawtoothError
 from ingest.schema import Manifest
 
 FIRST_PAGE = 24  # cards before "Show more": about four screens of them
-SEARCH_FROM = 9  # with fewer cards a search field is slower than looking
+SEARCH_FROM = 4  # three cards are seen at a glance: searching them is slower than looking
 FAILED_SHOWN = 5  # failed files listed; the rest is in the API
 
 
@@ -157,12 +158,7 @@ def _first_pair(manifests: list[Manifest]) -> None:
 def _cards(manifests: list[Manifest]) -> None:
     if not manifests:
         return
-    found = manifests
-    if len(manifests) >= SEARCH_FROM:
-        wanted = st.text_input("Find a run", placeholder="name, tag or id", key="find_run").strip().lower()
-        found = [m for m in manifests if wanted in f"{m.name} {m.id} {' '.join(m.tags)} {m.notes}".lower()]
-        if not found:
-            cards.small("No run has that in its name, tags, notes or id.")
+    found = _chosen(manifests) if len(manifests) >= SEARCH_FROM else manifests
     chosen = [m for m in manifests if st.session_state.get(f"pick-{m.id}")]
     _compare_bar(chosen)
     shown = st.session_state.get("runs_shown", FIRST_PAGE)
@@ -172,6 +168,36 @@ def _cards(manifests: list[Manifest]) -> None:
     if len(found) > shown and st.button(f"Show {min(FIRST_PAGE, len(found) - shown)} more of {len(found)}"):
         st.session_state["runs_shown"] = shown + FIRST_PAGE
         st.rerun()
+
+
+def _chosen(manifests: list[Manifest]) -> list[Manifest]:
+    """Let the viewer search, narrow to a tag and sort; the address holds the choice. Shows a tag's history."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        wanted = st.text_input("Find a run", placeholder="name, tag, note or id", key="find", bind="query-params", width=300)
+        known = run_list.tags(manifests)
+        tag = None
+        if known:
+            tag = st.selectbox(
+                "Tag",
+                known,
+                index=None,
+                format_func=lambda t: clean(t, 40),
+                key="tag",
+                bind="query-params",
+                placeholder="Any",
+                width=220,
+            )
+        by = st.selectbox(
+            "Sort", list(run_list.ORDERS), format_func=run_list.ORDERS.__getitem__, key="sort", bind="query-params", width=220
+        )
+    cards_of = {m.id: card.readings for m in manifests if (card := kept_card(m, frame.data_folder())) is not None}
+    found = run_list.ordered(run_list.matching(manifests, wanted, tag), by, cards_of)
+    if not found:
+        cards.small("No run has that in its name, tags, notes or id.")
+    elif tag is not None and len(found) > 1:
+        rows = run_list.history(found, cards_of)
+        panel.show(history.chart(rows, run_list.history_title(tag, rows), dark=frame.dark()), "tag-history")
+    return found
 
 
 def _compare_bar(chosen: list[Manifest]) -> None:
