@@ -1,6 +1,9 @@
 """Versions: of the tool, and of what analysis computes (a derived file of another version is rebuilt)."""
 
+import hashlib
+from functools import lru_cache
 from importlib import metadata
+from pathlib import Path
 
 ANALYSIS_VERSION = 7
 
@@ -8,3 +11,13 @@ try:
     TOOL_VERSION = metadata.version("sawtooth")
 except metadata.PackageNotFoundError:  # run from a checkout that is not installed
     TOOL_VERSION = "0+unknown"
+
+
+@lru_cache(maxsize=1)
+def analysis_code() -> str:
+    """Return a digest of the package's files: what analysis concludes from a derived file is kept until any of them changes."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*")):
+        if path.suffix in (".py", ".toml", ".sql"):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,6 +1,6 @@
 """What a change would bring: edits of the replay, alone or together.
 
-An edit is data, so that a finding can carry it, several can be combined, and a page can switch them on and off. Edits speak of
+An edit is data, so that a finding can carry it and be kept in a file, several can be combined, and a page can switch them on and off. Edits speak of
 recorded ids (calls, GPU operations), never of positions in the replay. Gains of edits do not add up: replay them together.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,8 +21,7 @@ GRAPH_NODE_GAP_NS = (
 GRAPH_LAUNCH_NS = 10_000  # one graph launch on the host; the first kernel follows about 10 µs later
 
 
-@dataclass(frozen=True)
-class WithoutHostCause:
+class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
     """The host spends no time on ``cause`` (of HOST_CAUSES): the loader keeps up, the allocator is not called, Python is quick.
 
     ``keep_share`` of it stays. With ``calls`` only the host's time before these calls is meant. Waits of calls that have the cause
@@ -33,51 +33,44 @@ class WithoutHostCause:
     calls: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True)
-class WithoutWaits:
+class WithoutWaits(msgspec.Struct, frozen=True, tag=True):
     """The host does not wait in these calls (call ids; None: in every synchronizing call), nor spend their own time."""
 
     calls: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True)
-class ScaledOps:
+class ScaledOps(msgspec.Struct, frozen=True, tag=True):
     """These GPU operations take ``factor`` of their time."""
 
     ops: tuple[int, ...]
     factor: float
 
 
-@dataclass(frozen=True)
-class TimedOps:
+class TimedOps(msgspec.Struct, frozen=True, tag=True):
     """Each of these GPU operations takes the time given, ns."""
 
     ops: tuple[int, ...]
     dur_ns: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class WithoutOps:
+class WithoutOps(msgspec.Struct, frozen=True, tag=True):
     """These GPU operations and their launches are gone, as when kernels are fused; ``host_too`` takes the host time before them as well."""
 
     ops: tuple[int, ...]
     host_too: bool = True
 
 
-@dataclass(frozen=True)
-class AsGraph:
+class AsGraph(msgspec.Struct, frozen=True, tag=True):
     """Each step is launched as one CUDA graph: one launch, and kernels that follow one another at once."""
 
 
-@dataclass(frozen=True)
-class FasterHost:
+class FasterHost(msgspec.Struct, frozen=True, tag=True):
     """The host needs ``factor`` of its time between and in launches (a compiled or fused loop body)."""
 
     factor: float
 
 
-@dataclass(frozen=True)
-class WithoutCalls:
+class WithoutCalls(msgspec.Struct, frozen=True, tag=True):
     """These calls are not made: what they launch, what they wait for, their own time and the host's time before them are gone."""
 
     calls: tuple[int, ...]

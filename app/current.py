@@ -5,29 +5,53 @@ from __future__ import annotations
 import msgspec
 import streamlit as st
 
-from analysis.results import RankResult, RunResult, analyse
-from analysis.version import ANALYSIS_VERSION
+from analysis.result_store import kept_file, result_of
+from analysis.results import RankResult, RunResult
 from app import cards, frame
 from app.format import clean
+from app.run_card import is_large
+from app.server import jobs
+from ingest.errors import SawtoothError
 from ingest.schema import Manifest, RecordingRef
 
+LOOK_EVERY_SECONDS = 0.7  # for the child's result
 KEPT_RESULTS = 48  # analysed runs kept in memory: a result holds a few hundred rows, and viewers mostly share them
 
 
 def run_result(manifest: Manifest | None = None) -> RunResult:
     """Return the analysis of ``manifest`` (of the chosen run by default). The result is shared: do not change it.
 
-    Raises SawtoothError when a recording is missing or damaged.
+    A large run that is not analysed yet is so in a child; the page says so and opens by itself. Raises SawtoothError when a recording
+    is missing or damaged.
     """
     chosen = manifest or frame.current_run()
-    path = frame.data_folder().manifest_file(chosen.id)
+    folder = frame.data_folder()
+    kept = kept_file(folder, chosen, "result.msgpack")
+    if not kept.exists() and is_large(chosen, folder):
+        _wait_for_child(chosen)
+    path = folder.manifest_file(chosen.id)
     changed = path.stat().st_mtime_ns if path.exists() else 0
-    return _analysed(str(frame.data_folder().root), chosen.id, changed, ANALYSIS_VERSION, chosen)
+    return _analysed(str(kept), changed, chosen)
 
 
 @st.cache_resource(max_entries=KEPT_RESULTS, show_spinner="Analysing the run …")
-def _analysed(root: str, run_id: str, changed_ns: int, version: int, _manifest: Manifest) -> RunResult:
-    return analyse(_manifest, frame.library())
+def _analysed(kept: str, changed_ns: int, _manifest: Manifest) -> RunResult:
+    return result_of(_manifest, frame.library())
+
+
+def _wait_for_child(manifest: Manifest) -> None:
+    job = jobs().analyse(manifest.id)
+    if job.stage == "failed":
+        raise SawtoothError(job.outcome.sentence)
+    cards.headline("This run is being analysed …", "A trace of this size takes some seconds, once. The page opens by itself.")
+    _look(job.id)
+    st.stop()
+
+
+@st.fragment(run_every=LOOK_EVERY_SECONDS)
+def _look(job_id: str) -> None:
+    if not jobs().get(job_id).active:
+        st.rerun(scope="app")
 
 
 def rank_label(rank: RankResult) -> str:

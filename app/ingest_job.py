@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from analysis.recordings import Library
+from analysis.result_store import kept_result, result_of
 from app.format import clean
 from app.intake import bring_in
 from app.jobs import JobOrder, Outcome, Progress, Stage
@@ -59,8 +60,8 @@ def run(order: JobOrder, tell: Callable[[Progress], None]) -> Outcome:
     """
     folder = DataFolder(Path(order.data)).create()
     if order.analyse:
-        tell(Progress("deriving"))
-        _make_cards(folder, order.analyse)
+        tell(Progress("deriving", runs=order.analyse))
+        _keep_analyses(folder, order.analyse)
         return Outcome(order.analyse)
     files = [(Path(file.path), file.name) for file in order.files]
     brought = bring_in(
@@ -77,18 +78,28 @@ def run(order: JobOrder, tell: Callable[[Progress], None]) -> Outcome:
             folder.write_manifest(
                 msgspec.structs.replace(manifest, bundled=True, created_ns=order.created_ns or manifest.created_ns)
             )
-    _make_cards(folder, [manifest.id for manifest in brought.runs])
+    runs = [manifest.id for manifest in brought.runs]
+    tell(Progress("deriving", 1.0, runs=runs))
+    with contextlib.suppress(SawtoothError):  # its page says so
+        _keep_analyses(folder, runs)
     notices = [f"Left out {clean(s, 400)}" for s in brought.refused] + [clean(s, 400) for s in brought.unplaced]
-    return Outcome([manifest.id for manifest in brought.runs], notices=notices)
+    return Outcome(runs, notices=notices)
 
 
-def _make_cards(folder: DataFolder, runs: list[str]) -> None:
-    """Analyse the runs here and not in a page; one that cannot be analysed says so on its page."""
+def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:
+    """Analyse the runs here and not in a page, and keep what pages and cards show of them. Raises SawtoothError for the first that fails."""
     library = Library(folder)
-    for run in runs:
-        with contextlib.suppress(SawtoothError):
-            card_of(folder.read_manifest(run), library)
-    library.close()
+    try:
+        for run in runs:
+            manifest = folder.read_manifest(run)
+            result_of(manifest, library)
+            card_of(manifest, library)
+            if kept_result(manifest, folder) is None:
+                raise SawtoothError(
+                    "The analysis of this run could not be kept. Free some space on the server's disk, then open the run again."
+                )
+    finally:
+        library.close()
 
 
 class _Steady:

@@ -57,12 +57,13 @@ class JobOrder(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far the child is (``progress.json``). ``share`` is None where it cannot be known."""
+    """How far the child is (``progress.json``). ``share`` is None where it cannot be known; ``runs`` are published and being analysed."""
 
     stage: Stage
     share: float | None = None
     file: str = ""
     events: int = 0
+    runs: list[str] = []
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -152,11 +153,11 @@ class Jobs:
         return self._begin(folder, order)
 
     def analyse(self, run_id: str) -> Job:
-        """Make a run's card in a child, for runs too large to analyse in a page; returns the job that does so already, if one does."""
-        with self._lock:
-            for job in self._jobs.values():
-                if run_id in job.analyses and (job.active or job.stage == "failed"):
-                    return job
+        """Analyse a run in a child, for runs too large to analyse in a page; returns the job that does so already, if one does."""
+        for job in self.all():
+            analysing = run_id in job.progress.runs and job.active
+            if analysing or (run_id in job.analyses and (job.active or job.stage == "failed")):
+                return job
         order = JobOrder(str(self.settings.data.root), [], server_pid=os.getpid(), analyse=[run_id])
         return self._begin(self._new_folder(), order)
 

@@ -6,21 +6,20 @@ The Runs page shows dozens of cards, and the first analysis of a large trace tak
 from __future__ import annotations
 
 import contextlib
-import hashlib
-from pathlib import Path
 
 import msgspec
 
 from analysis.metrics import Reading
 from analysis.recordings import Library
-from analysis.results import RunResult, analyse
+from analysis.result_store import kept_file, result_of
+from analysis.results import RunResult
 from analysis.sparkline import recent_utilization
-from analysis.version import ANALYSIS_VERSION
 from app.words import first_line
 from ingest.errors import SawtoothError
-from ingest.schema import DataFolder, Manifest, is_id, write_atomically
+from ingest.schema import DataFolder, Manifest, write_atomically
 
 INLINE_BYTES = 24 << 20  # of recordings: analysed within 0.2 s; above, a page would hold up every viewer
+KEPT = "card.json"
 READINGS = ("step_time_best_ms", "mfu", "tensor_core_time_share")
 
 
@@ -37,7 +36,7 @@ class Card(msgspec.Struct, frozen=True):
 def kept_card(manifest: Manifest, folder: DataFolder) -> Card | None:
     """Return the card of ``manifest`` from its file, None where that is missing or out of date."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(_file(folder, manifest).read_bytes(), type=Card)
+        return msgspec.json.decode(kept_file(folder, manifest, KEPT).read_bytes(), type=Card)
     return None
 
 
@@ -51,32 +50,17 @@ def card_of(manifest: Manifest, library: Library) -> Card:
     """Return the card of ``manifest``, made where none is kept. A missing or damaged recording is the card's ``problem``."""
     if (kept := kept_card(manifest, library.folder)) is not None:
         return kept
-    path = _file(library.folder, manifest)
     try:
         card = _made(manifest, library)
     except SawtoothError as error:
         return Card(problem=str(error))
-    remove_cards(library.folder, manifest.id)
     with contextlib.suppress(OSError):  # a full disk costs time, not the page
-        write_atomically(path, msgspec.json.encode(card))
+        write_atomically(kept_file(library.folder, manifest, KEPT), msgspec.json.encode(card))
     return card
 
 
-def remove_cards(folder: DataFolder, run_id: str) -> None:
-    """Remove the card files of a run."""
-    if is_id(run_id):
-        for old in folder.derived.glob(f"{run_id}.*.card.json"):
-            old.unlink(missing_ok=True)
-
-
-def _file(folder: DataFolder, manifest: Manifest) -> Path:
-    """A card depends on the recordings, on what the user told and on the version of analysis, and on nothing else."""
-    inputs = msgspec.json.encode((manifest.recordings, manifest.facts))
-    return folder.derived / f"{manifest.id}.{ANALYSIS_VERSION}.{hashlib.sha256(inputs).hexdigest()[:8]}.card.json"
-
-
 def _made(manifest: Manifest, library: Library) -> Card:
-    result = analyse(manifest, library)
+    result = result_of(manifest, library)
     lost = [d.sentence for d in result.diagnostics if d.severity in ("data_loss", "error")]
     return Card(
         gpu=_gpu(result),

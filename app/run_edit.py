@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import streamlit as st
 
+from analysis.result_store import remove_kept
 from app import cards, frame
 from app.format import clean, markdown
 from app.library import library
-from app.run_card import remove_cards
 from ingest.errors import SawtoothError
 from ingest.runs import delete_run
 from ingest.schema import Manifest
@@ -58,7 +58,7 @@ def _delete(manifest: Manifest) -> None:
     except SawtoothError as error:
         cards.problem("Not deleted", str(error))
         return
-    remove_cards(frame.data_folder(), manifest.id)
+    remove_kept(frame.data_folder(), manifest.id)
     for ref in manifest.recordings:
         if not frame.data_folder().recording_file(ref.id).exists():
             library().forget(ref.id)

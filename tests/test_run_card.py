@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from analysis import result_store
 from analysis.recordings import Library
 from app import run_card
 from app.intake import bring_in
-from app.run_card import READINGS, card_of, remove_cards
+from app.run_card import READINGS, card_of
 from ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts, new_manifest
 
 
@@ -84,7 +85,7 @@ def test_a_card_holds_the_gpu_the_first_line_and_the_sawtooth(run: Manifest, lib
 
 def test_a_card_is_analysed_once(run: Manifest, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     first = card_of(run, library)
-    monkeypatch.setattr(run_card, "analyse", lambda *_: pytest.fail("analysed again"))
+    monkeypatch.setattr(result_store, "analyse", lambda *_: pytest.fail("analysed again"))
     assert card_of(run, library) == first
     assert card_of(msgspec.structs.replace(run, name="another name"), library) == first
 
@@ -94,7 +95,7 @@ def test_a_card_follows_what_the_user_told_and_leaves_no_old_file(run: Manifest,
     told = msgspec.structs.replace(run, facts=UserFacts(step_time_ms=0.25))
     assert card_of(told, library).readings["step_time_best_ms"].value == pytest.approx(0.25)
     assert len(list(folder.derived.glob("*.card.json"))) == 1
-    remove_cards(folder, run.id)
+    result_store.remove_kept(folder, run.id)
     assert list(folder.derived.glob("*.card.json")) == []
 
 

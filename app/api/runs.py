@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from analysis.report import report_json
-from analysis.results import analyse
+from analysis.result_store import result_of
 from app.api.answers import json, told
 from app.library import library
 from app.settings import settings
@@ -31,7 +31,7 @@ async def show(request: Request) -> Response:
 async def report(request: Request) -> Response:
     """One run's report, as ``sawtooth report --format json`` prints it."""
     manifest = await run_in_threadpool(_manifest, request)
-    return json(await run_in_threadpool(lambda: report_json(analyse(manifest, library()))))
+    return json(await run_in_threadpool(lambda: report_json(result_of(manifest, library()))))
 
 
 @told

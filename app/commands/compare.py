@@ -15,7 +15,7 @@ from analysis.compare import Comparison, Side, side_of
 from analysis.compare import compare as compare_sides
 from analysis.compare_report import compare_json
 from analysis.gate import Outcome, judge, parse_gate
-from analysis.results import analyse
+from analysis.result_store import result_of
 from app import compare_text, html_report
 from app.commands.inputs import opened
 from ingest.errors import UsageError
@@ -67,7 +67,7 @@ def _side(stack: ExitStack, text: str, data: Path | None, keep: bool) -> Side:
     loaded = []
     for part in _parts(text):
         run = stack.enter_context(opened([part], data, keep=keep))
-        loaded.append(side_of([analyse(run.manifest, run.library)], run.library))
+        loaded.append(side_of([result_of(run.manifest, run.library)], run.library))
     return Side.of(loaded)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from analysis.report import report_json
-from analysis.results import analyse
+from analysis.result_store import result_of
 from app import report_text
 from app.commands.inputs import opened
 
@@ -36,7 +36,7 @@ def report(
 ) -> None:
     """Report a run's step time, idle time and causes, tensor cores, MFU and findings."""
     with opened(inputs, data, keep=keep) as run:
-        result = analyse(run.manifest, run.library)
+        result = result_of(run.manifest, run.library)
         if format is Format.json:
             typer.echo(json.dumps(report_json(result), indent=1, ensure_ascii=False))
         elif format is Format.md:

@@ -248,8 +248,6 @@ def _known(manifest: Manifest) -> Card:
     kept = kept_card(manifest, frame.data_folder())
     if kept is not None or not is_large(manifest, frame.data_folder()):
         return kept or card_of(manifest, frame.library())
-    if any(job.active and not job.analyses for job in jobs().all()):
-        return Card(headline="Is being analysed …")  # most likely by the job that read it
     try:
         job = jobs().analyse(manifest.id)
     except SawtoothError as error:

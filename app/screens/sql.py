@@ -1,0 +1,123 @@
+"""SQL: ask the recording itself what no screen answers. Read-only, limited in time, rows and memory."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from analysis.query import ROWS_MOST, SECONDS_MOST, SQL_CHARACTERS_MOST, QueryResult, run_query
+from analysis.query_examples import EXAMPLES
+from app import cards, current, frame, panel
+from app import format as fmt
+from app.reference_tables import columns
+from ingest.errors import SawtoothError
+from ingest.schema import RecordingRef
+
+LINK_CHARACTERS = 2_000  # of a query that still goes into the address: mail programs and proxies cut longer ones
+KEPT_RESULTS = 12  # answers kept, of a few MB each: viewers sort and reload
+
+
+def main() -> None:
+    """Show the page."""
+    manifest = frame.current_run()
+    current.run_result(manifest)  # the tables of what analysis made of it exist from here on
+    tables = {column.table for column in columns()}
+    cards.headline(
+        f"{len(tables)} tables hold this run: ask them what no screen answers",
+        f"Queries only read: they cannot change a recording. The first {ROWS_MOST:,} rows are shown; a query may take {SECONDS_MOST:g} s.",
+    )
+    chosen = _recording([*manifest.traces, *manifest.telemetry])
+    _take_from_address()
+    left, right = panel.beside()
+    with left:
+        _form(chosen)
+    with right:
+        _tables()
+    asked = str(st.session_state.get("sql_text") or "").strip()
+    if not asked:
+        cards.empty_state(
+            "Nothing is asked yet.",
+            "Start from one of the questions above, or write a query of your own. Times are integer nanoseconds; names are in the table names.",
+        )
+        return
+    _remember_in_address(asked)
+    _show(chosen, asked)
+
+
+def _recording(known: list[RecordingRef]) -> RecordingRef:
+    """Return the recording to ask: the run's only one, or the viewer's choice."""
+    if len(known) == 1:
+        return known[0]
+    by_id = {ref.id: ref for ref in known}
+    return by_id[
+        st.selectbox("Recording", list(by_id), format_func=lambda id_: _label(by_id[id_]), key="recording", bind="query-params")
+    ]
+
+
+def _label(ref: RecordingRef) -> str:
+    rank = f"rank {ref.rank} · " if ref.rank is not None else ""
+    return f"{ref.kind} · {rank}{fmt.clean(ref.source_name, 60)}"
+
+
+def _take_from_address() -> None:
+    """Take the query from the address when the page is opened by a link."""
+    linked = st.query_params.get("sql")
+    if linked is not None and linked != st.session_state.get("sql_linked"):
+        st.session_state["sql_linked"] = linked
+        st.session_state["sql_text"] = linked[:SQL_CHARACTERS_MOST]
+
+
+def _remember_in_address(asked: str) -> None:
+    if len(asked) <= LINK_CHARACTERS:
+        st.query_params["sql"] = st.session_state["sql_linked"] = asked
+    else:
+        st.query_params.pop("sql", None)
+        cards.small(f"This query is longer than {LINK_CHARACTERS:,} characters: the address of this page does not hold it.")
+
+
+def _form(chosen: RecordingRef) -> None:
+    titles = [example.title for example in EXAMPLES if example.kind == chosen.kind]
+    st.pills("Start from", titles, key="sql_example", on_change=_take_example)
+    with st.form("sql_form", border=False):
+        st.text_area("Query", key="sql_text", height=260, max_chars=SQL_CHARACTERS_MOST, placeholder="SELECT …")
+        st.form_submit_button("Run", icon=":material/play_arrow:", help="Ctrl+Enter")
+
+
+def _take_example() -> None:
+    title = st.session_state.get("sql_example")
+    for example in EXAMPLES:
+        if example.title == title:
+            st.session_state["sql_text"] = example.sql
+
+
+@st.fragment
+def _tables() -> None:
+    """Show what tables and columns there are, and what they mean."""
+    known = columns()
+    table = st.selectbox("Table", sorted({column.table for column in known}), key="sql_table")
+    rows = [(c.column, c.comment, c.type.lower()) for c in known if c.table == table]
+    with st.container(height=300, border=False):
+        cards.table(("column", "meaning", "type"), rows, f"Columns of {table}")
+
+
+@st.cache_data(max_entries=KEPT_RESULTS, show_spinner="Asking …")
+def answer(root: str, recording_id: str, asked: str) -> QueryResult:
+    """Return the answer to a query, kept for other viewers and reloads."""
+    return run_query(frame.data_folder(), recording_id, asked)
+
+
+def _show(chosen: RecordingRef, asked: str) -> None:
+    try:
+        result = answer(str(frame.data_folder().root), chosen.id, asked)
+    except SawtoothError as error:
+        cards.problem("This query gives no answer", str(error))
+        return
+    rows = result.rows
+    many = f"{len(rows):,} row{'s' if len(rows) != 1 else ''}"
+    cards.title(f"The first {many} of more" if result.more else many if len(rows) else "No row answers this")
+    st.dataframe(
+        rows, hide_index=True, key="sql_answer", height="auto" if len(rows) <= 14 else panel.TALL, alt="The answer as a table."
+    )
+    panel.csv_button(rows, f"{chosen.id}-query", "sql_answer")
+
+
+main()
