@@ -79,7 +79,8 @@ _ALL = (
     Metric("mfu_factor_flop_kernels", "FLOP-kernel share", "share", "higher",
            "Union of all GEMM, convolution and attention kernels ÷ busy time.", "Kernel categories."),
     Metric("mfu_factor_clock", "Clock share", "share", "higher",
-           "Mean SM clock ÷ the clock the peak is quoted at; 1 with a note where no telemetry tells.", "Telemetry, hardware.toml."),
+           "Mean SM clock ÷ the clock the peak is quoted at; 1 with a note where no telemetry tells. Under a power cap the clock that NVML reports was "
+           "measured 6 to 10 % above the one that the SMs ran at (H200); the difference then lies in the efficiency.", "Telemetry, hardware.toml."),
     Metric("mfu_factor_efficiency", "FLOP-kernel efficiency", "share", "higher",
            "What is left of MFU after the other three factors: how near those kernels come to the peak while they run.", "Quotient."),
     Metric("sm_efficiency", "SM efficiency", "share", "higher",
@@ -95,7 +96,8 @@ _ALL = (
     Metric("nvml_gpu_util_mean", "GPU utilization (NVML)", "share", "higher",
            "Time-weighted mean of NVML utilization over the run's steady telemetry; holes in sampling are left out.", "Telemetry."),
     Metric("tensor_active_measured", "Tensor pipe active, measured", "share", "higher",
-           "Time-weighted mean of the measured tensor-pipe activity (GPM or DCGM).", "Telemetry."),
+           "Time-weighted mean of the measured tensor-pipe activity (GPM or DCGM). For large matrix products it lies 1 to 5 points above achieved FLOP/s ÷ "
+           "(peak × the clock the SMs ran at), measured on an H200: the pipe is also counted while it waits for operands.", "Telemetry."),
     Metric("sawtooth_period_s", "Sawtooth period", "s", "neither",
            "Period of the strongest regular rise and fall of utilization, where one is found.", "Telemetry."),
 )  # fmt: skip

@@ -161,7 +161,7 @@ def _troughs(library: Library, lead: RankResult, telemetry: RunTelemetry) -> Tro
     counted = len(lead.counted)
     kernel_ms = sum(row.ns for row in lead.ledger if row.owner in KERNEL_OWNERS) / counted / 1e6 if counted else None
     step_ms = lead.best.ms if counted and lead.best.source != "telemetry" else None
-    return Troughs(count, inside.total, causes, *steps_of(told.sawtooth, step_ms, kernel_ms))
+    return Troughs(count, inside.total, causes, *steps_of(told.sawtooth, told.works_pct, step_ms, kernel_ms))
 
 
 def whatif_of(recording: Recording, rank: RankResult) -> WhatIf | None:

@@ -18,16 +18,23 @@ from analysis.steady import Steady, find_steady, profile_shadow, weighted_mean
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
-# Signals that show when the GPU works, best first: name of the column, its label, and whether its windows cover all time.
+# Signals that show when the GPU works, best first: name of the column, its label, and whether its windows cover all time. SM activity shows
+# the rhythm as well as GPU activity, yet it is the mean over the SMs: it says less than how much of the time the GPU works.
 ACTIVITY = (
     ("gr_active_pct", "GPU activity", True),
     ("sm_active_pct", "SM activity", True),
     ("util_pct", "GPU utilization (NVML)", False),
 )
+SHARES_AT_WORK = (
+    "gr_active_pct",
+    "util_pct",
+    "sm_active_pct",
+)  # which column says how much of the time the GPU works, best first
 MEANS = (
     "util_pct", "mem_busy_pct", "power_w", "temp_c", "clock_sm_mhz", "clock_mem_mhz", "gr_active_pct", "sm_active_pct", "sm_occupancy_pct",
     "tensor_active_pct", "tensor_hmma_pct", "dram_active_pct", "fp32_pct", "pcie_tx_bps", "pcie_rx_bps", "nvlink_tx_bps", "nvlink_rx_bps",
 )  # fmt: skip
+FAINT = ACTIVITY[1]
 LOW_COVERAGE = 0.9  # below it a mean leaves out more than a tenth of the time, and says so
 RARE_PERIOD_S = 2.0  # telemetry this slow cannot show steps; W&B's 15 s and scrapes of 30 s are the usual case
 NO_TELEMETRY = "No telemetry is attached. Record some with `sawtooth sample` and drop it on the run."
@@ -58,6 +65,11 @@ class DeviceTelemetry:
     throttling: tuple[ThrottleBand, ...]
     profile_shadows: tuple[tuple[int, int], ...] = ()
     host: str | None = None
+
+    @property
+    def works_pct(self) -> float | None:
+        """How much of the time the GPU works, in percent, over the steady part."""
+        return next((self.means[c] for c in SHARES_AT_WORK if c in self.means), None)
 
     @property
     def clock_note(self) -> str:
@@ -125,14 +137,15 @@ def readings(found: DeviceTelemetry | None) -> dict[str, Reading]:
     return out
 
 
-def sentence(tooth: Sawtooth, signal: str | None) -> str:
-    """Say in one sentence what the sawtooth is, or why none is reported."""
+def sentence(tooth: Sawtooth, signal: str | None, works_pct: float | None) -> str:
+    """Say in one sentence what the sawtooth is, or why none is reported; ``works_pct`` is how much of the time the GPU works."""
     if tooth.period_s is None:
         limit = f" Rhythms faster than {tooth.shortest_visible_s:.2g} s cannot be seen." if tooth.shortest_visible_s else ""
         return f"No sawtooth: {signal or 'activity'}: {tooth.why_none}.{limit}"
-    assert tooth.mean is not None and tooth.duty is not None
-    busy = tooth.mean / 100 * tooth.period_s
-    return f"The GPU works {tooth.mean:.0f} % of each {tooth.period_s:.3g} s ({busy * 1e3:.0f} ms) and waits for the rest."
+    if works_pct is None:
+        return f"{signal or 'Activity'} rises and falls every {tooth.period_s:.3g} s."
+    busy = works_pct / 100 * tooth.period_s
+    return f"The GPU works {works_pct:.0f} % of each {tooth.period_s:.3g} s ({busy * 1e3:.0f} ms) and waits for the rest."
 
 
 def _summary(
@@ -151,6 +164,11 @@ def _summary(
     steady = find_steady(*series[signal[0]]) if signal else nothing
     shadows = tuple(profile_shadow(*series[signal[0]], p) for p in profiles) if signal else ()
     tooth = _sawtooth(series, steady, shadows, *(signal or (None, "", True)))
+    if (
+        signal == FAINT and tooth.period_s is None and "util_pct" in series
+    ):  # a few SMs at work are next to none on the mean of all
+        by_util = _sawtooth(series, steady, shadows, *ACTIVITY[-1])
+        tooth, signal = (by_util, ACTIVITY[-1]) if by_util.period_s is not None else (tooth, signal)
     power = _sawtooth(series, steady, shadows, "power_w" if "power_w" in series else None, "power", True)
     whole = Steady(int(times[0]) - 1, int(times[-1])) if len(times) else steady
     means = {c: weighted_mean(*series[c], steady if steady.why_none is None else whole, shadows) for c in MEANS if c in series}
@@ -245,8 +263,11 @@ def _period_reading(found: DeviceTelemetry) -> Reading:
     if tooth.period_s is None:
         rare = found.period_s.get("util_pct", 0.0) > RARE_PERIOD_S
         more = " Sample ten times a second with `sawtooth sample` to see steps." if rare else ""
-        return missing(sentence(tooth, signal) + more)
-    notes = [sentence(tooth, signal), f"Seen in {signal}, {tooth.cycles:.0f} periods, confidence {tooth.confidence}."]
+        return missing(sentence(tooth, signal, None) + more)
+    notes = [
+        sentence(tooth, signal, found.works_pct),
+        f"Seen in {signal}, {tooth.cycles:.0f} periods, confidence {tooth.confidence}.",
+    ]
     if tooth.alias_periods_s:
         faster = ", ".join(f"{p:.3g}" for p in tooth.alias_periods_s[:2])
         notes.append(f"Samples are too far apart to rule out a faster one that looks the same ({faster} s).")

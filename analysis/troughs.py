@@ -2,7 +2,7 @@
 
 Under the profile a trough's idle time has causes, nanosecond by nanosecond. Outside it only the rhythm can tell: a tooth that takes as long as
 a whole number of steps is one wait of so many steps. Where the profiled steps do not represent the run, its step time is not known
-well enough to divide by; then the work of a tooth (period × mean activity) is divided by the kernel time of a step, which stays the same.
+well enough to divide by; then the work of a tooth (period × the share of time at work) is divided by the kernel time of a step, which stays the same.
 """
 
 from __future__ import annotations
@@ -74,14 +74,17 @@ def causes_in(
     return tuple(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
-def steps_of(tooth: Sawtooth, step_ms: float | None, kernel_ms: float | None) -> tuple[int | None, bool]:
-    """Return how many steps a tooth takes, and whether kernel time told it. ``step_ms`` is None where the run's step time is not well known."""
+def steps_of(
+    tooth: Sawtooth, works_pct: float | None, step_ms: float | None, kernel_ms: float | None
+) -> tuple[int | None, bool]:
+    """Return how many steps a tooth takes, and whether kernel time told it. ``step_ms`` is None where the run's step
+    time is not well known; ``works_pct`` is how much of the time the GPU works."""
     if tooth.period_s is None:
         return None, False
     if step_ms:
         return _whole(tooth.period_s * 1e3 / step_ms, CLOSE, MOST_STEPS), False
-    if kernel_ms and tooth.mean:
-        return _whole(tooth.period_s * 1e3 * tooth.mean / 100 / kernel_ms, CLOSE_BY_WORK, MOST_BY_WORK), True
+    if kernel_ms and works_pct:
+        return _whole(tooth.period_s * 1e3 * works_pct / 100 / kernel_ms, CLOSE_BY_WORK, MOST_BY_WORK), True
     return None, False
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 KEPT_NS = 330 * 10**9  # as sampled: the five-minute window and some
+TRIMMED_AT_NS = KEPT_NS * 11 // 10  # cutting copies the arrays: every half minute is rare enough, and memory stays level
 BUCKETS = 1000  # of the whole session: a low and a high each, 2000 points to draw
 FIRST_BUCKET_NS = 10**8  # one sample; buckets double as the session grows
 POINTS_MOST = 2000  # of a line; a screen is about 1,500 pixels wide
@@ -34,7 +35,7 @@ class LiveSeries:
         self.peak = value if self.peak is None else max(self.peak, value)
         self._time.append(time_ns)
         self._value.append(value)
-        if time_ns - self._time[0] > 2 * KEPT_NS:
+        if time_ns - self._time[0] > TRIMMED_AT_NS:
             first = int(np.searchsorted(np.array(self._time), time_ns - KEPT_NS))
             self._time, self._value = self._time[first:], self._value[first:]
         self._into_buckets(time_ns, value)

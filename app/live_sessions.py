@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from analysis.changes import REASONS
 from analysis.sawtooth import Sawtooth, find_sawtooth
 from analysis.steady import find_steady
-from analysis.telemetry import ACTIVITY
+from analysis.telemetry import ACTIVITY, SHARES_AT_WORK
 from app.live_series import LiveSeries
 from ingest.errors import SourceError
 from ingest.receiver import is_pushed
@@ -104,6 +104,11 @@ class LiveGpu:
         """Return the newest value of a quantity."""
         series = self.series.get(column)
         return series.latest() if series else None
+
+    @property
+    def at_work(self) -> str | None:
+        """Return the quantity that says how much of the time the GPU works."""
+        return next((column for column in SHARES_AT_WORK if column in self.series), None)
 
     @property
     def signal(self) -> tuple[str, str, bool] | None:

@@ -6,7 +6,7 @@ import time
 
 from analysis.sawtooth import Sawtooth
 from app import format as fmt
-from app.live_sessions import LiveGpu, LiveSession, SessionInfo
+from app.live_sessions import SAWTOOTH_NS, LiveGpu, LiveSession, SessionInfo
 
 RECENT_SECONDS = 10.0  # of the large numbers: two or three steps of a slow loop, so that they do not flicker
 IDLE_PCT = 0.5  # below it a GPU does nothing that anybody trains
@@ -22,10 +22,12 @@ def sentence(session: LiveSession, gpu: LiveGpu, tooth: Sawtooth | None, *, live
     name = f"GPU {gpu.device}"
     if gpu.signal is None:
         return f"{name} reports no activity."
-    if tooth is not None and tooth.period_s is not None and tooth.mean is not None:
+    at_work = gpu.at_work or gpu.signal[0]
+    over = session.mean(gpu.device, at_work, SAWTOOTH_NS / 1e9)
+    if tooth is not None and tooth.period_s is not None and over is not None:
         works, waits = ("works", "waits") if live else ("worked", "waited")
-        return f"{name} {works} {fmt.share(tooth.mean / 100)} of each {duration(tooth.period_s)} and {waits} for the rest."
-    mean = session.mean(gpu.device, gpu.signal[0], RECENT_SECONDS)
+        return f"{name} {works} {fmt.share(over / 100)} of each {duration(tooth.period_s)} and {waits} for the rest."
+    mean = session.mean(gpu.device, at_work, RECENT_SECONDS)
     if mean is None:
         return f"{name} has no recent sample."
     if mean < IDLE_PCT:

@@ -15,7 +15,7 @@ from app.charts.telemetry import COLOURS, LABELS, PANELS
 from app.theme import ACCENT, MUTED
 
 PANEL_PX = 112
-FIRST = ("gr_active_pct", "util_pct")  # the topmost panel: what the sentence speaks of
+FIRST = ("gr_active_pct", "util_pct", "sm_active_pct")  # the topmost panel: what the sentence speaks of
 ACTIVITY_LABEL = "GPU active (GPM)"
 Line = tuple[NDArray[np.float64], NDArray[np.float64]]  # seconds before now (negative), values in the stored unit
 

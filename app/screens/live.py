@@ -151,7 +151,7 @@ def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> No
 
 
 def _brief(session: LiveSession, gpu: LiveGpu) -> str:
-    mean = session.mean(gpu.device, gpu.signal[0], 10) if gpu.signal else None
+    mean = session.mean(gpu.device, gpu.at_work, 10) if gpu.at_work else None
     return f"GPU {gpu.device} {fmt.share(mean / 100) if mean is not None else 'not measured'}"
 
 

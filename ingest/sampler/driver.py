@@ -10,7 +10,7 @@ from typing import Any
 
 from ingest.sampler.clock import Clock
 from ingest.sampler.fields import BUFFERS, COLUMNS, GPM, SOURCES, Buffer, Source, Value, typed_value
-from ingest.sampler.gpm import GpmReader
+from ingest.sampler.gpm import DEAR, TOO_DEAR, GpmReader
 
 UNINITIALIZED, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 1, 3, 4, 6
 GPU_LOST, RESET_REQUIRED = 15, 16
@@ -76,8 +76,6 @@ class Gpu:
 
     def plan(self, tick_ns: int, slower: float) -> None:
         """Choose the stretch from what calls have cost: GPM first, since it shows the teeth, the rest shares what is left."""
-        if self.gpm is not None:
-            self.gpm.plan()
         gpm = self.gpm.cost_per_ns(tick_ns) if self.gpm is not None else 0.0
         rest = sum(a.cost_ns / a.period_ns(1.0) for a in (*self.sources, *self.buffers))
         self.stretch = slower * max(1.0, rest / max(NVML_SHARE - gpm, KEPT_SHARE * NVML_SHARE))
@@ -324,6 +322,8 @@ class NvmlDriver:
             self._free(gpu)
             return
         self._note(gpu, columns, "GPM", None)
+        if not self.every_tick:
+            self._note(gpu, (DEAR,), None, TOO_DEAR)
 
     def _free(self, gpu: Gpu) -> None:
         if gpu.gpm is not None:

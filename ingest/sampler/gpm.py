@@ -1,7 +1,8 @@
 """GPM: what the SMs, the tensor pipes and the memory of one GPU did between two reads, from the Hopper generation on.
 
-On an H200 taking a sample costs 0.2 ms and turning two of them into 16 metrics 1.6 to 2 ms. So every tick computes the few that show
-when the GPU works, and the others follow about once a second, over that second. How many fit into a tick is tried out while running.
+On an H200 (driver 580) taking a sample costs 0.12 ms and turning two of them into any number of metrics 0.006 ms, but for one: graphics
+utilization alone takes 1.5 ms, three times what all of sampling may cost. It is left out of sessions, where SM activity shows the teeth and
+NVML's utilization the share of time at work. Every tick computes what shows when the GPU works, the others follow once a second, over that second.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from ingest.sampler.clock import Clock
 from ingest.sampler.fields import GPM, GpmMetric
 
 WINDOW_NS = 95_000_000  # GPM refreshes about every 100 ms: a shorter window holds nothing new
-EVERY_TICK = ("gr_active_pct", "tensor_active_pct", "dram_active_pct", "sm_active_pct")  # most telling first
-TICK_COST_NS = 400_000  # what GPM may cost a tick before a metric moves to the slower group
-SAME_COST = 0.7  # fewer metrics that still cost this share of what four did: the call is what costs, and four may stay
+EVERY_TICK = ("sm_active_pct", "tensor_active_pct", "dram_active_pct")
+DEAR = "gr_active_pct"  # see above
+TOO_DEAR = "reading it takes 1.5 ms; SM activity and NVML's utilization show the same"
 REST_NS, REST_LONGEST_NS = 10**9, 5 * 10**9  # period of the others
 REST_SHARE = 0.0005  # of wall time the others may take
 NOT_SUPPORTED = 3
@@ -44,15 +45,13 @@ class GpmReader:
     instance: int | None = None
     all_each_tick: bool = False
     groups: list[_Group] = field(default_factory=list)
-    _first_cost_ns: float = 0.0
-    _settled: bool = False
 
     def open(self) -> None:
         """Allocate samples and take the first ones. Raises the bindings' NVMLError or AttributeError where GPM is not there."""
         now = self.clock.monotonic_ns()
-        tick = [m for name in EVERY_TICK for m in GPM if m.column == name]
-        rest = [m for m in GPM if m not in tick]
-        for metrics in [[*tick, *rest]] if self.all_each_tick else [tick, rest]:
+        tick = [m for m in GPM if m.column in EVERY_TICK]
+        rest = [m for m in GPM if m.column not in (*EVERY_TICK, DEAR)]
+        for metrics in [list(GPM)] if self.all_each_tick else [tick, rest]:
             group = _Group(metrics, (self.nvml.nvmlGpmSampleAlloc(), self.nvml.nvmlGpmSampleAlloc()), now)
             self.groups.append(group)
             self._take(group.samples[0])
@@ -81,26 +80,6 @@ class GpmReader:
         """Return the share of wall time that GPM takes."""
         periods = [max(tick_ns, WINDOW_NS), self._rest_period_ns()]
         return sum(g.cost_ns / p for g, p in zip(self.groups, periods, strict=False))
-
-    def plan(self) -> None:
-        """Move a metric to the slower group where a tick costs too much, unless that saves nothing."""
-        if self.all_each_tick or self._settled or len(self.groups) < 2:
-            return
-        tick, rest = self.groups
-        if not tick.cost_ns:
-            return
-        self._first_cost_ns = self._first_cost_ns or tick.cost_ns
-        if tick.cost_ns <= TICK_COST_NS:
-            self._settled = True
-        elif len(tick.metrics) > 1:
-            rest.metrics.append(tick.metrics.pop())
-            tick.cost_ns = 0.0
-        else:
-            self._settled = True
-            if tick.cost_ns > SAME_COST * self._first_cost_ns:
-                moved = [m for m in rest.metrics if m.column in EVERY_TICK]
-                tick.metrics = sorted([*tick.metrics, *moved], key=lambda m: EVERY_TICK.index(m.column))
-                rest.metrics = [m for m in rest.metrics if m not in moved]
 
     def costs(self) -> dict[str, list[float]]:
         """Return per group the milliseconds of a read and the seconds between two (0: each tick)."""

@@ -161,4 +161,21 @@ def test_the_device_of_a_trace_is_found_by_name_ordinal_or_load(tmp_path: Path) 
 def test_the_sentence_speaks_of_work_and_wait(tmp_path: Path) -> None:
     times, util = pulse_train(np.random.default_rng(0), period_s=0.3, duty=0.2, samples=300)
     (found,) = summary(write_plain(tmp_path / "n.jsonl", times, [{"gpm_graphics": u} for u in util]), tmp_path)
-    assert sentence(found.sawtooth, found.signal).startswith("The GPU works 20 % of each 0.3 s (60 ms)")
+    assert sentence(found.sawtooth, found.signal, found.works_pct).startswith("The GPU works 20 % of each 0.3 s (60 ms)")
+
+
+def test_sm_activity_gives_the_rhythm_and_utilization_the_share_at_work(tmp_path: Path) -> None:
+    times, pulses = pulse_train(np.random.default_rng(0), period_s=0.5, duty=0.4, samples=300)
+    rows = [{"gpm_sm": 0.5 * p, "gpu_util": p} for p in pulses]  # half of the SMs work
+    (found,) = summary(write_plain(tmp_path / "n.jsonl", times, rows), tmp_path)
+    assert found.signal_column == "sm_active_pct"
+    assert found.sawtooth.period_s == pytest.approx(0.5, rel=0.03)
+    assert found.works_pct == pytest.approx(40, abs=2)
+
+
+def test_a_few_sms_at_work_are_seen_by_utilization(tmp_path: Path) -> None:
+    times, pulses = pulse_train(np.random.default_rng(0), period_s=1.0, duty=0.3, samples=300)
+    rows = [{"gpm_sm": 0.02 * p, "gpu_util": p} for p in pulses]  # 2 % at most: no depth to speak of
+    (found,) = summary(write_plain(tmp_path / "n.jsonl", times, rows), tmp_path)
+    assert found.signal_column == "util_pct"
+    assert found.sawtooth.period_s == pytest.approx(1.0, rel=0.03)

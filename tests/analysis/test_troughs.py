@@ -11,7 +11,7 @@ from analysis.intervals import union
 from analysis.sawtooth import Sawtooth
 from analysis.troughs import Troughs, causes_in, steps_of, troughs_of
 
-TOOTH = Sawtooth(0.5, None, 0.2, "high", low=0.0, high=100.0, mean=40.0)
+TOOTH = Sawtooth(0.5, None, 0.2, "high", low=0.0, high=100.0)
 
 
 def test_causes_inside_troughs_by_hand() -> None:
@@ -50,13 +50,13 @@ def test_causes_never_exceed_the_troughs(gaps: list[tuple[int, int]], edges: lis
     ],
 )
 def test_steps_of_a_tooth(step_ms: float | None, kernel_ms: float | None, told: tuple[int | None, bool]) -> None:
-    assert steps_of(TOOTH, step_ms, kernel_ms) == told
+    assert steps_of(TOOTH, 40.0, step_ms, kernel_ms) == told
 
 
 def test_without_a_sawtooth_there_are_no_troughs() -> None:
     none = Sawtooth(None, "it stays", None)
     assert troughs_of(none, np.arange(5), np.zeros(5), union([0], [9]))[0] == 0
-    assert steps_of(none, 5.0, 5.0) == (None, False)
+    assert steps_of(none, 40.0, 5.0, 5.0) == (None, False)
 
 
 def test_notes_say_what_is_known_and_nothing_else() -> None:

@@ -1,0 +1,1 @@
+"""Long runs of the whole thing, started by hand."""
