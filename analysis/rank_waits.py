@@ -249,3 +249,20 @@ _TABLE = (
     "name", "dtype", "group", "group_size", "bytes", "calls_per_step", "transfer_ms", "mean_wait_ms", "longest_wait_ms",
     "wait_ms_per_step", "algorithm_gb_s", "bus_gb_s", "overlap_share",
 )  # fmt: skip
+
+
+def side_by_side(ranks: Sequence[RankResult]) -> pd.DataFrame:
+    """Return one row per device: rank, device, step_ms (mean), and the ledger in ms per step as ``{owner}_ms``.
+
+    Exposed communication whose cause is known stands as ``comm_wait_ms`` and ``comm_transfer_ms`` instead.
+    """
+    rows = []
+    for rank in ranks:
+        parts: dict[str, float] = {}
+        for line in rank.ledger:
+            key = f"{line.cause if line.cause in OWN_WAITS and line.owner == 'exposed_comm' else line.owner}_ms"
+            parts[key] = parts.get(key, 0.0) + (line.ms_per_step or 0.0)
+        rows.append({"rank": rank.rank, "device": rank.device, "step_ms": rank.best.mean_ms, **parts})
+    table = pd.DataFrame(rows)
+    owners = [column for column in table if column not in ("rank", "device", "step_ms")]
+    return table.fillna(dict.fromkeys(owners, 0.0))

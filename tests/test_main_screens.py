@@ -364,7 +364,11 @@ def test_two_ranks_name_the_late_one(app_data: DataFolder, tmp_path: Path) -> No
         files.append(trace.write(tmp_path / f"rank{rank}.json"))
     test = opened("ranks", run_of(app_data, *files))
     # Rank 0 spends 200 µs a step in the collective, rank 1 only 50: rank 0 waits 150 µs for rank 1.
-    assert "The others wait for rank 1: it costs them up to 150\u00a0µs a step." in words_of(test)
+    text = words_of(test)
+    assert "The others wait 150\u00a0µs of each step for rank 1, device 0." in text
+    assert "rank 0, device 0 waits most: 150\u00a0µs of each step in collectives" in text
+    verdict = words_of(opened("verdict", _only_run(app_data)))
+    assert "Rank 1 comes late: the others wait 150 µs of each step for it" in verdict
 
 
 def test_local_telemetry_asks_for_its_zone_and_is_laid_over_the_trace_with_it(app_data: DataFolder, tmp_path: Path) -> None:

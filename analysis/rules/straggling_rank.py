@@ -1,7 +1,7 @@
 """One rank is late, and the others wait for it.
 
 What it checks
-    Exposed communication of every rank: a collective ends when the last rank has come, so the rank that comes last waits least.
+    Collectives met across the ranks: one ends when the last rank has come, so what a rank spends beyond the shortest duration is waiting.
 Why it costs time
     Ranks step together. Whatever makes one late (its data, its host, its clocks) is paid by all.
 What to do
@@ -18,8 +18,6 @@ from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
 
-WORTH_NAMING = 0.05  # of the step: ranks never end at the same microsecond
-
 CHANGES = (
     CodeChange(
         "PyTorch",
@@ -31,45 +29,27 @@ CHANGES = (
 
 
 def check(given: RuleInput) -> Iterator[Finding]:
-    """Yield a finding when a rank waits for another for more than WORTH_NAMING of the step."""
-    waits = {
-        r.rank: sum(row.ms_per_step or 0.0 for row in r.ledger if row.owner == "exposed_comm")
-        for r in given.run.ranks
-        if len(r.counted)
-    }
-    if len(waits) < 2:
+    """Yield a finding when the others wait for one rank, as the collectives they share tell (``analysis.rank_waits``)."""
+    met = given.run.communication
+    found = met.straggler if met else None
+    if met is None or found is None or given.step_ms is None:
         return
-    late, patient = min(waits, key=lambda k: waits[k]), max(waits, key=lambda k: waits[k])
-    lost = waits[patient] - waits[late]
-    if given.share(lost) < WORTH_NAMING or given.step_ms is None:
-        return
-    causes = sorted(
-        (
-            (row.ms_per_step or 0.0, row.cause)
-            for r in given.run.ranks
-            if r.rank == late
-            for row in r.ledger
-            if row.owner == "idle"
-        ),
-        reverse=True,
-    )
-    does = (
-        f"; rank {late} itself loses most to {causes[0][1]} ({in_words(causes[0][0])})"
-        if causes and given.share(causes[0][0]) >= WORTH_NAMING
-        else ""
-    )
+    late = f"Rank {found.rank}" if found.rank is not None else f"Device {given.run.ranks[found.position].device}"
+    does = ""
+    if found.cause is not None and found.excess_ms is not None:
+        does = f"; it loses {in_words(found.excess_ms)} more than they do to {found.cause}"
     rows = given.gap_evidence("unattributed", "comm_wait", "comm_transfer")
     yield given.finding(
         RULE.slug,
-        f"Rank {late} comes late: rank {patient} waits {in_words(lost)} of each step for it{does}",
-        f"Look at what rank {late} does that the others do not, its data first; open its trace on the timeline.",
-        ceiling_ms=lost,
-        predicted_ms=given.step_ms - lost,
+        f"{late} comes late: the others wait {in_words(found.late_ms)} of each step for it{does}",
+        f"Look at what {late.lower()} does that the others do not, its data first; open its trace on the timeline.",
+        ceiling_ms=found.late_ms,
+        predicted_ms=given.step_ms - found.late_ms,
         confidence="high",
-        note="The step without the waiting: exposed communication as on the rank that comes last.",
+        note="The step without the others' waiting for it.",
         risk="Moving work between ranks changes which samples each of them sees.",
         changes=CHANGES,
-        evidence=[{"rank": k, "exposed_communication_ms_per_step": v} for k, v in waits.items()]
+        evidence=[{"rank": w.rank, "wait_ms_per_step": w.wait_ms, "comes_last_to": w.last_share} for w in met.ranks]
         + [r for r in rows if r["end_ns"] - r["start_ns"] > 0],
     )
 

@@ -7,7 +7,14 @@ import plotly.graph_objects as go
 
 from app import format as fmt
 from app.charts.base import Chart, framed
-from app.theme import OWNERS
+from app.theme import CAUSES, OWNERS, Colour
+
+# The ledger's owners; communication by its cause where the ranks' collectives tell it.
+PARTS: dict[str, Colour] = {
+    **{owner: colour for owner, colour in OWNERS.items() if owner != "idle"},
+    **{cause: CAUSES[cause] for cause in ("comm_transfer", "comm_wait")},
+    "idle": OWNERS["idle"],
+}
 
 
 def labels_of(rows: pd.DataFrame) -> list[str]:
@@ -20,16 +27,16 @@ def labels_of(rows: pd.DataFrame) -> list[str]:
 
 def title(rows: pd.DataFrame) -> str:
     """Return the finding: how far the ranks' communication lies apart."""
-    if "exposed_comm_ms" not in rows or rows["exposed_comm_ms"].max() == 0:
+    exposed = sum(rows[f"{part}_ms"] for part in ("exposed_comm", "comm_wait", "comm_transfer") if f"{part}_ms" in rows)
+    if isinstance(exposed, int) or not exposed.max():
         return "No rank communicates outside its compute"
-    low, high = float(rows["exposed_comm_ms"].min()), float(rows["exposed_comm_ms"].max())
-    return f"Exposed communication takes {fmt.duration_ms(low)} to {fmt.duration_ms(high)} of a step"
+    return f"Exposed communication takes {fmt.duration_ms(float(exposed.min()))} to {fmt.duration_ms(float(exposed.max()))} of a step"
 
 
 def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool) -> Chart:
-    """Draw one bar per device from the owners' ms per step (columns ``{owner}_ms``)."""
+    """Draw one bar per device from the owners' ms per step (columns ``{part}_ms``, see PARTS)."""
     labels = labels_of(rows)
-    owners = [owner for owner in OWNERS if f"{owner}_ms" in rows and rows[f"{owner}_ms"].sum() > 0]
+    owners = [owner for owner in PARTS if f"{owner}_ms" in rows and rows[f"{owner}_ms"].sum() > 0]
     figure = go.Figure()
     for owner in owners:
         values = [float(v) for v in rows[f"{owner}_ms"]]
@@ -37,11 +44,9 @@ def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool) -> Chart:
             y=labels,
             x=values,
             orientation="h",
-            name=OWNERS[owner].label,
-            marker={"color": OWNERS[owner].on(dark), "line": {"width": 0}},
-            customdata=[
-                f"{label}: {OWNERS[owner].label} {fmt.duration_ms(v)}" for label, v in zip(labels, values, strict=True)
-            ],
+            name=PARTS[owner].label,
+            marker={"color": PARTS[owner].on(dark), "line": {"width": 0}},
+            customdata=[f"{label}: {PARTS[owner].label} {fmt.duration_ms(v)}" for label, v in zip(labels, values, strict=True)],
             hovertemplate="%{customdata}<extra></extra>",
         )
     framed(figure, 66 + 40 * len(rows))
@@ -49,9 +54,9 @@ def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool) -> Chart:
     figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, ticksuffix="  ")
     figure.update_xaxes(title={"text": "ms per step, as profiled"}, rangemode="tozero", zeroline=False)
     table = rows.assign(label=labels)
-    columns = {"label": "Rank", "step_ms": "Step, ms", **{f"{o}_ms": f"{OWNERS[o].label}, ms per step" for o in owners}}
+    columns = {"label": "Rank", "step_ms": "Step, ms", **{f"{o}_ms": f"{PARTS[o].label}, ms per step" for o in owners}}
     alt = f"{finding}. " + "; ".join(
-        f"{label}: " + ", ".join(f"{OWNERS[o].label} {fmt.duration_ms(float(row[f'{o}_ms']))}" for o in owners)
+        f"{label}: " + ", ".join(f"{PARTS[o].label} {fmt.duration_ms(float(row[f'{o}_ms']))}" for o in owners)
         for label, row in zip(labels, rows.to_dict("records"), strict=True)
     )
     return Chart(
@@ -63,5 +68,5 @@ def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool) -> Chart:
         ("exposed_comm_share", "gpu_busy_share"),
         "Each bar is the ledger of one device over its own steady window. A collective ends for all ranks together, so a rank that comes early "
         "spends more time in it.",
-        tuple((OWNERS[o].label, OWNERS[o].on(dark), False) for o in owners),
+        tuple((PARTS[o].label, PARTS[o].on(dark), False) for o in owners),
     )
