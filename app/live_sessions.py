@@ -28,7 +28,7 @@ from ingest.session import SessionClock, SessionReader, is_session_id
 FRESH_SECONDS = 10.0  # a sampler writes each tick and a push brings it within two seconds; longer is silence, not jitter
 READERS = 16  # sessions kept in memory; eight GPUs take about 60 MB each after hours
 SAWTOOTH_NS = 60 * 10**9  # the stretch in which a sawtooth is looked for: a hundred steps, and what is true now
-SAWTOOTH_EVERY_NS = 2 * 10**9  # a period does not change faster than people read, and the search takes 20 ms
+SAWTOOTH_EVERY_NS = 5 * 10**9  # a period of a minute's samples hardly changes faster, and the search takes 50 ms
 SAWTOOTH_SAMPLES = 700  # of a minute at 10 Hz; faster signals are only looked at over a shorter stretch
 CATCH_UP_BYTES = 32 << 20  # of a long session read at first look, some seconds; what is older is not drawn, and that is said
 EVENTS_KEPT = 50

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,43 +24,63 @@ Line = tuple[NDArray[np.float64], NDArray[np.float64]]  # seconds before now (ne
 
 def live_lanes(lines: Mapping[str, Line], window_s: float, title: str, *, dark: bool, period_s: float | None = None) -> Chart:
     """Draw the quantities that are there; x is seconds before the newest sample. ``period_s``: one period is marked at the right end."""
-    rest = [(heading, tuple(c for c in columns if c not in FIRST), divisor, top) for heading, columns, divisor, top in PANELS]
-    wanted = [("GPU at work, %", FIRST, 1.0, 102.0), *rest]
-    panels = [(heading, [c for c in columns if c in lines], divisor, top) for heading, columns, divisor, top in wanted]
-    panels = [panel for panel in panels if panel[1]]
-    count = max(len(panels), 1)
-    figure = make_subplots(rows=count, cols=1, shared_xaxes=True, vertical_spacing=min(0.05, 0.3 / count))
-    for row, (heading, columns, divisor, top) in enumerate(panels, start=1):
-        for column in columns:
-            _line(figure, column, lines[column], divisor, dark, row, named=len(columns) > 1)
-        figure.update_yaxes(
-            title={"text": heading, "font": {"size": 11}}, range=[0, top] if top else None, rangemode="tozero", row=row, col=1
-        )
-    if period_s and panels:
-        figure.add_vrect(
-            x0=-period_s, x1=0, fillcolor=ACCENT.on(dark), opacity=0.14, line_width=0, layer="below", row=1, col=1,
-        )  # fmt: skip
-    framed(figure, PANEL_PX * count + 60, legend=any(len(columns) > 1 for _, columns, _, _ in panels))
-    figure.update_layout(hovermode="x unified", uirevision=f"live-{window_s}")
-    figure.update_xaxes(range=[-window_s, 0], zeroline=False)
-    figure.update_xaxes(title={"text": "seconds before the newest sample"}, row=count, col=1)
+    empty = _empty(tuple(lines), window_s, dark)
+    traces = []
+    for trace in empty["data"]:
+        column, divisor = trace["meta"]
+        x, y = lines[column]
+        traces.append({**trace, "x": x.astype(np.float32), "y": (y / divisor).astype(np.float32)})
+    layout = empty["layout"]
+    if period_s and traces:
+        layout = {**layout, "shapes": [_period(period_s, dark)]}
+    figure = go.Figure({"data": traces, "layout": layout}, skip_invalid=False)
     return Chart(figure, title, f"{title}. Drawn as lines over the last {window_s:.0f} seconds.", _table(lines), {})
 
 
-def _line(figure: go.Figure, column: str, line: Line, divisor: float, dark: bool, row: int, *, named: bool) -> None:
+@lru_cache(maxsize=64)
+def _empty(columns: tuple[str, ...], window_s: float, dark: bool) -> dict[str, Any]:
+    """Return the picture without its lines, as plain data: built anew each second for every viewer it would keep a server busy."""
+    rest = [(heading, tuple(c for c in those if c not in FIRST), divisor, top) for heading, those, divisor, top in PANELS]
+    wanted = [("GPU at work, %", FIRST, 1.0, 102.0), *rest]
+    panels = [(heading, [c for c in those if c in columns], divisor, top) for heading, those, divisor, top in wanted]
+    panels = [panel for panel in panels if panel[1]]
+    count = max(len(panels), 1)
+    figure = make_subplots(rows=count, cols=1, shared_xaxes=True, vertical_spacing=min(0.05, 0.3 / count))
+    for row, (heading, those, divisor, top) in enumerate(panels, start=1):
+        for column in those:
+            _line(figure, column, divisor, dark, row, named=len(those) > 1)
+        figure.update_yaxes(
+            title={"text": heading, "font": {"size": 11}}, range=[0, top] if top else None, rangemode="tozero", row=row, col=1
+        )
+    framed(figure, PANEL_PX * count + 60, legend=any(len(those) > 1 for _, those, _, _ in panels))
+    figure.update_layout(hovermode="x unified", uirevision=f"live-{window_s}")
+    figure.update_xaxes(range=[-window_s, 0], zeroline=False)
+    figure.update_xaxes(title={"text": "seconds before the newest sample"}, row=count, col=1)
+    found: dict[str, Any] = figure.to_dict()
+    found["layout"].pop("template", None)  # the page's theme; thousands of entries to check each time
+    return found
+
+
+def _line(figure: go.Figure, column: str, divisor: float, dark: bool, row: int, *, named: bool) -> None:
     main = column == "gr_active_pct"
     colour = ACCENT.on(dark) if main else MUTED.on(dark) if column == "util_pct" else COLOURS[column].on(dark)
     figure.add_scatter(
-        x=line[0].astype(np.float32),
-        y=(line[1] / divisor).astype(np.float32),
         mode="lines",
         name=ACTIVITY_LABEL if main else LABELS[column],
         line={"shape": "vh", "width": 1.5, "color": colour},
         hovertemplate="%{y:.3~g}",
         showlegend=named,
+        meta=[column, divisor],
         row=row,
         col=1,
     )
+
+
+def _period(period_s: float, dark: bool) -> dict[str, Any]:
+    return {
+        "type": "rect", "xref": "x", "yref": "y domain", "x0": -period_s, "x1": 0, "y0": 0, "y1": 1,
+        "fillcolor": ACCENT.on(dark), "opacity": 0.14, "line": {"width": 0}, "layer": "below",
+    }  # fmt: skip
 
 
 def _table(lines: Mapping[str, Line]) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -73,6 +74,13 @@ def start_server(
             time.sleep(0.1)
     process.kill()
     raise RuntimeError(f"The server did not start:\n{log.read_text(errors='replace')}")
+
+
+def without_bundled(data: Path) -> Path:
+    """Make a data folder into which no bundled recording is read at first start."""
+    data.mkdir()
+    (data / "bundled.json").write_text(json.dumps({"imported": [p.name for p in (ROOT / "sample_traces").iterdir()]}))
+    return data
 
 
 @pytest.fixture(scope="session")

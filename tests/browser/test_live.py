@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -12,18 +11,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from browser.conftest import ROOT, Seen, start_server
+from browser.conftest import ROOT, Seen, start_server, without_bundled
 from ingest.schema import DataFolder
 
 pytestmark = pytest.mark.browser
 
 RECORDING = ROOT / "sample_traces" / "resnet_starved" / "nvml.jsonl"
-
-
-def without_bundled(data: Path) -> Path:
-    data.mkdir()
-    (data / "bundled.json").write_text(json.dumps({"imported": [p.name for p in (ROOT / "sample_traces").iterdir()]}))
-    return data
 
 
 def samples_shown(page: Page) -> int:

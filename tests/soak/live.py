@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 from browser.chromium import executable
-from browser.conftest import ROOT, Server, start_server
+from browser.conftest import ROOT, Server, start_server, without_bundled
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 from app.push import push_token
@@ -63,7 +63,7 @@ def main() -> int:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sawtooth-soak-") as folder:
         root = Path(folder)
-        server = start_server(root / "data")
+        server = start_server(without_bundled(root / "data"))
         sampler = _sampler(server, root / "sampled", given.gpus)
         try:
             session = _wait_for(root / "sampled")
