@@ -34,7 +34,7 @@ def live_lanes(lines: Mapping[str, Line], window_s: float, title: str, *, dark: 
     if period_s and traces:
         layout = {**layout, "shapes": [_period(period_s, dark)]}
     figure = go.Figure({"data": traces, "layout": layout}, skip_invalid=False)
-    return Chart(figure, title, f"{title}. Drawn as lines over the last {window_s:.0f} seconds.", _table(lines), {})
+    return Chart(figure, title, f"{title}. Drawn as lines over the last {window_s:.0f} seconds.", pd.DataFrame())
 
 
 @lru_cache(maxsize=64)
@@ -81,8 +81,3 @@ def _period(period_s: float, dark: bool) -> dict[str, Any]:
         "type": "rect", "xref": "x", "yref": "y domain", "x0": -period_s, "x1": 0, "y0": 0, "y1": 1,
         "fillcolor": ACCENT.on(dark), "opacity": 0.14, "line": {"width": 0}, "layer": "below",
     }  # fmt: skip
-
-
-def _table(lines: Mapping[str, Line]) -> pd.DataFrame:
-    parts = [pd.DataFrame({"seconds": x, "quantity": column, "value": y}) for column, (x, y) in lines.items()]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["seconds", "quantity", "value"])

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ingest.sampler.clock import Clock
-from ingest.sampler.driver import RETRY_FIRST_NS, RETRY_LONGEST_NS, DriverLostError, Gpu, NvmlDriver, Reading
+from ingest.sampler.driver import DriverLostError, NvmlDriver, Reading
+from ingest.sampler.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Gpu
 
 HUNG_S = 2.0  # NVML answers within milliseconds; longer means a hung driver
 OVERHEAD_NS = 10 * 10**9  # own cost is stated this often
