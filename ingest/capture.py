@@ -9,8 +9,8 @@
 
 After ``skip`` steps a stopwatch measures the undisturbed loop for ``seconds`` (and at least MIN_TIMED steps), while the sampler records the
 GPU from a process of its own. Then torch.profiler records ``active`` steps, and the stopwatch runs a little longer. The file is written as soon as
-that is done; the loop goes on undisturbed. Drop the file on the dashboard, or `sawtooth ingest` it. ``lightning_callback`` and
-``hugging_face_callback`` call ``step`` for you. Needs PyTorch and, for telemetry, nvidia-ml-py; nothing else, so that it can go where the training is.
+that is done; the loop goes on undisturbed. Drop the file on the dashboard, or `sawtooth ingest` it. With Lightning or Hugging Face's Trainer,
+``ingest.callbacks`` calls ``step`` for you. Needs PyTorch and, for telemetry, nvidia-ml-py; nothing else, so that it can go where the training is.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ingest import beside
 from ingest.packing import FORMAT, pack
 from ingest.sampler.segments import join_segments
 
@@ -37,7 +36,6 @@ MIN_TIMED = 20  # steps: fewer cannot show a checkpoint every ten, nor a full pr
 MAX_TIMED = 5000  # steps, however short they are
 AFTER_SHARE = 0.2  # of the steps timed before are timed again after, which shows a disturbance that stays
 AFTER_LEAST = 5
-SAMPLER_STOP_S = 10.0  # it answers within a tick; longer means a hung driver
 
 
 class Capture:
@@ -71,7 +69,7 @@ class Capture:
         self._options = options
         self._torch = torch
         self._clock_ns = clock_ns
-        self._start_sampler = start_sampler or _start_sampler
+        self._start_sampler = start_sampler or beside.start_sampler
         self._with_sampler = sampler
         self._sampler: Any = None
         self._profiler: Any = None
@@ -233,7 +231,7 @@ class Capture:
     def _telemetry(self) -> Path | None:
         if self._sampler is None or self._scratch is None:
             return None
-        trouble = _stop_sampler(self._sampler)
+        trouble = beside.stop_sampler(self._sampler)
         self._sampler = None
         sessions = sorted((Path(self._scratch.name) / "live").glob("*/meta.json"))
         if not sessions:
@@ -254,7 +252,7 @@ class Capture:
     def _clean_up(self) -> None:
         if self._sampler is not None:
             with self._quietly("the sampler could not be stopped"):
-                _stop_sampler(self._sampler)
+                beside.stop_sampler(self._sampler)
             self._sampler = None
         if self._scratch is not None:
             scratch, self._scratch = self._scratch, None
@@ -315,46 +313,6 @@ def profile(
     return Capture(target, run, skip=skip, seconds=seconds, warmup=warmup, active=active, sampler=sampler, options=options)
 
 
-def lightning_callback(path: str | Path, **options: Any) -> Any:
-    """Return a callback for Lightning's Trainer (``Trainer(callbacks=[lightning_callback("run.sawtooth")])``); options as for ``profile``."""
-    base = _base((("lightning.pytorch", "Callback"), ("pytorch_lightning", "Callback")))
-
-    class SawtoothCapture(base):  # type: ignore[misc, valid-type]
-        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            self.capture = profile(path, **{"parameters": pl_module, **options})
-            self.capture.__enter__()
-
-        def on_train_batch_end(self, trainer: Any, pl_module: Any, *rest: Any, **more: Any) -> None:
-            self.capture.step()
-
-        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-            self.capture.__exit__(None, None, None)
-
-        def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-            if hasattr(self, "capture"):
-                self.capture.__exit__(type(exception), exception, None)
-
-    return SawtoothCapture()
-
-
-def hugging_face_callback(path: str | Path, **options: Any) -> Any:
-    """Return a callback for Hugging Face's Trainer (``Trainer(callbacks=[hugging_face_callback("run.sawtooth")])``); options as for ``profile``."""
-    base = _base((("transformers", "TrainerCallback"),))
-
-    class SawtoothCapture(base):  # type: ignore[misc, valid-type]
-        def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
-            self.capture = profile(path, **{"parameters": model, "samples": _samples_per_step(args), **options})
-            self.capture.__enter__()
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            self.capture.step()
-
-        def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            self.capture.__exit__(None, None, None)
-
-    return SawtoothCapture()
-
-
 def _rank() -> dict[str, int]:
     rank = os.environ.get("RANK")
     return {"rank": int(rank)} if rank else {}
@@ -367,48 +325,8 @@ def _version() -> str:
         return ""
 
 
-def _samples_per_step(args: Any) -> float | None:
-    size = getattr(args, "per_device_train_batch_size", None)
-    return float(size) * float(getattr(args, "gradient_accumulation_steps", 1) or 1) if size else None
-
-
-def _base(places: tuple[tuple[str, str], ...]) -> type:
-    """Return the framework's callback class where it is installed: both frameworks want their own kind, neither is needed here."""
-    import importlib
-
-    for module, name in places:
-        try:
-            found: type = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError):
-            continue
-        return found
-    return object
-
-
 def _count_parameters(parameters: Any) -> float | None:
     if parameters is None or isinstance(parameters, int | float):
         return parameters
     counted = parameters.parameters() if hasattr(parameters, "parameters") else parameters
     return float(sum(p.numel() for p in counted))
-
-
-def _start_sampler(out: Path) -> subprocess.Popen[bytes]:
-    root = Path(__file__).resolve().parents[1]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))}
-    command = [sys.executable, "-P", "-m", "ingest.sampler", "--out", str(out), "--watch-pid", str(os.getpid())]
-    return subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-
-
-def _stop_sampler(process: Any) -> str | None:
-    """Stop the sampler; return what it complained of."""
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-    try:
-        _, said = process.communicate(timeout=SAMPLER_STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        _, said = process.communicate()
-    lines = [line for line in (said or b"").decode(errors="replace").splitlines() if not line.startswith("sampling into")]
-    return lines[-1].removeprefix("sawtooth sample: ") if lines else None

@@ -11,9 +11,11 @@ import pytest
 import torch
 from test_session import recorded
 
+from ingest import beside
 from ingest import capture as capturing
 from ingest.bundle import import_bundle, open_bundle
-from ingest.capture import Capture, hugging_face_callback, lightning_callback, profile
+from ingest.callbacks import hugging_face_callback, lightning_callback
+from ingest.capture import Capture, profile
 from ingest.schema import DataFolder
 
 
@@ -62,7 +64,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SteppingClock:
     made = SteppingClock()
     monkeypatch.setattr(capturing.time, "perf_counter_ns", made)
     monkeypatch.setitem(Capture.__init__.__kwdefaults__, "clock_ns", made)  # type: ignore[arg-type]
-    monkeypatch.setattr(capturing, "_start_sampler", FakeSampler)
+    monkeypatch.setattr(beside, "start_sampler", FakeSampler)
     return made
 
 
@@ -118,7 +120,7 @@ def test_without_a_gpu_the_file_says_that_telemetry_is_missing(
     tmp_path: Path, clock: SteppingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     says = b"sampling into x\nsawtooth sample: This machine has no working NVIDIA driver.\n"
-    monkeypatch.setattr(capturing, "_start_sampler", lambda out: FakeSampler(out, says=says))
+    monkeypatch.setattr(beside, "start_sampler", lambda out: FakeSampler(out, says=says))
     with profile(tmp_path / "x", seconds=0.1) as capture:
         train(capture, clock, 200)
     assert capture.why_not == ["no telemetry: This machine has no working NVIDIA driver."]
@@ -128,8 +130,8 @@ def test_without_a_gpu_the_file_says_that_telemetry_is_missing(
 
 
 def test_the_real_sampler_is_started_and_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = capturing._start_sampler(tmp_path / "live")
-    said = capturing._stop_sampler(process)
+    process = beside.start_sampler(tmp_path / "live")
+    said = beside.stop_sampler(process)
     assert process.returncode is not None
     assert said is None or "sampl" in said or "driver" in said  # on a machine without a GPU it says so
 
