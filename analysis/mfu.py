@@ -11,6 +11,10 @@ from analysis.step_time import BestStepTime
 from ingest.schema import UserFacts
 
 FULL_COVERAGE = 0.95  # below this the shapes of too many FLOP kernels are hidden to call the sum the model's
+GIVEN = "FLOPs per step as given by the user."
+APPROXIMATED = (
+    "6 × parameters × tokens as given by the user, since the trace hides shapes; attention's own products are not in it."
+)
 NARROW = ("fp8", "fp4", "int8")  # dtypes whose peak is above the 16-bit one: only they can lift MFU above 1
 
 
@@ -53,7 +57,7 @@ def readings(
     mfu = achieved / peak
     out["achieved_tflops"] = Reading(achieved, trust=trust, notes=notes)
     out["mfu"] = _explained(Reading(mfu, trust=trust, notes=notes), flops)
-    out["mfu_at_dtype"] = _at_dtype(flops, gpu, best, counted, user, trust)
+    out["mfu_at_dtype"] = _at_dtype(flops, gpu, best, counted, count, trust)
     out["hfu"] = _hfu(flops, mfu, count.value, counted, trust, notes)
     out.update(_factors(mfu, flops, best.ms, busy_ns, counted, clock, gpu, trust))
     return out
@@ -69,10 +73,9 @@ def _flops_per_step(flops: dict[str, Any] | None, counted: int, user: UserFacts)
     if flops and flops["kernel_ns"]:
         coverage = Reading(flops["covered_ns"] / flops["kernel_ns"])
     if user.flops_per_step is not None:
-        return Reading(user.flops_per_step, notes=("FLOPs per step as given by the user.",)), coverage
-    if user.parameters is not None and user.tokens_per_step is not None:
-        note = "6 × parameters × tokens as given by the user; attention's own products are not in it."
-        return Reading(6 * user.parameters * user.tokens_per_step, trust="caution", notes=(note,)), coverage
+        return Reading(user.flops_per_step, notes=(GIVEN,)), coverage
+    if user.parameters is not None and user.tokens_per_step is not None and (coverage.value or 0.0) < FULL_COVERAGE:
+        return Reading(6 * user.parameters * user.tokens_per_step, trust="caution", notes=(APPROXIMATED,)), coverage
     if not counted:
         return missing("There are no steps to divide by."), coverage
     if not flops or not flops["operators"]:
@@ -112,9 +115,9 @@ def _explained(mfu: Reading, flops: dict[str, Any] | None) -> Reading:
 
 
 def _at_dtype(
-    flops: dict[str, Any] | None, gpu: Gpu | None, best: BestStepTime, counted: int, user: UserFacts, trust: Trust
+    flops: dict[str, Any] | None, gpu: Gpu | None, best: BestStepTime, counted: int, per_step: Reading, trust: Trust
 ) -> Reading:
-    if user.flops_per_step is not None or user.parameters is not None:
+    if not {GIVEN, APPROXIMATED}.isdisjoint(per_step.notes):
         return missing("The FLOPs are the user's, whose dtypes are not known.")
     if gpu is None or not flops or best.ms is None:
         return missing("The peaks of this GPU's dtypes are not known.")

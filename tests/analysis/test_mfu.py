@@ -74,6 +74,18 @@ def test_without_shapes_the_user_may_give_the_flops():
     assert none["mfu"].value is None and "record_shapes" in none["mfu"].why_missing
     given = readings(None, H200, best, 1, 1, UserFacts(parameters=1e8, tokens_per_step=1e4))
     assert given["flops_per_step"].value == 6e12  # 6 × 1e8 × 1e4
+    assert given["mfu_at_dtype"].value is None
+
+
+def test_shapes_beat_the_rule_of_thumb_and_a_number_given_beats_both():
+    best = choose_step_time(steps(20), {"step_ns": 20e6}, None)
+    user = UserFacts(parameters=1e8, tokens_per_step=1e4)
+    known = readings(flops(7e12), H200, best, 1, 1, user)
+    assert (known["flops_per_step"].value, known["mfu_at_dtype"].value) == (7e12, pytest.approx(known["mfu"].value))
+    hidden = readings(flops(7e12, covered_ns=40), H200, best, 1, 1, user)
+    assert (hidden["flops_per_step"].value, hidden["flops_per_step"].trust) == (6e12, "caution")
+    given = readings(flops(7e12), H200, best, 1, 1, UserFacts(parameters=1e8, tokens_per_step=1e4, flops_per_step=8e12))
+    assert given["flops_per_step"].value == 8e12
 
 
 def test_the_profile_speaks_where_the_estimate_agrees_and_the_estimate_where_it_does_not():
