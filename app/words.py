@@ -257,6 +257,34 @@ def _one_wait(result: RunResult, lead: RankResult, steps: int) -> str:
     return f": each trough is one wait for the data loader's next {steps} batches, as when {steps} workers finish together"
 
 
+APART = 0.05  # of the time: NVML counts whole percent, and windows that a moment's work fills
+
+
+def activities(metrics: Mapping[str, Reading]) -> str | None:
+    """Return why NVML's utilization, the trace's busy share and tensor activity differ, with the numbers at hand; None without the first."""
+    nvml, busy, tensor = (metrics[key] for key in ("nvml_gpu_util_mean", "gpu_busy_share", "tensor_active_measured"))
+    if nvml.value is None:
+        return None
+    parts = [
+        f"NVML's utilization, {fmt.reading('nvml_gpu_util_mean', nvml)}, is the share of time in which any kernel of any process ran."
+    ]
+    if busy.value is not None:
+        seen = fmt.reading("gpu_busy_share", busy)
+        if busy.value - nvml.value > APART:
+            why = "more: copies count there too, and the profiled steps may have waited less than the run does"
+        elif nvml.value - busy.value > APART:
+            why = "less: profiling slows the host, and NVML counts pauses between short kernels, and other processes, as work"
+        else:
+            why = "nearly the same"
+        parts.append(f"The trace's busy share of the profiled steps, {seen}, is {why}.")
+    if tensor.value is not None:
+        active = fmt.reading("tensor_active_measured", tensor)
+        parts.append(
+            f"The tensor pipe was active {active} of the time: a kernel counts as work whether or not it multiplies matrices."
+        )
+    return " ".join(parts)
+
+
 def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
     """Return the MFU with the factor that holds it down most."""
     mfu = fmt.reading("mfu", metrics["mfu"])

@@ -43,6 +43,8 @@ def main() -> None:
     if summary is not None and result.lead is not None and summary == result.lead.telemetry and (why := words.troughs(result)):
         cards.text(why)
     _lanes(told, manifest.id, summary)
+    if result.lead is not None and summary == result.lead.telemetry and (apart := words.activities(result.lead.metrics)):
+        cards.small(apart)
     telemetry_clock.show(result, ref, told)
     if result.lead is None:
         cards.small("No trace with GPU work is attached: what the GPU waits for is not known.")
