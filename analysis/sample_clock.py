@@ -91,11 +91,10 @@ def place(
 ) -> dict[str, SampleClock]:
     """Return the clock of every telemetry recording of a run; ``traces`` are the rows of ``recording`` of its traces."""
     hosts = {str(t["host"]) for t in traces if isinstance(t["host"], str)}
-    trace_host = next(iter(hosts)) if len(hosts) == 1 else None
-    return {ref.id: _placed(ref, origins[ref.id], trace_host, origins.values()) for ref in refs}
+    return {ref.id: _placed(ref, origins[ref.id], hosts, origins.values()) for ref in refs}
 
 
-def _placed(ref: RecordingRef, origin: Origin, trace_host: str | None, others: Iterable[Origin]) -> SampleClock:
+def _placed(ref: RecordingRef, origin: Origin, trace_hosts: set[str], others: Iterable[Origin]) -> SampleClock:
     stretch = 1.0
     if ref.interval_ns is not None and 0 < ref.interval_ns < DAY_NS and origin.assumed_interval_ns:
         stretch = ref.interval_ns / origin.assumed_interval_ns
@@ -104,11 +103,11 @@ def _placed(ref: RecordingRef, origin: Origin, trace_host: str | None, others: I
     if origin.clock != "unix":
         why = "its times are local and carry no zone" if origin.clock == "local" else "it carries no times"
         return SampleClock(origin.clock, 0, stretch, why)
-    if trace_host is None or origin.host is None:
+    if not trace_hosts or origin.host is None:
         return SampleClock("unix", why="taken as one clock: the recordings do not say which hosts they are from")
-    if origin.host == trace_host:
+    if origin.host in trace_hosts:
         return SampleClock("unix", why="one clock: both are from the same host")
-    by_push = _measured(origin, trace_host, others)
+    by_push = _measured(origin, next(iter(trace_hosts)), others) if len(trace_hosts) == 1 else None
     if by_push is not None:
         return by_push
     return SampleClock("unix", why="two hosts whose clocks nobody compared; taken as equal")

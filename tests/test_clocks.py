@@ -164,6 +164,12 @@ def test_the_same_host_is_one_clock_whatever_the_dashboard_measured() -> None:
     assert (found.name, found.offset_ns) == ("unix", 0)
 
 
+def test_of_several_traced_hosts_the_own_one_is_the_clock() -> None:
+    traces = [TRACE_A, {"host": "b", "clock": "unix"}]
+    assert "same host" in place([REF], {REF.id: Origin("unix", "b", "a", 9)}, traces)[REF.id].why
+    assert "nobody compared" in place([REF], {REF.id: Origin("unix", "c", "a", 9)}, traces)[REF.id].why
+
+
 def test_the_offset_measured_by_the_traces_host_is_used() -> None:
     found = placed(Origin("unix", "b", "a", 2_300_000_000))
     assert (found.name, found.offset_ns) == ("placed", 2_300_000_000)

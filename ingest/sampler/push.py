@@ -18,7 +18,7 @@ from ingest.sampler.segments import segment_name
 
 BATCH_BYTES = 1 << 20  # the server's limit for one POST
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # back-off
-IDLE_S = 0.5  # between looks for new lines: the data is at most about two seconds old on screen
+IDLE_S = 0.25  # between looks for lines that were synced, which happens once a second: data is one to two seconds old on screen
 DRAIN_S = 30.0  # after the last sample: how long to go on trying before leaving the rest to --resume-push
 SPOOL_BYTES = 512_000_000  # above it, the oldest wholly acknowledged segments go
 FATAL = frozenset({400, 401, 403, 404, 413})  # trying again at once will not help
