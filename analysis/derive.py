@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from analysis.operators import operator_table
 from analysis.steps import STATUS_NAMES, DeviceSteps, HostSteps, device_steps, find_host_steps
 from analysis.version import ANALYSIS_VERSION
 from ingest.errors import NotFoundError, SawtoothError
+from ingest.files import commit, draft, is_sound
 from ingest.schema import STORAGE_VERSION, DataFolder
 
 DERIVED_SQL = Path(__file__).with_name("derived.sql")
@@ -45,7 +44,7 @@ class Trace:
 def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
     """Return the recording's derived file, building it when it is missing; older versions are removed.
 
-    Raises NotFoundError when the recording is missing, SawtoothError when its file is damaged.
+    Raises NotFoundError when the recording is missing, SawtoothError when its file is damaged or the disk is full.
     """
     target = folder.derived_file(recording_id, ANALYSIS_VERSION)
     if not target.exists():
@@ -54,36 +53,35 @@ def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
             raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
         try:
             derive(source, target)
-        except duckdb.IOException as error:
-            raise SawtoothError(
-                f"Recording {recording_id} cannot be opened; its file may be damaged. Delete the run and ingest its source again."
-            ) from error
+        except (SawtoothError, duckdb.Error) as error:  # a full disk and a damaged file raise the same: the file itself tells
+            if is_sound(source):
+                raise
+            raise damaged(recording_id) from error
         for old in folder.derived.glob(f"{recording_id}.*.duckdb"):
             if old != target:
                 old.unlink(missing_ok=True)
     return target
 
 
+def damaged(recording_id: str) -> SawtoothError:
+    """Return the error for a recording whose file is damaged."""
+    return SawtoothError(
+        f"The file of recording {recording_id} is damaged. Drop its trace again: that puts a sound one in its place."
+    )
+
+
 def derive(recording_file: Path, target: Path) -> None:
-    """Compute everything pages need of one recording and publish it at ``target``."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    os.close(descriptor)
-    temporary = Path(name)
-    temporary.unlink()
-    try:
+    """Compute everything pages need of one recording and publish it at ``target``. Raises SourceError where the disk is full."""
+    with draft(target.parent) as temporary:
         _write(recording_file, temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-        temporary.with_name(temporary.name + ".wal").unlink(missing_ok=True)
+        commit(temporary, target)
 
 
 def _write(recording_file: Path, temporary: Path) -> None:
     con = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
     try:
         con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        con.execute("SET temp_directory = ?", [str(temporary.parent)])  # gone with the draft, whatever happens
         con.execute(f"ATTACH '{_quoted(recording_file)}' AS r (READ_ONLY)")
         con.execute(f"ATTACH '{_quoted(temporary)}' AS d (STORAGE_VERSION '{STORAGE_VERSION}')")
         con.execute("USE d")

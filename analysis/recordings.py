@@ -16,11 +16,14 @@ from typing import Any
 import duckdb
 import pandas as pd
 
+from analysis.derive import damaged, ensure_derived
 from analysis.version import ANALYSIS_VERSION
 from ingest.errors import NotFoundError, SawtoothError
+from ingest.files import is_sound
 from ingest.schema import DataFolder, is_id
 
 MEMORY_LIMIT = "1GB"  # a query behind a screen sorts at most a few million rows; more than this would starve the other viewers
+NO_DAMAGE = (duckdb.OutOfMemoryException, duckdb.InterruptException)
 KEEP_ATTACHED = 24  # idle recordings kept attached: two files each, and attaching costs under a millisecond
 
 
@@ -29,6 +32,7 @@ class _Attached:
     aliases: tuple[str, ...]
     users: int = 0
     last_use: int = field(default=0)
+    given_up: bool = False  # its file was damaged: the next who asks attaches what lies there then
 
 
 class Recording:
@@ -68,17 +72,28 @@ class Library:
 
     @contextmanager
     def open(self, recording_id: str, *, derived: bool = True) -> Iterator[Recording]:
-        """Use a recording. Raises NotFoundError when it (or, unless ``derived`` is False, its derived file) is missing."""
+        """Use a recording, its derived file made where it is missing. Raises NotFoundError when there is no such recording.
+
+        A query that meets a damaged file raises SawtoothError; a damaged derived file is removed, and the next look makes it again.
+        """
+        if derived and is_id(recording_id):
+            ensure_derived(self.folder, recording_id)
         attached = self._attach(recording_id, derived)
         cursor = self._con.cursor()
         try:
             paths = ",".join(f'"{alias}".main' for alias in attached.aliases)
             cursor.execute(f"SET search_path = '{paths}'")
             yield Recording(cursor, recording_id)
+        except duckdb.Error as error:  # a checksum that does not fit is an error without a class of its own
+            if isinstance(error, NO_DAMAGE) or (wrong := self._judge(recording_id, attached, derived)) is None:
+                raise
+            raise wrong from error
         finally:
             cursor.close()
             with self._lock:
                 attached.users -= 1
+                if attached.given_up and not attached.users:
+                    self._detach(attached.aliases)
 
     def _attach(self, recording_id: str, derived: bool) -> _Attached:
         if not is_id(recording_id):
@@ -108,9 +123,8 @@ class Library:
                 aliases.append(alias)
         except duckdb.Error as error:
             self._detach(tuple(aliases))
-            raise SawtoothError(
-                f"Recording {recording_id} cannot be opened; its file may be damaged. Delete the run and ingest its source again."
-            ) from error
+            cannot = SawtoothError(f"Recording {recording_id} cannot be opened at the moment. Try again.")
+            raise self._judge(recording_id, None, derived) or cannot from error
         except NotFoundError:
             self._detach(tuple(aliases))
             raise
@@ -124,6 +138,24 @@ class Library:
     def _detach(self, aliases: tuple[str, ...]) -> None:
         for alias in aliases:
             self._con.execute(f'DETACH "{alias}"')
+
+    def _judge(self, recording_id: str, attached: _Attached | None, derived: bool) -> SawtoothError | None:
+        """Find which file made a query fail and give it up; None where all are sound."""
+        cache = self.folder.derived_file(recording_id, ANALYSIS_VERSION)
+        wrong = None
+        if not is_sound(self.folder.recording_file(recording_id)):
+            wrong = damaged(recording_id)
+        elif derived and not is_sound(cache):
+            wrong = SawtoothError(
+                "A stored result of this run was damaged and has been removed. Load the page again: it is then made anew."
+            )
+        if wrong is not None:
+            cache.unlink(missing_ok=True)
+        if wrong is not None and attached is not None:
+            with self._lock:
+                attached.given_up = True
+                self._attached = {key: kept for key, kept in self._attached.items() if kept is not attached}
+        return wrong
 
     def forget(self, recording_id: str) -> None:
         """Detach a recording that is about to be deleted or replaced, unless somebody is using it."""

@@ -17,17 +17,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+import uvicorn.config
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.push import PREFIX as PUSH_PREFIX
 from app.push import push_token
 from app.settings import Settings, is_loopback
 
+# Streamlit's own uploads lie in memory, as many as anyone sends; nothing of ours uses these.
+CLOSED_PATHS = ("/_stcore/upload_file", "/_stcore/metrics", "/_stcore/agent")
+MOST_WEBSOCKETS = 400  # each costs a session of its own; a team has a few dozen
 OPEN_PATHS = ("/_stcore/health",)  # says "ok" and nothing else: container health checks have no token
+PEER = "sawtooth.peer"  # key of the scope
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 WRITE_HEADER = "x-sawtooth"  # a browser sends it across origins only after a preflight, which we never grant
 NO_PUSH = "This is not the server's push token. `sawtooth serve` prints it, and the Live page shows it."
@@ -87,6 +94,7 @@ class AccessMiddleware:
         self.app = app
         self.settings = settings
         self.headers = security_headers()
+        self._websockets = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve, redirect or refuse."""
@@ -98,7 +106,13 @@ class AccessMiddleware:
             await self.app(scope, receive, guarded)
             return
         answer = self._answer(scope)
-        if answer is None:
+        if answer is None and scope["type"] == "websocket":
+            self._websockets += 1
+            try:
+                await self.app(scope, receive, guarded)
+            finally:
+                self._websockets -= 1
+        elif answer is None:
             await self.app(scope, receive, guarded)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
@@ -122,8 +136,19 @@ class AccessMiddleware:
         if refusal is None and scope["type"] == "http" and scope["path"].startswith(PUSH_PREFIX):
             return None if self._may_push(headers) else _refuse(Refusal(401, NO_PUSH), headers)
         if refusal is None and self.settings.token is not None and not self._trusted_proxy(scope):
-            return self._token_answer(scope, headers, self.settings.token)
+            answer = self._token_answer(scope, headers, self.settings.token)
+            if answer is not None:
+                return answer
+        refusal = refusal or self._closed(scope)
         return _refuse(refusal, headers) if refusal else None
+
+    def _closed(self, scope: Scope) -> Refusal | None:
+        """Refuse what could fill the memory."""
+        if scope["path"].startswith(CLOSED_PATHS):
+            return Refusal(404, "There is nothing here.")
+        if scope["type"] == "websocket" and self._websockets >= MOST_WEBSOCKETS:
+            return Refusal(503, "Too many pages are open.")
+        return None
 
     def _refusal(self, scope: Scope, headers: Headers) -> Refusal | None:
         host = headers.get("host", "")
@@ -144,7 +169,7 @@ class AccessMiddleware:
             )
         writes = scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
         origin = headers.get("origin")
-        if writes and origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if writes and origin is not None and _netloc(origin) != host.lower():
             return Refusal(403, "This request came from another site's page.")
         pushed = scope["path"].startswith(PUSH_PREFIX)  # no form can send the Authorization header that these need either
         if writes and scope["path"].startswith("/api/") and not pushed and WRITE_HEADER not in headers:
@@ -164,8 +189,8 @@ class AccessMiddleware:
         return kind.lower() == "bearer" and any(fits)
 
     def _trusted_proxy(self, scope: Scope) -> bool:
-        client = scope.get("client")
-        return client is not None and str(client[0]) in self.settings.trusted_proxies
+        peer = scope.get(PEER, scope.get("client"))
+        return peer is not None and str(peer[0]) in self.settings.trusted_proxies
 
     def _token_answer(self, scope: Scope, headers: Headers, token: str) -> Response | None:
         name, value = cookie_of(token)
@@ -215,7 +240,31 @@ def _without_token(scope: Scope) -> RedirectResponse:
 
 
 def _host_name(host: str) -> str:
-    return urlsplit(f"//{host}").hostname or ""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
+
+
+class PeerMiddleware(ProxyHeadersMiddleware):
+    """Keeps the address a request came from: uvicorn replaces it by what X-Forwarded-For claims when it came from this machine."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Remember the peer, then do what uvicorn does."""
+        scope[PEER] = scope.get("client")
+        await super().__call__(scope, receive, send)
+
+
+def keep_peers() -> None:
+    """Make uvicorn, which wraps the app once it is imported, keep the peers' addresses."""
+    uvicorn.config.ProxyHeadersMiddleware = PeerMiddleware  # type: ignore[misc]
 
 
 def _refuse(refusal: Refusal, headers: Headers) -> Response:

@@ -24,12 +24,14 @@ import msgspec
 
 from app.settings import Settings
 from ingest.errors import NotFoundError, UsageError
+from ingest.schema import DRAFT_PREFIX, write_atomically
 
 Stage = Literal["waiting", "reading", "deriving", "done", "failed", "cancelled"]
 RUNNING_AT_ONCE = 2  # one child keeps about one core busy; more would only slow each other and the pages
 WAITING_AT_MOST = 50  # a folder of ranks dropped at once fits; a flood does not
 DEADLINE_SECONDS = 2 * 3600  # 20 million events take minutes; beyond two hours the child is stuck
 FORGET_AFTER_SECONDS = 24 * 3600  # finished jobs stay visible a day
+ORDER_SECONDS = 60  # a job's order is written within milliseconds of its folder
 STALE_UPLOAD_SECONDS = 3600  # an upload that nobody started a job for within an hour was abandoned
 ACTIVE: tuple[Stage, ...] = ("waiting", "reading", "deriving")
 
@@ -171,7 +173,7 @@ class Jobs:
         return folder
 
     def _begin(self, folder: Path, order: JobOrder) -> Job:
-        (folder / "job.json").write_bytes(msgspec.json.encode(order))
+        write_atomically(folder / "job.json", msgspec.json.encode(order))
         job = Job(folder.name.removeprefix("job-"), order.files, folder, self._clock(), analyses=tuple(order.analyse))
         with self._lock:
             self._jobs[job.id] = job
@@ -301,7 +303,7 @@ def sweep(uploads: Path, now: float) -> int:
     """Remove what stopped servers and vanished clients left in the uploads folder; return how many entries."""
     removed = 0
     for entry in uploads.iterdir() if uploads.is_dir() else ():
-        if _abandoned(entry, now):
+        if not entry.name.startswith(DRAFT_PREFIX) and _abandoned(entry, now):  # drafts are locked: ingest.files sweeps them
             shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
             removed += 1
     return removed
@@ -311,16 +313,13 @@ def _abandoned(entry: Path, now: float) -> bool:
     """A job folder is abandoned when its server is gone; an upload when it has not grown for an hour."""
     try:
         if entry.name.startswith("job-"):
+            if not (entry / "job.json").exists():
+                return now - entry.stat().st_mtime > ORDER_SECONDS
             order = msgspec.json.decode((entry / "job.json").read_bytes(), type=JobOrder)
             return order.server_pid == os.getpid() or not _alive(order.server_pid)
         return now - entry.stat().st_mtime > STALE_UPLOAD_SECONDS
-    except (OSError, msgspec.MsgspecError):
-        return _older(entry, now)
-
-
-def _older(entry: Path, now: float) -> bool:
-    try:
-        return now - entry.stat().st_mtime > STALE_UPLOAD_SECONDS
+    except msgspec.MsgspecError:  # cut off by a power cut: whoever wrote it is gone
+        return True
     except OSError:
         return False
 

@@ -5,6 +5,7 @@ A server keeps one reader per session, whoever looks: each look reads what was a
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -25,6 +26,14 @@ from ingest.errors import SourceError
 from ingest.receiver import is_pushed
 from ingest.session import SessionClock, SessionReader, is_session_id
 
+ODD = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    IndexError,
+)  # what strange JSON does to code that reads it
 FRESH_SECONDS = 10.0  # a sampler writes each tick and a push brings it within two seconds; longer is silence, not jitter
 READERS = 16  # sessions kept in memory; eight GPUs take about 60 MB each after hours
 SAWTOOTH_NS = 60 * 10**9  # the stretch in which a sawtooth is looked for: a hundred steps, and what is true now
@@ -71,7 +80,7 @@ def session_info(folder: Path) -> SessionInfo | None:
             folder.name, folder, str(meta.get("name") or ""), str(host or ""), len(devices), int(meta["started_w"]), grown, ended,
             is_pushed(folder), meta.get("replay_of"), meta.get("pid"),
         )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, RecursionError, *ODD):
         return None
 
 
@@ -145,7 +154,8 @@ class LiveSession:
         """Read what was appended since the last look."""
         with self.lock:
             for record in self._reader.poll():
-                self._take(record)
+                with contextlib.suppress(*ODD):  # a record that no sampler of ours writes costs itself
+                    self._take(record)
 
     def line(self, device: int, column: str, start_ns: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return times and values of a quantity to draw; see ``LiveSeries.line``."""
@@ -296,7 +306,7 @@ class LiveSessions:
             if found is None:
                 try:
                     found = self._open[session] = LiveSession(self.live / session)
-                except SourceError:
+                except (SourceError, *ODD):
                     return None
             self._open.move_to_end(session)
             while len(self._open) > READERS:

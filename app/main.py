@@ -12,11 +12,12 @@ if str(ROOT) not in sys.path:  # a checkout that is not installed
 import streamlit as st  # noqa: E402
 from starlette.middleware import Middleware  # noqa: E402
 
-from app.access import AccessMiddleware  # noqa: E402
+from app.access import AccessMiddleware, keep_peers  # noqa: E402
 from app.api import routes  # noqa: E402
 from app.frame import script_failed  # noqa: E402
 from app.server import lifespan, started_settings  # noqa: E402
 
+keep_peers()
 app = st.App(
     Path(__file__).with_name("dashboard.py").resolve(),
     routes=routes(),

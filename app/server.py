@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import secrets
 import socket
@@ -21,10 +22,14 @@ from app.local_sampler import local_sampler
 from app.push import push_command, push_token
 from app.settings import Settings, is_loopback, settings
 from ingest.errors import UsageError
+from ingest.files import sweep_all
+from ingest.schema import DataFolder
 
+log = logging.getLogger("sawtooth")
 MAIN = Path(__file__).with_name("main.py").resolve()
 DEFAULT_PORT = 8501
 DEFAULT_ADDRESS = "127.0.0.1"
+LOCKED_SECONDS = 5  # a draft is locked within milliseconds of its making; older ones without a lock belong to nobody
 START_SECONDS = 60  # a cold start on a slow disk takes 10; after a minute the browser is not opened any more
 
 
@@ -142,12 +147,11 @@ def _port() -> int:
 @contextlib.asynccontextmanager
 async def lifespan(_app: Any) -> AsyncIterator[None]:
     """Prepare the data folder, bring in the bundled recordings, open the browser; stop the children at the end."""
-    data = settings().data.create()
-    os.chmod(data.root, 0o700)  # noqa: PTH101
-    sweep(data.uploads, time.time())
-    from app.bundled import import_bundled
-
-    import_bundled(jobs(), data)
+    data = settings().data
+    try:
+        _prepare(data.create())
+    except OSError as error:  # a full or read-only disk: what is there can still be looked at
+        log.warning("the data folder cannot be written (%s): only what it holds already can be shown", error.strerror)
     if url := os.environ.pop("SAWTOOTH_URL", None):
         print(f"Sawtooth: {url}\nStop it with Ctrl-C.", flush=True)
     if url := os.environ.pop("SAWTOOTH_OPEN", None):
@@ -157,6 +161,16 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
     finally:
         local_sampler().stop()
         jobs().close()
+
+
+def _prepare(data: DataFolder) -> None:
+    """Close the data folder to others, remove what killed processes left in it, and bring in the bundled recordings."""
+    os.chmod(data.root, 0o700)  # noqa: PTH101
+    sweep(data.uploads, time.time())
+    sweep_all(data, older_than_s=LOCKED_SECONDS)
+    from app.bundled import import_bundled
+
+    import_bundled(jobs(), data)
 
 
 def _open_when_ready(url: str) -> None:

@@ -6,7 +6,6 @@ uncompressed bytes, gzipped. Sources are ingested anew by whoever opens the bund
 
 from __future__ import annotations
 
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from ingest.errors import NotFoundError, SourceError
+from ingest.files import scratch
 from ingest.packing import COPY_BYTES, FORMAT, MANIFEST, SOURCE, is_bundle, pack
 from ingest.recording import Progress, clean_name, ingest_file
 from ingest.redact import Redactor
@@ -36,7 +36,10 @@ __all__ = [
 ]
 MAX_SOURCES = 4096  # ranks of the largest jobs people profile whole
 MAX_MANIFEST_BYTES = 4 << 20  # some hundred bytes a recording, and notes
+MAX_RUNS = 1000  # of the largest sweeps people share whole
 MAX_TEXT = 100_000  # characters of notes
+MAX_LABELS, MAX_LABEL = 100, 200  # tags or settings of a run, and characters of each
+PACKED_TWICE = 4  # sources are packed already: a zip that packs one far smaller holds a bomb
 KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 BROKEN = "The .sawtooth file is damaged or cut off. Copy or export it again."
 
@@ -113,8 +116,8 @@ def export_runs(
         write_bundle(target, whole, sources)
         return whole
     redactor = Redactor([r.host for run in runs for r in run.recordings if r.host])
-    with tempfile.TemporaryDirectory(dir=folder.uploads) as scratch:
-        cleaned = {member: Path(scratch) / Path(member).name for member in sources}
+    with scratch(folder.uploads) as place:
+        cleaned = {member: place / Path(member).name for member in sources}
         for member, source in sources.items():
             redactor.source(source, cleaned[member])
         whole = msgspec.structs.replace(whole, runs=[_redacted(run, redactor) for run in runs])
@@ -173,6 +176,10 @@ def open_bundle(path: Path, limits: Limits = Limits()) -> Iterator[Bundle]:  # n
             raise SourceError("E-TYPE", "This zip is no .sawtooth file: it holds other members than a manifest and sources.")
         if any(info.compress_type not in KINDS or info.flag_bits & 1 for info in infos):
             raise SourceError("E-TYPE", "The .sawtooth file is encrypted or packed in a way that Sawtooth does not write.")
+        if any(info.file_size > PACKED_TWICE * max(info.compress_size, MAX_MANIFEST_BYTES) for info in infos):
+            raise SourceError(
+                "E-BOMB", "The .sawtooth file unpacks to far more than its size. It looks like a zip bomb and was refused."
+            )
         yield Bundle(_manifest(archive, set(names) - {MANIFEST}), archive, limits)
 
 
@@ -203,9 +210,9 @@ def import_bundle(
                     folder,
                     members,
                     clean_name(run.name),
-                    run.settings,
+                    {key[:MAX_LABEL]: value[:MAX_LABEL] for key, value in list(run.settings.items())[:MAX_LABELS]},
                     notes=run.notes[:MAX_TEXT],
-                    tags=run.tags,
+                    tags=[tag[:MAX_LABEL] for tag in run.tags[:MAX_LABELS]],
                     facts=run.facts,
                 )
             )
@@ -222,8 +229,8 @@ def _bring_in(
 ) -> RecordingRef:
     shown = clean_name(recording.source_name)
     report = (lambda p: progress(shown, p)) if progress else None
-    with tempfile.TemporaryDirectory(dir=folder.uploads) as scratch:
-        source = Path(scratch) / "source.gz"
+    with scratch(folder.uploads) as place:
+        source = place / "source.gz"
         bundle.copy_source(recording.member, source)
         return ingest_file(source, folder, source_name=shown, keep_source=keep_source, progress=report, limits=limits)
 
@@ -239,6 +246,8 @@ def _manifest(archive: zipfile.ZipFile, members: set[str]) -> BundleManifest:
         raise SourceError("E-TRUNC", BROKEN) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SourceError("E-JSON", f"The manifest of the .sawtooth file cannot be read ({error}).") from error
+    if len(manifest.runs) > MAX_RUNS:
+        raise SourceError("E-LIMIT", f"The .sawtooth file holds more than {MAX_RUNS} runs. Export fewer at a time.")
     if manifest.format > FORMAT:
         raise SourceError("E-VER", "The .sawtooth file was written by a newer Sawtooth. Update this one to open it.")
     named = {recording.member for run in manifest.runs for recording in run.recordings}

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ingest.errors import NotFoundError, SawtoothError
 from ingest.sampler.segments import SEGMENT_BYTES, decode_line, segment_name
-from ingest.schema import write_atomically
+from ingest.schema import DRAFT_PREFIX, write_atomically
 from ingest.session import is_session_id
 
 MARKER = "push.json"
@@ -108,7 +108,7 @@ class Receiver:
             return
         if sum(1 for _ in self.live.iterdir()) >= MAX_SESSIONS:
             raise RefusedError(507, "The dashboard holds too many sessions. Remove old ones from its data folder's live/.")
-        made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.live))  # never seen without its marker
+        made = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=self.live))  # never seen without its marker
         write_atomically(made / MARKER, b"{}")
         _sync_folder(made)
         try:

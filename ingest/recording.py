@@ -18,10 +18,11 @@ from isal import isal_zlib
 from ingest import telemetry
 from ingest.blocks import Document
 from ingest.errors import NotFoundError, SourceError
+from ingest.files import commit, disk_error, draft, is_sound, sweep
 from ingest.schema import SCHEMA_VERSION, DataFolder, RecordingRef, is_id
 from ingest.source import Limits, Source, refuse_foreign
 from ingest.spool import Spool
-from ingest.store import Writer, commit, disk_error, draft, sweep, tool_version
+from ingest.store import Writer, tool_version
 from ingest.tables import Trace
 from ingest.trace import store
 from ingest.worker import Reading, worker_count
@@ -90,7 +91,7 @@ def ingest_file(
         if keep_source:
             report(Progress("keeping", opened.total_bytes, opened.total_bytes, row["event_count"]))
             _keep(opened, folder.source_file(opened.id))
-        if not _readable(target):  # missing, or damaged on disk
+        if not target.exists() or not is_sound(target):
             commit(temporary, target)
     report(Progress("done", opened.total_bytes, opened.total_bytes, row["event_count"]))
     return read_ref(target)
@@ -143,23 +144,15 @@ def _read_trace(opened: Source, writer: Writer, folder: DataFolder, report: Call
         spool.close()
 
 
-def _readable(path: Path) -> bool:
-    try:
-        read_ref(path)
-    except NotFoundError:
-        return False
-    return True
-
-
 def _known(source: Path, folder: DataFolder) -> RecordingRef | None:
-    """Return the recording of ``source`` where the very same bytes are kept already."""
+    """Return the recording of ``source`` where the very same bytes are kept already and it is sound: who drops a file again may do so to mend it."""
     try:
         size = source.stat().st_size
         for kept in folder.sources.glob("*.json.gz"):
             identifier = kept.name.removesuffix(".json.gz")
             if kept.stat().st_size != size or not is_id(identifier) or not folder.recording_file(identifier).exists():
                 continue
-            if filecmp.cmp(kept, source, shallow=False):
+            if filecmp.cmp(kept, source, shallow=False) and is_sound(folder.recording_file(identifier)):
                 return read_ref(folder.recording_file(identifier))
     except (OSError, NotFoundError):
         return None

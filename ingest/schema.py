@@ -16,11 +16,17 @@ from pathlib import Path
 
 import msgspec
 
-from ingest.errors import NotFoundError, UsageError
+from ingest.errors import NotFoundError, SawtoothError, UsageError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 SCHEMA_VERSION = 1
 SCHEMA_SQL = Path(__file__).with_name("schema.sql")
 STORAGE_VERSION = "v1.5.0"  # so that DuckDB 1.5 clients can open a recording too
+DRAFT_PREFIX = ".draft."  # of every temporary name, so that what a killed process left can be swept
 ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 
 
@@ -161,19 +167,30 @@ class DataFolder:
         """Read a manifest. Raises NotFoundError when the run is unknown or its manifest is damaged."""
         path = self.manifest_file(run_id)
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Manifest)
+            manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+            if manifest.id != run_id or not all(is_id(ref.id) for ref in manifest.recordings):
+                raise msgspec.ValidationError("its ids are not its own")
+            return manifest
         except FileNotFoundError:
             raise NotFoundError(
                 f"This server has no run {run_id}. Bring it with `sawtooth import FILE.sawtooth`, or drop its trace on the Runs page."
             ) from None
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise NotFoundError(
                 f"The manifest of run {run_id} is damaged ({error}). Ingest its trace again to restore it."
             ) from None
+        except OSError as error:
+            raise NotFoundError(f"The manifest of run {run_id} cannot be read ({error.strerror}).") from None
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Replace a run's manifest atomically."""
-        write_atomically(self.manifest_file(manifest.id), msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+        """Replace a run's manifest atomically. Raises SawtoothError where the disk is full or cannot be written."""
+        content = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+        try:
+            write_atomically(self.manifest_file(manifest.id), content)
+        except OSError as error:
+            raise SawtoothError(
+                f"The data folder cannot be written ({error.strerror}). Free some space and try again."
+            ) from error
 
     def manifests(self) -> list[Manifest]:
         """Return every readable manifest, newest first. A damaged one is left out here and named by ``read_manifest``."""
@@ -208,9 +225,11 @@ def new_manifest(recordings: list[RecordingRef], name: str) -> Manifest:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path`` so that a reader sees the old file or the whole new one."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=DRAFT_PREFIX, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)  # see ingest.files
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -45,7 +45,7 @@ class SessionReader:
         if self._meta is None:
             try:
                 value = json.loads((self.folder / "meta.json").read_bytes())
-            except (OSError, ValueError):
+            except (OSError, ValueError, RecursionError):
                 value = None
             if not isinstance(value, dict) or not isinstance(value.get("columns"), list):
                 raise SourceError("E-TYPE", "This folder holds no sampler session: its meta.json is missing or damaged.")

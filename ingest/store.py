@@ -1,14 +1,8 @@
-"""Write one recording file: temporary name, checkpoint, sync, rename. Whole or absent."""
+"""Write the tables of one recording into a file; ``ingest.files`` makes it whole or absent."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
-import time
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,16 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.decode import NULL
-from ingest.errors import SourceError
 from ingest.schema import SCHEMA_SQL, STORAGE_VERSION
 
-try:
-    import fcntl
-except ImportError:  # not on Windows, where a killed process leaves its draft
-    fcntl = None  # type: ignore[assignment]
-
-DRAFT_PREFIX, LOCK = ".draft.", "lock"
-STALE_S = 60.0  # younger drafts are let alone: their lock may not be taken yet
 MEMORY_LIMIT = "96MB"  # of DuckDB while writing; appends need far less
 
 
@@ -51,6 +37,7 @@ class Writer:
         self._storing = ThreadPoolExecutor(1)
         self._last: Future[None] | None = None
         self._connection = duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT, "preserve_insertion_order": True})
+        self._connection.execute("SET temp_directory = ?", [str(path.parent)])  # gone with the draft, whatever happens
         quoted = str(path).replace("'", "''")
         self._connection.execute(
             f"ATTACH '{quoted}' AS recording_file (STORAGE_VERSION '{STORAGE_VERSION}', RECOVERY_MODE 'NO_WAL_WRITES')"
@@ -113,67 +100,3 @@ def _arrow(values: Any) -> pa.Array:
     if values.dtype == np.float64:
         return pa.array(values, mask=np.isnan(values))
     return pa.array(values)
-
-
-@contextmanager
-def draft(folder: Path) -> Iterator[Path]:
-    """Give a temporary path inside ``folder``, gone at the end unless ``commit`` gave it a name. A full disk is told in words.
-
-    It lies in a folder of its own that is locked while it is worked on, so that ``sweep`` can tell what a killed process left.
-    """
-    try:
-        place = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=folder))
-        lock = (place / LOCK).open("w")
-    except OSError as error:
-        raise disk_error(error) from error
-    try:
-        if fcntl is not None:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield place / "draft"
-    except OSError as error:
-        raise disk_error(error) from error
-    except (duckdb.IOException, duckdb.FatalException) as error:
-        raise SourceError(
-            "E-DISK", "The data folder's disk is full or cannot be written. Free some space and try again."
-        ) from error
-    finally:
-        lock.close()
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
-    """Remove what killed processes left in ``folder``: drafts that nobody holds the lock of."""
-    for place in folder.glob(f"{DRAFT_PREFIX}*"):
-        try:
-            if time.time() - place.stat().st_mtime < older_than_s:
-                continue
-            if fcntl is not None and (place / LOCK).exists():
-                with (place / LOCK).open("w") as lock:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # somebody works on it, or has just finished
-            continue
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def commit(temporary: Path, target: Path) -> None:
-    """Sync ``temporary`` and give it its name."""
-    with temporary.open("rb+") as file:
-        os.fsync(file.fileno())
-    temporary.replace(target)
-    _sync_folder(target.parent)
-
-
-def disk_error(error: OSError) -> SourceError:
-    """Return the refusal for a disk that cannot be written."""
-    return SourceError(
-        "E-DISK", f"The data folder cannot be written ({error.strerror or 'unknown reason'}). Free some space and try again."
-    )
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -23,7 +23,10 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "ingest.capture": ("torch", "ingest"),
     "ingest": ("duckdb", "msgspec", "isal", "numpy", "pyarrow", "psutil", "ingest"),
     "analysis.rules": ("duckdb", "pandas", "numpy", "scipy", "analysis", "ingest.errors", "ingest.schema"),
-    "analysis": ("duckdb", "pandas", "numpy", "scipy", "tsdownsample", "msgspec", "analysis", "ingest.errors", "ingest.schema"),
+    "analysis": (
+        *("duckdb", "pandas", "numpy", "scipy", "tsdownsample", "msgspec", "analysis"),
+        *("ingest.errors", "ingest.schema", "ingest.files"),
+    ),
     # analysis.judgement, series and timeline for what they return: a chart draws it and asks for nothing
     "app.charts": (
         *("plotly", "pandas", "numpy", "app.charts", "app.format", "app.theme"),
@@ -35,6 +38,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "app": (
         "streamlit",
         "starlette",
+        "uvicorn",
         "msgspec",
         "typer",
         "click",

@@ -13,9 +13,9 @@ import duckdb
 import pytest
 
 from ingest.errors import SourceError
+from ingest.files import draft, sweep
 from ingest.recording import ingest_file, read_ref
-from ingest.schema import DataFolder
-from ingest.store import DRAFT_PREFIX, draft, sweep
+from ingest.schema import DRAFT_PREFIX, DataFolder
 
 ROOT = Path(__file__).parents[1]
 INGEST = """

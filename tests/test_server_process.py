@@ -9,6 +9,8 @@ import psutil
 import pytest
 from browser.conftest import Server, start_server
 
+from ingest.schema import DRAFT_PREFIX
+
 MEGABYTE = 1 << 20
 UPLOAD_MB = 300
 GROWTH_MB = 50  # the bar: an upload of any size costs the server at most this
@@ -65,8 +67,8 @@ def test_a_client_that_vanishes_leaves_nothing(server: Server) -> None:
         connection.putheader("X-Sawtooth", "1")
         connection.endheaders()
         connection.send(bytes(5 * MEGABYTE))
-        assert _until(lambda: any(p.suffix == ".part" for p in uploads.iterdir()))
-    assert _until(lambda: not any(p.suffix == ".part" for p in uploads.iterdir()))
+        assert _until(lambda: any(uploads.glob(f"{DRAFT_PREFIX}*")))
+    assert _until(lambda: not any(uploads.glob(f"{DRAFT_PREFIX}*")))
 
 
 def test_two_servers_share_a_data_folder(server: Server) -> None:

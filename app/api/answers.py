@@ -38,5 +38,7 @@ def told(handler: Handler) -> Handler:
             return refusal(404, str(error), error.code)
         except SawtoothError as error:
             return refusal(400, str(error), error.code)
+        except OSError:
+            return refusal(507, "The server's disk cannot be written. Free some space there, then try again.", "E-DISK")
 
     return answer

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from app.api.answers import json, refusal, told
@@ -17,6 +18,7 @@ from app.server import jobs
 from ingest.errors import UsageError
 
 BODY_BYTES = 64 << 10  # a list of upload ids and names
+BODY_SECONDS = 30  # it is one packet or a few
 
 
 class _File(msgspec.Struct):
@@ -33,13 +35,19 @@ class _Order(msgspec.Struct):
 async def create(request: Request) -> Response:
     """Start a job: ``{"files": [{"upload": id, "name": …}], "separate": false}``. Answers 202 and the job."""
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_BYTES:
-            return refusal(413, "The order is too long.")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > BODY_BYTES:
+                    return refusal(413, "The order is too long.")
+    except TimeoutError:
+        return refusal(408, f"The order did not arrive within {BODY_SECONDS} seconds.")
+    except ClientDisconnect:
+        return refusal(400, "The sender went away before the end of the order.")
     try:
         order = msgspec.json.decode(body, type=_Order)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise UsageError('The order is JSON such as {"files": [{"upload": "…", "name": "trace.json.gz"}]}.') from None
     if len({file.upload for file in order.files}) != len(order.files):
         raise UsageError("The order names an upload twice.")

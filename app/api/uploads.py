@@ -23,12 +23,14 @@ from app.api.answers import json, refusal, told
 from app.format import bytes_, clean
 from app.jobs import STALE_UPLOAD_SECONDS
 from app.settings import Settings, settings
-from ingest.errors import NotFoundError, UsageError
+from ingest.errors import NotFoundError, SourceError, UsageError
+from ingest.files import draft
 
 UPLOADS_AT_ONCE = 2  # each writes as fast as the disk takes it; more would only slow each other and the pages
 BLOCK_BYTES = 1 << 20  # one write to disk: large enough to be rare, small enough not to matter in memory
 CHECK_DISK_EVERY_BYTES = 64 << 20  # often enough to stop before the disk is full, at any network speed
 IDLE_SECONDS = 30  # a body that stops for longer has lost its sender
+SLOWEST_BYTES_PER_SECOND = 4096  # a trickle holds one of two places; even a bad mobile network brings ten times that
 TOTAL_SECONDS = 2 * 3600  # 32 GB at 36 Mbit/s
 NAME_LENGTH = 200  # characters of a file name worth keeping
 UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
@@ -64,26 +66,24 @@ async def _store(request: Request, options: Settings) -> Response:
     folder = options.data.create().uploads
     await run_in_threadpool(sweep_uploads, folder)
     upload = secrets.token_hex(16)
-    part = folder / f"{upload}.part"
     try:
         _check_length(request.headers.get("content-length"), folder, options)
-        async with asyncio.timeout(TOTAL_SECONDS):
-            size = await _receive(request, part, options)
-        part.rename(folder / upload)
+        with draft(folder) as part:
+            async with asyncio.timeout(TOTAL_SECONDS):
+                size = await _receive(request, part, options)
+            part.rename(folder / upload)
         return json({"upload": upload, "bytes": size, "name": name}, 201)
     except UploadRefusedError as error:
         return refusal(error.status, str(error))
     except TimeoutError:
         return refusal(
             408,
-            f"Nothing arrived for {IDLE_SECONDS} seconds, or the upload took over {TOTAL_SECONDS // 3600} hours. Drop the file again.",
+            f"Next to nothing arrived for {IDLE_SECONDS} seconds, or the upload took over {TOTAL_SECONDS // 3600} hours. Drop the file again.",
         )
     except ClientDisconnect:
         return refusal(400, "The sender went away before the end of the file.")
-    except OSError:
+    except SourceError:
         return refusal(507, "The server's disk could not take the file. Free some space there, then drop it again.")
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _check_length(given: str | None, folder: Path, options: Settings) -> None:
@@ -110,7 +110,8 @@ def _check_cap(size: int, options: Settings) -> None:
 
 async def _receive(request: Request, part: Path, options: Settings) -> int:
     stream = request.stream().__aiter__()
-    size = checked = 0
+    size = checked = due = 0
+    since = time.monotonic()
     block = bytearray()
     file = await run_in_threadpool(part.open, "wb")
     try:
@@ -120,6 +121,10 @@ async def _receive(request: Request, part: Path, options: Settings) -> int:
             except StopAsyncIteration:
                 break
             size += len(chunk)
+            if time.monotonic() - since > IDLE_SECONDS:
+                if size < due:
+                    raise TimeoutError
+                since, due = time.monotonic(), size + IDLE_SECONDS * SLOWEST_BYTES_PER_SECOND
             _check_cap(size, options)
             block += chunk
             if len(block) >= BLOCK_BYTES:

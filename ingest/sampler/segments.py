@@ -41,7 +41,7 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
         if int(line[-10:-2], 16) != zlib.crc32(body):
             return None
         record = json.loads(body + b"}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 

@@ -1,0 +1,130 @@
+"""The store's files: made under a temporary name that is locked while it is worked on, then renamed, or gone; swept; proved sound.
+
+The lock tells a draft in work from what a killed process left: ``sweep`` removes the latter, whoever's process it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import duckdb
+
+from ingest.errors import SourceError
+from ingest.schema import DRAFT_PREFIX, DataFolder
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where a killed process leaves its draft
+    fcntl = None  # type: ignore[assignment]
+
+LOCK = "lock"
+STALE_S = 60.0  # younger drafts are let alone: their lock may not be taken yet
+
+
+@contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """Give a temporary folder inside ``folder``, gone at the end. A full disk is told in words."""
+    try:
+        place = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=folder))
+        lock = (place / LOCK).open("w")
+    except OSError as error:
+        raise disk_error(error) from error
+    try:
+        if fcntl is not None:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield place
+    except OSError as error:
+        if error.errno is None:  # a timeout is an OSError too, and no disk's fault
+            raise
+        raise disk_error(error) from error
+    except (duckdb.IOException, duckdb.FatalException) as error:
+        raise SourceError(
+            "E-DISK", "The data folder's disk is full or cannot be written. Free some space and try again."
+        ) from error
+    finally:
+        lock.close()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def draft(folder: Path) -> Iterator[Path]:
+    """Give a temporary path inside ``folder``, gone at the end unless ``commit`` gave it a name. See ``scratch``."""
+    with scratch(folder) as place:
+        yield place / "draft"
+
+
+def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
+    """Remove what killed processes left in ``folder``: drafts that nobody holds the lock of."""
+    for place in folder.glob(f"{DRAFT_PREFIX}*"):
+        try:
+            if time.time() - place.stat().st_mtime < older_than_s:
+                continue
+            lock = place / LOCK if place.is_dir() else place
+            if fcntl is not None and lock.exists():
+                with lock.open("rb+") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:  # somebody works on it, or has just finished
+            continue
+        if place.is_dir():
+            shutil.rmtree(place, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                place.unlink()
+
+
+def sweep_all(data: DataFolder, older_than_s: float = STALE_S) -> None:
+    """Remove what killed processes left anywhere in a data folder."""
+    for folder in (
+        data.root,
+        data.recordings,
+        data.derived,
+        data.sources,
+        data.runs,
+        data.uploads,
+        data.live,
+        *data.live.glob("*"),
+    ):
+        sweep(folder, older_than_s)
+
+
+def is_sound(database: Path) -> bool:
+    """Tell whether every block of a database file can be read and fits its checksum. Takes about a second for 5 million events."""
+    try:
+        with duckdb.connect(str(database), read_only=True) as connection:
+            tables = connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()
+            for (table,) in tables:
+                connection.execute(f'SELECT bit_xor(hash(t)) FROM "{table}" t').fetchall()
+    except duckdb.Error:
+        return False
+    return bool(tables)
+
+
+def commit(temporary: Path, target: Path) -> None:
+    """Sync ``temporary`` and give it its name."""
+    with temporary.open("rb+") as file:
+        os.fsync(file.fileno())
+    temporary.replace(target)
+    _sync_folder(target.parent)
+
+
+def disk_error(error: OSError) -> SourceError:
+    """Return the refusal for a disk that cannot be written."""
+    return SourceError(
+        "E-DISK", f"The data folder cannot be written ({error.strerror or 'unknown reason'}). Free some space and try again."
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Many viewers at once, and uploads beside them."""

@@ -1,0 +1,44 @@
+"""Twenty runs of a million events, each made of another recording.
+
+PYTHONPATH=tests:. python -m tests.load.prepare --data FOLDER [--runs 20] [--events 1000000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from analysis.recordings import Library
+from app.intake import bring_in
+from app.run_card import card_of
+from ingest.schema import DataFolder
+from tests.benchmarks.scaled_trace import write
+
+RECORDINGS = Path(__file__).parents[1] / "recordings"
+
+
+def main() -> None:
+    """Parse the command line and make the runs that are missing."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    given = parser.parse_args()
+    folder = DataFolder(given.data.absolute()).create()
+    library = Library(folder)
+    here = {manifest.name for manifest in folder.manifests()}
+    traces = sorted(RECORDINGS.glob("*/trace.json.gz"))[: given.runs]
+    for trace in traces:
+        name = f"load-{trace.parent.name}"
+        if name not in here:
+            start, scaled = time.monotonic(), folder.uploads / f"{name}.json.gz"
+            events = write(trace, scaled, given.events)
+            (run,) = bring_in(folder, [(scaled, scaled.name)], keep_source=False, name=name).runs
+            scaled.unlink()
+            card_of(run, library)
+            print(f"{name}: {events} events, {time.monotonic() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Mutation testing of the arithmetic that every figure rests on."""

@@ -1,0 +1,184 @@
+"""Change the code in one place at a time and see whether the tests notice.
+
+    PYTHONPATH=tests:. python -m tests.mutation [MODULE…] [--minutes 40] [--seconds 60] [--only LINE]
+
+Each mutant runs in a process of its own (a fork, so that numpy and scipy are loaded once) with the tests that concern its module. Prints the
+mutants that no test noticed and ends with 1 where there are any. ``tests/mutation/README.md`` judges those that are known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import importlib.abc
+import importlib.util
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = {
+    "intervals": ["analysis/test_intervals.py"],
+    "ledger": ["analysis/test_ledger.py"],
+    "statistics": ["test_statistics.py", "test_verdict.py"],
+    "verdict": ["test_verdict.py"],
+    "compare": ["test_compare.py"],
+}
+SLOWEST = "not two_hundred and not planted_five and not four_times_of_five"  # simulations: they judge the method, not a line
+SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Div, ast.Pow: ast.Mult,
+    ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr,
+}  # fmt: skip
+RENAMED = {
+    "min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum", "maximum": "minimum", "left": "right", "right": "left",
+    "concatenate": None, "low_ms": "high_ms", "high_ms": "low_ms", "median": "mean", "starts": "ends", "ends": "starts",
+}  # fmt: skip
+SURVIVED, KILLED, TIMEOUT = 0, 1, 2
+
+
+def mutants(tree: ast.Module) -> Iterator[tuple[int, str, ast.Module]]:
+    """Yield (line, what is changed, the changed module)."""
+    spots = [(i, n) for i, n in enumerate(ast.walk(tree)) if hasattr(n, "lineno")]
+    typed = {id(m) for n in ast.walk(tree) for m in _annotations(n)}
+    for index, node in spots:
+        if id(node) in typed:
+            continue
+        for number, (what, _) in enumerate(_changes(copy.deepcopy(node))):
+            changed = copy.deepcopy(tree)
+            twin = next(n for i, n in enumerate(ast.walk(changed)) if i == index)
+            list(_changes(twin))[number][1]()
+            yield node.lineno, what, ast.fix_missing_locations(changed)
+
+
+def _annotations(node: ast.AST) -> Iterator[ast.AST]:
+    for name in ("annotation", "returns"):
+        if (found := getattr(node, name, None)) is not None:
+            yield from ast.walk(found)
+    for name in ("decorator_list",):
+        for found in getattr(node, name, []):
+            yield from ast.walk(found)
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[str, object]]:
+    """Yield the ways to change ``node``: what, and a function that does it."""
+    match node:
+        case ast.Compare(ops=ops):
+            for i, op in enumerate(ops):
+                yield f"{_name(op)} → {SWAPPED[type(op)].__name__}", lambda i=i, op=op: ops.__setitem__(i, SWAPPED[type(op)]())
+        case ast.BinOp(op=op) | ast.BoolOp(op=op) | ast.AugAssign(op=op) if type(op) in SWAPPED:
+            yield f"{_name(op)} → {SWAPPED[type(op)].__name__}", lambda: setattr(node, "op", SWAPPED[type(op)]())
+        case ast.UnaryOp(op=ast.USub() | ast.Not() | ast.Invert()):
+            yield (
+                f"without {_name(node.op)}",
+                lambda: setattr(node, "op", ast.UAdd() if isinstance(node.op, ast.USub) else ast.Not()),
+            )
+            if isinstance(node.op, ast.Not):
+                yield "not not", lambda: setattr(node, "operand", ast.UnaryOp(ast.Not(), node.operand))
+        case ast.Constant(value=bool(value)):
+            yield f"{value} → {not value}", lambda: setattr(node, "value", not value)
+        case ast.Constant(value=int(value) | float(value)):
+            yield f"{value} → {value + 1}", lambda: setattr(node, "value", value + 1)
+        case ast.Constant(value=str(value)) if RENAMED.get(value):
+            yield f"{value!r} → {RENAMED[value]!r}", lambda: setattr(node, "value", RENAMED[value])
+        case ast.Name(id=name) if RENAMED.get(name) and isinstance(node.ctx, ast.Load):
+            yield f"{name} → {RENAMED[name]}", lambda: setattr(node, "id", RENAMED[name])
+        case ast.Attribute(attr=name) if RENAMED.get(name):
+            yield f".{name} → .{RENAMED[name]}", lambda: setattr(node, "attr", RENAMED[name])
+        case ast.IfExp(body=body, orelse=orelse):
+            yield "branches swapped", lambda: (setattr(node, "body", orelse), setattr(node, "orelse", body))
+        case ast.If(test=test) if not isinstance(test, ast.Compare | ast.BoolOp):
+            yield "if not", lambda: setattr(node, "test", ast.UnaryOp(ast.Not(), test))
+
+
+def _name(node: ast.AST) -> str:
+    return type(node).__name__
+
+
+class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports one module from a changed tree."""
+
+    def __init__(self, module: str, path: Path, tree: ast.Module) -> None:
+        self.module, self.path, self.tree = module, path, tree
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+        return importlib.util.spec_from_file_location(name, self.path, loader=self) if name == self.module else None
+
+    def exec_module(self, module: object) -> None:
+        exec(compile(self.tree, str(self.path), "exec"), module.__dict__)
+
+
+def survives(module: str, path: Path, tree: ast.Module, tests: list[str], seconds: float) -> int:
+    """Run ``tests`` with ``module`` made of ``tree``; tell whether they noticed."""
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1), os.dup2(silent, 2)
+        sys.meta_path.insert(0, Mutated(module, path, tree))
+        import pytest
+        from hypothesis import settings
+
+        settings.register_profile("mutation", derandomize=True, database=None, deadline=None, max_examples=60)
+        settings.load_profile("mutation")
+        os._exit(
+            SURVIVED
+            if pytest.main(["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", "-m", "not slow", "-k", SLOWEST, *tests])
+            == 0
+            else KILLED
+        )
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return SURVIVED if status == 0 else KILLED
+        time.sleep(0.02)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return TIMEOUT
+
+
+def main() -> int:
+    """Parse the command line, run, and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*", help=", ".join(TESTS))
+    parser.add_argument("--minutes", type=float, default=40)
+    parser.add_argument("--seconds", type=float, default=60, help="the longest that the tests of one mutant may take")
+    parser.add_argument("--only", type=int, action="append", help="mutate these lines only")
+    given = parser.parse_args()
+    import duckdb  # noqa: F401  (loaded once, for every fork)
+    import hypothesis  # noqa: F401
+    import pandas  # noqa: F401
+    import scipy.stats  # noqa: F401
+
+    end, left = time.monotonic() + given.minutes * 60, 0
+    for name in given.modules or TESTS:
+        path = ROOT / "analysis" / f"{name}.py"
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tests = [str(ROOT / "tests" / test) for test in TESTS[name] if (ROOT / "tests" / test).exists()]
+        counts: Counter[int] = Counter()
+        if survives(f"analysis.{name}", path, tree, tests, given.seconds * 5) != SURVIVED:
+            raise SystemExit(f"The tests of {name} fail on the code as it is.")
+        for line, what, changed in mutants(tree):
+            if (given.only and line not in given.only) or time.monotonic() > end:
+                continue
+            found = survives(f"analysis.{name}", path, changed, tests, given.seconds)
+            counts[found] += 1
+            if found == SURVIVED:
+                print(f"{name}.py:{line}: {what}", flush=True)
+        left += counts[SURVIVED]
+        print(
+            f"{name}: {sum(counts.values())} mutants, {counts[KILLED]} killed, {counts[TIMEOUT]} timed out, {counts[SURVIVED]} survived",
+            flush=True,
+        )
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

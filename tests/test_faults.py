@@ -1,0 +1,286 @@
+"""Whatever is killed, full, damaged or stepped: old runs keep their numbers, nothing is half published, and the app goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import fault_stage as stage
+import pytest
+
+from analysis.recordings import Library
+from analysis.version import ANALYSIS_VERSION
+from app import jobs
+from app.jobs import JobOrder
+from ingest.errors import NotFoundError, SawtoothError
+from ingest.files import scratch, sweep, sweep_all
+from ingest.schema import DRAFT_PREFIX, DataFolder, write_atomically
+
+RENAMES = 5  # of one trace: source, recording, derived file, manifest, card
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory):
+    root = tmp_path_factory.mktemp("traces")
+    return stage.trace_in(root / "old.json.gz", 40), stage.trace_in(root / "new.json.gz", 400)
+
+
+@pytest.fixture(scope="module")
+def wanted(traces, tmp_path_factory):
+    """The numbers of the new run where nothing went wrong."""
+    folder = DataFolder(tmp_path_factory.mktemp("wanted")).create()
+    run = stage.bring(folder, traces[1])
+    return run.id, stage.numbers(folder, run.id)
+
+
+@pytest.fixture
+def held(tmp_path, traces):
+    """A data folder with the old run, and the old run's numbers."""
+    folder = DataFolder(tmp_path / "data").create()
+    run = stage.bring(folder, traces[0])
+    return folder, run.id, stage.numbers(folder, run.id)
+
+
+def check(held, traces, wanted):
+    """What must hold after a fault; then the same trace is brought in by this process, which never restarted."""
+    folder, old, before = held
+    stage.check_whole(folder)
+    assert stage.numbers(folder, old) == before
+    assert stage.has_run(folder, wanted[0]) in (True, False)
+    assert stage.bring(folder, traces[1]).id == wanted[0]
+    assert stage.numbers(folder, wanted[0]) == wanted[1]
+    assert stage.numbers(folder, old) == before
+    stage.check_whole(folder)
+
+
+@pytest.mark.parametrize(("at", "when"), [(1, "after"), (2, "before"), (3, "after"), (4, "before"), (5, "before")])
+def test_killed_at_a_rename(held, traces, wanted, at, when):
+    with stage.start(traces[1], held[0], at, when) as process:
+        process.stdout.read()
+    assert process.returncode == -signal.SIGKILL
+    assert stage.has_run(held[0], wanted[0]) is (at == 5)
+    check(held, traces, wanted)
+
+
+def test_an_ingest_that_is_left_alone_renames_so_often(held, traces, wanted):
+    with stage.start(traces[1], held[0]) as process:
+        assert process.stdout.read().split() == ["derived", wanted[0], str(RENAMES)]
+    check(held, traces, wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_killed_at_any_moment(held, traces, wanted, seed):
+    with stage.start(traces[1], held[0]) as process:
+        time.sleep(random.Random(seed).uniform(0.3, 3.0))  # the moment is the point
+        process.kill()
+    check(held, traces, wanted)
+
+
+@pytest.mark.parametrize("most_bytes", [8 << 10, 200 << 10, 700 << 10])
+def test_a_disk_that_takes_no_more(held, traces, wanted, most_bytes):
+    """A limit on the size of files stands for the disk: the write that passes it fails in the same way."""
+    with stage.start(traces[1], held[0], most_bytes=most_bytes) as process:
+        assert process.stdout.read().split()[-1] == "E-DISK"
+    assert stage.leftovers(held[0]) == []
+    check(held, traces, wanted)
+
+
+@contextmanager
+def small_disk(place: Path, size: int) -> Iterator[Path]:
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*"))
+
+
+MAY_MOUNT = [pytest.param(share, marks=pytest.mark.slow) for share in (0, 0.3, 0.5, 0.9, 0.99)] if os.getuid() == 0 else []
+
+
+@pytest.mark.parametrize("share", MAY_MOUNT)
+def test_a_full_disk_is_told_and_survived_without_a_restart(tmp_path, traces, wanted, share):
+    """A real file system, full at ``share`` of what the ingest needs; given room, the same process and folder go on."""
+    spare = DataFolder(tmp_path / "spare").create()
+    stage.bring(spare, traces[0])
+    first = bytes_in(spare.root)
+    stage.bring(spare, traces[1])
+    needs = bytes_in(spare.root) - first
+    with small_disk(tmp_path / "disk", 64 << 20) as disk:
+        folder = DataFolder(disk / "data").create()
+        old = stage.bring(folder, traces[0]).id
+        held = folder, old, stage.numbers(folder, old)
+        (disk / "ballast").write_bytes(b"x" * (os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize - int(share * needs)))
+        library = Library(folder)
+        with pytest.raises(SawtoothError, match="Free some space") as refusal:
+            stage.bring(folder, traces[1])
+        assert str(disk) not in str(refusal.value)
+        assert stage.leftovers(folder) == []
+        assert stage.numbers(folder, old, library) == held[2]
+        (disk / "ballast").unlink()
+        check(held, traces, wanted)
+        assert stage.numbers(folder, wanted[0], library) == wanted[1]
+        library.close()
+
+
+def spoil(path: Path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    if how == "empty":
+        content = bytearray()
+    elif how == "half":
+        content = content[: len(content) // 2]
+    elif how == "text":
+        content = bytearray(b"damaged" * 1000)
+    else:
+        chance = random.Random(how)
+        for _ in range(8):
+            at = chance.randrange(len(content) - 32)
+            content[at : at + 32] = chance.randbytes(32)
+    path.unlink()  # as a disk would: whoever has the file open sees the damage too, or the old content
+    path.write_bytes(content)
+
+
+HOWS = ["half", "1", *(pytest.param(how, marks=pytest.mark.slow) for how in ("empty", "text", *map(str, range(2, 12))))]
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_damaged_recording_is_told_and_mended_by_its_file(held, traces, wanted, how):
+    folder, old, before = held
+    run = stage.bring(folder, traces[1])
+    library = Library(folder)
+    assert stage.numbers(folder, run.id, library) == wanted[1]
+    library.forget(run.recordings[0].id)
+    spoil(folder.recording_file(run.recordings[0].id), how)
+    spoil(folder.derived_file(run.recordings[0].id, ANALYSIS_VERSION), how)
+    with pytest.raises(SawtoothError, match=r"damaged\. Drop its trace again"):
+        stage.numbers(folder, run.id, library)
+    assert stage.numbers(folder, old, library) == before
+    stage.bring(folder, traces[1])
+    check(held, traces, wanted)
+    assert stage.numbers(folder, run.id, library) == wanted[1]  # the same library, without a restart
+    library.close()
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_damaged_derived_file_is_made_again(held, traces, wanted, how):
+    folder = held[0]
+    run = stage.bring(folder, traces[1])
+    library = Library(folder)
+    spoil(folder.derived_file(run.recordings[0].id, ANALYSIS_VERSION), how)
+    try:
+        found = stage.numbers(folder, run.id, library)
+    except SawtoothError as problem:
+        assert "Load the page again" in str(problem)
+        found = stage.numbers(folder, run.id, library)
+    assert found == wanted[1]
+    library.close()
+
+
+def test_a_derived_file_that_is_gone_is_made_again(held, traces, wanted):
+    folder = held[0]
+    run = stage.bring(folder, traces[1])
+    library = Library(folder)
+    folder.derived_file(run.recordings[0].id, ANALYSIS_VERSION).unlink()
+    with library.open(run.recordings[0].id) as recording:
+        assert recording.rows("SELECT count(*) FROM steps")[0][0] > 0
+    library.close()
+
+
+MANIFESTS = {
+    "empty": b"",
+    "cut": b'{"id": "0123',
+    "not json": b"\xff\x00",
+    "list": b"[]",
+    "types": b'{"id": 5, "name": [], "recordings": {}}',
+    "deep": b'{"x": ' + b"[" * 100_000,
+    "another id": b'{"id": "ffffffffffffffff", "name": "x", "recordings": []}',
+    "a path for an id": b'{"id": "../../../../tmp/evil", "name": "x", "recordings": []}',
+    "a path for a recording": b'{"id": "%s", "name": "x", "recordings": [{"id": "../../../etc/passwd", "kind": "trace", "source_name": "x"}]}',
+}
+
+
+@pytest.mark.parametrize("content", MANIFESTS.values(), ids=MANIFESTS.keys())
+def test_a_damaged_manifest_harms_no_other_run_and_is_mended_by_its_file(held, traces, wanted, content):
+    folder, old, before = held
+    stage.bring(folder, traces[1])
+    folder.manifest_file(wanted[0]).write_bytes(content.replace(b"%s", wanted[0].encode()))
+    assert [manifest.id for manifest in folder.manifests()] == [old]
+    with pytest.raises(NotFoundError, match="damaged") as problem:
+        folder.read_manifest(wanted[0])
+    assert str(folder.root) not in str(problem.value)
+    assert stage.numbers(folder, old) == before
+    assert stage.bring(folder, traces[1]).id == wanted[0]
+    assert stage.numbers(folder, wanted[0]) == wanted[1]
+
+
+def test_a_folder_where_a_manifest_belongs_harms_no_other_run(held):
+    held[0].manifest_file("f" * 16).mkdir()
+    assert [manifest.id for manifest in held[0].manifests()] == [held[1]]
+
+
+def test_a_manifest_that_cannot_be_written_is_told(held, monkeypatch):
+    def full(path, content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ingest.schema.write_atomically", full)
+    with pytest.raises(SawtoothError, match="Free some space") as problem:
+        held[0].write_manifest(held[0].read_manifest(held[1]))
+    assert str(held[0].root) not in str(problem.value)
+
+
+def test_sweeping_lets_another_process_s_work_alone(tmp_path):
+    folder = DataFolder(tmp_path).create()
+    (folder.runs / f"{DRAFT_PREFIX}dead").write_bytes(b"half a manifest")
+    code = (
+        "import sys; from pathlib import Path; from ingest.files import scratch\n"
+        "with scratch(Path(sys.argv[1])) as place:\n    print('up', flush=True); sys.stdin.read()"
+    )
+    command = [stage.sys.executable, "-c", code, str(folder.derived)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(stage.ROOT)}
+    ) as other:
+        other.stdout.readline()
+        sweep_all(folder, older_than_s=0)
+        assert [path.parent.name for path in folder.root.rglob(f"{DRAFT_PREFIX}*")] == ["derived"]
+        other.kill()
+        other.wait()
+        sweep_all(folder, older_than_s=0)
+    assert list(folder.root.rglob(f"{DRAFT_PREFIX}*")) == []
+
+
+@pytest.mark.parametrize("hours", [-24, -1, 1, 24])
+def test_a_clock_that_is_stepped_costs_nobody_s_work(tmp_path, held, hours):
+    """Sweeps go by locks and living processes; only an upload that nobody claimed is judged by the clock."""
+    folder = held[0]
+    job = folder.uploads / "job-alive"
+    job.mkdir()
+    write_atomically(job / "job.json", json.dumps({"data": "", "files": [], "server_pid": os.getppid()}).encode())
+    now = time.time() + hours * 3600
+    with scratch(folder.uploads) as upload:
+        jobs.sweep(folder.uploads, now)
+        sweep(folder.uploads, older_than_s=-abs(hours) * 3600)
+        assert job.exists() and upload.exists()
+    assert jobs.msgspec.json.decode((job / "job.json").read_bytes(), type=JobOrder).server_pid == os.getppid()
+    assert stage.numbers(folder, held[1]) == held[2]
+
+
+def test_a_job_folder_without_its_order_is_swept_soon(tmp_path):
+    folder = DataFolder(tmp_path).create()
+    (folder.uploads / "job-1").mkdir()
+    (folder.uploads / "job-2").mkdir()
+    (folder.uploads / "job-2" / "job.json").write_bytes(b"{cut")
+    now = (folder.uploads / "job-1").stat().st_mtime
+    assert jobs.sweep(folder.uploads, now + 1) == 1
+    assert jobs.sweep(folder.uploads, now + jobs.ORDER_SECONDS + 1) == 1
