@@ -22,6 +22,8 @@ from analysis.version import analysis_code
 from ingest.errors import SawtoothError
 from ingest.schema import DataFolder, Manifest, is_id, write_atomically
 
+CHECKSUM_BYTES = 8  # a flipped bit of a number decodes as well as the number
+
 
 class _Stored(msgspec.Struct, frozen=True):
     """``lead`` is its position among the ranks: screens compare it by identity."""
@@ -65,17 +67,24 @@ def remove_kept(folder: DataFolder, run_id: str) -> None:
 def dump(result: RunResult) -> bytes:
     """Return the result as bytes."""
     lead = next((i for i, rank in enumerate(result.ranks) if rank is result.lead), None)
-    return msgspec.msgpack.encode(_Stored(replace(result, lead=None), lead), enc_hook=_plain)
+    content = msgspec.msgpack.encode(_Stored(replace(result, lead=None), lead), enc_hook=_plain)
+    return _checksum(content) + content
 
 
 def load(data: bytes, manifest: Manifest) -> RunResult:
     """Return the result in ``data``, of ``manifest`` as it is now. Raises SawtoothError for bytes that ``dump`` did not write."""
     try:
-        stored = msgspec.msgpack.decode(data, type=_Stored, dec_hook=_rich)
+        if data[:CHECKSUM_BYTES] != _checksum(data[CHECKSUM_BYTES:]):
+            raise ValueError("a bit has flipped")
+        stored = msgspec.msgpack.decode(data[CHECKSUM_BYTES:], type=_Stored, dec_hook=_rich)
         lead = stored.result.ranks[stored.lead] if stored.lead is not None else None
     except (msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError) as error:
         raise SawtoothError("The kept analysis of this run is damaged.") from error
     return replace(stored.result, manifest=manifest, lead=lead)
+
+
+def _checksum(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=CHECKSUM_BYTES).digest()
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -21,6 +22,7 @@ from app.jobs import Jobs, sweep
 from app.local_sampler import local_sampler
 from app.push import push_command, push_token
 from app.settings import Settings, is_loopback, settings
+from app.slow_clients import allow_many_files, end_slow_clients
 from ingest.errors import UsageError
 from ingest.files import sweep_all
 from ingest.schema import DataFolder
@@ -156,9 +158,12 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
         print(f"Sawtooth: {url}\nStop it with Ctrl-C.", flush=True)
     if url := os.environ.pop("SAWTOOTH_OPEN", None):
         threading.Thread(target=_open_when_ready, args=(url,), daemon=True).start()
+    allow_many_files()
+    slow_clients = asyncio.create_task(end_slow_clients())
     try:
         yield None
     finally:
+        slow_clients.cancel()
         local_sampler().stop()
         jobs().close()
 

@@ -90,7 +90,12 @@ def numbers(folder: DataFolder, run: str, library: Library | None = None) -> dic
 
 def leftovers(folder: DataFolder) -> list[str]:
     """Return what lies in the data folder and belongs to nothing."""
-    kinds = {"recordings": ".v1.duckdb", "derived": (".duckdb", ".card.json"), "sources": ".json.gz", "runs": ".json"}
+    kinds = {
+        "recordings": ".v1.duckdb",
+        "derived": (".duckdb", "card.json", "result.msgpack"),
+        "sources": ".json.gz",
+        "runs": ".json",
+    }
     found = []
     for path in folder.root.rglob("*"):
         kind = kinds.get(path.parent.name)

@@ -131,3 +131,15 @@ def test_a_large_run_is_analysed_beside_the_page_which_then_opens(
             thread.join(120)
     assert kept_result(manifest, app_data) is not None
     assert "being analysed" not in words_of(opened("verdict", manifest.id))
+
+
+def test_a_flipped_bit_is_noticed(small: tuple[Manifest, Library]) -> None:
+    """A wrong number would decode as well as the right one: the file is judged by its checksum and made again."""
+    manifest, library = small
+    content = bytearray(dump(result_of(manifest, library)))
+    for at in (0, 9, len(content) // 3, len(content) // 2, len(content) - 1):
+        content[at] ^= 0x10
+        with pytest.raises(SawtoothError, match="damaged"):
+            load(bytes(content), manifest)
+        content[at] ^= 0x10
+    assert load(bytes(content), manifest).manifest == manifest

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import struct
 import time
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -23,6 +25,7 @@ from app import access
 from app.access import CLOSED_PATHS, AccessMiddleware, PeerMiddleware
 from app.api import routes
 from app.settings import Settings
+from app.slow_clients import HEAD_SECONDS, end_waiting
 from ingest.bundle import import_bundle, open_bundle
 from ingest.errors import SourceError
 from ingest.schema import DataFolder
@@ -116,6 +119,54 @@ def test_too_many_pages_are_refused_and_places_come_free(tmp_path, monkeypatch):
             one.send_text("x"), two.send_text("x")
         with client.websocket_connect("ws://localhost/s") as three:
             three.send_text("x")
+
+
+class Connection:
+    """As uvicorn's: what it answers now, None before the first request."""
+
+    def __init__(self, answered: bool | None = None) -> None:
+        self.cycle = None if answered is None else SimpleNamespace(response_complete=answered)
+        self.transport = SimpleNamespace(close=lambda: setattr(self, "closed", True))
+        self.closed = False
+
+
+def test_a_request_whose_head_never_ends_loses_its_connection():
+    silent, idle, busy, socket_ = Connection(), Connection(True), Connection(False), SimpleNamespace()
+    everyone = [silent, idle, busy, socket_]
+    waiting = end_waiting(everyone, {}, 100.0)
+    assert waiting == {silent: 100.0, idle: 100.0}
+    waiting = end_waiting(everyone, waiting, 100.0 + HEAD_SECONDS - 1)
+    idle.cycle = SimpleNamespace(response_complete=False)  # its next request came
+    assert end_waiting(everyone, waiting, 100.0 + HEAD_SECONDS) == {}
+    assert (silent.closed, idle.closed, busy.closed) == (True, False, False)
+
+
+@pytest.mark.slow
+def test_five_hundred_slow_heads_do_not_stop_the_server(tmp_path):
+    from urllib.request import urlopen
+
+    from browser.conftest import start_server
+
+    from app.bundled import bundled
+
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "bundled.json").write_text(json.dumps({"imported": [item.name for item in bundled()]}))
+    server = start_server(tmp_path / "data")
+    place = ("127.0.0.1", int(server.url.rsplit(":", 1)[1]))
+    try:
+        held = []
+        for _ in range(500):
+            held.append(socket.create_connection(place, timeout=20))
+            held[-1].sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+        with urlopen(f"{server.url}/_stcore/health", timeout=20) as answer:
+            assert answer.read() == b"ok"
+        deadline = time.monotonic() + HEAD_SECONDS + 30
+        held[0].settimeout(HEAD_SECONDS + 30)
+        assert held[0].recv(1) == b"" and time.monotonic() < deadline  # the server closed it
+    finally:
+        for one in held:
+            one.close()
+        server.stop()
 
 
 @pytest.fixture

@@ -41,7 +41,10 @@ def test_set_operations_equal_the_bitmap(a, b):
     assert (bits_of(subtract(x, y)) == (bitmap(a) & ~bitmap(b))).all()
     inside = np.zeros(SPAN + 25, bool)
     inside[5:50] = True
-    assert (bits_of(complement(x, 5, 50)) == (~bitmap(a) & inside)).all()
+    free = complement(x, 5, 50)
+    assert (bits_of(free) == (~bitmap(a) & inside)).all()
+    for found in (free, intersect(x, y), subtract(x, y)):
+        assert (found.ends > found.starts).all()  # sets hold no empty interval
 
 
 @given(interval_lists, interval_lists)
@@ -51,7 +54,7 @@ def test_overlaps_of_overlapping_intervals_keep_their_index(a, b):
     total = sum(int((bitmap([pair]) & bitmap(b)).sum()) for pair in a)
     assert int((ends - starts).sum()) == total
     assert (starts >= raw.starts[in_a]).all() and (ends <= raw.ends[in_a]).all()
-    assert (ends <= made(b).ends[in_b]).all()
+    assert (ends <= made(b).ends[in_b]).all() and (ends > starts).all()
 
 
 @given(st.lists(interval_lists, max_size=4))

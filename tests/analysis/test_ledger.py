@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis import ledger
+from analysis.events import GPU_KINDS
 from analysis.intervals import union
 
 ops = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 40), st.integers(0, 4)), max_size=30)
@@ -34,6 +35,47 @@ def test_steps_share_out_the_ledger_without_loss(rows, durations):
     by_step = ledger.owned_per_step(parts, edges[:-1], edges[1:])
     assert by_step.sum(axis=1).tolist() == durations
     assert by_step.sum().to_dict() == ledger.owned(parts, window)
+
+
+def test_the_hull_of_operations_and_window_is_painted():
+    # An operation before the window, one behind it: segments reach from the first start to the last end, gapless.
+    parts = painted([(2, 3, ledger.OTHER), (90, 5, ledger.COMM)], union([20], [50]))
+    assert parts.starts.tolist() == [2, 5, 90] and parts.ends.tolist() == [5, 90, 95]
+    assert parts.owner.tolist() == [ledger.OTHER, ledger.IDLE, ledger.COMM]
+    inside = painted([(25, 5, ledger.OTHER)], union([20, 40], [30, 50]))
+    assert (inside.starts[0], inside.ends[-1]) == (20, 50)
+    absolute = painted([(1_700_000_000_000_000_000, 5, ledger.OTHER)], union([], []))
+    assert (absolute.starts[0], absolute.ends[-1]) == (1_700_000_000_000_000_000, 1_700_000_000_000_000_005)
+    below_zero = painted([(-50, 5, ledger.OTHER)], union([-60], [-20]))
+    assert (below_zero.starts[0], below_zero.ends[-1]) == (-60, -20)
+
+
+def test_nothing_to_paint_has_no_segments():
+    parts = painted([], union([], []))
+    assert len(parts.starts) == len(parts.ends) == len(parts.owner) == 0
+    assert ledger.owned(parts, union([], [])) == dict.fromkeys(ledger.OWNERS, 0)
+
+
+def test_owners_of_operations():
+    kinds = {kind: GPU_KINDS.index(kind) for kind in ("kernel", "memcpy", "memset")}
+    rows = [  # kind, category, tensor cores -> owner
+        ("kernel", "gemm", "yes", "tensor_core_compute"),
+        ("kernel", "gemm", "likely", "tensor_core_compute"),
+        ("kernel", "gemm", "no", "other_compute"),
+        ("kernel", "other", "unknown", "other_compute"),
+        ("kernel", "communication", "yes", "exposed_comm"),
+        ("memset", "other", "no", "memset"),
+        ("kernel", "memset", "no", "memset"),
+        ("memcpy", "other", "no", "exposed_memcpy"),
+        ("kernel", "memcpy", "no", "exposed_memcpy"),
+        ("memcpy", "memset", "no", "exposed_memcpy"),
+    ]
+    codes = ledger.owner_codes(
+        np.array([kinds[row[0]] for row in rows], np.int8),
+        np.array([row[1] for row in rows], object),
+        np.array([row[2] for row in rows], object),
+    )
+    assert [ledger.OWNERS[code] for code in codes] == [row[3] for row in rows]
 
 
 def test_priority_by_hand():

@@ -1,0 +1,49 @@
+"""Ends connections that do not finish their request's head: uvicorn waits for it without an end, and each costs a file descriptor."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import uvicorn
+
+HEAD_SECONDS = 30.0  # a request's head is one packet; whoever takes longer wants the place and not the page
+LOOK_EVERY_SECONDS = 5.0
+
+
+def allow_many_files() -> None:
+    """Raise the soft limit on open files to the hard one, so that idle connections do not use it up within seconds."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def end_slow_clients() -> None:
+    """Look at this process's connections again and again; ends with its task."""
+    servers = [found for found in gc.get_objects() if isinstance(found, uvicorn.Server)]  # Streamlit keeps it to itself
+    waiting: dict[Any, float] = {}
+    while servers:
+        await asyncio.sleep(LOOK_EVERY_SECONDS)
+        connections = [found for server in servers for found in server.server_state.connections]
+        waiting = end_waiting(connections, waiting, time.monotonic())
+
+
+def end_waiting(connections: Iterable[Any], waiting: dict[Any, float], now: float) -> dict[Any, float]:
+    """Close the connections that wait for a request since HEAD_SECONDS; return since when the others do."""
+    still = {}
+    for connection in connections:
+        if not hasattr(connection, "cycle"):  # a WebSocket
+            continue
+        if connection.cycle is None or connection.cycle.response_complete:
+            since = waiting.get(connection, now)
+            if now - since < HEAD_SECONDS:
+                still[connection] = since
+            else:
+                connection.transport.close()
+    return still
