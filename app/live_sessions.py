@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from analysis.changes import REASONS
 from analysis.sawtooth import Sawtooth, find_sawtooth
 from analysis.steady import find_steady
-from analysis.telemetry import ACTIVITY, SHARES_AT_WORK
+from analysis.telemetry import ACTIVITY, FAINT, SHARES_AT_WORK
 from app.live_series import LiveSeries
 from ingest.errors import SourceError
 from ingest.receiver import is_pushed
@@ -108,6 +108,7 @@ class LiveGpu:
     lost: bool = False
     sawtooth: Sawtooth | None = None
     sawtooth_at_ns: int = 0
+    rhythm_in: str = "activity"  # the quantity that the sawtooth was looked for in
 
     def latest(self, column: str) -> float | None:
         """Return the newest value of a quantity."""
@@ -180,11 +181,14 @@ class LiveSession:
                 return None
             if gpu.sawtooth is not None and last - gpu.sawtooth_at_ns < SAWTOOTH_EVERY_NS:
                 return gpu.sawtooth
-            times, values = gpu.series[signal[0]].since(last - SAWTOOTH_NS)
             gpu.sawtooth_at_ns = last
-        found = _sawtooth(times[-SAWTOOTH_SAMPLES:], values[-SAWTOOTH_SAMPLES:], signal[2])
+            tried = [signal, ACTIVITY[-1]] if signal == FAINT and ACTIVITY[-1][0] in gpu.series else [signal]
+            stretches = [gpu.series[column].since(last - SAWTOOTH_NS) for column, _, _ in tried]
+        looked = [_sawtooth(t, v, tile) for (t, v), (_, _, tile) in zip(stretches, tried, strict=True)]
+        best = next((i for i, tooth in enumerate(looked) if tooth.period_s is not None), 0)
+        found, label = looked[best], tried[best][1]
         with self.lock:
-            gpu.sawtooth = found
+            gpu.sawtooth, gpu.rhythm_in = found, label
         return found
 
     def alerts(self) -> list[str]:
@@ -256,6 +260,7 @@ def _first_segment(folder: Path) -> tuple[int, int]:
 
 
 def _sawtooth(times: NDArray[np.int64], values: NDArray[np.float64], tile: bool) -> Sawtooth:
+    times, values = times[-SAWTOOTH_SAMPLES:], values[-SAWTOOTH_SAMPLES:]
     steady = find_steady(times, values)
     if steady.why_none is not None:
         return Sawtooth(None, steady.why_none, None)
@@ -274,7 +279,7 @@ def _alerts(gpu: LiveGpu) -> list[str]:
             f"{(total - used) / 1e9:.1f} of {total / 1e9:.0f} GB are left."
         )
     mask, clock, fastest = gpu.latest("clock_event_mask"), gpu.latest("clock_sm_mhz"), _fastest(gpu)
-    busy = gpu.latest(gpu.signal[0]) if gpu.signal else None
+    busy = gpu.latest(gpu.at_work) if gpu.at_work else None
     words = [word for bit, word in SLOWING.items() if mask is not None and int(mask) & bit]
     if words and clock is not None and fastest and clock < CLOCK_HELD * fastest and (busy is None or busy >= BUSY_PCT):
         found.append(

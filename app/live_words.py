@@ -37,7 +37,7 @@ def sentence(session: LiveSession, gpu: LiveGpu, tooth: Sawtooth | None, *, live
 
 def describe_rhythm(tooth: Sawtooth, gpu: LiveGpu) -> str:
     """Say the sawtooth's period, duty, depth and how sure they are, or why there is none."""
-    label = gpu.signal[1] if gpu.signal else "activity"
+    label = gpu.rhythm_in
     if tooth.period_s is None:
         return f"No sawtooth in {label} over the last minute: {tooth.why_none}."
     parts = [f"Sawtooth in {label}: period {duration(tooth.period_s)}"]

@@ -63,9 +63,9 @@ def needs(ref: RecordingRef, clock: str) -> str | None:
     if ref.kind != "telemetry" or ref.offset_ns is not None:
         return None
     if clock == "local":
-        return "its times are local and carry no zone, so it is not laid over a trace. Give --time-zone, or choose the zone on the Telemetry page."
+        return "its times are local and carry no zone, so it is not laid over a trace. Give `sawtooth ingest` its --time-zone, or choose it on the Telemetry page."
     if clock == "unknown":
-        return "it carries no times, so it is not laid over a trace. Give --start, or say on the Telemetry page when it began."
+        return "it carries no times, so it is not laid over a trace. Give `sawtooth ingest` its --start, or say on the Telemetry page when it began."
     return None
 
 

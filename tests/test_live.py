@@ -67,6 +67,24 @@ def test_a_session_is_read_as_it_grows_and_says_what_the_gpu_does(tmp_path: Path
     writer.close()
 
 
+def test_without_gpu_activity_sm_activity_shows_the_rhythm_and_utilization_the_share(tmp_path: Path) -> None:
+    for shown, label in ((0.5, "SM activity"), (0.02, "GPU utilization")):  # half of the SMs work, or one in fifty
+        folder = tmp_path / f"s{shown}"
+        write(folder, [0.0] * 2).close()
+        session = LiveSession(folder)
+        session.look()
+        gpu = session.gpus[0]
+        del gpu.series["gr_active_pct"]
+        for i, value in enumerate(starved(600)):
+            for column, scale in (("sm_active_pct", shown), ("util_pct", 1.0)):
+                gpu.series.setdefault(column, LiveSeries()).add(START + (i + 2) * STEP, scale * value)
+        session.last_ns = START + 601 * STEP
+        tooth = session.sawtooth(0)
+        assert tooth is not None
+        assert "works 20\u00a0% of each 1.00\u00a0s" in live_words.sentence(session, gpu, tooth, live=True)
+        assert f"Sawtooth in {label}" in live_words.describe_rhythm(tooth, gpu)
+
+
 def test_a_busy_and_an_idle_gpu_have_no_sawtooth(tmp_path: Path) -> None:
     for value, words in ((97.0, "is at work 97\u00a0% of the last"), (0.0, "does nothing in the last")):
         folder = tmp_path / f"s{value:.0f}"
