@@ -13,15 +13,14 @@ from analysis import mfu, replay_store, run_telemetry, trust
 from analysis.derive import ensure_derived
 from analysis.findings import Finding, NotChecked, RuleInput, check
 from analysis.hardware import Gpu, identify
-from analysis.intervals import EMPTY, union
 from analysis.metrics import METRICS, Reading, missing
 from analysis.rank_waits import Communication, meet
 from analysis.recordings import Library, Recording
 from analysis.representative import Representativeness
 from analysis.run_telemetry import RunTelemetry
 from analysis.step_time import BestStepTime, choose_step_time
-from analysis.telemetry import DeviceTelemetry, load_series
-from analysis.troughs import Troughs, causes_in, steps_of, troughs_of
+from analysis.telemetry import DeviceTelemetry
+from analysis.troughs import Troughs, link
 from analysis.trust import Diagnostic
 from analysis.whatif import WhatIf
 from ingest.schema import Manifest, RecordingRef
@@ -140,28 +139,14 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
 
 def _troughs(library: Library, lead: RankResult, telemetry: RunTelemetry) -> Troughs | None:
     """Link the troughs of the lead's sawtooth to its trace; None without a sawtooth."""
-    told = lead.telemetry
-    if told is None or told.signal_column is None or told.sawtooth.period_s is None:
+    if lead.telemetry is None:
         return None
-    clock = telemetry.clocks[told.recording_id]
-    count, inside = 0, EMPTY
-    causes: tuple[tuple[str, int], ...] = ()
-    if clock.shares(str(lead.info["clock"])):
-        with library.open(told.recording_id, derived=False) as recording:
-            times, values = load_series(recording, told.device, told.signal_column, clock)
-        with library.open(lead.recording_id) as recording:
-            windows = recording.cursor.execute(
-                "SELECT start_ns, end_ns FROM windows WHERE device = ?", [lead.device]
-            ).fetchnumpy()
-            gaps = recording.cursor.execute(
-                "SELECT start_ns, end_ns, cause FROM gaps WHERE device = ?", [lead.device]
-            ).fetchnumpy()
-        count, inside = troughs_of(told.sawtooth, times, values, union(windows["start_ns"], windows["end_ns"]))
-        causes = causes_in(inside, gaps["start_ns"], gaps["end_ns"], list(gaps["cause"]))
     counted = len(lead.counted)
     kernel_ms = sum(row.ns for row in lead.ledger if row.owner in KERNEL_OWNERS) / counted / 1e6 if counted else None
     step_ms = lead.best.ms if counted and lead.best.source != "telemetry" else None
-    return Troughs(count, inside.total, causes, *steps_of(told.sawtooth, told.works_pct, step_ms, kernel_ms))
+    clock = telemetry.clocks[lead.telemetry.recording_id]
+    trace = (lead.recording_id, lead.device) if clock.shares(str(lead.info["clock"])) else None
+    return link(library, lead.telemetry, clock, trace, step_ms, kernel_ms)
 
 
 def whatif_of(recording: Recording, rank: RankResult) -> WhatIf | None:

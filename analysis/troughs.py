@@ -13,8 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.intervals import Intervals, overlaps, union
+from analysis.recordings import Library
+from analysis.sample_clock import SampleClock
 from analysis.sawtooth import Sawtooth
 from analysis.steady import weights_ns
+from analysis.telemetry import DeviceTelemetry, load_series
 
 CLOSE = 0.05  # of a whole number of steps: step times are known to 5 %
 CLOSE_BY_WORK = 0.15  # activity in whole percent, and windows that count a moment's work as more
@@ -49,6 +52,34 @@ class Troughs:
             how = "the work of one tooth is the kernel time of" if self.by_work else "one tooth takes as long as"
             found.append(f"By its period, {how} {self.steps} step{'s' if self.steps > 1 else ''}.")
         return tuple(found)
+
+
+def link(
+    library: Library,
+    told: DeviceTelemetry,
+    clock: SampleClock,
+    trace: tuple[str, int] | None,
+    step_ms: float | None,
+    kernel_ms: float | None,
+) -> Troughs | None:
+    """Link the sawtooth of a device's telemetry to its trace (recording, device), None where they are of different clocks.
+
+    ``step_ms`` and ``kernel_ms`` as for ``steps_of``. None without a sawtooth.
+    """
+    if told.signal_column is None or told.sawtooth.period_s is None:
+        return None
+    steps = steps_of(told.sawtooth, told.works_pct, step_ms, kernel_ms)
+    if trace is None:
+        return Troughs(steps=steps[0], by_work=steps[1])
+    with library.open(told.recording_id, derived=False) as recording:
+        times, values = load_series(recording, told.device, told.signal_column, clock)
+    with library.open(trace[0]) as recording:
+        cursor = recording.cursor
+        windows = cursor.execute("SELECT start_ns, end_ns FROM windows WHERE device = ?", [trace[1]]).fetchnumpy()
+        gaps = cursor.execute("SELECT start_ns, end_ns, cause FROM gaps WHERE device = ?", [trace[1]]).fetchnumpy()
+    count, inside = troughs_of(told.sawtooth, times, values, union(windows["start_ns"], windows["end_ns"]))
+    causes = causes_in(inside, gaps["start_ns"], gaps["end_ns"], list(gaps["cause"]))
+    return Troughs(count, inside.total, causes, *steps)
 
 
 def troughs_of(

@@ -179,3 +179,12 @@ def test_a_few_sms_at_work_are_seen_by_utilization(tmp_path: Path) -> None:
     (found,) = summary(write_plain(tmp_path / "n.jsonl", times, rows), tmp_path)
     assert found.signal_column == "util_pct"
     assert found.sawtooth.period_s == pytest.approx(1.0, rel=0.03)
+
+
+def test_the_troughs_of_a_starved_run_are_its_loader(starved: RunResult) -> None:
+    found = starved.troughs
+    assert found is not None
+    assert (found.causes[0][0], found.steps, found.by_work) == ("data_wait", 1, False)
+    assert found.causes[0][1] > 0.9 * found.lost_ns
+    assert found.lost_ns <= found.trough_ns
+    assert any("data_wait" in note for note in starved.metrics["sawtooth_period_s"].notes)
