@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 
-from analysis import ledger, replay_store
+from analysis import ledger, replay_store, rollups, timeline_store
 from analysis.classes import Classes, Signature, classify_operations, load_signatures
 from analysis.events import GPU_KINDS, Events, load_events
 from analysis.flop_counts import FlopCounts, device_flops, operator_flop_counts
@@ -119,7 +119,8 @@ def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
     _store_operators(trace, flops)
     if work is not None:
         _store_modules(trace, work, flops)
-    _store_kernels(con)
+    rollups.store(con)
+    timeline_store.store(con)
 
 
 def _vendor(con: duckdb.DuckDBPyConnection) -> tuple[str | None, int | None]:
@@ -267,23 +268,6 @@ def _graph_launched(events: Events) -> np.ndarray:
     if not len(events.calls):
         return np.zeros(len(events.gpu), bool)
     return (events.gpu.call >= 0) & np.isin(events.calls.name[call], graph_names)
-
-
-def _store_kernels(con: duckdb.DuckDBPyConnection) -> None:
-    """Fill ``kernels`` from the tables derived so far."""
-    con.execute(
-        """
-        INSERT INTO d.kernels
-        WITH clipped AS (
-            SELECT g.*, s.category, s.tensor_cores, g.start_ns >= w.start_ns AND g.start_ns < w.end_ns AS inside,
-                least(g.start_ns + g.dur_ns, w.end_ns) - greatest(g.start_ns, w.start_ns) AS part_ns
-            FROM gpu_ops g JOIN windows w ON g.device = w.device AND g.start_ns < w.end_ns AND g.start_ns + g.dur_ns > w.start_ns
-            JOIN gpu_op_steps s USING (gpu_op_id))
-        SELECT device, name_id, kind, category, tensor_cores, count(*) FILTER (inside), sum(part_ns), min(dur_ns), median(dur_ns), max(dur_ns),
-            sum(blocks_per_sm * dur_ns) / nullif(sum(dur_ns) FILTER (blocks_per_sm IS NOT NULL), 0),
-            sum(occupancy_pct * dur_ns) / nullif(sum(dur_ns) FILTER (occupancy_pct IS NOT NULL), 0), sum(least(blocks_per_sm, 1) * part_ns), sum(bytes)
-        FROM clipped GROUP BY ALL"""
-    )
 
 
 def _quoted(path: Path) -> str:

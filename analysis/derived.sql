@@ -155,3 +155,55 @@ CREATE TABLE replays (kind VARCHAR NOT NULL, problem BLOB NOT NULL);
 COMMENT ON TABLE replays IS 'The replay of the trace, to be changed and run again';
 COMMENT ON COLUMN replays.kind IS 'unprofiled: without the profiler''s cost';
 COMMENT ON COLUMN replays.problem IS 'Compressed numpy arrays, see analysis/replay_store.py';
+
+CREATE TABLE host_lanes (lane BIGINT NOT NULL, kind VARCHAR NOT NULL, name_id INTEGER NOT NULL, start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL);
+COMMENT ON TABLE host_lanes IS 'What the timeline draws of the host: annotations, outermost operators and runtime calls, in order of start';
+COMMENT ON COLUMN host_lanes.lane IS 'threads.thread_id × 3, + 0 for annotations, 1 for operators, 2 for runtime calls';
+COMMENT ON COLUMN host_lanes.kind IS 'annotation, op, sync, allocator, copy, launch or call';
+COMMENT ON COLUMN host_lanes.name_id IS 'names.name_id';
+COMMENT ON COLUMN host_lanes.start_ns IS 'Start';
+COMMENT ON COLUMN host_lanes.dur_ns IS 'Duration';
+
+CREATE TABLE lane_sums (source VARCHAR NOT NULL, device INTEGER, lane BIGINT NOT NULL, kind VARCHAR NOT NULL, cell INTEGER NOT NULL, busy_ns BIGINT NOT NULL, operations BIGINT NOT NULL);
+COMMENT ON TABLE lane_sums IS 'Operations shorter than a cell, an 8192nd of the recording, summed by the cell in which they start: what the timeline draws from afar';
+COMMENT ON COLUMN lane_sums.source IS 'gpu or host';
+COMMENT ON COLUMN lane_sums.device IS 'Device ordinal; NULL for the host';
+COMMENT ON COLUMN lane_sums.lane IS 'Stream, or host_lanes.lane';
+COMMENT ON COLUMN lane_sums.kind IS 'Owner class of GPU operations, host_lanes.kind';
+COMMENT ON COLUMN lane_sums.cell IS 'Position of the cell, from 0 at the recording''s start';
+COMMENT ON COLUMN lane_sums.busy_ns IS 'Sum of durations';
+COMMENT ON COLUMN lane_sums.operations IS 'Operations';
+
+CREATE TABLE launched (
+    device INTEGER NOT NULL, by_shape BOOLEAN NOT NULL, name_id INTEGER, input_dims VARCHAR, category VARCHAR NOT NULL, tensor_cores VARCHAR NOT NULL,
+    launches BIGINT NOT NULL, total_ns BIGINT NOT NULL, min_ns BIGINT NOT NULL, median_ns DOUBLE NOT NULL, max_ns BIGINT NOT NULL, tensor_core_ns BIGINT
+);
+COMMENT ON TABLE launched IS 'GPU operations inside the steady window by the operator that launched them, and again by operator and input shapes';
+COMMENT ON COLUMN launched.device IS 'Device ordinal';
+COMMENT ON COLUMN launched.by_shape IS 'The row is of one operator and its shapes; else of the operator with any shapes';
+COMMENT ON COLUMN launched.name_id IS 'names.name_id of the operator; NULL where none is known';
+COMMENT ON COLUMN launched.input_dims IS 'Its input shapes';
+COMMENT ON COLUMN launched.category IS 'Category, or several';
+COMMENT ON COLUMN launched.tensor_cores IS 'Tensor-core use, or mixed';
+COMMENT ON COLUMN launched.launches IS 'Operations that start in the window';
+COMMENT ON COLUMN launched.total_ns IS 'Sum of durations, clipped to the window';
+COMMENT ON COLUMN launched.min_ns IS 'Shortest';
+COMMENT ON COLUMN launched.median_ns IS 'Median';
+COMMENT ON COLUMN launched.max_ns IS 'Longest';
+COMMENT ON COLUMN launched.tensor_core_ns IS 'Part of total_ns in kernels that use tensor cores (yes or likely)';
+
+CREATE TABLE flop_work (
+    device INTEGER NOT NULL, name_id INTEGER NOT NULL, kind VARCHAR NOT NULL, category VARCHAR NOT NULL, tensor_cores VARCHAR NOT NULL,
+    op_name_id INTEGER, signature_id INTEGER, is_operator BOOLEAN, ns BIGINT NOT NULL, launches BIGINT NOT NULL
+);
+COMMENT ON TABLE flop_work IS 'GPU operations of the counted steps (of the trace where it has none) by kernel and by the operator whose FLOPs they compute';
+COMMENT ON COLUMN flop_work.device IS 'Device ordinal';
+COMMENT ON COLUMN flop_work.name_id IS 'names.name_id of the GPU operation';
+COMMENT ON COLUMN flop_work.kind IS 'kernel, memcpy or memset';
+COMMENT ON COLUMN flop_work.category IS 'Category';
+COMMENT ON COLUMN flop_work.tensor_cores IS 'Tensor-core use: yes, likely, no or unknown';
+COMMENT ON COLUMN flop_work.op_name_id IS 'names.name_id of the enclosing operator whose FLOPs are counted, else of the launching one';
+COMMENT ON COLUMN flop_work.signature_id IS 'Its inputs';
+COMMENT ON COLUMN flop_work.is_operator IS 'It is an operator and not an annotation; NULL where none is known';
+COMMENT ON COLUMN flop_work.ns IS 'Sum of durations';
+COMMENT ON COLUMN flop_work.launches IS 'Operations';

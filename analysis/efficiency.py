@@ -29,30 +29,23 @@ TENSOR_CORE_COLUMNS = {
 
 _COUNTS = ("with_ns", "without_ns", "helper_ns", "unknown_ns", "launches")
 
-_CHOSEN = """
-    WITH chosen AS (SELECT step FROM steps WHERE device = $device AND counted),
-    work AS (
-        SELECT g.name_id, g.kind, g.dur_ns, t.category, t.tensor_cores, coalesce(t.flop_op_id, g.cpu_op_id) AS op_id
-        FROM gpu_ops g JOIN gpu_op_steps t USING (gpu_op_id)
-        WHERE g.device = $device AND (t.step IN (SELECT step FROM chosen) OR (SELECT count(*) FROM chosen) = 0))"""
-
 # A FLOP operator's kernels hang on its children, so its tensor-core time is summed here. Copies to or from the host have no place under this roof.
-_OPERATORS = f"""{_CHOSEN},
-    uses AS (
-        SELECT o.name_id, o.signature_id, sum(w.dur_ns) FILTER (w.tensor_cores IN ('yes', 'likely')) AS tensor_ns,
-            sum(w.dur_ns) FILTER (w.kind = 'memcpy') AS memcpy_ns
-        FROM work w JOIN cpu_ops o ON o.cpu_op_id = w.op_id GROUP BY ALL)
+_OPERATORS = """
+    WITH uses AS (
+        SELECT op_name_id AS name_id, signature_id, sum(ns) FILTER (tensor_cores IN ('yes', 'likely')) AS tensor_ns,
+            sum(ns) FILTER (kind = 'memcpy') AS memcpy_ns
+        FROM flop_work WHERE device = $device AND op_name_id IS NOT NULL GROUP BY ALL)
     SELECT o.* REPLACE (coalesce(u.tensor_ns, 0)::BIGINT AS tensor_core_ns), n.name, s.input_dims, s.input_types, s.concrete_inputs
     FROM operators o JOIN names n USING (name_id) LEFT JOIN signatures s USING (signature_id)
         LEFT JOIN uses u ON u.name_id = o.name_id AND u.signature_id IS NOT DISTINCT FROM o.signature_id
     WHERE o.device = $device AND coalesce(u.memcpy_ns, 0) * 2 <= o.gpu_self_ns"""
 
-_FLOP_KERNELS = f"""{_CHOSEN}
-    SELECT k.name AS kernel, n.name AS operator, s.input_dims, s.input_types, w.category, w.tensor_cores, sum(w.dur_ns)::BIGINT AS ns, count(*) AS launches
-    FROM work w JOIN names k ON k.name_id = w.name_id
-        LEFT JOIN cpu_ops o ON o.cpu_op_id = w.op_id AND o.kind = 'op'
-        LEFT JOIN names n ON n.name_id = o.name_id LEFT JOIN signatures s ON s.signature_id = o.signature_id
-    WHERE w.category IN ('gemm', 'conv', 'attention') GROUP BY ALL ORDER BY ns DESC"""
+_FLOP_KERNELS = """
+    SELECT k.name AS kernel, n.name AS operator, s.input_dims, s.input_types, w.category, w.tensor_cores, sum(w.ns)::BIGINT AS ns,
+        sum(w.launches)::BIGINT AS launches
+    FROM flop_work w JOIN names k ON k.name_id = w.name_id LEFT JOIN names n ON n.name_id = w.op_name_id AND w.is_operator
+        LEFT JOIN signatures s ON s.signature_id = w.signature_id AND w.is_operator
+    WHERE w.device = $device AND w.category IN ('gemm', 'conv', 'attention') GROUP BY ALL ORDER BY ns DESC"""
 
 
 def roofline_table(recording: Recording, device: int, gpu: Gpu | None) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,14 +26,19 @@ class Chain:
     operators: frozenset[str]
 
 
-def elements(row: Any) -> int:
-    """Return the elements of the largest input of a row's operator, 0 where shapes are not recorded."""
-    return max((numel(shape) for shape in row.dims or []), default=0)
+def elements(work: pd.DataFrame) -> np.ndarray:
+    """Return the elements of the largest input of each row's operator, 0 where shapes are not recorded."""
+    inputs = work.drop_duplicates("signature_id")
+    most = {
+        key: max((numel(shape) for shape in dims or []), default=0)
+        for key, dims in zip(inputs["signature_id"], inputs["dims"], strict=True)
+    }
+    return work["signature_id"].map(most).fillna(0).to_numpy(np.int64)
 
 
 def chains(work: pd.DataFrame) -> list[Chain]:
     """Return the maximal fusable chains of ``work`` (see ``step_work``), in order."""
-    size = np.array([elements(row) for row in work.itertuples()], np.int64)
+    size = elements(work)
     fusable = work["category"].isin(FUSABLE).to_numpy() & (work["kind"] == "kernel").to_numpy() & (size > 1)
     found: list[Chain] = []
     operators = work["operator"].tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -43,6 +44,9 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
     out over its kernels by their time, NaN where unknown.
     """
     work = recording.frame(_WORK, [device, MAX_OPERATIONS])
+    work = work.astype(
+        dict.fromkeys(work.select_dtypes("str").columns, object)
+    )  # rules walk rows: Arrow's strings are slow to walk
     rows = recording.rows("SELECT signature_id, input_dims, input_types, concrete_inputs FROM signatures ORDER BY signature_id")
     inputs = {int(i): tuple(json.loads(c) if c else None for c in cells) for i, *cells in rows}
     for column, prefix in (("signature_id", ""), ("flop_signature_id", "flop_")):
@@ -110,7 +114,7 @@ def numel(shape: Any) -> int:
     """Return the elements of a recorded shape, 0 for what is no shape."""
     if not isinstance(shape, list) or not all(isinstance(n, int) for n in shape):
         return 0
-    return int(np.prod(shape)) if shape else 1
+    return min(math.prod(shape), 2**62)  # nonsense of a damaged file must still fit a column
 
 
 def evidence_of(

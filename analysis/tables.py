@@ -27,19 +27,8 @@ SELECT {key} AS name, CASE WHEN count(DISTINCT k.category) = 1 THEN min(k.catego
 FROM kernels k WHERE k.device = ? GROUP BY 1"""
 
 _KERNELS_BY_OPERATOR = """
-WITH inside AS (
-    SELECT g.gpu_op_id, g.cpu_op_id, g.start_ns >= w.start_ns AS begins, g.dur_ns,
-        least(g.start_ns + g.dur_ns, w.end_ns) - greatest(g.start_ns, w.start_ns) AS part_ns
-    FROM gpu_ops g JOIN windows w ON g.device = w.device AND g.start_ns < w.end_ns AND g.start_ns + g.dur_ns > w.start_ns
-    WHERE g.device = ?)
-SELECT coalesce(n.name, 'no operator known') AS name, {shape} AS input_dims,
-    CASE WHEN count(DISTINCT s.category) = 1 THEN min(s.category) ELSE 'several' END AS category,
-    CASE WHEN count(DISTINCT s.tensor_cores) = 1 THEN min(s.tensor_cores) ELSE 'mixed' END AS tensor_cores,
-    count(*) FILTER (begins) AS launches, sum(part_ns)::BIGINT AS total_ns, min(i.dur_ns) AS min_ns, median(i.dur_ns) AS median_ns,
-    max(i.dur_ns) AS max_ns, sum(part_ns) FILTER (s.tensor_cores IN ('yes', 'likely'))::BIGINT AS tensor_core_ns
-FROM inside i JOIN gpu_op_steps s USING (gpu_op_id) LEFT JOIN cpu_ops o ON o.cpu_op_id = i.cpu_op_id LEFT JOIN names n ON n.name_id = o.name_id
-    LEFT JOIN signatures g ON g.signature_id = o.signature_id
-GROUP BY ALL"""
+SELECT coalesce(n.name, 'no operator known') AS name, l.* EXCLUDE (device, by_shape, name_id)
+FROM launched l LEFT JOIN names n USING (name_id) WHERE l.device = ? AND l.by_shape = ?"""
 
 
 def kernels(recording: Recording, device: int, counted_steps: int, group: KernelGroup = "name") -> pd.DataFrame:
@@ -53,8 +42,7 @@ def kernels(recording: Recording, device: int, counted_steps: int, group: Kernel
     elif group in ("category", "tensor_cores"):
         rows = recording.frame(_KERNELS_ROLLED_UP.format(key=f"k.{group}"), [device])
     else:
-        shape = "g.input_dims" if group == "shape" else "NULL"
-        rows = recording.frame(_KERNELS_BY_OPERATOR.format(shape=shape), [device])
+        rows = recording.frame(_KERNELS_BY_OPERATOR, [device, group == "shape"])
         rows["shapes"] = rows.pop("input_dims").map(shapes_text)
     return _per_step(rows, counted_steps)
 

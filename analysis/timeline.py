@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from analysis import timeline_store
 from analysis.recordings import Recording
 
 GPU_BUDGET = 1400  # bars; with the other two below 3,000, which a browser draws and redraws in a fifth of a second
@@ -24,26 +25,11 @@ THREADS_MOST = 3  # likewise: the launching thread, autograd's and one more
 
 BARS = ("lane", "kind", "start_ns", "end_ns", "name_id", "operations", "busy_ns", "fill")
 
-_OPERATION_CLASS = """CASE WHEN {category} = 'communication' THEN 'exposed_comm' WHEN {kind} = 'memcpy' THEN 'exposed_memcpy'
-    WHEN {kind} = 'memset' THEN 'memset' WHEN {tensor_cores} IN ('yes', 'likely') THEN 'tensor_core_compute' ELSE 'other_compute' END"""
-
-# The class of a name, not of each operation: five million operations join two hundred names in 70 ms, and themselves in 700.
-_GPU = f"""(WITH class AS (SELECT name_id, min(category) AS category, max(tensor_cores) AS tensor_cores FROM kernel_classes GROUP BY name_id)
-    SELECT g.stream AS lane, {_OPERATION_CLASS.format(category="c.category", kind="g.kind", tensor_cores="c.tensor_cores")} AS kind,
-        g.name_id, g.start_ns, g.dur_ns FROM gpu_ops g LEFT JOIN class c USING (name_id) WHERE g.device = $device)"""
-
-_HOST = """(SELECT thread_id * 3 + CASE kind WHEN 'annotation' THEN 0 ELSE 1 END AS lane, kind, name_id, start_ns, dur_ns FROM cpu_ops
-        WHERE (kind = 'annotation' AND name_id NOT IN (SELECT name_id FROM names WHERE starts_with(name, 'ProfilerStep')))
-        OR (kind = 'op' AND (parent_id IS NULL OR parent_id IN (SELECT cpu_op_id FROM cpu_ops WHERE kind = 'annotation')))
-    UNION ALL
-    SELECT thread_id * 3 + 2, c.kind, name_id, start_ns, dur_ns FROM runtime_calls JOIN (SELECT name_id, CASE
-        WHEN name ILIKE '%synchronize%' THEN 'sync' WHEN name ILIKE '%malloc%' OR name ILIKE '%free%' THEN 'allocator'
-        WHEN name ILIKE '%memcpy%' OR name ILIKE '%memset%' THEN 'copy' WHEN name ILIKE '%launch%' THEN 'launch' ELSE 'call' END AS kind
-        FROM names) c USING (name_id))"""
-
-_GAPS = """(SELECT 0 AS lane, cause AS kind, NULL::INTEGER AS name_id, start_ns, end_ns - start_ns AS dur_ns FROM gaps WHERE device = $device)"""
-_SEGMENTS = """(SELECT 0 AS lane, owner AS kind, NULL::INTEGER AS name_id, start_ns, end_ns - start_ns AS dur_ns FROM segments
-    WHERE device = $device AND owner IN ('idle', 'exposed_comm', 'exposed_memcpy'))"""
+_GAPS = (
+    """(SELECT device, 0 AS lane, cause AS kind, NULL::INTEGER AS name_id, start_ns, end_ns - start_ns AS dur_ns FROM gaps)"""
+)
+_SEGMENTS = """(SELECT device, 0 AS lane, owner AS kind, NULL::INTEGER AS name_id, start_ns, end_ns - start_ns AS dur_ns FROM segments
+    WHERE owner IN ('idle', 'exposed_comm', 'exposed_memcpy'))"""
 
 
 @dataclass(frozen=True)
@@ -115,44 +101,56 @@ def threads(recording: Recording) -> pd.DataFrame:
 
 def gpu_bars(recording: Recording, device: int, view: Span, lanes: list[int]) -> pd.DataFrame:
     """Return bars of GPU operations on ``lanes`` (streams); ``kind`` is the owner class."""
-    return _bars(recording, _GPU, {"device": device}, view, lanes, GPU_BUDGET)
+    return _bars(recording, timeline_store.GPU, "gpu", device, view, lanes, GPU_BUDGET)
 
 
 def host_bars(recording: Recording, view: Span, threads_: list[int]) -> pd.DataFrame:
     """Return bars of host threads: lane is thread_id × 3 + 0 for annotations, 1 for outermost operators, 2 for runtime calls."""
-    return _bars(recording, _HOST, {}, view, [3 * t + row for t in threads_ for row in range(3)], HOST_BUDGET)
+    lanes = [3 * t + row for t in threads_ for row in range(3)]
+    return _bars(recording, timeline_store.HOST, "host", None, view, lanes, HOST_BUDGET)
 
 
 def gap_bars(recording: Recording, device: int, view: Span) -> pd.DataFrame:
     """Return bars of lost time: ``kind`` is the cause, or the owner where causes are not known."""
-    known = recording.rows("SELECT count(*) FROM gaps WHERE device = ?", [device])[0][0]
-    return _bars(recording, _GAPS if known else _SEGMENTS, {"device": device}, view, [0], GAP_BUDGET)
+    known = recording.rows("SELECT 1 FROM gaps WHERE device = ? LIMIT 1", [device])
+    return _bars(recording, _GAPS if known else _SEGMENTS, None, device, view, [0], GAP_BUDGET)
 
 
 def _bars(
-    recording: Recording, source: str, parameters: dict[str, int], view: Span, lanes: list[int], budget: int
+    recording: Recording, rows: str, sums: str | None, device: int | None, view: Span, lanes: list[int], budget: int
 ) -> pd.DataFrame:
+    """Return the bars of ``rows`` in view. ``sums`` names their source in ``lane_sums``, where they have one."""
     if not lanes:
         return _empty()
-    width = max(-(-view.ns // COLUMNS_MOST), 1)
-    inside = f"{source} s WHERE start_ns < {view.end_ns} AND start_ns + dur_ns > {view.start_ns} AND lane IN ({', '.join(map(str, lanes))})"
-    summed = _frame(
-        recording,
-        f"""SELECT lane, kind, ((greatest(start_ns, {view.start_ns}) - {view.start_ns}) // {width})::INTEGER AS bin,
-            sum(dur_ns)::BIGINT AS busy_ns, count(*) AS operations FROM {inside} AND dur_ns < {width} GROUP BY ALL""",
-        parameters,
+    width, grid = max(-(-view.ns // COLUMNS_MOST), 1), view
+    shown = (
+        f"lane IN ({', '.join(map(str, lanes))}) AND device IS NOT DISTINCT FROM {'NULL' if device is None else int(device)}"
+    )
+    inside = f"{rows} s WHERE start_ns < {view.end_ns} AND start_ns + dur_ns > {view.start_ns} AND {shown}"
+    whole = extent(recording)
+    cell = timeline_store.cell_ns(whole.ns)
+    if sums is not None and width >= cell:  # columns are whole cells, from the border of a cell on
+        width = -(-width // cell) * cell
+        grid = Span(whole.start_ns + (view.start_ns - whole.start_ns) // cell * cell, view.end_ns)
+        first, last = ((t - whole.start_ns) // cell for t in (grid.start_ns, view.end_ns - 1))
+        short = f"""SELECT lane, kind, {whole.start_ns} + cell::BIGINT * {cell} AS start_ns, busy_ns, operations FROM lane_sums
+            WHERE source = '{sums}' AND cell BETWEEN {first} AND {last} AND {shown}
+            UNION ALL SELECT lane, kind, start_ns, dur_ns, 1 FROM {inside} AND dur_ns >= {cell} AND dur_ns < {width}"""
+    else:
+        short = f"SELECT lane, kind, start_ns, dur_ns AS busy_ns, 1 AS operations FROM {inside} AND dur_ns < {width}"
+    summed = recording.frame(
+        f"""SELECT lane, kind, ((greatest(start_ns, {grid.start_ns}) - {grid.start_ns}) // {width})::INTEGER AS bin,
+            sum(busy_ns)::BIGINT AS busy_ns, sum(operations)::BIGINT AS operations FROM ({short}) GROUP BY ALL"""
     )
     few = int(summed["operations"].sum()) <= budget
-    single = _frame(
-        recording,
+    single = recording.frame(
         f"""SELECT lane, kind, start_ns, start_ns + dur_ns AS end_ns, name_id, 1::BIGINT AS operations, dur_ns AS busy_ns, 1.0 AS fill
-            FROM {inside} AND dur_ns >= {0 if few else width}""",
-        parameters,
+            FROM {inside} AND dur_ns >= {0 if few else width}"""
     )
     if few and len(single) <= budget:
         bars = single
     else:
-        bars = within_budget(summed if not few else summed.iloc[:0], single, width, view, budget)
+        bars = within_budget(summed if not few else summed.iloc[:0], single, width, grid, budget)
     return bars.sort_values(["lane", "start_ns", "end_ns"], ascending=[True, True, False], ignore_index=True)
 
 
@@ -175,12 +173,6 @@ def within_budget(summed: pd.DataFrame, single: pd.DataFrame, width: int, view: 
         )
         summed = coarser.groupby(["lane", "kind", "bin"], as_index=False)[["busy_ns", "operations"]].sum()
         single = single[~short]
-
-
-def _frame(recording: Recording, sql: str, parameters: dict[str, int]) -> pd.DataFrame:
-    for name, value in parameters.items():
-        sql = sql.replace(f"${name}", str(int(value)))
-    return recording.frame(sql)
 
 
 def _empty() -> pd.DataFrame:
@@ -249,25 +241,21 @@ def names_of(recording: Recording, ids: list[int]) -> dict[int, str]:
 
 def operations_in_view(recording: Recording, device: int, view: Span) -> pd.DataFrame:
     """Return GPU operations in view by name: name, kind (owner class), operations, ms (sum of the parts in view), longest_us."""
-    return _frame(
-        recording,
-        f"""SELECT n.name, any_value(s.kind) AS kind, count(*) AS operations,
-            sum(least(s.start_ns + s.dur_ns, {view.end_ns}) - greatest(s.start_ns, {view.start_ns})) / 1e6 AS ms, max(s.dur_ns) / 1e3 AS longest_us
-            FROM {_GPU} s JOIN names n USING (name_id) WHERE s.start_ns < {view.end_ns} AND s.start_ns + s.dur_ns > {view.start_ns}
-            GROUP BY n.name ORDER BY ms DESC, n.name LIMIT 200""",
-        {"device": device},
-    )
+    return _by_name(recording, f"{timeline_store.GPU} s WHERE device = {int(device)}", "operations", view)
 
 
 def operators_in_view(recording: Recording, view: Span) -> pd.DataFrame:
     """Return host operators, annotations and runtime calls in view by name: name, kind, calls, ms, longest_us."""
-    return _frame(
-        recording,
-        f"""SELECT n.name, any_value(s.kind) AS kind, count(*) AS calls,
-            sum(least(s.start_ns + s.dur_ns, {view.end_ns}) - greatest(s.start_ns, {view.start_ns})) / 1e6 AS ms, max(s.dur_ns) / 1e3 AS longest_us
-            FROM {_HOST} s JOIN names n USING (name_id) WHERE s.start_ns < {view.end_ns} AND s.start_ns + s.dur_ns > {view.start_ns}
-            GROUP BY n.name ORDER BY ms DESC, n.name LIMIT 200""",
-        {},
+    return _by_name(recording, f"{timeline_store.HOST} s WHERE true", "calls", view)
+
+
+def _by_name(recording: Recording, rows: str, count: str, view: Span) -> pd.DataFrame:
+    part = f"least(start_ns + dur_ns, {view.end_ns}) - greatest(start_ns, {view.start_ns})"
+    return recording.frame(
+        f"""SELECT n.name, s.kind, s.{count}, s.ms, s.longest_us FROM (
+            SELECT name_id, any_value(kind) AS kind, count(*) AS {count}, sum({part}) / 1e6 AS ms, max(dur_ns) / 1e3 AS longest_us
+            FROM {rows} AND start_ns < {view.end_ns} AND start_ns + dur_ns > {view.start_ns} GROUP BY name_id) s
+            JOIN names n USING (name_id) ORDER BY s.ms DESC, n.name LIMIT 200"""
     )
 
 
@@ -275,10 +263,13 @@ def gaps_in_view(recording: Recording, device: int, view: Span, origin_ns: int) 
     """Return the longest pieces of lost time in view: at_ms (after ``origin_ns``), ms, owner, cause, phase, confidence, operator, evidence."""
     return recording.frame(
         """
+        WITH g AS MATERIALIZED (
+            SELECT * FROM gaps WHERE device = ? AND start_ns < ? AND end_ns > ? ORDER BY end_ns - start_ns DESC, start_ns LIMIT 200)
         SELECT (g.start_ns - ?) / 1e6 AS at_ms, (g.end_ns - g.start_ns) / 1e6 AS ms, g.owner, g.cause, g.phase, g.confidence,
             n.name AS operator, p.name AS python, g.evidence
-        FROM gaps g LEFT JOIN cpu_ops o USING (cpu_op_id) LEFT JOIN names n ON n.name_id = o.name_id
-            LEFT JOIN python_calls c ON c.python_call_id = g.python_call_id LEFT JOIN names p ON p.name_id = c.name_id
-        WHERE g.device = ? AND g.start_ns < ? AND g.end_ns > ? ORDER BY ms DESC LIMIT 200""",
-        [origin_ns, device, view.end_ns, view.start_ns],
+        FROM g LEFT JOIN (SELECT cpu_op_id, name FROM cpu_ops JOIN names USING (name_id) WHERE cpu_op_id IN (SELECT cpu_op_id FROM g)) n USING (cpu_op_id)
+            LEFT JOIN (SELECT python_call_id, name FROM python_calls JOIN names USING (name_id)
+                WHERE python_call_id IN (SELECT python_call_id FROM g)) p ON p.python_call_id = g.python_call_id
+        ORDER BY ms DESC, g.start_ns""",
+        [device, view.end_ns, view.start_ns, origin_ns],
     )

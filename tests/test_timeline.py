@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis import timeline, timeline_store
+from analysis.derive import ensure_derived
+from analysis.recordings import Library, Recording
 from analysis.timeline import BARS, Span, merged_columns, span_of_ms, within_budget
+from app.intake import bring_in
+from ingest.schema import DataFolder
 
 KINDS = ("tensor_core_compute", "other_compute", "memset")
 
@@ -73,3 +80,52 @@ def test_spans() -> None:
     assert span_of_ms(2.0, 1.0, 0) == Span(1_000_000, 2_000_000)
     assert span_of_ms(1.0, 1.0, 0).ns == 1000
     assert Span(1000, 3000).relative_ms(0) == (pytest.approx(0.001), pytest.approx(0.003))
+
+
+@pytest.fixture(scope="module")
+def gpt(tmp_path_factory: pytest.TempPathFactory):
+    """A recording with more operations than a picture has bars: 5,818 on the GPU."""
+    folder = DataFolder(tmp_path_factory.mktemp("timeline")).create()
+    trace = Path(__file__).parents[1] / "sample_traces" / "gpt" / "trace.json.gz"
+    manifest = bring_in(folder, [(trace, trace.name)]).runs[0]
+    library = Library(folder)
+    ensure_derived(folder, manifest.traces[0].id)
+    with library.open(manifest.traces[0].id) as recording:
+        yield recording
+    library.close()
+
+
+def totals(bars: pd.DataFrame) -> dict[int, tuple[int, int]]:
+    grouped = bars.groupby("lane")[["operations", "busy_ns"]].sum()
+    return {int(lane): (int(row.operations), int(row.busy_ns)) for lane, row in grouped.iterrows()}
+
+
+def test_from_afar_the_sums_hold_every_operation_of_the_recording(gpt: Recording) -> None:
+    whole = timeline.extent(gpt)
+    streams = timeline.streams(gpt, 0)["stream"].tolist()
+    bars = timeline.gpu_bars(gpt, 0, whole, streams)
+    assert len(bars) <= timeline.GPU_BUDGET
+    expected = gpt.rows("SELECT stream, count(*), sum(dur_ns) FROM gpu_ops WHERE device = 0 GROUP BY 1")
+    assert totals(bars) == {lane: (operations, busy) for lane, operations, busy in expected}
+    threads = timeline.threads(gpt)["thread_id"].tolist()
+    bars = timeline.host_bars(gpt, whole, threads)
+    expected = gpt.rows("SELECT lane, count(*), sum(dur_ns) FROM host_lanes GROUP BY 1")
+    assert totals(bars) == {lane: (operations, busy) for lane, operations, busy in expected}
+
+
+@pytest.mark.parametrize(("start", "share"), [(0.0, 0.5), (0.4, 0.3), (0.5, 0.1), (0.613, 0.08), (0.9, 0.1)])
+def test_a_part_read_from_sums_is_the_part_read_from_operations_but_for_its_first_cell(
+    gpt: Recording, start: float, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = timeline.extent(gpt)
+    view = Span(whole.start_ns + int(whole.ns * start), whole.start_ns + int(whole.ns * (start + share)))
+    streams = timeline.streams(gpt, 0)["stream"].tolist()
+    summed = timeline.gpu_bars(gpt, 0, view, streams)
+    cell = timeline_store.cell_ns(whole.ns)
+    monkeypatch.setattr(timeline_store, "cell_ns", lambda _: whole.ns)  # no view is wide enough for sums
+    read = totals(timeline.gpu_bars(gpt, 0, view, streams))
+    wider = totals(timeline.gpu_bars(gpt, 0, Span(view.start_ns - cell, view.end_ns), streams))
+    for lane, (operations, _) in totals(summed).items():
+        assert read[lane][0] <= operations <= wider[lane][0]
+    assert (summed["end_ns"][summed["name_id"].isna()] <= view.end_ns).all()
+    assert (summed["end_ns"] > summed["start_ns"]).all()

@@ -32,10 +32,12 @@ CHANGES = (
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding where the graph is recorded and never used."""
     rows = given.recording.rows(
-        "SELECT count(*) FILTER (regexp_matches(n.name, ?)), count(*) FILTER (o.sequence_number >= 0 AND regexp_matches(n.name, ?)), count(*) FILTER (regexp_matches(n.name, '^autograd::engine|Backward|^Optimizer')) "
-        "FROM cpu_ops o JOIN names n USING (name_id) JOIN steps t ON t.device = ? AND t.counted AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns "
-        "WHERE o.kind = 'op' OR n.name LIKE 'Optimizer%'",
-        [LAYERS, LAYERS, given.rank.device],
+        "WITH telling AS (SELECT name_id, regexp_matches(name, ?) AS layer, regexp_matches(name, '^autograd::engine|Backward|^Optimizer') AS backward, "
+        "name LIKE 'Optimizer%' AS optimizer FROM names WHERE layer OR backward) "
+        "SELECT count(*) FILTER (o.layer), count(*) FILTER (o.sequence_number >= 0 AND o.layer), count(*) FILTER (o.backward) "
+        "FROM (SELECT * FROM cpu_ops JOIN telling n USING (name_id) WHERE kind = 'op' OR n.optimizer) o "
+        "ASOF JOIN (SELECT * FROM steps WHERE device = ?) t ON o.start_ns >= t.host_start_ns WHERE t.counted AND o.start_ns < t.host_end_ns",
+        [LAYERS, given.rank.device],
     )
     layers, numbered, backward = rows[0]
     if backward or not layers or numbered < LEAST_SHARE * layers:

@@ -1,0 +1,233 @@
+"""How fast the pages are on a large trace, on this machine.
+
+    python -m tests.benchmarks.pages [--events 5000000] [--rounds 3] [--trace TRACE.json.gz] [--data FOLDER]
+
+Ingests a trace of the wanted size (or takes the newest run of ``--data``), opens every screen with nothing in memory, and prints by
+screen: its queries and the slowest of them, the time of the whole script, and the bytes of its charts and of the page; medians of the
+rounds. ``--browser`` also clicks through the screens of a running server in Chromium: from the click to the answer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analysis.recordings import Library, Recording
+from ingest.schema import DataFolder, Manifest
+from tests.benchmarks.ingest import BUNDLED, make
+
+SLOW_MS = 100.0  # the bar for a query; slower ones are listed with their text
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Query:
+    """One query: its text, and the time until its rows were there."""
+
+    sql: str
+    ms: float = 0.0
+
+
+class TimedCursor:
+    """A cursor that adds the time of every call to the query it belongs to."""
+
+    def __init__(self, cursor: Any, seen: list[Query]) -> None:
+        self._cursor, self._seen = cursor, seen
+
+    def __getattr__(self, name: str) -> Any:
+        wanted = getattr(self._cursor, name)
+        if not callable(wanted):
+            return wanted
+
+        def timed(*given: Any, **named: Any) -> Any:
+            if name == "execute":
+                self._seen.append(Query(" ".join(str(given[0]).split())))
+            start = time.perf_counter()
+            out = wanted(*given, **named)
+            if self._seen:
+                self._seen[-1].ms += (time.perf_counter() - start) * 1e3
+            return self if out is self._cursor else out
+
+        return timed
+
+
+@contextmanager
+def timed_queries() -> Iterator[list[Query]]:
+    """Time every query that a library's recordings are asked."""
+    seen: list[Query] = []
+    made = Recording.__init__
+
+    def init(self: Recording, cursor: Any, recording_id: str) -> None:
+        made(self, TimedCursor(cursor, seen), recording_id)
+
+    Recording.__init__ = init  # type: ignore[method-assign]
+    try:
+        yield seen
+    finally:
+        Recording.__init__ = made  # type: ignore[method-assign]
+
+
+@dataclass
+class Opened:
+    """One opening of a screen."""
+
+    queries: list[Query]
+    ms: float
+    chart_bytes: int
+    page_bytes: int
+
+
+@dataclass
+class Screen:
+    """What the rounds of one screen came to."""
+
+    name: str
+    rounds: list[Opened] = field(default_factory=list)
+
+    def median(self, of: str) -> float:
+        """Return the median of an attribute."""
+        return statistics.median(getattr(r, of) for r in self.rounds)
+
+    def slowest(self) -> list[tuple[str, float]]:
+        """Return the queries with their median times, the slowest first."""
+        times: dict[str, list[float]] = {}
+        for opened in self.rounds:
+            for query in opened.queries:
+                times.setdefault(query.sql, []).append(query.ms)
+        return sorted(((sql, statistics.median(ms)) for sql, ms in times.items()), key=lambda pair: -pair[1])
+
+
+def open_screen(name: str, run: str) -> Opened:
+    """Open a screen as a viewer does whom nothing in memory helps, but for the process that has its modules loaded."""
+    import streamlit as st
+    from streamlit.testing.v1 import AppTest
+
+    from app.frame import page_of
+
+    test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=300)
+    test.query_params["run"] = run
+    test.switch_page(page_of(name))
+    test.query_params["run"] = run
+    st.cache_data.clear()
+    st.cache_resource.clear()
+    with timed_queries() as seen:
+        start = time.perf_counter()
+        test.run()
+        ms = (time.perf_counter() - start) * 1e3
+    if len(test.exception):
+        sys.exit(f"The screen {name} failed: {test.exception[0].value}")
+    charts = sum(len(chart.proto.spec) for chart in test.get("plotly_chart"))
+    page = sum(element.proto.ByteSize() for element in _elements(test))
+    return Opened(seen, ms, charts, page)
+
+
+def _elements(test: Any) -> Iterator[Any]:
+    def under(node: Any) -> Iterator[Any]:
+        for child in getattr(node, "children", {}).values():
+            if hasattr(child, "children"):
+                yield from under(child)
+            elif hasattr(child, "proto"):
+                yield child
+
+    yield from under(test.main)
+
+
+def ingested(folder: DataFolder, source: Path, events: int) -> Manifest:
+    """Make a trace of ``events`` events and ingest it, as the child of an upload does."""
+    from app.intake import bring_in
+
+    trace = folder.uploads / "large.json.gz"
+    count = make(source, trace, events)
+    start = time.perf_counter()
+    manifest = bring_in(folder, [(trace, trace.name)], keep_source=False).runs[0]
+    print(f"{count:,} events: a recording in {time.perf_counter() - start:.1f} s", end=", ", flush=True)
+    trace.unlink()
+    return manifest
+
+
+def analysed(folder: DataFolder, manifest: Manifest) -> None:
+    """Analyse the run and keep that, as the child of an upload does."""
+    from analysis.result_store import kept_file, result_of
+
+    start = time.perf_counter()
+    library = Library(folder)
+    result_of(manifest, library)
+    library.close()
+    kept = kept_file(folder, manifest, "result.msgpack").stat().st_size
+    print(f"analysed in {time.perf_counter() - start:.1f} s, {kept / 1e3:.0f} kB kept", flush=True)
+
+
+def report_seconds(folder: DataFolder, run: str) -> float:
+    """Return how long ``sawtooth report RUN --format json`` takes, the start of Python included."""
+    import subprocess
+
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "app.cli", "report", run, "--format", "json", "--data", str(folder.root)]
+    start = time.perf_counter()
+    json.loads(subprocess.run(command, check=True, capture_output=True, env=environment).stdout)
+    return time.perf_counter() - start
+
+
+def table(screens: list[Screen]) -> str:
+    """Return the screens as Markdown rows, and the queries over the bar under them."""
+    rows = ["| screen | queries | slowest query, ms | script, ms | charts, kB | page, kB |", "|---|---:|---:|---:|---:|---:|"]
+    slow: list[str] = []
+    for screen in screens:
+        queries = screen.slowest()
+        worst = f"{queries[0][1]:.0f}" if queries else "–"
+        rows.append(
+            f"| {screen.name} | {len(queries)} | {worst} | {screen.median('ms'):.0f} | {screen.median('chart_bytes') / 1e3:.0f} "
+            f"| {screen.median('page_bytes') / 1e3:.0f} |"
+        )
+        slow += [f"  {screen.name}: {ms:.0f} ms: {sql[:240]}" for sql, ms in queries if ms > SLOW_MS]
+    return "\n".join([*rows, "", *(["over the bar:", *slow] if slow else ["no query is over 100 ms"])])
+
+
+def main() -> None:
+    """Parse the command line, bring the run, print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=5_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--trace", type=Path, default=BUNDLED)
+    parser.add_argument("--data", type=Path, help="use this folder's newest run and make none")
+    parser.add_argument("--screens", nargs="*", help="only these")
+    given = parser.parse_args()
+    print(
+        f"{platform.platform()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}; {given.rounds} rounds"
+    )
+    folder = DataFolder(given.data or Path(tempfile.mkdtemp())).create()
+    os.environ["SAWTOOTH_DATA"] = str(folder.root)
+    try:
+        manifest = folder.manifests()[0] if given.data else ingested(folder, given.trace, given.events)
+        analysed(folder, manifest)
+        from app.frame import SCREENS
+
+        screens = [
+            Screen(s.name) for s in SCREENS if s.exists and s.needs_run and (not given.screens or s.name in given.screens)
+        ]
+        for _ in range(given.rounds):
+            for screen in screens:
+                screen.rounds.append(open_screen(screen.name, manifest.id))
+        print(f"\n{table(screens)}\n")
+        print(
+            f"sawtooth report: {statistics.median(report_seconds(folder, manifest.id) for _ in range(given.rounds)):.2f} s, start included"
+        )
+    finally:
+        if not given.data:
+            shutil.rmtree(folder.root)
+
+
+if __name__ == "__main__":
+    main()
