@@ -52,7 +52,7 @@ def explain(
     columns = [np.concatenate([f[i] for f in found]) for i in range(7)]
     by_time = np.lexsort((columns[1], columns[0]))
     pieces = Pieces(*(c[by_time] for c in columns))
-    return merged(_charge_waits(pieces, schedule.waits, schedule.line))
+    return merged(_charge_waits(pieces, schedule.waits, schedule.line, lost.window))
 
 
 def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_back: I64) -> tuple[np.ndarray, ...]:
@@ -141,16 +141,21 @@ def _waited_for_stream(
     return result
 
 
-def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32) -> Pieces:
+def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals) -> Pieces:
     """Charge host work after a wait to the wait, up to the time truly waited: without it the host would have been that far ahead.
 
-    Time waited that idle pieces have not used up stays available to later ones, the latest wait first.
+    Time waited that idle pieces have not used up stays available to later ones of the same part of ``window``, the latest wait first. A wait
+    that ended before the window explains nothing in it: the idle time that used it up was not cut into pieces.
     """
     if not len(waits.start):
         return pieces
+    parts = len(window.starts)
+    ended_in = _part_of(window, waits.reached)
     line = np.where(pieces.next_op >= 0, op_line[pieces.next_op], 0) if len(op_line) else np.zeros(len(pieces), np.int32)
+    line = line * parts + _part_of(window, pieces.start)
     eligible = np.isin(pieces.cause, REMOVABLE_BY_RUNNING_AHEAD)
-    wait_line, wait_start, wait_end = waits.line.tolist(), waits.start.tolist(), waits.reached.tolist()
+    wait_line = np.where(ended_in >= 0, waits.line * parts + ended_in, -1).tolist()
+    wait_start, wait_end = waits.start.tolist(), waits.reached.tolist()
     rows = (line.tolist(), pieces.start.tolist(), pieces.end.tolist(), eligible.tolist())
     credit: dict[int, list[list[int]]] = {}
     cut: list[tuple[int, int, int, int]] = []
@@ -177,3 +182,9 @@ def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32) -> Pieces:
         pieces.gap[index], begin, end, cause, pieces.next_op[index],
         pieces.host_at[index], wait_call,
     )  # fmt: skip
+
+
+def _part_of(window: Intervals, moments: I64) -> I64:
+    """Return which part of the window holds each moment, -1 for none."""
+    at = np.searchsorted(window.starts, moments, side="right") - 1
+    return np.where((at >= 0) & (moments < window.ends[np.maximum(at, 0)]), at, -1)

@@ -51,11 +51,12 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Lost:
-    """Lost intervals of one device, sorted and disjoint; ``owner`` indexes ledger.OWNERS."""
+    """Lost intervals of one device inside ``window``, sorted and disjoint; ``owner`` indexes ledger.OWNERS."""
 
     start: I64
     end: I64
     owner: NDArray[np.int8]
+    window: Intervals
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def lost_time(parts: Segments, window: Intervals) -> Lost:
     wanted = np.isin(parts.owner, [OWNERS.index(name) for name in LOST_OWNERS])
     begin, end, index, _ = overlaps(Intervals(parts.starts[wanted], parts.ends[wanted]), window)
     order = np.argsort(begin, kind="stable")
-    return Lost(begin[order], end[order], parts.owner[wanted][index[order]])
+    return Lost(begin[order], end[order], parts.owner[wanted][index[order]], window)
 
 
 def schedule_of(

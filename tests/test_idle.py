@@ -120,6 +120,21 @@ def test_unused_waiting_serves_later_gaps_too() -> None:
     assert found["python_host"] + found["launch_bound"] == 94  # 147 − 53
 
 
+def test_a_wait_that_ended_before_the_window_explains_nothing_in_it() -> None:
+    trace = TinyTrace()
+    trace.step(0, 900)
+    trace.launch((0, 5), (7, 107))
+    trace.call("cudaStreamSynchronize", 7, 110)  # W = 100 µs, of which [107, 207) uses up all
+    trace.launch((200, 205), (207, 307))
+    trace.call("cudaStreamSynchronize", 290, 310)  # W = 17 µs
+    trace.launch((340, 345), (347, 400))
+    # The window begins when the second kernel ends, at 307: its wait ended there too and counts. Gap [307, 347) = 40 = 17 + 23.
+    assert causes(trace, (307, 400))["host_sync"] == 17
+    # In a window from 207 as well; the first wait's 100 µs belong to the time before it.
+    assert causes(trace, (207, 400))["host_sync"] == 17
+    assert causes(trace)["host_sync"] == 117
+
+
 def test_blocking_copy_from_pageable_memory() -> None:
     trace = TinyTrace()
     trace.step(0, 900)
