@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from analysis.intervals import EMPTY, Intervals, intersect, overlaps, union
+from analysis.intervals import EMPTY, Intervals, intersect, overlaps, subtract, union
 
 if TYPE_CHECKING:
     from analysis.recordings import Recording
@@ -197,14 +197,18 @@ def _ends_together(rows: pd.DataFrame, offsets: Sequence[int | None]) -> tuple[p
     return rows[~bad], ((note,) if bad.any() else ())
 
 
-def exposed_parts(rows: pd.DataFrame, exposed: Intervals) -> tuple[int, int, int]:
-    """Cut one rank's exposed communication into waiting, transfer and unknown nanoseconds, which sum to it exactly.
+def exposed_causes(rows: pd.DataFrame, exposed: Intervals) -> dict[str, Intervals]:
+    """Cut one rank's exposed communication by cause: comm_wait, comm_transfer, unattributed. They are disjoint and make up all of it.
 
     Where several collectives run at once, an instant in which any of them transfers is transfer.
     """
     start = rows["start_ns"].to_numpy(np.int64)
     end = start + rows["dur_ns"].to_numpy(np.int64)
     come = end - rows["shortest_ns"].to_numpy(np.int64)
-    transfer = intersect(union(come, end), exposed).total
-    either = intersect(union(start, end), exposed).total
-    return either - transfer, transfer, exposed.total - either
+    transfer, known = union(come, end), union(start, end)
+    parts = {
+        "comm_wait": intersect(subtract(known, transfer), exposed),
+        "comm_transfer": intersect(transfer, exposed),
+        "unattributed": subtract(exposed, known),
+    }
+    return {cause: part for cause, part in parts.items() if part.total}

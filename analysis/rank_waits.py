@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.collectives import exposed_parts, load, match
+from analysis.collectives import exposed_causes, load, match
 from analysis.intervals import Intervals, overlaps
 
 if TYPE_CHECKING:
-    from analysis.recordings import Library
+    from analysis.recordings import Library, Recording
     from analysis.results import LedgerRow, RankResult
 
 STRAGGLER_SHARE = (
@@ -121,12 +121,11 @@ def meet(library: Library, ranks: Sequence[RankResult]) -> tuple[list[RankResult
 
 def _split(rank: RankResult, rows: pd.DataFrame, exposed: Intervals) -> RankResult:
     """Replace the ledger's exposed communication without a cause by waiting, transfer and what stays unknown."""
-    wait_ns, transfer_ns, _ = exposed_parts(rows, exposed)
+    causes = exposed_causes(rows, exposed)
     whole = [row for row in rank.ledger if row.owner == "exposed_comm"]
-    if not whole or not (wait_ns or transfer_ns):
+    if not whole or not any(cause in causes for cause in OWN_WAITS):
         return rank
-    total = sum(row.ns for row in whole)
-    parts = {"comm_wait": wait_ns, "comm_transfer": transfer_ns, "unattributed": total - wait_ns - transfer_ns}
+    total = exposed.total
     estimates = [row.ms_per_step_unprofiled_est for row in whole if row.ms_per_step_unprofiled_est is not None]
     counted = len(rank.counted)
     rest = [row for row in rank.ledger if row.owner != "exposed_comm"]
@@ -134,16 +133,50 @@ def _split(rank: RankResult, rows: pd.DataFrame, exposed: Intervals) -> RankResu
         replace(
             whole[0],
             cause=cause,
-            ns=ns,
-            ms_per_step=ns / counted / 1e6 if counted else None,
+            ns=part.total,
+            ms_per_step=part.total / counted / 1e6 if counted else None,
             # the replay keeps each collective as long as recorded, so the recorded proportions hold for its column
-            ms_per_step_unprofiled_est=sum(estimates) * ns / total if estimates else None,
-            share=ns / rank.window_ns,
+            ms_per_step_unprofiled_est=sum(estimates) * part.total / total if estimates else None,
+            share=part.total / rank.window_ns,
         )
-        for cause, ns in parts.items()
-        if ns
+        for cause, part in causes.items()
     ]
-    return replace(rank, ledger=sorted([*rest, *split], key=lambda row: -row.ns))
+    return replace(rank, ledger=sorted([*rest, *split], key=lambda row: -row.ns), exposed_causes=causes)
+
+
+_SENTENCES = {
+    "comm_wait": "A collective ran without computation and waited for a rank that had not come to it yet.",
+    "comm_transfer": "A collective ran without computation; all its ranks had come, so this is the transfer.",
+}
+
+
+def tell(recording: Recording, rank: RankResult) -> None:
+    """Let queries of ``recording`` see the exposed communication of ``rank`` by cause, in ``gaps`` and ``causes``, as its run's ranks tell it."""
+    if not rank.exposed_causes:
+        return
+    which = f"device = {rank.device} AND owner = 'exposed_comm'"
+    gaps = recording.frame(f"SELECT * FROM gaps WHERE {which} ORDER BY start_ns")
+    pieces = []
+    for cause, part in rank.exposed_causes.items():
+        start, end, row, _ = overlaps(Intervals(gaps["start_ns"].to_numpy(np.int64), gaps["end_ns"].to_numpy(np.int64)), part)
+        piece = gaps.iloc[row].assign(start_ns=start, end_ns=end, cause=cause)
+        if cause in _SENTENCES:
+            piece = piece.assign(evidence=_SENTENCES[cause], confidence="high")
+        pieces.append(piece)
+    recording.replace_rows("gaps", which, pd.concat(pieces, ignore_index=True))
+    told = [
+        {
+            "device": rank.device,
+            "owner": row.owner,
+            "cause": row.cause,
+            "ns": row.ns,
+            "unprofiled_ns_per_step": None if row.ms_per_step_unprofiled_est is None else row.ms_per_step_unprofiled_est * 1e6,
+            "loses_ns_per_step": None,
+        }
+        for row in rank.ledger
+        if row.owner == "exposed_comm"
+    ]
+    recording.replace_rows("causes", which, pd.DataFrame(told).astype({"loses_ns_per_step": float}))
 
 
 def _exposed_waits(rows: pd.DataFrame, exposed: Intervals) -> NDArray[np.int64]:

@@ -38,8 +38,9 @@ class _Attached:
 class Recording:
     """A recording in use: queries see its tables and those of its derived file by their plain names."""
 
-    def __init__(self, cursor: duckdb.DuckDBPyConnection, recording_id: str) -> None:
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, recording_id: str, derived: str) -> None:
         self._cursor = cursor
+        self._derived = derived
         self.id = recording_id
 
     def frame(self, sql: str, parameters: Sequence[Any] = ()) -> pd.DataFrame:
@@ -49,6 +50,16 @@ class Recording:
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run a SELECT and return its rows as tuples."""
         return self._cursor.execute(sql, list(parameters)).fetchall()
+
+    def replace_rows(self, table: str, which: str, rows: pd.DataFrame) -> None:
+        """Let the queries that follow see ``rows`` in place of those rows of a derived table for which the condition ``which`` holds.
+
+        Only here, and only until the recording is closed: what several recordings know together stands in no file.
+        """
+        self._cursor.register(f"{table}_told", rows)
+        self._cursor.execute(
+            f'CREATE TEMP VIEW {table} AS SELECT * FROM "{self._derived}".main.{table} WHERE NOT ({which}) UNION ALL BY NAME SELECT * FROM {table}_told'
+        )
 
     @property
     def cursor(self) -> duckdb.DuckDBPyConnection:
@@ -83,7 +94,7 @@ class Library:
         try:
             paths = ",".join(f'"{alias}".main' for alias in attached.aliases)
             cursor.execute(f"SET search_path = '{paths}'")
-            yield Recording(cursor, recording_id)
+            yield Recording(cursor, recording_id, attached.aliases[-1])
         except duckdb.Error as error:  # a checksum that does not fit is an error without a class of its own
             if isinstance(error, NO_DAMAGE) or (wrong := self._judge(recording_id, attached, derived)) is None:
                 raise

@@ -13,8 +13,9 @@ from analysis import mfu, replay_store, run_telemetry, trust
 from analysis.derive import ensure_derived
 from analysis.findings import Finding, NotChecked, RuleInput, check
 from analysis.hardware import Gpu, identify
+from analysis.intervals import Intervals
 from analysis.metrics import METRICS, Reading, missing
-from analysis.rank_waits import Communication, meet
+from analysis.rank_waits import Communication, meet, tell
 from analysis.recordings import Library, Recording
 from analysis.representative import Representativeness
 from analysis.run_telemetry import RunTelemetry
@@ -46,7 +47,10 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class RankResult:
-    """One device of one trace. ``steps`` has the derived table's columns; ``categories`` category, ns, launches, share."""
+    """One device of one trace. ``steps`` has the derived table's columns; ``categories`` category, ns, launches, share.
+
+    ``exposed_causes`` cuts the exposed communication by cause where other ranks tell it, else it is empty.
+    """
 
     recording_id: str
     rank: int | None
@@ -65,6 +69,7 @@ class RankResult:
     phases: list[dict[str, Any]] = field(default_factory=list)
     telemetry: DeviceTelemetry | None = None
     represents: Representativeness | None = None
+    exposed_causes: dict[str, Intervals] = field(default_factory=dict)
 
     @property
     def counted(self) -> pd.DataFrame:
@@ -133,6 +138,7 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
             metrics={**metrics, "sawtooth_period_s": replace(period, notes=(*period.notes, *troughs.notes()))},
         )
     with library.open(lead.recording_id) as recording:
+        tell(recording, lead)
         found, not_checked = check(RuleInput(result, lead, recording, lead.telemetry, whatif_of(recording, lead)))
     return replace(result, findings=found, not_checked=not_checked)
 

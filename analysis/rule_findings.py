@@ -59,7 +59,11 @@ def of_waits(
     if given.share(lost) < worth_naming:
         return
     places = given.places("host_sync")
-    count = len(calls) / max(len(given.rank.counted), 1)
+    in_gaps = given.recording.rows(
+        "SELECT count(DISTINCT call_id) FROM gaps WHERE device = ? AND cause = 'host_sync' AND list_contains(?, call_id)",
+        [given.rank.device, list(calls)],
+    )
+    count = in_gaps[0][0] / max(len(given.rank.counted), 1)
     place = places[0]["place"] if places else "a place the trace does not name"
     yield given.finding(
         rule,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import msgspec
 import streamlit as st
 
+from analysis.rank_waits import tell
+from analysis.recordings import Recording
 from analysis.result_store import kept_file, result_of
 from analysis.results import RankResult, RunResult
 from app import cards, frame
@@ -69,6 +74,19 @@ def chosen_rank(result: RunResult) -> RankResult | None:
     names = {str(i): rank_label(result.ranks[i]) + (" (slowest)" if i == lead else "") for i in order}
     chosen = st.selectbox("Device", list(names), format_func=lambda i: names[i], key="device", bind="query-params")
     return result.ranks[int(chosen)]
+
+
+@contextmanager
+def opened(rank: RankResult) -> Iterator[Recording]:
+    """Use the recording of ``rank``; its lost time carries what only the ranks together know."""
+    with frame.library().open(rank.recording_id) as recording:
+        tell(recording, rank)
+        yield recording
+
+
+def key_of(rank: RankResult) -> tuple[object, ...]:
+    """Return what tells the lost time of one rank from another's, for caches."""
+    return (rank.recording_id, rank.device, *((cause, part.total) for cause, part in rank.exposed_causes.items()))
 
 
 def no_gpu_work() -> None:

@@ -6,8 +6,9 @@ import pandas as pd
 import streamlit as st
 
 from analysis import timeline
+from analysis.results import RankResult
 from analysis.timeline import Span
-from app import frame
+from app import current, frame
 
 CACHED = 256  # views kept; one is at most a few hundred kB
 
@@ -33,11 +34,11 @@ def threads(recording_id: str) -> pd.DataFrame:
         return timeline.threads(recording)
 
 
-@st.cache_data(max_entries=CACHED, show_spinner=False)
-def facts(recording_id: str, device: int, start: int, end: int) -> timeline.InView | None:
+@st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})
+def facts(rank: RankResult, start: int, end: int) -> timeline.InView | None:
     """Return what a view comes to."""
-    with frame.library().open(recording_id) as recording:
-        return timeline.facts_in_view(recording, device, Span(start, end))
+    with current.opened(rank) as recording:
+        return timeline.facts_in_view(recording, rank.device, Span(start, end))
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False)
@@ -58,11 +59,11 @@ def host_bars(recording_id: str, start: int, end: int, threads: tuple[int, ...])
         return bars, timeline.names_of(recording, list(bars["name_id"].dropna().unique()))
 
 
-@st.cache_data(max_entries=CACHED, show_spinner=False)
-def gap_bars(recording_id: str, device: int, start: int, end: int) -> pd.DataFrame:
+@st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})
+def gap_bars(rank: RankResult, start: int, end: int) -> pd.DataFrame:
     """Return the bars of lost time in a view."""
-    with frame.library().open(recording_id) as recording:
-        return timeline.gap_bars(recording, device, Span(start, end))
+    with current.opened(rank) as recording:
+        return timeline.gap_bars(recording, rank.device, Span(start, end))
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False)
@@ -79,8 +80,8 @@ def operators(recording_id: str, start: int, end: int) -> pd.DataFrame:
         return timeline.operators_in_view(recording, Span(start, end))
 
 
-@st.cache_data(max_entries=CACHED, show_spinner=False)
-def gaps(recording_id: str, device: int, start: int, end: int, origin: int) -> pd.DataFrame:
+@st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})
+def gaps(rank: RankResult, start: int, end: int, origin: int) -> pd.DataFrame:
     """Return the longest pieces of lost time in a view."""
-    with frame.library().open(recording_id) as recording:
-        return timeline.gaps_in_view(recording, device, Span(start, end), origin)
+    with current.opened(rank) as recording:
+        return timeline.gaps_in_view(recording, rank.device, Span(start, end), origin)

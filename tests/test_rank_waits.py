@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.rank_waits import collective_table
+from analysis.rank_waits import collective_table, tell
 from analysis.recordings import Library
 from analysis.results import RunResult, analyse
 from app.intake import bring_in
@@ -66,6 +66,25 @@ def test_two_ranks_by_hand(tmp_path: Path) -> None:
     row = collective_table(found, counted).iloc[0]
     assert (row["bytes"], row["calls_per_step"], row["transfer_ms"]) == (4000, 1, pytest.approx(0.1))
     assert row["bus_gb_s"] == pytest.approx(0.04)  # 4 kB in 100 µs; 2 · (2 − 1) / 2 = 1
+
+
+def test_gaps_and_causes_of_a_rank_say_what_the_ledger_says(tmp_path: Path) -> None:
+    """Alone, a recording's exposed communication is unattributed; as a rank of its run, cut where the last rank came."""
+    result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)])
+    rank = next(r for r in result.ranks if r.rank == 0)
+    counted = len(rank.counted)
+    with Library(DataFolder(tmp_path / "data")).open(rank.recording_id) as recording:
+        sql = "SELECT cause, sum(end_ns - start_ns)::BIGINT, count(*) FROM gaps WHERE owner = 'exposed_comm' GROUP BY 1 ORDER BY 1"
+        assert recording.rows(sql) == [("unattributed", 400_000 * counted, counted)]
+        everything = recording.rows("SELECT sum(end_ns - start_ns), count(*) FROM gaps")[0]
+        tell(recording, rank)
+        assert recording.rows(sql) == [("comm_transfer", 100_000 * counted, counted), ("comm_wait", 300_000 * counted, counted)]
+        assert recording.rows("SELECT sum(end_ns - start_ns), count(*) FROM gaps")[0] == (
+            everything[0],
+            everything[1] + counted,
+        )
+        causes = dict(recording.rows("SELECT cause, ns FROM causes WHERE owner = 'exposed_comm'"))
+    assert causes == split_of(result)[0]
 
 
 def test_clocks_of_other_hosts_change_nothing(tmp_path: Path) -> None:

@@ -45,12 +45,19 @@ CHANGES = (
 )
 
 
+# The waits that cost idle time in the window, and those at the same places before it: without them the window began with the host ahead.
+_WAITS = """
+WITH charged AS (SELECT DISTINCT call_id FROM gaps WHERE device = $1 AND cause = 'host_sync' AND call_id IS NOT NULL),
+places AS (SELECT DISTINCT c.name_id, o.name_id AS operator FROM charged JOIN runtime_calls c USING (call_id) LEFT JOIN cpu_ops o USING (cpu_op_id)),
+before AS (SELECT c.call_id FROM runtime_calls c LEFT JOIN cpu_ops o USING (cpu_op_id)
+    JOIN places p ON p.name_id = c.name_id AND p.operator IS NOT DISTINCT FROM o.name_id
+    WHERE c.start_ns < (SELECT min(start_ns) FROM windows WHERE device = $1))
+SELECT call_id FROM charged UNION SELECT call_id FROM before"""
+
+
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield one finding for all waits together, with a row of evidence for each place."""
-    rows = given.recording.rows(
-        "SELECT DISTINCT call_id FROM gaps WHERE device = ? AND cause = 'host_sync' AND call_id IS NOT NULL",
-        [given.rank.device],
-    )
+    rows = given.recording.rows(_WAITS, [given.rank.device])
     checkpoint = {int(c) for c in checkpoint_copies(given).frame["call_id"]}
     waits = {int(row[0]) for row in rows} - checkpoint
     plain = waits - set(waiting_calls(given, MASK_OPERATORS))

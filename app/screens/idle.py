@@ -24,7 +24,7 @@ def main() -> None:
         cards.headline("Nothing says why the GPU waited.")
         current.no_gpu_work() if result.manifest.traces else current.no_trace()
         return
-    rows = _causes(rank.recording_id, rank.device, len(rank.counted), uses_estimate(rank))
+    rows = _causes(rank, len(rank.counted), uses_estimate(rank))
     if rows.empty:
         cards.headline("The GPU never waits in the steady window.")
         cards.small(
@@ -61,21 +61,21 @@ def _head(first: pd.Series, rank: RankResult) -> None:
     )
 
 
-@st.cache_data(max_entries=64, show_spinner=False)
-def _causes(recording_id: str, device: int, counted: int, by_estimate: bool) -> pd.DataFrame:
-    with frame.library().open(recording_id) as recording:
-        return lost_time.causes(recording, device, counted, by_estimate)
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+def _causes(rank: RankResult, counted: int, by_estimate: bool) -> pd.DataFrame:
+    with current.opened(rank) as recording:
+        return lost_time.causes(recording, rank.device, counted, by_estimate)
 
 
-@st.cache_data(max_entries=64, show_spinner="Listing waits …")
-def _longest(recording_id: str, device: int, cause: str | None) -> pd.DataFrame:
-    with frame.library().open(recording_id) as recording:
-        return lost_time.pieces(recording, device, cause)
+@st.cache_data(max_entries=64, show_spinner="Listing waits …", hash_funcs={RankResult: current.key_of})
+def _longest(rank: RankResult, cause: str | None) -> pd.DataFrame:
+    with current.opened(rank) as recording:
+        return lost_time.pieces(recording, rank.device, cause)
 
 
 def _pieces(rank: RankResult, causes: list[str]) -> None:
     cause = st.pills("Waits of one cause", causes, format_func=lambda c: CAUSES[c].label, key="cause", bind="query-params")
-    rows = _longest(rank.recording_id, rank.device, cause)
+    rows = _longest(rank, cause)
     if rows.empty:
         cards.small("No single wait is recorded.")
         return

@@ -97,8 +97,7 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
     whole = views.extent(recording_id)
     view = _asked(whole)
     trail = f"trail-{recording_id}"
-    device = rank.device if rank is not None else None
-    _headline(recording_id, device, view, whole)
+    _headline(rank, view, whole)
     _controls(result, rank, recording_id, view, whole, trail)
     told = _overlapping(result, rank, whole)
     figure, legend = _figure(rank, recording_id, told, view, whole)
@@ -115,13 +114,13 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         panel.explain(("gpu_busy_share", "step_time_ms"), METHOD, "timeline")
         cards.small("Drag across the lanes to look closer.")
-    _in_view(recording_id, device, view, whole)
+    _in_view(rank, recording_id, view, whole)
     if told is None:
         _beside(result, rank, whole)
 
 
-def _headline(recording_id: str, device: int | None, view: Span, whole: Span) -> None:
-    facts = views.facts(recording_id, device, view.start_ns, view.end_ns) if device is not None else None
+def _headline(rank: RankResult | None, view: Span, whole: Span) -> None:
+    facts = views.facts(rank, view.start_ns, view.end_ns) if rank is not None else None
     length = fmt.duration_ns(view.ns)
     where = f"the whole {length}" if view == whole else f"the {length} in view"
     if facts is None:
@@ -202,18 +201,18 @@ def _figure(
     if rank is not None:
         if len(rank.steps):
             lanes.append(drawing.steps_lane(rank.steps, view))
-        lanes += _gpu_lanes(recording_id, rank.device, view)
+        lanes += _gpu_lanes(rank, view)
     lanes += _host_lanes(recording_id, view)
     panels = _panels(told, view) if told is not None else []
     dark = frame.dark()
     return drawing.figure(lanes, panels, view, whole.start_ns, dark=dark), drawing.legend(lanes, panels, dark=dark)
 
 
-def _gpu_lanes(recording_id: str, device: int, view: Span) -> list[drawing.Lane]:
-    known = views.streams(recording_id, device)
+def _gpu_lanes(rank: RankResult, view: Span) -> list[drawing.Lane]:
+    known = views.streams(rank.recording_id, rank.device)
     shown = list(known["stream"].head(timeline.STREAMS_MOST))
-    bars, names = views.gpu_bars(recording_id, device, view.start_ns, view.end_ns, tuple(shown))
-    gaps = views.gap_bars(recording_id, device, view.start_ns, view.end_ns)
+    bars, names = views.gpu_bars(rank.recording_id, rank.device, view.start_ns, view.end_ns, tuple(shown))
+    gaps = views.gap_bars(rank, view.start_ns, view.end_ns)
     lanes = [drawing.Lane("Lost time", gaps, drawing.gap_colours(), {}, "gaps")]
     for stream in sorted(shown):
         lanes.append(drawing.Lane(f"Stream {stream}", bars[bars["lane"] == stream], drawing.work_colours(), names))
@@ -273,14 +272,14 @@ def _beside(result: RunResult, rank: RankResult | None, whole: Span) -> None:
     telemetry_strip.last_minute(result)
 
 
-def _in_view(recording_id: str, device: int | None, view: Span, whole: Span) -> None:
+def _in_view(rank: RankResult | None, recording_id: str, view: Span, whole: Span) -> None:
     gpu, lost, host = st.tabs(
         ["GPU operations in view", "Lost time in view", "Host in view"], on_change="rerun", key="in_view", bind="query-params"
     )
     span = (view.start_ns, view.end_ns)
     if gpu.open:
         with gpu:
-            rows = views.operations(recording_id, device, *span) if device is not None else pd.DataFrame()
+            rows = views.operations(recording_id, rank.device, *span) if rank is not None else pd.DataFrame()
             _list(
                 rows,
                 {
@@ -294,7 +293,7 @@ def _in_view(recording_id: str, device: int | None, view: Span, whole: Span) -> 
             )
     if lost.open:
         with lost:
-            rows = views.gaps(recording_id, device, *span, whole.start_ns) if device is not None else pd.DataFrame()
+            rows = views.gaps(rank, *span, whole.start_ns) if rank is not None else pd.DataFrame()
             columns = {
                 "at_ms": "At, ms",
                 "ms": "ms",
