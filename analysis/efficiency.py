@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.flops import peak_dtype
 from analysis.hardware import Gpu
 from analysis.kernel_names import KernelClass, classify
 from analysis.recordings import Recording
@@ -63,8 +64,9 @@ def tensor_core_table(recording: Recording, device: int, gpu: Gpu | None) -> pd.
         "SELECT r.vendor, d.compute_major FROM recording r LEFT JOIN devices d ON true ORDER BY d.device = ? DESC LIMIT 1",
         [device],
     )[0]
+    tf32_on = tf32_categories(kernels, vendor)
     rows = [
-        _operator_row(part, gpu, vendor, None if pd.isna(major) else int(major))
+        _operator_row(part, gpu, vendor, None if pd.isna(major) else int(major), tf32_on)
         for _, part in kernels.groupby(["operator", "input_dims", "input_types", "category"], dropna=False, sort=False)
     ]
     table = pd.DataFrame(
@@ -76,7 +78,23 @@ def tensor_core_table(recording: Recording, device: int, gpu: Gpu | None) -> pd.
     return table.sort_values("without_ns", ascending=False, ignore_index=True, kind="stable")
 
 
-def _operator_row(part: pd.DataFrame, gpu: Gpu | None, vendor: str | None, major: int | None) -> dict[str, Any]:
+def tf32_categories(kernels: pd.DataFrame, vendor: str | None) -> set[str]:
+    """Return the categories in which FP32 operators run in TF32: products and convolutions are allowed it apart from each other.
+
+    ``kernels`` has operator, input_types (JSON), category and tensor_cores.
+    """
+    used = kernels[kernels["tensor_cores"].isin(("yes", "likely")) & kernels["operator"].notna()]
+    kinds = used[["operator", "input_types", "category", "tensor_cores"]].drop_duplicates()
+    return {
+        category
+        for operator, types, category, use in kinds.itertuples(index=False)
+        if peak_dtype(operator, _decoded(types), use, vendor) == "tf32"
+    }
+
+
+def _operator_row(
+    part: pd.DataFrame, gpu: Gpu | None, vendor: str | None, major: int | None, tf32_on: set[str]
+) -> dict[str, Any]:
     """``part`` holds the kernels of one operator and shape, longest first."""
     first = part.iloc[0]
     operator = first["operator"] if isinstance(first["operator"], str) else None
@@ -87,7 +105,9 @@ def _operator_row(part: pd.DataFrame, gpu: Gpu | None, vendor: str | None, major
     helper_ns = 0
     for kernel, category, duration in zip(without["kernel"], without["category"], without["ns"], strict=True):
         found = classify(kernel, "kernel", operator, types, dims, vendor, major)
-        why = why_not_tensor_cores(operator, types, dims, KernelClass(category, "no", found.reason), gpu)
+        why = why_not_tensor_cores(
+            operator, types, dims, KernelClass(category, "no", found.reason), gpu, kernel, category in tf32_on
+        )
         if why is not None and why.code == "helper":
             helper_ns += int(duration)
         elif why is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +15,13 @@ ALIGNMENT_16_BIT = (
     8  # elements: 16 bytes of fp16 or bf16, what one tensor-core load takes (NVIDIA's matrix multiplication guide)
 )
 ALIGNMENT_8_BIT = 16  # elements: 16 bytes of fp8 or int8
+ALIGNMENT_TF32 = 4  # elements: 16 bytes of FP32
+# What a kernel's name says about the numbers it multiplies, for operators whose dtype was not recorded.
+NAMED_DTYPES = (
+    ("fp64", re.compile(r"dgemm|<double\b|f64f64")),
+    ("fp16", re.compile(r"hgemm|<__half\b|f16f16")),
+    ("fp32", re.compile(r"sgemm|scudnn|<float\b|_ffma_|f32f32_f32f32")),
+)
 VECTOR_SIDE = 1  # a product with one row or column moves as many numbers as it multiplies: no instruction makes it faster
 
 Code = Literal["fp32", "fp64", "not_eligible_dtype", "misaligned", "vector", "no_tensor_cores", "helper", "fell_back"]
@@ -33,12 +41,15 @@ def why_not_tensor_cores(
     input_dims: list[Any] | None,
     kernel_class: KernelClass,
     gpu: Gpu | None,
+    kernel: str = "",
+    tf32_on: bool = False,
 ) -> WhyNot | None:
     """Return why an operator's kernel uses no tensor cores, or None where the question does not arise.
 
     It arises for products, convolutions and attention whose kernel is classed ``no``; an ``unknown`` kernel has no reason yet.
     Helpers around products (split-K reductions, conversions) are named as such. The dtype decides first, then the GPU, the
-    shape, and what is left is the library's choice.
+    shape, and what is left is the library's choice. ``kernel`` is its name, for the dtype where none was recorded; ``tf32_on`` says that the
+    trace shows other FP32 operators of this category on tensor cores.
     """
     if kernel_class.tensor_cores != "no" or kernel_class.category not in FLOP_CATEGORIES:
         return None
@@ -49,19 +60,23 @@ def why_not_tensor_cores(
     if gpu is not None and not _has_tensor_cores(gpu):
         return WhyNot("no_tensor_cores", f"{gpu.name} has no tensor cores.")
     dtype = operand_dtype(op_name, input_types) if op_name else None
-    by_dtype = _because_of_dtype(dtype, gpu)
+    if dtype is None:
+        dtype = next((name for name, pattern in NAMED_DTYPES if pattern.search(kernel)), None)
+    by_dtype = None if dtype == "fp32" and tf32_on else _because_of_dtype(dtype, gpu)
     if by_dtype is not None or dtype is None:
         return by_dtype or WhyNot(
             "fell_back", "The library chose a kernel of plain arithmetic; the operator's dtype was not recorded."
         )
-    alignment = ALIGNMENT_16_BIT if dtype in SIXTEEN_BIT else ALIGNMENT_8_BIT
+    alignment = ALIGNMENT_16_BIT if dtype in SIXTEEN_BIT else ALIGNMENT_TF32 if dtype == "fp32" else ALIGNMENT_8_BIT
     odd = _misaligned(op_name or "", input_dims, alignment)
     if odd:
         sizes = ", ".join(str(n) for n in odd)
         return WhyNot(
             "misaligned", f"Dimensions not multiples of {alignment}: {sizes}. Pad them, and the library can load whole tiles."
         )
-    return WhyNot("fell_back", f"The operands are {dtype} and aligned, yet the library chose a kernel of plain arithmetic.")
+    named = "TF32 is on" if dtype == "fp32" else f"The operands are {dtype}"
+    known = " and the sizes are aligned" if input_dims else ""
+    return WhyNot("fell_back", f"{named}{known}, yet the library chose a kernel of plain arithmetic.")
 
 
 def _has_tensor_cores(gpu: Gpu) -> bool:
@@ -72,9 +87,12 @@ def _has_tensor_cores(gpu: Gpu) -> bool:
 
 def _because_of_dtype(dtype: str | None, gpu: Gpu | None) -> WhyNot | None:
     if dtype == "fp32":
-        if gpu is not None and "tf32" in gpu.peaks:
+        if gpu is None:
+            return WhyNot("fp32", "FP32: use bf16 or fp16 autocast, or allow TF32 if the GPU has it.")
+        if "tf32" in gpu.peaks:
             return WhyNot("fp32", "FP32 with TF32 off: use bf16 autocast, or allow TF32.")
-        return WhyNot("fp32", "FP32, which this GPU's tensor cores do not multiply: use fp16 or bf16 autocast.")
+        fast = " or ".join(name for name in ("bf16", "fp16") if name in gpu.peaks)
+        return WhyNot("fp32", f"FP32, which this GPU's tensor cores do not multiply: use {fast or '16-bit'} autocast.")
     if dtype == "fp64":
         return WhyNot("fp64", "FP64: few training runs need it.")
     if dtype is not None and dtype not in (*SIXTEEN_BIT, "fp8", "fp4", "int8"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analysis.hardware import identify
-from analysis.kernel_names import classify
+from analysis.kernel_names import KernelClass, classify
 from analysis.tensor_cores import why_not_tensor_cores
 
 H200 = identify("NVIDIA H200", 9, 0, 132, 150109880320, "nvidia")
@@ -53,6 +53,35 @@ def test_tf32_is_only_advised_where_there_is_tf32():
     on_v100 = why_not_tensor_cores("aten::mm", FP32, SQUARE, kernel, V100)
     assert on_h200 is not None and "TF32" in on_h200.sentence
     assert on_v100 is not None and "TF32" not in on_v100.sentence
+    assert "use fp16 autocast" in on_v100.sentence  # V100 has no bf16
+
+
+@pytest.mark.parametrize(
+    ("dims", "code", "said"),
+    [
+        ([[2048, 20], [20, 606]], "misaligned", "multiples of 4: 606"),  # 16 bytes are four FP32 numbers
+        ([[2048, 20], [20, 604]], "fell_back", "TF32 is on"),
+    ],
+)
+def test_tf32_is_not_called_off_where_other_products_run_in_it(dims, code, said):
+    found = why_not_tensor_cores("aten::mm", FP32, dims, classify(SIMT, "kernel", "aten::mm", FP32), None, SIMT, tf32_on=True)
+    assert found is not None
+    assert (found.code, said in found.sentence) == (code, True), found
+
+
+@pytest.mark.parametrize(
+    ("kernel", "code"),
+    [
+        ("void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int, int, int, float const*)", "fp32"),
+        ("volta_sgemm_128x64_nt", "fp32"),
+        ("volta_dgemm_128x64_nt", "fp64"),
+        ("cudnn_infer_conv_plain_kernel(int)", "fell_back"),
+    ],
+)
+def test_the_kernels_name_tells_the_dtype_where_none_was_recorded(kernel, code):
+    found = why_not_tensor_cores("aten::convolution", None, None, KernelClass("conv", "no", "named so"), V100, kernel)
+    assert found is not None
+    assert found.code == code
 
 
 @pytest.mark.parametrize(

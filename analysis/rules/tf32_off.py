@@ -38,7 +38,10 @@ def check(given: RuleInput) -> Iterator[Finding]:
     if gpu is None or gpu.peak_tflops("tf32") is None:
         return
     work = given.work
-    products = work[work["category"].isin(("gemm", "conv")) & work["flop_operator"].notna() & (work["tensor_cores"] == "no")]
+    products = work[work["category"].isin(("gemm", "conv")) & work["flop_operator"].notna()]
+    fast = chosen(products[products["tensor_cores"].isin(("yes", "likely"))], lambda row: product_dtype(row) == "tf32")
+    # where some run in TF32 it is on for their kind, and the library chose otherwise for the rest
+    products = products[(products["tensor_cores"] == "no") & ~products["category"].isin(set(fast["category"]))]
     slow = chosen(products, lambda row: product_dtype(row) == "fp32")
     cost = ms_per_step(slow, steps)
     if given.share(cost) < WORTH_NAMING:
