@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.flops import peak_dtype
+from analysis.flops import is_flop_operator, peak_dtype
 from analysis.hardware import Gpu
 from analysis.kernel_names import KernelClass, classify
 from analysis.recordings import Recording
@@ -81,9 +81,12 @@ def tensor_core_table(recording: Recording, device: int, gpu: Gpu | None) -> pd.
 def tf32_categories(kernels: pd.DataFrame, vendor: str | None) -> set[str]:
     """Return the categories in which FP32 operators run in TF32: products and convolutions are allowed it apart from each other.
 
-    ``kernels`` has operator, input_types (JSON), category and tensor_cores.
+    ``kernels`` has operator, input_types (JSON), category and tensor_cores. Only FLOP operators tell: the products inside cuDNN's RNNs follow
+    the setting of convolutions.
     """
-    used = kernels[kernels["tensor_cores"].isin(("yes", "likely")) & kernels["operator"].notna()]
+    used = kernels[
+        kernels["tensor_cores"].isin(("yes", "likely")) & kernels["operator"].map(is_flop_operator, na_action="ignore").eq(True)
+    ]
     kinds = used[["operator", "input_types", "category", "tensor_cores"]].drop_duplicates()
     return {
         category

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
+from analysis.efficiency import tf32_categories
 from analysis.hardware import identify
 from analysis.kernel_names import KernelClass, classify
 from analysis.tensor_cores import why_not_tensor_cores
@@ -67,6 +69,22 @@ def test_tf32_is_not_called_off_where_other_products_run_in_it(dims, code, said)
     found = why_not_tensor_cores("aten::mm", FP32, dims, classify(SIMT, "kernel", "aten::mm", FP32), None, SIMT, tf32_on=True)
     assert found is not None
     assert (found.code, said in found.sentence) == (code, True), found
+
+
+def test_what_tells_that_tf32_is_on():
+    fp32, bf16 = '["float","float"]', '["c10::BFloat16","c10::BFloat16"]'
+    rows = [
+        ("aten::convolution", fp32, "conv", "yes"),
+        ("aten::_cudnn_rnn", fp32, "gemm", "yes"),  # follows cuDNN's setting, not that of products
+        ("aten::mm", bf16, "gemm", "yes"),
+        ("aten::mm", fp32, "gemm", "no"),
+        (None, None, "attention", "yes"),
+    ]
+    kernels = pd.DataFrame(rows, columns=["operator", "input_types", "category", "tensor_cores"])
+    assert tf32_categories(kernels, "nvidia") == {"conv"}
+    kernels.loc[3, "tensor_cores"] = "yes"
+    assert tf32_categories(kernels, "nvidia") == {"conv", "gemm"}
+    assert tf32_categories(kernels, "amd") == set()  # its matrix cores multiply FP32 itself
 
 
 @pytest.mark.parametrize(
