@@ -81,7 +81,7 @@ def about_session(info: SessionInfo, session: LiveSession | None = None, live: b
         return " · ".join(parts)
     names = ", ".join(dict.fromkeys(fmt.clean(gpu.name, 40) for gpu in session.gpus.values()))
     parts.append(f"{len(session.gpus)} × {names}")
-    parts.append(f"{fmt.count(session.samples)} samples over {fmt.duration_ns(session.last_ns - session.first_ns)}")
+    parts.append(f"{session.samples:,} samples over {fmt.duration_ns(session.last_ns - session.first_ns)}")
     if live:
         parts.append(f"newest {max(time.time() - info.grown_s, 0):.0f} s ago")
     else:

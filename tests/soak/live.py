@@ -207,6 +207,8 @@ def _report(measured: Measured, sent: Path, held: Path, drained: bool) -> int:
     print(
         f"age on screen: median {np.median(ages):.2f} s, 99 % within {np.quantile(ages, 0.99):.2f} s, oldest {ages.max():.2f} s of {len(ages)}; not read {measured.unread} times"
     )
+    if measured.unread > (1 - AGE_SHARE) * (len(ages) + measured.unread):
+        wrong.append(f"{measured.unread} times a page could not be read")
     if share < AGE_SHARE:
         wrong.append(f"{1 - share:.1%} of the readings were older than {OLDEST_S:g} s")
     ticks, lost = _compared(sent, held)
