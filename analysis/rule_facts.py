@@ -111,6 +111,27 @@ def waiting_calls(given: RuleInput, inside: str) -> tuple[int, ...]:
     return tuple(int(row[0]) for row in rows)
 
 
+CONVOLUTION = r"^aten::(cudnn_convolution|convolution_backward)"
+SEARCHES = 12  # kernels of one convolution: it needs one to five, both gradients and layout conversions included; a search tries twenty and more
+_SEARCHING = (
+    "SELECT o.cpu_op_id FROM cpu_ops o JOIN names n USING (name_id) JOIN gpu_ops g USING (cpu_op_id) "
+    "WHERE regexp_matches(n.name, ?) AND g.kind = 'kernel' GROUP BY 1 HAVING count(*) >= ?"
+)
+
+
+def searching_convolutions(given: RuleInput) -> Events:
+    """Return the convolutions of the counted steps in which cuDNN tries algorithms."""
+    ids = [int(row[0]) for row in given.recording.rows(_SEARCHING, [CONVOLUTION, SEARCHES])]
+    found = operators(given, CONVOLUTION)
+    return found.where(found.frame["id"].isin(ids))
+
+
+def calls_of_searches(given: RuleInput) -> set[int]:
+    """Return the calls made inside convolutions in which cuDNN tries algorithms, in any step."""
+    rows = given.recording.rows(f"SELECT call_id FROM runtime_calls WHERE cpu_op_id IN ({_SEARCHING})", [CONVOLUTION, SEARCHES])
+    return {int(row[0]) for row in rows}
+
+
 def memory_use(given: RuleInput) -> tuple[float, float] | None:
     """Return peak memory in use and memory of the GPU, bytes: by telemetry, else by the allocator; None where neither tells."""
     told = given.telemetry
@@ -131,6 +152,7 @@ def in_bytes(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
+ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # an epoch of a loader that starts its workers anew
 MASK_OPERATORS = r"^aten::(nonzero|masked_select|_unique|unique_dim|unique_consecutive|argwhere|index_put_|repeat_interleave)"
 PINNED_BYTES_PER_NS = 55.0  # PCIe 5 ×16 as measured on an H200: 55.5 GB/s pinned against 10 to 23 GB/s pageable
 CHECKPOINT_COPIES = 16  # tensors copied out in one step; reading losses and norms moves single numbers
@@ -171,10 +193,9 @@ def copies_of_made_tensors(given: RuleInput) -> Events:
 
 
 def idle_by_telemetry_ms(given: RuleInput) -> float | None:
-    """Return the ms of a step in which telemetry sees no kernel, None where it cannot tell (none attached, or kernels too short)."""
-    told, step = given.rank.represents, given.step_ms
-    if told is None or told.utilization is None or not step or not given.rank.facts.get("kernels_in_counted_steps"):
+    """Return the ms of a step in which telemetry's steady part sees no kernel, None where it cannot tell (none, or kernels too short)."""
+    busy, step = given.rank.metrics["nvml_gpu_util_mean"].value, given.step_ms
+    if busy is None or not step or not given.rank.facts.get("kernels_in_counted_steps"):
         return None
     kernels = given.rank.facts["kernels_in_counted_steps"] / max(len(given.rank.counted), 1)
-    busy_ns = told.utilization * step * 1e6
-    return (1 - told.utilization) * step if busy_ns >= SHORT_KERNEL_NS * kernels else None
+    return (1 - busy) * step if busy * step * 1e6 >= SHORT_KERNEL_NS * kernels else None

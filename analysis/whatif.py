@@ -199,9 +199,11 @@ def _as_graph(problem: ReplayProblem) -> ReplayProblem:
     waits = np.diff(host.wait_ptr) > 0
     inside |= waits & (step_of_node < 0)  # a wait in the captured part is not captured at all
     moving = host.pred >= 0
-    keep = [HOST_CAUSES.index("data_wait")]  # the loader still has to be asked between two graph launches
+    # Between two graph launches the loader still has to be asked, and Python that runs there runs on: only what is captured goes.
+    data_wait, python = HOST_CAUSES.index("data_wait"), HOST_CAUSES.index("python_host")
     parts = np.zeros_like(host.gap_parts)
-    parts[:, keep] = host.gap_parts[:, keep]
+    parts[:, data_wait] = host.gap_parts[:, data_wait]
+    parts[first, python] = host.gap_parts[first, python]
     gap = np.where(moving, parts.sum(axis=1), host.gap)
     own = np.where(first, GRAPH_LAUNCH_NS, 0)
     free = _without_waits(problem, inside)

@@ -26,25 +26,16 @@ def make_jpegs(count: int, side: int, seed: int = 0) -> list[bytes]:
 
 
 class JpegImages(Dataset[tuple[Tensor, int]]):
-    """Training images: each access decodes a JPEG, takes a random crop, resizes it to 224 x 224 and maybe flips it.
+    """Training images: each access decodes a JPEG, takes a random crop, resizes it to 224 x 224 and maybe flips it."""
 
-    Of every ``heavy_every`` images, the first ``heavy_run`` cost ``heavy_times`` as much: they are decoded that often, as larger files would.
-    """
-
-    def __init__(
-        self, length: int, side: int, files: int = 256, heavy_every: int = 0, heavy_run: int = 0, heavy_times: int = 1
-    ) -> None:
+    def __init__(self, length: int, side: int, files: int = 256) -> None:
         self.length, self.files = length, make_jpegs(files, side)
-        self.heavy_every, self.heavy_run, self.heavy_times = heavy_every, heavy_run, heavy_times
 
     def __len__(self) -> int:
         return self.length
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         """(3, 224, 224) uint8 and its class."""
-        heavy = self.heavy_every and index % self.heavy_every < self.heavy_run
-        for _ in range(self.heavy_times - 1 if heavy else 0):
-            Image.open(io.BytesIO(self.files[index % len(self.files)])).convert("RGB").resize((224, 224))
         image = Image.open(io.BytesIO(self.files[index % len(self.files)])).convert("RGB")
         edge = int(min(image.size) * random.uniform(0.6, 1.0))
         left, top = random.randint(0, image.width - edge), random.randint(0, image.height - edge)

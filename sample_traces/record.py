@@ -44,10 +44,9 @@ def build(name: str, rank: int) -> Workload:
     if plan.gpus == 1:
         return plan.build()
     late = {"late_s": LATE_S[name].get(rank, 0.0)} if name in LATE_S else {}
-    options = plan.ddp
-    if options is None:
+    if not plan.ddp:
         return plan.build(**late)
-    return plan.build(**late, wrap=lambda model: torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank], **options))
+    return plan.build(**late, wrap=lambda model: torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank]))
 
 
 def record(name: str, out: Path, rank: int = 0) -> None:
@@ -148,7 +147,8 @@ def table(folders: list[Path]) -> str:
         fixes = "; ".join(f"{fix['recording']} ({fix['change']})" for fix in truth["fixed_by"])
         cells = [truth["name"], truth["planted"], fixes, f"{truth['step_s_pipelined'] * 1e3:.3f}"]
         cells += [f"{flops / 1e12:.3f}" if flops else "", f"{achieved:.1f}" if achieved else ""]
-        cells += [f"{truth['nvml_mean'].get('gpu_util', float('nan')):.0f}", truth["gpu"].removeprefix("NVIDIA ")]
+        busy = truth["nvml_mean"].get("gpu_util")  # missing where the timed window is shorter than a second
+        cells += [f"{busy:.0f}" if busy is not None else "", truth["gpu"].removeprefix("NVIDIA ")]
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 

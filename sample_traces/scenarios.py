@@ -29,7 +29,7 @@ class Scenario:
     profiler: dict[str, bool] = field(default_factory=dict)
     mark_steps: bool = True  # False: the profiler runs without a schedule, so the trace names no steps
     gpus: int = 1  # processes, one per GPU
-    ddp: dict[str, Any] | None = field(default_factory=dict)  # options of DistributedDataParallel; None: without it
+    ddp: bool = True  # False: several processes without DistributedDataParallel
     bundled: bool = False
 
 
@@ -197,15 +197,6 @@ SCENARIOS: dict[str, Scenario] = {
     "gpt_no_steps": scenario(NONE + " (no schedule: the trace names no steps)", w.gpt, w.small(layers=2), 32, mark_steps=False),
     "mm_fp8": scenario(NONE + ": 20 FP8 matrix products of 8192 cubed", w.fp8_products, 8192, 20),
     # The loader's habits.
-    "loader_bursts": scenario(
-        "every tenth batch costs the loader six times as much, and its queue is two batches a worker deep", w.resnet, 64, depths=LITTLE,
-        source="jpeg", loader={**MANY_WORKERS, "heavy": (10, 6)}, fixed_by="loader_deep_queue", change="prefetch_factor 2 -> 6",
-        first_steps=60, warmup=5, active=10, timed_s=6, min_steps=200,
-    ),
-    "loader_deep_queue": scenario(
-        NONE + " (every tenth batch costs six times as much, and a deep queue carries over it)", w.resnet, 64, depths=LITTLE, source="jpeg",
-        loader={**MANY_WORKERS, "heavy": (10, 6), "prefetch_factor": 6}, first_steps=120, warmup=5, active=10, timed_s=6, min_steps=200,
-    ),
     "loader_restarts": scenario(
         "each epoch of six batches starts the loader's workers anew", w.resnet, 64, depths=LITTLE, source="jpeg",
         loader={**MANY_WORKERS, "num_workers": 6, "persistent_workers": False, "epoch": 6}, profiler={"with_stack": True},
@@ -215,9 +206,9 @@ SCENARIOS: dict[str, Scenario] = {
         NONE + " (epochs of six batches, each of which begins with an empty queue)", w.resnet, 64, depths=LITTLE, source="jpeg",
         loader={**MANY_WORKERS, "num_workers": 6, "epoch": 6}, profiler={"with_stack": True}, first_steps=8, active=7, synced_steps=8,
     ),
-    "loader_hidden": scenario(
-        "four workers are too few, and the profiled steps are fed from the queue that filled while the profiler started", w.resnet, 64,
-        depths=LITTLE, source="jpeg", loader={**MANY_WORKERS, "num_workers": 4, "prefetch_factor": 8}, fixed_by="loader_workers",
+    "loader_few_workers": scenario(
+        "four workers are too few", w.resnet, 64, depths=LITTLE,
+        source="jpeg", loader={**MANY_WORKERS, "num_workers": 4, "prefetch_factor": 8}, fixed_by="loader_workers",
         change="num_workers 4 -> 14", first_steps=60, warmup=2, timed_s=6, min_steps=200,
     ),
     # What comes now and then, and what does not grow with the batch.
@@ -247,16 +238,9 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "conv_tf32_search": scenario(NONE + " (cudnn.benchmark is on)", w.resnet, 96, depths=LITTLE, precision="tf32", channels_last=False),
     # Two GPUs, one process each; recorded only where there are two.
-    "ddp_small_buckets": scenario(
-        "gradients are sent in buckets of one parameter each", w.gpt, w.small(layers=6, width=256, heads=4, vocab=4096, seq=256), 32, gpus=2,
-        ddp={"bucket_cap_mb": 0.01}, timed_s=0, min_steps=100, fixed_by="ddp_usual_buckets", change="bucket_cap_mb 0.01 -> 25",
-    ),
-    "ddp_usual_buckets": scenario(
-        NONE, w.gpt, w.small(layers=6, width=256, heads=4, vocab=4096, seq=256), 32, gpus=2, timed_s=0, min_steps=100,
-    ),
     "reduced_after": scenario(
         "gradients are averaged after the backward pass, so nothing overlaps it", w.gpt, w.small(layers=4, width=2048, heads=16, vocab=8192, seq=512), 4,
-        gpus=2, ddp=None, reduce_after=True, timed_s=0, min_steps=100, fixed_by="reduced_within", change="DistributedDataParallel",
+        gpus=2, ddp=False, reduce_after=True, timed_s=0, min_steps=100, fixed_by="reduced_within", change="DistributedDataParallel",
     ),
     "reduced_within": scenario(
         NONE, w.gpt, w.small(layers=4, width=2048, heads=16, vocab=8192, seq=512), 4, gpus=2, timed_s=0, min_steps=100,

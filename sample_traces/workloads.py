@@ -146,14 +146,12 @@ def gpt(
 def batches(source: str, batch: int, loader: dict[str, Any] | None) -> Batches:
     """Endless image batches: `jpeg` from a DataLoader, `gpu` from memory of the GPU, `pageable` or `pinned` from the host's.
 
-    `loader` holds the DataLoader's options and three of our own: `side` of the JPEGs, `epoch` (batches until the loader starts over) and
-    `heavy` (every how many batches one costs how many times as much).
+    `loader` holds the DataLoader's options and two of our own: `side` of the JPEGs, and `epoch`, the batches until the loader starts over.
     """
     if source == "jpeg":
         options = {"batch_size": batch, "drop_last": True, **(loader or {})}
-        side, epoch, heavy = options.pop("side", 512), options.pop("epoch", 100_000), options.pop("heavy", (0, 1))
-        images = JpegImages(batch * epoch, side, heavy_every=batch * heavy[0], heavy_run=batch, heavy_times=heavy[1])
-        jpegs = DataLoader(images, **options)
+        side, epoch = options.pop("side", 512), options.pop("epoch", 100_000)
+        jpegs = DataLoader(JpegImages(batch * epoch, side), **options)
         while True:
             yield from jpegs
     pool = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analysis.replay import ReplayProblem, replay, step_times
-from analysis.whatif import Edit, WithoutCalls, WithoutHostCause, WithoutWaits, apply
+from analysis.whatif import AsGraph, Edit, WithoutCalls, WithoutHostCause, WithoutWaits, apply
 from tests.test_replay import launch_bound, problem_of, sync_every_step
 from tests.tiny_trace import TinyTrace
 
@@ -71,3 +71,9 @@ def test_edits_are_made_together_and_removals_last() -> None:
     problem = problem_of(loading())
     both = (WithoutCalls(SECOND), WithoutHostCause("data_wait"))
     assert step_us(problem, *both) == step_us(problem, *reversed(both)) == [30, 30]
+
+
+def test_a_graph_holds_no_python_that_runs_between_two_of_them() -> None:
+    # The first launch of a step follows the loader's 30 µs and 25 of Python, neither of which a graph holds. The launch of 5 becomes one
+    # graph launch of 10, the gap of 35 before the second launch goes with the capture, but for the loader's 20: 30 + 25 + 10 + 20.
+    assert step_us(problem_of(loading()), AsGraph()) == [85, 85]

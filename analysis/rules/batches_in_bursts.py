@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.rule_facts import ITERATOR_MADE, frames
 
 WORTH_NAMING = 0.02  # of the step
 LONG_SHARE = 0.5  # of a step's time: a wait that long is a pause
@@ -35,8 +36,8 @@ def check(given: RuleInput) -> Iterator[Finding]:
     """Yield information when some steps wait for the loader and at least as many do not."""
     workers = given.recording.rows("SELECT 1 FROM names WHERE contains(name, '_MultiProcessingDataLoaderIter') LIMIT 1")
     lost = given.lost_ms("data_wait")
-    if not workers or given.share(lost) < WORTH_NAMING:
-        return
+    if not workers or given.share(lost) < WORTH_NAMING or frames(given, ITERATOR_MADE).count:
+        return  # workers that start anew are late by themselves
     rows = given.recording.rows(
         "SELECT t.step, t.end_ns - t.start_ns, coalesce(sum(g.end_ns - g.start_ns), 0) FROM steps t LEFT JOIN gaps g ON g.step = t.step AND g.device = t.device "
         "AND g.cause = 'data_wait' WHERE t.device = ? AND t.counted GROUP BY 1, 2 ORDER BY 1",

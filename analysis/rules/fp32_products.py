@@ -1,7 +1,7 @@
-"""Matrix products in FP32 beside idle tensor cores.
+"""Matrix products in FP32 or TF32 where bf16 would do.
 
 What it checks
-    Products, convolutions and attention of the counted steps whose inputs are FP32 and whose kernels use no tensor cores.
+    Products, convolutions and attention of the counted steps whose inputs are FP32, on tensor cores (TF32) or not.
 Why it costs time
     FP32 units of an H100 or H200 reach 67 TFLOP/s; its tensor cores 495 in TF32 and 989 in bf16.
 What to do
@@ -43,15 +43,24 @@ def check(given: RuleInput) -> Iterator[Finding]:
         return
     work = given.work
     products = work[work["category"].isin(("gemm", "conv", "attention")) & work["flop_operator"].notna()]
-    slow = chosen(products, lambda row: product_dtype(row) == "fp32")
-    cost = ms_per_step(slow, steps)
-    if given.share(cost) < WORTH_NAMING:
-        return
+    plain_rows = chosen(products, lambda row: product_dtype(row) == "fp32")
+    slow = chosen(products, lambda row: product_dtype(row) in ("fp32", "tf32"))  # autocast changes both
+    cost, alone = ms_per_step(slow, steps), ms_per_step(plain_rows, steps)
     edit = retimed_products(slow, gpu, dtype)
+    after = given.predict_ms([edit]) if edit else None
+    gain = given.step_ms - after if after is not None and given.step_ms else alone
+    if given.share(gain) < WORTH_NAMING:
+        return
     yield given.finding(
         RULE.slug,
-        f"FP32 products take {in_words(cost)} of each step without tensor cores",
-        f"Train under {dtype} autocast: the same products run on tensor cores.",
+        f"FP32 products take {in_words(cost)} of each step"
+        + (
+            " without tensor cores"
+            if alone >= cost / 2
+            else f", most of it in TF32: {dtype} is twice as fast on the same tensor cores"
+        ),
+        f"Train under {dtype} autocast: the same products run on tensor cores"
+        + (", in half the time." if alone < cost / 2 else "."),
         ceiling_ms=cost,
         edits=[edit] if edit else [],
         confidence="medium",

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput
-from analysis.rule_facts import MASK_OPERATORS, checkpoint_copies, waiting_calls
+from analysis.rule_facts import MASK_OPERATORS, calls_of_searches, checkpoint_copies, waiting_calls
 from analysis.rule_findings import of_waits
 
 WORTH_NAMING = 0.01  # below one percent of the step the reading costs less than a reader's time
@@ -59,7 +59,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
     """Yield one finding for all waits together, with a row of evidence for each place."""
     rows = given.recording.rows(_WAITS, [given.rank.device])
     checkpoint = {int(c) for c in checkpoint_copies(given).frame["call_id"]}
-    waits = {int(row[0]) for row in rows} - checkpoint
+    waits = {int(row[0]) for row in rows} - checkpoint - calls_of_searches(given)
     plain = waits - set(waiting_calls(given, MASK_OPERATORS))
     # Without the plain reads a mask's wait is the mask rule's; among many reads, only removing all of them gives the host its lead back.
     calls = tuple(sorted(waits if len(plain) * 2 > len(waits) else plain))

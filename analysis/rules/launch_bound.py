@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words, severity_of
-from analysis.rule_facts import idle_by_telemetry_ms
+from analysis.rule_facts import idle_by_telemetry_ms, searching_convolutions
 from analysis.whatif import AsGraph
 
 WORTH_NAMING = 0.05  # a graph needs static shapes and care: not worth it for less than 5 % of the step
@@ -50,6 +50,8 @@ CHANGES = (
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when launches cost more than WORTH_NAMING of the unprofiled step."""
     lost = given.lost_ms("launch_bound")
+    if lost and searching_convolutions(given).ms > lost / 2:
+        return  # the host does not launch, it tries algorithms: convolution-search says so
     idle = idle_by_telemetry_ms(given)
     if given.share(lost if idle is None else min(lost, idle)) < WORTH_NAMING:
         return

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.rule_facts import in_bytes, memory_use
+from analysis.rule_facts import in_bytes, memory_use, searching_convolutions
 
 WORTH_NAMING = 0.15  # of the step lost to launches: below it the batch is not what limits
 FREE = 0.5  # of the GPU's memory: a doubled batch fits for certain
@@ -43,6 +43,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         or use is None
         or use[0] > (1 - FREE) * use[1]
         or given.step_ms is None
+        or searching_convolutions(given).count  # the host does not launch, it tries algorithms
     ):
         return
     busy = max(given.step_ms - lost, 1e-6)

@@ -31,7 +31,7 @@ CHANGES = (
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when chains that hold an activation take more than WORTH_NAMING of the step."""
-    rows, edits = marked(given, MARKS, LONG)
+    rows, edits = marked(given, MARKS, shortest=LONG)
     yield from of_kernels(
         given,
         RULE.slug,
@@ -41,7 +41,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         worth_naming=WORTH_NAMING,
         edits=edits,
         confidence="medium",
-        note="Each chain as one kernel as long as its slowest.",
+        note="Forward and backward as one kernel each, as long as the slowest of those they replace.",
         risk="Results differ in the last bits.",
         changes=CHANGES,
     )

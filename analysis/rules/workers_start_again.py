@@ -1,7 +1,8 @@
 """The loader starts its workers inside the run.
 
 What it checks
-    The loader's iterator being made in the counted steps (frames of ``_get_iterator``), in a trace with Python stacks.
+    The loader's iterator being made in the counted steps (frames of ``_get_iterator``), in a trace with Python stacks, and the waits for
+    the loader in the same steps.
 Why it costs time
     Each epoch starts every worker process anew, which imports the program and opens the data set again.
 What to do
@@ -17,10 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
-from analysis.rule_facts import frames
+from analysis.rule_facts import ITERATOR_MADE, frames
 
 WORTH_NAMING = 0.02  # of the step
-FRAME = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"
 
 CHANGES = (
     CodeChange("PyTorch", "DataLoader(dataset, num_workers=8)", "DataLoader(dataset, num_workers=8, persistent_workers=True)"),
@@ -36,17 +36,23 @@ CHANGES = (
 
 
 def check(given: RuleInput) -> Iterator[Finding]:
-    """Yield a finding when starting workers takes more than WORTH_NAMING of the step."""
-    found = frames(given, FRAME)
-    if given.share(found.ms) < WORTH_NAMING:
+    """Yield a finding when starting workers, and waiting for their first batch, takes more than WORTH_NAMING of the step."""
+    found = frames(given, ITERATOR_MADE)
+    steps = sorted({int(step) for step in found.frame["step"]})
+    waited = given.recording.rows(
+        "SELECT coalesce(sum(end_ns - start_ns), 0) FROM gaps WHERE device = ? AND cause = 'data_wait' AND list_contains(?, step)",
+        [given.rank.device, steps],
+    )
+    cost = found.ms + float(waited[0][0]) / 1e6 / max(found.steps, 1) if steps else 0.0
+    if given.share(cost) < WORTH_NAMING:
         return
     yield given.finding(
         RULE.slug,
-        f"The loader starts its workers anew in {found.frame['step'].nunique()} of {found.steps} steps: {in_words(found.ms)} a step on average",
+        f"The loader starts its workers anew in {len(steps)} of {found.steps} steps: {in_words(found.ms)} a step on average, {in_words(cost)} with the wait for their first batch",
         "Keep them: persistent_workers=True.",
-        ceiling_ms=found.ms,
+        ceiling_ms=cost,
         confidence="medium",
-        note="Not predicted: how often an epoch ends outside the profile is not known.",
+        note="Not predicted: how often an epoch ends outside the profile is not known, and kept workers begin an epoch with an empty queue too.",
         risk="Workers keep their memory between epochs; a data set changed in the main process is not seen by them.",
         changes=CHANGES,
         evidence=found.rows(),

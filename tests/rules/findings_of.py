@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 
 from analysis.findings import Finding
 from analysis.recordings import Library
 from analysis.results import RunResult, analyse
+from analysis.together import together_ms
 from app.intake import bring_in
 from ingest.schema import DataFolder
 
@@ -36,3 +38,12 @@ def result_of(name: str, telemetry: bool = True) -> RunResult:
 def finding(name: str, rule: str) -> Finding | None:
     """Return the finding of ``rule`` on the recording, None where it is quiet."""
     return next((f for f in result_of(name).findings if f.rule == rule), None)
+
+
+def together(name: str, rules: Sequence[str]) -> float | None:
+    """Return the step time in ms that the findings of ``rules`` predict together, None where one of them is missing or predicts nothing."""
+    result = result_of(name)
+    found = [f for f in result.findings if f.rule in rules and f.predicted_step_ms is not None]
+    if result.lead is None or len(found) != len(rules):
+        return None
+    return found[0].predicted_step_ms if len(found) == 1 else together_ms(_library(), result.lead, found)

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.rules.findings_of import RECORDINGS, finding, result_of
+from tests.rules.findings_of import RECORDINGS, finding, result_of, together
 
 SNAPSHOTS = Path(__file__).with_name("precision_messages.json")
 # rule, recording with the trouble, recording without it
 CASES = [
     ("fp32-products", "gpt_fp32", "gpt_small"),
+    ("fp32-products", "gpt_tf32", "gpt_small"),
     ("tf32-off", "gpt_fp32", "gpt_tf32"),
     ("misaligned-dimensions", "mlp_4093", "mlp_4096"),
     ("misaligned-dimensions", "vocab_50257", "vocab_50304"),
@@ -32,6 +33,7 @@ CASES = [
 # What the measured after-run says of the prediction: rule, before, after, largest relative error. The reasons stand in the rules' notes.
 PREDICTIONS = [
     ("fp32-products", "gpt_fp32", "gpt_small", 0.15),
+    ("fp32-products", "gpt_tf32", "gpt_small", 0.10),
     ("tf32-off", "gpt_fp32", "gpt_tf32", 0.20),
     ("misaligned-dimensions", "mlp_4093", "mlp_4096", 0.15),
     ("misaligned-dimensions", "vocab_50257", "vocab_50304", 0.15),
@@ -60,6 +62,11 @@ def test_message_is_the_committed_one(rule, fires, quiet):
 def test_prediction_against_the_measured_after_run(rule, before, after, within):
     measured_ms = json.loads((RECORDINGS / after / "truth.json").read_text())["step_s_pipelined"] * 1e3
     assert finding(before, rule).predicted_step_ms == pytest.approx(measured_ms, rel=within)
+
+
+def test_two_findings_of_one_change_are_predicted_together():
+    measured_ms = json.loads((RECORDINGS / "gpt_small" / "truth.json").read_text())["step_s_pipelined"] * 1e3
+    assert together("norm_by_hand", ("unfused-norm", "unfused-activation")) == pytest.approx(measured_ms, rel=0.10)
 
 
 @pytest.mark.parametrize(
