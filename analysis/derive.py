@@ -203,7 +203,6 @@ def _store_facts(trace: Trace, flops: FlopCounts, losses: Losses) -> None:
     facts: dict[str, Any] = {
         "step_source": trace.host.source,
         "step_annotation": trace.host.annotation,
-        "phases": losses.phases,
     }
     for device in trace.devices:
         counts = np.bincount(device.status, minlength=3)
@@ -221,6 +220,7 @@ def _store_facts(trace: Trace, flops: FlopCounts, losses: Losses) -> None:
             "graph_ns": int(dur[in_graph].sum()),
             "gpu_ns": int(dur.sum()),
             "estimate": losses.estimates.get(device.device),
+            "phases": losses.phases.get(device.device, []),
             "flops": device_flops(trace.events, trace.classes, flops, device, counted_ops, alone),
         }
     frame = pd.DataFrame({"key": list(facts), "value": [json.dumps(v) for v in facts.values()]})

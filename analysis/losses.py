@@ -25,12 +25,12 @@ from analysis.unprofiled import recording_cost, without_profiler
 
 @dataclass(frozen=True)
 class Losses:
-    """Rows for the tables ``gaps`` and ``causes`` of all devices, ``estimates`` by device, ``phases``, and the unprofiled replay if there is one."""
+    """Rows for the tables ``gaps`` and ``causes`` of all devices, ``estimates`` and ``phases`` by device, and the unprofiled replay if there is one."""
 
     gaps: pd.DataFrame
     causes: pd.DataFrame
     estimates: dict[int, dict[str, Any]]
-    phases: list[dict[str, Any]]
+    phases: dict[int, list[dict[str, Any]]]
     unprofiled: ReplayProblem | None
 
 
@@ -38,14 +38,13 @@ def find_losses(events: Events, facts: HostFacts, devices: list[DeviceSteps], co
     """Explain the lost time of every device. ``codes`` is the ledger's owner of each GPU operation; times in ``gaps`` are absolute."""
     gaps, causes, estimates = [], [], {}
     if not devices:
-        return Losses(pd.DataFrame(), pd.DataFrame(), {}, [], None)
+        return Losses(pd.DataFrame(), pd.DataFrame(), {}, {}, None)
     view = host_view(events, facts)
     steps = StepTable.of(max(devices, key=lambda d: len(d.table)))
     problem = build_problem(events, steps, facts, view)
     whole = build_problem(events, steps, facts, view, max_events=None) if problem.notes else problem
     recorded = schedule_of(events, view, whole, None)
-    busiest = max(devices, key=lambda d: len(d.ops))
-    marked: list[dict[str, Any]] = []
+    marked: dict[int, list[dict[str, Any]]] = {}
     for device in devices:
         mine = device.ops
         parts = segments(events.gpu.start[mine], events.gpu.end[mine], codes[mine], device.window)
@@ -58,8 +57,7 @@ def find_losses(events: Events, facts: HostFacts, devices: list[DeviceSteps], co
         estimate = estimate_unprofiled(events, view, problem, device.device, counted, codes)
         causes.append(_cause_rows(device.device, owned(parts, device.window), totals(pieces, lost), estimate))
         estimates[device.device] = estimate_facts(estimate)
-        if device is busiest:
-            marked = phases(events, view, device, pieces, lost)
+        marked[device.device] = phases(events, view, device, pieces, lost)
     known = any(e["step_ns"] is not None for e in estimates.values())
     unprofiled = without_profiler(problem, recording_cost(events)) if known else None
     numbered = pd.concat(gaps, ignore_index=True)

@@ -247,7 +247,7 @@ def _rank(
         },
         ledger=ledger,
         categories=_categories(kernels),
-        phases=facts.get("phases", []),
+        phases=own.get("phases", []),
         telemetry=sampled,
         represents=judged,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from analysis import replay_store
 from analysis.derive import ensure_derived
 from analysis.recordings import Library
@@ -42,7 +44,6 @@ def test_the_estimate_and_the_replay_are_kept(tmp_path: Path) -> None:
         estimate = json.loads(facts["device_0"])["estimate"]
         assert estimate["why_missing"] is None
         assert 700_000 <= estimate["step_ns"] <= 1_000_000  # not less than the device's work, not more than the profile
-        assert isinstance(json.loads(facts["phases"]), list)
         stored = rows.rows("SELECT problem FROM replays WHERE kind = 'unprofiled'")
     problem = replay_store.load(stored[0][0])
     assert (replay(problem).op_end > replay(problem).op_start).all()
@@ -56,3 +57,18 @@ def test_a_trace_without_gpu_work_has_no_losses(tmp_path: Path) -> None:
     with library.open(recording) as rows:
         for table in ("gaps", "causes", "replays"):
             assert rows.rows(f"SELECT count(*) FROM {table}")[0][0] == 0
+
+
+def test_each_device_has_phases_of_its_own(tmp_path: Path) -> None:
+    """The mark covers the whole step on the host; device 0 works 700 µs of it, device 1 only 50."""
+    trace = matmul_loop()
+    for k in range(4):
+        at = k * 1000
+        trace.host("user_annotation", "train", at + 5, at + 110)
+        trace.launch((at + 102, at + 105), (at + 200, at + 250), "void at::native::vectorized_elementwise_kernel<4, Add>(int)")
+        trace.events[-1] |= {"pid": 1, "args": {**trace.events[-1]["args"], "device": 1}}
+    library, recording = opened(trace, tmp_path)
+    with library.open(recording) as rows:
+        facts = {key: json.loads(value) for key, value in rows.rows("SELECT key, value FROM facts")}
+    device_ms = [{p["name"]: p["device_ms_per_step"] for p in facts[f"device_{d}"]["phases"]}["train"] for d in (0, 1)]
+    assert device_ms == pytest.approx([0.7, 0.05])
