@@ -12,6 +12,7 @@ from app.commands.ingest import ingest, runs
 from app.commands.report import report
 from app.commands.sample import CONTEXT, sample
 from app.commands.serve import demo, serve
+from app.commands.sweep import sweep
 from ingest.errors import SawtoothError
 
 COULD_NOT = 2
@@ -26,6 +27,7 @@ cli = typer.Typer(
 cli.command()(ingest)
 cli.command()(report)
 cli.command()(compare)
+cli.command()(sweep)
 cli.command()(runs)
 cli.command()(export)
 cli.command("import")(import_)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from typer.testing import CliRunner
 
 from analysis.sweep import settings_of, sweep
+from app.cli import cli
 from ingest.errors import UsageError
 from ingest.schema import UserFacts
+from tests.chrome_trace import matmul_loop
 from tests.run_results import run_of
 
 
@@ -75,3 +80,24 @@ def test_runs_without_a_setting_are_refused_in_words():
 def test_settings_are_the_manifest_s_and_those_of_tags():
     run = run_of(settings={"workers": "4"}, tags=["baseline", "batch=8", "workers=2"])
     assert settings_of(run.manifest) == {"batch": "8", "workers": "4"}
+
+
+def command(*arguments):
+    return CliRunner().invoke(cli, list(arguments))
+
+
+def test_the_command_arranges_tagged_runs_and_names_the_one_to_choose(tmp_path):
+    # Steps of 1.0 and 0.8 ms: 1,000 and 1,250 a second.
+    data = ["--data", str(tmp_path / "data")]
+    ids = []
+    for workers, step in ((2, 1000), (8, 800)):
+        trace = matmul_loop(step_us=step, matmul_us=400).write(tmp_path / f"workers{workers}.json")
+        ids.append(command("ingest", str(trace), "--tag", f"workers={workers}", *data).output.splitlines()[-1])
+    said = command("sweep", *ids, *data).output.replace("\u00a0", " ")
+    assert "workers = 8 gives the most: 1250 steps/s." in said
+    assert [line.split()[0] for line in said.splitlines()[2:]] == ["workers", "2", "8"]
+    found = json.loads(command("sweep", *reversed(ids), "--by", "workers", "--format", "json", *data).output)
+    assert (found["setting"], found["sweet_spot"]) == ("workers", "8")
+    assert [point["throughput_per_s"] for point in found["points"]] == [pytest.approx(1000), pytest.approx(1250)]
+    refused = command("sweep", *ids, "--by", "batch", *data)
+    assert isinstance(refused.exception, UsageError) and "has no setting 'batch'" in str(refused.exception)

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from app import format as people
@@ -45,6 +46,10 @@ def ingest(
         float | None,
         typer.Option(metavar="SECONDS", help="Added to telemetry's times, where its host's clock differs from the trace's."),
     ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(help="Tag of the run, may be given several times; batch_size=64 is a setting for sweeps."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
 ) -> None:
     """Ingest files; ranks of one job join one run, telemetry given with a trace attaches to it. Prints the run id on its last line."""
@@ -64,6 +69,8 @@ def ingest(
         typer.echo(f"Left out {sentence}", err=True)
     for sentence in brought.unplaced:
         typer.echo(sentence, err=True)
+    for run in brought.runs if tag else []:
+        folder.write_manifest(msgspec.structs.replace(run, tags=list(dict.fromkeys([*run.tags, *(tag or [])]))))
     if as_json:
         typer.echo(json.dumps([_plain(run) for run in brought.runs], ensure_ascii=False))
         return
