@@ -285,14 +285,22 @@ def activities(metrics: Mapping[str, Reading]) -> str | None:
     return " ".join(parts)
 
 
+FACTOR_LOSSES = {  # what a small factor of MFU means
+    "mfu_factor_busy": "the GPU works only {} of the time",
+    "mfu_factor_flop_kernels": "only {} of the busy time goes to products, convolutions and attention",
+    "mfu_factor_clock": "the clock is {} of the one the peak is quoted at",
+    "mfu_factor_efficiency": "those kernels reach {} of what the clock allows",
+}
+
+
 def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
     """Return the MFU with the factor that holds it down most."""
     mfu = fmt.reading("mfu", metrics["mfu"])
     about = "≈ " if metrics["mfu"].trust != "ok" else ""
     if lowest is None:
         return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak."
-    factor = metrics[lowest]
-    return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak, held down most by {_inside(METRICS[lowest].label)}: {fmt.reading(lowest, factor)}."
+    value = fmt.reading(lowest, metrics[lowest])
+    return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak; most is lost because {FACTOR_LOSSES[lowest].format(value)}."
 
 
 def factor_title(metrics: Mapping[str, Reading], lowest: str) -> str:

@@ -7,7 +7,7 @@ Why it costs time
 What to do
     Nothing in the code. A higher limit (nvidia-smi -pl) where cooling and contract allow; fewer wasted operations lower the draw.
 When it is wrong
-    This is how a well used GPU looks; it is information, never a fault.
+    A GPU that works hard looks like this; it is information, never a fault.
 References
     https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
 """
@@ -35,8 +35,8 @@ def check(given: RuleInput) -> Iterator[Finding]:
     mean = sum((b.clock_sm_mhz or 0) * (b.end_ns - b.start_ns) for b in bands) / weight
     yield given.finding(
         RULE.slug,
-        f"The power limit held the clocks at {mean:.0f} MHz on average for {share:.0%} of the sampled time",
-        "That is how a well used GPU looks. Read MFU against the clock it had; a higher power limit would raise it.",
+        f"The power limit held the clocks at {mean:.0f} MHz on average for {100 * share:.0f} % of the sampled time",
+        "No fault: while it works, the GPU draws all it may. Read MFU against the clock it had; a higher power limit would raise it.",
         ceiling_ms=None,
         severity="info",
         confidence="high",

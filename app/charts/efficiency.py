@@ -114,14 +114,23 @@ def roofline(rows: pd.DataFrame, peaks: Mapping[str, float], bandwidth: float, t
         ],
         hovertemplate="%{customdata}<extra></extra>",
     )
-    for number, row in enumerate(shown.head(LABELLED).to_dict("records")):
+    roof_at_low = low * bandwidth / 1e12
+    bottom = float(np.log10(min(roof_at_low, shown["achieved_tflops"].clip(lower=1e-9).min())))
+    top = float(np.log10(max(peaks.values(), default=shown["achieved_tflops"].max())))
+    largest = shown.head(LABELLED).sort_values("achieved_tflops").to_dict("records")
+    for number, row in enumerate(largest):  # names stand in a column under the roof, where no operator can be
         figure.add_annotation(
             x=np.log10(row["intensity"]),
             y=np.log10(row["achieved_tflops"]),
             text=f"{fmt.plain(short(str(row['name']), 26))} {fmt.duration_ms(row['opportunity_ms'])}",
-            ax=-50 if number % 2 else 50,
-            ay=26 + 18 * number,
+            axref="x",
+            ayref="y",
+            ax=np.log10(high) - 0.05,
+            ay=bottom + (number + 1) * (top - bottom) * 0.5 / LABELLED,
+            xanchor="right",
             arrowwidth=1,
+            arrowhead=0,
+            opacity=0.9,
             font={"size": 11},
         )
     framed(figure, 420)

@@ -116,8 +116,8 @@ def two_steps(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: 
             customdata=[f"{bar.label}: {fmt.duration_ms(ms)}" for ms in (bar.ms_a, bar.ms_b)],
             hovertemplate="%{customdata}<extra></extra>",
         )
-    framed(figure, 190, legend=True)
-    figure.update_layout(barmode="stack", bargap=0.25, legend={"traceorder": "normal"})
+    framed(figure, 160)
+    figure.update_layout(barmode="stack", bargap=0.25)
     figure.update_yaxes(autorange="reversed", ticksuffix="  ", showgrid=False)
     figure.update_xaxes(title={"text": "ms per step"}, zeroline=False)
     table = pd.DataFrame(
@@ -128,7 +128,8 @@ def two_steps(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: 
         + ", ".join(f"{b.label} {fmt.duration_ms(ms)}" for b in ordered if (ms := getattr(b, field)))
         for side, name, field in (("A", names[0], "ms_a"), ("B", names[1], "ms_b"))
     )
-    return Chart(figure, title, alt, table, _PARTS)
+    legend = tuple((b.label, (colour := colour_of(b.owner, b.cause)).on(dark), colour.hatched) for b in ordered)
+    return Chart(figure, title, alt, table, _PARTS, legend=legend)
 
 
 def step_dots(a: Sequence[float], b: Sequence[float], names: tuple[str, str], title: str, *, dark: bool) -> Chart:
