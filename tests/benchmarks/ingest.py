@@ -1,6 +1,7 @@
 """How fast a trace becomes a recording, beside what only unpacks or parses it, on this machine.
 
-    python -m tests.benchmarks.ingest [--events 1000000 5000000 20000000] [--rounds 3] [--trace TRACE.json.gz] [--peers]
+    python -m tests.benchmarks.ingest [--events 1000000 5000000 20000000] [--rounds 3] [--trace TRACE.json.gz]
+        [--peers [PYTHON]] [--limit SECONDS]
 
 Makes traces of the wanted sizes from a bundled one, runs every contender in a process of its own, one after the other in
 each round, and prints the medians: wall time, its ratio to ``gzip -dc``, and the largest memory of one process.
@@ -23,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 BUNDLED = ROOT / "sample_traces" / "gpt" / "trace.json.gz"
-LIMIT_SECONDS = 900  # a contender that takes longer did not finish
+LIMIT_SECONDS = 900.0  # a contender that takes longer did not finish
 INGEST = """
 import sys; from pathlib import Path
 from ingest.recording import ingest_file; from ingest.schema import DataFolder
@@ -42,13 +43,13 @@ PEERS = {  # name -> what it needs, its program: whole-document parsers hold eve
 
 @dataclass(frozen=True)
 class Run:
-    """One measured process; ``seconds`` is None when it did not finish."""
+    """One measured process; ``seconds`` is infinite when it was stopped at the limit, None when it failed."""
 
     seconds: float | None
     memory_mb: float
 
 
-def measured(command: list[str]) -> Run:
+def measured(command: list[str], limit: float = LIMIT_SECONDS) -> Run:
     """Run ``command`` and return its wall time and the largest resident memory of it or any process it waited for."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     start = time.perf_counter()
@@ -58,25 +59,26 @@ def measured(command: list[str]) -> Run:
         seconds = time.perf_counter() - start
         if done:
             process.returncode = os.waitstatus_to_exitcode(status)
-            return Run(seconds if process.returncode == 0 else None, usage.ru_maxrss / 1024)
-        if seconds > LIMIT_SECONDS:
+            finished = float("inf") if seconds > limit else None
+            return Run(seconds if process.returncode == 0 else finished, usage.ru_maxrss / 1024)
+        if seconds > limit:
             process.kill()
         time.sleep(0.005)
 
 
-def contenders(trace: Path, peers: bool) -> dict[str, Callable[[Path], list[str]]]:
-    """Return by name the commands to compare; each gets an empty folder."""
+def contenders(trace: Path, peers: str | None) -> dict[str, Callable[[Path], list[str]]]:
+    """Return by name the commands to compare; each gets an empty folder. ``peers`` is the Python that has the peers installed."""
     found: dict[str, Callable[[Path], list[str]]] = {
         "gzip -dc": lambda folder: ["gzip", "-dc", str(trace)],
         "sawtooth ingest": lambda folder: [sys.executable, "-c", INGEST, str(trace), str(folder)],
     }
     for name, (module, program) in PEERS.items() if peers else ():
-        if subprocess.run([sys.executable, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0:
-            found[name] = lambda folder, program=program: [sys.executable, "-c", program, str(trace), str(folder)]
+        if subprocess.run([str(peers), "-c", f"import {module}"], capture_output=True, check=False).returncode == 0:
+            found[name] = lambda folder, program=program: [str(peers), "-c", program, str(trace), str(folder)]
     return found
 
 
-def compare(trace: Path, rounds: int, peers: bool) -> dict[str, list[Run]]:
+def compare(trace: Path, rounds: int, peers: str | None, limit: float) -> dict[str, list[Run]]:
     """Run every contender once a round, side by side, after reading the trace once so that it is in the page cache."""
     with trace.open("rb") as file:
         while file.read(1 << 20):
@@ -85,20 +87,25 @@ def compare(trace: Path, rounds: int, peers: bool) -> dict[str, list[Run]]:
     for _ in range(rounds):
         for name, command in contenders(trace, peers).items():
             with tempfile.TemporaryDirectory(dir=trace.parent) as folder:
-                results.setdefault(name, []).append(measured(command(Path(folder))))
+                results.setdefault(name, []).append(measured(command(Path(folder)), limit))
     return results
 
 
-def table(results: dict[str, list[Run]]) -> str:
-    """Return the medians as Markdown rows."""
+def table(results: dict[str, list[Run]], limit: float) -> str:
+    """Return the medians as Markdown rows, with what each takes of gzip's time and of ours."""
     medians = {
-        name: statistics.median(r.seconds if r.seconds is not None else float("inf") for r in runs)
+        name: None if any(r.seconds is None for r in runs) else statistics.median(r.seconds or 0.0 for r in runs)
         for name, runs in results.items()
     }
-    rows = ["| what | seconds | x gzip -dc | peak memory, MB |", "|---|---:|---:|---:|"]
+    gzip, ours = medians["gzip -dc"] or 0.0, medians["sawtooth ingest"] or 0.0
+    rows = ["| what | seconds | x gzip -dc | x sawtooth | peak memory, MB |", "|---|---:|---:|---:|---:|"]
     for name, runs in results.items():
         seconds, memory = medians[name], max(r.memory_mb for r in runs)
-        shown = f"{seconds:.2f} | {seconds / medians['gzip -dc']:.2f}" if seconds < float("inf") else "did not finish | "
+        mark = "> " if seconds == float("inf") else ""
+        shown = "failed | | "
+        if seconds is not None:
+            seconds = min(seconds, limit)
+            shown = f"{mark}{seconds:.2f} | {mark}{seconds / gzip:.2f} | {mark}{seconds / ours:.2f}"
         rows.append(f"| {name} | {shown} | {memory:.0f} |")
     return "\n".join(rows)
 
@@ -117,7 +124,10 @@ def main() -> None:
     parser.add_argument("--events", type=int, nargs="+", default=[1_000_000, 5_000_000])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--trace", type=Path, default=BUNDLED)
-    parser.add_argument("--peers", action="store_true", help="also run the parsers and tools that are installed")
+    parser.add_argument(
+        "--peers", nargs="?", const=sys.executable, metavar="PYTHON", help="also run the parsers and tools that this Python has"
+    )
+    parser.add_argument("--limit", type=float, default=LIMIT_SECONDS, help="seconds after which a contender did not finish")
     given = parser.parse_args()
     print(
         f"{platform.platform()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}; {given.rounds} rounds"
@@ -131,7 +141,7 @@ def main() -> None:
                 f"\n{count:,} events, {trace.stat().st_size / 1e6:.0f} MB compressed, from {given.trace.parent.name}\n",
                 flush=True,
             )
-            print(table(compare(trace, given.rounds, given.peers)), flush=True)
+            print(table(compare(trace, given.rounds, given.peers, given.limit), given.limit), flush=True)
             trace.unlink()
     finally:
         shutil.rmtree(folder)
