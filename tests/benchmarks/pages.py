@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.pages [--events 5000000] [--rounds 3] [--trace TRACE.json.gz] [--data FOLDER] [--screens …] [--browser]
 
-Ingests a trace of the wanted size (or takes the newest run of ``--data``), opens every screen with nothing in memory, and prints by
+Ingests a trace of the wanted size (or takes the largest run of ``--data``), opens every screen with nothing in memory, and prints by
 screen: its queries and the slowest of them, the time of the whole script, and the bytes of its charts and of the page; medians of the
 rounds. Processor time stands beside wall time: on a machine with other work only the first says something about us. ``--browser`` also
 clicks through the screens of a running server in Chromium: from the click until the screen's first sentence stands there.
@@ -72,8 +72,8 @@ def timed_queries() -> Iterator[list[Query]]:
     seen: list[Query] = []
     made = Recording.__init__
 
-    def init(self: Recording, cursor: Any, recording_id: str) -> None:
-        made(self, TimedCursor(cursor, seen), recording_id)
+    def init(self: Recording, cursor: Any, *rest: Any) -> None:
+        made(self, TimedCursor(cursor, seen), *rest)
 
     Recording.__init__ = init  # type: ignore[method-assign]
     try:
@@ -165,6 +165,13 @@ def ingested(folder: DataFolder, source: Path, events: int) -> Manifest:
     return manifest
 
 
+def _largest(folder: DataFolder) -> Manifest:
+    def size(manifest: Manifest) -> int:
+        return sum(folder.recording_file(ref.id).stat().st_size for ref in manifest.recordings)
+
+    return max(folder.manifests(), key=size)
+
+
 def analysed(folder: DataFolder, manifest: Manifest) -> None:
     """Analyse the run and keep that, as the child of an upload does."""
     from analysis.result_store import kept_file, result_of
@@ -247,7 +254,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--trace", type=Path, default=BUNDLED)
-    parser.add_argument("--data", type=Path, help="use this folder's newest run and make none")
+    parser.add_argument("--data", type=Path, help="use this folder's largest run and make none")
     parser.add_argument("--screens", nargs="*", help="only these")
     parser.add_argument("--browser", action="store_true", help="also click through a running server in Chromium")
     given = parser.parse_args()
@@ -257,7 +264,7 @@ def main() -> None:
     folder = DataFolder(given.data or Path(tempfile.mkdtemp())).create()
     os.environ["SAWTOOTH_DATA"] = str(folder.root)
     try:
-        manifest = folder.manifests()[0] if given.data else ingested(folder, given.trace, given.events)
+        manifest = _largest(folder) if given.data else ingested(folder, given.trace, given.events)
         analysed(folder, manifest)
         from app.frame import SCREENS
 
