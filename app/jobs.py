@@ -327,7 +327,10 @@ def _abandoned(entry: Path, now: float) -> bool:
 def _alive(pid: int) -> bool:
     import psutil
 
-    return bool(psutil.pid_exists(pid))
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)  # killed, and its parent has not noticed yet
+    except psutil.Error:
+        return False
 
 
 def _stop(process: subprocess.Popen[bytes] | None) -> None:

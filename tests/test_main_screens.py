@@ -287,6 +287,14 @@ def test_telemetry_of_the_same_time_lies_on_the_lanes(loop: str) -> None:
     assert any(trace["type"] == "scatter" and trace["line"]["shape"] == "vh" for trace in charts(test)[0]["data"])
 
 
+def test_another_run_chosen_on_the_timeline_is_shown_whole(loop: str, app_data: DataFolder, tmp_path: Path) -> None:
+    other = run_of(app_data, matmul_loop(steps=5).write(tmp_path / "other.json"))
+    test = opened("timeline", loop, t0="1.74", t1="2.74")
+    test.query_params["run"] = other
+    assert "The GPU works" in words_of(test.run())
+    assert "t0" not in test.query_params
+
+
 def test_without_external_links_there_is_no_perfetto(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from app.settings import settings
 

@@ -50,7 +50,7 @@ def _forget_other_run(run: str) -> None:
     before = st.session_state.get("timeline_run")
     st.session_state["timeline_run"] = run
     if before not in (None, run):
-        _go(None, Span(0, 1), "", 0)
+        _leave_range()
 
 
 def _asked(whole: Span) -> Span:
@@ -70,11 +70,15 @@ def _go(view: Span | None, whole: Span, trail: str, keep: int | None = None) -> 
         crumbs.append((left.start_ns, left.end_ns))
     else:
         del crumbs[keep:]
+    _leave_range()
+    if view is not None and view != whole:
+        st.query_params["t0"], st.query_params["t1"] = (f"{ms:.6f}" for ms in view.relative_ms(whole.start_ns))
+
+
+def _leave_range() -> None:
     for key in ("t0", "t1"):
         if key in st.query_params:
             del st.query_params[key]
-    if view is not None and view != whole:
-        st.query_params["t0"], st.query_params["t1"] = (f"{ms:.6f}" for ms in view.relative_ms(whole.start_ns))
 
 
 def _go_to_selection(chart: str, whole: Span, trail: str) -> None:

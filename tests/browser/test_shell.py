@@ -24,6 +24,14 @@ HOSTILE = [
     "http://evil.example/d www.evil.example e@evil.example",
     ":material/delete: :red[red] $\\frac{1}{2}$ **bold** `code`",
     "a<b>c</b>d &lt;b&gt; %{x}",
+    "</script><script>window.pwned=2</script>",
+    "[click](javascript:window.pwned=3) javascript:window.pwned=3",
+    '" onmouseover="window.pwned=4" x="',
+    "<svg/onload=window.pwned=5><iframe src=http://evil.example/e>",
+    "%{customdata[0]} {{7*7}} ${7*7} {0} %s",
+    "<a href=http://evil.example/f>click</a>",
+    "<style>*{background:url(http://evil.example/g)}</style>",
+    "data:text/html,<script>window.pwned=6</script>",
 ]
 
 
@@ -115,7 +123,7 @@ def test_hostile_names_show_as_text_and_load_nothing(empty_server: Server, page:
         data.write_manifest(manifest)
     page.goto(empty_server.url)
     expect(page.get_by_text("runs on this machine")).to_be_visible()
-    expect(page.get_by_role("checkbox")).to_have_count(len(data.manifests()))
+    expect(page.get_by_role("checkbox")).to_have_count(len(data.manifests()), timeout=60_000)
     text = page.get_by_test_id("stMain").inner_text().replace("\u2060", "")
     for name in HOSTILE:
         assert name in text
@@ -127,11 +135,11 @@ def test_hostile_names_show_as_text_and_load_nothing(empty_server: Server, page:
 def hostile_trace() -> dict[str, object]:
     """Six steps whose kernels, operators and annotations carry the hostile names."""
     events: list[dict[str, object]] = []
-    correlation = 0
+    correlation, length = 0, 250 * (len(HOSTILE) + 1)
     for step in range(1, 7):
-        at = 1_000_000 + step * 2000
+        at = 1_000_000 + step * length
         events.append(
-            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 1, "tid": 1, "ts": at, "dur": 2000}
+            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 1, "tid": 1, "ts": at, "dur": length}
         )
         for number, name in enumerate(HOSTILE):
             correlation += 1
@@ -169,15 +177,16 @@ def test_hostile_names_inside_a_trace_harm_no_screen(empty_server: Server, page:
     drop(page, written(tmp_path, "<b>hostile.json.gz", hostile_trace()))
     expect(page.get_by_text("is ready.")).to_be_visible(timeout=120_000)
     run = page.get_by_role("link", name="See the verdict").first.get_attribute("href").split("run=")[1]
-    for screen in (screen for screen in SCREENS if screen.exists and screen.name != "runs"):
-        page.goto(f"{empty_server.url}/{screen.name}?run={run}")
+    pages = [f"{screen.name}?run={run}" for screen in SCREENS if screen.exists and screen.name != "runs"]
+    for where in (*pages, f"compare?a={run}&b={run}", f"compare?a={HOSTILE[0]}&b=../../x"):
+        page.goto(f"{empty_server.url}/{where}")
         expect(page.get_by_role("heading", level=1).first).to_be_visible(timeout=60_000)
         expect(page.get_by_test_id("stStatusWidget")).to_have_count(0, timeout=60_000)
         expect(page.get_by_text("This page failed")).to_have_count(0)
-        assert page.evaluate("window.pwned") is None, screen.name
+        assert page.evaluate("window.pwned") is None, where
         links = page.locator("a").evaluate_all("links => links.map(a => a.getAttribute('href') || a.href.baseVal || '')")
-        assert [link for link in links if "evil" in link] == [], screen.name
-        assert page.locator("img[src*=evil], .stMain b:has-text('c')").count() == 0, screen.name
+        assert [link for link in links if "evil" in link] == [], where
+        assert page.locator("img[src*=evil], .stMain b:has-text('c')").count() == 0, where
     assert seen.foreign(empty_server.url) == []
 
 

@@ -27,12 +27,15 @@ def main() -> None:
     given = parser.parse_args()
     folder = DataFolder(given.data.absolute()).create()
     library = Library(folder)
-    here = {manifest.name for manifest in folder.manifests()}
+    here = {manifest.name: manifest for manifest in folder.manifests()}
     traces = sorted(RECORDINGS.glob("*/trace.json.gz"))[: given.runs]
     for trace in traces:
-        name = f"load-{trace.parent.name}"
-        if name not in here:
-            start, scaled = time.monotonic(), folder.uploads / f"{name}.json.gz"
+        name, start = f"load-{trace.parent.name}", time.monotonic()
+        if name in here:
+            card_of(here[name], library)  # the code of the analysis may have changed since
+            print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
+        else:
+            scaled = folder.uploads / f"{name}.json.gz"
             events = write(trace, scaled, given.events)
             (run,) = bring_in(folder, [(scaled, scaled.name)], keep_source=False, name=name).runs
             scaled.unlink()

@@ -89,7 +89,8 @@ def _take(forward: ForwardMsg, page: Page) -> None:
         page.html.append(element.html.body)
         page.figures.add(hashlib.sha256(element.html.body.encode()).hexdigest())
     elif kind == "dataframe":
-        page.figures.add(hashlib.sha256(element.dataframe.data).hexdigest())
+        table = element.dataframe  # a long one sends its first rows, and the others as they are scrolled to
+        page.figures.add(hashlib.sha256(table.arrow_data.data or table.lazy_data.initial_chunk).hexdigest())
     elif kind == "plotly_chart":
         page.figures.add(hashlib.sha256(element.plotly_chart.spec.encode()).hexdigest())
     elif kind in ("text_input", "selectbox"):

@@ -1,0 +1,147 @@
+"""Whole servers killed, doubled and put on a disk that cannot be written: what they held is shown again, with the same numbers."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fault_stage as stage
+import psutil
+import pytest
+from browser.conftest import Server, start_server
+
+from app.bundled import bundled
+from ingest.schema import DataFolder
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> DataFolder:
+    """A data folder with one run, which had its bundled recordings taken away."""
+    folder = DataFolder(tmp_path / "data").create()
+    (folder.root / "bundled.json").write_text(json.dumps({"imported": [item.name for item in bundled()]}))
+    stage.bring(folder, stage.trace_in(tmp_path / "old.json.gz", 40))
+    return folder
+
+
+@pytest.fixture
+def servers() -> Iterator[list[Server]]:
+    running: list[Server] = []
+    yield running
+    for server in running:
+        server.stop()
+
+
+def ask(server: Server, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("localhost", int(server.url.rsplit(":", 1)[1]), timeout=120)
+    connection.request(method, path, body=body, headers={"X-Sawtooth": "1"})
+    answer = connection.getresponse()
+    content = json.loads(answer.read())
+    connection.close()
+    return answer.status, content
+
+
+def reports(server: Server) -> dict[str, Any]:
+    return {
+        run["id"]: ask(server, "GET", f"/api/v1/runs/{run['id']}/report")[1]
+        for run in ask(server, "GET", "/api/v1/runs")[1]["runs"]
+    }
+
+
+def start_job(server: Server, trace: Path) -> str:
+    upload = ask(server, "PUT", f"/api/v1/uploads?name={trace.name}", trace.read_bytes())[1]["upload"]
+    return str(
+        ask(server, "POST", "/api/v1/jobs", json.dumps({"files": [{"upload": upload, "name": trace.name}]}).encode())[1]["job"]
+    )
+
+
+def until(found: Callable[[], Any], seconds: float = 120) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if result := found():
+            return result
+        time.sleep(0.05)
+    raise AssertionError("it did not happen in time")
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.7, 1.5, 3.0])
+def test_a_killed_server_comes_back_with_what_it_held(tmp_path, folder, servers, delay):
+    """kill -9 with a job at work: its child ends too, the next server finds old runs as they were and no remains, and reads the file again."""
+    trace = stage.trace_in(tmp_path / "new.json.gz", 3000)
+    servers.append(start_server(folder.root))
+    before = reports(servers[0])
+    start_job(servers[0], trace)
+    children = until(lambda: psutil.Process(servers[0].process.pid).children())
+    time.sleep(delay)  # the moment of the kill is the point
+    servers[0].process.kill()
+    psutil.wait_procs(children, timeout=30)
+    assert not any(child.is_running() for child in children)
+    time.sleep(6)  # as long as drafts are let alone whose lock may not be taken yet
+    servers.append(start_server(folder.root))
+    stage.check_whole(folder)
+    assert {run: reports(servers[1])[run] for run in before} == before
+    job = start_job(servers[1], trace)
+    done = until(lambda: (found := ask(servers[1], "GET", f"/api/v1/jobs/{job}")[1])["stage"] in ("done", "failed") and found)
+    assert done["error"] is None and len(reports(servers[1])) == 2
+    assert {run: reports(servers[1])[run] for run in before} == before
+
+
+def test_a_second_server_leaves_the_first_one_s_work_alone_and_outlives_it(tmp_path, folder, servers):
+    trace = stage.trace_in(tmp_path / "new.json.gz", 3000)
+    servers.append(start_server(folder.root))
+    before = reports(servers[0])
+    connection = http.client.HTTPConnection("localhost", int(servers[0].url.rsplit(":", 1)[1]), timeout=120)
+    content = trace.read_bytes()
+    connection.putrequest("PUT", "/api/v1/uploads?name=new.json.gz")
+    connection.putheader("Content-Length", str(len(content)))
+    connection.putheader("X-Sawtooth", "1")
+    connection.endheaders()
+    connection.send(content[:1000])
+    job = start_job(servers[0], trace)
+    servers.append(start_server(folder.root))  # sweeps while the first one uploads and reads
+    connection.send(content[1000:])
+    assert connection.getresponse().status == 201
+    connection.close()
+    done = until(lambda: (found := ask(servers[0], "GET", f"/api/v1/jobs/{job}")[1])["stage"] in ("done", "failed") and found)
+    assert done["error"] is None
+    assert reports(servers[0]) == reports(servers[1])
+    servers[0].process.kill()
+    assert {run: reports(servers[1])[run] for run in before} == before and len(reports(servers[1])) == 2
+
+
+@pytest.mark.parametrize("how", ["read-only", "full"] if os.getuid() == 0 else [])
+def test_a_disk_that_cannot_be_written_still_shows_what_it_holds(tmp_path, folder, servers, how):
+    disk = tmp_path / "disk" / "data"  # the server's log lies beside it
+    disk.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk)], check=True)
+    try:
+        subprocess.run(["cp", "-r", f"{folder.root}/.", str(disk)], check=True)
+        if how == "read-only":
+            subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        else:
+            with pytest.raises(OSError), (disk / "ballast").open("wb") as ballast:
+                while True:
+                    ballast.write(bytes(1 << 16))
+        servers.append(start_server(folder.root))
+        wanted = reports(servers[0])
+        servers.append(start_server(disk))
+        assert reports(servers[1]) == wanted and len(wanted) == 1
+        status, answer = ask(servers[1], "PUT", "/api/v1/uploads?name=x.json", b"x" * 100_000)
+        assert status == 507 and "disk" in answer["error"]["sentence"] and str(disk) not in json.dumps(answer)
+        if how == "read-only":
+            subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+        else:
+            (disk / "ballast").unlink()
+        stage.bring(DataFolder(disk), stage.trace_in(tmp_path / "new.json.gz", 400))
+        assert len(reports(servers[1])) == 2  # the same server, without a restart
+    finally:
+        for server in servers:
+            server.stop()
+        subprocess.run(["umount", "-l", str(disk)], check=True)
