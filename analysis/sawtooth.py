@@ -14,7 +14,7 @@ so that a slowly changing period still counts).
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -49,6 +49,7 @@ NEARBY = np.linspace(0.97, 1.03, 13)  # a stretch may run a little faster or slo
 FOLD_FROM = 10  # samples a period from which phase bins describe a pulse better than its first harmonics
 BINS = (3, 12)  # phase bins of a pattern
 CANDIDATES = 6  # spectral lines tried
+COUNTED_FROM = 4  # samples a period from which each of its rises shows in at least one low and one high sample
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,9 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
     if found.period < shortest:
         why = f"it rises and falls every {found.period:.3g} s or faster, too near the {spacing:.3g} s between readings to tell"
         return Sawtooth(None, why, shortest, regularity=found.score, alias_periods_s=_aliases(found.period, spacing), **about)
+    counted = _counted(times, values, found.period, spacing, low, high)
+    if counted is not None:
+        found = replace(found, period=counted)
     return _judged(times, values, spacing, shortest, found, windows_tile, percent, about)
 
 
@@ -199,6 +203,25 @@ def _refined(times: F64, values: F64, pieces: list[slice], period: float) -> flo
             power += lombscargle(times[piece], y, 2 * np.pi / near, normalize=True) * len(y)
     best = int(power.argmax())
     return float(near[best]) if 0 < best < len(near) - 1 else period
+
+
+def _counted(times: F64, values: F64, period: float, spacing: float, low: float, high: float) -> float | None:
+    """Return the mean time between rises, where each of them is seen; else None.
+
+    A loader's period wanders, and a spectrum names its most frequent value; a stopwatch divides by the number of steps. Every time between two rises
+    must be near the period: a missed rise would show as a double one.
+    """
+    if period < COUNTED_FROM * spacing or np.diff(times).max() > 3.5 * spacing:
+        return None
+    state = np.where(values >= low + 0.5 * (high - low), 1, np.where(values <= low + 0.25 * (high - low), -1, 0))
+    clear = np.flatnonzero(state)
+    rises = times[clear[1:][(state[clear[1:]] == 1) & (state[clear[:-1]] == -1)]]
+    between = np.diff(rises)
+    if len(between) < MIN_CYCLES or between.min() < period / 2 or between.max() > 1.5 * period:
+        return None
+    if rises[-1] - rises[0] < times[-1] - times[0] - 3 * period:  # part of the recording does not rise at all
+        return None
+    return float(between.mean())
 
 
 def _pieces(times: F64, step: float) -> list[slice]:

@@ -26,7 +26,7 @@ def show(result: RunResult) -> None:
     if result.findings:
         _changes(result)
     if result.not_checked:
-        with st.expander(f"{len(result.not_checked)} rules not checked", icon=":material/rule:"):
+        with st.expander(words.not_checked(len(result.not_checked)), icon=":material/rule:"):
             for rule in result.not_checked:
                 cards.small(f"{rule.rule}: not checked, because {rule.because}")
 

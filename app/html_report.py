@@ -61,7 +61,7 @@ def run_html(result: RunResult) -> str:
         parts += ["<h2>Worth knowing</h2>", _list(told)]
     if result.not_checked:
         lines = [f"{rule.rule}: not checked, because {rule.because}" for rule in result.not_checked]
-        parts.append(f"<details><summary>{len(lines)} rules not checked</summary>{_list(lines)}</details>")
+        parts.append(f"<details><summary>{run_words.not_checked(len(lines))}</summary>{_list(lines)}</details>")
     return _page(headline, "\n".join(parts), scripts=False)
 
 

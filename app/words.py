@@ -285,6 +285,11 @@ def activities(metrics: Mapping[str, Reading]) -> str | None:
     return " ".join(parts)
 
 
+def not_checked(rules: int) -> str:
+    """Return how many rules were not checked."""
+    return f"{rules} rule{'s' if rules > 1 else ''} not checked"
+
+
 FACTOR_LOSSES = {  # what a small factor of MFU means
     "mfu_factor_busy": "the GPU works only {} of the time",
     "mfu_factor_flop_kernels": "only {} of the busy time goes to products, convolutions and attention",

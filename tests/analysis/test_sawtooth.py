@@ -24,7 +24,8 @@ STEPS_OF_A_TOOTH = {
     "resnet_starved": 1,
     "checkpointing_io": 2,
     "checkpoint_unseen": 25,
-}  # as planted: loader, torch.save every 2nd and 25th
+    "loader_restarts": 6,
+}  # as planted: loader, torch.save every 2nd and 25th, an epoch of six steps
 
 
 def regular(values: list[float], spacing_s: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
@@ -195,6 +196,13 @@ def test_the_period_of_steps_shows_in_power() -> None:
     )
     found = find_sawtooth(times, values * 7 + 80, percent=False)
     assert found.period_s == pytest.approx(0.31, rel=0.01)
+
+
+def test_a_period_that_wanders_is_what_a_stopwatch_says_the_mean_of_all() -> None:
+    # Teeth of 9 samples, and every fifth one of 7: (4 × 9 + 7) / 5 = 8.6 samples = 0.86 s, though 0.9 s is the most frequent.
+    teeth = [tooth for _ in range(14) for tooth in (9, 9, 9, 9, 7)]
+    found = find_sawtooth(*regular([value for tooth in teeth for value in [100.0] * 3 + [0.0] * (tooth - 3)]))
+    assert found.period_s == pytest.approx(0.86, rel=0.005)
 
 
 def test_too_few_samples_are_said() -> None:
