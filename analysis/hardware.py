@@ -205,5 +205,5 @@ def _row(entry: Mapping[str, Any]) -> _Row:
 
 
 def all_gpus() -> tuple[Gpu, ...]:
-    """Return every row of the table, in file order (the Reference screen prints them)."""
+    """Return every row of the table, in file order."""
     return tuple(row.gpu for row in _tables()[0])

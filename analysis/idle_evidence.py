@@ -134,7 +134,7 @@ def describe(
         {
             "gap": pieces.gap, "start": pieces.start, "end": pieces.end, "owner": np.array(OWNERS, dtype=object)[lost.owner[pieces.gap]],
             "cause": np.array(CAUSES, dtype=object)[pieces.cause], "phase": np.array(PHASES, dtype=object)[phase],
-            "confidence": _confidence(events, facts, schedule, pieces, lost), "step": step, "next_gpu_op_id": pieces.next_op,
+            "confidence": _confidence(events, facts, schedule, pieces), "step": step, "next_gpu_op_id": pieces.next_op,
             "cpu_op_id": op, "call_id": call, "python_call_id": frame,
         }
     )  # fmt: skip
@@ -188,7 +188,7 @@ def _phases(
     return np.where(pieces.cause == CODE["data_wait"], PHASES.index("input"), phase).astype(np.int8)
 
 
-def _confidence(events: Events, facts: HostFacts, schedule: Schedule, pieces: Pieces, lost: Lost) -> NDArray[np.object_]:
+def _confidence(events: Events, facts: HostFacts, schedule: Schedule, pieces: Pieces) -> NDArray[np.object_]:
     """Return high where events of the host or the queue prove the cause, medium where it is inferred, low where it is a remainder."""
     cause = pieces.cause
     linked = (
@@ -197,9 +197,8 @@ def _confidence(events: Events, facts: HostFacts, schedule: Schedule, pieces: Pi
         else np.zeros(len(pieces), bool)
     )
     level = np.where(linked, "high", "medium").astype(object)
-    level[(cause == CODE["python_host"]) & (len(facts.python_start) == 0)] = (
-        "medium"  # no frames were recorded: it is what is left
-    )
+    if not len(facts.python_start):
+        level[cause == CODE["python_host"]] = "medium"  # no frames were recorded: it is what is left
     level[cause == CODE["comm_wait"]] = "medium"
     carried = pieces.wait_call >= 0
     far = (

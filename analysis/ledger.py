@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.events import GPU_KINDS
-from analysis.intervals import Intervals, intersect, overlaps, paint, union
+from analysis.intervals import Intervals, intersect, paint, union
 
 # In order of priority: an instant belongs to the first of these that runs.
 OWNERS = ("tensor_core_compute", "other_compute", "memset", "exposed_comm", "exposed_memcpy", "idle")
@@ -65,11 +64,3 @@ def segments(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) -
 def owned(parts: Segments, window: Intervals) -> dict[str, int]:
     """Return the nanoseconds each owner has inside ``window``; they sum to its length exactly."""
     return {name: intersect(parts.of(code), window).total for code, name in enumerate(OWNERS)}
-
-
-def owned_per_step(parts: Segments, step_starts: I64, step_ends: I64) -> pd.DataFrame:
-    """Return nanoseconds by step (row) and owner (column). Steps are disjoint and sorted."""
-    hit_start, hit_end, piece, step = overlaps(Intervals(parts.starts, parts.ends), Intervals(step_starts, step_ends))
-    table = np.zeros((len(step_starts), len(OWNERS)), np.int64)
-    np.add.at(table, (step, parts.owner[piece]), hit_end - hit_start)
-    return pd.DataFrame(table, columns=list(OWNERS))

@@ -18,7 +18,6 @@ from fractions import Fraction
 from typing import Literal
 
 How = Literal["name", "operator_and_shape", "operator", "category", "only_a", "only_b"]
-NO_OPERATOR = ""
 
 
 @dataclass(frozen=True)

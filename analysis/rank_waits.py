@@ -111,10 +111,7 @@ def meet(library: Library, ranks: Sequence[RankResult]) -> tuple[list[RankResult
         mine_at = matched.index[matched["position"] == position]
         matched.loc[mine_at, "exposed_wait_ns"] = _exposed_waits(matched.loc[mine_at], exposed[position])
     split = [_split(rank, matched[matched["position"] == position], exposed[position]) for position, rank in enumerate(ranks)]
-    waits = tuple(
-        _waits(position, rank, matched, kernels[position], exposed[position], offsets[position])
-        for position, rank in enumerate(split)
-    )
+    waits = tuple(_waits(position, rank, matched, kernels[position], offsets[position]) for position, rank in enumerate(split))
     unmatched = sum(map(len, kernels)) - len(matched)
     return split, Communication(matched, waits, _straggler(split, waits), unmatched, notes)
 
@@ -188,9 +185,7 @@ def _exposed_waits(rows: pd.DataFrame, exposed: Intervals) -> NDArray[np.int64]:
     return found
 
 
-def _waits(
-    position: int, rank: RankResult, matched: pd.DataFrame, kernels: pd.DataFrame, exposed: Intervals, offset: int | None
-) -> RankWaits:
+def _waits(position: int, rank: RankResult, matched: pd.DataFrame, kernels: pd.DataFrame, offset: int | None) -> RankWaits:
     steps = max(len(rank.counted), 1)
     counted = matched[matched["counted"]]
     mine = counted[counted["position"] == position]
@@ -274,8 +269,7 @@ def collective_table(found: Communication, steps: int) -> pd.DataFrame:
                 else None,
             }
         )
-    columns = [*_TABLE]
-    return pd.DataFrame(out, columns=columns).sort_values("wait_ms_per_step", ascending=False, ignore_index=True)
+    return pd.DataFrame(out, columns=list(_TABLE)).sort_values("wait_ms_per_step", ascending=False, ignore_index=True)
 
 
 _TABLE = (

@@ -34,8 +34,7 @@ class HostNodes:
     (n, len(HOST_CAUSES)) and its rows sum to ``gap`` (0 where ``pred`` is -1). ``own`` is time inside the call that is not
     waiting. ``wait_ptr`` (length n + 1) and ``wait_op`` list the operations whose end the call waits for; ``resume`` is the time
     from that end to the call's return, ``slot_resume`` the same for a launch that waited for a place in the queue.
-    ``events`` and ``python_calls``
-    count what the profiler recorded as begun in the gap. ``wait_cause`` indexes WAIT_CAUSES. ``paced`` is False for
+    ``events`` and ``python_calls`` count what the profiler recorded as begun in the gap. ``wait_cause`` indexes WAIT_CAUSES. ``paced`` is False for
     threads beside the main line: their gaps are not the profiler's to shorten. ``start`` and ``end`` are as recorded.
     """
 
@@ -168,8 +167,8 @@ def replay(problem: ReplayProblem) -> Replayed:
             done = max(done, op_end[wait_op[w]] + resume[n])
         waited[n] = done - submit
         host_start[n], host_submit[n], host_end[n] = begin, submit, done
-    as_array = lambda values: np.array(values, dtype=np.int64)  # noqa: E731
-    return Replayed(*(as_array(v) for v in (host_start, host_submit, host_end, waited, queued, op_start, op_end)))
+    times = (host_start, host_submit, host_end, waited, queued, op_start, op_end)
+    return Replayed(*(np.array(of_each, dtype=np.int64) for of_each in times))
 
 
 def step_ends(problem: ReplayProblem, run: Replayed, device: int) -> I64:

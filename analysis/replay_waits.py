@@ -46,7 +46,7 @@ def waits(
         targets[n] = [int(self_wait[n])]
     reached = np.array([max((int(op_end[t]) for t in found), default=NEVER) for found in targets], dtype=np.int64)
     waits = (reached > start) | (self_wait >= 0)
-    slot = _queue_slots(ops, bounds, op_start)
+    slot = _queue_slots(ops, bounds)
     queued = ~waits & (duration > BLOCKED_LAUNCH_NS) & (slot >= 0) & (np.where(slot >= 0, op_start[slot], NEVER) > start)
     own_typical = _typical(np.where(waits | queued, -1, duration), name, 5_000)
     own = np.where(waits | queued, np.minimum(own_typical, duration), duration)
@@ -95,7 +95,7 @@ def stream_free(ops: DeviceOps) -> I64:
     return free
 
 
-def _queue_slots(ops: DeviceOps, bounds: NDArray[np.int64], op_start: I64) -> I64:
+def _queue_slots(ops: DeviceOps, bounds: NDArray[np.int64]) -> I64:
     """Return, by node, the operation whose start frees the place in the queue that the node's first operation takes, or -1."""
     slot = np.full(len(bounds) - 1, -1, dtype=np.int64)
     place = np.zeros(len(ops), dtype=np.int64)

@@ -56,13 +56,6 @@ def roofline(operators: pd.DataFrame, gpu: Gpu | None) -> pd.DataFrame:
     return _place(table, gpu, gpu.bandwidth_bytes_per_s)
 
 
-def by_category(placed: pd.DataFrame) -> pd.DataFrame:
-    """Sum the rows of ``roofline`` by category: time_ns, flops, bytes, attainable_ns, opportunity_ns, attained_share, intensity."""
-    sums = placed.groupby("category", as_index=False)[["time_ns", "flops", "bytes", "attainable_ns", "opportunity_ns"]].sum()
-    sums = sums.assign(attained_share=sums["attainable_ns"] / sums["time_ns"], intensity=sums["flops"] / sums["bytes"])
-    return sums.sort_values("opportunity_ns", ascending=False, ignore_index=True)
-
-
 def _place(table: pd.DataFrame, gpu: Gpu, bandwidth: float) -> pd.DataFrame:
     names, types = table["name"].tolist(), [_decoded(cell) for cell in table["input_types"]]
     mostly = (table["tensor_core_ns"] >= MOSTLY * table["time_ns"]).tolist()

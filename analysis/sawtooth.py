@@ -56,7 +56,7 @@ COUNTED_FROM = 4  # samples a period from which each of its rises shows in at le
 class Sawtooth:
     """What was found in one signal. ``period_s`` is None with the reason in ``why_none``; then the rest describes the signal only.
 
-    Units: seconds; percent points for ``high``, ``low`` and ``depth`` (watts for power); shares from 0 to 1 for ``duty``, ``regularity`` and
+    Units: seconds; percent points for ``high``, ``low`` and ``depth``; shares from 0 to 1 for ``duty``, ``regularity`` and
     ``phase_drift`` (scatter of the phase against an exact period, in periods). ``alias_periods_s`` are faster periods that
     would look the same, empty where the samples rule them out. ``harmonics_rejected_s`` are stronger spectral lines that were
     recognised as parts of the period.
@@ -85,11 +85,11 @@ class _Found:
     rejected: tuple[float, ...]
 
 
-def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool = True, percent: bool = True) -> Sawtooth:
-    """Look for a sawtooth in one signal (times in nanoseconds, any order; NaN is not recorded; sampling may be irregular).
+def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool = True) -> Sawtooth:
+    """Look for a sawtooth in one signal in percent (times in nanoseconds, any order; NaN is not recorded; sampling may be irregular).
 
     ``windows_tile``: each sample covers all the time since the one before (GPM does; NVML's utilization need not).
-    ``percent``: 100 is as busy as can be. Give the steady part only: see ``analysis.steady``.
+    Give the steady part only: see ``analysis.steady``.
     """
     times, values = _clean(time_ns, value)
     if len(times) < MIN_SAMPLES:
@@ -105,9 +105,9 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
         "depth": high - low,
         "duty": float((values > (low + high) / 2).mean()),
     }
-    if percent and high - low < MIN_DEPTH:
+    if high - low < MIN_DEPTH:
         return Sawtooth(None, f"it stays between {low:.0f} and {high:.0f} %", shortest, **about)
-    if percent and low > SHALLOW * high:
+    if low > SHALLOW * high:
         return Sawtooth(None, f"it varies between {low:.0f} and {high:.0f} % without ever waiting long", shortest, **about)
     found = _search(times, values, spacing, 2 * spacing)
     if found is None:
@@ -118,7 +118,7 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
     counted = _counted(times, values, found.period, spacing, low, high)
     if counted is not None:
         found = replace(found, period=counted)
-    return _judged(times, values, spacing, shortest, found, windows_tile, percent, about)
+    return _judged(times, values, spacing, shortest, found, windows_tile, about)
 
 
 def renewal(values: F64) -> int:
@@ -297,16 +297,16 @@ def _beside_pattern(t: F64, y: F64, period: float, step: float) -> float:
 
 
 def _judged(
-    times: F64, values: F64, spacing: float, shortest: float, found: _Found, tile: bool, percent: bool, about: dict[str, Any]
+    times: F64, values: F64, spacing: float, shortest: float, found: _Found, tile: bool, about: dict[str, Any]
 ) -> Sawtooth:
     cycles = float(times[-1] - times[0]) / found.period
-    proven = tile and (not percent or _proven(values, found.period / spacing, about))
+    proven = tile and _proven(values, found.period / spacing, about)
     aliases = () if proven else _aliases(found.period, spacing)
-    if tile and percent and not proven:
+    if tile and not proven:
         why = f"its period may be {found.period:.3g} s, but the samples cannot rule out a faster one that looks the same"
         return Sawtooth(None, why, shortest, regularity=found.score, cycles=cycles, alias_periods_s=aliases, **about)
     confidence: Confidence = "low" if cycles < HIGH_CYCLES / 1.5 else "medium"
-    if proven and percent and found.score >= HIGH_REGULARITY and cycles >= HIGH_CYCLES:
+    if proven and found.score >= HIGH_REGULARITY and cycles >= HIGH_CYCLES:
         confidence = "high"
     return Sawtooth(
         found.period,

@@ -135,7 +135,7 @@ def device_steps(events: Events, host: HostSteps, device: int) -> DeviceSteps:
         op_step[linked] = np.where(inside, index, -1)
     status = _status(start, linked, op_step, host)
     carried_end = int(end[status == 1].max()) if (status == 1).any() else None
-    table = _step_table(host, start, end, op_step, carried_end)
+    table = _step_table(host, end, op_step, carried_end)
     window = _steady_window(table) if len(table) else _whole(start, end, linked)
     if len(table) and not len(window.starts):
         window = _whole(start, end, linked)
@@ -160,7 +160,7 @@ def _status(start: I64, linked: NDArray[np.bool_], op_step: I64, host: HostSteps
     return status
 
 
-def _step_table(host: HostSteps, start: I64, end: I64, op_step: I64, carried_end: int | None) -> pd.DataFrame:
+def _step_table(host: HostSteps, end: I64, op_step: I64, carried_end: int | None) -> pd.DataFrame:
     count = len(host.starts)
     last_end = np.full(count, np.iinfo(np.int64).min)
     gpu_ops = np.zeros(count, np.int64)

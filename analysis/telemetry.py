@@ -60,7 +60,6 @@ class DeviceTelemetry:
     signal: str | None
     signal_column: str | None
     sawtooth: Sawtooth
-    power_sawtooth: Sawtooth
     phases: tuple[Phase, ...]
     throttling: tuple[ThrottleBand, ...]
     profile_shadows: tuple[tuple[int, int], ...] = ()
@@ -158,18 +157,16 @@ def _summary(
 ) -> DeviceTelemetry:
     series = {column: load_series(recording, device, column, clock) for column in _columns(recording)}
     series = {column: pair for column, pair in series.items() if len(pair[0])}
-    signal = next(((c, label, tile) for c, label, tile in ACTIVITY if c in series), None)
+    signal = next((s for s in ACTIVITY if s[0] in series), None)
     times = np.unique(np.concatenate([t for t, _ in series.values()])) if series else np.empty(0, np.int64)
     nothing = Steady(None, None, "no activity was recorded")
     steady = find_steady(*series[signal[0]]) if signal else nothing
     shadows = tuple(profile_shadow(*series[signal[0]], p) for p in profiles) if signal else ()
-    tooth = _sawtooth(series, steady, shadows, *(signal or (None, "", True)))
-    if (
-        signal == FAINT and tooth.period_s is None and "util_pct" in series
-    ):  # a few SMs at work are next to none on the mean of all
-        by_util = _sawtooth(series, steady, shadows, *ACTIVITY[-1])
+    tooth = _sawtooth(series, steady, shadows, signal)
+    # A few SMs at work are next to none on the mean of all.
+    if signal == FAINT and tooth.period_s is None and "util_pct" in series:
+        by_util = _sawtooth(series, steady, shadows, ACTIVITY[-1])
         tooth, signal = (by_util, ACTIVITY[-1]) if by_util.period_s is not None else (tooth, signal)
-    power = _sawtooth(series, steady, shadows, "power_w" if "power_w" in series else None, "power", True)
     whole = Steady(int(times[0]) - 1, int(times[-1])) if len(times) else steady
     means = {c: weighted_mean(*series[c], steady if steady.why_none is None else whole, shadows) for c in MEANS if c in series}
     used, total = (series.get(c, (times[:0], np.empty(0)))[1] for c in ("mem_used_bytes", "mem_total_bytes"))
@@ -190,7 +187,6 @@ def _summary(
         signal[1] if signal else None,
         signal[0] if signal else None,
         tooth,
-        power,
         tuple(phases(*series[signal[0]], steady, tooth.period_s)) if signal else (),
         tuple(_throttling(series)),
         shadows,
@@ -206,19 +202,18 @@ def _sawtooth(
     series: dict[str, tuple[I64, F64]],
     steady: Steady,
     profiles: Sequence[tuple[int, int]],
-    column: str | None,
-    label: str,
-    tile: bool,
+    signal: tuple[str, str, bool] | None,
 ) -> Sawtooth:
-    if column is None:
+    if signal is None:
         return Sawtooth(None, "nothing that shows when the GPU works was recorded", None)
+    column, _, tile = signal
     times, values = series[column]
     if steady.why_none is not None:
         return Sawtooth(None, steady.why_none, None)
     keep = steady.mask(times)
     for start, end in profiles:
         keep &= (times < start) | (times > end)
-    return find_sawtooth(times[keep], values[keep], windows_tile=tile, percent=column != "power_w")
+    return find_sawtooth(times[keep], values[keep], windows_tile=tile)
 
 
 def _coverage(recording: Recording, device: int, times: I64, stretch: float) -> float:

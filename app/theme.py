@@ -48,9 +48,7 @@ CAUSES: dict[str, Colour] = {
 
 UNKNOWN = Colour("unknown", "#BDBDBD", "#666666")
 ACCENT = Colour("accent", "#0072B2", "#4AA3DF")
-TEXT = Colour("text", "#1F2328", "#E6E6E3")
 MUTED = Colour("muted text", "#5F6670", "#A3A7AD")
-GRID = Colour("grid lines", "#E3E5E8", "#34373B")
 
 
 def colour_of(owner: str, cause: str | None = None) -> Colour:

@@ -43,7 +43,10 @@ def events_of(step: Callable[[], Any], folder: Path, *, sequences: bool = True) 
         args = op["args"]
         flops.append(operator_flops(op["name"], args.get("Input Dims"), args.get("Input type"), args.get("Concrete Inputs")))
     n = len(ops)
-    column = lambda values: np.array(values, dtype=np.int64)  # noqa: E731
+
+    def column(values):
+        return np.array(values, dtype=np.int64)
+
     cpu = CpuOps(
         np.zeros(n, bool),
         np.array([names.setdefault(op["name"], len(names)) for op in ops], np.int32),

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis.hardware import identify
-from analysis.roofline import COLUMNS, by_category, roofline
+from analysis.roofline import COLUMNS, roofline
 
 H200 = identify("NVIDIA H200", 9, 0, 132, 150109880320, "nvidia")
 N = 8192
@@ -120,7 +120,7 @@ def test_unknown_bandwidth_gives_no_roof():
     assert set(COLUMNS) <= set(table.columns)
 
 
-def test_largest_opportunity_first_and_sums_by_category():
+def test_the_largest_opportunity_comes_first():
     gelu = {
         "name": "aten::gelu",
         "input_dims": [[N, N]],
@@ -130,7 +130,3 @@ def test_largest_opportunity_first_and_sums_by_category():
     }
     placed = roofline(operators(gelu, mm(N, 2_000_000), mm(N, 3_000_000)), H200)
     assert placed["opportunity_ns"].is_monotonic_decreasing
-    sums = by_category(placed).set_index("category")
-    assert sums.loc["gemm", "time_ns"] == 5_000_000
-    assert sums.loc["gemm", "attained_share"] == pytest.approx(2 * 2 * N**3 / 989.4e12 / 5e-3)
-    assert sums["opportunity_ns"].sum() == pytest.approx(placed["opportunity_ns"].sum())

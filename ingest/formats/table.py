@@ -27,7 +27,6 @@ GAP_PERIODS = 3  # more than three periods without a sample is a hole that nobod
 BUFFER_HOLE_NS = 3_000_000_000  # a driver buffer silent for longer has failed, and polled values stand in
 SHORTEST_GAP_NS = 1_000_000  # below a millisecond there are no holes, only jitter
 # Values no GPU reports: DCGM's blanks are just below 2^63 (or 2^31, 2^47 in older fields), and percent stay within 0 to 100.
-BLANK_FROM = float(2**31 - 32)
 BLANK_LIMITS = {column: 1000.0 for column in SAMPLE_COLUMNS if column.endswith("_pct")} | {
     "temp_c": 300.0,
     "mem_temp_c": 300.0,

@@ -27,16 +27,6 @@ def test_owners_sum_to_the_window(rows, begin, length):
     assert length - owned["idle"] == covered
 
 
-@given(ops, st.lists(st.integers(1, 50), min_size=1, max_size=6))
-def test_steps_share_out_the_ledger_without_loss(rows, durations):
-    edges = np.concatenate(([10], 10 + np.cumsum(durations)))
-    window = union([int(edges[0])], [int(edges[-1])])
-    parts = painted(rows, window)
-    by_step = ledger.owned_per_step(parts, edges[:-1], edges[1:])
-    assert by_step.sum(axis=1).tolist() == durations
-    assert by_step.sum().to_dict() == ledger.owned(parts, window)
-
-
 def test_the_hull_of_operations_and_window_is_painted():
     # An operation before the window, one behind it: segments reach from the first start to the last end, gapless.
     parts = painted([(2, 3, ledger.OTHER), (90, 5, ledger.COMM)], union([20], [50]))

@@ -190,14 +190,6 @@ def test_a_slow_tooth_in_a_long_recording() -> None:
     assert find_sawtooth(times, values).period_s == pytest.approx(30.0, rel=0.03)
 
 
-def test_the_period_of_steps_shows_in_power() -> None:
-    times, values = pulse_train(
-        np.random.default_rng(5), period_s=0.31, duty=0.4, samples=1500, spacing_s=0.02, noise=3, high=60, low=20
-    )
-    found = find_sawtooth(times, values * 7 + 80, percent=False)
-    assert found.period_s == pytest.approx(0.31, rel=0.01)
-
-
 def test_a_period_that_wanders_is_what_a_stopwatch_says_the_mean_of_all() -> None:
     # Teeth of 9 samples, and every fifth one of 7: (4 × 9 + 7) / 5 = 8.6 samples = 0.86 s, though 0.9 s is the most frequent.
     teeth = [tooth for _ in range(14) for tooth in (9, 9, 9, 9, 7)]

@@ -11,7 +11,10 @@ def make(annotations, launches, gpu, names=None):
     """annotations: (name, start, end); launches: (start, end); gpu: (start, end, launch index or -1)."""
     texts = [n for n, _, _ in annotations] + ["cudaLaunchKernel", "kernel"]
     index = {n: i for i, n in enumerate(dict.fromkeys(texts))}
-    i64 = lambda values: np.array(values, np.int64)  # noqa: E731
+
+    def i64(values):
+        return np.array(values, np.int64)
+
     n, m, k = len(gpu), len(launches), len(annotations)
     return Events(
         0,
