@@ -10,8 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import bad_traces as bad
-
 from analysis.recordings import Library
 from analysis.report import report_json
 from analysis.results import analyse
@@ -20,6 +18,7 @@ from app.run_card import card_of
 from ingest.errors import NotFoundError
 from ingest.files import is_sound, sweep_all
 from ingest.schema import DRAFT_PREFIX, DataFolder, Manifest
+from tests import bad_traces as bad
 
 ROOT = Path(__file__).parents[1]
 # What an ingest job does, in a process that kills itself at the n-th rename, before or after it. 0: never.

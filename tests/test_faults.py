@@ -7,12 +7,12 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import fault_stage as stage
 import pytest
 
 from analysis.recordings import Library
@@ -22,6 +22,7 @@ from app.jobs import JobOrder
 from ingest.errors import NotFoundError, SawtoothError
 from ingest.files import scratch, sweep, sweep_all
 from ingest.schema import DRAFT_PREFIX, DataFolder, write_atomically
+from tests import fault_stage as stage
 
 RENAMES = 6  # of one trace: source, recording, derived file, manifest, result, card
 
@@ -247,7 +248,7 @@ def test_sweeping_lets_another_process_s_work_alone(tmp_path):
         "import sys; from pathlib import Path; from ingest.files import scratch\n"
         "with scratch(Path(sys.argv[1])) as place:\n    print('up', flush=True); sys.stdin.read()"
     )
-    command = [stage.sys.executable, "-c", code, str(folder.derived)]
+    command = [sys.executable, "-c", code, str(folder.derived)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(stage.ROOT)}
     ) as other:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import fault_stage as stage
 import psutil
 import pytest
-from browser.conftest import Server, start_server
 
 from app.bundled import bundled
 from ingest.schema import DataFolder
+from tests import fault_stage as stage
+from tests.browser.conftest import Server, start_server
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bad_traces as bad
 import duckdb
 import pytest
 
@@ -10,6 +9,7 @@ from ingest.errors import SourceError
 from ingest.recording import ingest_file
 from ingest.schema import DataFolder
 from ingest.source import Limits
+from tests import bad_traces as bad
 
 SHAPE = {  # what makes two recordings equal: everything but ids of names in order of appearance
     "cpu_ops": "SELECT kind, name, start_ns, dur_ns, parent_id, depth, external_id, sequence_number, input_dims, input_types FROM cpu_ops JOIN names USING (name_id) LEFT JOIN signatures USING (signature_id) ORDER BY cpu_op_id",

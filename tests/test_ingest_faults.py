@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import bad_traces as bad
 import duckdb
 import pytest
 
@@ -16,6 +15,7 @@ from ingest.errors import SourceError
 from ingest.files import draft, sweep
 from ingest.recording import ingest_file, read_ref
 from ingest.schema import DRAFT_PREFIX, DataFolder
+from tests import bad_traces as bad
 
 ROOT = Path(__file__).parents[1]
 INGEST = """

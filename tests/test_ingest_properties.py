@@ -12,7 +12,6 @@ from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 
-import bad_traces as bad
 import duckdb
 import numpy as np
 import pytest
@@ -31,6 +30,7 @@ from ingest.recording import ingest_file
 from ingest.schema import DataFolder
 from ingest.source import Limits
 from ingest.spool import SAMPLE_ROWS, Spool, Table, order_of, slices
+from tests import bad_traces as bad
 
 SHARED = Path(os.environ.get("SAWTOOTH_SHARED", Path(__file__).parents[2] / "shared"))
 REAL = sorted([*SHARED.glob("peer_traces/*.json.gz"), *SHARED.glob("recordings/*/*trace.json.gz")])

@@ -6,11 +6,11 @@ import json
 
 import duckdb
 import pytest
-from bad_traces import BASE
 
 from ingest.errors import SourceError
 from ingest.recording import ingest_file
 from ingest.schema import DataFolder
+from tests.bad_traces import BASE
 
 ABOUT = b'{"meta": true, "name": "NVIDIA H200", "driver": "580.1"}'
 SOUND = [json.dumps({"t_ns": BASE + i * 10**8, "gpu_util": 10 * i, "mem_used": 1024}).encode() for i in range(5)]

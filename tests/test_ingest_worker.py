@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import bad_traces as bad
 import pytest
 from test_ingest_bad import SHAPE
 
@@ -15,6 +14,7 @@ from ingest.store import Writer
 from ingest.tables import Trace
 from ingest.trace import store
 from ingest.worker import WORTH_BYTES, Reading, worker_count
+from tests import bad_traces as bad
 
 EVENTS = [json.dumps(e).encode() for e in bad.sound_events(400)]
 BROKEN = [

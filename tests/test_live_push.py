@@ -13,7 +13,6 @@ import zlib
 from pathlib import Path
 
 import pytest
-from browser.conftest import ROOT, Server, free_port, start_server
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.testclient import TestClient
@@ -27,6 +26,7 @@ from ingest.receiver import Receiver, RefusedError, clock_offset_ns, is_pushed
 from ingest.sampler.segments import encode_line
 from ingest.schema import DataFolder
 from ingest.session import SessionReader
+from tests.browser.conftest import ROOT, Server, free_port, start_server
 
 SESSION = "20260101T000000Z-node-abc123"
 PATH = f"/api/v1/live/{SESSION}"

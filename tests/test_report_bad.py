@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import bad_traces as bad
 import pytest
 
 from app import cli
+from tests import bad_traces as bad
 
 SAMPLES = Path(__file__).resolve().parents[1] / "sample_traces"
 NUMBERS = ("steps", "window_ns", "metrics", "ledger", "phases", "kernel_categories", "findings", "devices")

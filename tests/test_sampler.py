@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_nvml import FakeClock, FakeNvml, NVMLError
 
 from ingest import sampler
 from ingest.sampler import __main__ as command
@@ -18,6 +17,7 @@ from ingest.sampler.fields import COLUMNS
 from ingest.sampler.loop import Caller, HungError, Sampler
 from ingest.sampler.segments import decode_line, encode_line
 from ingest.sampler.sinks import SessionSink, new_session_id
+from tests.fake_nvml import FakeClock, FakeNvml, NVMLError
 
 
 class Direct:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 
-import bad_traces as bad
 import duckdb
 
 from ingest.recording import ingest_file
 from ingest.schema import DataFolder
+from tests import bad_traces as bad
 from tests.benchmarks import scaled_trace
 
 

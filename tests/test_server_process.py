@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, closing
 
 import psutil
 import pytest
-from browser.conftest import Server, start_server
 
 from ingest.schema import DRAFT_PREFIX
+from tests.browser.conftest import Server, start_server
 
 MEGABYTE = 1 << 20
 UPLOAD_MB = 300

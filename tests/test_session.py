@@ -14,7 +14,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pytest
-from fake_nvml import FakeClock, FakeNvml
 from test_sampler import Bench, Direct
 
 from ingest.errors import SourceError
@@ -24,6 +23,7 @@ from ingest.sampler.prometheus import EXPORTED, PrometheusSink, parse_address
 from ingest.sampler.push import Push, available_on_disk
 from ingest.sampler.sinks import SessionSink
 from ingest.session import SessionClock, SessionReader, read_session
+from tests.fake_nvml import FakeClock, FakeNvml
 
 
 def recorded(folder: Path, seconds: float = 5, *at: tuple[float, Any], bench: Bench | None = None) -> Path:

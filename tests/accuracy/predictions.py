@@ -1,4 +1,4 @@
-"""Predicted step after a fix against the measured run after it: ``python tests/accuracy/predictions.py``.
+"""Predicted step after a fix against the measured run after it: ``python -m tests.accuracy.predictions``.
 
 For every committed recording with ``fixed_by``: the first finding with a prediction, as the recording alone gives it, and the stopwatch of
 the recording after the change. Prints a Markdown table with the median and the worst error.
@@ -8,13 +8,8 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from tests.rules.findings_of import BUNDLED, RECORDINGS, result_of, together  # noqa: E402
+from tests.rules.findings_of import BUNDLED, RECORDINGS, result_of, together
 
 # The rules that speak of a change, where the first finding speaks of another one; several are predicted together, by one replay.
 RULES_OF_CHANGE = {

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pulses import START_NS, pulse_train
 
 from analysis.sawtooth import MIN_SAMPLES, find_sawtooth, renewal
 from analysis.steady import find_steady, profile_shadow
+from tests.analysis.pulses import START_NS, pulse_train
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("SAWTOOTH_SHARED", REPOSITORY.parent / "shared"))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pulses import START_NS
 
 from analysis.changes import phases, throttle_bands
 from analysis.steady import Steady, find_steady, profile_shadow, weighted_mean, weights_ns
+from tests.analysis.pulses import START_NS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("SAWTOOTH_SHARED", REPOSITORY.parent / "shared"))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pulses import START_NS, pulse_train
 
 from analysis.metrics import METRICS
 from analysis.recordings import Library
@@ -15,6 +14,7 @@ from analysis.results import RunResult, analyse
 from analysis.telemetry import DeviceTelemetry, device_of, readings, sentence, summarize
 from ingest.recording import ingest_file
 from ingest.schema import DataFolder, UserFacts, new_manifest
+from tests.analysis.pulses import START_NS, pulse_train
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
 

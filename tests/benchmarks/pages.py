@@ -198,9 +198,10 @@ def report_seconds(folder: DataFolder, run: str) -> float:
 def clicks(folder: DataFolder, run: str, names: list[tuple[str, str]], rounds: int) -> dict[str, float]:
     """Return by screen the median seconds from the click on its link until its first sentence stands on the page."""
     sys.path.insert(0, str(ROOT / "tests"))  # as the tests' own imports
-    from browser.chromium import executable
-    from browser.conftest import start_server
     from playwright.sync_api import sync_playwright
+
+    from tests.browser.chromium import executable
+    from tests.browser.conftest import start_server
 
     server = start_server(folder.root, SAWTOOTH_DEMO="0")
     times: dict[str, list[float]] = {}

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from browser.chromium import executable
+from tests.browser.chromium import executable
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60  # a cold start on a busy machine

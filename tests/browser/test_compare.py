@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from app.intake import bring_in
-from browser.conftest import Seen, start_server
 from ingest.schema import DataFolder
+from tests.browser.conftest import Seen, start_server
 from tests.chrome_trace import matmul_loop
 
 pytestmark = pytest.mark.browser

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from app.frame import SCREENS
-from browser.conftest import ROOT, Seen, Server
+from tests.browser.conftest import ROOT, Seen, Server
 
 pytestmark = pytest.mark.browser
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from browser.conftest import ROOT, Seen, start_server, without_bundled
 from ingest.schema import DataFolder
+from tests.browser.conftest import ROOT, Seen, start_server, without_bundled
 
 pytestmark = pytest.mark.browser
 

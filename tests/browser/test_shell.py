@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from app.frame import SCREENS
-from browser.conftest import ROOT, Seen, Server, start_server
 from ingest.schema import DataFolder, RecordingRef, new_manifest
+from tests.browser.conftest import ROOT, Seen, Server, start_server
 
 pytestmark = pytest.mark.browser
 

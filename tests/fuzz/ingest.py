@@ -1,6 +1,6 @@
 """Throw damaged traces and telemetry at the ingest until time is up; every one must be read or refused in a sentence.
 
-    PYTHONPATH=tests:. python -m tests.fuzz.ingest [--seconds 300] [--seed 1] [--keep FOLDER]
+    python -m tests.fuzz.ingest [--seconds 300] [--seed 1] [--keep FOLDER]
 
 The corpus is every bad input of the tests. Inputs are made of them by cutting, copying, splicing and flipping bytes. One that
 raises anything but SourceError, takes longer than SLOW_SECONDS or leaves a file behind is kept and ends the run with code 1.
@@ -21,11 +21,10 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
-import bad_traces as bad
-
 from ingest.errors import SourceError
 from ingest.recording import ingest_file
 from ingest.schema import DataFolder
+from tests import bad_traces as bad
 
 SLOW_SECONDS = 10.0  # of one input; each is at most some hundred KB
 LARGEST = 400_000  # bytes of a corpus entry; the bombs are beside the point here

@@ -1,11 +1,11 @@
 """Viewers at work, without browsers, against a server of its own; then the same beside two uploads of a gigabyte.
 
-    PYTHONPATH=tests:. python -m tests.load.prepare --data FOLDER          # once: 20 runs of 1 million events
-    PYTHONPATH=tests:. python -m tests.load --data FOLDER [--viewers 25] [--seconds 120] [--upload-mb 1000]
+    python -m tests.load.prepare --data FOLDER          # once: 20 runs of 1 million events
+    python -m tests.load --data FOLDER [--viewers 25] [--seconds 120] [--upload-mb 1000]
 
-An active viewer opens a screen of a run or types into its filter every 2 to 5 seconds. Each piece of an answer must be one
-that the same run showed to a viewer who was alone: any other is a wrong answer. Everything stays on 127.0.0.1 and ends by itself. Ends with 1 for a wrong answer, an error,
-or a 95th percentile above two seconds.
+An active viewer opens a screen of a run or types into its filter every 2 to 5 seconds. Each piece of an answer must be one that the same
+run showed to a viewer who was alone: any other is a wrong answer. Everything stays on 127.0.0.1. Ends with 1 for a wrong answer, an error, or
+a 95th percentile above two seconds.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from urllib.request import urlopen
 
 import numpy as np
 import psutil
-from browser.conftest import Server, start_server
 
+from tests.browser.conftest import Server, start_server
 from tests.load.viewer import LoadError, Page, Viewer
 
 SCREENS = ("verdict", "kernels", "operators", "idle", "efficiency", "timeline")

@@ -1,6 +1,6 @@
 """Twenty runs of a million events, each made of another recording.
 
-PYTHONPATH=tests:. python -m tests.load.prepare --data FOLDER [--runs 20] [--events 1000000]
+python -m tests.load.prepare --data FOLDER [--runs 20] [--events 1000000]
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import time
 from dataclasses import dataclass, field
@@ -20,10 +21,9 @@ class LoadError(Exception):
 
 @dataclass
 class Page:
-    """What one rerun showed: the HTML pieces, the ids of widgets by label, and a fingerprint of every element that shows data."""
+    """What one rerun showed: the ids of widgets by label, and a fingerprint of every element that shows data."""
 
     seconds: float
-    html: list[str] = field(default_factory=list)
     widgets: dict[str, str] = field(default_factory=dict)
     figures: set[str] = field(default_factory=set)
 
@@ -34,7 +34,6 @@ class Viewer:
     def __init__(self, url: str) -> None:
         self._url = url.replace("http", "ws", 1) + "/_stcore/stream"
         self._socket: Any = None
-        self.bytes = 0
 
     async def open(self) -> Viewer:
         self._socket = await websockets.connect(self._url, subprotocols=["streamlit"], max_size=None, open_timeout=60)
@@ -57,7 +56,6 @@ class Viewer:
         await self._socket.send(message.SerializeToString())
         while True:
             content = await _within(self._socket.recv(), started)
-            self.bytes += len(content)
             forward = ForwardMsg()
             forward.ParseFromString(content)
             kind = forward.WhichOneof("type")
@@ -72,8 +70,6 @@ class Viewer:
 
 
 async def _within(waiting: Any, started: float) -> Any:
-    import asyncio
-
     try:
         return await asyncio.wait_for(waiting, max(0.1, LONGEST_SECONDS - (time.perf_counter() - started)))
     except TimeoutError:
@@ -86,7 +82,6 @@ def _take(forward: ForwardMsg, page: Page) -> None:
     element = forward.delta.new_element
     kind = element.WhichOneof("type")
     if kind == "html":
-        page.html.append(element.html.body)
         page.figures.add(hashlib.sha256(element.html.body.encode()).hexdigest())
     elif kind == "dataframe":
         table = element.dataframe  # a long one sends its first rows, and the others as they are scrolled to

@@ -1,6 +1,6 @@
 """Change the code in one place at a time and see whether the tests notice.
 
-    PYTHONPATH=tests:. python -m tests.mutation [MODULE…] [--minutes 40] [--seconds 60] [--only LINE]
+    python -m tests.mutation [MODULE…] [--minutes 40] [--seconds 60] [--only LINE]
 
 Each mutant runs in a process of its own (a fork, so that numpy and scipy are loaded once) with the tests that concern its module. Prints the
 mutants that no test noticed and ends with 1 where there are any. ``tests/mutation/README.md`` judges those that are known.

@@ -1,6 +1,6 @@
 """Eight GPUs at ten samples a second, pushed to a server that three browsers watch, for half an hour.
 
-    PYTHONPATH=tests:. python -m tests.soak.live [--minutes 30] [--gpus 8] [--viewers 3]
+    python -m tests.soak.live [--minutes 30] [--gpus 8] [--viewers 3]
 
 Prints what it measured and exits with 1 where a bar is missed: the server's memory grows by at most 1 MB a minute once its windows are
 full, no sample is lost on the way, and what a viewer reads is at most three seconds old (99 of 100 readings). The age is measured from end
@@ -23,11 +23,11 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from browser.chromium import executable
-from browser.conftest import ROOT, Server, start_server, without_bundled
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 from app.push import push_token
+from tests.browser.chromium import executable
+from tests.browser.conftest import ROOT, Server, start_server, without_bundled
 
 RECORDING = ROOT / "sample_traces" / "resnet_starved" / "nvml.jsonl"
 GROWTH_MB_PER_MINUTE = 1.0  # 1.4 GB in a day: a server that lives for weeks is restarted before
