@@ -88,8 +88,22 @@ class ChromeTrace:
 
     def write(self, path: Path) -> Path:
         """Write the trace as JSON and return its path."""
-        path.write_text(json.dumps({**self.top, "traceEvents": self.events, "traceName": "t"}), encoding="utf-8")
+        path.write_bytes(self.json())
         return path
+
+    def json(self) -> bytes:
+        """Return the trace as JSON."""
+        return json.dumps({**self.top, "traceEvents": self.events, "traceName": "t"}).encode()
+
+
+def three_steps() -> ChromeTrace:
+    """Three steps of 100 µs, each with one kernel of 60 µs."""
+    trace = ChromeTrace()
+    for k in range(3):
+        at = 100 * k
+        trace.step(k + 1, at, at + 100)
+        trace.launch((at + 10, at + 15), (at + 30, at + 90), "k")
+    return trace
 
 
 def matmul_loop(steps: int = 4, step_us: float = 1000, matmul_us: float = 600, other_us: float = 100) -> ChromeTrace:

@@ -1,7 +1,6 @@
 """The HTTP API: what it answers, and that paths come from manifests only."""
 
 import gzip
-import json
 
 import pytest
 from starlette.applications import Starlette
@@ -10,45 +9,15 @@ from starlette.testclient import TestClient
 from app.api import routes
 from app.intake import bring_in
 from ingest.schema import DataFolder, Manifest
+from tests.chrome_trace import three_steps
 
-
-def _trace() -> bytes:
-    """Three steps of 100 us, each with one kernel of 60 us."""
-    events = []
-    for step in (1, 2, 3):
-        at = 1_000_000 + step * 100
-        events += [
-            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 1, "tid": 1, "ts": at, "dur": 100},
-            {
-                "ph": "X",
-                "cat": "cuda_runtime",
-                "name": "cudaLaunchKernel",
-                "pid": 1,
-                "tid": 1,
-                "ts": at + 10,
-                "dur": 5,
-                "args": {"correlation": step},
-            },
-            {
-                "ph": "X",
-                "cat": "kernel",
-                "name": "k",
-                "pid": 0,
-                "tid": 7,
-                "ts": at + 30,
-                "dur": 60,
-                "args": {"correlation": step, "device": 0, "stream": 7},
-            },
-        ]
-    return gzip.compress(
-        json.dumps({"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}], "traceEvents": events}).encode()
-    )
+TRACE = gzip.compress(three_steps().json())
 
 
 @pytest.fixture
 def run(app_data: DataFolder, tmp_path) -> Manifest:
     path = tmp_path / "trace"
-    path.write_bytes(_trace())
+    path.write_bytes(TRACE)
     return bring_in(app_data, [(path, 'na"me;\r\n\u202eé.json.gz')]).runs[0]
 
 
@@ -65,7 +34,7 @@ def test_runs_are_listed_and_shown_as_their_manifests(client: TestClient, run: M
 def test_the_source_comes_back_bit_by_bit_under_a_safe_name(client: TestClient, run: Manifest) -> None:
     answer = client.get(f"/api/v1/runs/{run.id}/trace")
     assert answer.status_code == 200
-    assert gzip.decompress(answer.content) == gzip.decompress(_trace())
+    assert gzip.decompress(answer.content) == gzip.decompress(TRACE)
     disposition = answer.headers["content-disposition"]
     assert "attachment" in disposition
     assert not set(disposition) & set("\r\n\u202e")
@@ -107,7 +76,7 @@ def test_a_senseless_order_is_refused_in_words(client: TestClient, body: bytes) 
 def test_an_upload_becomes_a_run(client: TestClient, app_data: DataFolder) -> None:
     import threading
 
-    upload = client.put("/api/v1/uploads?name=mine.json.gz", content=_trace()).json()["upload"]
+    upload = client.put("/api/v1/uploads?name=mine.json.gz", content=TRACE).json()["upload"]
     job = client.post("/api/v1/jobs", json={"files": [{"upload": upload, "name": "mine.json.gz"}]}).json()["job"]
     for thread in threading.enumerate():
         if thread.name == f"job-{job}":

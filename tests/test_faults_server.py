@@ -14,10 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
-from app.bundled import bundled
 from ingest.schema import DataFolder
 from tests import fault_stage as stage
-from tests.browser.conftest import Server, start_server
+from tests.browser.conftest import Server, start_server, without_bundled
 
 pytestmark = pytest.mark.slow
 
@@ -25,8 +24,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def folder(tmp_path: Path) -> DataFolder:
     """A data folder with one run, which had its bundled recordings taken away."""
-    folder = DataFolder(tmp_path / "data").create()
-    (folder.root / "bundled.json").write_text(json.dumps({"imported": [item.name for item in bundled()]}))
+    folder = DataFolder(without_bundled(tmp_path / "data")).create()
     stage.bring(folder, stage.trace_in(tmp_path / "old.json.gz", 40))
     return folder
 

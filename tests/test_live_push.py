@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -26,7 +25,7 @@ from ingest.receiver import Receiver, RefusedError, clock_offset_ns, is_pushed
 from ingest.sampler.segments import encode_line
 from ingest.schema import DataFolder
 from ingest.session import SessionReader
-from tests.browser.conftest import ROOT, Server, free_port, start_server
+from tests.browser.conftest import ROOT, Server, free_port, start_server, without_bundled
 
 SESSION = "20260101T000000Z-node-abc123"
 PATH = f"/api/v1/live/{SESSION}"
@@ -227,9 +226,7 @@ def _acknowledged(data: Path) -> dict[str, bytes]:
 def test_killing_receiver_and_sampler_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """Real processes, killed in turn. At the end what the dashboard holds is byte for byte what the samplers hold on disk."""
     kills = int(os.environ.get("SAWTOOTH_KILLS", KILLS))
-    dice, spool, data, port = random.Random(1), tmp_path / "spool", tmp_path / "data", free_port()
-    data.mkdir()
-    (data / "bundled.json").write_text(json.dumps({"imported": [p.name for p in (ROOT / "sample_traces").iterdir()]}))
+    dice, spool, data, port = random.Random(1), tmp_path / "spool", without_bundled(tmp_path / "data"), free_port()
     token, url = push_token(data), f"http://localhost:{port}"
     server: Server = start_server(data, port=port)
     sampler = _sampler(spool, url, token)

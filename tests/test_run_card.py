@@ -1,6 +1,5 @@
 """A run's card is analysed once and follows what the user told."""
 
-import gzip
 import json
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from app import run_card
 from app.intake import bring_in
 from app.run_card import READINGS, card_of
 from ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts, new_manifest
+from tests.chrome_trace import three_steps
 
 
 @pytest.fixture
@@ -30,40 +30,7 @@ def library(folder: DataFolder):
 @pytest.fixture
 def run(folder: DataFolder, tmp_path: Path) -> Manifest:
     """Three steps of 100 us, each with one kernel of 60 us, and telemetry at 10 Hz with a hole of a second."""
-    events = []
-    for step in (1, 2, 3):
-        at = 1_000_000 + step * 100
-        events += [
-            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 1, "tid": 1, "ts": at, "dur": 100},
-            {
-                "ph": "X",
-                "cat": "cuda_runtime",
-                "name": "cudaLaunchKernel",
-                "pid": 1,
-                "tid": 1,
-                "ts": at + 10,
-                "dur": 5,
-                "args": {"correlation": step},
-            },
-            {
-                "ph": "X",
-                "cat": "kernel",
-                "name": "k",
-                "pid": 0,
-                "tid": 7,
-                "ts": at + 30,
-                "dur": 60,
-                "args": {"correlation": step, "device": 0, "stream": 7},
-            },
-        ]
-    trace = tmp_path / "trace.json.gz"
-    trace.write_bytes(
-        gzip.compress(
-            json.dumps(
-                {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}], "traceEvents": events}
-            ).encode()
-        )
-    )
+    trace = three_steps().write(tmp_path / "trace.json")
     telemetry = tmp_path / "nvml.jsonl"
     times = [*range(0, 2000, 100), *range(3000, 5000, 100)]
     lines = [

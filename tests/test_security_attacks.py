@@ -145,12 +145,9 @@ def test_a_request_whose_head_never_ends_loses_its_connection():
 def test_five_hundred_slow_heads_do_not_stop_the_server(tmp_path):
     from urllib.request import urlopen
 
-    from app.bundled import bundled
-    from tests.browser.conftest import start_server
+    from tests.browser.conftest import start_server, without_bundled
 
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "bundled.json").write_text(json.dumps({"imported": [item.name for item in bundled()]}))
-    server = start_server(tmp_path / "data")
+    server = start_server(without_bundled(tmp_path / "data"))
     place = ("127.0.0.1", int(server.url.rsplit(":", 1)[1]))
     try:
         held = []

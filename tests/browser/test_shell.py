@@ -12,7 +12,8 @@ from playwright.sync_api import Page, expect
 
 from app.frame import SCREENS
 from ingest.schema import DataFolder, RecordingRef, new_manifest
-from tests.browser.conftest import ROOT, Seen, Server, start_server
+from tests.browser.conftest import ROOT, Seen, Server, start_server, without_bundled
+from tests.chrome_trace import three_steps
 
 pytestmark = pytest.mark.browser
 
@@ -35,40 +36,9 @@ HOSTILE = [
 ]
 
 
-def tiny_trace(name: str = "kernel_a", start_us: int = 1_000_000) -> dict[str, object]:
-    """Two steps, each with one launch and one kernel of 60 us in a step of 100 us."""
-    events: list[dict[str, object]] = []
-    for step in (1, 2, 3):
-        at = start_us + step * 100
-        events += [
-            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{step}", "pid": 1, "tid": 1, "ts": at, "dur": 100},
-            {
-                "ph": "X",
-                "cat": "cuda_runtime",
-                "name": "cudaLaunchKernel",
-                "pid": 1,
-                "tid": 1,
-                "ts": at + 10,
-                "dur": 5,
-                "args": {"correlation": step},
-            },
-            {
-                "ph": "X",
-                "cat": "kernel",
-                "name": name,
-                "pid": 0,
-                "tid": 7,
-                "ts": at + 30,
-                "dur": 60,
-                "args": {"correlation": step, "device": 0, "stream": 7},
-            },
-        ]
-    return {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}], "traceEvents": events}
-
-
-def written(folder: Path, name: str, content: dict[str, object]) -> Path:
+def written(folder: Path, name: str, content: bytes) -> Path:
     path = folder / name
-    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+    path.write_bytes(gzip.compress(content))
     return path
 
 
@@ -79,12 +49,7 @@ def drop(page: Page, *paths: Path) -> None:
 @pytest.fixture(scope="module")
 def empty_server(tmp_path_factory: pytest.TempPathFactory):
     """A server that has had its bundled recordings taken away."""
-    data = tmp_path_factory.mktemp("empty") / "data"
-    data.mkdir()
-    from app.bundled import bundled
-
-    (data / "bundled.json").write_text(json.dumps({"imported": [item.name for item in bundled()]}))
-    running = start_server(data)
+    running = start_server(without_bundled(tmp_path_factory.mktemp("empty") / "data"))
     yield running
     running.stop()
 
@@ -94,7 +59,7 @@ def test_a_dropped_trace_becomes_a_run_and_nothing_is_fetched_from_elsewhere(
 ) -> None:
     page.goto(empty_server.url)
     expect(page.get_by_text("Why does the GPU wait?")).to_be_visible()
-    drop(page, written(tmp_path, "my first run.pt.trace.json.gz", tiny_trace()))
+    drop(page, written(tmp_path, "my first run.pt.trace.json.gz", three_steps().json()))
     expect(page.get_by_text("is ready.")).to_be_visible(timeout=60_000)
     expect(page.get_by_test_id("stMain").get_by_text("my first run").last).to_be_visible()
     expect(page.get_by_text("1 run on this machine")).to_be_visible()
@@ -174,7 +139,7 @@ def hostile_trace() -> dict[str, object]:
 
 def test_hostile_names_inside_a_trace_harm_no_screen(empty_server: Server, page: Page, seen: Seen, tmp_path: Path) -> None:
     page.goto(empty_server.url)
-    drop(page, written(tmp_path, "<b>hostile.json.gz", hostile_trace()))
+    drop(page, written(tmp_path, "<b>hostile.json.gz", json.dumps(hostile_trace()).encode()))
     expect(page.get_by_text("is ready.")).to_be_visible(timeout=120_000)
     run = page.get_by_role("link", name="See the verdict").first.get_attribute("href").split("run=")[1]
     pages = [f"{screen.name}?run={run}" for screen in SCREENS if screen.exists and screen.name != "runs"]
