@@ -98,7 +98,7 @@ class RunResult:
     metrics: dict[str, Reading]
     findings: list[Finding] = field(default_factory=list)
     not_checked: list[NotChecked] = field(default_factory=list)
-    telemetry: RunTelemetry = RunTelemetry((), {})  # noqa: RUF009  (frozen)
+    telemetry: RunTelemetry = RunTelemetry((), {})  # noqa: RUF009  (frozen, so it can be shared)
     communication: Communication | None = None
     troughs: Troughs | None = None
 

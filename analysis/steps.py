@@ -71,7 +71,7 @@ def _profiler_steps(events: Events, rows_of: dict[str, list[int]]) -> HostSteps:
     rows = [max(rows, key=lambda i: events.ops.end[i] - events.ops.start[i]) for rows in rows_of.values()]
     rows.sort(key=lambda i: int(events.ops.start[i]))
     names = [events.names[events.ops.name[i]] for i in rows]
-    numbers = np.array([int(PROFILER_STEP.fullmatch(n)[1]) for n in names])  # type: ignore[index]
+    numbers = np.array([int(PROFILER_STEP.fullmatch(n)[1]) for n in names])  # type: ignore[index]  # they were chosen by this pattern
     # Numbers that are not consecutive mean that the schedule waited in between: a new profiling cycle.
     cycle = np.concatenate(([0], np.cumsum(np.diff(numbers) != 1))).astype(np.int64)
     return HostSteps("profiler_step", None, names, events.ops.start[rows], events.ops.end[rows], cycle)

@@ -264,7 +264,7 @@ class PeerMiddleware(ProxyHeadersMiddleware):
 
 def keep_peers() -> None:
     """Make uvicorn, which wraps the app once it is imported, keep the peers' addresses."""
-    uvicorn.config.ProxyHeadersMiddleware = PeerMiddleware  # type: ignore[misc]
+    uvicorn.config.ProxyHeadersMiddleware = PeerMiddleware  # type: ignore[misc]  # replacing it is the point
 
 
 def _refuse(refusal: Refusal, headers: Headers) -> Response:

@@ -89,6 +89,14 @@ def key_of(rank: RankResult) -> tuple[object, ...]:
     return (rank.recording_id, rank.device, *((cause, part.total) for cause, part in rank.exposed_causes.items()))
 
 
+def what_is_missing(result: RunResult) -> None:
+    """Say why no device of the run worked: its trace has no GPU work, or it has no trace."""
+    if result.manifest.traces:
+        no_gpu_work()
+    else:
+        no_trace()
+
+
 def no_gpu_work() -> None:
     """Say that the run has no GPU work, and how to record it."""
     cards.empty_state(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pandas as pd
 import streamlit as st
 
@@ -17,7 +19,7 @@ SHOWN_FIRST = 3  # three changes are what somebody does today; the rest is folde
 FIXES, PRICE = "fixes", "price"  # in the address: the changes counted in, and what a GPU-hour costs
 AROUND = 2.2  # of its own length that a piece of evidence is shown with on the timeline
 _ICON = {"critical": ":material/error:", "warning": ":material/warning:", "info": ":material/info:"}
-_COLOUR = {"critical": "red", "warning": "orange", "info": "blue"}
+_COLOUR: dict[str, Literal["red", "orange", "blue"]] = {"critical": "red", "warning": "orange", "info": "blue"}
 _DIAGNOSTIC = {"error": "Damage", "data_loss": "Missing", "info": "Note"}
 
 
@@ -105,7 +107,7 @@ def _finding(number: int, finding: Finding, result: RunResult) -> list[Finding]:
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             cards.title(f"{number}  {finding.title}")
             with st.container(horizontal=True, width="content", vertical_alignment="center"):
-                st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])  # type: ignore[arg-type]
+                st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])
                 cards.small(gain(finding))
         st.html(f"<p>{fmt.plain(finding.fix, None)}</p>")
         ticked = False

@@ -196,7 +196,7 @@ def _guarded(part: Callable[[], None]) -> None:
         cards.problem("Not found", str(error))
     except SawtoothError as error:
         cards.problem("This cannot be shown", str(error))
-    except Exception as error:
+    except Exception as error:  # of ours: the page must still say something
         number = log_script_error(error)
         cards.problem(
             "This page failed",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Literal
 
 import pandas as pd
 import streamlit as st
@@ -16,7 +18,7 @@ TALL = 560  # pixels of a screen's main table: it fills a laptop's page under th
 TABLE_HEIGHT = 320  # ten rows: enough to check a chart against, and the page stays short
 
 
-def show(chart: Chart, key: str, *, select: str | None = None, name: str | None = None) -> Any:
+def show(chart: Chart, key: str, *, select: Literal["box", "points"] | None = None, name: str | None = None) -> Any:
     """Show a chart. ``select`` (``box`` or ``points``) makes it selectable; returns the selection then, else None.
 
     ``name`` is the file name of the CSV, ``key`` by default.
@@ -25,7 +27,7 @@ def show(chart: Chart, key: str, *, select: str | None = None, name: str | None 
     legend(chart.legend)
     state: Any = None
     if select:
-        state = st.plotly_chart(chart.figure, key=key, config=CONFIG, alt=chart.alt, on_select="rerun", selection_mode=select)  # type: ignore[call-overload]
+        state = st.plotly_chart(chart.figure, key=key, config=CONFIG, alt=chart.alt, on_select="rerun", selection_mode=select)
     else:
         st.plotly_chart(chart.figure, key=key, config=CONFIG, alt=chart.alt)
     with st.container(horizontal=True, gap="small"):
@@ -87,6 +89,23 @@ def csv_button(frame_: pd.DataFrame, name: str, key: str | None = None) -> None:
         icon=":material/download:",
         type="tertiary",
     )
+
+
+def downloads(name: str, formats: Iterable[tuple[str, str, str, Callable[[], str]]], key: str) -> None:
+    """Offer files called ``name``: a label, a suffix, a MIME type, and what writes the text once somebody asks for it."""
+    for label, suffix, mime, text in formats:
+        st.download_button(
+            label,
+            data=partial(_encoded, text),
+            file_name=f"{name}.{suffix}",
+            mime=mime,
+            on_click="ignore",
+            key=f"{key}-{suffix}",
+        )
+
+
+def _encoded(text: Callable[[], str]) -> bytes:
+    return text().encode()
 
 
 def explain(metrics: tuple[str, ...], method: str, key: str) -> None:

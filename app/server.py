@@ -170,7 +170,7 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
 
 def _prepare(data: DataFolder) -> None:
     """Close the data folder to others, remove what killed processes left in it, and bring in the bundled recordings."""
-    os.chmod(data.root, 0o700)  # noqa: PTH101
+    data.root.chmod(0o700)
     sweep(data.uploads, time.time())
     sweep_all(data, older_than_s=LOCKED_SECONDS)
     from app.bundled import import_bundled

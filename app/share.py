@@ -9,7 +9,7 @@ import streamlit as st
 
 from analysis.report import report_json
 from analysis.results import RunResult
-from app import cards, html_report, report_text, words
+from app import cards, html_report, panel, report_text, words
 from app.findings import FIXES, PRICE
 from app.format import clean
 
@@ -42,12 +42,4 @@ def downloads(result: RunResult) -> None:
         ("Markdown", "md", "text/markdown", lambda: report_text.markdown(result)),
         ("JSON", "json", "application/json", lambda: json.dumps(report_json(result), indent=2)),
     )
-    for label, suffix, mime, content in formats:
-        st.download_button(
-            label,
-            data=lambda content=content: content().encode(),  # type: ignore[misc]
-            file_name=f"{name}.{suffix}",
-            mime=mime,
-            on_click="ignore",
-            key=f"report-{suffix}",
-        )
+    panel.downloads(name, formats, "report")

@@ -18,7 +18,7 @@ def lightning_callback(path: str | Path, **options: Any) -> Any:
     """Return a callback for Lightning's Trainer (``Trainer(callbacks=[lightning_callback("run.sawtooth")])``); options as for ``profile``."""
     base = _base((("lightning.pytorch", "Callback"), ("pytorch_lightning", "Callback")))
 
-    class SawtoothCapture(base):  # type: ignore[misc, valid-type]
+    class SawtoothCapture(base):  # type: ignore[misc, valid-type]  # known at run time only
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             self.capture = profile(path, **{"parameters": pl_module, **options})
             self.capture.__enter__()
@@ -40,7 +40,7 @@ def hugging_face_callback(path: str | Path, **options: Any) -> Any:
     """Return a callback for Hugging Face's Trainer (``Trainer(callbacks=[hugging_face_callback("run.sawtooth")])``); options as for ``profile``."""
     base = _base((("transformers", "TrainerCallback"),))
 
-    class SawtoothCapture(base):  # type: ignore[misc, valid-type]
+    class SawtoothCapture(base):  # type: ignore[misc, valid-type]  # known at run time only
         def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
             self.capture = profile(path, **{"parameters": model, "samples": _samples_per_step(args), **options})
             self.capture.__enter__()

@@ -104,7 +104,7 @@ class Capture:
             return
         try:
             self._advance()
-        except Exception as error:
+        except Exception as error:  # whatever fails in here must not end somebody's training
             self._abandon_profiler()
             self._give_up(f"the capture failed ({type(error).__name__}: {error})")
 
@@ -262,7 +262,7 @@ class Capture:
     def _quietly(self, what: str) -> Any:
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # as in step
             self._give_up(f"{what} ({type(error).__name__}: {error})")
 
 

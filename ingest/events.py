@@ -32,7 +32,7 @@ def _tagged(phase: str) -> type[msgspec.Struct]:
     """Return an event type for one phase. Arrows of the viewer, a third of a trace, get no fields: nothing is measured with them."""
     fields = [] if phase in FLOWS else [(f.name, f.type, f.default) for f in msgspec.structs.fields(Event) if f.name != "ph"]
     form = msgspec.defstruct(f"Event_{phase}", fields, tag_field="ph", tag=phase, gc=False)
-    form.ph = phase  # type: ignore[attr-defined]
+    form.ph = phase  # type: ignore[attr-defined]  # so that events of every phase read alike
     return form
 
 

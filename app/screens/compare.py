@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from analysis.compare import Comparison
 from analysis.compare_report import compare_json
@@ -56,7 +57,7 @@ def _pickers(choice: Choice, known: Mapping[str, Manifest]) -> None:
         compare_choice.picker("b", "B, after", choice.b, known)
 
 
-def _complete(choice: Choice, known: Mapping[str, Manifest], head: object) -> bool:
+def _complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerator) -> bool:
     """Name what is missing, side by side with the way to bring it; tell whether nothing is."""
     fine = True
     for side, runs in (("A", choice.a), ("B", choice.b)):
@@ -82,7 +83,7 @@ def _complete(choice: Choice, known: Mapping[str, Manifest], head: object) -> bo
                 continue
             fine = False
     if not fine:
-        with head:  # type: ignore[attr-defined]
+        with head:
             cards.headline("This comparison is not complete here.")
     return fine
 
@@ -107,15 +108,7 @@ def _downloads(comparison: Comparison) -> None:
         ("Markdown", "md", "text/markdown", lambda: compare_text.markdown(comparison)),
         ("JSON", "json", "application/json", lambda: json.dumps(compare_json(comparison), indent=1, ensure_ascii=False)),
     )
-    for label, suffix, mime, content in formats:
-        st.download_button(
-            label,
-            data=lambda content=content: content().encode(),  # type: ignore[misc]
-            file_name=f"comparison.{suffix}",
-            mime=mime,
-            on_click="ignore",
-            key=f"compare-{suffix}",
-        )
+    panel.downloads("comparison", formats, "compare")
 
 
 def _step(comparison: Comparison) -> None:

@@ -19,7 +19,7 @@ def main() -> None:
     rank = current.chosen_rank(result)
     if rank is None:
         cards.headline("How well the GPU works is not known.")
-        current.no_gpu_work() if result.manifest.traces else current.no_trace()
+        current.what_is_missing(result)
         return
     _mfu(rank)
     _facts(result.manifest)

@@ -22,7 +22,7 @@ def main() -> None:
     rank = current.chosen_rank(result)
     if rank is None:
         cards.headline("Nothing says why the GPU waited.")
-        current.no_gpu_work() if result.manifest.traces else current.no_trace()
+        current.what_is_missing(result)
         return
     rows = _causes(rank, len(rank.counted), uses_estimate(rank))
     if rows.empty:

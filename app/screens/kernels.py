@@ -30,7 +30,7 @@ def main() -> None:
     rank = current.chosen_rank(result)
     if rank is None:
         cards.headline("No kernel is recorded in this run.")
-        current.no_gpu_work() if result.manifest.traces else current.no_trace()
+        current.what_is_missing(result)
         return
     head = st.container(gap="small")
     with st.container(horizontal=True, vertical_alignment="top"):

@@ -23,7 +23,7 @@ def main() -> None:
     if rank is None:
         cards.headline("How much memory the GPU held is not known from a trace of it.")
         _telemetry(result)
-        current.no_gpu_work() if result.manifest.traces else current.no_trace()
+        current.what_is_missing(result)
         return
     use = _use(rank.recording_id, rank.device)
     if use is None:

@@ -25,7 +25,7 @@ def main() -> None:
     rank = current.chosen_rank(result)
     if rank is None:
         cards.headline("Nothing says which module took the time.")
-        current.no_gpu_work() if result.manifest.traces else current.no_trace()
+        current.what_is_missing(result)
         return
     tree = table(str(frame.data_folder().root), rank.recording_id, rank.device, len(rank.counted), "tree")
     if tree.empty:

@@ -39,7 +39,7 @@ def main() -> None:
     result = current.run_result()
     if result.lead is None:
         cards.headline("How the ranks worked together is not known.")
-        current.no_gpu_work() if result.manifest.traces else current.no_trace()
+        current.what_is_missing(result)
         return
     found = result.communication
     if found is None:

@@ -16,7 +16,7 @@ def main() -> None:
     share.bar(result)
     if result.lead is None:
         cards.headline(words.first_line(result))
-        current.no_gpu_work() if result.manifest.traces else current.no_trace()
+        current.what_is_missing(result)
     else:
         _judged(result, result.lead)
     telemetry_strip.last_minute(result)

@@ -23,11 +23,14 @@ SLOWEST_INTERVAL_NS = 10**9  # the rate is not halved below one sample a second
 class Sink(Protocol):
     """Takes records in order; ``devices`` comes first and again when what the devices can tell has changed."""
 
-    def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None: ...  # noqa: D102
+    def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None:
+        """Take what the devices are; ``m`` and ``w`` as in records."""
 
-    def write(self, record: dict[str, Any]) -> None: ...  # noqa: D102
+    def write(self, record: dict[str, Any]) -> None:
+        """Take a record."""
 
-    def close(self) -> None: ...  # noqa: D102
+    def close(self) -> None:
+        """Take no more."""
 
 
 class HungError(Exception):
@@ -72,7 +75,7 @@ class Caller:
             work = self._work
             try:
                 self._outcome = (True, work() if work else None)
-            except Exception as error:
+            except Exception as error:  # raised again by whoever asked
                 self._outcome = (False, error)
             self._done.set()
 
