@@ -91,7 +91,8 @@ def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:
     owners: dict[str, str] = {}
     for row in rank.ledger:
         if row.device == rank.device and (ms := _ms(row, column)):
-            owner = owners.setdefault(row.cause, row.owner) if row.cause is not None else row.owner
+            one = row.cause is not None and row.cause != "unattributed"  # what is not explained has nothing but its owner
+            owner = owners.setdefault(str(row.cause), row.owner) if one else row.owner
             merged[owner, row.cause] = merged.get((owner, row.cause), 0.0) + ms
     total = sum(merged.values())
     parts = [Part(owner, cause, ms, ms / total) for (owner, cause), ms in merged.items()]
@@ -120,7 +121,7 @@ def judge(rank: RankResult) -> Judgement | None:
         return None
     tensor = sum(p.ms for p in parts if p.owner == "tensor_core_compute")
     compute = tensor + sum(p.ms for p in parts if p.owner == "other_compute")
-    loss = next((p for p in parts if p.lost and p.cause not in NOBODY), None)
+    loss = next((p for p in parts if p.lost and (p.cause not in NOBODY or _unexplained_communication(p))), None)
     return Judgement(
         kind=_kind(busy, loss, rank.best.source),
         column=column,
@@ -132,6 +133,11 @@ def judge(rank: RankResult) -> Judgement | None:
         tensor_share_of_compute=tensor / compute if compute else None,
         loss=loss,
     )
+
+
+def _unexplained_communication(part: Part) -> bool:
+    """One rank alone cannot tell transfer from waiting: either way somebody can change it."""
+    return part.owner == "exposed_comm" and part.cause == "unattributed"
 
 
 def _kind(busy: float, loss: Part | None, step_source: str) -> Kind:

@@ -123,8 +123,10 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
         with library.open(ref.id) as recording:
             ranks += _ranks_of(recording, ref, info, manifest, telemetry)
     ranks, communication = meet(library, ranks)
+    ranks = [replace(rank, metrics=trust.unsure_of_waits(rank.metrics, _waits_ms(rank), rank.best.source)) for rank in ranks]
     lead = max(ranks, key=_pace) if ranks else None
     diagnostics += trust.diagnostics_of(ranks)
+    diagnostics += [Diagnostic("telemetry_elsewhere", "error", sentence, 1) for sentence in _elsewhere(ranks, telemetry)]
     metrics = _run_metrics(lead, ranks, telemetry, communication)
     result = RunResult(manifest, ranks, lead, infos, diagnostics, metrics, telemetry=telemetry, communication=communication)
     if lead is None:
@@ -141,6 +143,12 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
         tell(recording, lead)
         found, not_checked = check(RuleInput(result, lead, recording, lead.telemetry, whatif_of(recording, lead)))
     return replace(result, findings=found, not_checked=not_checked)
+
+
+def _elsewhere(ranks: list[RankResult], telemetry: RunTelemetry) -> list[str]:
+    """Return what is said of telemetry that does not show the traces' time, each sentence once."""
+    found = (run_telemetry.elsewhere(r.telemetry, _profile_ns(telemetry, r.telemetry, r.info)) for r in ranks)
+    return list(dict.fromkeys(sentence for sentence in found if sentence))
 
 
 def _troughs(library: Library, lead: RankResult, telemetry: RunTelemetry) -> Troughs | None:
@@ -162,6 +170,12 @@ def whatif_of(recording: Recording, rank: RankResult) -> WhatIf | None:
         return None
     counted = rank.steps.loc[rank.steps["counted"], "step"].to_numpy(np.int32)
     return WhatIf(replay_store.load(rows[0][0]), rank.device, counted)
+
+
+def _waits_ms(rank: RankResult) -> float:
+    """Return the exposed communication per step that may be waiting: all of it where no other rank tells."""
+    rows = (row for row in rank.ledger if row.owner == "exposed_comm" and row.cause in trust.MAY_WAIT)
+    return sum(row.ms_per_step or 0.0 for row in rows)
 
 
 def _pace(rank: RankResult) -> tuple[float, int]:
@@ -228,7 +242,8 @@ def _rank(
     busy = window_ns - sum(row.ns for row in ledger if row.owner == "idle")
     metrics = _metrics(steps, window_ns, ledger, kernels, own, best, recording, device)
     metrics.update(mfu.readings(own.get("flops"), gpu, best, busy, counted, manifest.facts, run_telemetry.clock_of(sampled)))
-    metrics.update(run_telemetry.metrics_of(sampled, metrics["peak_memory_bytes"]))
+    away = run_telemetry.elsewhere(sampled, _profile_ns(telemetry, sampled, info))
+    metrics.update(run_telemetry.metrics_of(sampled, metrics["peak_memory_bytes"], away))
     metrics = trust.apply(metrics, info, own)
     return RankResult(
         recording_id=ref.id,
@@ -265,13 +280,18 @@ def _represents(
     if not counted:
         return None
     kernel_ns = sum(row.ns for row in ledger if row.owner in KERNEL_OWNERS) / counted
-    clock = telemetry.clocks.get(sampled.recording_id) if sampled is not None else None
-    shared = clock is not None and clock.shares(str(info["clock"]))
-    profile = (int(info["first_ns"]), int(info["last_ns"])) if shared else None
+    profile = _profile_ns(telemetry, sampled, info)
     kernels = facts.get("kernels_in_counted_steps", 0) / counted
     return run_telemetry.represents(
         telemetry, sampled, profile, kernel_ns, kernels, (facts.get("estimate") or {}).get("step_ns")
     )
+
+
+def _profile_ns(telemetry: RunTelemetry, sampled: DeviceTelemetry | None, info: dict[str, Any]) -> tuple[int, int] | None:
+    """Return (first, last) times of a trace's events on the clock of ``sampled``, None where they share none."""
+    clock = telemetry.clocks.get(sampled.recording_id) if sampled is not None else None
+    shared = clock is not None and clock.shares(str(info["clock"]))
+    return (int(info["first_ns"]), int(info["last_ns"])) if shared else None
 
 
 def _gpu(recording: Recording, device: int, vendor: str | None) -> tuple[str | None, Gpu | None]:

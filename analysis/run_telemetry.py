@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis import representative
+from analysis import representative, trust
 from analysis.metrics import Reading
 from analysis.mfu import Clock
 from analysis.recordings import Library
@@ -23,6 +23,7 @@ UTILIZATION = (
     "util_pct",
     "gr_active_pct",
 )  # what a step time is told from: NVML's where it is there, as the calibration used it
+ANOTHER_RUN_NS = 60_000_000_000  # samples that end a minute before the trace, or begin one after it, show some other time
 
 
 @dataclass(frozen=True)
@@ -90,16 +91,29 @@ def represents(
     samples = telemetry.utilization.get((found.recording_id, found.device)) if found else None
     if found is None or samples is None:
         return None
+    if away := elsewhere(found, profile_ns):
+        return Representativeness(None, None, None, away)
     times, values = samples
     for start, end in found.profile_shadows:
         values = np.where((times > start) & (times <= end), np.nan, values)
     return representative.judge(times, values, profile_ns, kernel_ns_per_step, kernels_per_step, estimate_ns)
 
 
-def metrics_of(found: DeviceTelemetry | None, allocated: Reading) -> dict[str, Reading]:
-    """Return the metrics telemetry gives, with its peak memory where the allocator's is not recorded."""
+def elsewhere(found: DeviceTelemetry | None, profile_ns: tuple[int, int] | None) -> str | None:
+    """Return a sentence where a device was sampled ANOTHER_RUN_NS and more away from the trace; None where it was not or clocks differ."""
+    if found is None or profile_ns is None:
+        return None
+    before, after = profile_ns[0] - found.last_ns, found.first_ns - profile_ns[1]
+    if max(before, after) < ANOTHER_RUN_NS:
+        return None
+    when = f"ends {before / 6e10:.3g} minutes before" if before > after else f"begins {after / 6e10:.3g} minutes after"
+    return f"The telemetry {when} the trace: it may be of another run, so it says nothing about the profiled steps."
+
+
+def metrics_of(found: DeviceTelemetry | None, allocated: Reading, away: str | None = None) -> dict[str, Reading]:
+    """Return the metrics telemetry gives, with its peak memory where the allocator's is not recorded. ``away`` is ``elsewhere``'s sentence."""
     out = readings(found)
     if allocated.value is None and found is not None and found.memory_peak_bytes:
         note = "Device memory in use as telemetry saw it, by every process and with the caching allocator's reserve."
         out["peak_memory_bytes"] = Reading(found.memory_peak_bytes, trust="caution", notes=(note,))
-    return out
+    return {key: trust.lowered(r, "caution", away) if r.value is not None else r for key, r in out.items()} if away else out

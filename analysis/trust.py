@@ -12,6 +12,18 @@ ORPHANS_CAUTION = 0.05  # five percent of GPU time without a launch: more than a
 UNKNOWN_CAUTION = 0.10  # a tenth of compute undecided moves the tensor-core share by up to ten points
 GRAPH_CAUTION = 0.50  # most of the time without operators: attribution by operator speaks of the smaller part
 
+WAITS_CAUTION = 0.05  # of the step: as far as the profile and its estimate may differ before the profile is not believed
+MAY_WAIT = ("comm_wait", "unattributed")  # exposed communication that may be waiting; transfer is not
+
+BY_STEP_TIME = (
+    "step_time_best_ms",
+    "mfu",
+    "mfu_at_dtype",
+    "hfu",
+    "achieved_tflops",
+    "mfu_factor_busy",
+    "mfu_factor_efficiency",
+)
 BY_LAUNCH = (
     "step_time_ms",
     "step_time_unprofiled_est_ms",
@@ -71,6 +83,24 @@ def apply(metrics: dict[str, Reading], info: dict[str, Any], facts: dict[str, An
         note = f"No rule decides for {unknown.value:.0%} of kernel time; the true share may be higher by as much."
         out["tensor_core_time_share"] = lowered(out["tensor_core_time_share"], "caution", note)
     return {key: reading for key, reading in out.items() if reading is not None}
+
+
+def unsure_of_waits(metrics: dict[str, Reading], waits_ms: float, source: str) -> dict[str, Reading]:
+    """Return ``metrics`` with the step time in doubt where the profile speaks for a rank that waited ``waits_ms`` of each step for others.
+
+    The replay of one rank keeps its collectives as long as recorded. What the profiler cost another rank's host is inside them, so that
+    profile and estimate agree without being right.
+    """
+    step = metrics["step_time_best_ms"].value
+    if source != "profile" or not step or waits_ms <= WAITS_CAUTION * step:
+        return metrics
+    note = (
+        f"{waits_ms:.3g} ms of each step only communicate and may be waiting for a rank that the profiler slows: "
+        "the run's own step may be shorter."
+    )
+    return {
+        key: lowered(r, "caution", note) if key in BY_STEP_TIME and r.value is not None else r for key, r in metrics.items()
+    }
 
 
 def lowered(reading: Reading | None, trust: Trust, note: str) -> Reading:

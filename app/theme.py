@@ -39,7 +39,7 @@ CAUSES: dict[str, Colour] = {
     "compilation": Colour("compilation", "#5B4A8A", "#9A8BC9"),
     "launch_bound": Colour("kernel launches", "#A6611A", "#D8A25E"),
     "python_host": Colour("Python on the host", "#8C6D31", "#CBB26A"),
-    "comm_wait": Colour("waiting for another rank", "#CC79A7", "#E3A5C7"),
+    "comm_wait": Colour("waiting for another rank or stream", "#CC79A7", "#E3A5C7"),
     "comm_transfer": Colour("communication transfer", "#B5608F", "#D98DB8"),
     "launch_latency": Colour("launch latency", "#7F7F7F", "#A6A6A6"),
     "profiler": Colour("the profiler itself", "#A0A0A0", "#7C7C7C", hatched=True),

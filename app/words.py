@@ -20,7 +20,7 @@ _WAITS_FOR = {
     "compilation": "It waits for code to be compiled.",
     "launch_bound": "It waits for the host to launch kernels.",
     "python_host": "It waits for Python on the host.",
-    "comm_wait": "It waits for another rank.",
+    "comm_wait": "It waits for another rank or stream.",
     "comm_transfer": "It waits for data from other GPUs.",
 }
 _LOSES_TO = {
@@ -31,7 +31,7 @@ _LOSES_TO = {
     "compilation": "compilation",
     "launch_bound": "the host launching kernels",
     "python_host": "Python on the host",
-    "comm_wait": "waiting for another rank",
+    "comm_wait": "waiting for another rank or stream",
     "comm_transfer": "communication that nothing overlaps",
     "launch_latency": "the latency between launches",
     "profiler": "the profiler itself",
@@ -58,6 +58,8 @@ def step_time(verdict: Judgement) -> str:
 
 def loses_to(owner: str, cause: str | None) -> str:
     """Return what lost time goes to."""
+    if cause == "unattributed" and owner != "idle":
+        return _OWNER_LOSES_TO.get(owner, owner)
     return _LOSES_TO.get(cause or "", _OWNER_LOSES_TO.get(owner, owner))
 
 

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from analysis.metrics import Reading
 from analysis.rank_waits import collective_table, tell
 from analysis.recordings import Library
 from analysis.results import RunResult, analyse
+from analysis.trust import unsure_of_waits
 from app.intake import bring_in
+from app.words import first_line
 from ingest.schema import DataFolder
 from tests.chrome_trace import BASE_NS, ChromeTrace
 
@@ -98,6 +101,30 @@ def test_one_rank_cannot_tell(tmp_path: Path) -> None:
     result = analysed(tmp_path, [rank_trace(0, 2, [400], 800)])
     assert result.communication is None
     assert set(split_of(result)[0]) == {"unattributed"}
+    # 400 of 1000 µs are a collective that nothing overlaps: the sentence says so, and whether the run is as slow stays in doubt.
+    assert result.lead is not None
+    assert "40 % (400 µs) goes to communication that nothing overlaps" in first_line(result).replace("\xa0", " ")
+    best = result.metrics["step_time_best_ms"]
+    assert best.trust == "caution" and "0.4 ms of each step only communicate and may be waiting" in best.notes[-1]
+
+
+def test_only_what_may_be_waiting_is_in_doubt() -> None:
+    # 5 % of 10 ms is 0.5 ms: not above the limit. A stopwatch's step time holds whatever the profile waited for.
+    metrics = {"step_time_best_ms": Reading(10.0), "mfu": Reading(0.4), "gpu_busy_share": Reading(0.9)}
+    assert unsure_of_waits(metrics, 0.5, "profile") == metrics
+    assert unsure_of_waits(metrics, 5.0, "user") == metrics
+    doubted = unsure_of_waits(metrics, 0.51, "profile")
+    assert [doubted[key].trust for key in metrics] == ["caution", "caution", "ok"]
+
+
+def test_the_finding_speaks_of_the_lead_ranks_transfer(tmp_path: Path) -> None:
+    """Rank 0 communicates for 400 µs, of which it waits 300: the finding names the ledger's transfer of the rank that leads, 100 µs."""
+    result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)])
+    assert result.lead is not None
+    (found,) = [f for f in result.findings if f.rule == "exposed-communication"]
+    rows = {row.cause: row.ms_per_step for row in result.lead.ledger if row.owner == "exposed_comm"}
+    assert found.ceiling_ms_per_step == pytest.approx(rows["comm_transfer"]) == pytest.approx(0.1)
+    assert found.title == "The GPU only communicates for 100 µs of each step"
 
 
 def test_collectives_that_other_ranks_lack_stay_unknown(tmp_path: Path) -> None:

@@ -35,16 +35,12 @@ CHANGES = (
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when the lead rank computes nothing during WORTH_NAMING of the step because of communication."""
-    lost = sum(row.ms_per_step or 0.0 for row in given.rank.ledger if row.owner == "exposed_comm")
-    others = [
-        sum(row.ms_per_step or 0.0 for row in r.ledger if row.owner == "exposed_comm")
-        for r in given.run.ranks
-        if len(r.counted)
-    ]
-    transfer = min(others) if len(others) > 1 else lost  # what the last rank to come still sees is transfer, not waiting
+    rows = [row for row in given.rank.ledger if row.owner == "exposed_comm"]
+    # Waiting for a late rank is straggling-rank's; what no other rank tells may be either.
+    transfer = sum(row.ms_per_step or 0.0 for row in rows if row.cause != "comm_wait")
     if given.share(transfer) < WORTH_NAMING:
         return
-    alone = len(others) < 2
+    alone = all(row.cause not in ("comm_wait", "comm_transfer") for row in rows)
     yield given.finding(
         RULE.slug,
         f"The GPU only communicates for {in_words(transfer)} of each step"

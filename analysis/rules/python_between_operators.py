@@ -51,11 +51,11 @@ def check(given: RuleInput) -> Iterator[Finding]:
     if given.share(lost) < WORTH_NAMING:
         return
     places = given.places("python_host")
-    count = len(calls) / max(len(given.rank.counted), 1)
+    steps = max(len(given.rank.counted), 1)
     named = f", most at {places[0]['place']}" if given.rank.info.get("with_stack") and places else ""
     yield given.finding(
         RULE.slug,
-        f"Python on the host holds the launches up {max(count, 1):.0f} times a step, {in_words(lost)} in all{named}",
+        f"Python on the host holds the launches up {how_often(len(calls), steps)}: {in_words(lost)} a step{named}",
         "Move that work out of the step: to the loader's workers, to another thread, or to every N-th step."
         + (
             ""
@@ -70,6 +70,14 @@ def check(given: RuleInput) -> Iterator[Finding]:
         changes=CHANGES,
         evidence=given.gap_evidence("python_host"),
     )
+
+
+def how_often(times: int, steps: int) -> str:
+    """Return the words for ``times`` in ``steps``: a stall in two of seven steps is not once a step."""
+    if times < steps:
+        return f"once in {steps} steps" if times == 1 else f"{times} times in {steps} steps"
+    each = round(times / steps)
+    return "once a step" if each == 1 else f"{each} times a step"
 
 
 RULE = Rule("python-between-operators", ("steps",), check)

@@ -38,20 +38,21 @@ CHANGES = (
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when launches cost WORTH_NAMING of the step and at least FREE of the memory is unused."""
     lost, use = given.lost_ms("launch_bound", "python_host"), memory_use(given)
+    busy = sum(row.ns for row in given.rank.ledger if row.owner != "idle") / 1e6 / max(len(given.rank.counted), 1)
     if (
         given.share(given.lost_ms("launch_bound")) < WORTH_NAMING
         or use is None
         or use[0] > (1 - FREE) * use[1]
         or given.step_ms is None
+        or not 0 < busy < given.step_ms
         or searching_convolutions(given).count  # the host does not launch, it tries algorithms
     ):
         return
-    busy = max(given.step_ms - lost, 1e-6)
     yield given.finding(
         RULE.slug,
         f"The host takes {in_words(given.step_ms)} to launch a step that keeps the GPU busy for {in_words(busy)}; {in_bytes(use[1] - use[0])} of its memory are free",
         f"A batch up to about {given.step_ms / busy:.1f} times as large takes hardly longer: raise it, and the learning rate with it.",
-        ceiling_ms=lost,
+        ceiling_ms=min(lost, given.step_ms - busy),
         severity="info",
         confidence="medium",
         note="A step does not get shorter by this: it does more. Not predicted, since the work per step changes.",

@@ -18,6 +18,15 @@ from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
 
+LOSES_TO = {
+    "data_wait": "its data loader",
+    "host_sync": "synchronization with its host",
+    "blocking_copy": "copies that block its host",
+    "launch_bound": "kernel launches",
+    "python_host": "Python on its host",
+    "launch_latency": "launch latency",
+}
+
 CHANGES = (
     CodeChange(
         "PyTorch",
@@ -37,7 +46,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
     late = f"Rank {found.rank}" if found.rank is not None else f"Device {given.run.ranks[found.position].device}"
     does = ""
     if found.cause is not None and found.excess_ms is not None:
-        does = f"; it loses {in_words(found.excess_ms)} more than they do to {found.cause}"
+        does = f"; it loses {in_words(found.excess_ms)} more than they do to {LOSES_TO.get(found.cause, found.cause)}"
     # What the profiler adds to the late rank's host the others wait for as well: it is no lateness of the run's.
     distortion = max((given.rank.metrics["step_time_ms"].value or 0.0) - given.step_ms, 0.0)
     unsure = 2 * distortion > found.late_ms
@@ -46,7 +55,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         RULE.slug,
         f"{late} comes late: the others wait {in_words(found.late_ms)} of each step for it{does}",
         f"Look at what {late.lower()} does that the others do not, its data first; open its trace on the timeline.",
-        ceiling_ms=found.late_ms,
+        ceiling_ms=max(found.late_ms - distortion, 0.0) or None,
         predicted_ms=None if unsure else given.step_ms - (found.late_ms - distortion),
         severity="info" if unsure else None,
         confidence="low" if unsure else "high",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -12,7 +13,9 @@ import pytest
 from analysis.findings import Finding, RuleInput
 from analysis.rank_waits import Communication, Straggler
 from analysis.recordings import Library
-from analysis.results import analyse
+from analysis.results import RunResult, analyse
+from analysis.rules import small_batch
+from analysis.rules.python_between_operators import how_often
 from analysis.rules.straggling_rank import check as straggling
 from app.intake import bring_in
 from ingest.schema import DataFolder
@@ -23,20 +26,44 @@ POWER_CAP, SOFTWARE_HEAT, HARDWARE_SLOWDOWN = 0x4, 0x20, 0x8  # bits of NVML's c
 
 
 def findings(folder: Path, throttled: int, reason: int) -> list[Finding]:
-    """Analyse a loop with 60 samples at 10 Hz, of which ``throttled`` carry ``reason`` at 1,200 MHz instead of 1,980."""
+    """Return what is found in ``sampled``."""
+    return sampled(folder, throttled, reason).findings
+
+
+def sampled(folder: Path, throttled: int = 0, reason: int = 0, later_s: int = 0, util: int = 100) -> RunResult:
+    """Analyse a loop with 60 samples at 10 Hz from ``later_s`` on, of which ``throttled`` carry ``reason`` at 1,200 MHz instead of 1,980."""
     lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10}]
     for i in range(60):
         held = 20 <= i < 20 + throttled
-        sample = {"t_ns": BASE_NS + i * 100_000_000, "gpu_util": 100, "power_w": 500.0, "sm_mhz": 1200 if held else 1980}
+        sample = {
+            "t_ns": BASE_NS + later_s * 1_000_000_000 + i * 100_000_000,
+            "gpu_util": util,
+            "power_w": 500.0,
+            "sm_mhz": 1200 if held else 1980,
+        }
         lines.append({**sample, "throttle": reason if held else 0})
     telemetry = folder / "nvml.jsonl"
     telemetry.write_text("".join(json.dumps(line) + "\n" for line in lines))
     library = Library(DataFolder(folder / "data"))
     trace = matmul_loop().write(folder / "trace.json")
     run = bring_in(library.folder, [(trace, trace.name), (telemetry, telemetry.name)]).runs[0]
-    found = analyse(run, library).findings
+    found = analyse(run, library)
     library.close()
     return found
+
+
+@pytest.mark.parametrize(("later_s", "words"), [(-120, "ends 1.9"), (90, "begins 1.5 minutes after"), (-30, None), (30, None)])
+def test_telemetry_of_another_time_judges_nothing(tmp_path: Path, later_s: int, words: str | None) -> None:
+    """Six seconds of samples at 10 %, two minutes before the trace (they end 114.1 s before it) or 90 s after it, are of another run."""
+    result = sampled(tmp_path, later_s=later_s, util=10)
+    assert result.lead is not None and result.lead.represents is not None
+    told = [d.sentence for d in result.diagnostics if d.key == "telemetry_elsewhere"]
+    util = result.metrics["nvml_gpu_util_mean"]
+    if words is None:
+        assert (told, util.trust, result.lead.represents.represents) == ([], "ok", False)
+    else:
+        assert words in told[0] and (util.trust, util.notes[-1]) == ("caution", told[0])
+        assert result.lead.represents.represents is None and result.lead.best.source != "telemetry"
 
 
 @pytest.mark.parametrize("reason", [SOFTWARE_HEAT, HARDWARE_SLOWDOWN])
@@ -82,9 +109,38 @@ def test_lateness_that_the_profiler_may_have_made_is_not_predicted() -> None:
     (found,) = late_rank(17.0, 10.9, 12.0)
     assert (found.severity, found.confidence, found.predicted_step_ms) == ("info", "low", None)
     assert "the profiler alone slows the host by 6.1 ms" in found.prediction_note
+    assert found.ceiling_ms_per_step == pytest.approx(5.9)  # never more than the run's own step can lose
+
+
+def test_lateness_within_what_the_profiler_adds_has_no_ceiling() -> None:
+    # Profiled 15.7, without the profiler 12.1: the profiler's 3.6 ms cover the 2.1 that the others wait.
+    (found,) = late_rank(15.7, 12.1, 2.1)
+    assert (found.severity, found.ceiling_ms_per_step) == ("info", None)
+
+
+@pytest.mark.parametrize(
+    ("times", "steps", "words"),
+    [(2, 7, "2 times in 7 steps"), (1, 3, "once in 3 steps"), (4, 4, "once a step"), (9, 3, "3 times a step")],
+)
+def test_how_often_python_holds_the_launches_up(times: int, steps: int, words: str) -> None:
+    assert how_often(times, steps) == words
 
 
 def test_what_the_profiler_adds_is_taken_off_the_waiting() -> None:
     # Profiled 40, without the profiler 35: 25 − 5 = 20 ms of waiting are left, 35 − 20 = 15.
     (found,) = late_rank(40.0, 35.0, 25.0)
     assert found.predicted_step_ms == pytest.approx(15.0)
+
+
+def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A stopwatch says 4 ms, the estimate loses 4.2 ms to launches: the GPU works 1 of the 4 ms, so four times the batch fits, not millions.
+    monkeypatch.setattr(small_batch, "searching_convolutions", lambda given: SimpleNamespace(count=0))
+    run = run_of(
+        ledger=[("other_compute", None, 1_000_000, 1.0), ("idle", "launch_bound", 6_000_000, 4.2)], best_ms=4.0, source="user"
+    )
+    assert run.lead is not None
+    memory = SimpleNamespace(memory_peak_bytes=1e9, memory_total_bytes=150e9)
+    (found,) = small_batch.check(RuleInput(run, run.lead, NoRows(), memory))  # type: ignore[arg-type]
+    assert found.title.startswith("The host takes 4 ms to launch a step that keeps the GPU busy for 1 ms;")
+    assert "about 4.0 times as large" in found.fix
+    assert found.ceiling_ms_per_step == pytest.approx(3.0)
