@@ -94,9 +94,9 @@ def _tables() -> None:
     """Show what tables and columns there are, and what they mean."""
     known = columns()
     table = st.selectbox("Table", sorted({column.table for column in known}), key="sql_table")
-    rows = [(c.column, c.comment, c.type.lower()) for c in known if c.table == table]
+    rows = [(c.column, c.type.lower(), c.comment) for c in known if c.table == table]
     with st.container(height=300, border=False):
-        cards.table(("column", "meaning", "type"), rows, f"Columns of {table}")
+        cards.table(("column", "type", "meaning"), rows, f"Columns of {table}")
 
 
 @st.cache_data(max_entries=KEPT_RESULTS, show_spinner="Asking …")
