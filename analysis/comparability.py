@@ -82,8 +82,15 @@ def _value(run: RunResult, key: str) -> float | None:
 
 
 def _clock(a: RunResult, b: RunResult) -> list[Reason]:
+    measured = all(run.metrics["mfu_factor_clock"].trust == "ok" for run in (a, b))  # else the rated clock was assumed
     left, right = _value(a, "mfu_factor_clock"), _value(b, "mfu_factor_clock")
-    if left is None or right is None or not min(left, right) or max(left, right) / min(left, right) - 1 <= CLOCK_DIFFERS:
+    if (
+        not measured
+        or left is None
+        or right is None
+        or not min(left, right)
+        or max(left, right) / min(left, right) - 1 <= CLOCK_DIFFERS
+    ):
         return []
     words = (f"{left:.0%} of the rated clock", f"{right:.0%} of the rated clock")
     return [Reason("clock", f"The GPU ran at {words[0]} against {words[1]}: every kernel scales with it.", *words)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
+from analysis.version import TOOL_VERSION
 from app.commands.bundle import export, import_
 from app.commands.compare import compare
 from app.commands.ingest import ingest, runs
@@ -19,7 +21,6 @@ COULD_NOT = 2
 
 cli = typer.Typer(
     name="sawtooth",
-    help="Why a training run leaves its GPU waiting, what to change, and what the change would bring.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -34,6 +35,21 @@ cli.command("import")(import_)
 cli.command(context_settings=CONTEXT, add_help_option=False)(sample)
 cli.command()(serve)
 cli.command()(demo)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(TOOL_VERSION)
+        raise typer.Exit
+
+
+@cli.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Why a training run leaves its GPU waiting, what to change, and what the change would bring."""
 
 
 def main() -> None:

@@ -89,6 +89,11 @@ def count(value: float) -> str:
     return _scaled(value, "", ("", "k", "M", "G"))
 
 
+def many(number_of: int, noun: str) -> str:
+    """Return a number of things: 1 trace, 3 traces."""
+    return f"{count(number_of)} {noun}{'' if number_of == 1 else 's'}"
+
+
 def factor(value: float) -> str:
     """Return a ratio of two numbers: 6.6 ×."""
     return f"{number(value, 2)}{_THIN}×"

@@ -38,7 +38,8 @@ def text(result: RunResult) -> str:
     for key, metric in METRICS.items():
         reading = result.metrics[key]
         shown = people.reading(key, reading) if reading.value is not None else f"not known: {reading.why_missing}"
-        mark = "" if reading.trust == "ok" or reading.value is None else f"   ({reading.trust}: {' '.join(reading.notes)})"
+        why = ": ".join((reading.trust, *reading.notes[:1]))
+        mark = "" if reading.trust == "ok" or reading.value is None else f"   ({why})"
         lines.append(f"  {metric.label:<{width}}  {shown}{mark}")
     if result.lead is not None:
         lines += ["", "Where a step goes"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from analysis.compare import Side, compare, side_of
 from analysis.compare_report import compare_json
 from analysis.ledger import OWNERS
 from analysis.matching import Piece, match
+from analysis.metrics import Reading
 from analysis.recordings import Library
 from analysis.results import analyse
 from analysis.verdict import Measured
@@ -162,6 +164,13 @@ def test_what_differs_besides_the_change_is_named():
     found = compare(side(a), side(b))
     assert {r.key for r in found.reasons} == {"gpu", "world_size", "record_shapes", "with_stack", "clock", "work"}
     assert all(r.sentence.endswith(".") for r in found.reasons)
+
+
+def test_a_clock_that_was_assumed_is_no_reason():
+    a, b = (run_of(i * 16, metrics={"mfu_factor_clock": clock}) for i, clock in (("a", 1.08), ("b", 1.0)))
+    metrics = {**b.metrics, "mfu_factor_clock": Reading(1.0, trust="caution", notes=("No telemetry tells the clock.",))}
+    assert "clock" in {r.key for r in compare(side(a), side(b)).reasons}
+    assert "clock" not in {r.key for r in compare(side(a), side(replace(b, metrics=metrics))).reasons}
 
 
 def test_operators_on_other_shapes_are_a_reason():

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.compare import compare
+from analysis.version import TOOL_VERSION
 from app import compare_text, compare_words, html_report
 from app.cli import cli, main
 from tests.chrome_trace import matmul_loop
@@ -27,6 +28,10 @@ def traces(tmp_path):
 
 def run(*arguments):
     return CliRunner().invoke(cli, ["compare", *arguments])
+
+
+def test_the_version_is_told():
+    assert CliRunner().invoke(cli, ["--version"]).output.strip() == TOOL_VERSION
 
 
 def test_text_leads_with_the_verdict(traces):

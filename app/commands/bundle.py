@@ -48,5 +48,7 @@ def import_(
     if not is_bundle(file):
         raise UsageError(f"{file.name} is no .sawtooth file. `sawtooth ingest` takes traces and telemetry.")
     for run in bring_in(data_folder(data), [(file, file.name)]).runs:
-        typer.echo(f"{people.clean(run.name)}: {len(run.traces)} traces, {len(run.telemetry)} telemetry", err=True)
+        typer.echo(
+            f"{people.clean(run.name)}: {people.many(len(run.traces), 'trace')}, {len(run.telemetry)} telemetry", err=True
+        )
         typer.echo(run.id)

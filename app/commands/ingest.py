@@ -109,4 +109,4 @@ def runs(
     if not manifests:
         typer.echo("No runs yet. `sawtooth ingest FILE…` brings one in.")
     for m in manifests:
-        typer.echo(f"{m.id}  {people.clean(m.name)}  ({len(m.traces)} traces, {len(m.telemetry)} telemetry)")
+        typer.echo(f"{m.id}  {people.clean(m.name)}  ({people.many(len(m.traces), 'trace')}, {len(m.telemetry)} telemetry)")
