@@ -66,9 +66,7 @@ def run_query(folder: DataFolder, recording_id: str, sql: str, *, seconds: float
 def _answer(root: Path, order: Order, seconds: float) -> Answer:
     """Run the order in a child and read its answer, of a bounded length: the child is not trusted."""
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}  # no token and no home
-    environment["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *environment.get("PYTHONPATH", "").split(os.pathsep)]).rstrip(
-        os.pathsep
-    )
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_ROOT), environment.get("PYTHONPATH"))))
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "analysis.query_process"],
         stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Finding and ordering runs, and the history of a tag: what a list of cards says when it is put in order."""
+"""Finding and ordering runs, and what became of step time and MFU from run to run of one tag."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from ingest.sampler.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Active, Gpu
 from ingest.sampler.probe import (
     DRIVER_CODES,
     DRIVER_NOT_LOADED,
+    GPU_NOT_FOUND,
     LIBRARY_DIFFERS,
     LIBRARY_NOT_FOUND,
     LOST_CODES,
@@ -142,7 +143,9 @@ class NvmlDriver:
             chosen = [g for g in found if g.uuid in wanted or str(g.facts.get("index")) in wanted]
             if not chosen:
                 have = ", ".join(f"{g.facts.get('index')} ({g.uuid})" for g in found) or "none"
-                raise DriverLostError(28, f"No GPU here is called {', '.join(self.select)}. This machine has: {have}.")
+                raise DriverLostError(
+                    GPU_NOT_FOUND, f"No GPU here is called {', '.join(self.select)}. This machine has: {have}."
+                )
         for device, gpu in enumerate(chosen):
             gpu.device = device
         return chosen

@@ -19,7 +19,13 @@ DEAR = "gr_active_pct"  # see above
 TOO_DEAR = "reading it takes 1.5 ms; SM activity and NVML's utilization show the same"
 REST_NS, REST_LONGEST_NS = 10**9, 5 * 10**9  # period of the others
 REST_SHARE = 0.0005  # of wall time the others may take
-NOT_SUPPORTED = 3
+NOT_SUPPORTED = 3  # NVML's code
+NEWEST_WEIGHT = 0.2  # of the newest cost in the mean: five calls tell a change, one slow call does not
+
+
+def smoothed(mean_ns: float, newest_ns: int) -> float:
+    """Return the running mean of a call's cost with its newest one, which is all of it at first."""
+    return newest_ns if mean_ns == 0 else (1 - NEWEST_WEIGHT) * mean_ns + NEWEST_WEIGHT * newest_ns
 
 
 @dataclass
@@ -32,7 +38,7 @@ class _Group:
     cost_ns: float = 0.0
 
     def spent(self, cost_ns: int) -> None:
-        self.cost_ns = cost_ns if self.cost_ns == 0 else 0.8 * self.cost_ns + 0.2 * cost_ns
+        self.cost_ns = smoothed(self.cost_ns, cost_ns)
 
 
 @dataclass

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ingest.sampler.fields import Buffer, Source
-from ingest.sampler.gpm import GpmReader
+from ingest.sampler.gpm import GpmReader, smoothed
 
 NVML_SHARE = 0.005  # of wall time all calls for one GPU may take: 0.5 ms in 100 ms
 KEPT_SHARE = 0.3  # of that for everything but GPM, however slow GPM is
@@ -26,7 +26,7 @@ class Active:
 
     def spent(self, now_m: int, cost_ns: int, stretch: float) -> None:
         """Plan the next call: the nominal period times ``stretch``, or longer where the call is slow."""
-        self.cost_ns = cost_ns if self.cost_ns == 0 else 0.8 * self.cost_ns + 0.2 * cost_ns
+        self.cost_ns = smoothed(self.cost_ns, cost_ns)
         self.due_m = now_m + int(self.period_ns(stretch)) - JITTER_NS
 
     def period_ns(self, stretch: float) -> float:
