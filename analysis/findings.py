@@ -193,6 +193,10 @@ class RuleInput:
         of the step where none is given."""
         predicted = self.predict_ms(edits) if edits and predicted_ms is None else predicted_ms
         gain = self.step_ms - predicted if predicted is not None and self.step_ms else ceiling_ms or 0.0
+        if (
+            ceiling_ms is not None and self.step_ms
+        ):  # what is lost as recorded may be less than what the run gains, never more than its step
+            ceiling_ms = min(max(ceiling_ms, gain), self.step_ms)
         return Finding(
             rule=rule,
             severity=severity or severity_of(self.share(max(gain, 0.0))),

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.intervals import union
 from analysis.replay import HOST_CAUSES, I32, WAIT_CAUSES, ReplayProblem, replay, step_times, without_ops
 
 GRAPH_NODE_GAP_NS = (
@@ -98,8 +99,26 @@ class WhatIf:
         if key not in self._cache:
             problem = apply(self.problem, key)
             times = step_times(problem, replay(problem), self.device, self.counted)
-            self._cache[key] = float(times.mean()) * self.scale / 1e6 if len(times) else None
+            step = float(times.mean()) * self.scale if len(times) else None
+            if step is not None and any(isinstance(edit, AsGraph) for edit in key):
+                step = max(step, self._working_ns(problem))
+            self._cache[key] = step / 1e6 if step is not None else None
         return self._cache[key]
+
+    def _working_ns(self, edited: ReplayProblem) -> float:
+        """Return the time a step that the GPU works as now, with the operations' times of ``edited``: no graph is shorter.
+
+        A host that launches late hides which operations of several streams wait for each other, so the replay of a graph lets them overlap.
+        """
+        now, run = self._counted(self.problem), replay(self.problem)
+        total = int(self.problem.ops.dur[now].sum())
+        kept = int(edited.ops.dur[self._counted(edited)].sum()) / max(total, 1)
+        return union(run.op_start[now], run.op_end[now]).total * kept / max(len(self.counted), 1)
+
+    def _counted(self, problem: ReplayProblem) -> NDArray[np.bool_]:
+        """Return which operations are this device's and of a counted step."""
+        here = np.array([device == self.device for device, _ in problem.streams], bool)
+        return np.isin(problem.ops.step, self.counted) & here[problem.ops.stream]
 
 
 def apply(problem: ReplayProblem, edits: Sequence[Edit]) -> ReplayProblem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analysis.replay import ReplayProblem, replay, step_times
-from analysis.whatif import AsGraph, Edit, WithoutCalls, WithoutHostCause, WithoutWaits, apply
+from analysis.whatif import AsGraph, Edit, WhatIf, WithoutCalls, WithoutHostCause, WithoutWaits, apply
 from tests.test_replay import launch_bound, problem_of, sync_every_step
 from tests.tiny_trace import TinyTrace
 
@@ -77,3 +77,17 @@ def test_a_graph_holds_no_python_that_runs_between_two_of_them() -> None:
     # The first launch of a step follows the loader's 30 µs and 25 of Python, neither of which a graph holds. The launch of 5 becomes one
     # graph launch of 10, the gap of 35 before the second launch goes with the capture, but for the loader's 20: 30 + 25 + 10 + 20.
     assert step_us(problem_of(loading()), AsGraph()) == [85, 85]
+
+
+def test_a_graph_is_not_shorter_than_the_gpu_works_now() -> None:
+    # A step of 100 µs: a kernel of 20 µs on one stream, later one of 20 µs on another. Nothing recorded says that the second waits for the first,
+    # so as a graph both would run at once. The GPU works 40 µs a step.
+    trace = TinyTrace()
+    for k in range(3):
+        t = 100.0 * k
+        trace.step(t, t + 100)
+        trace.launch((t + 5, t + 10), (t + 20, t + 40), stream=7)
+        trace.launch((t + 90, t + 95), (t + 97, t + 117), stream=8)
+    problem = problem_of(trace)
+    assert max(step_us(problem, AsGraph())) < 40
+    assert WhatIf(problem, 0, problem.steps).step_ms((AsGraph(),)) == pytest.approx(0.040)
