@@ -17,7 +17,7 @@ CLOSE_NS = 120 * 1_000_000_000  # ranks start the same profiled step within seco
 SUFFIXES = re.compile(r"(?:\.(?:pt|trace|json|jsonl|gz|csv|txt))+$", re.I)
 SAYS_NOTHING = re.compile(  # what scripts and tutorials call every trace and the folder it lies in
     r"(?:(?:chrome|torch|pytorch|kineto|gpu|my)[_-]?)?(?:trace|traces|profile|profiler|profiling|prof|nvml|telemetry|output|out|log|logs|tmp|data|results)"
-    r"(?:[_-]?\d*)|tmp\w{8}|\.*",
+    r"(?:[_-]?\d*)|(?:rank|worker|gpu|node)?[_-]?\d+|tmp\w{8}|\.*",
     re.I,
 )
 

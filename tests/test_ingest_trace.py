@@ -159,6 +159,8 @@ def test_ranks_join_telemetry_attaches_and_deleting_removes(tmp_path, folder):
         ("trace-without-reads.json", "trace-without-reads"),
         ("runs/baseline/trace_3.json", "baseline"),
         ("C:\\runs\\baseline\\profile.json.gz", "baseline"),
+        ("runs/two-nodes/rank0.trace.json", "two-nodes"),
+        ("0.trace.json.gz", None),
         ("/tmp/tmpab12cd34.json", None),
         ("out/pytorch_trace.json", None),
         ("", None),
