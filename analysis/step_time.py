@@ -7,9 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.metrics import Reading, missing
+from analysis.metrics import Reading, Trust, missing
 
 AGREES_WITHIN = 0.05  # within 5 % of the estimate, the profile itself is the better number: it was measured
+ONE_STEP = "A single step: it may hold what filling the pipeline took, and nothing says how steps vary."
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,11 @@ def choose_step_time(
     from_steps = steps[steps["counted"]]
     durations = (from_steps["end_ns"] - from_steps["start_ns"]) / 1e6
     nothing = missing("The trace has no steps: no ProfilerStep, optimizer step or repeated annotation.")
-    profiled = Reading(float(durations.median())) if len(durations) else nothing
+    several = len(durations) > 1
+    trust: Trust = "ok" if several else "caution"
+    profiled = (
+        Reading(float(durations.median()), trust=trust, notes=() if several else (ONE_STEP,)) if len(durations) else nothing
+    )
     mean_ms = float(durations.mean()) if len(durations) else None
     est = _estimate(estimate, profiled)
     if user_ms is not None:
@@ -55,7 +60,7 @@ def choose_step_time(
         return BestStepTime("profile", Reading(mean_ms, trust="caution", notes=(note,)), profiled, est, mean_ms)
     if abs(est.value - mean_ms) <= AGREES_WITHIN * mean_ms:
         note = f"Mean of the profiled steps; the estimate without the profiler ({est.value:.4g} ms) agrees within 5 %."
-        return BestStepTime("profile", Reading(mean_ms, notes=(note,)), profiled, est, mean_ms)
+        return BestStepTime("profile", Reading(mean_ms, trust=trust, notes=(note, *profiled.notes)), profiled, est, mean_ms)
     note = f"Estimated without the profiler's cost; under the profiler a step took {mean_ms:.4g} ms."
     return BestStepTime("estimate", Reading(est.value, trust="caution", notes=(note, *est.notes)), profiled, est, mean_ms)
 

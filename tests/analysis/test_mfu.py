@@ -96,3 +96,9 @@ def test_the_profile_speaks_where_the_estimate_agrees_and_the_estimate_where_it_
     measured = choose_step_time(steps(50, 52, 51), {"step_ns": 26e6}, 25.0)
     assert (measured.source, measured.ms) == ("user", 25.0)
     assert choose_step_time(steps(50), None, None).reading.trust == "caution"
+
+
+def test_a_single_step_is_not_to_be_trusted_even_where_the_estimate_agrees():
+    one, two = (choose_step_time(steps(*durations), {"step_ns": 20e6}, None) for durations in ((20,), (20, 20)))
+    assert (one.ms, one.profiled.trust, one.reading.trust) == (20, "caution", "caution")
+    assert (two.ms, two.profiled.trust, two.reading.trust) == (20, "ok", "ok")
