@@ -106,8 +106,19 @@ def elsewhere(found: DeviceTelemetry | None, profile_ns: tuple[int, int] | None)
     before, after = profile_ns[0] - found.last_ns, found.first_ns - profile_ns[1]
     if max(before, after) < ANOTHER_RUN_NS:
         return None
-    when = f"ends {before / 6e10:.3g} minutes before" if before > after else f"begins {after / 6e10:.3g} minutes after"
+    when = f"ends {_apart(before)} before" if before > after else f"begins {_apart(after)} after"
     return f"The telemetry {when} the trace: it may be of another run, so it says nothing about the profiled steps."
+
+
+def _apart(ns: int) -> str:
+    minutes = ns / 6e10
+    return (
+        f"{minutes:.2g} minutes"
+        if minutes < 100
+        else f"{minutes / 60:.0f} hours"
+        if minutes < 6000
+        else f"{minutes / 1440:,.0f} days"
+    )
 
 
 def metrics_of(found: DeviceTelemetry | None, allocated: Reading, away: str | None = None) -> dict[str, Reading]:

@@ -12,7 +12,7 @@ from app import run_card
 from app.intake import bring_in
 from app.run_card import READINGS, card_of
 from ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts, new_manifest
-from tests.chrome_trace import three_steps
+from tests.chrome_trace import BASE_NS, three_steps
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def run(folder: DataFolder, tmp_path: Path) -> Manifest:
     times = [*range(0, 2000, 100), *range(3000, 5000, 100)]
     lines = [
         {"meta": True, "name": "NVIDIA H200", "hz": 10},
-        *({"t_ns": 1_700_000_000_000_000_000 + ms * 1_000_000, "gpu_util": 50} for ms in times),
+        *({"t_ns": BASE_NS + ms * 1_000_000, "gpu_util": 50} for ms in times),
     ]
     telemetry.write_text("\n".join(json.dumps(line) for line in lines))
     return bring_in(folder, [(trace, trace.name), (telemetry, telemetry.name)]).runs[0]
