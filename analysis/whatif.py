@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis.intervals import union
-from analysis.replay import HOST_CAUSES, I32, WAIT_CAUSES, ReplayProblem, replay, step_times, without_ops
+from analysis.replay import HOST_CAUSES, I32, WAIT_CAUSES, Replayed, ReplayProblem, replay, step_times, without_ops
 
 GRAPH_NODE_GAP_NS = (
     100  # between two kernels of one CUDA graph on one stream: 0.1 µs on an H200 (459 kernels, 47 µs idle a step)
@@ -98,19 +99,23 @@ class WhatIf:
         key = tuple(edits)
         if key not in self._cache:
             problem = apply(self.problem, key)
-            times = step_times(problem, replay(problem), self.device, self.counted)
+            times = step_times(problem, replay(problem) if key else self._unchanged, self.device, self.counted)
             step = float(times.mean()) * self.scale if len(times) else None
             if step is not None and any(isinstance(edit, AsGraph) for edit in key):
                 step = max(step, self._working_ns(problem))
             self._cache[key] = step / 1e6 if step is not None else None
         return self._cache[key]
 
+    @cached_property
+    def _unchanged(self) -> Replayed:
+        return replay(self.problem)
+
     def _working_ns(self, edited: ReplayProblem) -> float:
         """Return the time a step that the GPU works as now, with the operations' times of ``edited``: no graph is shorter.
 
         A host that launches late hides which operations of several streams wait for each other, so the replay of a graph lets them overlap.
         """
-        now, run = self._counted(self.problem), replay(self.problem)
+        now, run = self._counted(self.problem), self._unchanged
         total = int(self.problem.ops.dur[now].sum())
         kept = int(edited.ops.dur[self._counted(edited)].sum()) / max(total, 1)
         return union(run.op_start[now], run.op_end[now]).total * kept / max(len(self.counted), 1)
