@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from analysis.changes import ThrottleBand
 from analysis.representative import SHORT_KERNEL_NS
 
 if TYPE_CHECKING:
@@ -130,6 +131,19 @@ def calls_of_searches(given: RuleInput) -> set[int]:
     """Return the calls made inside convolutions in which cuDNN tries algorithms, in any step."""
     rows = given.recording.rows(f"SELECT call_id FROM runtime_calls WHERE cpu_op_id IN ({_SEARCHING})", [CONVOLUTION, SEARCHES])
     return {int(row[0]) for row in rows}
+
+
+def held_down(given: RuleInput, *reasons: str) -> tuple[list[ThrottleBand], float]:
+    """Return the bands in which clocks were held down for a reason that holds any of ``reasons``, and their share of the sampled time."""
+    told = given.telemetry
+    bands = [band for band in told.throttling if any(reason in band.reason.lower() for reason in reasons)]
+    held = sum(band.end_ns - band.start_ns for band in bands)
+    return bands, min(held / max(told.last_ns - told.first_ns, 1), 1.0)
+
+
+def band_evidence(bands: list[ThrottleBand]) -> list[dict[str, Any]]:
+    """Return the first bands as evidence rows."""
+    return [{"reason": band.reason, "start_ns": band.start_ns, "end_ns": band.end_ns} for band in bands[:EVIDENCE_ROWS]]
 
 
 def memory_use(given: RuleInput) -> tuple[float, float] | None:

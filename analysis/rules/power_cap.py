@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.rule_facts import band_evidence, held_down
 
 WORTH_NAMING = 0.20  # of the sampled time: below it the mean clock hardly moves
 
@@ -25,10 +26,7 @@ CHANGES = (CodeChange("PyTorch", "nothing in the code", "nvidia-smi -q -d POWER 
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield information when clocks are held down by the power limit for WORTH_NAMING of the time."""
-    told = given.telemetry
-    bands = [b for b in told.throttling if "power cap" in b.reason.lower()]
-    share = sum(b.end_ns - b.start_ns for b in bands) / max(told.last_ns - told.first_ns, 1)
-    share = min(share, 1.0)
+    bands, share = held_down(given, "power cap")
     if share < WORTH_NAMING:
         return
     weight = sum((b.end_ns - b.start_ns) for b in bands if b.clock_sm_mhz) or 1
@@ -43,7 +41,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         note="Not predicted: how clocks follow a higher limit is not recorded.",
         risk="A higher limit needs cooling for it.",
         changes=CHANGES,
-        evidence=[{"reason": b.reason, "start_ns": b.start_ns, "end_ns": b.end_ns} for b in bands[:5]],
+        evidence=band_evidence(bands),
     )
 
 

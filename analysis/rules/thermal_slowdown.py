@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.rule_facts import band_evidence, held_down
 
 WORTH_NAMING = 0.05  # of the sampled time: single bands are ordinary
 SLOW = ("thermal", "hardware slowdown", "brake")
@@ -26,10 +27,7 @@ CHANGES = (CodeChange("PyTorch", "nothing in the code", "nvidia-smi -q -d PERFOR
 
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when clocks are held down by heat or hardware for WORTH_NAMING of the time."""
-    told = given.telemetry
-    bands = [b for b in told.throttling if any(word in b.reason.lower() for word in SLOW)]
-    share = sum(b.end_ns - b.start_ns for b in bands) / max(told.last_ns - told.first_ns, 1)
-    share = min(share, 1.0)
+    bands, share = held_down(given, *SLOW)
     if share < WORTH_NAMING:
         return
     clocks = [b.clock_sm_mhz for b in bands if b.clock_sm_mhz]
@@ -44,7 +42,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         note="Not predicted: which clock the GPU would reach otherwise is not recorded.",
         risk="None in the code.",
         changes=CHANGES,
-        evidence=[{"reason": b.reason, "start_ns": b.start_ns, "end_ns": b.end_ns} for b in bands[:5]],
+        evidence=band_evidence(bands),
     )
 
 
