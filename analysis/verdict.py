@@ -221,7 +221,9 @@ def _why_none(holds_zero: bool, share: float, limit: float) -> str:
 
 
 def _could_have_seen(smallest: float) -> str:
-    return f"A change below {smallest:.1%} could not have been seen."
+    if smallest >= 1:
+        return f"The steps of one side differ so much that nothing short of a factor of {1 + smallest:.2g} could have been seen."
+    return f"A change below {smallest:.{1 if smallest < SURE_OF_SOME else 0}%} could not have been seen."
 
 
 def _sure_of_none(smallest: float) -> Confidence:

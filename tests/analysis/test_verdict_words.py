@@ -89,6 +89,15 @@ def test_short_recordings_by_hand():
     assert touching.why.startswith("4 and 4 counted steps are too few for an interval")
 
 
+def test_what_could_not_be_seen_is_said_in_words_that_can_be_used():
+    # Medians 100 and 110 ms; 2100 - 100 + 110 - 90 = 2020 ms apart, 20 times the median: 2020 / 100 + 1 = a factor of 21.
+    wild = verdict([run([90, 100, 100, 2100])], [run([90, 110, 110, 130])])
+    assert wild.smallest_visible_share == pytest.approx(20.2)
+    assert "nothing short of a factor of 21 could have been seen" in wild.why and "%" not in wild.why
+    # 150 - 100 + 105 - 90 = 65: less than a doubling stays a percentage, without decimals that nobody needs.
+    assert "A change below 65% could not" in verdict([run([90, 100, 100, 150])], [run([90, 105, 105, 120])]).why
+
+
 def test_how_many_steps_it_takes():
     few, many = [100.0] * 3, [150.0] * 3
     assert verdict([run(few, recorded=4)], [run(many, recorded=4)]).word == "slower"
