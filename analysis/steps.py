@@ -25,7 +25,7 @@ NOT_A_STEP = re.compile(
 MAD_TO_SIGMA = 1.4826  # the MAD of a normal distribution is σ ÷ 1.4826
 SLOW_SIGMAS = 3.0  # three sigma: one step in 370 of a normal run
 SLOW_SHARE = 0.10  # below 10 % a slow step is ordinary jitter, whatever the MAD says
-RECURRING_SHARE = 0.25  # a slow step is no warm-up when a quarter of the later ones is as slow: it is the run's rhythm
+RECURS_FROM = 0.5  # of its excess over the usual step: waits of one kind differ by a factor of two, and are no warm-up when they return
 
 I64 = NDArray[np.int64]
 
@@ -219,16 +219,18 @@ def _slow_limit(durations: I64) -> float:
 
 
 def _warm_up_length(durations: I64) -> int:
-    """Return the length of the leading run of slow steps: the longest whose every step is slow against all that follow it."""
+    """Return the length of the leading run of slow steps: the longest that falls and whose like does not come again.
+
+    A slow step that returns, or that follows faster ones, is the run's rhythm: a loader whose batches come in bursts, a checkpoint.
+    """
     longest = 0
     for length in range(1, (len(durations) + 1) // 2 + 1):
-        rest = durations[length:]
+        leading, rest = durations[:length], durations[length:]
         if len(rest) < 2:
             break
-        limit = _slow_limit(rest)
-        if not (durations[:length] > limit).all():
-            continue
-        if (rest > limit).mean() < RECURRING_SHARE:
+        usual, limit = float(np.median(rest)), _slow_limit(rest)
+        falls = (np.diff(leading) <= limit - usual).all()
+        if falls and leading.min() > limit and rest.max() - usual < RECURS_FROM * (leading.min() - usual):
             longest = length
     return longest
 

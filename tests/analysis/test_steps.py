@@ -83,16 +83,44 @@ def test_a_step_never_crosses_two_profiling_cycles():
     assert table["counted"].tolist() == [False, True, False, True]
 
 
-def test_leading_slow_steps_are_warm_up_but_a_rhythm_is_not():
-    def durations(values):
-        annotations, launches, gpu, at = [], [], [], 0
-        for k, value in enumerate(values):
-            annotations.append((f"ProfilerStep#{k}", at, at + value))
-            launches.append((at + 1, at + 2))
-            gpu.append((at + 2, at + value, k))
-            at += value
-        return place(make(annotations, launches, gpu)).table["counted"].tolist()
+def durations(values):
+    """Which steps of these durations count."""
+    annotations, launches, gpu, at = [], [], [], 0
+    for k, value in enumerate(values):
+        annotations.append((f"ProfilerStep#{k}", at, at + value))
+        launches.append((at + 1, at + 2))
+        gpu.append((at + 2, at + value, k))
+        at += value
+    return place(make(annotations, launches, gpu)).table["counted"].tolist()
 
+
+@pytest.mark.parametrize("phase", range(5))
+@pytest.mark.parametrize("wait", [(300, 300, 300), (300, 220, 260)])
+def test_every_fifth_step_that_waits_is_no_warm_up_wherever_the_profile_begins(phase, wait):
+    # Batches come in bursts: the first step after a wait finds a full queue, the later ones a shorter one.
+    steps = [value for w in wait for value in (w, 125, 124, 122, 100)]
+    assert durations(steps[phase : phase + 10]) == [False] + [True] * 9
+
+
+def test_a_pause_after_faster_steps_is_no_warm_up():
+    # Of ten steps the fifth waits; the three before it are a little slower than those after it.
+    assert durations([120, 117, 115, 114, 1000, 88, 85, 84, 83, 86]) == [False] + [True] * 9
+
+
+@pytest.mark.parametrize(
+    ("values", "warm"),
+    [
+        ((900, 300, 100, 101, 99, 100, 102, 98), 1),  # the first that could count is slow, no other
+        ((900, 500, 300, 200, 100, 101, 99, 100, 102, 98), 3),  # three declining
+        ((900, 300, 305, 100, 101, 99, 100, 102, 98), 2),  # two alike
+        ((900, 500, 300, 100, 101, 99, 100, 180, 102, 98), 2),  # a later one that is slow, but nothing like them
+    ],
+)
+def test_a_warm_up_falls_and_does_not_come_again(values, warm):
+    assert durations(values) == [False] * (1 + warm) + [True] * (len(values) - 1 - warm)
+
+
+def test_leading_slow_steps_are_warm_up_but_a_rhythm_is_not():
     assert durations([100, 300, 100, 101, 99, 100]) == [False, False, True, True, True, True]
     # Two workers that finish together: every other step waits. Nothing of it is warm-up.
     assert durations([100, 260, 20, 260, 20, 260, 20]) == [False, True, True, True, True, True, True]

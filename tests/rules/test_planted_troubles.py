@@ -30,7 +30,7 @@ PLANTED = {
     "empty_cache": "allocator-churn",
     "recompiles": "recompilation",
     "loader_few_workers": "data-loader-starves-gpu",
-    "loader_keeps_workers": "prefetch-queue-hid-the-loader",
+    "loader_keeps_workers": "data-loader-starves-gpu",
     "loader_restarts": "workers-start-again",
     "slow_every_fourth": "python-between-operators",
     "conv_searches": "convolution-search",
@@ -115,6 +115,7 @@ NEAR_MISSES = [
     ("small-collectives", "reduced_within"),
     ("prefetch-queue-hid-the-loader", "loader_workers"),
     ("prefetch-queue-hid-the-loader", "loader_few_workers"),  # the profile itself shows the wait
+    ("prefetch-queue-hid-the-loader", "loader_keeps_workers"),
     ("convolution-search", "conv_searches_off"),
     ("convolution-search", "channels_first"),
     ("launch-bound", "conv_searches"),

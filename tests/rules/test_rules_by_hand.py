@@ -19,7 +19,7 @@ from analysis.rules.python_between_operators import how_often
 from analysis.rules.straggling_rank import check as straggling
 from app.intake import bring_in
 from ingest.schema import DataFolder
-from tests.chrome_trace import BASE_NS, matmul_loop
+from tests.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 from tests.run_results import run_of
 
 POWER_CAP, SOFTWARE_HEAT, HARDWARE_SLOWDOWN = 0x4, 0x20, 0x8  # bits of NVML's clock event reasons
@@ -30,7 +30,9 @@ def findings(folder: Path, throttled: int, reason: int) -> list[Finding]:
     return sampled(folder, throttled, reason).findings
 
 
-def sampled(folder: Path, throttled: int = 0, reason: int = 0, later_s: int = 0, util: int = 100) -> RunResult:
+def sampled(
+    folder: Path, throttled: int = 0, reason: int = 0, later_s: int = 0, util: int = 100, loop: ChromeTrace | None = None
+) -> RunResult:
     """Analyse a loop with 60 samples at 10 Hz from ``later_s`` on, of which ``throttled`` carry ``reason`` at 1,200 MHz instead of 1,980."""
     lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10}]
     for i in range(60):
@@ -45,7 +47,7 @@ def sampled(folder: Path, throttled: int = 0, reason: int = 0, later_s: int = 0,
     telemetry = folder / "nvml.jsonl"
     telemetry.write_text("".join(json.dumps(line) + "\n" for line in lines))
     library = Library(DataFolder(folder / "data"))
-    trace = matmul_loop().write(folder / "trace.json")
+    trace = (loop or matmul_loop()).write(folder / "trace.json")
     run = bring_in(library.folder, [(trace, trace.name), (telemetry, telemetry.name)]).runs[0]
     found = analyse(run, library)
     library.close()
@@ -64,6 +66,19 @@ def test_telemetry_of_another_time_judges_nothing(tmp_path: Path, later_s: int, 
     else:
         assert words in told[0] and (util.trust, util.notes[-1]) == ("caution", told[0])
         assert result.lead.represents.represents is None and result.lead.best.source != "telemetry"
+
+
+def test_a_loader_whose_queue_was_full_while_the_profiler_looked_is_named(tmp_path: Path) -> None:
+    # Kernels work 0.7 of each profiled step of 1 ms, and 10 % of the time outside the profile: there a step seems to take 7 ms.
+    loop = matmul_loop()
+    for k in range(4):
+        loop.op("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 1000 * k + 2, 1000 * k + 5)
+    found = sampled(tmp_path, later_s=30, util=10, loop=loop).findings[0]
+    assert (found.rule, found.severity) == ("prefetch-queue-hid-the-loader", "critical")
+    assert "telemetry says about 7 ms for the run" in found.title
+    assert found.predicted_step_ms == pytest.approx(1.0, rel=0.05)
+    assert found.ceiling_ms_per_step == pytest.approx(6.0, rel=0.05)
+    assert found.evidence and found.changes and found.risk
 
 
 @pytest.mark.parametrize("reason", [SOFTWARE_HEAT, HARDWARE_SLOWDOWN])
