@@ -83,9 +83,10 @@ def _write(recording_file: Path, temporary: Path) -> None:
         con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         con.execute("SET temp_directory = ?", [str(temporary.parent)])  # gone with the draft, whatever happens
         con.execute(f"ATTACH '{_quoted(recording_file)}' AS r (READ_ONLY)")
-        con.execute(f"ATTACH '{_quoted(temporary)}' AS d (STORAGE_VERSION '{STORAGE_VERSION}')")
+        # no log: an unfinished draft is thrown away, and each commit to a log waits for the disk
+        con.execute(f"ATTACH '{_quoted(temporary)}' AS d (STORAGE_VERSION '{STORAGE_VERSION}', RECOVERY_MODE 'NO_WAL_WRITES')")
         con.execute("USE d")
-        con.execute(DERIVED_SQL.read_text())
+        con.execute(f"BEGIN; {DERIVED_SQL.read_text()} COMMIT")
         con.execute("SET search_path = 'd.main,r.main'")
         kind = con.execute("SELECT kind FROM recording").fetchall()[0][0]
         if kind == "trace":
