@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from analysis.events import Events
 from analysis.host import Paint
 from analysis.idle import explain
-from analysis.intervals import Intervals, union
+from analysis.intervals import union
 from analysis.ledger import owned, segments
 from analysis.replay import (
     HOST_CAUSES,
@@ -20,7 +20,7 @@ from analysis.replay import (
     Replayed,
     ReplayProblem,
     replay,
-    step_ends,
+    step_spans,
     step_times,
     with_median_latencies,
 )
@@ -136,7 +136,8 @@ def replayed_ledger(
     codes: NDArray[np.int8],
 ) -> dict[tuple[str, str | None], float]:
     """Return ns per counted step by (owner, cause) of a replayed schedule; ``changed`` is an edit of ``recorded`` with the same nodes."""
-    window, steps = _replayed_window(changed, run, device, counted)
+    starts, ends = step_spans(changed, run, device, counted)
+    window, steps = union(starts, ends), len(starts)
     schedule = replayed_schedule(events, view, recorded, changed, run)
     mine = (schedule.start > NEVER) & (events.gpu.device == device)
     parts = segments(schedule.start[mine], schedule.end[mine], codes[mine], window)
@@ -147,15 +148,6 @@ def replayed_ledger(
         if owner not in lost_owners and ns:
             found[owner, None] = ns
     return {key: ns / max(steps, 1) for key, ns in found.items()}
-
-
-def _replayed_window(problem: ReplayProblem, run: Replayed, device: int, counted: I32) -> tuple[Intervals, int]:
-    ends = step_ends(problem, run, device)
-    usable = np.isin(problem.steps, counted) & ~problem.new_cycle
-    usable[:1] = False
-    index = np.flatnonzero(usable)
-    index = index[ends[index - 1] > NEVER] if len(index) else index
-    return union(ends[index - 1], ends[index]), len(index)
 
 
 def replayed_schedule(

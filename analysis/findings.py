@@ -19,7 +19,6 @@ import pandas as pd
 import analysis.rules
 from analysis.judgement import uses_estimate
 from analysis.source_lines import user_lines
-from analysis.step_time import carried_ms
 from analysis.step_work import step_work
 from analysis.whatif import Edit, WhatIf
 
@@ -126,10 +125,8 @@ class RuleInput:
         return ms / self.step_ms if self.step_ms else 0.0
 
     def predict_ms(self, edits: Sequence[Edit]) -> float | None:
-        """Return the step time in ms with ``edits`` made, carried onto the run's best step time; None where there is no replay."""
-        if self.whatif is None:
-            return None
-        return carried_ms(self.rank.best, self.whatif.step_ms(), self.whatif.step_ms(edits))
+        """Return the run's step time in ms with ``edits`` made; None where there is no replay."""
+        return self.whatif.predict_ms(self.rank.best, edits) if self.whatif is not None else None
 
     def gap_evidence(self, *causes: str, limit: int = 5) -> list[dict[str, Any]]:
         """Return the largest gaps of ``causes`` as evidence rows that link to the timeline."""

@@ -182,8 +182,8 @@ def step_ends(problem: ReplayProblem, run: Replayed, device: int) -> I64:
     return np.maximum.accumulate(ends)
 
 
-def step_times(problem: ReplayProblem, run: Replayed, device: int, counted: I32) -> I64:
-    """Return the times of the steps in ``counted`` on ``device``: differences of consecutive step ends, never across cycles.
+def step_spans(problem: ReplayProblem, run: Replayed, device: int, counted: I32) -> tuple[I64, I64]:
+    """Return starts and ends of the steps in ``counted`` on ``device``: from one step's end to the next, never across cycles.
 
     A step that begins a cycle, or the replayed part, has no end before it and is left out.
     """
@@ -192,7 +192,13 @@ def step_times(problem: ReplayProblem, run: Replayed, device: int, counted: I32)
     usable[:1] = False
     index = np.flatnonzero(usable)
     index = index[ends[index - 1] > NEVER] if len(index) else index
-    return ends[index] - ends[index - 1]
+    return ends[index - 1], ends[index]
+
+
+def step_times(problem: ReplayProblem, run: Replayed, device: int, counted: I32) -> I64:
+    """Return the times of the steps that ``step_spans`` gives."""
+    starts, ends = step_spans(problem, run, device, counted)
+    return ends - starts
 
 
 def with_median_latencies(problem: ReplayProblem) -> ReplayProblem:

@@ -65,15 +65,6 @@ def choose_step_time(
     return BestStepTime("estimate", Reading(est.value, trust="caution", notes=(note, *est.notes)), profiled, est, mean_ms)
 
 
-def carried_ms(best: BestStepTime, before_ms: float | None, after_ms: float | None) -> float | None:
-    """Return the run's step time with a change made that takes the replay from ``before_ms`` to ``after_ms``; None where one is unknown."""
-    if best.ms is None or not before_ms or after_ms is None:
-        return None
-    if best.source == "telemetry":  # the rest of the step is not in the profile: the change cannot shorten it
-        return max(best.ms - (before_ms - after_ms), 0.0)
-    return best.ms * after_ms / before_ms
-
-
 def _estimate(estimate: dict[str, Any] | None, profiled: Reading) -> Reading:
     if profiled.value is None:
         return missing("There are no steps to estimate.")

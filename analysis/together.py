@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from analysis.findings import Finding
 from analysis.recordings import Library
 from analysis.results import RankResult, whatif_of
-from analysis.step_time import carried_ms
 
 HOURS_A_DAY = 24
 
@@ -59,9 +58,7 @@ def together_ms(library: Library, rank: RankResult, findings: Iterable[Finding])
         return None
     with library.open(rank.recording_id) as recording:
         whatif = whatif_of(recording, rank)
-    if whatif is None:
-        return None
-    return carried_ms(rank.best, whatif.step_ms(), whatif.step_ms(edits))
+    return whatif.predict_ms(rank.best, edits) if whatif is not None else None
 
 
 def outlook(library: Library, rank: RankResult, ranks: int, findings: Iterable[Finding]) -> Outlook | None:

@@ -222,7 +222,9 @@ def _why_none(holds_zero: bool, share: float, limit: float) -> str:
 
 def _could_have_seen(smallest: float) -> str:
     if smallest >= 1:
-        return f"The steps of one side differ so much that nothing short of a factor of {1 + smallest:.2g} could have been seen."
+        return (
+            f"The steps of one side differ so much that nothing short of a factor of {1 + smallest:.2g} could have been seen."
+        )
     return f"A change below {smallest:.{1 if smallest < SURE_OF_SOME else 0}%} could not have been seen."
 
 

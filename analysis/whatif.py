@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.intervals import union
-from analysis.replay import HOST_CAUSES, I32, WAIT_CAUSES, Replayed, ReplayProblem, replay, step_times, without_ops
+from analysis.intervals import intersect, union
+from analysis.replay import HOST_CAUSES, I32, I64, WAIT_CAUSES, Replayed, ReplayProblem, replay, step_spans, without_ops
+from analysis.step_time import BestStepTime
 
 GRAPH_NODE_GAP_NS = (
     100  # between two kernels of one CUDA graph on one stream: 0.1 µs on an H200 (459 kernels, 47 µs idle a step)
@@ -83,47 +84,64 @@ Edit = WithoutHostCause | WithoutCalls | WithoutWaits | ScaledOps | TimedOps | W
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The replay of one device, ready to be edited. ``problem`` is the run without the profiler's cost; ``counted`` its steady steps.
-
-    ``scale`` carries the replay's step onto the run's best known step time, where the user or telemetry measured that.
-    """
+    """The replay of one device, ready to be edited. ``problem`` is the run without the profiler's cost; ``counted`` its steady steps."""
 
     problem: ReplayProblem
     device: int
     counted: I32
-    scale: float = 1.0
-    _cache: dict[tuple[Edit, ...], float | None] = field(default_factory=dict, compare=False, repr=False)
+    _cache: dict[tuple[Edit, ...], tuple[float, float] | None] = field(default_factory=dict, compare=False, repr=False)
 
     def step_ms(self, edits: Iterable[Edit] = ()) -> float | None:
         """Return the mean step time in ms with all ``edits`` made, None where no counted step can be timed."""
-        key = tuple(edits)
-        if key not in self._cache:
-            problem = apply(self.problem, key)
-            times = step_times(problem, replay(problem) if key else self._unchanged, self.device, self.counted)
-            step = float(times.mean()) * self.scale if len(times) else None
-            if step is not None and any(isinstance(edit, AsGraph) for edit in key):
-                step = max(step, self._working_ns(problem))
-            self._cache[key] = step / 1e6 if step is not None else None
-        return self._cache[key]
+        timed = self._timed(tuple(edits))
+        return timed[0] if timed is not None else None
+
+    def predict_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> float | None:
+        """Return the run's step time in ms with all ``edits`` made, None where it is unknown or cannot be replayed.
+
+        The replay's change is carried onto ``best``, but never below what the GPU then still works: only its waits can be shorter in the
+        run than in the replay. Where the whole step is shorter than the GPU's work as recorded, that work is taken to fill it.
+        """
+        now, then = self._timed(()), self._timed(tuple(edits))
+        if best.ms is None or now is None or then is None or not now[0]:
+            return None
+        # By telemetry the rest of the step is not in the profile: the change cannot shorten it.
+        carried = best.ms - (now[0] - then[0]) if best.source == "telemetry" else best.ms * then[0] / now[0]
+        return max(carried, then[1] * min(1.0, best.ms / now[1]) if now[1] else 0.0)
+
+    def _timed(self, edits: tuple[Edit, ...]) -> tuple[float, float] | None:
+        """Return the mean step time and the time in it that the GPU works, ms."""
+        if edits not in self._cache:
+            problem = apply(self.problem, edits)
+            run = replay(problem) if edits else self._unchanged
+            spans = step_spans(problem, run, self.device, self.counted)
+            found = None
+            if len(spans[0]):
+                works = self._works_ns(problem, run.op_start, spans)
+                if any(isinstance(edit, AsGraph) for edit in edits):
+                    works = max(works, self._works_as_now_ns(problem))
+                found = max(float((spans[1] - spans[0]).mean()), works) / 1e6, works / 1e6
+            self._cache[edits] = found
+        return self._cache[edits]
 
     @cached_property
     def _unchanged(self) -> Replayed:
         return replay(self.problem)
 
-    def _working_ns(self, edited: ReplayProblem) -> float:
-        """Return the time a step that the GPU works as now, with the operations' times of ``edited``: no graph is shorter.
+    def _works_ns(self, problem: ReplayProblem, op_start: I64, spans: tuple[I64, I64]) -> float:
+        """Return the time a step that this device's operations cover when they start at ``op_start``."""
+        here = np.array([device == self.device for device, _ in problem.streams], bool)[problem.ops.stream]
+        covered = union(op_start[here], (op_start + problem.ops.dur)[here])
+        return intersect(covered, union(*spans)).total / len(spans[0])
+
+    def _works_as_now_ns(self, edited: ReplayProblem) -> float:
+        """Return the time a step that the GPU works with the operations of ``edited`` where they are now: no graph is shorter.
 
         A host that launches late hides which operations of several streams wait for each other, so the replay of a graph lets them overlap.
         """
-        now, run = self._counted(self.problem), self._unchanged
-        total = int(self.problem.ops.dur[now].sum())
-        kept = int(edited.ops.dur[self._counted(edited)].sum()) / max(total, 1)
-        return union(run.op_start[now], run.op_end[now]).total * kept / max(len(self.counted), 1)
-
-    def _counted(self, problem: ReplayProblem) -> NDArray[np.bool_]:
-        """Return which operations are this device's and of a counted step."""
-        here = np.array([device == self.device for device, _ in problem.streams], bool)
-        return np.isin(problem.ops.step, self.counted) & here[problem.ops.stream]
+        kept = np.isin(self.problem.ops.op, edited.ops.op)
+        spans = step_spans(self.problem, self._unchanged, self.device, self.counted)
+        return self._works_ns(edited, self._unchanged.op_start[kept], spans)
 
 
 def apply(problem: ReplayProblem, edits: Sequence[Edit]) -> ReplayProblem:

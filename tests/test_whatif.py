@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from analysis.metrics import Reading
 from analysis.replay import ReplayProblem, replay, step_times
-from analysis.whatif import AsGraph, Edit, WhatIf, WithoutCalls, WithoutHostCause, WithoutWaits, apply
+from analysis.step_time import BestStepTime
+from analysis.whatif import AsGraph, Edit, FasterHost, ScaledOps, WhatIf, WithoutCalls, WithoutHostCause, WithoutWaits, apply
 from tests.test_replay import launch_bound, problem_of, sync_every_step
 from tests.tiny_trace import TinyTrace
 
@@ -91,3 +93,29 @@ def test_a_graph_is_not_shorter_than_the_gpu_works_now() -> None:
     problem = problem_of(trace)
     assert max(step_us(problem, AsGraph())) < 40
     assert WhatIf(problem, 0, problem.steps).step_ms((AsGraph(),)) == pytest.approx(0.040)
+
+
+def of_step(ms: float, source: str) -> BestStepTime:
+    return BestStepTime(source, Reading(ms), Reading(ms), Reading(0.1), ms)
+
+
+@pytest.mark.parametrize(
+    ("source", "best_us", "edit", "expected_us"),
+    [
+        # A step of 100 µs: the kernels of 3 µs end 5 µs after their launches, which are all that holds them up. The GPU works 6.
+        ("user", 100, FasterHost(0.0), 6),
+        ("user", 50, FasterHost(0.0), 6),  # half of the replay's step: half of its waits, all of its work
+        ("user", 200, FasterHost(0.0), 12),
+        ("user", 6, FasterHost(0.0), 6),
+        ("user", 3, FasterHost(0.0), 3),  # shorter than the GPU's work as recorded: the work fills it
+        ("user", 50, WithoutCalls(SECOND), 30),  # 60 of 100
+        ("telemetry", 90, FasterHost(0.0), 6),  # 90 − 94 is nothing that a step can take
+        ("telemetry", 150, FasterHost(0.0), 56),
+        ("user", 3, ScaledOps((0, 1, 2, 3, 4, 5), 0.5), 3),  # the host sets the pace
+    ],
+)
+def test_no_prediction_is_shorter_than_what_the_gpu_then_works(
+    source: str, best_us: float, edit: Edit, expected_us: float
+) -> None:
+    whatif = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
+    assert whatif.predict_ms(of_step(best_us / 1000, source), [edit]) == pytest.approx(expected_us / 1000)

@@ -20,7 +20,7 @@ _DATA = tempfile.TemporaryDirectory(prefix="sawtooth-rules-")
 
 
 @lru_cache(maxsize=1)
-def _library() -> Library:
+def library() -> Library:
     return Library(DataFolder(Path(_DATA.name)))
 
 
@@ -31,8 +31,8 @@ def result_of(name: str, telemetry: bool = True) -> RunResult:
     files = sorted(folder.glob("*trace.json.gz"))
     if telemetry:
         files += folder.glob("nvml.jsonl*")
-    run = bring_in(_library().folder, [(f, f.name) for f in files], name=name).runs[0]
-    return analyse(run, _library())
+    run = bring_in(library().folder, [(f, f.name) for f in files], name=name).runs[0]
+    return analyse(run, library())
 
 
 def finding(name: str, rule: str) -> Finding | None:
@@ -46,4 +46,4 @@ def together(name: str, rules: Sequence[str]) -> float | None:
     found = [f for f in result.findings if f.rule in rules and f.predicted_step_ms is not None]
     if result.lead is None or len(found) != len(rules):
         return None
-    return found[0].predicted_step_ms if len(found) == 1 else together_ms(_library(), result.lead, found)
+    return found[0].predicted_step_ms if len(found) == 1 else together_ms(library(), result.lead, found)
