@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from analysis.events import Events
 from analysis.host import DATA_FRAME, DATA_MARK, ENGINE_OP, HostFacts, matching
 from analysis.ledger import OWNERS
+from analysis.operators import nearest
 from analysis.replay import I64, NEVER
 from analysis.replay_build import HostView
 from analysis.schedule import CAUSES, CODE, Lost, Pieces, Schedule
@@ -60,14 +61,8 @@ def phase_of_ops(events: Events, view: HostView) -> NDArray[np.int8]:
 
 def _inherited(own: NDArray[np.int8], parent: I64) -> NDArray[np.int8]:
     """Return each entry's value, or its nearest ancestor's where it has none (-1)."""
-    result, ancestor = own.copy(), parent.copy()
-    open_rows = np.flatnonzero((result < 0) & (ancestor >= 0))
-    while len(open_rows):
-        up = ancestor[open_rows]
-        result[open_rows] = own[up]
-        ancestor[open_rows] = parent[up]
-        open_rows = open_rows[(result[open_rows] < 0) & (ancestor[open_rows] >= 0)]
-    return result
+    known = nearest(own >= 0, parent, np.arange(len(own)))
+    return np.where(known >= 0, own[known], own) if len(own) else own.copy()
 
 
 def innermost(thread: NDArray[np.int32], start: I64, end: I64, parent: I64, at_thread: NDArray[np.int32], at: I64) -> I64:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,14 @@ from analysis.events import I64, Events
 
 def depth_of(parent: I64) -> I64:
     """Return the number of ancestors of each operator; ``parent`` is -1 at the top."""
-    depth = np.zeros(len(parent), np.int64)
-    current = parent.copy()
-    while (climbing := current >= 0).any():
-        depth[climbing] += 1
-        current[climbing] = parent[current[climbing]]
+    depth = (parent >= 0).astype(np.int64)
+    ancestor = parent.copy()
+    while len(
+        rows := np.flatnonzero(ancestor >= 0)
+    ):  # each round climbs twice as far: a damaged trace may nest every operator in the one before
+        up = ancestor[rows]
+        depth[rows] += depth[up]
+        ancestor[rows] = ancestor[up]
     return depth
 
 
@@ -25,18 +29,20 @@ def subtree_sums(values: NDArray[Any], parent: I64) -> NDArray[Any]:
     """Add to each operator the values of everything below it."""
     total = values.copy()
     depth = depth_of(parent)
-    for level in range(int(depth.max(initial=0)), 0, -1):
-        rows = np.flatnonzero(depth == level)
+    order = np.argsort(depth, kind="stable")
+    borders = np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 2))
+    for first, behind in reversed(list(itertools.pairwise(borders))):
+        rows = order[first:behind]
         np.add.at(total, parent[rows], total[rows])
     return total
 
 
 def nearest(marked: NDArray[np.bool_], parent: I64, start_at: I64) -> I64:
     """Climb from each operator id to the first that is ``marked`` (itself included); -1 where none is."""
-    current = start_at.copy()
-    while (climb := (current >= 0) & ~marked[np.maximum(current, 0)]).any() if len(marked) else False:
-        current[climb] = parent[current[climb]]
-    return current
+    found = np.where(marked, np.arange(len(marked)), parent)
+    while len(rows := np.flatnonzero((found >= 0) & ~marked[np.maximum(found, 0)])):
+        found[rows] = found[found[rows]]
+    return np.where(start_at >= 0, found[start_at], -1) if len(marked) else start_at.copy()
 
 
 def operator_table(

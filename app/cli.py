@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -59,8 +60,15 @@ def main() -> None:
     except SawtoothError as error:
         typer.echo(f"sawtooth: {error}", err=True)
         sys.exit(COULD_NOT)
+    except MemoryError:
+        typer.echo("sawtooth: There is not enough memory for this. Profile fewer steps, or use a machine with more.", err=True)
+        sys.exit(COULD_NOT)
     except BrokenPipeError:  # `sawtooth report … | head`
         sys.stderr.close()
+    except OSError as error:
+        place = Path(str(error.filename)).name[:80] if error.filename else "The output or a temporary file"
+        typer.echo(f"sawtooth: {place!r} cannot be read or written ({error.strerror}).", err=True)
+        sys.exit(COULD_NOT)
 
 
 if __name__ == "__main__":

@@ -39,10 +39,10 @@ DEEP = 500  # brackets in an event that does not decode: it is nested beyond any
 EXAMPLE_BYTES = 200  # as diagnostics.example says
 
 
-def cut_early() -> SourceError:
-    """Return the refusal of a file that ends before its first event."""
+def too_deep() -> SourceError:
+    """Return the refusal of a file that nests beyond any decoder's limit."""
     return SourceError(
-        "E-TRUNC", "The file ends before its first event: the job or the copy was stopped. Record or copy it again."
+        "E-DEPTH", f"The file nests brackets more than {DEEP} deep, which no trace does. Record or copy it again."
     )
 
 
@@ -69,6 +69,12 @@ class Document:
         self.notes[key] += count
         text = example if isinstance(example, str) else example[:EXAMPLE_BYTES].decode(errors="replace")
         self.examples.setdefault(key, text)
+
+    def cut_early(self) -> SourceError:
+        """Return the refusal of a file that ends before its first event."""
+        end = self._offset + len(self._buffer)
+        sentence = f"The file ends after {end:,} bytes, before its first event: the job or the copy was stopped. Record or copy it again."
+        return SourceError("E-TRUNC", sentence, offset=end)
 
     def events(self) -> Iterator[list[Event]]:
         """Yield events in file order, some thousands at a time. Raises SourceError where there are none to be read."""
@@ -99,6 +105,8 @@ class Document:
             cut = self._cut() if more else size
             if cut is None:
                 if size > self._block_bytes + self._limits.event_bytes:
+                    if (events := self._strict(self._buffer)) is not None:  # the last event, and much behind the array
+                        return events
                     raise self._too_long()
                 self._wanted = size + self._block_bytes
                 continue
@@ -146,7 +154,7 @@ class Document:
         return events
 
     def _too_long(self) -> SourceError:
-        sentence = f"One event is longer than {self._limits.event_bytes >> 20} MB. No profiler writes such events: the file is damaged."
+        sentence = f"The event at byte {self._offset:,} is longer than {self._limits.event_bytes >> 20} MB. No profiler writes such events: the file is damaged there. Record or copy it again."
         return SourceError("E-TOKEN", sentence, offset=self._offset)
 
     # -- what stands before the events
@@ -170,7 +178,7 @@ class Document:
             else:
                 raise SourceError(
                     "E-LIMIT",
-                    f"No traceEvents within the first {self._limits.metadata_bytes >> 20} MB. Sawtooth reads Chrome traces of torch.profiler.",
+                    f"No traceEvents within the first {self._limits.metadata_bytes >> 20} MB. Export the trace with prof.export_chrome_trace(...).",
                 )
 
     def _enter_array(self, last: bool) -> bool:
@@ -184,7 +192,7 @@ class Document:
                 if self._buffer[match.end() : match.end() + 1] != b"[":
                     if match.end() == len(self._buffer):
                         if last:
-                            raise cut_early()
+                            raise self.cut_early()
                         return False
                     raise SourceError("E-NOEV", "traceEvents is not a list, so there are no events. Record the trace again.")
                 if text is not head:
@@ -201,18 +209,19 @@ class Document:
             return SourceError("E-EMPTY", "The file holds only blanks. Record or copy it again.")
         if not text.startswith(b"{"):
             return SourceError(
-                "E-TYPE", "This is not a torch.profiler trace: it does not begin with { or [. Give a .json or .json.gz of one."
+                "E-TYPE",
+                f"This is neither a torch.profiler trace, which begins with {{ or [, nor telemetry that Sawtooth knows: it begins with {_shown(text)}. Give a trace's .json or .json.gz.",
             )
         advice = "Export the trace with prof.export_chrome_trace(...)."
         try:
             found = msgspec.json.decode(text)
         except RecursionError:
-            return SourceError("E-DEPTH", "The file is nested too deeply for a trace. It was refused.")
+            return too_deep()
         except UnicodeDecodeError:
             return SourceError("E-ENC", f"The file has no traceEvents and is no UTF-8 text. {advice}")
         except msgspec.MsgspecError as error:
             if "truncated" in str(error):
-                return cut_early()
+                return self.cut_early()
             if re.match(rb"\{[^\n]*\}\s*\n\s*\{", text):
                 return SourceError(
                     "E-TYPE", f"This is one JSON object per line, not a trace or telemetry that Sawtooth knows. {advice}"
@@ -396,3 +405,8 @@ class Document:
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 continue
         return found
+
+
+def _shown(text: bytes) -> str:
+    """Return the beginning of a file as it can be put in a sentence."""
+    return repr(text[:24].split(b"\n")[0].decode(errors="replace"))

@@ -18,6 +18,7 @@ from ingest.tables import Trace
 
 FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
 TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
+MOST_DEVICES = 256  # of one host, MIG instances counted; each costs an analysis of its own
 DEVICE_FIELDS = {
     "memory_bytes": ("totalGlobalMem",),
     "compute_major": ("computeMajor",),
@@ -100,7 +101,7 @@ def diagnostics(trace: Trace) -> Iterator[dict[str, Any]]:
 
 def rows_of_devices(found: Any) -> Iterator[dict[str, Any]]:
     """Yield the rows of table ``devices`` from deviceProperties."""
-    for i, device in enumerate(found if isinstance(found, list) else []):
+    for i, device in enumerate(found[:MOST_DEVICES] if isinstance(found, list) else []):
         if not isinstance(device, dict):
             continue
         number = _small(device.get("id"))

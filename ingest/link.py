@@ -134,8 +134,11 @@ def enclosing(outer: Nested, thread: I32, start: I64, dur: I64, tolerance: int =
         at = np.searchsorted(outer.start[rows], start[asked], side="right") - 1
         found = np.where(at >= 0, rows[np.maximum(at, 0)], -1)
         end = start[asked] + dur[asked]
-        while (outside := (found >= 0) & (ends[found] + tolerance < end)).any():
-            found[outside] = outer.parent[found[outside]]
+        outside = np.flatnonzero((found >= 0) & (ends[found] + tolerance < end))
+        while len(outside):
+            up = outer.parent[found[outside]]
+            found[outside] = up
+            outside = outside[(up >= 0) & (ends[up] + tolerance < end[outside])]
         result[asked] = np.where(found >= 0, outer.id[found], -1)
     return result
 

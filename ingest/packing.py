@@ -21,6 +21,8 @@ COPY_BYTES = 1 << 20
 
 def is_bundle(path: Path) -> bool:
     """Tell from its content whether a file is a bundle: a zip whose first member is the manifest."""
+    if not path.is_file():  # a pipe would wait, and can be read only once
+        return False
     try:
         with path.open("rb") as file:
             head = file.read(30 + len(MANIFEST))

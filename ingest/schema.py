@@ -214,7 +214,7 @@ class DataFolder:
         if len(hits) > 1:
             raise UsageError(f"{text!r} names {len(hits)} runs ({', '.join(m.id for m in hits[:4])}). Give more of the id.")
         if not hits:
-            raise NotFoundError(f"This server has no run {text!r}. `sawtooth runs` lists what it has.")
+            raise NotFoundError(f"There is no run {text!r} here, and no such file. `sawtooth runs` lists the runs.")
         return hits[0]
 
 

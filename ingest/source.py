@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import stat
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +16,7 @@ from isal import isal_zlib
 from ingest.errors import SourceError
 
 GZIP_MAGIC = b"\x1f\x8b"
+NVIDIA_SMI = (b"nvidia-smi", b"nvsmi log", b"nvidia_smi_log")  # in what it prints unless told otherwise
 DEFLATE_ERROR: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # isal's stub declares an instance
 GZIP_HEADER_BYTES = 4096  # room for the file name that gzip stores in its header
 GZIP_TRAILER_BYTES = 8  # CRC-32 and size
@@ -80,7 +82,12 @@ def refuse_foreign(head: bytes) -> None:
         raise refuse_type(
             "a Python pickle, which could run code when opened", "Export the trace with prof.export_chrome_trace(...)."
         )
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:64].lower()
+    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:512].lower()
+    if not start.startswith((b"{", b"[")) and any(sign in start for sign in NVIDIA_SMI):
+        advice = (
+            "Record with `nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw --format=csv -lms 100 -f smi.csv`."
+        )
+        raise refuse_type("what nvidia-smi prints for people", advice)
     if start.startswith((b"<!doctype html", b"<html", b"<head")):
         raise refuse_type("a web page (a login page saved by mistake?)", "Download the file itself.")
     if start.startswith((b"<?xml", b"<svg")):
@@ -97,7 +104,12 @@ class Source:
     def __init__(self, path: Path, limits: Limits | None = None) -> None:
         self.path = path
         self.limits = limits or Limits()
-        self.total_bytes = path.stat().st_size
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):  # a pipe can be read only once and may never end, as /dev/zero does
+            raise SourceError(
+                "E-TYPE", "This is a folder, a pipe or a device, not a file. Write its content to a file and give that."
+            )
+        self.total_bytes = about.st_size
         self.read_bytes = 0
         self.uncompressed_bytes = 0
         self.members = 0
@@ -130,7 +142,12 @@ class Source:
             if len(found) >= HEAD_BYTES:
                 break
         if not found:
-            raise SourceError("E-TRUNC" if twin.damage else "E-EMPTY", "The gzip file holds nothing. Copy or record it again.")
+            if not twin.damage:
+                raise SourceError("E-EMPTY", "The gzip file holds nothing: it unpacks to 0 bytes. Copy or record it again.")
+            raise SourceError(
+                "E-TRUNC",
+                f"The gzip file is cut off or damaged at its beginning: of its {self.total_bytes:,} bytes nothing can be unpacked. Copy or record it again.",
+            )
         if found.startswith(GZIP_MAGIC):
             raise refuse_type("gzip inside gzip", "Unpack it once.")
         return found[:HEAD_BYTES]
@@ -229,5 +246,5 @@ class Source:
         if self.gzipped and size > limits.ratio_from_bytes and size > limits.ratio * self.read_bytes:
             raise SourceError(
                 "E-BOMB",
-                f"The file unpacks to more than {limits.ratio} times its size, which no trace does. It looks like a gzip bomb and was refused.",
+                f"The file unpacks to more than {limits.ratio} times its size, which no trace does. It looks like a gzip bomb; if it is a trace, give it unpacked.",
             )

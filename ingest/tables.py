@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.arguments import CollectiveArgs
-from ingest.blocks import Document, cut_early
+from ingest.blocks import Document, too_deep
 from ingest.columns import DISTINCT_EXTRAS, DISTINCT_SIGNATURES, Filed
 from ingest.errors import SourceError
 from ingest.interning import Interned
@@ -62,10 +62,13 @@ class Trace:
                 origin.ids[key] = np.concatenate([known, np.fromiter((self._id(key, k) for k in fresh), np.int32, len(fresh))])
         self._name_length += sum(map(len, filed.fresh["names"]))
         if len(self.ids["names"]) > (limit := self._limits.distinct_names):
-            raise SourceError("E-LIMIT", f"More than {limit:,} different names: this is not a trace anyone could read.")
+            raise SourceError(
+                "E-LIMIT", f"More than {limit:,} different names: this is not a trace anyone could read. Profile fewer steps."
+            )
         if self._name_length > self._limits.names_length:
             raise SourceError(
-                "E-LIMIT", f"Names of more than {self._limits.names_length >> 20} million characters: this is no trace."
+                "E-LIMIT",
+                f"Names of more than {self._limits.names_length >> 20} million characters: this is not a trace anyone could read. Profile fewer steps.",
             )
         for table, columns in filed.columns:
             for column, values in columns.items():
@@ -96,9 +99,9 @@ class Trace:
         if self.events:
             return
         if notes["event_deep"]:
-            raise SourceError("E-DEPTH", "The file is nested too deeply for a trace. It was refused.")
+            raise too_deep()
         if notes["event_cut"] or (self.document.truncated and not notes):
-            raise cut_early()
+            raise self.document.cut_early()
         if notes["event_unreadable"]:
             example = self.document.examples["event_unreadable"][:60]
             raise SourceError("E-JSON", f"No event could be read; the first begins with {example!r}. Export the trace again.")

@@ -12,13 +12,19 @@ from numpy.typing import NDArray
 from ingest.columns import EDGE_KINDS, GPU_KINDS, MICROSECOND
 from ingest.decode import I64, NULL, integers, small_integers
 from ingest.errors import SourceError
-from ingest.facts import diagnostics, facts_of, rows_of_devices, shape_columns
+from ingest.facts import MOST_DEVICES, diagnostics, facts_of, rows_of_devices, shape_columns
 from ingest.link import Launches, Nesting, enclosing
 from ingest.spool import Columns, Table, slices
 from ingest.store import Writer
 from ingest.tables import Trace
 
 GPU_SLICE_ROWS = 1 << 18  # GPU operations have twice the columns of others
+TIMELESS = {
+    "time_missing": "no readable ts or dur",
+    "time_zero": "start and duration 0",
+    "duration_negative": "a negative duration",
+    "duration_absurd": "a duration of more than 7 days",
+}
 UNIX_NS = 10**14 * 1000  # times beyond 1e14 microseconds (1973) are Unix time: no uptime lasts 3 years in microseconds
 
 
@@ -28,11 +34,7 @@ def store(trace: Trace, writer: Writer, damage: list[str]) -> dict[str, Any]:
     _pair_edges(trace)
     stored = [table for key, table in tables.items() if key != "edges"]
     if not any(table.rows for table in stored):
-        kinds = ", ".join(f"{key} ({count})" for key, count in trace.other.most_common(4)) or "none"
-        raise SourceError(
-            "E-NOEV",
-            f"No event of a kind that torch.profiler writes was found; there are: {kinds}. Give a torch.profiler trace.",
-        )
+        raise _nothing(trace)
     base = int(integers([document.metadata.get("baseTimeNanoseconds", NULL)])[0])
     for key in damage:
         document.note(key, "")
@@ -57,6 +59,17 @@ def store(trace: Trace, writer: Writer, damage: list[str]) -> dict[str, Any]:
         "last_ns": largest + shift,
         "truncated": truncated,
     }
+
+
+def _nothing(trace: Trace) -> SourceError:
+    """Return the refusal of a trace whose events are all of other kinds, or have no times."""
+    timeless = ", ".join(f"{what} ({count:,})" for key, what in TIMELESS.items() if (count := trace.document.notes[key]))
+    if timeless:
+        return SourceError("E-NOEV", f"None of the events has times that can be used: {timeless}. Record the trace again.")
+    kinds = ", ".join(f"{key.strip() or 'no category'} ({count:,})" for key, count in trace.other.most_common(4))
+    what = kinds or "only names of processes and threads"
+    sentence = f"No event of a kind that torch.profiler writes was found; there are: {what}. Give a torch.profiler trace."
+    return SourceError("E-NOEV", sentence)
 
 
 class _Linking:
@@ -91,12 +104,16 @@ class _Linking:
 
     def _gpu_launches(self, launches: Launches) -> tuple[I64, list[NDArray[np.bool_]], I64, int]:
         """Return of every kept GPU operation its call; which rows to keep, by slice; the External ids to look for; the duplicates."""
-        none = np.empty(0, np.int64)
+        none, devices = np.empty(0, np.int64), set[int]()
         calls, kept, wanted = [none], [], [none]
         for (gpu,) in slices(self._tables["gpu"], slice_rows=GPU_SLICE_ROWS):
             if not gpu:
                 kept.append(np.ones(0, bool))
                 continue
+            devices.update(np.unique(gpu["device"]).tolist())
+            if len(devices) > MOST_DEVICES:
+                sentence = f"The trace names more than {MOST_DEVICES} GPUs, which no host has: its device numbers are damaged. Record it again."
+                raise SourceError("E-LIMIT", sentence)
             keep = _kept(gpu)
             call = launches.of(gpu["correlation"][keep], gpu["start"][keep])
             external = gpu["external_id"][keep]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import bz2
 import gzip
 import io
@@ -145,6 +146,11 @@ def bomb(body: bytes, times: int) -> bytes:
     )
 
 
+def each(**change) -> bytes:
+    """The sound trace with the same change to every complete event."""
+    return text(sound([{**e, **change} if e["ph"] == "X" else e for e in sound_events()]))
+
+
 GOOD = text()
 PACKED = gzip.compress(GOOD, mtime=0)
 HUGE = 30_000  # digits or letters: past every parser's comfort, small enough to build at once
@@ -206,7 +212,45 @@ REFUSED = [
     Case("blank bomb", bomb(b" " * (1 << 20), 300), "E-BOMB"),
     Case("endless string", bomb(b"a" * (1 << 20), 40), "E-TOKEN"),
     Case("endless metadata", b'{"x": "' + b"a" * (34 << 20), "E-LIMIT"),
-]
+    Case("commas without end", bomb(b"," * (1 << 20), 300), "E-TOKEN"),
+    Case("deep metadata", b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"," + GOOD[1:], "E-DEPTH", says="Record or copy"),
+    Case("jpeg", b"\xff\xd8\xff\xe0" + bytes(64), "E-TYPE", says="JPEG"),
+    Case("lz4", b"\x04\x22\x4d\x18" + bytes(32), "E-TYPE", says="lz4"),
+    Case("gzip of zip", gzip.compress(archive("zip")), "E-TYPE", says="zip"),
+    Case("gzip of a web page", gzip.compress(b"\n <HTML><body>Sign in"), "E-TYPE", says="web page"),
+    Case("gzip of utf-16", gzip.compress(GOOD.decode().encode("utf-16")), "E-ENC", says="UTF-8"),
+    Case("pickle of protocol 0", pickle.dumps({"traceEvents": []}, protocol=0), "E-TYPE"),
+    Case("pickle of protocol 2", pickle.dumps({"traceEvents": []}, protocol=2), "E-TYPE", says="pickle"),
+    Case("zeros", bytes(5000), "E-TYPE"),
+    Case("zlib", zlib.compress(GOOD), "E-TYPE"),
+    Case("base64", base64.b64encode(PACKED), "E-TYPE", says="H4sI"),
+    Case("yaml", b"---\ntraceEvents:\n  - ph: X\n", "E-TYPE", says="'---'"),
+    Case("ini", b"[section]\nkey=value\n", "E-JSON"),
+    Case("assigned to a variable", b"var trace = " + GOOD, "E-TYPE", says="var trace"),
+    Case("unquoted keys", b"{traceEvents: [{ph: 'X'}]}", "E-JSON", says="line 1, byte 1"),
+    Case("comment before the events", b'{\n// a trace\n"schemaVersion": 1,' + GOOD[1:], "E-JSON", says="line 2"),
+    Case("list of lists", b"[[1, 2], [3, 4]]", "E-JSON", says="[1, 2]"),
+    Case("a trace inside an object", b'{"data": ' + GOOD + b"}", "E-NOEV", says="data"),
+    Case("an answer of a web service", b'{"message": "401 Unauthorized"}', "E-NOEV", says="message"),
+    Case("gzip with another method", PACKED[:2] + b"\x07" + PACKED[3:], "E-TRUNC", says="nothing can be unpacked"),
+    Case("gzip damaged in its head", PACKED[:12] + b"\xff" * 40 + PACKED[52:], "E-TRUNC", says="damaged"),
+    Case("gzip with an endless file name", PACKED[:3] + b"\x08" + PACKED[4:10] + b"a" * 100_000, "E-TRUNC"),
+    Case("only names", text(sound([sound_events()[-1]])), "E-NOEV", says="only names"),
+    Case("only flows", text(sound([e for e in sound_events() if e["ph"] in "sf"])), "E-NOEV", says="ph s (3)"),
+    Case("no phases", text(sound([{k: v for k, v in event().items() if k != "ph"}])), "E-NOEV", says="ph (1)"),
+    Case("all without times", each(ts=None), "E-NOEV", says="no readable ts or dur (24)"),
+    Case("all lasting NaN", each(dur=float("nan")), "E-NOEV", says="no readable ts or dur"),
+    Case("all ending before they start", each(dur=-1), "E-NOEV", says="a negative duration"),
+    Case("all lasting for ever", each(dur=9e15), "E-NOEV", says="more than 7 days"),
+    Case("dates for times", each(ts="2026-11-21T09:30:00Z"), "E-NOEV", says="no readable ts"),
+    Case("nanoseconds for microseconds", each(ts=1.7e18), "E-NOEV", says="no readable ts"),
+    Case("a thousand GPUs", text(sound([event("kernel", "k", i, 1, device=i, stream=7) for i in range(1000)])), "E-LIMIT", says="256 GPUs"),
+    Case("nvidia-smi's table", b"Sat Nov 21 02:38:47 2026\n+----+\n| NVIDIA-SMI 580.1   Driver Version: 580.1 |\n", "E-TYPE", says="--query-gpu"),
+    Case("nvidia-smi -q", b"\n=====NVSMI LOG=====\n\nTimestamp : Sat Nov 21 02:38:47 2026\n", "E-TYPE", says="--query-gpu"),
+    Case("nvidia-smi -x", b'<?xml version="1.0" ?>\n<!DOCTYPE nvidia_smi_log SYSTEM "x.dtd">\n<nvidia_smi_log>', "E-TYPE", says="--query-gpu"),
+    Case("nvidia-smi without a driver", b"NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", "E-TYPE", says="--query-gpu"),
+    Case("samples without their header", b"2026/11/21 02:38:47.500, 0, 5 %\n", "E-TYPE", says="2026/11/21"),
+]  # fmt: skip
 
 REPAIRED = [
     Case("gzip", PACKED, "same"),
@@ -230,6 +274,17 @@ REPAIRED = [
     Case("missing last brace", GOOD[:-1], "same", "truncated"),
     Case("garbage behind", GOOD + b"\n# the end", "same", "tail"),
     Case("two documents", GOOD + GOOD, "same", "tail"),
+    Case("zeros behind", GOOD + bytes(5000), "same", "tail"),
+    Case("an empty member and padding", PACKED + gzip.compress(b"") + bytes(10), "same"),
+    Case("a trace behind gzip", PACKED + GOOD, "same", "gzip_tail"),
+    Case("wrong gzip size", PACKED[:-4] + b"\xff" * 4, "same", "gzip_crc"),
+    Case("mark inside gzip", gzip.compress(b"\xef\xbb\xbf" + GOOD), "same"),
+    Case("commas doubled", GOOD.replace(b'}, {"ph"', b'},,, {"ph"'), "same"),
+    Case("comma missing", GOOD.replace(b'}, {"ph"', b'} {"ph"', 3), "same"),
+    Case("comma first", GOOD.replace(b'"traceEvents": [', b'"traceEvents": [,'), "same"),
+    Case("deep metadata behind", GOOD[:-1] + b', "x": ' + b"[" * 900 + b"]" * 900 + b"}", "same"),
+    Case("odd ranks", GOOD[:-1] + b', "distributedInfo": {"rank": NaN, "world_size": -1}}', "same"),
+    Case("odd properties", GOOD[:-1] + b', "x": "a\x01\xff\\ud800", "y": -Infinity}', "same"),
     Case("events twice", GOOD[:-1] + b', "traceEvents": []}', "same", "second_events"),
     Case("NaN in metadata", GOOD.replace(b'{"schemaVersion"', b'{"loss": NaN, "schemaVersion"'), "same", "metadata_repaired"),
     Case(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import duckdb
 import pytest
 
+from app.intake import bring_in
+from ingest.blocks import Document
 from ingest.errors import SourceError
 from ingest.recording import ingest_file
 from ingest.schema import DataFolder
@@ -95,6 +100,35 @@ def test_more_names_than_anyone_could_read_are_refused(tmp_path, folder, limits)
     with pytest.raises(SourceError) as refusal:
         ingest_file(path, folder, limits=limits)
     assert refusal.value.code == "E-LIMIT" and left_over(folder) == []
+
+
+@pytest.mark.parametrize("behind", [b", " + b'"x": "' + b"a" * 9000 + b'"}', b"}" + b" " * 9000], ids=["metadata", "blanks"])
+def test_much_behind_the_events_is_no_event_without_an_end(behind):
+    whole, cut = (
+        Document(iter([bad.GOOD[:-1] + behind]), limits, size)
+        for limits, size in ((Limits(), 1 << 20), (Limits(event_bytes=2000), 1000))
+    )
+    assert sum(map(len, cut.events())) == sum(map(len, whole.events())) > 0
+    assert cut.metadata == whole.metadata and not cut.truncated
+
+
+def test_an_event_without_an_end_is_refused_with_its_place():
+    document = Document(iter([bad.GOOD[:-2] + b', {"name": "' + b"a" * 9000]), Limits(event_bytes=2000), 1000)
+    with pytest.raises(SourceError, match=rf"event at byte {len(bad.GOOD):,} is longer") as refusal:
+        list(document.events())
+    assert refusal.value.code == "E-TOKEN" and refusal.value.offset == len(bad.GOOD)
+
+
+@pytest.mark.parametrize("what", ["folder", "pipe", "device"])
+def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path, folder, what):
+    path = {"device": Path("/dev/zero")}.get(what, tmp_path / what)
+    if what == "folder":
+        path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
+    with pytest.raises(SourceError, match="not a file") as refusal:
+        bring_in(folder, [(path, path.name)])
+    assert refusal.value.code == "E-TYPE" and left_over(folder) == []
 
 
 def test_duplicates_of_two_profilers_are_kept_once(tmp_path, folder, sound):

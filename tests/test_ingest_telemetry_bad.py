@@ -79,3 +79,37 @@ def test_no_sample_is_told(tmp_path, lines):
     with pytest.raises(SourceError) as refusal:
         ingest(tmp_path, lines)
     assert refusal.value.code == "E-NOEV" and "no samples" in str(refusal.value)
+
+
+SMI = b"timestamp, index, utilization.gpu [%], name\n"
+SMI_LINE = b"2026/11/21 02:38:4%d.500, 0, 5 %%, H200\n"
+WANDB = b"_timestamp,system.gpu.0.gpu\n"
+PROMETHEUS = b'{"data": {"resultType": "matrix", "result": [{"metric": {"__name__": "DCGM_FI_DEV_GPU_UTIL", "gpu": "0"}, "values": [%b]}]}}'
+ODD_LINES = {
+    "a device of many digits": b"2026/11/21 02:38:41.000, 99999999999999999999999, 5 %, H200\n",
+    "a year before all clocks": b"0001/01/01 02:38:41.000, 0, 5 %, H200\n",
+    "a year beyond 64 bits": b"9999/12/31 23:59:59.9, 0, 5 %, H200\n",
+    "a quote never closed": b'2026/11/21 02:38:41.000, 0, "5 %, H200\n',
+    "a device below zero": b"2026/11/21 02:38:41.000, -7, 5 %, H200\n",
+    "half a line": b"2026/11/21 02:38\n",
+    "NUL": bytes(300) + b"\n",
+    "no UTF-8": b"\xff\xfe, \xff\n",
+}
+
+
+@pytest.mark.parametrize("line", ODD_LINES.values(), ids=ODD_LINES.keys())
+def test_an_odd_line_of_an_nvidia_smi_log_costs_itself(tmp_path, line):
+    samples, notes, _ = ingest(tmp_path, [SMI + SMI_LINE % 0 + line + SMI_LINE % 2])
+    assert [util for _, util, _ in samples] == [5.0, 5.0] and notes["line_unreadable"] == 1
+
+
+@pytest.mark.parametrize("odd", [b"1e300,5", b"-5,5", b",", b"nan,nan", b"inf,5", b'"1795226100,5'], ids=bytes.decode)
+def test_an_odd_record_of_wandb_costs_itself(tmp_path, odd):
+    samples, _, _ = ingest(tmp_path, [WANDB + b"1795226089,50", odd, b"1795226104,60"])
+    assert [util for _, util, _ in samples] == [50.0, 60.0]
+
+
+@pytest.mark.parametrize("odd", [b'[NaN, "5"]', b'[1e300, "5"]', b"null", b"[]", b"{}", b'["x", "5"]', b'[1795226100, "+Inf"]', b"[1795226100, 1" + b"0" * 400 + b"]"])  # fmt: skip
+def test_an_odd_value_of_prometheus_costs_itself(tmp_path, odd):
+    samples, _, _ = ingest(tmp_path, [PROMETHEUS % (b'[1795226089, "50"], %b, [1795226104, "60"]' % odd)])
+    assert [util for _, util, _ in samples] == [50.0, 60.0]

@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ SKIPPED = [case for case in bad.ODD if case.wanted == "skip"]
 class Answer:
     """How ``sawtooth report FILE --format json`` ended."""
 
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
+    def __init__(self, code: int, out: str, err: str, seconds: float) -> None:
+        self.code, self.out, self.err, self.seconds = code, out, err, seconds
 
     @property
     def report(self) -> dict[str, Any]:
@@ -46,16 +47,24 @@ class Answer:
 
 
 @pytest.fixture
-def report(tmp_path, monkeypatch, capsys):
-    def asked(content: bytes, name: str = "trace.json") -> Answer:
-        path = tmp_path / name
-        path.write_bytes(content)
+def ask(tmp_path, monkeypatch, capsys):
+    def asked(*given: str) -> Answer:
         monkeypatch.setenv("SAWTOOTH_DATA", str(tmp_path / "data"))
-        monkeypatch.setattr(sys, "argv", ["sawtooth", "report", str(path), "--format", "json"])
+        monkeypatch.setattr(sys, "argv", ["sawtooth", "report", *given, "--format", "json"])
+        started = time.process_time()
         with pytest.raises(SystemExit) as end:
             cli.main()
         printed = capsys.readouterr()
-        return Answer(int(end.value.code or 0), printed.out, printed.err)
+        return Answer(int(end.value.code or 0), printed.out, printed.err, time.process_time() - started)
+
+    return asked
+
+
+@pytest.fixture
+def report(ask, tmp_path):
+    def asked(content: bytes, name: str = "trace.json") -> Answer:
+        (tmp_path / name).write_bytes(content)
+        return ask(str(tmp_path / name))
 
     return asked
 
@@ -216,6 +225,24 @@ def test_odd_traces_are_answered_and_their_parts_sum(report, name, content):
         assert_sound(answer.report)
     else:
         assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 1) and answer.err.startswith("sawtooth: ")
+
+
+def test_a_trace_whose_events_all_start_together_is_read_in_time_that_grows_with_it(report):
+    """Each operator then lies in the one before: climbing them one by one took minutes for what is read in seconds."""
+    answer = report(bad.text(bad.sound([bad.event(ts=500.0, dur=float(1 + n % 7)) for n in range(20_000)])))
+    assert answer.code == 0 and answer.seconds < 20
+
+
+@pytest.mark.parametrize("given", ["x" * 300, "no/such/file.json", "gone.json\n"])
+def test_a_file_that_is_not_there_is_told(ask, given):
+    answer = ask(given)
+    assert (answer.code, answer.out) == (2, "") and answer.err.startswith("sawtooth: ") and answer.err.count("\n") == 1
+
+
+def test_a_data_folder_that_cannot_be_made_is_told(ask, tmp_path):
+    (tmp_path / "taken").write_text("a file where a folder belongs")
+    answer = ask("0" * 16, "--data", str(tmp_path / "taken"))
+    assert answer.code == 2 and answer.err.startswith("sawtooth: ") and answer.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["../../x.json", "x" * 200, "a\nb.json", "<img src=x>.json", "😀.json", ".hidden", "noending", "trace.json.gz", "a.csv"])  # fmt: skip

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterator
 
 from ingest.errors import SourceError
-from ingest.formats.table import SampleTable
-from ingest.formats.values import MIB, UNITS, LocalTimes, number
+from ingest.formats.table import MOST_DEVICES, UNREADABLE, SampleTable
+from ingest.formats.values import MIB, UNITS, LocalTimes, cells, number
 from ingest.telemetry import Reader, Telemetry
 
 TIME_PATTERNS = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S")
@@ -55,15 +54,13 @@ def read(lines: Iterator[bytes]) -> Telemetry:
     columns = _columns(header)
     times = LocalTimes(table)
     devices: dict[str, int] = {}
-    for cells in csv.reader(text, delimiter=delimiter, skipinitialspace=True):
-        if not cells or _header(delimiter.join(cells))[1] == header:
+    for line in text:
+        if not line.strip() or not (row_cells := cells(line, delimiter)) or _header(line)[1] == header:
             continue  # an empty line, or the header again where logs were appended
-        row = dict(zip(names, cells, strict=False))
+        row = dict(zip(names, row_cells, strict=False))
         time_ns = times.ns(row.get("timestamp", "").strip(), TIME_PATTERNS)
-        if time_ns is None or len(cells) != len(names):
-            table.note(
-                "line_unreadable", "data_loss", "Lines that are no whole sample were left out.", example=delimiter.join(cells)
-            )
+        if time_ns is None or len(row_cells) != len(names) or not 0 <= (number(row.get("index", "")) or 0) < MOST_DEVICES:
+            table.note("line_unreadable", "data_loss", UNREADABLE, example=line)
             continue
         device = _device(row, devices, table)
         table.add(device, time_ns, {column: number(row[name], factor) for name, (column, factor) in columns.items()})

@@ -163,10 +163,10 @@ def _read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str],
     for pair in series.get("values") or []:
         try:
             seconds, value = float(pair[0]), float(pair[1])
-        except (TypeError, ValueError, IndexError):
+        except (TypeError, ValueError, LookupError, OverflowError):
             table.note("line_unreadable", "data_loss", "Values that are no number were left out.", example=str(pair))
             continue
-        if math.isfinite(value):
+        if math.isfinite(value) and math.isfinite(seconds):
             table.add(device, round(seconds * 1000) * 1_000_000, {column: value * factor})
 
 

@@ -34,7 +34,12 @@ BLANK_LIMITS = {column: 1000.0 for column in SAMPLE_COLUMNS if column.endswith("
     "clock_sm_mhz": 100_000.0,
     "clock_mem_mhz": 100_000.0,
 }
+MOST_DEVICES = 4096  # numbers beyond are damage: hosts have at most some dozens of GPUs
+LAST_NS = 1 << 62  # the year 2116
 BLANK_WIDE = float(2**47 - 32)  # for bytes, joules and rates, which may pass 2^31
+
+
+UNREADABLE = "Lines that are no whole sample were left out."
 
 
 @dataclass
@@ -85,7 +90,10 @@ class SampleTable:
     diagnostics: dict[str, Diagnostic] = field(default_factory=dict)
 
     def add(self, device: int, time_ns: int, values: dict[str, float | None]) -> None:
-        """Add values of one device and time. None is not recorded; impossible values are left out and counted."""
+        """Add values of one device and time. None is not recorded; what is impossible is left out and counted."""
+        if not (0 <= device < MOST_DEVICES and 0 <= time_ns < LAST_NS):
+            self.note("line_unreadable", "data_loss", UNREADABLE, example=f"device {device}, {time_ns} ns")
+            return
         for column, value in values.items():
             if value is not None:
                 self._keep(self.polled, device, time_ns, column, value)
@@ -116,7 +124,8 @@ class SampleTable:
 
     def device_numbers(self) -> list[int]:
         """Return the devices that have values or a description."""
-        return sorted(set(self.devices) | {device for device, _ in self.polled} | {device for device, _ in self.finer})
+        described = {device for device in self.devices if 0 <= device < MOST_DEVICES}
+        return sorted(described | {device for device, _ in self.polled} | {device for device, _ in self.finer})
 
     def series(self, device: int, column: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return times and values of a column, the finer ones where they exist. Empty arrays where nothing is known."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import math
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -9,6 +11,7 @@ from datetime import datetime, timedelta
 from ingest.formats.table import SampleTable
 
 MIB = 1 << 20
+MOST_CHARACTERS = 1 << 16  # of a line; the widest W&B tables have some thousand columns
 EPOCH = datetime(1970, 1, 1)
 HOUR = timedelta(hours=1)  # summer time is an hour everywhere but on Lord Howe Island
 SET_BACK_SLACK = timedelta(minutes=5)  # samples are seconds apart, at most some minutes
@@ -43,7 +46,7 @@ def number(cell: str, factor: float = 1.0) -> float | None:
     if text[:2].lower() == "0x":
         try:
             return float(int(text, 16))
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
     if _DECIMAL_COMMA.fullmatch(text.split(" ")[0]):
         text = text.replace(",", ".", 1)
@@ -53,7 +56,13 @@ def number(cell: str, factor: float = 1.0) -> float | None:
     unit = found.group(2).lower()
     if unit and unit not in UNITS:
         return None
-    return float(found.group(1)) * (UNITS[unit] if unit else factor)
+    value = float(found.group(1)) * (UNITS[unit] if unit else factor)
+    return value if math.isfinite(value) else None
+
+
+def cells(line: str, delimiter: str = ",") -> list[str]:
+    """Return the cells of one line of CSV; a quote that is never closed costs this line only."""
+    return next(csv.reader([line[:MOST_CHARACTERS]], delimiter=delimiter, skipinitialspace=True), [])
 
 
 class LocalTimes:

@@ -5,7 +5,6 @@ W&B samples every 15 s unless told otherwise, and ``history`` thins to 500 rows 
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -14,6 +13,7 @@ from typing import Any
 
 from ingest.errors import SourceError
 from ingest.formats.table import SampleTable
+from ingest.formats.values import cells
 from ingest.telemetry import Reader, Telemetry
 
 # What follows ``gpu.<i>.`` → column and factor
@@ -118,9 +118,10 @@ def _records(lines: Iterator[bytes], table: SampleTable) -> Iterator[dict[str, A
     elif first.lstrip().startswith("{"):
         yield from _json_lines(first, text, table)
     else:
-        names = next(csv.reader([first]))
-        for cells in csv.reader(text):
-            yield dict(zip(names, cells, strict=False))
+        names = cells(first)
+        for line in text:
+            if line.strip():
+                yield dict(zip(names, cells(line), strict=False))
 
 
 def _json_list(content: str) -> Iterator[dict[str, Any]]:
