@@ -70,6 +70,13 @@ class Finding:
     edits: tuple[Edit, ...] = ()
     ends_the_run: bool = False
 
+    @property
+    def gain_ms(self) -> float:
+        """What the change brings a step: as predicted, else at most."""
+        if self.predicted_speedup is not None and self.predicted_step_ms is not None:
+            return self.predicted_step_ms * (self.predicted_speedup - 1)
+        return self.ceiling_ms_per_step or 0.0
+
 
 @dataclass(frozen=True)
 class NotChecked:
@@ -265,10 +272,7 @@ def check(given: RuleInput, rules: Iterable[Rule] | None = None) -> tuple[list[F
 
 
 def _order(finding: Finding) -> tuple[int, bool, float, str]:
-    gain = finding.ceiling_ms_per_step or 0.0
-    if finding.predicted_speedup is not None and finding.predicted_step_ms is not None:
-        gain = finding.predicted_step_ms * (finding.predicted_speedup - 1)
-    return (("critical", "warning", "info").index(finding.severity), not finding.ends_the_run, -gain, finding.rule)
+    return (("critical", "warning", "info").index(finding.severity), not finding.ends_the_run, -finding.gain_ms, finding.rule)
 
 
 def severity_of(share: float) -> Severity:

@@ -5,6 +5,7 @@ Words are the app's; which column of the ledger speaks for the run, and what cou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +13,7 @@ from analysis.ledger import LOST_OWNERS
 from analysis.metrics import Reading
 
 if TYPE_CHECKING:  # results applies the rules, and they ask which column speaks for the run
+    from analysis.findings import Finding
     from analysis.results import LedgerRow, RankResult
 
 NOBODY = (
@@ -23,6 +25,7 @@ STARVED_BELOW = 0.5  # busy for less than half of the step: waiting is what the 
 LOSS_WORTH_NAMING = (
     0.10  # a loss below a tenth of the step is within what batch size and clocks move; the sentence then speaks of compute
 )
+EXPLAINS_FROM = 0.5  # of the largest loss: a finding that owns most of it says what that time is
 DISTORTED_ABOVE = 0.05  # METRICS: within 5 % of the estimate the profile itself is the better number
 
 # What good runs reach, to hold a share against: MFU as Llama 3's report gives for H100 (38 to 43 %), busy time as of a run that the GPU
@@ -69,6 +72,24 @@ class Judgement:
             return None
         ratio = self.profiled.value / self.step.value
         return ratio if abs(ratio - 1) > DISTORTED_ABOVE else None
+
+
+def explains(verdict: Judgement, findings: Sequence[Finding]) -> Finding | None:
+    """Return the first finding where it is certain and owns most of what the verdict speaks of: then both must name the same cause.
+
+    Copies and communication are no time of the host's, which findings explain.
+    """
+    first = next(iter(findings), None)
+    if first is None or first.severity == "info" or first.confidence == "low" or verdict.kind == "compute":
+        return None
+    lost = 0.0
+    if verdict.loss is not None:
+        if verdict.loss.owner != "idle":
+            return None
+        lost = verdict.loss.ms
+    if verdict.kind == "unrepresentative" and verdict.step.value is not None:
+        lost = (1 - verdict.busy_share) * verdict.step.value
+    return first if first.gain_ms >= EXPLAINS_FROM * lost else None
 
 
 def uses_estimate(rank: RankResult) -> bool:

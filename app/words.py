@@ -4,44 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analysis.judgement import Judgement, judge
+from analysis.findings import Finding
+from analysis.judgement import Judgement, explains, judge
 from analysis.metrics import METRICS, Reading
 from analysis.results import RankResult, RunResult
 from analysis.sawtooth import Sawtooth
 from analysis.together import Outlook
+from app import cause_words
 from app import format as fmt
 from app.theme import colour_of
 
-_WAITS_FOR = {
-    "data_wait": "It waits for the data loader.",
-    "host_sync": "The host keeps waiting for the device and cannot queue ahead.",
-    "blocking_copy": "It waits for copies that block the host.",
-    "allocator": "It waits for device memory to be allocated and freed.",
-    "compilation": "It waits for code to be compiled.",
-    "launch_bound": "It waits for the host to launch kernels.",
-    "python_host": "It waits for Python on the host.",
-    "comm_wait": "It waits for another rank or stream.",
-    "comm_transfer": "It waits for data from other GPUs.",
-}
-_LOSES_TO = {
-    "data_wait": "waiting for the data loader",
-    "host_sync": "synchronization with the host",
-    "blocking_copy": "copies that block the host",
-    "allocator": "allocating and freeing device memory",
-    "compilation": "compilation",
-    "launch_bound": "the host launching kernels",
-    "python_host": "Python on the host",
-    "comm_wait": "waiting for another rank or stream",
-    "comm_transfer": "communication that nothing overlaps",
-    "launch_latency": "the latency between launches",
-    "profiler": "the profiler itself",
-    "unattributed": "waiting that the trace does not explain",
-}
-_OWNER_LOSES_TO = {
-    "idle": "the GPU standing idle",
-    "exposed_memcpy": "copies that nothing overlaps",
-    "exposed_comm": "communication that nothing overlaps",
-}
 _SOURCE = {
     "user": "your stopwatch",
     "telemetry": "telemetry",
@@ -56,36 +28,44 @@ def step_time(verdict: Judgement) -> str:
     return f"≈ {text}" if verdict.step_source in ("estimate", "telemetry") else text
 
 
-def loses_to(owner: str, cause: str | None) -> str:
-    """Return what lost time goes to."""
-    if cause == "unattributed" and owner != "idle":
-        return _OWNER_LOSES_TO.get(owner, owner)
-    return _LOSES_TO.get(cause or "", _OWNER_LOSES_TO.get(owner, owner))
-
-
 def first_line(result: RunResult) -> str:
     """Return the first line about a run, whatever it holds."""
     if result.lead is None:
         return no_verdict(result)
     verdict = judge(result.lead)
-    return headline(verdict) if verdict else "The GPU did nothing that the trace links to a launch."
+    return (
+        headline(verdict, explains(verdict, result.findings))
+        if verdict
+        else "The GPU did nothing that the trace links to a launch."
+    )
 
 
-def headline(verdict: Judgement) -> str:
-    """Return the verdict's first line: where the time goes and what it waits for."""
+def headline(verdict: Judgement, finding: Finding | None = None) -> str:
+    """Return the verdict's first line: where the time goes and what it waits for, by the name of the ``finding`` that explains it."""
     busy = fmt.share(verdict.busy_share)
     per = f"each {step_time(verdict)} step" if verdict.step.value is not None else "the recorded time"
+    named = cause_words.of_finding(finding)
+    known = (
+        named is not None
+        and verdict.kind != "unrepresentative"
+        and verdict.loss is not None
+        and verdict.loss.cause == named.cause
+    )
+    if finding is not None and named is not None and not known:
+        if verdict.kind == "starved":
+            return f"The GPU works {busy} of {per}. {named.waits_for}"
+        if verdict.step.value:
+            share = f"{fmt.share(finding.gain_ms / verdict.step.value)} ({fmt.duration_ms(finding.gain_ms)})"
+            return f"The GPU works {busy} of {per}; {share} goes to {named.loses_to}."
     if verdict.kind == "unrepresentative":
         profiled = fmt.reading("step_time_ms", verdict.profiled)
         return f"The GPU works {busy} of {per}. The profiled steps took {profiled} and do not show what it waits for."
     if verdict.kind == "starved":
-        cause = verdict.loss.cause if verdict.loss else None
-        waits = _WAITS_FOR.get(cause or "", "The rest of the time it stands idle.")
-        return f"The GPU works {busy} of {per}. {waits}"
+        return f"The GPU works {busy} of {per}. {cause_words.waits_for(verdict.loss.cause if verdict.loss else None)}"
     if verdict.kind == "loss" and verdict.loss is not None:
         return (
             f"The GPU works {busy} of {per}; {fmt.share(verdict.loss.share)} ({fmt.duration_ms(verdict.loss.ms)}) "
-            f"goes to {loses_to(verdict.loss.owner, verdict.loss.cause)}."
+            f"goes to {cause_words.loses_to(verdict.loss.owner, verdict.loss.cause)}."
         )
     return f"The GPU works {busy} of {per}. {_compute(verdict)}"
 
@@ -240,7 +220,7 @@ def troughs(result: RunResult) -> str | None:
         cause, ns = found.causes[0]
         of = "the trough" if found.count == 1 else f"the {found.count} troughs"
         parts.append(
-            f"Of the time lost in {of} under the profile, {fmt.share(ns / found.lost_ns)} is {loses_to('idle', cause)}."
+            f"Of the time lost in {of} under the profile, {fmt.share(ns / found.lost_ns)} is {cause_words.loses_to('idle', cause)}."
         )
     if found.steps is not None:
         steps = "one step" if found.steps == 1 else f"{found.steps} steps"

@@ -10,7 +10,7 @@ import streamlit as st
 from analysis import lost_time
 from analysis.judgement import uses_estimate
 from analysis.results import RankResult
-from app import cards, current, frame, panel, words
+from app import cards, cause_words, current, frame, panel, words
 from app import format as fmt
 from app.charts import losses
 from app.theme import CAUSES, colour_of
@@ -57,7 +57,7 @@ def _head(first: pd.Series, rank: RankResult) -> None:
     of = "each step" if len(rank.counted) else "the recorded time"
     cause = None if first["cause"] == first["owner"] else str(first["cause"])
     cards.headline(
-        f"{'≈ ' if estimate else ''}{fmt.duration_ms(ms)} of {of} are lost to {words.loses_to(str(first['owner']), cause)}."
+        f"{'≈ ' if estimate else ''}{fmt.duration_ms(ms)} of {of} are lost to {cause_words.loses_to(str(first['owner']), cause)}."
     )
 
 

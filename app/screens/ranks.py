@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis.rank_waits import Communication, collective_table, side_by_side
 from analysis.results import RunResult
-from app import cards, current, frame, panel, words
+from app import cards, cause_words, current, frame, panel
 from app import format as fmt
 from app.charts import ranks as charts
 
@@ -72,7 +72,9 @@ def _finding(result: RunResult, found: Communication) -> str:
     name = charts.labels_of(side_by_side(result.ranks))[late.position]
     loses = ""
     if late.owner is not None and late.excess_ms is not None:
-        loses = f" It loses {fmt.duration_ms(late.excess_ms)} more than they do to {words.loses_to(late.owner, late.cause)}."
+        loses = (
+            f" It loses {fmt.duration_ms(late.excess_ms)} more than they do to {cause_words.loses_to(late.owner, late.cause)}."
+        )
     return f"The others wait {fmt.duration_ms(late.late_ms)} of each step for {name}.{loses}"
 
 

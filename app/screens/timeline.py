@@ -11,7 +11,7 @@ from analysis import series, timeline
 from analysis.results import RankResult, RunResult
 from analysis.series import Telemetry
 from analysis.timeline import Span
-from app import cards, current, frame, panel, perfetto, telemetry_strip, words
+from app import cards, cause_words, current, frame, panel, perfetto, telemetry_strip
 from app import format as fmt
 from app import timeline_views as views
 from app.charts import timeline as drawing
@@ -133,7 +133,7 @@ def _headline(rank: RankResult | None, view: Span, whole: Span) -> None:
     sentence = f"The GPU works {fmt.share(facts.busy_share)} of {where}"
     if facts.lost:
         owner, cause, ms = facts.lost[0]
-        sentence += f"; most is lost to {words.loses_to(owner, cause)}: {fmt.duration_ms(ms)}"
+        sentence += f"; most is lost to {cause_words.loses_to(owner, cause)}: {fmt.duration_ms(ms)}"
     cards.headline(f"{sentence}.")
 
 

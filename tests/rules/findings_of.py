@@ -16,6 +16,7 @@ from ingest.schema import DataFolder
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 BUNDLED = Path(__file__).parents[2] / "sample_traces"
+NAMES = [f.name for root in (RECORDINGS, BUNDLED) for f in sorted(root.iterdir()) if any(f.glob("*trace.json.gz"))]
 _DATA = tempfile.TemporaryDirectory(prefix="sawtooth-rules-")
 
 

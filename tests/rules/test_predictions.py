@@ -10,9 +10,8 @@ import pytest
 from analysis.metrics import Reading
 from analysis.results import RankResult, whatif_of
 from analysis.whatif import Edit, WhatIf, apply
-from tests.rules.findings_of import BUNDLED, RECORDINGS, library, result_of
+from tests.rules.findings_of import NAMES, library, result_of
 
-NAMES = [f.name for root in (RECORDINGS, BUNDLED) for f in sorted(root.iterdir()) if any(f.glob("*trace.json.gz"))]
 REPLAYS_WITHIN = 0.03  # as near as a replay must be to the recording that its work is compared with
 
 
