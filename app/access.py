@@ -15,13 +15,13 @@ import html
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import uvicorn.config
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -194,7 +194,8 @@ class AccessMiddleware:
 
     def _token_answer(self, scope: Scope, headers: Headers, token: str) -> Response | None:
         name, value = cookie_of(token)
-        if hmac.compare_digest(_cookies(headers).get(name, "").encode(), value.encode()):
+        # not http.cookies: that drops all of them where another server of this host has set one such as x={"a": 1}
+        if hmac.compare_digest(cookie_parser(headers.get("cookie", "")).get(name, "").encode(), value.encode()):
             return None if "token" not in _query(scope) or scope["type"] == "websocket" else _without_token(scope)
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode()):
@@ -217,13 +218,6 @@ def cookie_of(token: str) -> tuple[str, str]:
     """Return name and value of the cookie that stands for ``token``: two servers on one host do not overwrite each other's."""
     digest = hashlib.sha256(b"sawtooth cookie name\0" + token.encode()).hexdigest()
     return f"sawtooth_{digest[:8]}", hmac.new(token.encode(), b"sawtooth cookie", hashlib.sha256).hexdigest()
-
-
-def _cookies(headers: Headers) -> dict[str, str]:
-    try:
-        return {name: morsel.value for name, morsel in SimpleCookie(headers.get("cookie", "")).items()}
-    except CookieError:
-        return {}
 
 
 def _query(scope: Scope) -> dict[str, str]:

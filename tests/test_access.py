@@ -156,3 +156,12 @@ def test_settings_refuse_what_makes_no_sense() -> None:
         settings_from({"SAWTOOTH_MAX_UPLOAD_GB": "lots"})
     assert settings_from({"SAWTOOTH_NO_EXTERNAL": "1"}).external_links is False
     assert settings_from({"SAWTOOTH_MAX_UPLOAD_GB": "1.5"}).upload_cap_bytes == 1_500_000_000
+
+
+@pytest.mark.parametrize("other", ['theme={"dark": true}', "a b=c", 'x="unclosed', "=x", "é=1", "list[0]=1", "expires=Thu"])
+def test_a_cookie_of_another_server_on_the_host_keeps_nobody_out(tmp_path, other) -> None:
+    name, value = cookie_of(TOKEN)
+    client = _client(tmp_path, host="gpu-box", token=TOKEN)
+    for cookies in (f"{other}; {name}={value}", f"{name}={value}; {other}"):
+        assert client.get("/api/v1/runs", headers={"cookie": cookies.encode()}).status_code == 200
+    assert client.get("/api/v1/runs", headers={"cookie": f"{other}; {name}=wrong".encode()}).status_code == 401
