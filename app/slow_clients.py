@@ -27,23 +27,25 @@ def allow_many_files() -> None:
 async def end_slow_clients() -> None:
     """Look at this process's connections again and again; ends with its task."""
     servers = [found for found in gc.get_objects() if isinstance(found, uvicorn.Server)]  # Streamlit keeps it to itself
-    waiting: dict[Any, float] = {}
+    waiting: dict[Any, tuple[Any, float]] = {}
     while servers:
         await asyncio.sleep(LOOK_EVERY_SECONDS)
         connections = [found for server in servers for found in server.server_state.connections]
         waiting = end_waiting(connections, waiting, time.monotonic())
 
 
-def end_waiting(connections: Iterable[Any], waiting: dict[Any, float], now: float) -> dict[Any, float]:
-    """Close the connections that wait for a request since HEAD_SECONDS; return since when the others do."""
+def end_waiting(connections: Iterable[Any], waiting: dict[Any, tuple[Any, float]], now: float) -> dict[Any, tuple[Any, float]]:
+    """Close the connections that wait for a request since HEAD_SECONDS; return after which answer and since when the others do."""
     still = {}
     for connection in connections:
         if not hasattr(connection, "cycle"):  # a WebSocket
             continue
         if connection.cycle is None or connection.cycle.response_complete:
-            since = waiting.get(connection, now)
+            last, since = waiting.get(connection, (connection.cycle, now))
+            if last is not connection.cycle:  # between two looks it was served again, as one that asks every second is
+                since = now
             if now - since < HEAD_SECONDS:
-                still[connection] = since
+                still[connection] = (connection.cycle, since)
             else:
                 connection.transport.close()
     return still

@@ -134,11 +134,19 @@ def test_a_request_whose_head_never_ends_loses_its_connection():
     silent, idle, busy, socket_ = Connection(), Connection(True), Connection(False), SimpleNamespace()
     everyone = [silent, idle, busy, socket_]
     waiting = end_waiting(everyone, {}, 100.0)
-    assert waiting == {silent: 100.0, idle: 100.0}
+    assert waiting == {silent: (None, 100.0), idle: (idle.cycle, 100.0)}
     waiting = end_waiting(everyone, waiting, 100.0 + HEAD_SECONDS - 1)
     idle.cycle = SimpleNamespace(response_complete=False)  # its next request came
     assert end_waiting(everyone, waiting, 100.0 + HEAD_SECONDS) == {}
     assert (silent.closed, idle.closed, busy.closed) == (True, False, False)
+
+
+def test_a_connection_that_asks_again_and_again_is_never_closed():
+    polling, waiting = Connection(True), {}
+    for second in range(0, 3 * int(HEAD_SECONDS), 5):
+        polling.cycle = SimpleNamespace(response_complete=True)  # another request, answered between two looks
+        waiting = end_waiting([polling], waiting, float(second))
+    assert not polling.closed
 
 
 @pytest.mark.slow
