@@ -23,17 +23,10 @@ from analysis.steady import find_steady
 from analysis.telemetry import ACTIVITY, FAINT, SHARES_AT_WORK
 from app.live_series import LiveSeries
 from ingest.errors import SourceError
+from ingest.formats.table import SAMPLE_COLUMNS, usable
 from ingest.receiver import is_pushed
-from ingest.session import SessionClock, SessionReader, is_session_id
+from ingest.session import ODD, SessionClock, SessionReader, is_session_id, is_time
 
-ODD = (
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    OverflowError,
-    IndexError,
-)  # what strange JSON does to code that reads it
 FRESH_SECONDS = 10.0  # a sampler writes each tick and a push brings it within two seconds; longer is silence, not jitter
 READERS = 16  # sessions kept in memory; eight GPUs take about 60 MB each after hours
 SAWTOOTH_NS = 60 * 10**9  # the stretch in which a sawtooth is looked for: a hundred steps, and what is true now
@@ -41,6 +34,7 @@ SAWTOOTH_EVERY_NS = 5 * 10**9  # a period of a minute's samples hardly changes f
 SAWTOOTH_SAMPLES = 700  # of a minute at 10 Hz; faster signals are only looked at over a shorter stretch
 CATCH_UP_BYTES = 32 << 20  # of a long session read at first look, some seconds; what is older is not drawn, and that is said
 EVENTS_KEPT = 50
+GPUS_MOST = 64  # of one host; the largest have 16
 MEMORY_NEAR = 0.95  # of the GPU's memory: the next larger batch or a fragmented allocator ends the run
 CLOCK_HELD = 0.95  # of the fastest SM clock seen: smaller drops cost nobody anything, and idle GPUs report power caps too
 BUSY_PCT = 20.0  # a GPU that does less lowers its clocks by itself
@@ -72,13 +66,16 @@ def session_info(folder: Path) -> SessionInfo | None:
     """Return a session's facts, None where the folder holds none or its first bytes have not come yet."""
     try:
         meta = json.loads((folder / "meta.json").read_bytes())
-        devices, host = meta["devices"], meta.get("host")
+        devices, host, started = meta["devices"], meta.get("host"), int(meta["started_w"])
+        if not is_time(started):
+            return None
+        pushed = is_pushed(folder)
         segments = sorted(folder.glob("samples-[0-9]*.jsonl"))
         grown = max(path.stat().st_mtime for path in (folder / "meta.json", *segments[-1:]))
         ended = bool(segments) and _ends(segments[-1])
         return SessionInfo(
-            folder.name, folder, str(meta.get("name") or ""), str(host or ""), len(devices), int(meta["started_w"]), grown, ended,
-            is_pushed(folder), meta.get("replay_of"), meta.get("pid"),
+            folder.name, folder, str(meta.get("name") or ""), str(host or ""), len(devices), started, grown, ended,
+            pushed, meta.get("replay_of"), None if pushed else meta.get("pid"),
         )  # fmt: skip
     except (OSError, RecursionError, *ODD):
         return None
@@ -198,7 +195,7 @@ class LiveSession:
 
     def _take(self, record: dict[str, Any]) -> None:
         m, w, kind = record.get("m"), record.get("w"), record.get("k")
-        if not isinstance(m, int) or not isinstance(w, int):
+        if not is_time(m) or not is_time(w):
             return
         now = self._clock.time_ns(m, w)
         if kind == "head":
@@ -212,8 +209,10 @@ class LiveSession:
         self._columns = [str(c) for c in record.get("columns", self._columns)]
         for entry in record.get("devices", []):
             device = int(entry["device"])
-            gpu = self.gpus.setdefault(device, LiveGpu(device, str(entry.get("name") or "GPU"), entry.get("memory_bytes")))
-            gpu.memory_bytes = entry.get("memory_bytes") or gpu.memory_bytes
+            if len(self.gpus) >= GPUS_MOST and device not in self.gpus:
+                continue
+            gpu = self.gpus.setdefault(device, LiveGpu(device, str(entry.get("name") or "GPU"), None))
+            gpu.memory_bytes = usable("mem_total_bytes", float(entry.get("memory_bytes") or 0)) or gpu.memory_bytes
 
     def _tick(self, record: dict[str, Any], now: int, shift: int) -> None:
         self.samples += 1
@@ -226,12 +225,11 @@ class LiveSession:
                 continue
             for column, value in zip(self._columns, row, strict=False):
                 if value is not None and (device, column) not in finer:
-                    _series(gpu, column).add(now, float(value))
+                    _add(gpu, column, now, float(value))
         for device, column, times, values in record.get("s", []):
             if gpu := self.gpus.get(device):
-                series = _series(gpu, column)
                 for t_us, value in zip(times, values, strict=False):
-                    series.add(t_us * 1000 + shift, float(value))
+                    _add(gpu, column, t_us * 1000 + shift, float(value))
 
     def _event(self, record: dict[str, Any], now: int) -> None:
         self.events = [*self.events, {"time_ns": now, **record}][-EVENTS_KEPT:]
@@ -240,11 +238,10 @@ class LiveSession:
             gpu.lost = record["e"] == "gpu_lost"
 
 
-def _series(gpu: LiveGpu, column: str) -> LiveSeries:
-    series = gpu.series.get(column)
-    if series is None:
-        series = gpu.series[column] = LiveSeries()
-    return series
+def _add(gpu: LiveGpu, column: str, time_ns: int, value: float) -> None:
+    """Take a sample of a quantity that is sampled here, unless it is nothing a GPU reports: pushes come from anywhere."""
+    if column in SAMPLE_COLUMNS and usable(column, value) is not None and is_time(time_ns):
+        gpu.series.setdefault(column, LiveSeries()).add(time_ns, value)
 
 
 def _first_segment(folder: Path) -> tuple[int, int]:

@@ -11,21 +11,35 @@ import socket
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from ingest.errors import SourceError
-from ingest.formats.table import SAMPLE_COLUMNS, SampleTable
+from ingest.formats.table import SAMPLE_COLUMNS, SampleTable, usable
 from ingest.sampler.segments import HEAD_KEYS, decode_line, encode_line, join_segments, segment_name
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
 READ_BYTES = 4 << 20  # per look and segment, so that one look at a long session stays short
 KEPT_EVENTS = 1000  # in the recording's metadata; a session of a sick GPU can hold thousands
+ODD = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    IndexError,
+)  # what strange JSON does to code that reads it
+DEVICES_MOST = 1024  # numbers of a host's GPUs; the largest have 16
 SLEW_NS, SLEW_SHARE = 1_000_000, 0.001  # NTP slews by at most 0.05 %; a larger change of wall against monotonic time is a step
 
 
 def is_session_id(text: str) -> bool:
     """Tell whether ``text`` can name a session."""
     return SESSION_ID.fullmatch(text) is not None
+
+
+def is_time(value: object) -> TypeGuard[int]:
+    """Tell whether ``value`` can be a clock's nanoseconds: beyond, no calendar has it and 64 bits do not hold sums with it."""
+    return isinstance(value, int) and 0 <= value < 1 << 62
 
 
 class SessionReader:
@@ -146,28 +160,32 @@ class SessionTable:
     expected: int | None = None
 
     def add(self, records: Iterable[dict[str, Any]]) -> None:
-        """Take records in order. A record of an unknown kind is left for later versions."""
+        """Take records in order. A record of an unknown kind is left for later versions; one that no sampler writes costs itself."""
         for record in records:
-            if record.get("k") == "push":
-                self.table_.metadata["pushed"] = {k: record.get(k) for k in ("clock_offset_ns", "host")}
-            m, w, q = record.get("m"), record.get("w"), record.get("q")
-            if not isinstance(m, int) or not isinstance(w, int):
-                continue
-            time_ns = self.clock.time_ns(m, w)
-            if isinstance(q, int):
-                if self.expected is not None and q > self.expected:
-                    self.table_.note(
-                        "lost_records", "data_loss", "Records of the session are missing or damaged; they are holes."
-                    )
-                    self.table_.diagnostics["lost_records"].count += q - self.expected - 1
-                self.expected = q + 1
-            kind = record.get("k")
-            if kind == "head":
-                self._head(record)
-            elif kind == "tick":
-                self._tick(record, time_ns)
-            elif kind == "event":
-                self._event(record, time_ns)
+            try:
+                self._take(record)
+            except ODD:
+                note_damage(self.table_, 1)
+
+    def _take(self, record: dict[str, Any]) -> None:
+        if record.get("k") == "push":
+            self.table_.metadata["pushed"] = {k: record.get(k) for k in ("clock_offset_ns", "host")}
+        m, w, q = record.get("m"), record.get("w"), record.get("q")
+        if not is_time(m) or not is_time(w):
+            return
+        time_ns = self.clock.time_ns(m, w)
+        if is_time(q):
+            if self.expected is not None and q > self.expected:
+                self.table_.note("lost_records", "data_loss", "Records of the session are missing or damaged; they are holes.")
+                self.table_.diagnostics["lost_records"].count += q - self.expected - 1
+            self.expected = q + 1
+        kind = record.get("k")
+        if kind == "head":
+            self._head(record)
+        elif kind == "tick":
+            self._tick(record, time_ns)
+        elif kind == "event":
+            self._event(record, time_ns)
 
     def table(self) -> SampleTable:
         """Return what has been collected."""
@@ -180,19 +198,22 @@ class SessionTable:
 
     def _head(self, record: dict[str, Any]) -> None:
         self.columns = [str(c) for c in record.get("columns", [])]
-        self.table_.host = record.get("host") or self.table_.host
-        self.table_.driver_version = (record.get("versions") or {}).get("driver") or self.table_.driver_version
+        self.table_.host = _text(record.get("host")) or self.table_.host
+        self.table_.driver_version = _text((record.get("versions") or {}).get("driver")) or self.table_.driver_version
         self.table_.metadata |= {k: record[k] for k in ("session", "name", "interval_ns") if k in record}
         for gpu in record.get("devices", []):
             device = int(gpu["device"])
+            if not 0 <= device < DEVICES_MOST:
+                raise ValueError(device)
             major, minor = (gpu.get("compute_capability") or [None, None])[:2]
+            memory = usable("mem_total_bytes", float(gpu.get("memory_bytes") or 0))
             self.table_.devices[device] = {
                 "device": device,
-                "name": gpu.get("name"),
-                "uuid": gpu.get("uuid"),
-                "memory_bytes": gpu.get("memory_bytes"),
-                "compute_major": major,
-                "compute_minor": minor,
+                "name": _text(gpu.get("name")),
+                "uuid": _text(gpu.get("uuid")),
+                "memory_bytes": int(memory) if memory else None,
+                "compute_major": int(major) if major is not None else None,
+                "compute_minor": int(minor) if minor is not None else None,
             }
             self.table_.metadata.setdefault("capabilities", {})[str(gpu.get("uuid"))] = gpu.get("capabilities", {})
 
@@ -226,6 +247,10 @@ class SessionTable:
                 "A GPU was lost while sampling; its samples stop there.",
                 example=str(record.get("uuid")),
             )
+
+
+def _text(value: object) -> str | None:
+    return str(value) if value else None
 
 
 def read_session(folder: Path) -> SampleTable:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 import subprocess
 import sys
 import time
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,7 @@ from app.live_sessions import CATCH_UP_BYTES, FRESH_SECONDS, LiveSession, LiveSe
 from app.local_sampler import LocalSampler, replay_command
 from ingest.sampler.fields import COLUMNS
 from ingest.sampler.segments import SegmentWriter
+from ingest.session import read_session
 
 START = 1_800_000_000_000_000_000
 STEP = 100_000_000
@@ -224,3 +228,55 @@ def test_every_quantity_is_drawn_once_and_only_what_was_measured() -> None:
     assert len(figure.data) == len(columns)
     assert list(figure.data[-1].y) == [np.float32(1e-9), np.float32(2e-9)]  # GB
     assert live_lanes({}, 10.0, "GPU 0", dark=False).table.empty
+
+
+def pushed(folder: Path, meta: dict[str, object], records: list[dict[str, object]]) -> None:
+    """Write a session as a stranger with the push token can: NaN and all."""
+    folder.mkdir(parents=True)
+    (folder / "push.json").write_text("{}")
+    whole = {
+        "started_m": 0,
+        "started_w": START,
+        "columns": ["util_pct", "power_w"],
+        "devices": [{"device": 0, "name": "G"}],
+        **meta,
+    }
+    (folder / "meta.json").write_text(json.dumps(whole))
+    bodies = [json.dumps(record).encode()[:-1] for record in records]
+    lines = [b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body)) for body in bodies]
+    (folder / "samples-0001.jsonl").write_bytes(b"".join(lines))
+
+
+@pytest.mark.parametrize("started", [10**30, -(10**18), 1e300])
+def test_a_session_with_an_impossible_clock_hides_itself_and_no_other(tmp_path: Path, started: float) -> None:
+    pushed(tmp_path / "odd", {"started_w": started}, [])
+    write(tmp_path / "good", [50.0] * 10).close()
+    assert [info.id for info in sessions(tmp_path)] == ["good"]
+
+
+def test_a_pushed_session_is_never_taken_for_this_servers_sampler(tmp_path: Path) -> None:
+    pushed(tmp_path / "p", {"pid": 1}, [])
+    info = session_info(tmp_path / "p")
+    assert info is not None and info.pid is None
+
+
+def test_what_no_gpu_reports_is_left_out(tmp_path: Path) -> None:
+    def tick(i: int, row: list[object], **more: object) -> dict[str, object]:
+        return {"k": "tick", "m": i * STEP, "w": START + i * STEP, "g": [row], **more}
+
+    odd = [math.nan, math.inf, -math.inf, 1e308, -1, 10**400, "x", None, [1]]
+    records = [tick(i, [value, value]) for i, value in enumerate(odd)]
+    records += [{**tick(50, [50.0, 200.0]), "m": 10**30}, {**tick(51, [50.0, 200.0]), "w": -5}]
+    records += [tick(60, [None], s=[[0, "util_pct", [10**30], [5]], [0, "of my own", [1], [5]]]), tick(61, [60.0, 300.0])]
+    devices = [{"device": i, "name": "G", "memory_bytes": math.nan} for i in range(500)]
+    pushed(tmp_path / "p", {"devices": devices}, records)
+    session = LiveSessions(tmp_path).get("p")
+    assert session is not None
+    assert len(session.gpus) <= 64
+    gpu = session.gpus[0]
+    assert set(gpu.series) == {"util_pct", "power_w"} and gpu.memory_bytes is None
+    assert (gpu.latest("util_pct"), gpu.series["power_w"].peak) == (60.0, 300.0)
+    assert session.last_ns == START + 61 * STEP
+    said = live_words.sentence(session, gpu, session.sawtooth(0), live=True)
+    assert said.replace("\u00a0", " ") == "GPU 0 is at work 60 % of the last 10.0 s."
+    assert read_session(tmp_path / "p").columns()["util_pct"].tolist() == [60.0]
