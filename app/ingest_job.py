@@ -78,11 +78,17 @@ def run(order: JobOrder, tell: Callable[[Progress], None]) -> Outcome:
             folder.write_manifest(
                 msgspec.structs.replace(manifest, bundled=True, created_ns=order.created_ns or manifest.created_ns)
             )
-    runs = [manifest.id for manifest in brought.runs]
+    names = {manifest.id: manifest.name for manifest in brought.runs}  # a bundle may hold a run twice
+    runs = list(names)
     tell(Progress("deriving", 1.0, runs=runs))
-    with contextlib.suppress(SawtoothError):  # its page says so
-        _keep_analyses(folder, runs)
     notices = [f"Left out {clean(s, 400)}" for s in brought.refused] + [clean(s, 400) for s in brought.unplaced]
+    for run_id, name in names.items():
+        try:
+            _keep_analyses(folder, [run_id])
+        except SawtoothError:  # its page says so
+            continue
+        except Exception:  # the run is there, and so are the others
+            notices.append(f"{clean(name, 80)} was read, but analysing it failed. The fault is ours.")
     return Outcome(runs, notices=notices)
 
 

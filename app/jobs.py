@@ -283,17 +283,25 @@ class Jobs:
                 return outcome
         except (OSError, msgspec.MsgspecError):
             pass
-        return Outcome(code="E-CHILD", sentence=crash_sentence(code))
+        self._read_progress(job)
+        runs = job.progress.runs  # published before the child ended
+        return Outcome(runs, "E-CHILD", crash_sentence(code, kept=bool(runs)))
 
 
-def crash_sentence(code: int | None) -> str:
-    """Say in words how a child ended that left no result; ``code`` is its exit status, None for the deadline."""
+def crash_sentence(code: int | None, *, kept: bool = False) -> str:
+    """Say in words how a child ended that left no result; ``code`` is its exit status, None for the deadline.
+
+    ``kept``: it had read the files and made runs of them, and ended while it analysed these.
+    """
     if code is None:
         return f"Reading took longer than {DEADLINE_SECONDS // 3600} hours and was stopped. Profile fewer steps, or ingest the file with `sawtooth ingest`."
     if code == -signal.SIGKILL:
         return "The reader was stopped by the system, most likely for lack of memory. Free some memory or profile fewer steps, then drop the file again."
     if code == -signal.SIGXCPU:
         return "Reading took more processor time than is allowed and was stopped. Profile fewer steps, or ingest the file with `sawtooth ingest`."
+    if kept:
+        how = f"signal {-code}" if code < 0 else f"status {code}"
+        return f"The file was read and its run is listed, but analysing it failed ({how}). The fault is ours."
     if code < 0:
         return f"The reader crashed on this file (signal {-code}). Nothing of it was kept, and no other run was touched."
     return f"The reader ended without a result (status {code}). Nothing of the file was kept."

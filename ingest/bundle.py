@@ -17,10 +17,10 @@ import msgspec
 from ingest.errors import NotFoundError, SourceError
 from ingest.files import scratch
 from ingest.packing import COPY_BYTES, FORMAT, MANIFEST, SOURCE, is_bundle, pack
-from ingest.recording import Progress, clean_name, ingest_file
+from ingest.recording import Progress, clean_name, clean_title, ingest_file
 from ingest.redact import Redactor
 from ingest.runs import register_run
-from ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts
+from ingest.schema import DataFolder, Interval, Manifest, RecordingRef, Shift, UserFacts
 from ingest.source import Limits
 from ingest.store import tool_version
 
@@ -52,8 +52,8 @@ class BundleRecording(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     rank: int | None = None
     host: str | None = None
-    offset_ns: int | None = None
-    interval_ns: int | None = None
+    offset_ns: Shift | None = None
+    interval_ns: Interval | None = None
 
 
 class BundleRun(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -209,7 +209,7 @@ def import_bundle(
                 register_run(
                     folder,
                     members,
-                    clean_name(run.name),
+                    clean_title(run.name),
                     {key[:MAX_LABEL]: value[:MAX_LABEL] for key, value in list(run.settings.items())[:MAX_LABELS]},
                     notes=run.notes[:MAX_TEXT],
                     tags=[tag[:MAX_LABEL] for tag in run.tags[:MAX_LABELS]],

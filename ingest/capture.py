@@ -308,7 +308,7 @@ def profile(
         "notes": notes,
         "tags": tags,
         "settings": {str(k): str(v) for k, v in (settings or {}).items()},
-        "facts": {k: float(v) for k, v in facts.items() if v is not None},
+        "facts": {k: float(v) for k, v in facts.items() if v},  # 0 says nothing
     }
     return Capture(target, run, skip=skip, seconds=seconds, warmup=warmup, active=active, sampler=sampler, options=options)
 

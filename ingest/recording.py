@@ -43,7 +43,12 @@ class Progress:
 
 def clean_name(name: str) -> str:
     """Return a file name without folders, control and direction characters, at most MAX_NAME characters long."""
-    name = unicodedata.normalize("NFC", name.replace("\\", "/").rsplit("/", 1)[-1])
+    return clean_title(name.replace("\\", "/").rsplit("/", 1)[-1])
+
+
+def clean_title(name: str) -> str:
+    """Return what a person called a run, "lr 1/3" say, without control and direction characters, at most MAX_NAME characters long."""
+    name = unicodedata.normalize("NFC", name)
     return "".join(c for c in name if unicodedata.category(c)[0] != "C")[:MAX_NAME] or "unnamed"
 
 

@@ -13,6 +13,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -28,6 +29,12 @@ SCHEMA_SQL = Path(__file__).with_name("schema.sql")
 STORAGE_VERSION = "v1.5.0"  # so that DuckDB 1.5 clients can open a recording too
 DRAFT_PREFIX = ".draft."  # of every temporary name, so that what a killed process left can be swept
 ID_PATTERN = re.compile(r"[0-9a-f]{16}")
+
+# What people and bundles say of a run. Beyond these a number is a slip or an attack, and arithmetic on it ends in infinity.
+Amount = Annotated[float, msgspec.Meta(ge=1e-6, le=1e24)]  # FLOPs, parameters, tokens, samples
+Rate = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]  # ms, TFLOP/s, price
+Shift = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # ns: 146 years, and Unix times plus it fit 64 bits
+Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # ns
 
 
 def is_id(text: str) -> bool:
@@ -47,20 +54,20 @@ class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True):
     source_name: str
     rank: int | None = None
     host: str | None = None
-    offset_ns: int | None = None
-    interval_ns: int | None = None
+    offset_ns: Shift | None = None
+    interval_ns: Interval | None = None
 
 
 class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     """What only the user knows about a run. Units are in the names; None means not given."""
 
-    flops_per_step: float | None = None
-    parameters: float | None = None
-    tokens_per_step: float | None = None
-    samples_per_step: float | None = None
-    step_time_ms: float | None = None
-    peak_tflops: float | None = None
-    price_per_gpu_hour: float | None = None
+    flops_per_step: Amount | None = None
+    parameters: Amount | None = None
+    tokens_per_step: Amount | None = None
+    samples_per_step: Amount | None = None
+    step_time_ms: Rate | None = None
+    peak_tflops: Rate | None = None
+    price_per_gpu_hour: Rate | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -183,8 +190,12 @@ class DataFolder:
             raise NotFoundError(f"The manifest of run {run_id} cannot be read ({error.strerror}).") from None
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Replace a run's manifest atomically. Raises SawtoothError where the disk is full or cannot be written."""
+        """Replace a run's manifest atomically. Raises SawtoothError for what could not be read back, and where the disk cannot be written."""
         content = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+        try:
+            msgspec.json.decode(content, type=Manifest)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"This cannot be kept with the run: {error}.") from None
         try:
             write_atomically(self.manifest_file(manifest.id), content)
         except OSError as error:

@@ -23,7 +23,7 @@ from ingest.bundle import (
     open_bundle,
     write_bundle,
 )
-from ingest.errors import NotFoundError, SourceError
+from ingest.errors import NotFoundError, SourceError, UsageError
 from ingest.recording import ingest_file
 from ingest.runs import register_run
 from ingest.schema import DataFolder, Manifest, UserFacts
@@ -109,6 +109,45 @@ def test_what_is_no_bundle_is_refused_in_a_sentence(tmp_path: Path, members: dic
     with pytest.raises(SourceError, match=said) as error, open_bundle(path):
         pass
     assert str(error.value).count("\n") == 0 and str(tmp_path) not in str(error.value)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1e308, 5e-324])
+@pytest.mark.parametrize("fact", UserFacts.__struct_fields__)
+def test_facts_that_cannot_be_are_refused_before_anything_is_kept(tmp_path: Path, fact: str, value: float) -> None:
+    recordings = [{"member": "sources/0001.gz", "source_name": "t", "kind": "trace"}]
+    refused(tmp_path, {"name": "r", "recordings": recordings, "facts": {fact: value}}, fact)
+
+
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [("offset_ns", 10**30), ("offset_ns", -(2**63)), ("interval_ns", 0), ("interval_ns", -5), ("interval_ns", 2**63)],
+)
+def test_clocks_that_cannot_be_are_refused_before_anything_is_kept(tmp_path: Path, said: str, value: int) -> None:
+    recordings = [{"member": "sources/0001.gz", "source_name": "t", "kind": "telemetry", said: value}]
+    refused(tmp_path, {"name": "r", "recordings": recordings}, said)
+
+
+def refused(tmp_path: Path, run: dict[str, Any], named: str) -> None:
+    source = gzip.compress((SAMPLES / "gpt" / "nvml.jsonl").read_bytes())
+    path = packed(tmp_path / "x.sawtooth", {"manifest.json": manifest_bytes(runs=[run]), "sources/0001.gz": source})
+    folder = DataFolder(tmp_path / "b")
+    with pytest.raises(SourceError, match=named):
+        import_bundle(path, folder)
+    assert folder.manifests() == [] and list(folder.recordings.iterdir()) == []
+
+
+def test_what_could_not_be_read_back_is_not_kept_with_a_run(tmp_path: Path) -> None:
+    folder, run = a_run(tmp_path)
+    with pytest.raises(UsageError, match="step_time_ms"):
+        folder.write_manifest(msgspec.structs.replace(run, facts=UserFacts(step_time_ms=1e-300)))
+    assert folder.read_manifest(run.id) == run
+
+
+def test_a_name_with_a_slash_travels_whole(tmp_path: Path) -> None:
+    folder, run = a_run(tmp_path)
+    folder.write_manifest(msgspec.structs.replace(run, name="sweep/lr 1/3"))
+    export_runs(folder, [run.id], tmp_path / "x.sawtooth")
+    assert import_bundle(tmp_path / "x.sawtooth", DataFolder(tmp_path / "b"))[0].name == "sweep/lr 1/3"
 
 
 def test_members_named_twice_are_refused(tmp_path: Path) -> None:

@@ -65,6 +65,18 @@ def test_a_child_that_dies_is_explained(tmp_path, code, says) -> None:
     assert list(jobs.settings.data.uploads.iterdir()) == []
 
 
+def test_a_child_that_dies_while_it_analyses_has_kept_its_runs(tmp_path) -> None:
+    progress = '{"stage": "deriving", "runs": ["0123456789abcdef"]}'
+    for end in ("raise SystemExit(1)", "import os; os.kill(os.getpid(), 11)"):
+        jobs = _jobs(
+            tmp_path / end[:5],
+            f"import pathlib, sys; pathlib.Path(sys.argv[1], 'progress.json').write_text('{progress}'); {end}",
+        )
+        job = _ended(jobs.start(_uploaded(jobs)))
+        assert (job.stage, job.outcome.run_ids) == ("failed", ["0123456789abcdef"])
+        assert "its run is listed" in job.outcome.sentence and "Nothing of" not in job.outcome.sentence
+
+
 def test_an_error_s_sentence_reaches_the_user(tmp_path) -> None:
     code = 'import json,pathlib,sys; pathlib.Path(sys.argv[1],"result.json").write_text(json.dumps({"code": "E-EMPTY", "sentence": "The file is empty."})); sys.exit(1)'
     jobs = _jobs(tmp_path, code)

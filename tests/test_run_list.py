@@ -9,6 +9,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from analysis.metrics import Reading
+from app import ingest_job, run_card
+from app.jobs import JobFile, JobOrder
+from app.run_card import Card
 from app.run_list import history, history_title, matching, ordered, tags
 from ingest.schema import DataFolder, Manifest, RecordingRef, new_manifest
 from tests.chrome_trace import matmul_loop
@@ -107,3 +110,36 @@ def test_a_run_is_deleted_only_after_a_yes(four: list[str], app_data: DataFolder
     test.checkbox(f"sure-{four[0]}").check().run()
     test.button(f"delete-{four[0]}").click().run()
     assert [m.id for m in app_data.manifests()] == four[:0:-1]
+
+
+def test_a_run_that_cannot_be_analysed_leaves_the_others_their_cards(four: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def card_of(manifest: Manifest, library: object) -> Card:
+        if manifest.id == four[0]:
+            raise ZeroDivisionError
+        return made(manifest, library)
+
+    made = run_card.card_of
+    monkeypatch.setattr(run_card, "card_of", card_of)
+    test = runs_page()
+    assert {box.key for box in test.checkbox} == {f"pick-{run}" for run in four}
+    assert "Analysing this run failed" in words_of(test) and "This page failed" not in words_of(test)
+
+
+def test_a_run_that_cannot_be_analysed_is_said_and_the_others_of_its_files_are_there(
+    app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [matmul_loop(step_us=us).write(tmp_path / f"run{us}.json") for us in (1000, 1200)]
+    files = [JobFile(str(path), path.name, path.stat().st_size) for path in paths]
+    failing = iter([True, False])
+    keep = ingest_job._keep_analyses
+
+    def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:
+        if next(failing):
+            raise ZeroDivisionError
+        keep(folder, runs)
+
+    monkeypatch.setattr(ingest_job, "_keep_analyses", _keep_analyses)
+    outcome = ingest_job.run(JobOrder(str(app_data.root), files, separate=True), lambda progress: None)
+    assert len(outcome.run_ids) == 2 and not outcome.sentence
+    assert len(outcome.notices) == 1 and "analysing it failed" in outcome.notices[0]
+    assert len(list(app_data.derived.glob("*.card.json"))) == 1

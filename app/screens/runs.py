@@ -127,7 +127,8 @@ def _finished(job: Job) -> None:
     row, button = st.columns([5, 1], vertical_alignment="center")
     with row:
         if job.stage == "failed":
-            cards.problem(f"{clean(job.name, 80)} could not be read", job.outcome.sentence)
+            failed = "analysed" if job.outcome.run_ids else "read"
+            cards.problem(f"{clean(job.name, 80)} could not be {failed}", job.outcome.sentence)
         elif job.stage == "cancelled":
             cards.small(f"{clean(job.name, 80)}: cancelled.")
         else:
@@ -246,12 +247,19 @@ def _card(manifest: Manifest, *, full: bool) -> None:
 def _known(manifest: Manifest) -> Card:
     """Return the run's card; that of a large run is made by a child, and the card says so meanwhile."""
     kept = kept_card(manifest, frame.data_folder())
-    if kept is not None or not is_large(manifest, frame.data_folder()):
-        return kept or card_of(manifest, frame.library())
+    if kept is not None:
+        return kept
     try:
+        if not is_large(manifest, frame.data_folder()):
+            return card_of(manifest, frame.library())
         job = jobs().analyse(manifest.id)
     except SawtoothError as error:
         return Card(problem=str(error))
+    except Exception as error:  # one run that cannot be analysed must not take the others' cards away
+        number = frame.log_script_error(error)
+        return Card(
+            problem=f"Analysing this run failed. The fault is ours: the server's log has the details under number {number}."
+        )
     return Card(problem=job.outcome.sentence) if job.stage == "failed" else Card(headline="Is being analysed …")
 
 
