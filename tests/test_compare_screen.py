@@ -7,17 +7,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.frame import page_of
-from app.intake import bring_in
 from ingest.schema import DataFolder
 from tests.chrome_trace import matmul_loop
+from tests.prepared import prepared
 from tests.test_main_screens import ROOT, charts, words_of
 
 
 def opened(**query: str) -> AppTest:
     test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=90)
-    for key, value in query.items():
-        test.query_params[key] = value
-    test.run()
     test.switch_page(page_of("compare"))
     for key, value in query.items():
         test.query_params[key] = value
@@ -26,7 +23,7 @@ def opened(**query: str) -> AppTest:
 
 def add(data: DataFolder, tmp_path, name: str, tags=(), **loop) -> str:
     path = matmul_loop(steps=6, **loop).write(tmp_path / f"{name}.json")
-    manifest = bring_in(data, [(path, path.name)], name=name).runs[0]
+    manifest = prepared(data, path, name=name)
     data.write_manifest(msgspec.structs.replace(manifest, tags=list(tags)))
     return manifest.id
 

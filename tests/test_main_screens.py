@@ -9,9 +9,9 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.frame import page_of
-from app.intake import bring_in
 from ingest.schema import DataFolder
 from tests.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
+from tests.prepared import prepared
 from tests.test_modules import small_training
 
 ROOT = Path(__file__).parents[1]
@@ -20,9 +20,6 @@ SCREENS = ("verdict", "timeline", "idle", "kernels", "operators", "modules", "ef
 
 def opened(name: str, run: str, **query: str) -> AppTest:
     test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=60)
-    for key, value in {"run": run, **query}.items():
-        test.query_params[key] = value
-    test.run()
     test.switch_page(page_of(name))
     for key, value in {"run": run, **query}.items():
         test.query_params[key] = value
@@ -43,7 +40,7 @@ def charts(test: AppTest) -> list[dict]:
 
 
 def run_of(data: DataFolder, *paths: Path) -> str:
-    return bring_in(data, [(path, path.name) for path in paths]).runs[0].id
+    return prepared(data, *paths).id
 
 
 def telemetry_file(path: Path, samples: int = 60, start_ns: int = BASE_NS, hole: bool = False, low: int = 0) -> Path:

@@ -21,6 +21,7 @@ from analysis.results import analyse
 from app.intake import bring_in
 from ingest.errors import SawtoothError
 from ingest.schema import DataFolder, Manifest, UserFacts
+from tests.prepared import prepared
 
 ROOT = Path(__file__).parents[1]
 # one rank with telemetry, two ranks that wait for each other, findings with edits, host only
@@ -72,7 +73,8 @@ def test_a_kept_analysis_is_the_analysis(where: str, tmp_path: Path) -> None:
 @pytest.fixture
 def small(tmp_path: Path) -> tuple[Manifest, Library]:
     folder = DataFolder(tmp_path).create()
-    return brought(folder, "tests/recordings/mlp_eager"), Library(folder)
+    recording = ROOT / "tests/recordings/mlp_eager"
+    return prepared(folder, recording / "trace.json.gz", recording / "nvml.jsonl"), Library(folder)
 
 
 def test_a_run_is_analysed_once_until_the_user_tells_something(

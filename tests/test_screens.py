@@ -14,9 +14,6 @@ BUILT = [screen.name for screen in SCREENS if screen.exists]
 
 def _open(name: str, **query: str) -> AppTest:
     test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=30)
-    for key, value in query.items():
-        test.query_params[key] = value
-    test.run()
     test.switch_page(page_of(name))
     for key, value in query.items():
         test.query_params[key] = value

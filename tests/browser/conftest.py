@@ -15,12 +15,13 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.browser.chromium import executable
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60  # a cold start on a busy machine
+expect.set_options(timeout=30_000)  # ms; Playwright's 5 s are short where two servers and two browsers share two cores
 
 
 @dataclass

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from app.intake import bring_in
 from ingest.schema import DataFolder
@@ -92,7 +92,7 @@ def test_the_html_report_opens_from_disk_and_asks_for_nothing(tmp_path: Path, pa
     assert seen.errors == []
 
 
-def test_the_report_of_a_run_opens_from_disk_and_asks_for_nothing(tmp_path: Path, page: Page, seen: Seen) -> None:
+def test_the_report_of_a_run_opens_from_disk_and_asks_for_nothing(tmp_path: Path, page: Page, context: BrowserContext) -> None:
     hostile = "<img src=http://evil.example/a.png onerror=window.pwned=1>"
     _, b = pair(tmp_path, ("before", hostile))
     server = start_server(tmp_path / "data")
@@ -105,7 +105,8 @@ def test_the_report_of_a_run_opens_from_disk_and_asks_for_nothing(tmp_path: Path
         download.value.save_as(report)
     finally:
         server.stop()
-    seen.urls.clear()
+    page = context.new_page()  # the app's own page goes on asking for its server
+    seen = Seen(page)
     page.goto(report.as_uri())
     expect(page.locator("h1")).to_contain_text("The GPU works")
     expect(page.get_by_text("<img src=http://evil.example")).to_be_visible()
