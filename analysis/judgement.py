@@ -15,6 +15,7 @@ from analysis.metrics import Reading
 if TYPE_CHECKING:  # results applies the rules, and they ask which column speaks for the run
     from analysis.findings import Finding
     from analysis.results import LedgerRow, RankResult
+    from analysis.step_time import BestStepTime
 
 NOBODY = (
     "launch_latency",
@@ -94,7 +95,20 @@ def explains(verdict: Judgement, findings: Sequence[Finding]) -> Finding | None:
 
 def uses_estimate(rank: RankResult) -> bool:
     """Tell whether the ledger's unprofiled column speaks for this run."""
-    return rank.best.source == "estimate" and any(r.ms_per_step_unprofiled_est is not None for r in rank.ledger)
+    return by_estimate(rank.best, rank.ledger)
+
+
+def by_estimate(best: BestStepTime, ledger: Sequence[LedgerRow]) -> bool:
+    """Tell whether the ledger's unprofiled column speaks for a run of this step time."""
+    return best.source == "estimate" and any(r.ms_per_step_unprofiled_est is not None for r in ledger)
+
+
+def busy_ms(best: BestStepTime, ledger: Sequence[LedgerRow], counted: int) -> float:
+    """Return how long the GPU works a step, by the column that speaks for the run: streams overlap otherwise without the profiler."""
+    working = [r for r in ledger if r.owner != "idle"]
+    if by_estimate(best, ledger):
+        return sum(r.ms_per_step_unprofiled_est or 0.0 for r in working)
+    return sum(r.ns for r in working) / counted / 1e6
 
 
 def busy_share_of_best(rank: RankResult) -> float | None:
@@ -102,8 +116,7 @@ def busy_share_of_best(rank: RankResult) -> float | None:
     counted, best = len(rank.counted), rank.best.ms
     if not counted or not best:
         return rank.metrics["gpu_busy_share"].value
-    busy_ns = sum(r.ns for r in rank.ledger if r.owner != "idle")
-    return min(busy_ns / counted / 1e6 / best, 1.0)
+    return min(busy_ms(rank.best, rank.ledger, counted) / best, 1.0)
 
 
 def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:

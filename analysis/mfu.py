@@ -16,6 +16,14 @@ APPROXIMATED = (
     "6 × parameters × tokens as given by the user, since the trace hides shapes; attention's own products are not in it."
 )
 NARROW = ("fp8", "fp4", "int8")  # dtypes whose peak is above the 16-bit one: only they can lift MFU above 1
+# Why a factor may be above 100 %.
+OUTRUN = "Above 100 % because 8-bit or 4-bit operators outrun the 16-bit peak."
+BOOSTS = "Above 100 % because the GPU runs faster than the clock that its peak is quoted at."
+LONGER_THAN_THE_STEP = (
+    "Above 100 %: the profiled GPU works longer than the run's step takes, so the two did other work or ran at other clocks."
+)
+TOO_EFFICIENT = "Above 100 %: attention that skips what its mask hides is counted whole; else the clock, the step time or the peak is wrong."
+_TRUST: list[Trust] = ["ok", "caution", "unusable"]
 
 
 @dataclass(frozen=True)
@@ -34,11 +42,12 @@ def readings(
     counted: int,
     user: UserFacts,
     clock: Clock | None = None,
+    busy_ms: float | None = None,
 ) -> dict[str, Reading]:
     """Return the FLOP and MFU metrics of one device.
 
     ``flops`` is the derived summary of the device (see ``flop_counts.device_flops``), ``busy_ns`` the busy time of the steady window and
-    ``counted`` its number of steps.
+    ``counted`` its number of steps. ``busy_ms`` is the busy time of a step in the run that ``best`` times, None where that is the profile's.
     """
     count, coverage = _flops_per_step(flops, counted, user)
     out = {"flops_per_step": count, "flop_coverage": coverage}
@@ -59,13 +68,12 @@ def readings(
     out["mfu"] = _explained(Reading(mfu, trust=trust, notes=notes), flops)
     out["mfu_at_dtype"] = _at_dtype(flops, gpu, best, counted, count, trust)
     out["hfu"] = _hfu(flops, mfu, count.value, counted, trust, notes)
-    out.update(_factors(mfu, flops, best.ms, busy_ns, counted, clock, gpu, trust))
+    out.update(_factors(mfu, flops, best, busy_ns, counted, clock, gpu, trust, busy_ms))
     return out
 
 
 def _worst(*parts: Reading) -> Trust:
-    order: list[Trust] = ["ok", "caution", "unusable"]
-    return max((p.trust for p in parts), key=order.index)
+    return max((p.trust for p in parts), key=_TRUST.index)
 
 
 def _flops_per_step(flops: dict[str, Any] | None, counted: int, user: UserFacts) -> tuple[Reading, Reading]:
@@ -104,9 +112,7 @@ def _explained(mfu: Reading, flops: dict[str, Any] | None) -> Reading:
         return mfu
     narrow = sum(v for k, v in (flops or {}).get("by_dtype", {}).items() if k in NARROW)
     if narrow:
-        return Reading(
-            mfu.value, trust="caution", notes=(*mfu.notes, "Above 1 because 8-bit or 4-bit operators outrun the 16-bit peak.")
-        )
+        return Reading(mfu.value, trust="caution", notes=(*mfu.notes, OUTRUN))
     return Reading(
         mfu.value,
         trust="unusable",
@@ -146,29 +152,44 @@ def _hfu(flops: dict[str, Any] | None, mfu: float, count: float, counted: int, t
 def _factors(
     mfu: float,
     flops: dict[str, Any] | None,
-    best_ms: float,
+    best: BestStepTime,
     busy_ns: int,
     counted: int,
     clock: Clock | None,
     gpu: Gpu | None,
     trust: Trust,
+    busy_ms: float | None,
 ) -> dict[str, Reading]:
     keys = ("busy", "flop_kernels", "clock", "efficiency")
-    if not counted or not busy_ns or not flops or not flops["union_ns"]:
+    if not counted or not busy_ns or not flops or not flops["union_ns"] or not best.ms:
         reason = "No GEMM, convolution or attention kernel is known in the steady window."
         return {f"mfu_factor_{key}": missing(reason) for key in keys}
-    busy = busy_ns / counted / 1e6 / best_ms
+    replayed = busy_ms is not None and best.source == "estimate"
+    busy = (busy_ns / counted / 1e6 if busy_ms is None else busy_ms) / best.ms
+    busy_note = (
+        f"Busy time per step {'in the replay without the profiler' if replayed else 'as profiled'} ÷ the step time of the MFU."
+    )
     kernels = flops["union_ns"] / busy_ns
     share, note = 1.0, "No telemetry tells the clock: taken as the clock the peak is quoted at."
     if clock and gpu and gpu.quoted_clock_mhz:
         share, note = clock.mhz / gpu.quoted_clock_mhz, f"{clock.mhz:.0f} MHz of {gpu.quoted_clock_mhz:.0f} MHz; {clock.note}"
     efficiency = mfu / (busy * kernels * share)
     dtypes = ", ".join(f"{d} {gpu.peak_tflops(d):g}" for d in flops["by_dtype"] if gpu and gpu.peak_tflops(d))
+    narrow = any(dtype in NARROW for dtype in flops["by_dtype"])
     return {
-        "mfu_factor_busy": Reading(busy, trust=trust, notes=("Busy time per step as profiled ÷ the step time of the MFU.",)),
+        "mfu_factor_busy": _above_one(Reading(busy, trust=trust, notes=(busy_note,)), LONGER_THAN_THE_STEP, "caution"),
         "mfu_factor_flop_kernels": Reading(kernels, trust=trust),
-        "mfu_factor_clock": Reading(share, trust="ok" if clock else "caution", notes=(note,)),
-        "mfu_factor_efficiency": Reading(
-            efficiency, trust=trust, notes=(f"Dense peaks in TFLOP/s: {dtypes}.",) if dtypes else ()
+        "mfu_factor_clock": _above_one(Reading(share, trust="ok" if clock else "caution", notes=(note,)), BOOSTS),
+        "mfu_factor_efficiency": _above_one(
+            Reading(efficiency, trust=trust, notes=(f"Dense peaks in TFLOP/s: {dtypes}.",) if dtypes else ()),
+            OUTRUN if narrow else TOO_EFFICIENT,
+            "caution",
         ),
     }
+
+
+def _above_one(factor: Reading, why: str, trust: Trust = "ok") -> Reading:
+    """Return a factor with the reason first where it is above 100 %, which no reader expects."""
+    if factor.value is None or factor.value <= 1:
+        return factor
+    return Reading(factor.value, trust=max(factor.trust, trust, key=_TRUST.index), notes=(why, *factor.notes))

@@ -14,6 +14,7 @@ from analysis.derive import ensure_derived
 from analysis.findings import Finding, NotChecked, RuleInput, check
 from analysis.hardware import Gpu, identify
 from analysis.intervals import Intervals
+from analysis.judgement import busy_ms
 from analysis.metrics import METRICS, Reading, missing
 from analysis.rank_waits import Communication, meet, tell
 from analysis.recordings import Library, Recording
@@ -241,7 +242,9 @@ def _rank(
     best = choose_step_time(steps, own.get("estimate"), manifest.facts.step_time_ms, judged.reading() if judged else None)
     busy = window_ns - sum(row.ns for row in ledger if row.owner == "idle")
     metrics = _metrics(steps, window_ns, ledger, kernels, own, best, recording, device)
-    metrics.update(mfu.readings(own.get("flops"), gpu, best, busy, counted, manifest.facts, run_telemetry.clock_of(sampled)))
+    works_ms = busy_ms(best, ledger, counted) if counted else None
+    clock = run_telemetry.clock_of(sampled)
+    metrics.update(mfu.readings(own.get("flops"), gpu, best, busy, counted, manifest.facts, clock, works_ms))
     away = run_telemetry.elsewhere(sampled, _profile_ns(telemetry, sampled, info))
     metrics.update(run_telemetry.metrics_of(sampled, metrics["peak_memory_bytes"], away))
     metrics = trust.apply(metrics, info, own)

@@ -6,6 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis import work
+from analysis.metrics import METRICS
 from analysis.results import RankResult
 from app import cards, current, frame, panel, words
 from app import format as fmt
@@ -48,6 +49,9 @@ def _mfu(rank: RankResult) -> None:
     if lowest is not None:
         panel.show(charts.factors(metrics, words.factor_title(metrics, lowest), dark=frame.dark()), "mfu-factors")
         cards.small(f"{charts.RAISES[lowest]} " + " ".join(metrics[lowest].notes))
+        for key in known:
+            if key != lowest and (metrics[key].value or 0.0) > 1:
+                cards.small(f"{METRICS[key].label}: {' '.join(metrics[key].notes)}")
 
 
 def _facts(manifest: Manifest) -> None:

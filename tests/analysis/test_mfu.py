@@ -47,6 +47,40 @@ def test_factors_multiply_to_mfu_exactly():
     assert got["mfu"].trust == "ok"
 
 
+def factors_of(best, *, clock=None, busy_ms=None, by_dtype=None):
+    """A profile of 2 steps of 20 ms that work 18 ms each, 15 of them in FLOP kernels."""
+    counts = flops(2 * 9.894e12, union_ns=30_000_000, by_dtype=by_dtype or {"bf16": 2 * 9.894e12})
+    return readings(counts, H200, best, 36_000_000, 2, UserFacts(), clock, busy_ms)
+
+
+def test_the_busy_share_of_an_estimated_step_is_the_replays():
+    # Without the profiler streams overlap more: 12 of 16 ms, where 18 as profiled would be 112 %.
+    best = choose_step_time(steps(20, 20), {"step_ns": 16e6}, None)
+    busy = factors_of(best, busy_ms=12.0)["mfu_factor_busy"]
+    assert (best.source, busy.value) == ("estimate", pytest.approx(0.75))
+    assert busy.notes[0].startswith("Busy time per step in the replay")
+
+
+def test_a_factor_above_one_says_why():
+    # The stopwatch says 15 ms, the profiled GPU works 18: 120 %.
+    best = choose_step_time(steps(20, 20), {"step_ns": 20e6}, 15.0)
+    busy = factors_of(best, busy_ms=18.0)["mfu_factor_busy"]
+    assert (busy.value, busy.trust) == (pytest.approx(1.2), "caution")
+    assert busy.notes[0].startswith("Above 100 %: the profiled GPU works longer") and "as profiled" in busy.notes[1]
+    fast = factors_of(best, clock=Clock(1980.0, "during the profile"))["mfu_factor_clock"]
+    assert (fast.value > 1, fast.trust) == (True, "ok") and "faster than the clock" in fast.notes[0]
+    slow = factors_of(best, clock=Clock(1700.0, "during the profile"))["mfu_factor_clock"]
+    assert slow.notes == ("1700 MHz of 1830 MHz; during the profile",)
+    # 9.894 TFLOP in 15 ms of FLOP kernels: two thirds of the peak; at half of the clock four thirds.
+    held = factors_of(best, clock=Clock(915.0, "during the profile"), busy_ms=18.0)["mfu_factor_efficiency"]
+    assert (held.value, held.trust) == (
+        pytest.approx(4 / 3, rel=1e-3),
+        "caution",
+    ) and "skips what its mask hides" in held.notes[0]
+    fp8 = factors_of(best, clock=Clock(915.0, ""), busy_ms=18.0, by_dtype={"fp8": 2 * 9.894e12})["mfu_factor_efficiency"]
+    assert "8-bit" in fp8.notes[0]
+
+
 def test_half_the_step_time_doubles_mfu():
     slow = readings(flops(1e12), H200, choose_step_time(steps(20, 20), {"step_ns": 20e6}, None), 1, 2, UserFacts())
     fast = readings(flops(1e12), H200, choose_step_time(steps(20, 20), {"step_ns": 20e6}, 10.0), 1, 2, UserFacts())
