@@ -18,6 +18,7 @@ import msgspec
 
 ENGINE_MEMORY = "512MB"  # a sort of five million rows of three columns fits; viewers share the machine
 PROCESS_BYTES = 3 << 30  # address space: the engine reserves far more than it uses
+COLUMNS_MOST = 500  # our widest table has 29; thousands of columns would cost the server, and its other viewers, many seconds
 CELL_CHARACTERS = 2_000  # of one text: more cannot be read in a table
 KINDS = "SELECT DATE '2020-01-01', TIME '10:00:00', TIMESTAMP '2020-01-01', INTERVAL 1 DAY, 1.5, uuid(), [1], {'a': 1}, MAP {1: 2}, 'x'::BLOB"
 
@@ -126,6 +127,8 @@ def _limit_this_process(processor_seconds: int) -> None:
 def _first_rows(con: duckdb.DuckDBPyConnection, order: Order) -> Answer:
     columns = [str(c[0]) for c in con.description]
     types = [str(c[1]) for c in con.description]
+    if len(columns) > COLUMNS_MOST:
+        return Answer(problem=f"The answer has {len(columns):,} columns; {COLUMNS_MOST} are the most.")
     rows: list[list[Cell]] = []
     left = order.answer_bytes
     while chunk := con.fetchmany(256):

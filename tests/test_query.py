@@ -77,6 +77,12 @@ def test_the_first_rows_of_more_are_given_in_order(folder: DataFolder, trace: st
     assert not run_query(folder, trace, "SELECT * FROM range(10_000)").more
 
 
+def test_an_answer_of_thousands_of_columns_is_refused_before_it_costs_the_server(folder: DataFolder, trace: str) -> None:
+    assert run_query(folder, trace, "SELECT " + ",".join(["1"] * 500)).rows.shape == (1, 500)
+    with pytest.raises(UsageError, match="4,900 columns; 500"):
+        run_query(folder, trace, "SELECT " + ",".join(["1"] * 4900))
+
+
 def test_wide_answers_are_cut_before_they_fill_the_memory(folder: DataFolder, trace: str) -> None:
     result = run_query(folder, trace, "SELECT repeat('x', 2000) FROM range(10_000)")
     assert result.more
