@@ -87,10 +87,10 @@ def serve(
     environment = environment_for(data=data, address=address, token=token, external=external, demo=demo)
     _check_port(address, port)
     url = url_of(address, port, environment.get("SAWTOOTH_TOKEN"))
-    print(f"Sawtooth: {url}", flush=True)
     from app.settings import settings_from
 
     token_to_push = push_token(settings_from(environment).data.root)
+    print(f"Sawtooth: {url}", flush=True)
     print(f"Watch a GPU from here: {push_command(url_of(address, port, None), token_to_push)}", flush=True)
     print("Stop it with Ctrl-C.", flush=True)
     environment["SAWTOOTH_URL"] = ""  # printed already

@@ -80,6 +80,6 @@ def _gigabytes(text: str | None, default: int) -> int:
         value = float(text)
     except ValueError:
         raise UsageError(f"SAWTOOTH_MAX_UPLOAD_GB is {text!r}; it takes a number of gigabytes.") from None
-    if not value > 0:
-        raise UsageError("SAWTOOTH_MAX_UPLOAD_GB must be above 0.")
+    if not 0 < value < 1e9:
+        raise UsageError(f"SAWTOOTH_MAX_UPLOAD_GB is {text!r}; it must be above 0 and finite.")
     return int(value * GB)

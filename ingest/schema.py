@@ -149,7 +149,8 @@ class DataFolder:
         return self.root / "live"
 
     def create(self) -> DataFolder:
-        """Make the folders that are missing and return self."""
+        """Make the folders that are missing and return self. A new data folder is its owner's alone: traces tell paths and hosts."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in (self.recordings, self.derived, self.sources, self.runs, self.uploads, self.live):
             folder.mkdir(parents=True, exist_ok=True)
         return self

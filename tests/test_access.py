@@ -1,5 +1,8 @@
 """Who may talk to the server."""
 
+import stat
+import sys
+
 import pytest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -154,8 +157,16 @@ def test_settings_refuse_what_makes_no_sense() -> None:
         settings_from({"SAWTOOTH_TOKEN": "short"})
     with pytest.raises(UsageError, match="number of gigabytes"):
         settings_from({"SAWTOOTH_MAX_UPLOAD_GB": "lots"})
+    for size in ("inf", "1e400", "nan", "-1", "0"):
+        with pytest.raises(UsageError, match="above 0"):
+            settings_from({"SAWTOOTH_MAX_UPLOAD_GB": size})
     assert settings_from({"SAWTOOTH_NO_EXTERNAL": "1"}).external_links is False
     assert settings_from({"SAWTOOTH_MAX_UPLOAD_GB": "1.5"}).upload_cap_bytes == 1_500_000_000
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
+def test_a_new_data_folder_is_closed_to_others_whoever_makes_it(tmp_path) -> None:
+    assert stat.S_IMODE(DataFolder(tmp_path / "made").create().root.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("other", ['theme={"dark": true}', "a b=c", 'x="unclosed', "=x", "é=1", "list[0]=1", "expires=Thu"])
