@@ -164,15 +164,27 @@ COMMENT ON COLUMN host_lanes.name_id IS 'names.name_id';
 COMMENT ON COLUMN host_lanes.start_ns IS 'Start';
 COMMENT ON COLUMN host_lanes.dur_ns IS 'Duration';
 
-CREATE TABLE lane_sums (source VARCHAR NOT NULL, device INTEGER, lane BIGINT NOT NULL, kind VARCHAR NOT NULL, cell INTEGER NOT NULL, busy_ns BIGINT NOT NULL, operations BIGINT NOT NULL);
-COMMENT ON TABLE lane_sums IS 'Operations shorter than a cell, an 8192nd of the recording, summed by the cell in which they start: what the timeline draws from afar';
-COMMENT ON COLUMN lane_sums.source IS 'gpu or host';
+CREATE TABLE lane_sums (source VARCHAR NOT NULL, device INTEGER, lane BIGINT NOT NULL, kind VARCHAR NOT NULL, owner VARCHAR, cell INTEGER NOT NULL, busy_ns BIGINT NOT NULL, operations BIGINT NOT NULL);
+COMMENT ON TABLE lane_sums IS 'Operations and pieces of time shorter than a cell, an 8192nd of the recording, summed by the cell in which they start: the timeline from afar';
+COMMENT ON COLUMN lane_sums.source IS 'gpu, host, gaps or segments';
 COMMENT ON COLUMN lane_sums.device IS 'Device ordinal; NULL for the host';
-COMMENT ON COLUMN lane_sums.lane IS 'Stream, or host_lanes.lane';
-COMMENT ON COLUMN lane_sums.kind IS 'Owner class of GPU operations, host_lanes.kind';
+COMMENT ON COLUMN lane_sums.lane IS 'Stream, or host_lanes.lane; 0 for gaps and segments';
+COMMENT ON COLUMN lane_sums.kind IS 'Owner class of GPU operations, host_lanes.kind, gaps.cause or segments.owner';
+COMMENT ON COLUMN lane_sums.owner IS 'Owner of gaps and segments; NULL for operations';
 COMMENT ON COLUMN lane_sums.cell IS 'Position of the cell, from 0 at the recording''s start';
 COMMENT ON COLUMN lane_sums.busy_ns IS 'Sum of durations';
-COMMENT ON COLUMN lane_sums.operations IS 'Operations';
+COMMENT ON COLUMN lane_sums.operations IS 'Operations or pieces';
+
+CREATE TABLE name_sums (source VARCHAR NOT NULL, device INTEGER, name_id INTEGER NOT NULL, kind VARCHAR NOT NULL, cell INTEGER NOT NULL, busy_ns BIGINT NOT NULL, operations BIGINT NOT NULL, longest_ns BIGINT NOT NULL);
+COMMENT ON TABLE name_sums IS 'Operations shorter than a cell, a 256th of the recording, summed by name and by the cell in which they start';
+COMMENT ON COLUMN name_sums.source IS 'gpu or host';
+COMMENT ON COLUMN name_sums.device IS 'Device ordinal; NULL for the host';
+COMMENT ON COLUMN name_sums.name_id IS 'names.name_id';
+COMMENT ON COLUMN name_sums.kind IS 'Owner class of GPU operations, host_lanes.kind';
+COMMENT ON COLUMN name_sums.cell IS 'Position of the cell, from 0 at the recording''s start';
+COMMENT ON COLUMN name_sums.busy_ns IS 'Sum of durations';
+COMMENT ON COLUMN name_sums.operations IS 'Operations';
+COMMENT ON COLUMN name_sums.longest_ns IS 'Longest of them';
 
 CREATE TABLE launched (
     device INTEGER NOT NULL, by_shape BOOLEAN NOT NULL, name_id INTEGER, input_dims VARCHAR, category VARCHAR NOT NULL, tensor_cores VARCHAR NOT NULL,

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis import timeline_store
 from analysis.collectives import exposed_causes, load, match
 from analysis.intervals import Intervals, overlaps
 
@@ -161,6 +162,12 @@ def tell(recording: Recording, rank: RankResult) -> None:
             piece = piece.assign(evidence=_SENTENCES[cause], confidence="high")
         pieces.append(piece)
     recording.replace_rows("gaps", which, pd.concat(pieces, ignore_index=True))
+    first, last = recording.rows("SELECT first_ns, last_ns FROM recording")[0]
+    rows = f"(SELECT * FROM {timeline_store.GAPS} WHERE {which})"
+    sums = timeline_store.SUMS.format(
+        source="gaps", owner="owner", origin=first, cell=timeline_store.cell_ns(last - first), rows=rows
+    )
+    recording.replace_rows("lane_sums", f"source = 'gaps' AND {which}", recording.frame(sums))
     told = [
         {
             "device": rank.device,

@@ -25,11 +25,8 @@ THREADS_MOST = 3  # likewise: the launching thread, autograd's and one more
 
 BARS = ("lane", "kind", "start_ns", "end_ns", "name_id", "operations", "busy_ns", "fill")
 
-_GAPS = (
-    """(SELECT device, 0 AS lane, cause AS kind, NULL::INTEGER AS name_id, start_ns, end_ns - start_ns AS dur_ns FROM gaps)"""
-)
-_SEGMENTS = """(SELECT device, 0 AS lane, owner AS kind, NULL::INTEGER AS name_id, start_ns, end_ns - start_ns AS dur_ns FROM segments
-    WHERE owner IN ('idle', 'exposed_comm', 'exposed_memcpy'))"""
+_LOST = "(SELECT * FROM {rows} WHERE owner IN ('idle', 'exposed_comm', 'exposed_memcpy'))"  # of segments, where causes are not known
+_SUMMED = "(SELECT * FROM lane_sums WHERE source = '{source}')"
 
 
 @dataclass(frozen=True)
@@ -101,25 +98,28 @@ def threads(recording: Recording) -> pd.DataFrame:
 
 def gpu_bars(recording: Recording, device: int, view: Span, lanes: list[int]) -> pd.DataFrame:
     """Return bars of GPU operations on ``lanes`` (streams); ``kind`` is the owner class."""
-    return _bars(recording, timeline_store.GPU, "gpu", device, view, lanes, GPU_BUDGET)
+    return _bars(recording, timeline_store.GPU, _SUMMED.format(source="gpu"), device, view, lanes, GPU_BUDGET)
 
 
 def host_bars(recording: Recording, view: Span, threads_: list[int]) -> pd.DataFrame:
     """Return bars of host threads: lane is thread_id × 3 + 0 for annotations, 1 for outermost operators, 2 for runtime calls."""
     lanes = [3 * t + row for t in threads_ for row in range(3)]
-    return _bars(recording, timeline_store.HOST, "host", None, view, lanes, HOST_BUDGET)
+    return _bars(recording, timeline_store.HOST, _SUMMED.format(source="host"), None, view, lanes, HOST_BUDGET)
 
 
 def gap_bars(recording: Recording, device: int, view: Span) -> pd.DataFrame:
     """Return bars of lost time: ``kind`` is the cause, or the owner where causes are not known."""
     known = recording.rows("SELECT 1 FROM gaps WHERE device = ? LIMIT 1", [device])
-    return _bars(recording, _GAPS if known else _SEGMENTS, None, device, view, [0], GAP_BUDGET)
+    rows, sums = timeline_store.GAPS, _SUMMED.format(source="gaps")
+    if not known:
+        rows, sums = _LOST.format(rows=timeline_store.SEGMENTS), _LOST.format(rows=_SUMMED.format(source="segments"))
+    return _bars(recording, rows, sums, device, view, [0], GAP_BUDGET)
 
 
 def _bars(
-    recording: Recording, rows: str, sums: str | None, device: int | None, view: Span, lanes: list[int], budget: int
+    recording: Recording, rows: str, sums: str, device: int | None, view: Span, lanes: list[int], budget: int
 ) -> pd.DataFrame:
-    """Return the bars of ``rows`` in view. ``sums`` names their source in ``lane_sums``, where they have one."""
+    """Return the bars of ``rows`` in view; ``sums`` are the rows of ``lane_sums`` that hold the short ones."""
     if not lanes:
         return _empty()
     width, grid = max(-(-view.ns // COLUMNS_MOST), 1), view
@@ -129,12 +129,12 @@ def _bars(
     inside = f"{rows} s WHERE start_ns < {view.end_ns} AND start_ns + dur_ns > {view.start_ns} AND {shown}"
     whole = extent(recording)
     cell = timeline_store.cell_ns(whole.ns)
-    if sums is not None and width >= cell:  # columns are whole cells, from the border of a cell on
+    if width >= cell:  # columns are whole cells, from the border of a cell on
         width = -(-width // cell) * cell
         grid = Span(whole.start_ns + (view.start_ns - whole.start_ns) // cell * cell, view.end_ns)
         first, last = ((t - whole.start_ns) // cell for t in (grid.start_ns, view.end_ns - 1))
-        short = f"""SELECT lane, kind, {whole.start_ns} + cell::BIGINT * {cell} AS start_ns, busy_ns, operations FROM lane_sums
-            WHERE source = '{sums}' AND cell BETWEEN {first} AND {last} AND {shown}
+        short = f"""SELECT lane, kind, {whole.start_ns} + cell::BIGINT * {cell} AS start_ns, busy_ns, operations FROM {sums} s
+            WHERE cell BETWEEN {first} AND {last} AND {shown}
             UNION ALL SELECT lane, kind, start_ns, dur_ns, 1 FROM {inside} AND dur_ns >= {cell} AND dur_ns < {width}"""
     else:
         short = f"SELECT lane, kind, start_ns, dur_ns AS busy_ns, 1 AS operations FROM {inside} AND dur_ns < {width}"
@@ -220,16 +220,24 @@ class InView:
 
 def facts_in_view(recording: Recording, device: int, view: Span) -> InView | None:
     """Return what the view comes to; None where it lies outside the device's first and last operation."""
-    part = f"least(end_ns, {view.end_ns}) - greatest(start_ns, {view.start_ns})"
-    where = f"device = {int(device)} AND start_ns < {view.end_ns} AND end_ns > {view.start_ns}"
-    owned = dict(recording.rows(f"SELECT owner, sum({part})::BIGINT FROM segments WHERE {where} GROUP BY 1"))
+    owned = {owner: ns for owner, _, ns in _lost(recording, timeline_store.SEGMENTS, "segments", device, view)}
     if not owned:
         return None
-    lost = recording.rows(f"SELECT owner, cause, sum({part}) / 1e6 AS ms FROM gaps WHERE {where} GROUP BY ALL ORDER BY ms DESC")
+    lost = [(owner, cause, ns / 1e6) for owner, cause, ns in _lost(recording, timeline_store.GAPS, "gaps", device, view)]
     if not lost:
         lost = [(o, None, owned[o] / 1e6) for o in ("idle", "exposed_comm", "exposed_memcpy") if owned.get(o)]
     busy = sum(ns for owner, ns in owned.items() if owner != "idle")
     return InView(busy / view.ns, tuple(sorted(lost, key=lambda row: -row[2])))
+
+
+def _lost(recording: Recording, rows: str, source: str, device: int, view: Span) -> list[tuple[str, str | None, int]]:
+    """Return owner, kind and the nanoseconds of them in view."""
+    whole = extent(recording)
+    parts = timeline_store.parts_in_view(
+        rows, _SUMMED.format(source=source), "owner, kind", f"device = {int(device)}",
+        whole.start_ns, timeline_store.cell_ns(whole.ns), view.start_ns, view.end_ns,
+    )  # fmt: skip
+    return recording.rows(f"SELECT owner, kind, sum(busy_ns)::BIGINT FROM ({parts}) GROUP BY ALL ORDER BY 3 DESC, 1, 2")
 
 
 def names_of(recording: Recording, ids: list[int]) -> dict[int, str]:
@@ -241,20 +249,24 @@ def names_of(recording: Recording, ids: list[int]) -> dict[int, str]:
 
 def operations_in_view(recording: Recording, device: int, view: Span) -> pd.DataFrame:
     """Return GPU operations in view by name: name, kind (owner class), operations, ms (sum of the parts in view), longest_us."""
-    return _by_name(recording, f"{timeline_store.GPU} s WHERE device = {int(device)}", "operations", view)
+    return _by_name(recording, timeline_store.GPU, "gpu", f"device = {int(device)}", "operations", view)
 
 
 def operators_in_view(recording: Recording, view: Span) -> pd.DataFrame:
     """Return host operators, annotations and runtime calls in view by name: name, kind, calls, ms, longest_us."""
-    return _by_name(recording, f"{timeline_store.HOST} s WHERE true", "calls", view)
+    return _by_name(recording, timeline_store.HOST, "host", "true", "calls", view)
 
 
-def _by_name(recording: Recording, rows: str, count: str, view: Span) -> pd.DataFrame:
-    part = f"least(start_ns + dur_ns, {view.end_ns}) - greatest(start_ns, {view.start_ns})"
+def _by_name(recording: Recording, rows: str, source: str, where: str, count: str, view: Span) -> pd.DataFrame:
+    whole = extent(recording)
+    parts = timeline_store.parts_in_view(
+        rows, f"(SELECT * FROM name_sums WHERE source = '{source}')", "name_id, kind", where,
+        whole.start_ns, timeline_store.cell_ns(whole.ns, timeline_store.NAME_CELLS), view.start_ns, view.end_ns, longest=True,
+    )  # fmt: skip
     return recording.frame(
         f"""SELECT n.name, s.kind, s.{count}, s.ms, s.longest_us FROM (
-            SELECT name_id, any_value(kind) AS kind, count(*) AS {count}, sum({part}) / 1e6 AS ms, max(dur_ns) / 1e3 AS longest_us
-            FROM {rows} AND start_ns < {view.end_ns} AND start_ns + dur_ns > {view.start_ns} GROUP BY name_id) s
+            SELECT name_id, min(kind) AS kind, sum(operations)::BIGINT AS {count}, sum(busy_ns) / 1e6 AS ms, max(longest_ns) / 1e3 AS longest_us
+            FROM ({parts}) GROUP BY name_id) s
             JOIN names n USING (name_id) ORDER BY s.ms DESC, n.name LIMIT 200"""
     )
 

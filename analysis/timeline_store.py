@@ -1,7 +1,8 @@
-"""What the timeline needs of a huge trace, derived once: host lanes without what they hide, and sums of short operations on a grid of time.
+"""What the timeline needs of a huge trace, derived once: host lanes without what they hide, and sums of short pieces on a grid of time.
 
 An operation shorter than a cell of the grid can only be drawn as part of a sum in any view whose columns are at least a cell wide, so
 such views read the sums instead of the operations. Longer ones do not overlap on their lane, hence are few, and are read themselves.
+What a view comes to, by owner, cause and name, is read from sums likewise, exactly: see ``parts_in_view``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import duckdb
 
 CELLS = 8192  # of the whole recording: views down to a fourteenth of it read sums, nearer ones a fourteenth of the operations
+NAME_CELLS = 256  # coarser, since a cell holds every name: a hundred names make 25,000 rows
 
 _OPERATION_CLASS = """CASE WHEN c.category = 'communication' THEN 'exposed_comm' WHEN g.kind = 'memcpy' THEN 'exposed_memcpy'
     WHEN g.kind = 'memset' THEN 'memset' WHEN c.tensor_cores IN ('yes', 'likely') THEN 'tensor_core_compute' ELSE 'other_compute' END"""
@@ -17,6 +19,8 @@ _OPERATION_CLASS = """CASE WHEN c.category = 'communication' THEN 'exposed_comm'
 GPU = f"""(WITH class AS (SELECT name_id, min(category) AS category, max(tensor_cores) AS tensor_cores FROM kernel_classes GROUP BY name_id)
     SELECT g.device, g.stream AS lane, {_OPERATION_CLASS} AS kind, g.name_id, g.start_ns, g.dur_ns FROM gpu_ops g LEFT JOIN class c USING (name_id))"""
 HOST = "(SELECT NULL::INTEGER AS device, * FROM host_lanes)"
+GAPS = "(SELECT device, 0::BIGINT AS lane, cause AS kind, NULL::INTEGER AS name_id, start_ns, end_ns - start_ns AS dur_ns, owner FROM gaps)"
+SEGMENTS = "(SELECT device, 0::BIGINT AS lane, owner AS kind, NULL::INTEGER AS name_id, start_ns, end_ns - start_ns AS dur_ns, owner FROM segments)"
 
 _HOST_LANES = """
 INSERT INTO d.host_lanes
@@ -30,20 +34,45 @@ SELECT thread_id * 3 + 2, c.kind, name_id, start_ns, dur_ns FROM runtime_calls J
     FROM names) c USING (name_id)
 ORDER BY start_ns"""
 
-_SUMS = """
-INSERT INTO d.lane_sums
-SELECT '{source}', device, lane, kind, ((start_ns - {origin}) // {cell})::INTEGER AS cell, sum(dur_ns)::BIGINT, count(*)
-FROM {rows} WHERE dur_ns < {cell} GROUP BY ALL ORDER BY device, lane, cell"""
+SUMS = """SELECT '{source}' AS source, device, lane, kind, {owner} AS owner, ((start_ns - {origin}) // {cell})::INTEGER AS cell,
+    sum(dur_ns)::BIGINT AS busy_ns, count(*) AS operations FROM {rows} WHERE dur_ns < {cell} GROUP BY ALL"""
+_NAME_SUMS = """SELECT '{source}' AS source, device, name_id, kind, ((start_ns - {origin}) // {cell})::INTEGER AS cell,
+    sum(dur_ns)::BIGINT AS busy_ns, count(*) AS operations, max(dur_ns) AS longest_ns FROM {rows} WHERE dur_ns < {cell} GROUP BY ALL"""
 
 
 def store(con: duckdb.DuckDBPyConnection) -> None:
-    """Fill ``host_lanes`` and ``lane_sums`` of the derived file that ``con`` sees as ``d``; the classes of kernels must be there."""
+    """Fill ``host_lanes`` and the sums of the derived file that ``con`` sees as ``d``; all else that it holds must be there."""
     con.execute(_HOST_LANES)
     first, last = con.execute("SELECT coalesce(first_ns, 0), coalesce(last_ns, 1) FROM recording").fetchall()[0]
+    for source, rows in (("gpu", GPU), ("host", HOST), ("gaps", GAPS), ("segments", SEGMENTS)):
+        owner = "owner" if source in ("gaps", "segments") else "NULL"
+        sums = SUMS.format(source=source, owner=owner, origin=first, cell=cell_ns(last - first), rows=rows)
+        con.execute(f"INSERT INTO d.lane_sums BY NAME {sums} ORDER BY device, lane, cell")
     for source, rows in (("gpu", GPU), ("host", HOST)):
-        con.execute(_SUMS.format(source=source, origin=first, cell=cell_ns(last - first), rows=rows))
+        sums = _NAME_SUMS.format(source=source, origin=first, cell=cell_ns(last - first, NAME_CELLS), rows=rows)
+        con.execute(f"INSERT INTO d.name_sums BY NAME {sums} ORDER BY device, cell")
 
 
-def cell_ns(recording_ns: int) -> int:
+def cell_ns(recording_ns: int, cells: int = CELLS) -> int:
     """Return the width of a cell for a recording as long as this."""
-    return max(-(-recording_ns // CELLS), 1)
+    return max(-(-recording_ns // cells), 1)
+
+
+def parts_in_view(
+    rows: str, sums: str, keys: str, where: str, origin_ns: int, cell: int, start_ns: int, end_ns: int, longest: bool = False
+) -> str:
+    """Return the SELECT of what lies between two times: ``keys``, busy_ns (the parts in view), operations and, if wanted, longest_ns.
+
+    ``sums`` holds what of ``rows`` is shorter than a cell, by the cell in which it starts. Cells whose pieces must all end in view are
+    taken from there; the pieces themselves are read at the view's two borders, and those as long as a cell, wherever they are.
+    """
+    first, behind = -(-(start_ns - origin_ns) // cell), (end_ns - origin_ns) // cell - 1
+    low, high = (origin_ns + first * cell, origin_ns + behind * cell) if behind > first else (end_ns, end_ns)
+    part = f"least(start_ns + dur_ns, {end_ns}) - greatest(start_ns, {start_ns})"
+    read = f"SELECT {keys}, {part} AS busy_ns, 1::BIGINT AS operations{', dur_ns AS longest_ns' if longest else ''} FROM {rows} s WHERE {where}"
+    short = f"dur_ns < {cell} AND start_ns + dur_ns > {start_ns}"  # hence it starts less than a cell before the view
+    return f"""SELECT {keys}, busy_ns, operations{", longest_ns" if longest else ""} FROM {sums} s WHERE {where}
+            AND cell >= {first} AND cell < {behind}
+        UNION ALL {read} AND dur_ns >= {cell} AND start_ns < {end_ns} AND start_ns + dur_ns > {start_ns}
+        UNION ALL {read} AND {short} AND start_ns > {start_ns - cell} AND start_ns < {low}
+        UNION ALL {read} AND {short} AND start_ns >= {high} AND start_ns < {end_ns}"""

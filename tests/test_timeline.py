@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from analysis import timeline, timeline_store
 from analysis.derive import ensure_derived
+from analysis.rank_waits import tell
 from analysis.recordings import Library, Recording
+from analysis.results import analyse
 from analysis.timeline import BARS, Span, merged_columns, span_of_ms, within_budget
 from app.intake import bring_in
 from ingest.schema import DataFolder
@@ -129,3 +132,82 @@ def test_a_part_read_from_sums_is_the_part_read_from_operations_but_for_its_firs
         assert read[lane][0] <= operations <= wider[lane][0]
     assert (summed["end_ns"][summed["name_id"].isna()] <= view.end_ns).all()
     assert (summed["end_ns"] > summed["start_ns"]).all()
+
+
+def lost_read(recording: Recording, table: str, kind: str, view: Span) -> dict[tuple[str, str], int]:
+    """Sum the parts of pieces in view from the pieces alone."""
+    part = f"least(end_ns, {view.end_ns}) - greatest(start_ns, {view.start_ns})"
+    rows = recording.rows(
+        f"SELECT owner, {kind}, sum({part})::BIGINT FROM {table} WHERE device = 0 AND start_ns < {view.end_ns} AND end_ns > {view.start_ns} GROUP BY ALL"
+    )
+    return {(owner, kind): ns for owner, kind, ns in rows}
+
+
+def names_read(recording: Recording, rows: str, view: Span) -> dict[str, tuple[int, int, float]]:
+    """Sum operations in view by name from the operations alone: how many, ns, the longest."""
+    part = f"least(start_ns + dur_ns, {view.end_ns}) - greatest(start_ns, {view.start_ns})"
+    found = recording.rows(
+        f"SELECT name, count(*), sum({part})::BIGINT, max(dur_ns) FROM {rows} JOIN names USING (name_id) "
+        f"WHERE start_ns < {view.end_ns} AND start_ns + dur_ns > {view.start_ns} GROUP BY 1"
+    )
+    return {name: rest for name, *rest in found}
+
+
+def views(whole: Span) -> list[Span]:
+    """The whole, borders of cells and a nanosecond beside them, and views too near for sums."""
+    cell, rng = timeline_store.cell_ns(whole.ns), random.Random(7)
+    found = [whole, Span(whole.start_ns - 5, whole.end_ns + 5)]
+    found += [Span(whole.start_ns + 3 * cell + by, whole.start_ns + 4000 * cell + by) for by in (-1, 0, 1)]
+    found += [Span(whole.start_ns + 700 * cell + 1, whole.start_ns + n * cell) for n in (701, 702, 703, 704)]
+    for _ in range(12):
+        start = whole.start_ns + rng.randrange(whole.ns)
+        found.append(Span(start, start + rng.randrange(1, int(whole.ns * rng.choice((1, 0.1, 0.001))))))
+    return found
+
+
+def test_what_a_view_comes_to_is_the_sum_of_its_pieces_exactly(gpt: Recording) -> None:
+    assert (
+        gpt.rows("SELECT count(*) FROM lane_sums WHERE source = 'gaps'")[0][0] > 100
+    )  # some are summed, and some are too long for it
+    for view in views(timeline.extent(gpt)):
+        owned = lost_read(gpt, "segments", "owner", view)
+        facts = timeline.facts_in_view(gpt, 0, view)
+        if not owned:
+            assert facts is None
+            continue
+        assert facts is not None
+        assert facts.busy_share == sum(ns for (owner, _), ns in owned.items() if owner != "idle") / view.ns
+        wanted = lost_read(gpt, "gaps", "cause", view)
+        if wanted:
+            assert {(owner, cause): ms for owner, cause, ms in facts.lost} == {key: ns / 1e6 for key, ns in wanted.items()}
+        for table, rows, count in (
+            (timeline.operations_in_view(gpt, 0, view), timeline_store.GPU, "operations"),
+            (timeline.operators_in_view(gpt, view), timeline_store.HOST, "calls"),
+        ):
+            read = names_read(gpt, rows, view)
+            assert len(table) == min(len(read), 200)
+            for row in table.to_dict("records"):
+                assert (row[count], round(row["ms"] * 1e6), row["longest_us"] * 1e3) == pytest.approx(
+                    tuple(read[row["name"]]), rel=1e-12
+                )
+
+
+def test_what_the_ranks_tell_is_in_the_sums(tmp_path: Path) -> None:
+    """Exposed communication is split into waiting and transfer when a run is read: no view may show it as it lies in the file."""
+    folder = DataFolder(tmp_path).create()
+    recordings = Path(__file__).parent / "recordings" / "ddp_straggler"
+    library = Library(folder)
+    (run,) = bring_in(folder, [(path, path.name) for path in sorted(recordings.glob("*.trace.json.gz"))]).runs
+    told = next(rank for rank in analyse(run, library).ranks if "comm_wait" in rank.exposed_causes)
+    with library.open(told.recording_id) as recording:
+        tell(recording, told)
+        whole = timeline.extent(recording)
+        for view in (whole, Span(whole.start_ns + whole.ns // 3, whole.end_ns)):
+            wanted = lost_read(recording, "gaps", "cause", view)
+            assert ("exposed_comm", "comm_wait") in wanted
+            facts = timeline.facts_in_view(recording, told.device, view)
+            assert facts is not None
+            assert {(owner, cause): ms for owner, cause, ms in facts.lost} == {key: ns / 1e6 for key, ns in wanted.items()}
+        bars = timeline.gap_bars(recording, told.device, whole)
+        assert int(bars["busy_ns"].sum()) == sum(lost_read(recording, "gaps", "cause", whole).values())
+    library.close()
