@@ -31,8 +31,10 @@ FAILED = "the rule itself failed on this trace; please report it"
 
 Severity = Literal["critical", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
+Claim = Literal["gain", "ceiling", "caution"]
 
 CRITICAL_SHARE = 0.15  # a sixth of every step: nothing else should be done first
+NO_GAIN = 1.005  # half a percent: a replay reproduces the recorded step no better
 WARNING_SHARE = 0.03  # below three percent a fix is lost in the noise of most measurements
 
 
@@ -76,6 +78,13 @@ class Finding:
         if self.predicted_speedup is not None and self.predicted_step_ms is not None:
             return self.predicted_step_ms * (self.predicted_speedup - 1)
         return self.ceiling_ms_per_step or 0.0
+
+    @property
+    def claims(self) -> Claim:
+        """What the finding claims: a predicted gain, a ceiling that no change may exceed, or nothing but a caution."""
+        if self.predicted_step_ms is not None:
+            return "gain" if (self.predicted_speedup or 0.0) > NO_GAIN else "caution"
+        return "ceiling" if self.ceiling_ms_per_step else "caution"
 
 
 @dataclass(frozen=True)

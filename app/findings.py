@@ -11,7 +11,7 @@ from analysis.findings import Finding
 from analysis.results import RankResult, RunResult
 from analysis.timeline import Span
 from analysis.together import Outlook, outlook
-from app import cards, frame, panel, words
+from app import cards, frame, panel, report_text, words
 from app import format as fmt
 from app import timeline_views as views
 
@@ -35,17 +35,21 @@ def show(result: RunResult) -> None:
 
 @st.fragment
 def _changes(result: RunResult) -> None:
-    found = result.findings
-    cards.title("What to change")
+    numbered = list(enumerate(result.findings, start=1))
+    found = [(n, f) for n, f in numbered if f.claims != "caution" or f.severity != "info"]
+    known = [(n, f) for n, f in numbered if f.claims == "caution" and f.severity == "info"]
+    if found:
+        cards.title("What to change")
     together = st.container()  # above the changes, where a tick is seen to count
     ticked: list[Finding] = []
-    for number, finding in enumerate(found[:SHOWN_FIRST], start=1):
+    for number, finding in found[:SHOWN_FIRST]:
         ticked += _finding(number, finding, result)
-    if len(found) > SHOWN_FIRST:
-        with st.expander(f"{len(found) - SHOWN_FIRST} more"):
-            for number, finding in enumerate(found[SHOWN_FIRST:], start=SHOWN_FIRST + 1):
-                ticked += _finding(number, finding, result)
-    if result.lead is not None and any(f.edits for f in found):
+    for label, folded in ((f"{len(found) - SHOWN_FIRST} more", found[SHOWN_FIRST:]), (words.cautions(len(known)), known)):
+        if folded:
+            with st.expander(label):
+                for number, finding in folded:
+                    ticked += _finding(number, finding, result)
+    if result.lead is not None and any(f.edits for f in result.findings):
         with together:
             _together(result, result.lead, ticked)
 
@@ -156,12 +160,12 @@ def _evidence(number: int, finding: Finding, result: RunResult) -> None:
 
 def gain(finding: Finding) -> str:
     """Return what a finding brings: → ≈ 47 ms (6.6 ×), high confidence."""
-    if finding.predicted_step_ms is not None:
+    if finding.claims == "gain" and finding.predicted_step_ms is not None:
         speedup = f" ({fmt.factor(finding.predicted_speedup)})" if finding.predicted_speedup else ""
         return f"→ ≈ {fmt.duration_ms(finding.predicted_step_ms)}{speedup}, {finding.confidence} confidence"
-    if finding.ceiling_ms_per_step is not None:
+    if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
         return f"at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step, {finding.confidence} confidence"
-    return f"{finding.confidence} confidence"
+    return f"{report_text.caution(finding)}, {finding.confidence} confidence"
 
 
 def limits(result: RunResult) -> None:

@@ -54,11 +54,18 @@ def text(result: RunResult) -> str:
 
 def gain(finding: Finding, step_ms: float | None) -> str:
     """Return what a finding's change brings, for people: 312 ms → ≈ 47 ms; or its ceiling where no prediction is made."""
-    if finding.predicted_step_ms is not None and step_ms:
+    if finding.claims == "gain" and finding.predicted_step_ms is not None and step_ms:
         return f"{people.duration_ms(step_ms)} → ≈ {people.duration_ms(finding.predicted_step_ms)}"
-    if finding.ceiling_ms_per_step is not None:
+    if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
         return f"at most {people.duration_ms(finding.ceiling_ms_per_step)} a step"
-    return "not predicted"
+    return caution(finding)
+
+
+def caution(finding: Finding) -> str:
+    """Return what stands where a finding claims no gain: it is worth knowing, and no recommendation."""
+    if finding.predicted_step_ms is not None:
+        return "by itself nothing: something else then sets the pace"
+    return "ends the run" if finding.ends_the_run else "a caution, no gain claimed"
 
 
 def _findings_markdown(result: RunResult) -> list[str]:

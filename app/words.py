@@ -267,6 +267,11 @@ def activities(metrics: Mapping[str, Reading]) -> str | None:
     return " ".join(parts)
 
 
+def cautions(count: int) -> str:
+    """Return the heading of findings that claim no gain."""
+    return f"{count} more worth knowing, with no gain claimed"
+
+
 def not_checked(rules: int) -> str:
     """Return how many rules were not checked."""
     return f"{rules} rule{'s' if rules > 1 else ''} not checked"

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from analysis.findings import Finding
 from analysis.recordings import Library
 from analysis.results import RunResult, analyse
+from app.findings import gain as on_the_page
 from app.html_report import run_html
 from app.intake import bring_in
+from app.report_text import gain
 from ingest.schema import DataFolder
 from tests.chrome_trace import ChromeTrace, matmul_loop
 from tests.test_main_screens import opened, run_of, words_of
@@ -65,6 +68,43 @@ def result_of(folder: Path, trace: ChromeTrace, name: str = "t") -> RunResult:
     result = analyse(run, library)
     library.close()
     return result
+
+
+def found(**said: object) -> Finding:
+    return Finding("r", "info", "A finding", "Change it.", "low", **said)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("finding", "claims", "said"),
+    [
+        (found(predicted_step_ms=8.0, predicted_speedup=1.25, ceiling_ms_per_step=3.0), "gain", "10.0 ms → ≈ 8.00 ms"),
+        (
+            found(predicted_step_ms=9.96, predicted_speedup=1.004),
+            "caution",
+            "by itself nothing: something else then sets the pace",
+        ),
+        (found(ceiling_ms_per_step=3.0), "ceiling", "at most 3.00 ms a step"),
+        (found(ceiling_ms_per_step=0.0), "caution", "a caution, no gain claimed"),
+        (found(), "caution", "a caution, no gain claimed"),
+        (found(ends_the_run=True), "caution", "ends the run"),
+    ],
+)
+def test_a_finding_says_whether_it_claims_a_gain_a_ceiling_or_nothing(finding: Finding, claims: str, said: str) -> None:
+    assert finding.claims == claims
+    assert gain(finding, 10.0).replace("\xa0", " ") == said
+    assert on_the_page(finding).replace("\xa0", " ").startswith(said.removeprefix("10.0 ms "))
+
+
+def test_what_claims_no_gain_is_kept_apart_from_what_to_change(app_data: DataFolder, tmp_path: Path) -> None:
+    """A loop whose steps an annotation marks: that the profiler's are missing is worth knowing, and makes no step shorter."""
+    trace = launching()
+    for event in trace.events:
+        event["name"] = event["name"].replace("ProfilerStep#", "Optimizer.step#SGD.step ").split(" ")[0]
+    test = opened("verdict", run_of(app_data, trace.write(tmp_path / "t.json")))
+    folded = next(box for box in test.expander if "worth knowing, with no gain claimed" in box.label)
+    inside = " ".join(str(e.value) for e in [*folded.markdown, *folded.html, *folded.caption])
+    assert "a caution, no gain claimed" in words_of(test) and "for kernel launches" in words_of(test)
+    assert "marks no profiler steps" in inside and "for kernel launches" not in inside, inside
 
 
 def test_the_report_of_a_run_holds_its_verdict_changes_and_readings(tmp_path: Path) -> None:
