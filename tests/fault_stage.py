@@ -26,6 +26,7 @@ CHILD = """
 import os, resource, signal, sys
 from pathlib import Path
 trace, data, at, after, most_bytes = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4] == "after", int(sys.argv[5])
+most_files = int(sys.argv[6])
 if most_bytes:
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
 calls, replace = [0], Path.replace
@@ -43,6 +44,8 @@ from app.intake import bring_in
 from app.run_card import card_of
 from ingest.errors import SawtoothError
 from ingest.schema import DataFolder
+if most_files:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
 folder = DataFolder(Path(data))
 try:
     (run,) = bring_in(folder, [(trace, trace.name)]).runs
@@ -69,9 +72,11 @@ def bring(folder: DataFolder, trace: Path) -> Manifest:
     return run
 
 
-def start(trace: Path, folder: DataFolder, at: int = 0, when: str = "before", most_bytes: int = 0) -> subprocess.Popen[str]:
+def start(
+    trace: Path, folder: DataFolder, at: int = 0, when: str = "before", most_bytes: int = 0, most_files: int = 0
+) -> subprocess.Popen[str]:
     """Bring a trace in, in a process of its own."""
-    command = [sys.executable, "-c", CHILD, str(trace), str(folder.root), str(at), when, str(most_bytes)]
+    command = [sys.executable, "-c", CHILD, str(trace), str(folder.root), str(at), when, str(most_bytes), str(most_files)]
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=folder.root
     )

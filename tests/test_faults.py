@@ -30,7 +30,7 @@ RENAMES = 6  # of one trace: source, recording, derived file, manifest, result, 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory):
     root = tmp_path_factory.mktemp("traces")
-    return stage.trace_in(root / "old.json.gz", 40), stage.trace_in(root / "new.json.gz", 400)
+    return stage.trace_in(root / "old.json.gz", 10), stage.trace_in(root / "new.json.gz", 60)
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +61,18 @@ def check(held, traces, wanted):
     stage.check_whole(folder)
 
 
-@pytest.mark.parametrize(("at", "when"), [(1, "after"), (2, "before"), (3, "after"), (4, "before"), (5, "before")])
+KILLS = [(at, when) for at in range(1, RENAMES + 1) for when in ("before", "after")]
+QUICK = ((1, "after"), (3, "after"), (5, "before"))
+
+
+@pytest.mark.parametrize(
+    ("at", "when"), [pytest.param(*kill, marks=() if kill in QUICK else pytest.mark.slow) for kill in KILLS]
+)
 def test_killed_at_a_rename(held, traces, wanted, at, when):
     with stage.start(traces[1], held[0], at, when) as process:
         process.stdout.read()
     assert process.returncode == -signal.SIGKILL
-    assert stage.has_run(held[0], wanted[0]) is (at > 4)
+    assert stage.has_run(held[0], wanted[0]) is (at > 4 or (at, when) == (4, "after"))
     check(held, traces, wanted)
 
 
@@ -85,7 +91,7 @@ def test_killed_at_any_moment(held, traces, wanted, seed):
     check(held, traces, wanted)
 
 
-@pytest.mark.parametrize("most_bytes", [8 << 10, 200 << 10, 700 << 10])
+@pytest.mark.parametrize("most_bytes", [8 << 10, pytest.param(200 << 10, marks=pytest.mark.slow), 700 << 10])
 def test_a_disk_that_takes_no_more(held, traces, wanted, most_bytes):
     """A limit on the size of files stands for the disk: the write that passes it fails in the same way."""
     with stage.start(traces[1], held[0], most_bytes=most_bytes) as process:

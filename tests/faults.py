@@ -1,0 +1,222 @@
+"""Inject random faults until time is up: old runs keep their numbers, nothing is half published, and what was hit is told or right.
+
+    python -m tests.faults [--seconds 600] [--seed 1]
+
+A round is one of: a job's child killed at a random moment; a disk full at some share of what a job needs (as root: a real file system,
+else a limit on the size of files); few open files; bytes damaged or cut off in a recording, a derived file, a kept analysis or a manifest;
+a server killed at a random moment with a job at work, while a second one runs on the same folder; or ten mutated files (tests.fuzz). The
+same seed gives the same faults, though not the same moments. Ends with code 1 where a run was lost or a number was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from analysis.recordings import Library
+from analysis.report import report_json
+from analysis.result_store import result_of
+from app import jobs
+from app.run_card import card_of
+from ingest.errors import SawtoothError
+from ingest.schema import DataFolder
+from tests import fault_stage as stage
+from tests.browser.conftest import start_server, without_bundled
+from tests.fuzz.ingest import corpus, mutated, outcome
+from tests.test_faults import bytes_in, small_disk
+from tests.test_faults_server import reports, start_job, until
+
+SHARES = (0.0, 0.3, 0.5, 0.9, 0.99)
+ROUNDS = {"damage": 10, "kill": 3, "disk": 2, "files": 1, "inputs": 3, "server": 1}  # how often each, of twenty
+
+
+def shown(folder: DataFolder, run: str, library: Library) -> Any:
+    """Return what pages show of a run: its report, by way of the kept analysis, after its card was read."""
+    manifest = folder.read_manifest(run)
+    card_of(manifest, library)
+    return json.loads(json.dumps(report_json(result_of(manifest, library))))
+
+
+class Faults:
+    """A pristine data folder with an old and a new run, and the numbers of both; each round works on a copy without or with the new one."""
+
+    def __init__(self, root: Path, chance: random.Random) -> None:
+        self.root, self.chance = root, chance
+        self.traces = stage.trace_in(root / "old.json.gz", 20), stage.trace_in(root / "new.json.gz", 300)
+        self.old_only, self.both = DataFolder(root / "old").create(), DataFolder(root / "both").create()
+        self.old = stage.bring(self.old_only, self.traces[0]).id
+        shutil.copytree(self.old_only.root, self.both.root, dirs_exist_ok=True)
+        self.new = stage.bring(self.both, self.traces[1]).id
+        library = Library(self.both)
+        self.wanted = {run: shown(self.both, run, library) for run in (self.old, self.new)}
+        library.close()
+        self.needs = bytes_in(self.both.root) - bytes_in(self.old_only.root)
+        self.seeds = corpus()
+        self.faults, self.inputs, self.told, self.lost, self.wrong = Counter[str](), 0, 0, 0, 0
+
+    def copy(self, pristine: DataFolder, to: Path) -> DataFolder:
+        shutil.copytree(pristine.root, to, dirs_exist_ok=True)
+        return DataFolder(to)
+
+    def judge(self, folder: DataFolder, run: str, library: Library, may_be_told: bool = False) -> None:
+        """Count a run that is not there and numbers that are not its own; a hit run may say so instead."""
+        try:
+            if shown(folder, run, library) != self.wanted[run]:
+                self.wrong += 1
+                print(f"wrong numbers of {run}")
+        except SawtoothError as error:
+            if may_be_told:
+                self.told += 1
+            else:
+                self.lost += 1
+                print(f"lost {run}: {error}")
+
+    def after(self, folder: DataFolder) -> None:
+        """What must hold after a fault, then bring the new trace in as if nothing had been."""
+        library = Library(folder)
+        self.judge(folder, self.old, library)
+        stage.bring(folder, self.traces[1])
+        self.judge(folder, self.new, library)
+        self.judge(folder, self.old, library)
+        library.close()
+        stage.check_whole(folder)
+
+    def kill(self, place: Path) -> None:
+        folder = self.copy(self.old_only, place / "data")
+        with stage.start(self.traces[1], folder) as process:
+            time.sleep(self.chance.uniform(0.3, 3.0))  # the moment is the point
+            process.kill()
+        stage.check_whole(folder)
+        self.after(folder)
+
+    def files(self, place: Path) -> None:
+        folder = self.copy(self.old_only, place / "data")
+        with stage.start(self.traces[1], folder, most_files=self.chance.randrange(8, 65)) as process:
+            told = process.stdout.read().split()
+        assert told and (told[-1].startswith("E-") or self.new in told), told
+        self.after(folder)
+
+    def disk(self, place: Path) -> None:
+        share = self.chance.choice(SHARES)
+        if os.getuid():
+            folder = self.copy(self.old_only, place / "data")
+            with stage.start(self.traces[1], folder, most_bytes=4096 + int(share * self.needs / 3)) as process:
+                process.stdout.read()
+            self.after(folder)
+            return
+        with small_disk(place / "disk", 64 << 20) as disk:
+            folder = self.copy(self.old_only, disk / "data")
+            free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize
+            (disk / "ballast").write_bytes(bytes(free - int(share * self.needs)))
+            with contextlib.suppress(SawtoothError):
+                stage.bring(folder, self.traces[1])
+            assert stage.leftovers(folder) == []
+            (disk / "ballast").unlink()
+            self.after(folder)
+
+    def damage(self, place: Path) -> None:
+        """Spoil one file of the new run under a server's open library."""
+        folder = self.copy(self.both, place / "data")
+        library = Library(folder)
+        if self.chance.random() < 0.5:  # it may have been open before
+            self.judge(folder, self.new, library)
+        own = [self.new, *(ref.id for ref in folder.read_manifest(self.new).recordings)]
+        files = sorted(path for path in folder.root.rglob("*") if path.is_file() and path.name[:16] in own)
+        spoil(self.chance.choice(files), self.chance)
+        self.judge(folder, self.new, library, may_be_told=True)
+        self.judge(folder, self.new, library, may_be_told=True)  # a damaged cache is made anew by then
+        self.judge(folder, self.old, library)
+        stage.bring(folder, self.traces[1])
+        self.judge(folder, self.new, library)
+        library.close()
+
+    def inputs_(self, place: Path) -> None:
+        for _ in range(10):
+            self.inputs += 1
+            outcome(mutated(self.chance, self.seeds), place)
+
+    def server(self, place: Path) -> None:
+        folder = self.copy(self.old_only, without_bundled(place / "data"))
+        first, second = start_server(folder.root), start_server(folder.root)
+        try:
+            before = reports(first)
+            start_job(first, self.traces[1])
+            children = until(lambda: psutil.Process(first.process.pid).children())
+            time.sleep(self.chance.uniform(0, 4))
+            first.process.send_signal(signal.SIGKILL)
+            psutil.wait_procs(children, timeout=30)
+            after = reports(second)
+            self.lost += len(before.keys() - after.keys())
+            self.wrong += sum(after[run] != before[run] for run in before.keys() & after.keys())
+        finally:
+            first.stop(), second.stop()
+        jobs.sweep(folder.uploads, time.time())  # as the next server does when it starts
+        self.after(folder)
+
+    def round(self, kind: str) -> None:
+        place = Path(tempfile.mkdtemp(dir=self.root))
+        getattr(self, "inputs_" if kind == "inputs" else kind)(place)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def spoil(path: Path, chance: random.Random) -> None:
+    """Damage 32 bytes of a file or cut it off, in place or as a new file of that name."""
+    content = bytearray(path.read_bytes())
+    at = chance.randrange(len(content))
+    if chance.random() < 0.3:
+        del content[at:]
+    else:
+        content[at : at + 32] = chance.randbytes(len(content[at : at + 32]))
+    if chance.random() < 0.5:
+        path.unlink()
+    path.write_bytes(content)
+
+
+def main() -> int:
+    """Parse the command line and run; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", choices=ROUNDS)
+    given = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="sawtooth-faults-"))
+    faults, failures = Faults(root, random.Random(given.seed)), 0
+    plan = [given.only] if given.only else [kind for kind, times in ROUNDS.items() for _ in range(times)]
+    end = time.monotonic() + given.seconds
+    while time.monotonic() < end:
+        faults.chance.shuffle(plan)
+        for kind in plan:
+            if time.monotonic() > end:
+                break
+            try:
+                faults.round(kind)
+            except Exception:
+                failures += 1
+                print(f"{kind} failed:")
+                traceback.print_exc()
+            if kind != "inputs":
+                faults.faults[kind] += 1
+    shutil.rmtree(root, ignore_errors=True)
+    print(
+        f"{faults.inputs} inputs, {faults.faults.total()} faults ({dict(faults.faults)}): {faults.told} times told, "
+        f"{faults.lost} runs lost, {faults.wrong} wrong numbers, {failures} other failures; seed {given.seed}"
+    )
+    return 1 if failures or faults.lost or faults.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
