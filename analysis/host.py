@@ -18,6 +18,7 @@ from analysis.intervals import paint, union
 from analysis.replay import HOST_CAUSES, I32, I64
 
 SYNC_CALL = re.compile(r"^(cuda|cu|hip)(Stream|Device|Event|Ctx|Context)Synchronize|^(cuda|hip)Free(Host)?$")
+LAUNCH_KERNEL = re.compile(r"launchkernel", re.IGNORECASE)
 SYNC_COPY = re.compile(r"^(cuda|hip|cu)Memcpy(?!.*Async)(2D|3D|HtoD|DtoH|DtoD)?")
 EVENT_SYNC = re.compile(r"EventSynchronize")
 DEVICE_SYNC = re.compile(r"(Device|Ctx|Context)Synchronize|Free")

@@ -34,7 +34,8 @@ class HostNodes:
     (n, len(HOST_CAUSES)) and its rows sum to ``gap`` (0 where ``pred`` is -1). ``own`` is time inside the call that is not
     waiting. ``wait_ptr`` (length n + 1) and ``wait_op`` list the operations whose end the call waits for; ``resume`` is the time
     from that end to the call's return, ``slot_resume`` the same for a launch that waited for a place in the queue.
-    ``events`` and ``python_calls`` count what the profiler recorded as begun in the gap. ``wait_cause`` indexes WAIT_CAUSES. ``paced`` is False for
+    ``operators``, ``calls`` (of the runtime, not nodes themselves) and ``python_calls`` count what the profiler recorded as begun in the gap;
+    ``launches`` marks launches of one kernel. ``wait_cause`` indexes WAIT_CAUSES. ``paced`` is False for
     threads beside the main line: their gaps are not the profiler's to shorten. ``start`` and ``end`` are as recorded.
     """
 
@@ -48,8 +49,10 @@ class HostNodes:
     wait_op: I64
     resume: I64
     slot_resume: I64
-    events: I64
+    operators: I64
+    calls: I64
     python_calls: I64
+    launches: NDArray[np.bool_]
     wait_cause: NDArray[np.int8]
     paced: NDArray[np.bool_]
     start: I64

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from analysis.events import Events
 from analysis.host import (
     ALLOCATOR_CALL,
+    LAUNCH_KERNEL,
     SYNC_CALL,
     SYNC_COPY,
     HostFacts,
@@ -116,13 +117,14 @@ def build_problem(
     own, wait_ptr, wait_op, resume, slot_resume, submit = waits(events, facts, call, sync, ops)
     ops = latencies(events, ops, submit, len(streams))
     pred, gap = _predecessors(events, view, call)
-    parts, paced, begun, python_begun = _gaps(events, facts, view, call, pred, gap)
+    parts, paced, (operators, others, python_calls) = _gaps(events, facts, view, call, pred, gap)
     freeing = matching(events.names, ALLOCATOR_CALL)[calls.name[call]]
+    launches = matching(events.names, LAUNCH_KERNEL)[calls.name[call]]
     wait_cause = np.where(
         view.blocking[call], WAIT_CAUSES.index("blocking_copy"), np.where(freeing, WAIT_CAUSES.index("allocator"), 0)
     ).astype(np.int8)
     host = HostNodes(
-        call, calls.thread[call], pred, gap, parts, own, wait_ptr, wait_op, resume, slot_resume, begun, python_begun, wait_cause, paced,
+        call, calls.thread[call], pred, gap, parts, own, wait_ptr, wait_op, resume, slot_resume, operators, others, python_calls, launches, wait_cause, paced,
         calls.start[call], calls.end[call],
     )  # fmt: skip
     cycle = steps.cycle[chosen]
@@ -208,20 +210,19 @@ def _predecessors(events: Events, view: HostView, call: I64) -> tuple[I64, I64]:
 
 def _gaps(
     events: Events, facts: HostFacts, view: HostView, call: I64, pred: I64, gap: I64
-) -> tuple[I64, NDArray[np.bool_], I64, I64]:
-    """Return the gaps' causes, whether the profiler paces them, and how many profiler events begin in each."""
+) -> tuple[I64, NDArray[np.bool_], I64]:
+    """Return the gaps' causes, whether the profiler paces them, and how many operators, calls and Python calls begin in each (three rows)."""
     calls, ops = events.calls, events.ops
     start = calls.start[call]
     line = view.lines.of_thread[calls.thread[call]]
     begin = np.where(pred >= 0, start - gap, start)
     parts = np.zeros((len(call), len(HOST_CAUSES)), dtype=np.int64)
-    begun, python_begun = np.zeros(len(call), dtype=np.int64), np.zeros(len(call), dtype=np.int64)
+    begun = np.zeros((3, len(call)), dtype=np.int64)
     for number, paint in enumerate(view.paints):
         mine = line == number
         parts[mine] = paint.within(begin[mine], start[mine])
-        op_starts = np.sort(ops.start[view.lines.of_thread[ops.thread] == number])
-        call_starts = np.sort(calls.start[view.lines.of_thread[calls.thread] == number])
-        python_starts = np.sort(facts.python_start[view.lines.of_thread[facts.python_thread] == number])
-        for moments, count in ((op_starts, begun), (call_starts, begun), (python_starts, python_begun)):
-            count[mine] += np.searchsorted(moments, start[mine]) - np.searchsorted(moments, begin[mine])
-    return parts, line == 0, begun, python_begun
+        recorded = ((ops.start, ops.thread), (calls.start, calls.thread), (facts.python_start, facts.python_thread))
+        for count, (moments, thread) in zip(begun, recorded, strict=True):
+            ordered = np.sort(moments[view.lines.of_thread[thread] == number])
+            count[mine] += np.searchsorted(ordered, start[mine]) - np.searchsorted(ordered, begin[mine])
+    return parts, line == 0, begun

@@ -7,37 +7,49 @@ is left alone or follows from the replay.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from analysis.events import Events
-from analysis.host import matching
+from analysis.host import LAUNCH_KERNEL, matching
 from analysis.replay import HOST_CAUSES, I64, WAIT_CAUSES, ReplayProblem
 
-# Fitted on 45 profiles that the host limits, of 33 runs with a stopwatch beside them (MLPs, transformers, CNNs; eager and compiled; with and without
-# shapes and stacks; hosts on which one event cost from 0.7 to 6.5 µs): mean error 9 %, worst 45 %. A fixed cost, or a share of the launch call,
-# errs by 50 % on one host or the other.
-NATIVE_LAUNCH_NS = (
-    2_600  # what a launch call takes by itself on the servers measured; what it takes longer shows how slow recording is here
+# What recording costs grows with how slow the host is, and the trace shows that twice: in wrappers, operators that do little but call one
+# other, whose own time is mostly the recording of that other; and in launch calls, which CUPTI hooks, as it hooks calls that no trace shows.
+# Fitted on 40 profiles that the host limits, each with a stopwatch beside it, of three kinds of host (MLPs, transformers, CNNs, mixtures of
+# experts, reinforcement learning; eager and compiled): mean error 7 %, worst 26 % where the host itself was steady.
+WRAPPERS = {  # (operator, the only one it calls): their time apart, over that of t and transpose
+    ("aten::t", "aten::transpose"): 1.0,
+    ("aten::transpose", "aten::as_strided"): 1.0,
+    ("aten::detach", "detach"): 0.55,
+}
+FEWEST_WRAPPERS = 10  # fewer of a kind say little
+OPERATOR_PER_WRAPPER = 1.2  # recording an operator costs this many times a wrapper's own time
+LAUNCH_PER_EXCESS = 4.5  # a launch call costs this many times what it takes longer than
+NATIVE_LAUNCH_NS = 1_500  # which no host measured was faster than
+CALL_PER_LAUNCH = 0.5  # another runtime call costs this share of a launch call's time
+INSIDE_LAUNCH = (
+    0.4  # share of a launch call's time that is recording: it is taken off the call, the rest of the cost off what led to it
 )
-COST_PER_EXCESS = 1.8  # an event costs the host this many times that excess
-WITHOUT_SHAPES = 0.7  # share of the cost where no input shapes were recorded: 1.0 against 1.4 µs an event
-LEAST_COST_NS, MOST_COST_NS = 500, 7_000  # costs measured were 0.7 to 6.5 µs; beyond, the host itself is slow
-DEFAULT_COST_NS = 1_500  # where a trace has no launch call to calibrate on: the middle of what was measured
-PYTHON_CALL_NS = 700  # cost of recording one Python call: 0.3 to 1.2 µs, most in compiled code
 FASTEST_PERCENTILE = 10  # a launch call near this percentile met no lock, no fault and no full queue
+LEAST_WRAPPER_NS, MOST_WRAPPER_NS = 400, 6_000  # wrappers measured took 0.9 to 4.3 µs; beyond, they did something else
+LEAST_LAUNCH_NS, MOST_LAUNCH_NS = 2_000, 9_000  # launch calls measured took 3.3 to 7.3 µs
+DEFAULT_WRAPPER_NS, DEFAULT_LAUNCH_NS = 1_500, 4_000  # where a trace has none to calibrate on: the middle of what was measured
+PYTHON_CALL_NS = 700  # cost of recording one Python call: 0.3 to 1.2 µs, most in compiled code
 LEAST_SHARE = 0.2  # host time never shrinks below this share: what is left when the estimate takes off too much
-LAUNCH_KERNEL = re.compile(r"launchkernel", re.IGNORECASE)
 PROFILER, DATA_WAIT = HOST_CAUSES.index("profiler"), HOST_CAUSES.index("data_wait")
 
 
 @dataclass(frozen=True)
 class RecordingCost:
-    """What recording cost the host: ns per operator, annotation or runtime call, and per Python call."""
+    """What recording cost the host, in ns: an operator or annotation, a launch call (``inside_ns`` of it within the call), another runtime
+    call, and a Python call."""
 
-    event_ns: int
+    operator_ns: int
+    launch_ns: int
+    inside_ns: int
+    call_ns: int
     python_call_ns: int = PYTHON_CALL_NS
     calibrated: bool = True  # on this trace, not taken from others
 
@@ -45,23 +57,51 @@ class RecordingCost:
     def sentence(self) -> str:
         """Say the cost and where it comes from."""
         source = (
-            "calibrated on this trace's launch calls"
+            "calibrated on this trace's own calls"
             if self.calibrated
-            else "as on other traces: this one has no kernel launches"
+            else "as on other traces: this one has too few calls to tell"
         )
-        return f"Recording cost the host about {self.event_ns / 1000:.1f} µs an event, {source}."
+        return f"Recording cost the host about {self.operator_ns / 1000:.1f} µs an operator and {self.launch_ns / 1000:.1f} µs a kernel launch, {source}."
 
 
 def recording_cost(events: Events) -> RecordingCost:
-    """Calibrate the profiler's cost on the launch calls of this trace."""
+    """Calibrate the profiler's cost on the wrappers and launch calls of this trace."""
+    wrapper, launch = _wrapper_ns(events), _launch_ns(events)
+    calibrated = wrapper is not None and launch is not None
+    wrapper = float(np.clip(DEFAULT_WRAPPER_NS if wrapper is None else wrapper, LEAST_WRAPPER_NS, MOST_WRAPPER_NS))
+    launch = float(np.clip(DEFAULT_LAUNCH_NS if launch is None else launch, LEAST_LAUNCH_NS, MOST_LAUNCH_NS))
+    return RecordingCost(
+        round(OPERATOR_PER_WRAPPER * wrapper),
+        round(LAUNCH_PER_EXCESS * (launch - NATIVE_LAUNCH_NS)),
+        round(INSIDE_LAUNCH * launch),
+        round(CALL_PER_LAUNCH * launch),
+        calibrated=calibrated,
+    )
+
+
+def _wrapper_ns(events: Events) -> float | None:
+    """Return the median time of ``aten::t`` apart from what it calls, or of what is like it; None where there are too few."""
+    ops, calls = events.ops, events.calls
+    children = np.bincount(ops.parent[ops.parent >= 0], minlength=len(ops))
+    children += np.bincount(calls.cpu_op[calls.cpu_op >= 0], minlength=len(ops))
+    inner = np.flatnonzero(ops.parent >= 0)
+    inner = inner[children[ops.parent[inner]] == 1]
+    outer = ops.parent[inner]
+    own = (ops.end - ops.start)[outer] - (ops.end - ops.start)[inner]
+    ids = {name: i for i, name in enumerate(events.names)}
+    found = []
+    for (around, within), ratio in WRAPPERS.items():
+        mine = own[(ops.name[outer] == ids.get(around, -1)) & (ops.name[inner] == ids.get(within, -1))]
+        if len(mine) >= FEWEST_WRAPPERS:
+            found.append(float(np.median(mine)) / ratio)
+    return float(np.mean(found)) if found else None
+
+
+def _launch_ns(events: Events) -> float | None:
+    """Return how long the fastest launch calls took; None where there are none (CUDA graphs)."""
     calls = events.calls
     launches = matching(events.names, LAUNCH_KERNEL)[calls.name] & (calls.gpu_ops == 1)
-    if not launches.any():
-        return RecordingCost(DEFAULT_COST_NS, calibrated=False)
-    fastest = float(np.percentile((calls.end - calls.start)[launches], FASTEST_PERCENTILE))
-    shapes = bool((events.ops.signature >= 0).any())
-    cost = COST_PER_EXCESS * (fastest - NATIVE_LAUNCH_NS) * (1 if shapes else WITHOUT_SHAPES)
-    return RecordingCost(int(np.clip(cost, LEAST_COST_NS, MOST_COST_NS)))
+    return float(np.percentile((calls.end - calls.start)[launches], FASTEST_PERCENTILE)) if launches.any() else None
 
 
 def without_profiler(problem: ReplayProblem, cost: RecordingCost) -> ReplayProblem:
@@ -71,12 +111,14 @@ def without_profiler(problem: ReplayProblem, cost: RecordingCost) -> ReplayProbl
     movable = np.ones(len(HOST_CAUSES), dtype=bool)
     movable[[PROFILER, DATA_WAIT]] = False
     old = parts[:, movable].sum(axis=1)
-    spent = cost.event_ns * host.events + cost.python_call_ns * host.python_calls
+    inside = np.where(host.launches, cost.inside_ns, cost.call_ns)
+    spent = cost.operator_ns * host.operators + cost.call_ns * host.calls + cost.python_call_ns * host.python_calls
+    spent += np.where(host.launches, cost.launch_ns - cost.inside_ns, 0)
     new = np.maximum((LEAST_SHARE * old).astype(np.int64), old - spent)
     shrunk = _scaled(parts[:, movable], np.minimum(new, old))
     parts[:, movable] = np.where(host.paced[:, None], shrunk, parts[:, movable])
     parts[:, PROFILER] = 0
-    own = np.maximum((LEAST_SHARE * host.own).astype(np.int64), host.own - cost.event_ns)
+    own = np.maximum((LEAST_SHARE * host.own).astype(np.int64), host.own - inside)
     return with_gap_parts(replace(problem, host=replace(host, own=own)), parts)
 
 

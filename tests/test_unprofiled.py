@@ -11,12 +11,14 @@ from analysis.estimate import estimate_unprofiled, replayed_schedule
 from analysis.replay import HOST_CAUSES, ReplayProblem, replay, step_times
 from analysis.replay_build import build_problem, host_view
 from analysis.unprofiled import (
-    COST_PER_EXCESS,
-    DEFAULT_COST_NS,
+    DEFAULT_LAUNCH_NS,
+    DEFAULT_WRAPPER_NS,
+    FEWEST_WRAPPERS,
+    LAUNCH_PER_EXCESS,
     LEAST_SHARE,
-    MOST_COST_NS,
+    MOST_LAUNCH_NS,
     NATIVE_LAUNCH_NS,
-    WITHOUT_SHAPES,
+    OPERATOR_PER_WRAPPER,
     RecordingCost,
     recording_cost,
     without_cause,
@@ -46,27 +48,76 @@ def problem_of(trace: TinyTrace) -> ReplayProblem:
     return build_problem(events, trace.step_table(), facts, host_view(events, facts))
 
 
-def test_cost_follows_the_launch_calls_of_the_trace() -> None:
-    # All launch calls last 5 µs, no shapes: 1.8 × (5 − 2.6) × 0.7 = 3.024 µs.
-    assert recording_cost(host_bound(2).events()).event_ns == int(COST_PER_EXCESS * (5_000 - NATIVE_LAUNCH_NS) * WITHOUT_SHAPES)
-    assert recording_cost(host_bound(2, launch_us=50).events()).event_ns == MOST_COST_NS
+def wrappers(trace: TinyTrace, count: int, own: float) -> None:
+    """Add ``count`` transposes of 2 µs, each inside a ``t`` that takes ``own`` µs more."""
+    for k in range(count):
+        begin = 1000 + 100.0 * k
+        trace.op("aten::t", begin, begin + 2 + own)
+        trace.op("aten::transpose", begin + own / 2, begin + own / 2 + 2)
+
+
+def test_cost_follows_the_wrappers_and_the_launch_calls_of_the_trace() -> None:
+    trace = host_bound(2)
+    wrappers(trace, 10, own=2)
+    cost = recording_cost(trace.events())
+    assert cost.calibrated
+    assert cost.operator_ns == OPERATOR_PER_WRAPPER * 2_000
+    # All launch calls last 5 µs: 4.5 × (5 − 1.5), of it 0.4 × 5 within the call; other calls half of 5.
+    assert (cost.launch_ns, cost.inside_ns, cost.call_ns) == (15_750, 2_000, 2_500)
+
+
+def test_a_wrapper_that_calls_two_operators_or_launches_is_none() -> None:
+    trace = host_bound(2)
+    wrappers(trace, 10, own=2)
+    for k in range(50):
+        begin = 5000 + 100.0 * k
+        trace.op("aten::t", begin, begin + 60)
+        trace.op("aten::transpose", begin + 5, begin + 10)
+        if k % 2:
+            trace.op("aten::transpose", begin + 12, begin + 20)
+        else:
+            trace.launch((begin + 12, begin + 20), (begin + 22, begin + 23))
+    assert recording_cost(trace.events()).operator_ns == OPERATOR_PER_WRAPPER * 2_000
+
+
+def test_costs_of_other_traces_where_this_one_has_too_few_calls() -> None:
+    assert not recording_cost(host_bound(2).events()).calibrated  # no wrappers
+    few = host_bound(2)
+    wrappers(few, FEWEST_WRAPPERS - 1, own=2)
+    assert recording_cost(few.events()).operator_ns == OPERATOR_PER_WRAPPER * DEFAULT_WRAPPER_NS
     copies = TinyTrace()
     copies.step(0, 10)
     copies.copy((0, 3), (5, 6), "Memcpy DtoD (Device -> Device)")
-    assert recording_cost(copies.events()).event_ns == DEFAULT_COST_NS
+    cost = recording_cost(copies.events())
+    assert cost.launch_ns == LAUNCH_PER_EXCESS * (DEFAULT_LAUNCH_NS - NATIVE_LAUNCH_NS)
+    assert recording_cost(host_bound(2, launch_us=50).events()).launch_ns == LAUNCH_PER_EXCESS * (
+        MOST_LAUNCH_NS - NATIVE_LAUNCH_NS
+    )
 
 
 def test_each_event_in_a_gap_is_paid_back() -> None:
     problem = problem_of(host_bound(10))
-    # A step: 10 operators 4 µs apart, then a launch of 5: 45 µs. At 1 µs an event: the gap of 40 loses 11 (10 operators and the step's
-    # annotation), the launch 1: 33 µs.
-    fast = without_profiler(problem, RecordingCost(1_000))
-    assert step_times(fast, replay(fast), 0, problem.steps).tolist() == [33_000, 33_000]
+    # A step: 10 operators 4 µs apart, then a launch of 5: 45 µs. The gap of 40 loses 1 for each of 10 operators and the step's annotation
+    # and 3 that the launch costs beside its call; the call loses 2: 29 µs.
+    fast = without_profiler(problem, RecordingCost(1_000, launch_ns=5_000, inside_ns=2_000, call_ns=0))
+    assert step_times(fast, replay(fast), 0, problem.steps).tolist() == [29_000, 29_000]
+
+
+def test_calls_that_launch_nothing_are_paid_back_too() -> None:
+    trace = TinyTrace()
+    for k in range(3):
+        begin = 100.0 * k
+        trace.step(begin, begin + 100)
+        trace.call("cudaEventRecord", begin + 20, begin + 21)
+        trace.launch((begin + 90, begin + 95), (begin + 97, begin + 98))
+    problem = problem_of(trace)
+    fast = without_profiler(problem, RecordingCost(0, launch_ns=0, inside_ns=0, call_ns=7_000, python_call_ns=0))
+    assert step_times(fast, replay(fast), 0, problem.steps).tolist() == [93_000, 93_000]
 
 
 def test_host_time_never_vanishes() -> None:
     problem = problem_of(host_bound(10))
-    fast = without_profiler(problem, RecordingCost(1_000_000))
+    fast = without_profiler(problem, RecordingCost(1_000_000, 1_000_000, 1_000_000, 0))
     assert step_times(fast, replay(fast), 0, problem.steps).tolist() == [round(45_000 * LEAST_SHARE)] * 2
 
 
@@ -79,7 +130,7 @@ def test_waiting_for_the_loader_is_not_shortened_and_the_profilers_own_work_is_d
         trace.overhead("Buffer Flush", t + 120, t + 160)
         trace.launch((t + 190, t + 195), (t + 197, t + 199))
     problem = problem_of(trace)
-    fast = without_profiler(problem, RecordingCost(1_000))
+    fast = without_profiler(problem, RecordingCost(1_000, 0, 0, 0))
     parts = dict(zip(HOST_CAUSES, fast.host.gap_parts[1].tolist(), strict=True))
     # Gap from 195 to 390: 5 + loader 100 + 20 + flush 40 + 30; two events begin in it (the step, the loader), so 55 µs become 53.
     assert parts["data_wait"] == 100_000
@@ -114,11 +165,11 @@ def test_syncs_cost_what_the_run_gains_without_them() -> None:
     view = host_view(events, facts)
     problem = build_problem(events, trace.step_table(), facts, view)
     estimate = estimate_unprofiled(events, view, problem, 0, problem.steps, codes_of(trace))
-    # Launch calls of 2.5 µs: an event costs the least, 0.5 µs, and none begins in a gap. A step: launch 2, latency 2.5, kernel 60, 3 until the
-    # sync returns, 32 to the next launch: 99.5 µs. Without the waits the kernels of 60 µs follow each other.
-    assert estimate.step_ns == 99_500
-    assert estimate.loses["host_sync"] == 39_500
-    assert estimate.ledger["idle", "host_sync"] == 39_500
+    # Launch calls of 2.5 µs: one cost 4.5 × (2.5 − 1.5), 1 of it within the call. A step: launch 1.5, latency 2.5, kernel 60, 3 until the
+    # sync returns, 32 − 3.5 to the next launch: 95.5 µs. Without the waits the kernels of 60 µs follow each other.
+    assert estimate.step_ns == 95_500
+    assert estimate.loses["host_sync"] == 35_500
+    assert estimate.ledger["idle", "host_sync"] == 35_500
 
 
 def test_no_steps_no_estimate() -> None:
@@ -168,7 +219,7 @@ def test_replayed_ledger_sums_to_the_replayed_steps(trace: TinyTrace) -> None:
 @settings(max_examples=40, deadline=None)
 def test_parts_stay_whole_and_time_stays_in_order(trace: TinyTrace) -> None:
     problem = problem_of(trace)
-    fast = without_profiler(problem, RecordingCost(2_345))
+    fast = without_profiler(problem, RecordingCost(2_345, 9_876, 1_234, 567))
     assert (fast.host.gap_parts >= 0).all()
     assert (fast.host.gap_parts.sum(axis=1) == np.where(fast.host.pred >= 0, fast.host.gap, 0)).all()
     assert (fast.host.gap <= problem.host.gap).all()

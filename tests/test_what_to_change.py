@@ -50,7 +50,7 @@ def test_a_tick_says_what_it_brings_and_stands_in_the_address(loop: str) -> None
     test.checkbox(key).check().run()
     assert test.query_params["fixes"] == "launch-bound"
     said = words_of(test)
-    assert re.search(r"853.µs → ≈ .* a step \(.*×\)", said), said
+    assert re.search(r"643.µs → ≈ .* a step \(.*×\)", said), said
     assert "of each 24 h spent in such steps." in said
     test.checkbox(key).uncheck().run()
     assert "fixes" not in test.query_params

@@ -76,7 +76,7 @@ def test_a_loader_whose_queue_was_full_while_the_profiler_looked_is_named(tmp_pa
     found = sampled(tmp_path, later_s=30, util=10, loop=loop).findings[0]
     assert (found.rule, found.severity) == ("prefetch-queue-hid-the-loader", "critical")
     assert "telemetry says about 7 ms for the run" in found.title
-    assert found.predicted_step_ms == pytest.approx(1.0, rel=0.05)
+    assert found.predicted_step_ms == pytest.approx(1.0, rel=0.1)  # less what recording cost
     assert found.ceiling_ms_per_step == pytest.approx(6.0, rel=0.05)
     assert found.evidence and found.changes and found.risk
 
