@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ingest.decode import I64, NULL
+from ingest.decode import I64
 from ingest.errors import SourceError
+from ingest.formats import (
+    dcgmi_dmon,
+    nvidia_smi_csv,
+    nvidia_smi_dmon,
+    nvml_jsonl,
+    prometheus_json,
+    sampler_session,
+    wandb_events,
+)
+from ingest.formats.reader import Reader
 from ingest.source import Source
 from ingest.store import Writer
 
@@ -25,50 +33,10 @@ READ_ERRORS = (
     RecursionError,
     csv.Error,
 )  # of readers given nonsense
-INTEGER_COLUMNS = ("device", "time_ns", "mem_used_bytes", "mem_total_bytes", "clock_event_mask")
-
-
-@dataclass
-class Telemetry:
-    """What a reader returns.
-
-    ``columns`` holds equally long arrays by the names of table ``samples``: int64 with NULL (ingest.decode.NULL) for
-    INTEGER_COLUMNS, else float64 with NaN, for what was not recorded; ``device`` and ``time_ns`` are required. ``devices``
-    are rows of table ``devices``; ``diagnostics`` rows of that table; ``gaps`` rows of ``sample_gaps`` the source names itself.
-    """
-
-    columns: dict[str, NDArray[Any]]
-    devices: list[dict[str, Any]] = field(default_factory=list)
-    host: str | None = None
-    metadata: str = "{}"
-    truncated: bool = False
-    clock: str = "unix"
-    diagnostics: list[dict[str, Any]] = field(default_factory=list)
-    gaps: list[dict[str, Any]] = field(default_factory=list)
-    gaps_complete: bool = False  # the reader found every hole itself: rows of several rates hide or feign them
-
-
-@dataclass(frozen=True)
-class Reader:
-    """One telemetry format. ``sniff`` looks at the first uncompressed bytes; ``read`` gets the lines of the whole source."""
-
-    name: str
-    sniff: Callable[[bytes], bool]
-    read: Callable[[Iterator[bytes]], Telemetry]
 
 
 def readers() -> list[Reader]:
     """Return every reader; a new format is a module under ``ingest.formats`` and its line here."""
-    from ingest.formats import (
-        dcgmi_dmon,
-        nvidia_smi_csv,
-        nvidia_smi_dmon,
-        nvml_jsonl,
-        prometheus_json,
-        sampler_session,
-        wandb_events,
-    )
-
     return [
         sampler_session.READER,
         nvml_jsonl.READER,
@@ -176,10 +144,3 @@ def _gaps(device: I64, time_ns: I64) -> Iterator[dict[str, Any]]:
             continue
         for i in np.flatnonzero(steps > GAP_PERIODS * np.median(steps)):
             yield {"device": int(number), "start_ns": int(times[i]), "end_ns": int(times[i + 1]), "reason": None}
-
-
-def column(values: list[Any], name: str) -> NDArray[Any]:
-    """Return ``values`` (numbers or None) as the array that column ``name`` needs."""
-    if name in INTEGER_COLUMNS:
-        return np.array([NULL if v is None or abs(v) >= 1 << 63 else round(v) for v in values], np.int64)
-    return np.array([np.nan if v is None else v for v in values], np.float64)

@@ -100,6 +100,26 @@ def test_a_module_imports_only_what_its_room_may_use(module: str, path: Path) ->
         assert _allowed(imported, names), f"{module} ({room}) may not import {imported}"
 
 
+def test_no_module_imports_one_that_imports_it() -> None:
+    """Also over others, inside functions, and for types only: what two modules share belongs into a third."""
+    known = dict(_modules())
+    uses: dict[str, set[str]] = {}
+    for module, path in known.items():
+        found = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom):
+                found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
+            elif isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names}
+        uses[module] = found & set(known) - {module} - set(OURS)
+    while free := {
+        module for module, used in uses.items() if not used & set(uses)
+    }:  # what is left at the end is in a circle, or above one
+        uses = {module: used for module, used in uses.items() if module not in free}
+    circles = {module: sorted(used & set(uses)) for module, used in uses.items()}
+    assert circles == {}
+
+
 @pytest.mark.parametrize(("module", "path"), [m for m in _modules() if m[0].startswith("analysis.rules.")])
 def test_a_rule_does_not_import_another(module: str, path: Path) -> None:
     for imported, _ in _imports(path, module):

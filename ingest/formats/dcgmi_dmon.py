@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ingest.formats.reader import Reader, Telemetry
 from ingest.formats.table import SampleTable
 from ingest.formats.values import MIB, Clockless, number
-from ingest.telemetry import Reader, Telemetry
 
 DEFAULT_INTERVAL_NS = 1_000_000_000  # dcgmi dmon's -d
 # DCGM's short name (the header) → column and factor, with DCGM's field id

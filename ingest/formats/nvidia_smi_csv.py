@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from ingest.errors import SourceError
+from ingest.formats.reader import Reader, Telemetry
 from ingest.formats.table import MOST_DEVICES, UNREADABLE, SampleTable
 from ingest.formats.values import MIB, UNITS, LocalTimes, cells, number
-from ingest.telemetry import Reader, Telemetry
 
 TIME_PATTERNS = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S", "%Y-%m-%d %H:%M:%S.%f", "%Y-%m-%d %H:%M:%S")
 # Query field → column, and the factor where neither header nor cell names a unit (nvidia-smi's own unit)

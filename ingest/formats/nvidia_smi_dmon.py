@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ingest.errors import SourceError
+from ingest.formats.reader import Reader, Telemetry
 from ingest.formats.table import SampleTable
 from ingest.formats.values import MIB, Clockless, LocalTimes, number
-from ingest.telemetry import Reader, Telemetry
 
 DEFAULT_INTERVAL_NS = 1_000_000_000  # dmon's -d
 # Header → column and factor. ``sm`` and ``mem`` of dmon are utilization.gpu and utilization.memory. GPM ids: 5 is mmaact, 7 hmmat.

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ingest.telemetry import Reader, Telemetry, column
+from ingest.formats.reader import Reader, Telemetry, column
 
 MEBIBYTE = 1 << 20  # GPM reports PCIe and NVLink throughput in MiB/s
 FIELDS: dict[str, tuple[str, float]] = {  # field of the file -> column of samples, factor

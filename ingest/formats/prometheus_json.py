@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ingest.errors import SourceError
+from ingest.formats.reader import Reader, Telemetry
 from ingest.formats.table import SampleTable
 from ingest.formats.values import MIB
-from ingest.telemetry import Reader, Telemetry
 
 # Metric name → column and factor
 FIELDS: dict[str, tuple[str, float]] = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ingest.formats.reader import Reader, Telemetry
 from ingest.sampler.segments import decode_line
 from ingest.session import SessionTable, note_damage
-from ingest.telemetry import Reader, Telemetry
 
 
 def sniff(head: bytes) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.decode import NULL
-from ingest.telemetry import Telemetry
+from ingest.formats.reader import Telemetry
 
 # The value columns of ``samples`` in schema.sql, in its order; a test compares them.
 SAMPLE_COLUMNS = (
