@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.matching import Match
-from analysis.results import RankResult, RunResult
+from analysis.run_result import RankResult, RunResult
 
 CLOCK_DIFFERS = 0.03  # boost clocks of one GPU wander by 1 to 2 % with temperature
 WORK_DIFFERS = 0.01  # FLOPs follow from shapes: equal work is equal to the last digit, sampled steps differ by a batch's rest

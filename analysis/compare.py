@@ -16,13 +16,12 @@ import numpy as np
 
 from analysis import replay_store
 from analysis.comparability import Reason, reasons
-from analysis.findings import Finding
 from analysis.ledger import OWNERS
 from analysis.matching import Match, Piece, match
 from analysis.metrics import METRICS, Reading, missing
 from analysis.recordings import Library, Recording
 from analysis.replay import replay, step_times
-from analysis.results import RankResult, RunResult
+from analysis.run_result import Finding, RankResult, RunResult
 from analysis.step_time import AGREES_WITHIN
 from analysis.verdict import Measured, Verdict, verdict
 from ingest.errors import UsageError

@@ -12,87 +12,25 @@ import pkgutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 import analysis.rules
 from analysis.judgement import uses_estimate
+from analysis.run_result import CodeChange, Confidence, Finding, NotChecked, RankResult, RunResult, Severity
 from analysis.source_lines import user_lines
 from analysis.step_work import step_work
 from analysis.whatif import Edit, WhatIf
 
 if TYPE_CHECKING:
     from analysis.recordings import Recording
-    from analysis.results import RankResult, RunResult
 
 LOG = logging.getLogger(__name__)
 FAILED = "the rule itself failed on this trace; please report it"
 
-Severity = Literal["critical", "warning", "info"]
-Confidence = Literal["high", "medium", "low"]
-Claim = Literal["gain", "ceiling", "caution"]
-
 CRITICAL_SHARE = 0.15  # a sixth of every step: nothing else should be done first
-NO_GAIN = 1.005  # half a percent: a replay reproduces the recorded step no better
 WARNING_SHARE = 0.03  # below three percent a fix is lost in the noise of most measurements
-
-
-@dataclass(frozen=True)
-class CodeChange:
-    """One way to write the fix. ``framework`` is PyTorch, Lightning or Transformers."""
-
-    framework: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a rule found: a title in plain words with its number, what proves it, what to change and what that brings.
-
-    ``ceiling_ms_per_step`` is all that the cause owns; ``predicted_step_ms`` comes from the replay with the cause removed, None where the
-    gain cannot be predicted (``prediction_note`` says why). ``evidence`` rows are plain data; a row with ``start_ns`` and ``end_ns`` links
-    to the timeline. ``edits`` are the replay's changes, so that several fixes can be combined. ``ends_the_run`` puts a finding before
-    those that only cost time.
-    """
-
-    rule: str
-    severity: Severity
-    title: str
-    fix: str
-    confidence: Confidence
-    ceiling_ms_per_step: float | None = None
-    predicted_step_ms: float | None = None
-    predicted_speedup: float | None = None
-    prediction_note: str = ""
-    risk: str = ""
-    changes: tuple[CodeChange, ...] = ()
-    evidence: tuple[dict[str, Any], ...] = ()
-    edits: tuple[Edit, ...] = ()
-    ends_the_run: bool = False
-
-    @property
-    def gain_ms(self) -> float:
-        """What the change brings a step: as predicted, else at most."""
-        if self.predicted_speedup is not None and self.predicted_step_ms is not None:
-            return self.predicted_step_ms * (self.predicted_speedup - 1)
-        return self.ceiling_ms_per_step or 0.0
-
-    @property
-    def claims(self) -> Claim:
-        """What the finding claims: a predicted gain, a ceiling that no change may exceed, or nothing but a caution."""
-        if self.predicted_step_ms is not None:
-            return "gain" if (self.predicted_speedup or 0.0) > NO_GAIN else "caution"
-        return "ceiling" if self.ceiling_ms_per_step else "caution"
-
-
-@dataclass(frozen=True)
-class NotChecked:
-    """A rule that could not speak, and why."""
-
-    rule: str
-    because: str
 
 
 @dataclass(frozen=True)

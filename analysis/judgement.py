@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from analysis.ledger import LOST_OWNERS
 from analysis.metrics import Reading
-
-if TYPE_CHECKING:  # results applies the rules, and they ask which column speaks for the run
-    from analysis.findings import Finding
-    from analysis.results import LedgerRow, RankResult
-    from analysis.step_time import BestStepTime
+from analysis.run_result import Finding, LedgerRow, RankResult
+from analysis.step_time import BestStepTime
 
 NOBODY = (
     "launch_latency",

@@ -8,7 +8,7 @@ nothing of this: ranks meet when a run is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from analysis import timeline_store
 from analysis.collectives import exposed_causes, load, match
 from analysis.intervals import Intervals, overlaps
+from analysis.run_result import Communication, LedgerRow, RankResult, RankWaits, Straggler
 
 if TYPE_CHECKING:
     from analysis.recordings import Library, Recording
-    from analysis.results import LedgerRow, RankResult
 
 STRAGGLER_SHARE = (
     0.03  # of a step: kernels of punctual ranks differ by some 10 µs each, and a fix below 3 % is lost in the noise
@@ -38,59 +38,6 @@ BUS_FACTORS = {
     "broadcast": lambda n: 1.0,
     "reduce": lambda n: 1.0,
 }
-
-
-@dataclass(frozen=True)
-class RankWaits:
-    """One rank in its counted steps, ms per step: ``wait_ms`` in collectives (overlapped or not), ``late_ms`` that each of the others, on average,
-    waited for it with nothing to compute.
-
-    ``last_share`` is the share of collectives it came last to. ``overlap_share`` is the share of its communication kernels' time with
-    computation beside it, None without such kernels. ``clock_offset_ns`` is its clock minus the first rank's, from the ends of shared
-    collectives, None where they share none.
-    """
-
-    position: int
-    rank: int | None
-    device: int
-    wait_ms: float
-    late_ms: float
-    last_share: float | None
-    overlap_share: float | None
-    clock_offset_ns: int | None
-
-
-@dataclass(frozen=True)
-class Straggler:
-    """The rank the others wait for. ``late_ms`` is how long each of the others waits for it with nothing to compute, on average, per step.
-
-    ``owner``, ``cause`` and ``excess_ms`` name what it loses per step beyond the median of the others, None where nothing stands out.
-    """
-
-    position: int
-    rank: int | None
-    late_ms: float
-    share: float
-    last_share: float
-    owner: str | None
-    cause: str | None
-    excess_ms: float | None
-
-
-@dataclass(frozen=True)
-class Communication:
-    """What the ranks' recordings say together.
-
-    ``rows`` has one row per matched collective and rank: collective, position, gpu_op_id, start_ns, dur_ns, shortest_ns, wait_ns, last,
-    exposed_ns, exposed_wait_ns, counted, name, dtype, bytes, group, group_size, ranks (matched). ``unmatched`` counts communication kernels without a
-    counterpart. ``notes`` say what limits the numbers.
-    """
-
-    rows: pd.DataFrame
-    ranks: tuple[RankWaits, ...]
-    straggler: Straggler | None
-    unmatched: int
-    notes: tuple[str, ...] = ()
 
 
 def meet(library: Library, ranks: Sequence[RankResult]) -> tuple[list[RankResult], Communication | None]:

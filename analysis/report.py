@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from analysis.findings import Finding
 from analysis.metrics import METRICS, Reading
-from analysis.results import LedgerRow, RankResult, RunResult
+from analysis.run_result import Finding, LedgerRow, RankResult, RunResult
 from analysis.version import TOOL_VERSION
 
 REPORT_VERSION = 1

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.recordings import Library
-from analysis.results import RunResult, analyse
+from analysis.results import analyse
+from analysis.run_result import RunResult
 from analysis.version import analysis_code
 from ingest.errors import SawtoothError
 from ingest.schema import DataFolder, Manifest, is_id, write_atomically

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,14 @@ import pandas as pd
 
 from analysis import mfu, replay_store, run_telemetry, trust
 from analysis.derive import ensure_derived
-from analysis.findings import Finding, NotChecked, RuleInput, check
+from analysis.findings import RuleInput, check
 from analysis.hardware import Gpu, identify
-from analysis.intervals import Intervals
 from analysis.judgement import busy_ms
 from analysis.metrics import METRICS, Reading, missing
-from analysis.rank_waits import Communication, meet, tell
+from analysis.rank_waits import meet, tell
 from analysis.recordings import Library, Recording
 from analysis.representative import Representativeness
+from analysis.run_result import Communication, LedgerRow, RankResult, RunResult
 from analysis.run_telemetry import RunTelemetry
 from analysis.step_time import BestStepTime, choose_step_time
 from analysis.telemetry import DeviceTelemetry
@@ -31,77 +31,6 @@ KERNEL_OWNERS = ("tensor_core_compute", "other_compute", "exposed_comm")  # thei
 NO_STEPS = (
     "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation. Call `profiler.step()` after each step."
 )
-
-
-@dataclass(frozen=True)
-class LedgerRow:
-    """One owner (and, for lost time, one cause) of the steady window of a device."""
-
-    device: int
-    owner: str
-    cause: str | None
-    ns: int
-    ms_per_step: float | None
-    ms_per_step_unprofiled_est: float | None
-    share: float
-
-
-@dataclass(frozen=True)
-class RankResult:
-    """One device of one trace. ``steps`` has the derived table's columns; ``categories`` category, ns, launches, share.
-
-    ``exposed_causes`` cuts the exposed communication by cause where other ranks tell it, else it is empty.
-    """
-
-    recording_id: str
-    rank: int | None
-    device: int
-    device_name: str | None
-    gpu: Gpu | None
-    info: dict[str, Any]
-    facts: dict[str, Any]
-    step_source: str
-    steps: pd.DataFrame
-    window_ns: int
-    best: BestStepTime
-    metrics: dict[str, Reading]
-    ledger: list[LedgerRow]
-    categories: pd.DataFrame
-    phases: list[dict[str, Any]] = field(default_factory=list)
-    telemetry: DeviceTelemetry | None = None
-    represents: Representativeness | None = None
-    exposed_causes: dict[str, Intervals] = field(default_factory=dict)
-
-    @property
-    def counted(self) -> pd.DataFrame:
-        """The steps that count."""
-        return self.steps[self.steps["counted"]]
-
-    @property
-    def device_step_ms(self) -> list[float]:
-        """Device durations of the counted steps, ms."""
-        rows = self.counted
-        return [float(v) / 1e6 for v in rows["end_ns"] - rows["start_ns"]]
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """A run, analysed. ``lead`` is the slowest rank's device, which sets the pace; None where no trace has GPU work.
-
-    ``communication`` is what the ranks' collectives say together, None for one rank; ``troughs`` what the lead's sawtooth waits for.
-    """
-
-    manifest: Manifest
-    ranks: list[RankResult]
-    lead: RankResult | None
-    recordings: list[dict[str, Any]]
-    diagnostics: list[Diagnostic]
-    metrics: dict[str, Reading]
-    findings: list[Finding] = field(default_factory=list)
-    not_checked: list[NotChecked] = field(default_factory=list)
-    telemetry: RunTelemetry = RunTelemetry((), {})  # noqa: RUF009  (frozen, so it can be shared)
-    communication: Communication | None = None
-    troughs: Troughs | None = None
 
 
 def analyse(manifest: Manifest, library: Library) -> RunResult:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.findings import Finding, RuleInput, in_words
+from analysis.findings import RuleInput, in_words
 from analysis.rule_facts import lost_in_calls
+from analysis.run_result import Finding
 from analysis.step_work import evidence_of, ms_per_step
 from analysis.whatif import Edit, WithoutOps, WithoutWaits
 

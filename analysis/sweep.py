@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from analysis.metrics import Reading, missing
 from analysis.recordings import Library
-from analysis.results import RunResult
+from analysis.run_result import RunResult
 from ingest.errors import UsageError
 from ingest.schema import Manifest
 

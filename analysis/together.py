@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from analysis.findings import Finding
 from analysis.recordings import Library
-from analysis.results import RankResult, whatif_of
+from analysis.results import whatif_of
+from analysis.run_result import Finding, RankResult
 
 HOURS_A_DAY = 24
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pandas as pd
 import streamlit as st
 
-from analysis.results import RankResult
+from analysis.run_result import RankResult
 from app import cards, frame, panel, words
 from app import format as fmt
 from app.charts import rankings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from analysis.findings import Finding
+from analysis.run_result import Finding
 
 _WAITS_FOR = {
     "data_wait": "It waits for the data loader.",

@@ -11,7 +11,7 @@ import streamlit as st
 from analysis.rank_waits import tell
 from analysis.recordings import Recording
 from analysis.result_store import kept_file, result_of
-from analysis.results import RankResult, RunResult
+from analysis.run_result import RankResult, RunResult
 from app import cards, frame
 from app.format import clean
 from app.run_card import is_large

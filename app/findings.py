@@ -7,8 +7,7 @@ from typing import Literal
 import pandas as pd
 import streamlit as st
 
-from analysis.findings import Finding
-from analysis.results import RankResult, RunResult
+from analysis.run_result import Finding, RankResult, RunResult
 from analysis.timeline import Span
 from analysis.together import Outlook, outlook
 from app import cards, frame, panel, report_text, words

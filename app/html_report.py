@@ -9,11 +9,10 @@ import plotly.io
 from plotly.offline import get_plotlyjs
 
 from analysis.compare import Comparison
-from analysis.findings import Finding
 from analysis.gate import Outcome
 from analysis.judgement import columns_of, judge, parts_of
 from analysis.metrics import METRICS
-from analysis.results import RankResult, RunResult
+from analysis.run_result import Finding, RankResult, RunResult
 from app import compare_words as words
 from app import format as fmt
 from app import report_text

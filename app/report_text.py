@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from analysis.findings import Finding
 from analysis.ledger import LOST_OWNERS
 from analysis.metrics import METRICS
-from analysis.results import RankResult, RunResult
+from analysis.run_result import Finding, RankResult, RunResult
 from app import format as people
 from app.theme import colour_of
 from app.words import first_line

@@ -12,7 +12,7 @@ import msgspec
 from analysis.metrics import Reading
 from analysis.recordings import Library
 from analysis.result_store import kept_file, result_of
-from analysis.results import RunResult
+from analysis.run_result import RunResult
 from analysis.sparkline import recent_utilization
 from app.words import first_line
 from ingest.errors import SawtoothError

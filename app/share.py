@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 import streamlit as st
 
 from analysis.report import report_json
-from analysis.results import RunResult
+from analysis.run_result import RunResult
 from app import cards, html_report, panel, report_text, words
 from app.findings import FIXES, PRICE
 from app.format import clean

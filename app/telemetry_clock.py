@@ -6,7 +6,7 @@ import msgspec
 import streamlit as st
 
 from analysis.alignment import Alignment, align_recordings, zones_that_fit
-from analysis.results import RankResult, RunResult
+from analysis.run_result import RankResult, RunResult
 from analysis.sample_clock import Origin, SampleClock
 from analysis.series import Telemetry
 from app import cards, current, frame

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis import timeline
-from analysis.results import RankResult
+from analysis.run_result import RankResult
 from analysis.timeline import Span
 from app import current, frame
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analysis.findings import Finding
 from analysis.judgement import Judgement, explains, judge
 from analysis.metrics import METRICS, Reading
-from analysis.results import RankResult, RunResult
+from analysis.run_result import Finding, RankResult, RunResult
 from analysis.sawtooth import Sawtooth
 from analysis.together import Outlook
 from app import cause_words

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.findings import Finding, NotChecked
 from analysis.metrics import METRICS, Reading, missing
-from analysis.results import LedgerRow, RankResult, RunResult
+from analysis.run_result import Finding, LedgerRow, NotChecked, RankResult, RunResult
 from analysis.step_time import BestStepTime
 from ingest.schema import Manifest, RecordingRef, UserFacts
 

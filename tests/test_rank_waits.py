@@ -11,7 +11,8 @@ import pytest
 from analysis.metrics import Reading
 from analysis.rank_waits import collective_table, tell
 from analysis.recordings import Library
-from analysis.results import RunResult, analyse
+from analysis.results import analyse
+from analysis.run_result import RunResult
 from analysis.trust import unsure_of_waits
 from app.intake import bring_in
 from app.words import first_line

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from analysis.findings import Finding
 from analysis.recordings import Library
-from analysis.results import RunResult, analyse
+from analysis.results import analyse
+from analysis.run_result import Finding, RunResult
 from app.findings import gain as on_the_page
 from app.html_report import run_html
 from app.intake import bring_in

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import Rule, RuleInput, in_words
 from analysis.rule_facts import calls
+from analysis.run_result import CodeChange, Finding
 from analysis.whatif import Edit, WithoutHostCause, WithoutWaits
 
 WORTH_NAMING = 0.01  # of the step

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import Rule, RuleInput, in_words
 from analysis.rule_facts import ITERATOR_MADE, frames
+from analysis.run_result import CodeChange, Finding
 
 WORTH_NAMING = 0.02  # of the step
 LONG_SHARE = 0.5  # of a step's time: a wait that long is a pause

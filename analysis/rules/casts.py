@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.findings import Rule, RuleInput
 from analysis.rule_findings import of_kernels
+from analysis.run_result import CodeChange, Finding
 from analysis.step_work import chosen
 
 WORTH_NAMING = 0.10  # some casts are what mixed precision is: worth a look from 10 % of the step

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import Rule, RuleInput, in_words
 from analysis.rule_facts import searching_convolutions
+from analysis.run_result import CodeChange, Finding
 
 WORTH_NAMING = 0.02  # one line to change
 

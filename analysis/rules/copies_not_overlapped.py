@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import Rule, RuleInput, in_words
 from analysis.rule_facts import copies, in_bytes
+from analysis.run_result import CodeChange, Finding
 from analysis.whatif import WithoutOps
 
 WORTH_NAMING = 0.02  # of the step: a second stream is worth its care only above

@@ -18,8 +18,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import Rule, RuleInput, in_words
 from analysis.fusion import chains, fused
+from analysis.run_result import CodeChange, Finding
 from analysis.step_work import evidence_of, ms_per_step
 
 WORTH_NAMING = 0.10  # compiling costs minutes and care: worth it from 10 % of the step

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.findings import Rule, RuleInput
+from analysis.run_result import CodeChange, Finding
 
 LAYERS = r"^aten::(conv[123]d|linear|layer_norm|batch_norm|scaled_dot_product_attention|embedding)$"
 LEAST_SHARE = 0.5  # of the layers: casts of weights are numbered under no_grad too, layers only when the graph is recorded

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import Rule, RuleInput, in_words
+from analysis.run_result import CodeChange, Finding
 from analysis.step_work import chosen, evidence_of, ms_per_step, product_dtype, retimed_products
 
 WORTH_NAMING = 0.40  # scaling and casting take a few percent themselves: worth trying where products are most of the step

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.findings import Rule, RuleInput
 from analysis.rule_facts import MASK_OPERATORS, calls_of_searches, checkpoint_copies, waiting_calls
 from analysis.rule_findings import of_waits
+from analysis.run_result import CodeChange, Finding
 
 WORTH_NAMING = 0.01  # below one percent of the step the reading costs less than a reader's time
 

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words, severity_of
+from analysis.findings import Rule, RuleInput, in_words, severity_of
 from analysis.rule_facts import idle_by_telemetry_ms, searching_convolutions
+from analysis.run_result import CodeChange, Finding
 from analysis.whatif import AsGraph
 
 WORTH_NAMING = 0.05  # a graph needs static shapes and care: not worth it for less than 5 % of the step

@@ -19,8 +19,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import Rule, RuleInput, in_words
 from analysis.hardware import Gpu
+from analysis.run_result import CodeChange, Finding
 from analysis.step_work import evidence_of, memory_bound_ns, ms_per_step
 from analysis.whatif import Edit, TimedOps, WithoutOps
 

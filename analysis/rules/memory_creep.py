@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.findings import Rule, RuleInput
 from analysis.rule_facts import in_bytes, memory_use
+from analysis.run_result import CodeChange, Finding
 
 LEAST_STEPS = 3  # two growths that agree; one could be anything
 LEAST_BYTES = 1_000_000  # a step: less takes a day to fill a GPU

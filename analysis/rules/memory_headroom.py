@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.findings import Rule, RuleInput
 from analysis.rule_facts import in_bytes, memory_use
+from analysis.run_result import CodeChange, Finding
 
 USED = 0.5  # of the memory: twice the batch fits for certain
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.findings import Rule, RuleInput
+from analysis.run_result import CodeChange, Finding
 from analysis.step_work import evidence_of, launched_inside, ms_per_step
 from analysis.whatif import TimedOps, WithoutOps
 

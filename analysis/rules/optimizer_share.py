@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.findings import Rule, RuleInput
 from analysis.rule_findings import of_kernels
+from analysis.run_result import CodeChange, Finding
 from analysis.step_work import launched_inside, ms_per_step
 
 WORTH_NAMING = 0.20  # of the step: below it accumulating two batches brings less than a tenth

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import Rule, RuleInput, in_words
 from analysis.rule_facts import PINNED_BYTES_PER_NS, copies, copies_of_made_tensors, in_bytes, lost_in_calls
+from analysis.run_result import CodeChange, Finding
 from analysis.whatif import TimedOps, WithoutHostCause, WithoutWaits
 
 WORTH_NAMING = 0.02  # of the step: smaller copies drown in the noise of step times

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.findings import Rule, RuleInput
 from analysis.rule_facts import band_evidence, held_down
+from analysis.run_result import CodeChange, Finding
 
 WORTH_NAMING = 0.20  # of the sampled time: below it the mean clock hardly moves
 

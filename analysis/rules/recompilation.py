@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import Rule, RuleInput, in_words
+from analysis.run_result import CodeChange, Finding
 from analysis.whatif import WithoutHostCause
 
 WORTH_NAMING = 0.02  # of the step: loading a kernel once costs less than that of a few steps

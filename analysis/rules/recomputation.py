@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.findings import Rule, RuleInput
+from analysis.run_result import CodeChange, Finding
 from analysis.step_work import evidence_of, ms_per_step
 
 WORTH_NAMING = 0.10  # below a tenth of the FLOPs checkpointing is selective already

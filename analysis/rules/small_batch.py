@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import Rule, RuleInput, in_words
 from analysis.rule_facts import in_bytes, memory_use, searching_convolutions
+from analysis.run_result import CodeChange, Finding
 
 WORTH_NAMING = 0.15  # of the step lost to launches: below it the batch is not what limits
 FREE = 0.5  # of the GPU's memory: a doubled batch fits for certain

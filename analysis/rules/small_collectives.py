@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import Rule, RuleInput, in_words
+from analysis.run_result import CodeChange, Finding
 
 SMALL_BYTES = 1_000_000  # below about 1 MB latency, not bandwidth, decides on NVLink and on the network alike
 MANY = 20  # a step; a few small ones are metrics and flags

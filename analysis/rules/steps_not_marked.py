@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.findings import Rule, RuleInput
+from analysis.run_result import CodeChange, Finding
 
 MARKED = ("profiler_step",)
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import Rule, RuleInput, in_words
+from analysis.run_result import CodeChange, Finding
 
 LOSES_TO = {
     "data_wait": "its data loader",

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import Rule, RuleInput, in_words
 from analysis.rule_facts import copies_of_made_tensors, lost_in_calls
+from analysis.run_result import CodeChange, Finding
 from analysis.whatif import WithoutCalls
 
 WORTH_NAMING = 0.01  # of the step: a copy of a few numbers costs less

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.findings import Rule, RuleInput
 from analysis.fusion import marked
 from analysis.rule_findings import of_kernels
+from analysis.run_result import CodeChange, Finding
 
 WORTH_NAMING = 0.02  # one call to change: worth it from 2 % of the step
 MARKS = frozenset(("aten::tanh", "aten::erf", "aten::sigmoid", "aten::exp", "aten::softplus"))

@@ -20,8 +20,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput, in_words
+from analysis.findings import Rule, RuleInput, in_words
 from analysis.hardware import Gpu
+from analysis.run_result import CodeChange, Finding
 from analysis.step_work import ATTENTION_ATTAINED, chosen, evidence_of, ms_per_step, numel
 from analysis.whatif import Edit, TimedOps, WithoutOps
 

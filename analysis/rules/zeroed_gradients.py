@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.findings import CodeChange, Finding, Rule, RuleInput
+from analysis.findings import Rule, RuleInput
 from analysis.rule_findings import of_kernels
+from analysis.run_result import CodeChange, Finding
 from analysis.step_work import launched_inside
 
 WORTH_NAMING = 0.005  # one argument to delete: worth it from half a percent of the step

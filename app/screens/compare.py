@@ -11,7 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from analysis.compare import Comparison
 from analysis.compare_report import compare_json
-from analysis.findings import Finding
+from analysis.run_result import Finding
 from analysis.sweep import Sweep, varied
 from app import cards, compare_choice, compare_text, frame, html_report, panel
 from app import compare_words as words

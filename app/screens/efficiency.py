@@ -7,7 +7,7 @@ import streamlit as st
 
 from analysis import work
 from analysis.metrics import METRICS
-from analysis.results import RankResult
+from analysis.run_result import RankResult
 from app import cards, current, frame, panel, words
 from app import format as fmt
 from app.charts import efficiency as charts

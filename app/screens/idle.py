@@ -9,7 +9,7 @@ import streamlit as st
 
 from analysis import lost_time
 from analysis.judgement import uses_estimate
-from analysis.results import RankResult
+from analysis.run_result import RankResult
 from app import cards, cause_words, current, frame, panel, words
 from app import format as fmt
 from app.charts import losses

@@ -7,7 +7,7 @@ import streamlit as st
 
 from analysis import memory
 from analysis.memory import MemoryUse
-from analysis.results import RankResult, RunResult
+from analysis.run_result import RankResult, RunResult
 from app import cards, current, frame, panel
 from app import format as fmt
 from app import timeline_views as views

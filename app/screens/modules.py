@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis import module_tables
-from analysis.results import RankResult
+from analysis.run_result import RankResult
 from app import breakdown, cards, current, frame, panel, words
 from app import format as fmt
 

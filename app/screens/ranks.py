@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import pandas as pd
 
-from analysis.rank_waits import Communication, collective_table, side_by_side
-from analysis.results import RunResult
+from analysis.rank_waits import collective_table, side_by_side
+from analysis.run_result import Communication, RunResult
 from app import cards, cause_words, current, frame, panel
 from app import format as fmt
 from app.charts import ranks as charts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from analysis import series
-from analysis.results import RunResult
+from analysis.run_result import RunResult
 from analysis.series import Telemetry
 from analysis.telemetry import DeviceTelemetry
 from app import cards, current, frame, panel, telemetry_clock, telemetry_strip, words

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from analysis import series, timeline
-from analysis.results import RankResult, RunResult
+from analysis.run_result import RankResult, RunResult
 from analysis.series import Telemetry
 from analysis.timeline import Span
 from app import cards, cause_words, current, frame, panel, perfetto, telemetry_strip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from analysis.judgement import GOOD, columns_of, judge, parts_of
-from analysis.results import RankResult, RunResult
+from analysis.run_result import RankResult, RunResult
 from app import cards, current, findings, frame, panel, share, telemetry_strip, words
 from app.charts import step_bar
 

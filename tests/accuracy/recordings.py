@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.recordings import Library
-from analysis.results import RunResult, analyse
+from analysis.results import analyse
+from analysis.run_result import RunResult
 from app.intake import bring_in
 from ingest.schema import DataFolder
 

@@ -10,7 +10,8 @@ import pytest
 
 from analysis.metrics import METRICS
 from analysis.recordings import Library
-from analysis.results import RunResult, analyse
+from analysis.results import analyse
+from analysis.run_result import RunResult
 from analysis.telemetry import DeviceTelemetry, device_of, readings, sentence, summarize
 from ingest.recording import ingest_file
 from ingest.schema import DataFolder, UserFacts, new_manifest

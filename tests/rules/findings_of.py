@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 
-from analysis.findings import Finding
 from analysis.recordings import Library
-from analysis.results import RunResult, analyse
+from analysis.results import analyse
+from analysis.run_result import Finding, RunResult
 from analysis.together import together_ms
 from app.intake import bring_in
 from ingest.schema import DataFolder

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.findings import Finding, all_rules
+from analysis.findings import all_rules
 from analysis.judgement import explains, judge
+from analysis.run_result import Finding
 from app import cause_words
 from app.words import first_line
 from tests.rules.findings_of import NAMES, result_of

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from analysis.metrics import Reading
-from analysis.results import RankResult, whatif_of
+from analysis.results import whatif_of
+from analysis.run_result import RankResult
 from analysis.whatif import Edit, WhatIf, apply
 from tests.rules.findings_of import NAMES, library, result_of
 

@@ -10,13 +10,13 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from analysis.findings import Finding, RuleInput
-from analysis.rank_waits import Communication, Straggler
+from analysis.findings import RuleInput
 from analysis.recordings import Library
-from analysis.results import RunResult, analyse
+from analysis.results import analyse
 from analysis.rules import small_batch
 from analysis.rules.python_between_operators import how_often
 from analysis.rules.straggling_rank import check as straggling
+from analysis.run_result import Communication, Finding, RunResult, Straggler
 from app.intake import bring_in
 from ingest.schema import DataFolder
 from tests.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
