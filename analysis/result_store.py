@@ -68,20 +68,30 @@ def remove_kept(folder: DataFolder, run_id: str) -> None:
 def dump(result: RunResult) -> bytes:
     """Return the result as bytes."""
     lead = next((i for i, rank in enumerate(result.ranks) if rank is result.lead), None)
-    content = msgspec.msgpack.encode(_Stored(replace(result, lead=None), lead), enc_hook=_plain)
-    return _checksum(content) + content
+    return sealed(msgspec.msgpack.encode(_Stored(replace(result, lead=None), lead), enc_hook=_plain))
 
 
 def load(data: bytes, manifest: Manifest) -> RunResult:
     """Return the result in ``data``, of ``manifest`` as it is now. Raises SawtoothError for bytes that ``dump`` did not write."""
     try:
-        if data[:CHECKSUM_BYTES] != _checksum(data[CHECKSUM_BYTES:]):
-            raise ValueError("a bit has flipped")
-        stored = msgspec.msgpack.decode(data[CHECKSUM_BYTES:], type=_Stored, dec_hook=_rich)
+        stored = msgspec.msgpack.decode(unsealed(data), type=_Stored, dec_hook=_rich)
         lead = stored.result.ranks[stored.lead] if stored.lead is not None else None
     except (msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError) as error:
         raise SawtoothError("The kept analysis of this run is damaged.") from error
     return replace(stored.result, manifest=manifest, lead=lead)
+
+
+def sealed(content: bytes) -> bytes:
+    """Return ``content`` behind its checksum."""
+    return _checksum(content) + content
+
+
+def unsealed(data: bytes) -> bytes:
+    """Return what ``sealed`` was given. Raises ValueError where a bit has flipped since."""
+    content = data[CHECKSUM_BYTES:]
+    if data[:CHECKSUM_BYTES] != _checksum(content):
+        raise ValueError("a bit has flipped")
+    return content
 
 
 def _checksum(content: bytes) -> bytes:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 import app
-from app.jobs import Jobs
+from app.jobs import UNREADABLE, Jobs
 from ingest.errors import SawtoothError
 from ingest.schema import DataFolder, Manifest, write_atomically
 
@@ -74,7 +74,7 @@ def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES) -> lis
     marker = data.root / "bundled.json"
     try:
         known = set(msgspec.json.decode(marker.read_bytes(), type=_Marker).imported)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *UNREADABLE):
         known = set()
     fresh = [item for item in bundled(samples) if item.name not in known]
     started = []

@@ -33,6 +33,7 @@ DEADLINE_SECONDS = 2 * 3600  # 20 million events take minutes; beyond two hours 
 FORGET_AFTER_SECONDS = 24 * 3600  # finished jobs stay visible a day
 ORDER_SECONDS = 60  # a job's order is written within milliseconds of its folder
 STALE_UPLOAD_SECONDS = 3600  # an upload that nobody started a job for within an hour was abandoned
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)  # of files that a power cut damaged
 ACTIVE: tuple[Stage, ...] = ("waiting", "reading", "deriving")
 
 
@@ -230,7 +231,7 @@ class Jobs:
     def _read_progress(self, job: Job) -> None:
         if not job.active:
             return
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
+        with contextlib.suppress(OSError, *UNREADABLE):
             progress = msgspec.json.decode((job.folder / "progress.json").read_bytes(), type=Progress)
             with self._lock:
                 if job.active:
@@ -281,7 +282,7 @@ class Jobs:
             outcome = msgspec.json.decode((job.folder / "result.json").read_bytes(), type=Outcome)
             if code == 0 or outcome.sentence:
                 return outcome
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNREADABLE):
             pass
         self._read_progress(job)
         runs = job.progress.runs  # published before the child ended
@@ -326,7 +327,7 @@ def _abandoned(entry: Path, now: float) -> bool:
             order = msgspec.json.decode((entry / "job.json").read_bytes(), type=JobOrder)
             return order.server_pid == os.getpid() or not _alive(order.server_pid)
         return now - entry.stat().st_mtime > STALE_UPLOAD_SECONDS
-    except msgspec.MsgspecError:  # cut off by a power cut: whoever wrote it is gone
+    except UNREADABLE:  # cut off by a power cut: whoever wrote it is gone
         return True
     except OSError:
         return False

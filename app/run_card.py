@@ -11,7 +11,7 @@ import msgspec
 
 from analysis.metrics import Reading
 from analysis.recordings import Library
-from analysis.result_store import kept_file, result_of
+from analysis.result_store import kept_file, result_of, sealed, unsealed
 from analysis.run_result import RunResult
 from analysis.sparkline import recent_utilization
 from app.words import first_line
@@ -19,7 +19,7 @@ from ingest.errors import SawtoothError
 from ingest.schema import DataFolder, Manifest, write_atomically
 
 INLINE_BYTES = 24 << 20  # of recordings: analysed within 0.2 s; above, a page would hold up every viewer
-KEPT = "card.json"
+KEPT = "card.msgpack"
 READINGS = ("step_time_best_ms", "mfu", "tensor_core_time_share")
 
 
@@ -34,9 +34,9 @@ class Card(msgspec.Struct, frozen=True):
 
 
 def kept_card(manifest: Manifest, folder: DataFolder) -> Card | None:
-    """Return the card of ``manifest`` from its file, None where that is missing or out of date."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode(kept_file(folder, manifest, KEPT).read_bytes(), type=Card)
+    """Return the card of ``manifest`` from its file, None where that is missing, damaged or out of date."""
+    with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
+        return msgspec.msgpack.decode(unsealed(kept_file(folder, manifest, KEPT).read_bytes()), type=Card)
     return None
 
 
@@ -55,7 +55,7 @@ def card_of(manifest: Manifest, library: Library) -> Card:
     except SawtoothError as error:
         return Card(problem=str(error))
     with contextlib.suppress(OSError):  # a full disk costs time, not the page
-        write_atomically(kept_file(library.folder, manifest, KEPT), msgspec.json.encode(card))
+        write_atomically(kept_file(library.folder, manifest, KEPT), sealed(msgspec.msgpack.encode(card)))
     return card
 
 

@@ -96,7 +96,7 @@ def leftovers(folder: DataFolder) -> list[str]:
     """Return what lies in the data folder and belongs to nothing."""
     kinds = {
         "recordings": ".v1.duckdb",
-        "derived": (".duckdb", "card.json", "result.msgpack"),
+        "derived": (".duckdb", "card.msgpack", "result.msgpack"),
         "sources": ".json.gz",
         "runs": ".json",
     }

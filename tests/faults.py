@@ -25,6 +25,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 
 from analysis.recordings import Library
@@ -45,10 +46,9 @@ ROUNDS = {"damage": 10, "kill": 3, "disk": 2, "files": 1, "inputs": 3, "server":
 
 
 def shown(folder: DataFolder, run: str, library: Library) -> Any:
-    """Return what pages show of a run: its report, by way of the kept analysis, after its card was read."""
+    """Return what pages show of a run: its card, and its report by way of the kept analysis."""
     manifest = folder.read_manifest(run)
-    card_of(manifest, library)
-    return json.loads(json.dumps(report_json(result_of(manifest, library))))
+    return msgspec.to_builtins(card_of(manifest, library)), json.loads(json.dumps(report_json(result_of(manifest, library))))
 
 
 class Faults:

@@ -288,6 +288,8 @@ def test_a_job_folder_without_its_order_is_swept_soon(tmp_path):
     (folder.uploads / "job-1").mkdir()
     (folder.uploads / "job-2").mkdir()
     (folder.uploads / "job-2" / "job.json").write_bytes(b"{cut")
+    (folder.uploads / "job-3").mkdir()
+    (folder.uploads / "job-3" / "job.json").write_bytes(b'{"data": "\xcd\xff"}')
     now = (folder.uploads / "job-1").stat().st_mtime
-    assert jobs.sweep(folder.uploads, now + 1) == 1
+    assert jobs.sweep(folder.uploads, now + 1) == 2
     assert jobs.sweep(folder.uploads, now + jobs.ORDER_SECONDS + 1) == 1

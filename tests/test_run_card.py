@@ -10,7 +10,7 @@ from analysis import result_store
 from analysis.recordings import Library
 from app import run_card
 from app.intake import bring_in
-from app.run_card import READINGS, card_of
+from app.run_card import READINGS, card_of, kept_card
 from ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts, new_manifest
 from tests.chrome_trace import BASE_NS, three_steps
 
@@ -61,21 +61,28 @@ def test_a_card_follows_what_the_user_told_and_leaves_no_old_file(run: Manifest,
     card_of(run, library)
     told = msgspec.structs.replace(run, facts=UserFacts(step_time_ms=0.25))
     assert card_of(told, library).readings["step_time_best_ms"].value == pytest.approx(0.25)
-    assert len(list(folder.derived.glob("*.card.json"))) == 1
+    assert len(list(folder.derived.glob("*.card.msgpack"))) == 1
     result_store.remove_kept(folder, run.id)
-    assert list(folder.derived.glob("*.card.json")) == []
+    assert list(folder.derived.glob("*.card.msgpack")) == []
 
 
 def test_a_damaged_card_is_made_again(run: Manifest, library: Library, folder: DataFolder) -> None:
+    """Whichever byte is damaged, also one of a number, which would still be a number."""
     first = card_of(run, library)
-    next(folder.derived.glob("*.card.json")).write_text("{damaged")
-    assert card_of(run, library) == first
+    path = next(folder.derived.glob("*.card.msgpack"))
+    content = path.read_bytes()
+    for at in range(0, len(content), 7):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        assert kept_card(run, folder) is None
+    for damaged in (b"", b"{damaged", b"\xcd\xff" * 40, content[:-1]):
+        path.write_bytes(damaged)
+        assert card_of(run, library) == first
 
 
 def test_a_missing_recording_is_said_and_not_kept(library: Library, folder: DataFolder) -> None:
     manifest = new_manifest([RecordingRef(id="00112233445566aa", kind="trace", source_name="gone")], "gone")
     assert "not in this data folder" in str(card_of(manifest, library).problem)
-    assert list(folder.derived.glob("*.card.json")) == []
+    assert list(folder.derived.glob("*.card.msgpack")) == []
 
 
 def test_a_large_run_is_analysed_by_a_child_once(run: Manifest, folder: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:

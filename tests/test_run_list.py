@@ -142,4 +142,4 @@ def test_a_run_that_cannot_be_analysed_is_said_and_the_others_of_its_files_are_t
     outcome = ingest_job.run(JobOrder(str(app_data.root), files, separate=True), lambda progress: None)
     assert len(outcome.run_ids) == 2 and not outcome.sentence
     assert len(outcome.notices) == 1 and "analysing it failed" in outcome.notices[0]
-    assert len(list(app_data.derived.glob("*.card.json"))) == 1
+    assert len(list(app_data.derived.glob("*.card.msgpack"))) == 1
