@@ -17,12 +17,8 @@ from pathlib import Path
 import duckdb
 
 from ingest.errors import SourceError
+from ingest.locks import held
 from ingest.schema import DRAFT_PREFIX, DataFolder
-
-try:
-    import fcntl
-except ImportError:  # not on Windows, where a killed process leaves its draft
-    fcntl = None  # type: ignore[assignment]
 
 LOCK = "lock"
 STALE_S = 60.0  # younger drafts are let alone: their lock may not be taken yet
@@ -37,9 +33,8 @@ def scratch(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise disk_error(error) from error
     try:
-        if fcntl is not None:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield place
+        with held(lock):
+            yield place
     except OSError as error:
         if error.errno is None:  # a timeout is an OSError too, and no disk's fault
             raise
@@ -67,9 +62,9 @@ def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
             if time.time() - place.stat().st_mtime < older_than_s:
                 continue
             lock = place / LOCK if place.is_dir() else place
-            if fcntl is not None and lock.exists():
-                with lock.open("rb+") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock.exists():
+                with lock.open("rb+") as file, held(file, wait=False):
+                    pass
         except OSError:  # somebody works on it, or has just finished
             continue
         if place.is_dir():

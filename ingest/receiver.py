@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ingest.errors import NotFoundError, SawtoothError
+from ingest.locks import held
 from ingest.sampler.segments import SEGMENT_BYTES, decode_line, segment_name
 from ingest.schema import DRAFT_PREFIX, write_atomically
 from ingest.session import is_session_id
@@ -177,13 +178,8 @@ def _locked(path: Path, *, create: bool = False) -> Iterator[int]:
     """Open a file for appending and hold it alone, also against another server on the same folder."""
     file = os.open(path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0), 0o600)
     try:
-        try:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except ImportError:  # Windows: one server a folder there
-            pass
-        yield file
+        with held(file):
+            yield file
     finally:
         os.close(file)
 

@@ -18,11 +18,7 @@ from typing import Annotated
 import msgspec
 
 from ingest.errors import NotFoundError, SawtoothError, UsageError
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
+from ingest.locks import held
 
 SCHEMA_VERSION = 1
 SCHEMA_SQL = Path(__file__).with_name("schema.sql")
@@ -239,9 +235,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path`` so that a reader sees the old file or the whole new one."""
     descriptor, temporary = tempfile.mkstemp(prefix=DRAFT_PREFIX, dir=path.parent)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX)  # see ingest.files
+        with os.fdopen(descriptor, "wb") as file, held(file):  # see ingest.files
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
