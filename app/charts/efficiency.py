@@ -16,6 +16,7 @@ from app.theme import ACCENT, CAUSES, MUTED, OWNERS
 
 FACTORS = ("mfu_factor_busy", "mfu_factor_flop_kernels", "mfu_factor_clock", "mfu_factor_efficiency")
 LABELLED = 5  # points named on the roofline: more names than that cover each other
+NUMBER_INK = "#000000"  # on the markers' blue and amber of either theme
 POINTS = 400  # operators drawn, largest opportunity first; the table has them all
 RAISES = {
     "mfu_factor_busy": "Take the waits away: see Idle.",
@@ -117,20 +118,24 @@ def roofline(rows: pd.DataFrame, peaks: Mapping[str, float], bandwidth: float, t
     roof_at_low = low * bandwidth / 1e12
     bottom = float(np.log10(min(roof_at_low, shown["achieved_tflops"].clip(lower=1e-9).min())))
     top = float(np.log10(max(peaks.values(), default=shown["achieved_tflops"].max())))
-    largest = shown.head(LABELLED).sort_values("achieved_tflops").to_dict("records")
-    for number, row in enumerate(largest):  # names stand in a column under the roof, where no operator can be
+    largest = shown.head(LABELLED).iloc[::-1].to_dict("records")
+    for number, row in enumerate(
+        largest
+    ):  # numbered where it is, named in a column under the roof: lines would cross the names
+        place = len(largest) - number
         figure.add_annotation(
             x=np.log10(row["intensity"]),
             y=np.log10(row["achieved_tflops"]),
-            text=f"{fmt.plain(short(str(row['name']), 26))} {fmt.duration_ms(row['opportunity_ms'])}",
-            axref="x",
-            ayref="y",
-            ax=np.log10(high) - 0.05,
-            ay=bottom + (number + 1) * (top - bottom) * 0.5 / LABELLED,
+            text=f"<b>{place}</b>",
+            showarrow=False,
+            font={"size": 11, "color": NUMBER_INK},
+        )
+        figure.add_annotation(
+            x=np.log10(high) - 0.05,
+            y=bottom + (number + 1) * (top - bottom) * 0.5 / LABELLED,
+            text=f"<b>{place}</b> {fmt.plain(short(str(row['name']), 26))} {fmt.duration_ms(row['opportunity_ms'])}",
+            showarrow=False,
             xanchor="right",
-            arrowwidth=1,
-            arrowhead=0,
-            opacity=0.9,
             font={"size": 11},
         )
     framed(figure, 420)
