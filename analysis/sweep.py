@@ -86,7 +86,8 @@ def sweep(runs: Sequence[RunResult], setting: str | None = None, memory_bytes: M
         setting = differing[0]
     lacking = [run.manifest.name for run in runs if setting not in settings_of(run.manifest)]
     if lacking:
-        raise UsageError(f"{', '.join(lacking)} has no setting {setting!r}. Add the tag {setting}=… to it.")
+        has, it = ("has", "it") if len(lacking) == 1 else ("have", "them")
+        raise UsageError(f"{', '.join(lacking)} {has} no setting {setting!r}. Add the tag {setting}=… to {it}.")
     unit = _unit(runs)
     points = sorted((_point(run, setting, unit, (memory_bytes or {}).get(run.manifest.id)) for run in runs), key=_order)
     spot, why = _sweet_spot(points, setting, unit)

@@ -100,4 +100,4 @@ def test_the_command_arranges_tagged_runs_and_names_the_one_to_choose(tmp_path):
     assert (found["setting"], found["sweet_spot"]) == ("workers", "8")
     assert [point["throughput_per_s"] for point in found["points"]] == [pytest.approx(1000), pytest.approx(1250)]
     refused = command("sweep", *ids, "--by", "batch", *data)
-    assert isinstance(refused.exception, UsageError) and "has no setting 'batch'" in str(refused.exception)
+    assert isinstance(refused.exception, UsageError) and "have no setting 'batch'" in str(refused.exception)

@@ -72,7 +72,7 @@ def _three_ways_in() -> None:
 
 _RECORD = """from torch.profiler import profile, schedule, tensorboard_trace_handler
 
-with profile(schedule=schedule(wait=5, warmup=3, active=4), record_shapes=True,
+with profile(schedule=schedule(wait=5, warmup=3, active=4, repeat=1), record_shapes=True,
              on_trace_ready=tensorboard_trace_handler("traces", use_gzip=True)) as prof:
     for batch in loader:
         train_step(batch)
