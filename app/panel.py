@@ -15,6 +15,8 @@ from app import format as fmt
 from app.charts.base import CONFIG, Chart
 
 TALL = 560  # pixels of a screen's main table: it fills a laptop's page under the headline
+LONG_TEXT, LONG_TEXT_WIDTH = 40, 300  # characters, pixels: a column of long names leaves room for its numbers on a narrow page
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets take a cell for that begins so
 TABLE_HEIGHT = 320  # ten rows: enough to check a chart against, and the page stays short
 
 
@@ -71,7 +73,8 @@ def table(frame_: pd.DataFrame, columns: dict[str, str], key: str, name: str | N
 def heading_of(values: pd.Series, heading: str) -> Any:
     """Return a column of a table: numbers with as many decimals as the largest needs for three figures, aligned; the rest as text."""
     if not pd.api.types.is_float_dtype(values):
-        return st.column_config.Column(heading)
+        long = values.astype(str).str.len().max() > LONG_TEXT if len(values) else False
+        return st.column_config.Column(heading, width=LONG_TEXT_WIDTH if long else None)
     largest = float(values.abs().max()) if values.notna().any() else 0.0
     decimals = 4 if largest < 1 else 3 if largest < 100 else 1
     return st.column_config.NumberColumn(heading, format=f"%.{decimals}f")
@@ -81,7 +84,7 @@ def csv_button(frame_: pd.DataFrame, name: str, key: str | None = None) -> None:
     """Offer a table as CSV, in full precision."""
     st.download_button(
         "CSV",
-        data=lambda: frame_.to_csv(index=False).encode(),
+        data=lambda: _csv(frame_).encode(),
         file_name=f"{name}.csv",
         mime="text/csv",
         key=f"{key or name}-csv",
@@ -89,6 +92,15 @@ def csv_button(frame_: pd.DataFrame, name: str, key: str | None = None) -> None:
         icon=":material/download:",
         type="tertiary",
     )
+
+
+def _csv(frame_: pd.DataFrame) -> str:
+    """Return the table as CSV in which no name of a stranger's trace is a formula once a spreadsheet opens it."""
+    texts = frame_.select_dtypes(exclude=["number", "bool"])
+    safe = {
+        column: texts[column].map(lambda value: f"'{value}" if str(value).startswith(FORMULA) else value) for column in texts
+    }
+    return frame_.assign(**safe).to_csv(index=False)
 
 
 def downloads(name: str, formats: Iterable[tuple[str, str, str, Callable[[], str]]], key: str) -> None:

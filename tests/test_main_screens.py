@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app import panel
 from app.frame import page_of
 from ingest.schema import DataFolder
 from tests.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
@@ -431,3 +433,8 @@ def test_a_shift_that_the_signals_show_is_offered_and_kept(app_data: DataFolder,
     kept = app_data.read_manifest(run).telemetry[0].offset_ns
     assert kept is not None
     assert abs(kept - 7 * 10**9) <= 10**8
+
+
+def test_no_name_of_a_trace_is_a_formula_in_a_spreadsheet() -> None:
+    rows = pd.DataFrame({"name": ["=HYPERLINK(1)", "@x", "-1+1", "gemm", None], "ms": [-1.5, 2.0, 3.0, 4.0, 5.0]})
+    assert panel._csv(rows).split() == ["name,ms", "'=HYPERLINK(1),-1.5", "'@x,2.0", "'-1+1,3.0", "gemm,4.0", ",5.0"]
