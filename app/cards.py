@@ -38,6 +38,7 @@ _STYLE = """<style>
 .st-table th, .st-table td { padding: 0.4rem 0.9rem 0.4rem 0; vertical-align: top; overflow-wrap: anywhere; }
 .st-table td { border-bottom: 1px solid color-mix(in srgb, currentColor 13%, transparent); }
 .st-table td:first-child { font-weight: 600; min-width: 8.5rem; }
+.st-table td:nth-child(2) { min-width: 4.5rem; }
 [data-testid="stSidebar"] [data-testid="stSelectbox"] { margin: 0.6rem 0 0.2rem; }
 .st-section { font-size: 0.75rem; letter-spacing: 0.05em; text-transform: uppercase; opacity: 0.65; margin: 0.9rem 0 0.2rem; font-weight: 600; }
 .st-tag { display: inline-block; font-size: 0.75rem; padding: 0.05rem 0.5rem; margin: 0 0.3rem 0.2rem 0; border-radius: 1rem;

@@ -29,7 +29,7 @@ def show(result: RunResult) -> None:
     if result.not_checked:
         with st.expander(words.not_checked(len(result.not_checked)), icon=":material/rule:"):
             for rule in result.not_checked:
-                cards.small(f"{rule.rule}: not checked, because {rule.because}")
+                cards.small(f"{rule.rule}: not checked, because {rule.because.replace('`', '')}")
 
 
 @st.fragment

@@ -324,7 +324,8 @@ def _list(rows: pd.DataFrame, columns: dict[str, str], key: str) -> None:
         cards.small("Nothing of this kind lies in view.")
         return
     if "name" in rows:
-        columns = {"short": columns["name"], **columns, "name": "Full name"}
+        rest = {column: heading for column, heading in columns.items() if column != "name"}
+        columns = {"short": columns["name"], **rest, "name": "Full name"}
         rows = rows.assign(short=rows["name"].map(lambda name: short(str(name), 60)))
     for column in ("kind", "cause"):
         if column in rows:
