@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 from ingest.errors import SourceError
 from ingest.formats.table import SAMPLE_COLUMNS, SampleTable, usable
-from ingest.sampler.segments import HEAD_KEYS, decode_line, encode_line, join_segments, segment_name
+from ingest.sampler.segments import decode_line, encode_line, join_segments, segment_name
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
 READ_BYTES = 4 << 20  # per look and segment, so that one look at a long session stays short
@@ -251,22 +251,6 @@ class SessionTable:
 
 def _text(value: object) -> str | None:
     return str(value) if value else None
-
-
-def read_session(folder: Path) -> SampleTable:
-    """Read a session folder as telemetry. Raises SourceError where it holds none."""
-    reader = SessionReader(folder)
-    meta = reader.meta
-    collected = SessionTable(columns=[str(c) for c in meta["columns"]])
-    collected.add(
-        [{"k": "head", "m": meta["started_m"], "w": meta["started_w"], **{k: meta[k] for k in HEAD_KEYS if k in meta}}]
-    )
-    collected.add(reader.poll())
-    table = collected.table()
-    note_damage(table, reader.damaged)
-    if table.is_empty():
-        raise SourceError("E-NOEV", "The session holds no samples yet.")
-    return table
 
 
 def note_damage(table: SampleTable, lines: int) -> None:

@@ -20,7 +20,7 @@ from app.live_sessions import CATCH_UP_BYTES, FRESH_SECONDS, LiveSession, LiveSe
 from app.local_sampler import LocalSampler, replay_command
 from ingest.sampler.fields import COLUMNS
 from ingest.sampler.segments import SegmentWriter
-from ingest.session import read_session
+from tests.sessions import read_session
 
 START = 1_800_000_000_000_000_000
 STEP = 100_000_000

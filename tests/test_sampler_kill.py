@@ -18,7 +18,8 @@ import pytest
 from test_session import Server, recorded
 
 from ingest.sampler.segments import decode_line
-from ingest.session import SessionReader, read_session
+from ingest.session import SessionReader
+from tests.sessions import read_session
 
 ROOT = Path(__file__).resolve().parents[1]
 KILLS = 20

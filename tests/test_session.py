@@ -22,8 +22,9 @@ from ingest.sampler.fields import COLUMNS
 from ingest.sampler.prometheus import EXPORTED, PrometheusSink, parse_address
 from ingest.sampler.push import Push, available_on_disk
 from ingest.sampler.sinks import SessionSink
-from ingest.session import SessionClock, SessionReader, read_session
+from ingest.session import SessionClock, SessionReader
 from tests.fake_nvml import FakeClock, FakeNvml
+from tests.sessions import read_session
 
 
 def recorded(folder: Path, seconds: float = 5, *at: tuple[float, Any], bench: Bench | None = None) -> Path:

@@ -19,8 +19,9 @@ from ingest.formats.table import SAMPLE_COLUMNS, find_gaps
 from ingest.formats.values import number
 from ingest.recording import ingest_file
 from ingest.schema import SCHEMA_SQL, DataFolder
-from ingest.session import read_session, write_session_file
+from ingest.session import write_session_file
 from ingest.telemetry import reader_for, readers
+from tests.sessions import read_session
 
 FIXTURES = Path(__file__).parent / "telemetry"
 UTC_023847 = 1795228727  # 2026-11-21 02:38:47 UTC
