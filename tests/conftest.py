@@ -10,12 +10,6 @@ import pytest
 from ingest.schema import DataFolder
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep in one of several processes what is prepared once: the tests of a file, and those that read all recordings."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(item.path.parent.name if item.path.parent.name == "rules" else item.path.name))
-
-
 @pytest.fixture
 def app_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataFolder]:
     """An empty data folder that the app's pages use in this test."""
