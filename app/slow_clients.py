@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import time
 from collections.abc import Iterable
 from typing import Any
 
 import uvicorn
 
+log = logging.getLogger(__name__)
 HEAD_SECONDS = 30.0  # a request's head is one packet; whoever takes longer wants the place and not the page
 LOOK_EVERY_SECONDS = 5.0
 
@@ -24,9 +26,16 @@ def allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def running_servers() -> list[uvicorn.Server]:
+    """Return the servers of this process. Streamlit makes its own and keeps it to itself, so they are looked for among all objects."""
+    return [found for found in gc.get_objects() if isinstance(found, uvicorn.Server)]
+
+
 async def end_slow_clients() -> None:
     """Look at this process's connections again and again; ends with its task."""
-    servers = [found for found in gc.get_objects() if isinstance(found, uvicorn.Server)]  # Streamlit keeps it to itself
+    servers = running_servers()
+    if not servers:
+        log.error("uvicorn's server was not found: connections that never finish their request will stay open")
     waiting: dict[Any, tuple[Any, float]] = {}
     while servers:
         await asyncio.sleep(LOOK_EVERY_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import socket
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -25,7 +27,7 @@ from app import access
 from app.access import CLOSED_PATHS, AccessMiddleware, PeerMiddleware
 from app.api import routes
 from app.settings import Settings
-from app.slow_clients import HEAD_SECONDS, end_waiting
+from app.slow_clients import HEAD_SECONDS, end_waiting, running_servers
 from ingest.bundle import import_bundle, open_bundle
 from ingest.errors import SourceError
 from ingest.schema import DataFolder
@@ -147,6 +149,36 @@ def test_a_connection_that_asks_again_and_again_is_never_closed():
         polling.cycle = SimpleNamespace(response_complete=True)  # another request, answered between two looks
         waiting = end_waiting([polling], waiting, float(second))
     assert not polling.closed
+
+
+@pytest.mark.parametrize("protocol", ["auto", "h11"])
+def test_uvicorn_keeps_its_connections_where_they_are_looked_for(protocol):
+    """What ``end_waiting`` reads of uvicorn is not documented: this fails where an upgrade moves it."""
+
+    async def held_open() -> bool:
+        server = uvicorn.Server(uvicorn.Config(Starlette(), port=0, http=protocol, lifespan="off", log_level="error"))
+        running = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        assert server in running_servers()
+        port = server.servers[0].sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nX: ")
+        while not server.server_state.connections:
+            await asyncio.sleep(0.01)
+        waiting = end_waiting(server.server_state.connections, {}, 0.0)
+        assert len(waiting) == 1
+        end_waiting(server.server_state.connections, waiting, HEAD_SECONDS)
+        try:
+            closed = await asyncio.wait_for(reader.read(1), 10) == b""
+        except ConnectionResetError:  # it had not read the half head yet
+            closed = True
+        writer.close()
+        server.should_exit = True
+        await running
+        return closed
+
+    assert asyncio.run(asyncio.wait_for(held_open(), 30))
 
 
 @pytest.mark.slow
