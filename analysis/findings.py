@@ -218,8 +218,10 @@ def check(given: RuleInput, rules: Iterable[Rule] | None = None) -> tuple[list[F
     return sorted(findings, key=_order), not_checked
 
 
-def _order(finding: Finding) -> tuple[int, bool, float, str]:
-    return (("critical", "warning", "info").index(finding.severity), not finding.ends_the_run, -finding.gain_ms, finding.rule)
+def _order(finding: Finding) -> tuple[int, bool, bool, float, str]:
+    severity = ("critical", "warning", "info").index(finding.severity)
+    # A late rank comes before its own findings: they say the same time again, and not that one rank alone loses it.
+    return (severity, not finding.ends_the_run, finding.rule != "straggling-rank", -finding.gain_ms, finding.rule)
 
 
 def severity_of(share: float) -> Severity:

@@ -54,6 +54,8 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
             ranks += _ranks_of(recording, ref, info, manifest, telemetry)
     ranks, communication = meet(library, ranks)
     ranks = [replace(rank, metrics=trust.unsure_of_waits(rank.metrics, _waits_ms(rank), rank.best.source)) for rank in ranks]
+    if communication is not None and communication.straggler is not None:
+        communication = _alone(library, ranks, communication)
     lead = max(ranks, key=_pace) if ranks else None
     diagnostics += trust.diagnostics_of(ranks)
     diagnostics += [Diagnostic("telemetry_elsewhere", "error", sentence, 1) for sentence in _elsewhere(ranks, telemetry)]
@@ -102,6 +104,19 @@ def whatif_of(recording: Recording, rank: RankResult) -> WhatIf | None:
     return WhatIf(replay_store.load(rows[0][0]), rank.device, counted)
 
 
+def _alone(library: Library, ranks: list[RankResult], met: Communication) -> Communication:
+    """Add what each rank's step would take if no other held it up."""
+    waits = []
+    for position, (rank, wait) in enumerate(zip(ranks, met.ranks, strict=True)):
+        rows = met.rows[met.rows["position"] == position]
+        with library.open(rank.recording_id) as recording:
+            whatif = whatif_of(recording, rank)
+        if whatif is not None and len(rows):
+            wait = replace(wait, alone_ms=whatif.as_long(rows["gpu_op_id"], rows["shortest_ns"]))
+        waits.append(wait)
+    return replace(met, ranks=tuple(waits))
+
+
 def _waits_ms(rank: RankResult) -> float:
     """Return the exposed communication per step that may be waiting: all of it where no other rank tells."""
     rows = (row for row in rank.ledger if row.owner == "exposed_comm" and row.cause in trust.MAY_WAIT)
@@ -109,8 +124,10 @@ def _waits_ms(rank: RankResult) -> float:
 
 
 def _pace(rank: RankResult) -> tuple[float, int]:
+    """Order ranks by what a step takes them without waiting for others: collectives make their steps equal, so steps alone tell nothing."""
     value = rank.metrics["step_time_ms"].value
-    return (value if value is not None else -1.0, rank.window_ns)
+    waits_ms = sum(row.ms_per_step or 0.0 for row in rank.ledger if row.owner == "exposed_comm" and row.cause == "comm_wait")
+    return (value - waits_ms if value is not None else -1.0, rank.window_ns)
 
 
 def _run_metrics(

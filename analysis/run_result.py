@@ -90,7 +90,8 @@ class RankWaits:
 
     ``last_share`` is the share of collectives it came last to. ``overlap_share`` is the share of its communication kernels' time with
     computation beside it, None without such kernels. ``clock_offset_ns`` is its clock minus the first rank's, from the ends of shared
-    collectives, None where they share none.
+    collectives, None where they share none. ``alone_ms`` is its step without the profiler and without waiting for other ranks (a replay
+    with each collective as short as its shortest rank), known only where a rank holds the others up.
     """
 
     position: int
@@ -101,6 +102,7 @@ class RankWaits:
     last_share: float | None
     overlap_share: float | None
     clock_offset_ns: int | None
+    alone_ms: float | None = None
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ def matmul_loop(steps: int = 4, step_us: float = 1000, matmul_us: float = 600, o
         trace.step(3 + k, at, at + step_us)
         trace.op("aten::mm", at + 10, at + 60, [[1024, 1024], [1024, 1024]], ["c10::BFloat16", "c10::BFloat16"])
         trace.launch(
-            (at + 20, at + 30),
+            (at + 27, at + 30),
             (at + 40, at + 40 + matmul_us),
             "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NNT",
             **{"blocks per SM": 2.0},
@@ -122,7 +122,7 @@ def matmul_loop(steps: int = 4, step_us: float = 1000, matmul_us: float = 600, o
         trace.op("aten::add", at + 70, at + 100, [[1024, 1024], [1024, 1024], []], ["c10::BFloat16", "c10::BFloat16", "Scalar"])
         start = at + 40 + matmul_us
         trace.launch(
-            (at + 80, at + 90),
+            (at + 87, at + 90),
             (start, start + other_us),
             "void at::native::vectorized_elementwise_kernel<4, Add>(int)",
             **{"blocks per SM": 0.5},

@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.findings import Rule, RuleInput, in_words
-from analysis.run_result import CodeChange, Finding
+from analysis.rank_waits import STRAGGLER_SHARE
+from analysis.run_result import CodeChange, Communication, Finding, Straggler
 
 LOSES_TO = {
     "data_wait": "its data loader",
@@ -48,26 +49,35 @@ def check(given: RuleInput) -> Iterator[Finding]:
     does = ""
     if found.cause is not None and found.excess_ms is not None:
         does = f"; it loses {in_words(found.excess_ms)} more than they do to {LOSES_TO.get(found.cause, found.cause)}"
-    # What the profiler adds to the late rank's host the others wait for as well: it is no lateness of the run's.
-    distortion = max((given.rank.metrics["step_time_ms"].value or 0.0) - given.step_ms, 0.0)
-    unsure = 2 * distortion > found.late_ms
+    gain = _gain_ms(met, found, given)
+    certain = gain is not None and gain >= STRAGGLER_SHARE * given.step_ms
     rows = given.gap_evidence("unattributed", "comm_wait", "comm_transfer")
     yield given.finding(
         RULE.slug,
         f"{late} comes late: the others wait {in_words(found.late_ms)} of each step for it{does}",
         f"Look at what {late.lower()} does that the others do not, its data first; open its trace on the timeline.",
-        ceiling_ms=max(found.late_ms - distortion, 0.0) or None,
-        predicted_ms=None if unsure else given.step_ms - (found.late_ms - distortion),
-        severity="info" if unsure else None,
-        confidence="low" if unsure else "high",
-        note=f"Not predicted: the profiler alone slows the host by {in_words(distortion)} a step, and not every rank alike."
-        if unsure
-        else "The step without the others' waiting for it.",
+        ceiling_ms=gain if certain else None,
+        predicted_ms=given.step_ms - gain if certain and gain is not None else None,
+        severity=None if certain else "info",
+        confidence="high" if certain else "low",
+        note="The step of the slowest other rank: each rank replayed without the profiler and without waiting for others."
+        if certain
+        else "Not predicted: without the profiler, which slows one host more than another, the ranks take about equally long.",
         risk="Moving work between ranks changes which samples each of them sees.",
         changes=CHANGES,
         evidence=[{"rank": w.rank, "wait_ms_per_step": w.wait_ms, "comes_last_to": w.last_share} for w in met.ranks]
         + [r for r in rows if r["end_ns"] - r["start_ns"] > 0],
     )
+
+
+def _gain_ms(met: Communication, found: Straggler, given: RuleInput) -> float | None:
+    """Return what a step gains where the late rank is as fast as the slowest of the others, None where they cannot be replayed."""
+    alone = {wait.position: wait.alone_ms for wait in met.ranks}
+    late = alone.pop(found.position)
+    others = [ms for ms in alone.values() if ms is not None]
+    if late is None or len(others) < len(alone) or not late or given.step_ms is None:
+        return None
+    return given.step_ms * max(late - max(others), 0.0) / late
 
 
 RULE = Rule("straggling-rank", ("steps", "ranks"), check)

@@ -66,7 +66,7 @@ def test_measured_means_agree_with_the_independent_ones(starved: RunResult) -> N
     assert starved.metrics["tensor_active_measured"].value == pytest.approx(truth["gpm_tensor_any"] / 100, abs=0.005)
     clock = starved.metrics["mfu_factor_clock"]
     assert clock.value == pytest.approx(truth["sm_mhz"] / 1830, abs=0.001)  # 1830 MHz is what the H200's peak is quoted at
-    assert clock.trust == "ok" and "outside the profile" in clock.notes[0]
+    assert clock.trust == "ok" and any("outside the profile" in note for note in clock.notes)
 
 
 def test_a_steady_run_has_none_and_says_why(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ SAID = {
     "mask_from_cpu": "goes to tensors made on the CPU.",  # telemetry's step, which this explains: not "do not show what it waits for"
     "checkpoint_unseen": "do not show what it waits for.",
     "conv_searches_off": "It waits for the host to launch kernels.",
-    "slow_every_fourth": "31 % (4.13 ms) goes to Python on the host.",  # the finding's cause is the ledger's, and so are the numbers
+    "slow_every_fourth": "27 % (3.50 ms) goes to Python on the host.",  # the finding's cause is the ledger's, and so are the numbers
 }
 LAUNCHES = [("other_compute", None, 200_000, 0.2), ("idle", "launch_bound", 800_000, 0.8)]
 
@@ -40,8 +40,13 @@ def test_a_finding_that_explains_the_loss_has_a_name_for_it(name: str) -> None:
     verdict = judge(result.lead) if result.lead else None
     assert verdict is not None
     finding = explains(verdict, result.findings)
-    # Two findings say that the profile does not show the cause; the first line says the same.
-    if finding is not None and finding.rule not in ("profile-not-representative", "prefetch-queue-hid-the-loader"):
+    # Two findings say that the profile does not show the cause; the first line says the same. A late rank's finding names the rank, the first
+    # line what that rank, which leads the run, loses its time to.
+    if finding is not None and finding.rule not in (
+        "profile-not-representative",
+        "prefetch-queue-hid-the-loader",
+        "straggling-rank",
+    ):
         assert cause_words.of_finding(finding) is not None, finding.rule
 
 

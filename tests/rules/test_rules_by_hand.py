@@ -16,7 +16,7 @@ from analysis.results import analyse
 from analysis.rules import small_batch
 from analysis.rules.python_between_operators import how_often
 from analysis.rules.straggling_rank import check as straggling
-from analysis.run_result import Communication, Finding, RunResult, Straggler
+from analysis.run_result import Communication, Finding, RankWaits, RunResult, Straggler
 from app.intake import bring_in
 from ingest.schema import DataFolder
 from tests.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
@@ -103,34 +103,29 @@ class NoRows:
         return pd.DataFrame(columns=["start_ns", "end_ns"])
 
 
-def late_rank(profiled_ms: float, best_ms: float, late_ms: float) -> list[Finding]:
-    """Return what is said of a run of ``profiled_ms`` a step in which the others wait ``late_ms`` for rank 1."""
-    run = run_of(ledger=[("other_compute", None, round(profiled_ms * 1e6), best_ms)], best_ms=best_ms, source="estimate")
+def late_rank(*alone_ms: float | None) -> Finding:
+    """Return what is said of a run of 40 ms a step in which rank 1 comes 25 ms late; alone, the ranks would take ``alone_ms`` a step."""
+    run = run_of(ledger=[("other_compute", None, 60_000_000, 40.0)], best_ms=40.0, source="estimate")
     assert run.lead is not None
-    late = Straggler(1, 1, late_ms, late_ms / profiled_ms, 1.0, None, None, None)
-    met = Communication(pd.DataFrame(), (), late, 0)
-    return list(straggling(RuleInput(replace(run, communication=met), run.lead, NoRows())))  # type: ignore[arg-type]
+    late = Straggler(1, 1, 25.0, 0.5, 1.0, None, None, None)
+    waits = tuple(RankWaits(i, i, 0, 0.0, 0.0, None, None, None, ms) for i, ms in enumerate(alone_ms))
+    met = Communication(pd.DataFrame(), waits, late, 0)
+    (found,) = straggling(RuleInput(replace(run, communication=met), run.lead, NoRows()))  # type: ignore[arg-type]
+    return found
 
 
-def test_a_late_rank_is_predicted_to_be_waited_for_no_more() -> None:
-    # The others wait 25 ms of 40; nothing of it is the profiler's: 40 − 25 = 15.
-    (found,) = late_rank(40.0, 40.0, 25.0)
+def test_a_late_rank_is_predicted_to_be_as_fast_as_the_slowest_other() -> None:
+    # Alone rank 1 takes 50 ms, the others 20 and 30: as fast as they, it gains 20 of 50, which of a step of 40 is 16.
+    found = late_rank(20.0, 50.0, 30.0)
     assert (found.severity, found.confidence) == ("critical", "high")
-    assert found.predicted_step_ms == pytest.approx(15.0)
+    assert (found.predicted_step_ms, found.ceiling_ms_per_step) == (pytest.approx(24.0), pytest.approx(16.0))
 
 
-def test_lateness_that_the_profiler_may_have_made_is_not_predicted() -> None:
-    # Profiled 17, without the profiler 10.9: of the 12 ms that the others wait, the 6.1 that the profiler adds may be half or all.
-    (found,) = late_rank(17.0, 10.9, 12.0)
-    assert (found.severity, found.confidence, found.predicted_step_ms) == ("info", "low", None)
-    assert "the profiler alone slows the host by 6.1 ms" in found.prediction_note
-    assert found.ceiling_ms_per_step == pytest.approx(5.9)  # never more than the run's own step can lose
-
-
-def test_lateness_within_what_the_profiler_adds_has_no_ceiling() -> None:
-    # Profiled 15.7, without the profiler 12.1: the profiler's 3.6 ms cover the 2.1 that the others wait.
-    (found,) = late_rank(15.7, 12.1, 2.1)
-    assert (found.severity, found.ceiling_ms_per_step) == ("info", None)
+@pytest.mark.parametrize("alone_ms", [(49.0, 50.0), (60.0, 50.0), (None, 50.0), (20.0, None)])
+def test_lateness_that_only_the_profiler_makes_is_not_predicted(alone_ms: tuple[float | None, ...]) -> None:
+    found = late_rank(*alone_ms)
+    assert (found.severity, found.confidence) == ("info", "low")
+    assert found.predicted_step_ms is None and found.ceiling_ms_per_step is None
 
 
 @pytest.mark.parametrize(
@@ -139,12 +134,6 @@ def test_lateness_within_what_the_profiler_adds_has_no_ceiling() -> None:
 )
 def test_how_often_python_holds_the_launches_up(times: int, steps: int, words: str) -> None:
     assert how_often(times, steps) == words
-
-
-def test_what_the_profiler_adds_is_taken_off_the_waiting() -> None:
-    # Profiled 40, without the profiler 35: 25 − 5 = 20 ms of waiting are left, 35 − 20 = 15.
-    (found,) = late_rank(40.0, 35.0, 25.0)
-    assert found.predicted_step_ms == pytest.approx(15.0)
 
 
 def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyPatch) -> None:
