@@ -93,8 +93,8 @@ def mean_utilization(
 ) -> float | None:
     """Return the time-weighted mean utilization (0 to 1) of the run's steady part, None with fewer than LEAST_SAMPLES samples.
 
-    A sample stands for the time since the one before; holes in sampling are left out, and so are ``leave_out_ns`` and the idle
-    time before and after the run.
+    A sample stands for the time since the one before; holes in sampling are left out, and so are the idle time before and after
+    the run, ``leave_out_ns``, and what follows it where at least LEAST_SAMPLES come before.
     """
     time, util = np.asarray(time_ns, np.int64), np.asarray(util_pct, np.float64)
     order = np.argsort(time, kind="stable")
@@ -107,11 +107,13 @@ def mean_utilization(
     period = float(np.median(span))
     value = util[1:]
     valid = np.isfinite(value) & (span <= HOLE_PERIODS * period)
-    if leave_out_ns is not None:
-        valid &= (time[1:] <= leave_out_ns[0]) | (time[:-1] >= leave_out_ns[1])
     first, last = _running(time, np.where(np.isfinite(value), value, 0) > 0)
     valid[:first] = False
     valid[last:] = False
+    if leave_out_ns is not None:
+        before, after = valid & (time[1:] <= leave_out_ns[0]), valid & (time[:-1] >= leave_out_ns[1])
+        # What hooks the driver's calls stays in place when the profile has ended, and slows the host further on.
+        valid = before if before.sum() >= LEAST_SAMPLES else before | after
     if valid.sum() < LEAST_SAMPLES:
         return None
     return float((value * span)[valid].sum() / span[valid].sum() / 100)

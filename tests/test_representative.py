@@ -90,3 +90,15 @@ def test_shared_recordings(name: str) -> None:
     lines = [json.loads(line) for line in (RECORDINGS / name / "nvml.jsonl").read_text().splitlines()[1:]]
     verdict = judge([s["t_ns"] for s in lines], [s["gpu_util"] for s in lines], None, kernel_ms * 1e6, 900, estimate_ms * 1e6)
     assert verdict.represents is expected
+
+
+def test_samples_before_the_profile_speak_for_the_run_where_there_are_enough() -> None:
+    """The driver's calls stay hooked after a profile, and the host slower: 80 % before, 40 % after, 0.1 s apart."""
+    time, util = np.arange(60) * 10**8, np.where(np.arange(60) < 30, 80.0, 40.0)
+
+    def mean(begin: int, end: int) -> float | None:
+        return mean_utilization(time, util, (begin * 10**8, end * 10**8))
+
+    assert mean(25, 35) == pytest.approx(0.8)
+    # Before the sample at 0.9 s lie nine: too few, so all of the 9 + 24 outside count, 9 of 80 % and 24 of 40 %.
+    assert mean(9, 35) == pytest.approx((9 * 0.8 + 24 * 0.4) / 33)
