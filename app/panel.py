@@ -71,12 +71,14 @@ def table(frame_: pd.DataFrame, columns: dict[str, str], key: str, name: str | N
 
 
 def heading_of(values: pd.Series, heading: str) -> Any:
-    """Return a column of a table: numbers with as many decimals as the largest needs for three figures, aligned; the rest as text."""
+    """Return a column of a table: shares as percentages, other numbers with decimals that fit the largest, aligned; the rest as text."""
     if not pd.api.types.is_float_dtype(values):
         long = values.astype(str).str.len().max() > LONG_TEXT if len(values) else False
         return st.column_config.Column(heading, width=LONG_TEXT_WIDTH if long else None)
+    if str(values.name).endswith("share"):
+        return st.column_config.NumberColumn(heading, format="percent")
     largest = float(values.abs().max()) if values.notna().any() else 0.0
-    decimals = 4 if largest < 1 else 3 if largest < 100 else 1
+    decimals = 4 if largest < 1 else 3 if largest < 10 else 2 if largest < 100 else 1
     return st.column_config.NumberColumn(heading, format=f"%.{decimals}f")
 
 

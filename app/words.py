@@ -99,12 +99,13 @@ def distortion(verdict: Judgement) -> str | None:
     )
 
 
-def spread(steps_ms: list[float]) -> str | None:
-    """Return the range of the counted steps and their number: 31.2 to 31.9 ms, n 3."""
+def spread(rank: RankResult) -> str | None:
+    """Return the range of the counted steps and their number: 31.2 to 31.9 ms, n 3; said to be profiled where another step time stands above it."""
+    steps_ms = rank.device_step_ms
     if not steps_ms:
         return None
-    low, high = min(steps_ms), max(steps_ms)
-    return f"{fmt.duration_ms(low)} to {fmt.duration_ms(high)}, n {len(steps_ms)}"
+    which = "" if rank.best.source == "profile" else "profiled: "
+    return f"{which}{fmt.duration_ms(min(steps_ms))} to {fmt.duration_ms(max(steps_ms))}, n {len(steps_ms)}"
 
 
 NO_STEPS = "The trace has no steps, so times are of the whole recorded time."

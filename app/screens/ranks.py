@@ -15,9 +15,9 @@ from app.charts import ranks as charts
 WAITS = {
     "label": "Rank",
     "wait_ms": "Waiting in collectives, ms per step",
-    "late_ms": "Each other waits for it with nothing to compute, ms per step",
-    "last_share": "Share of collectives it comes last to",
-    "overlap_share": "Share of communication overlapped by compute",
+    "late_ms": "Others wait for it, ms per step",
+    "last_share": "Collectives it comes last to",
+    "overlap_share": "Communication beside compute",
 }
 COLLECTIVES = {
     "name": "Collective",

@@ -29,7 +29,7 @@ def _judged(result: RunResult, rank: RankResult) -> None:
     if verdict and (sentence := words.distortion(verdict)):
         cards.small(sentence)
     notes = {
-        "step_time_best_ms": words.spread(rank.device_step_ms),
+        "step_time_best_ms": words.spread(rank),
         "mfu": words.mfu_note(result.metrics),
         "tensor_core_time_share": words.tensor_note(result.metrics),
         "gpu_busy_share": words.busy_note(result.metrics),

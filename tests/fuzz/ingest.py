@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
+import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def mutated(chance: random.Random, seeds: list[bytes]) -> bytes:
     """Return one input."""
     content = bytearray(chance.choice(seeds))
     if content[:2] == b"\x1f\x8b" and chance.random() < 0.5:
-        with contextlib.suppress(OSError, EOFError):
+        with contextlib.suppress(OSError, EOFError, zlib.error):
             content = bytearray(gzip.decompress(content))
     for _ in range(chance.choice((1, 1, 2, 3, 5, 20))):
         at = chance.randrange(len(content) + 1)
