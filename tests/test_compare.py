@@ -150,6 +150,36 @@ def test_best_step_times_lead_and_the_profiles_disagreement_is_said():
     assert [(r.cause, r.unprofiled_change_ms) for r in found.waterfall] == [("launch_bound", 2.0), ("host_sync", -20.0)]
 
 
+@pytest.mark.parametrize(("b_ms", "said"), [(43.0, False), (46.0, True), (50.0, True)])
+def test_profiles_may_differ_from_the_runs_by_ten_points(b_ms, said):
+    # The profiles 40 → 40, the runs 40 → 43, 46 and 50 ms: 7.5, 15 and 25 % apart.
+    ledger = (("idle", "host_sync", 40_000_000, None),)
+    a, b = (
+        run_of("a" * 16, ledger=ledger, best_ms=40.0, source="user"),
+        run_of("b" * 16, ledger=ledger, best_ms=b_ms, source="user"),
+    )
+    assert (compare(side(a), side(b)).disagreement is not None) is said
+
+
+def test_runs_of_one_side_are_averaged_where_each_is_known():
+    one, two = (run_of(c * 16, best_ms=ms, source="user") for c, ms in (("a", 10.0), ("b", 30.0)))
+    lost = replace(two, metrics={**two.metrics, "step_time_best_ms": Reading(None, "No steps.")})
+    found = compare(side(one, two), side(one))
+    assert (found.best.a, found.best.b) == (20.0, 10.0)
+    assert compare(side(one, lost), side(one)).best.a is None
+
+
+def test_steps_of_the_replay_show_the_spread_where_recording_slowed_the_host(tmp_path):
+    """A host-bound recording: its profiled steps take twice what the estimate says, and their noise is the profiler's."""
+    library = Library(DataFolder(tmp_path / "data"))
+    folder = Path(__file__).parent / "recordings" / "mlp_eager"
+    result = analyse(bring_in(library.folder, [(folder / "trace.json.gz", "t.json.gz")]).runs[0], library)
+    (measured,) = side_of([result], library).measured
+    library.close()
+    assert sum(measured.steps_ms) / len(measured.steps_ms) == pytest.approx(result.metrics["step_time_unprofiled_est_ms"].value)
+    assert measured.steps_ms != tuple(result.lead.device_step_ms)
+
+
 def test_profiles_that_agree_with_the_runs_need_no_word():
     a = run_of("a" * 16, ledger=(("idle", "host_sync", 40_000_000, None),), best_ms=38.0)
     b = run_of("b" * 16, ledger=(("idle", "host_sync", 30_000_000, None),), best_ms=28.5)
