@@ -125,7 +125,7 @@ def _rich(kind: type, value: Any) -> Any:
     if origin is np.ndarray:
         dtype, data = value
         return np.frombuffer(data, dtype).copy()
-    raise NotImplementedError(kind)
+    raise NotImplementedError(kind)  # msgspec's own way to hear of a type that nobody decodes
 
 
 def _series(dtype: str, data: Any) -> pd.Series:

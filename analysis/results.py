@@ -24,7 +24,7 @@ from analysis.step_time import BestStepTime, choose_step_time
 from analysis.telemetry import DeviceTelemetry
 from analysis.troughs import Troughs, link
 from analysis.trust import Diagnostic
-from analysis.whatif import WhatIf
+from analysis.whatif import TimedOps, WhatIf
 from ingest.schema import Manifest, RecordingRef
 
 KERNEL_OWNERS = ("tensor_core_compute", "other_compute", "exposed_comm")  # their sum is the union of kernels
@@ -112,7 +112,8 @@ def _alone(library: Library, ranks: list[RankResult], met: Communication) -> Com
         with library.open(rank.recording_id) as recording:
             whatif = whatif_of(recording, rank)
         if whatif is not None and len(rows):
-            wait = replace(wait, alone_ms=whatif.as_long(rows["gpu_op_id"], rows["shortest_ns"]))
+            shortest = TimedOps(tuple(rows["gpu_op_id"].tolist()), tuple(rows["shortest_ns"].tolist()))
+            wait = replace(wait, alone_ms=whatif.step_ms((shortest,)))
         waits.append(wait)
     return replace(met, ranks=tuple(waits))
 

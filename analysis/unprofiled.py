@@ -17,7 +17,7 @@ from analysis.replay import HOST_CAUSES, I64, WAIT_CAUSES, ReplayProblem
 
 # What recording costs grows with how slow the host is, and the trace shows that twice: in wrappers, operators that do little but call one
 # other, whose own time is mostly the recording of that other; and in launch calls, which CUPTI hooks, as it hooks calls that no trace shows.
-# Fitted on 40 profiles that the host limits, each with a stopwatch beside it, of three kinds of host (MLPs, transformers, CNNs, mixtures of
+# Fitted on 37 profiles that the host limits, each with a stopwatch beside it, of three kinds of host (MLPs, transformers, CNNs, mixtures of
 # experts, reinforcement learning; eager and compiled): mean error 7 %, worst 26 % where the host itself was steady.
 WRAPPERS = {  # (operator, the only one it calls): their time apart, over that of t and transpose
     ("aten::t", "aten::transpose"): 1.0,

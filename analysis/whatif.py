@@ -12,10 +12,10 @@ from functools import cached_property
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from analysis.intervals import intersect, union
-from analysis.replay import HOST_CAUSES, I32, WAIT_CAUSES, Replayed, ReplayProblem, replay, step_spans, step_times, without_ops
+from analysis.replay import HOST_CAUSES, I32, WAIT_CAUSES, Replayed, ReplayProblem, replay, step_spans, without_ops
 from analysis.step_time import BestStepTime
 
 GRAPH_NODE_GAP_NS = (
@@ -108,15 +108,6 @@ class WhatIf:
         # By telemetry the rest of the step is not in the profile: the change cannot shorten it.
         carried = best.ms - (now[0] - then[0]) if best.source == "telemetry" else best.ms * then[0] / now[0]
         return max(carried, then[1] * min(1.0, best.ms / now[1]) if now[1] else 0.0)
-
-    def as_long(self, gpu_op_id: ArrayLike, dur_ns: ArrayLike) -> float | None:
-        """Return the mean step time in ms if the operations ``gpu_op_id`` took ``dur_ns`` each; None where no counted step can be timed."""
-        ops = self.problem.ops
-        durations = dict(zip(np.asarray(gpu_op_id).tolist(), np.asarray(dur_ns).tolist(), strict=True))
-        dur = np.array([durations.get(op, old) for op, old in zip(ops.op.tolist(), ops.dur.tolist(), strict=True)], np.int64)
-        changed = replace(self.problem, ops=replace(ops, dur=dur))
-        times = step_times(changed, replay(changed), self.device, self.counted)
-        return float(times.mean()) / 1e6 if len(times) else None
 
     def _timed(self, edits: tuple[Edit, ...]) -> tuple[float, float] | None:
         """Return the mean step time and the time in it that the GPU works, ms."""
