@@ -6,6 +6,7 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/sawtooth
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
+COPY sawtooth sawtooth
 COPY ingest ingest
 COPY analysis analysis
 COPY app app

@@ -1,8 +1,8 @@
-"""The frame of the app, run once for every page view; see ``app.frame``."""
+"""The frame of the app, run once for every page view; see ``sawtooth.app.page.frame``."""
 
 import streamlit as st
 
-from app import cards, frame
+from sawtooth.app.page import cards, frame
 
 st.set_page_config(page_title="Sawtooth", page_icon=cards.ICON, layout="wide", initial_sidebar_state=230)
 page = st.navigation(frame.pages(), position="hidden")

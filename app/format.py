@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import html
 import math
+import re
 import unicodedata
 
-from analysis.metrics import METRICS, Reading
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.registry import METRICS
 
 MISSING = "—"  # stands where a value would; its reason is always beside it or on hover
 SIGNIFICANT = 3  # more is noise: steps of one run differ by more than a per mille
 NAME_LENGTH = 120  # a longer name wraps every table; the whole one stands in the tooltip and the CSV
 
+# What begins a directive, an address or an arrow in Streamlit's Markdown although it is written as an entity.
+_BEGINS_SOMETHING = re.compile(r":(?=[\w/+-]+:|//)|@|[-<>~=](?=[-<>=])|w(?=ww)", re.IGNORECASE)
+_UNITS = {"ns": "ns", "us": "µs", "ms": "ms", "s": "s", "bytes": "bytes", "mb": "MB", "gb": "GB", "pct": "%"}
 _THIN = "\u00a0"  # no-break space: a number never parts from its unit
 
 
@@ -49,6 +54,13 @@ def duration_ns(value: float) -> str:
 def duration_ms(value: float) -> str:
     """Return milliseconds as a time that reads well; see ``duration_ns``."""
     return duration_ns(value * 1e6)
+
+
+def step_change(before_ms: float, after_ms: float) -> str:
+    """Return a step's time before and as predicted, with one unit where both have the same: 65.7 → ≈ 35.1 ms, 1.25 s → ≈ 310 ms."""
+    before, after = duration_ms(before_ms), duration_ms(after_ms)
+    number_before, unit = before.split(_THIN)
+    return f"{number_before if after.endswith(_THIN + unit) else before} → ≈ {after}"
 
 
 def share(value: float) -> str:
@@ -99,6 +111,11 @@ def factor(value: float) -> str:
     return f"{number(value, 2)}{_THIN}×"
 
 
+def times(value: float) -> str:
+    """Return how many times as much one number is as another, to three digits, since a difference below a tenth counts: 1.39 ×."""
+    return f"{number(value, 3)}{_THIN}×"
+
+
 def money(value: float, currency: str = "$") -> str:
     """Return an amount of money: $ 12.40, $ 1,240."""
     return f"{currency}{_THIN}{value:,.2f}" if abs(value) < 1000 else f"{currency}{_THIN}{value:,.0f}"
@@ -110,7 +127,7 @@ def signed(text: str, value: float) -> str:
 
 
 def in_unit(value: float, unit: str) -> str:
-    """Return ``value`` of a metric's ``unit`` (see ``analysis.metrics.Metric``) for people."""
+    """Return ``value`` of a metric's ``unit`` (see ``sawtooth.analysis.metrics.registry.Metric``) for people."""
     by_unit = {
         "ms": duration_ms,
         "s": lambda v: duration_ns(v * 1e9),
@@ -149,11 +166,23 @@ def plain(name: str, length: int | None = NAME_LENGTH) -> str:
 def markdown(name: str, length: int | None = NAME_LENGTH) -> str:
     """Return a stranger's text for Markdown: labels of buttons, links, metrics, tabs and captions.
 
-    Escaping alone does not do: addresses become links and ``:name:`` becomes an icon after the escapes are resolved. So every sign
-    that could begin something is followed by an invisible word joiner.
+    Escaping alone does not do: addresses become links, ``:name:`` becomes an icon and ``->`` an arrow after the escapes are resolved.
+    Signs that begin one of these are followed by an invisible word joiner; others are not, so that most names are copied as they are.
     """
-    joined = "".join(c if c.isalnum() or c in " ,;…" else f"&#{ord(c)};\u2060" for c in clean(name, length))
-    return joined.replace("www", "w\u2060ww").replace("WWW", "W\u2060WW")
+    text, pieces = clean(name, length), []
+    for at, sign in enumerate(text):
+        pieces.append(sign if sign.isalnum() or sign in " ,;…" else f"&#{ord(sign)};")
+        if _BEGINS_SOMETHING.match(text, at):
+            pieces.append("\u2060")
+    return "".join(pieces)
+
+
+def heading(key: str) -> str:
+    """Return the key of a value as a heading for people, its unit last: ``longest_wait_ms`` is "Longest wait, ms"."""
+    name, _, suffix = key.rpartition("_")
+    words = f"{name}, {_UNITS[suffix]}" if name and suffix in _UNITS else key
+    words = words.replace("_", " ").replace("-", " ")
+    return words[:1].upper() + words[1:]
 
 
 def _scaled(value: float, unit: str, prefixes: tuple[str, ...]) -> str:

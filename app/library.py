@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from analysis.recordings import Library
-from app.settings import settings
-from ingest.schema import DataFolder
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.settings import settings
+from sawtooth.ingest.schema import DataFolder
 
 
 def library() -> Library:

@@ -1,4 +1,4 @@
-"""The server: ``streamlit run app/main.py`` or ``sawtooth serve``. Pages come from ``dashboard.py``, HTTP routes from ``app.api``."""
+"""The server: ``streamlit run app/main.py`` or ``sawtooth serve``. Pages come from ``dashboard.py``, HTTP routes from ``sawtooth.app.api``."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-if str(ROOT) not in sys.path:  # a checkout that is not installed
+if (ROOT / "sawtooth").is_dir() and str(ROOT) not in sys.path:  # a checkout: its own code runs, installed or not
     sys.path.insert(0, str(ROOT))
 
 import streamlit as st  # noqa: E402
 from starlette.middleware import Middleware  # noqa: E402
 
-from app.access import AccessMiddleware, keep_peers  # noqa: E402
-from app.api import routes  # noqa: E402
-from app.frame import script_failed  # noqa: E402
-from app.server import lifespan, started_settings  # noqa: E402
+from sawtooth.app.api import routes  # noqa: E402
+from sawtooth.app.page.frame import script_failed  # noqa: E402
+from sawtooth.app.server.access import AccessMiddleware, keep_peers  # noqa: E402
+from sawtooth.app.server.flow import limit_scripts  # noqa: E402
+from sawtooth.app.server.process import lifespan, started_settings  # noqa: E402
 
 keep_peers()
+limit_scripts()
 app = st.App(
     Path(__file__).with_name("dashboard.py").resolve(),
     routes=routes(),

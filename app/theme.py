@@ -1,58 +1,100 @@
 """The colours of owners and causes: one class has one colour on every screen, in the report and in both themes.
 
-Lost time is warm, useful time is blue, what is nobody's fault is grey (Okabe–Ito family). Never a colour without a word beside it.
+Lost time is warm and carries a texture, so that causes stay apart for the colour-blind; useful time is blue, what is nobody's fault is
+grey (Okabe–Ito family, every mark at least 3:1 against the page). Never a colour without a word beside it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sawtooth.analysis.knowledge import causes, owners
+
 
 @dataclass(frozen=True)
 class Colour:
-    """A class's name for people and its colours on a light and on a dark page. ``hatched`` classes also carry a pattern."""
+    """A class's name for people and its colours on a light and on a dark page. ``hatched`` classes carry a pattern wherever they are drawn.
+
+    ``texture`` is what wide areas carry on top, as Plotly calls its pattern shapes; empty for a plain fill.
+    """
 
     label: str
     light: str
     dark: str
     hatched: bool = False
+    texture: str = ""
 
     def on(self, dark: bool) -> str:
         """Return the hex colour for the page's theme."""
         return self.dark if dark else self.light
 
 
-OWNERS: dict[str, Colour] = {
-    "tensor_core_compute": Colour("tensor-core compute", "#0072B2", "#4AA3DF"),
-    "other_compute": Colour("other compute", "#56B4E9", "#9AD1F5"),
-    "memset": Colour("memset", "#9A9A9A", "#8C8C8C"),
-    "exposed_comm": Colour("exposed communication", "#CC79A7", "#E3A5C7"),
-    "exposed_memcpy": Colour("exposed copy", "#E69F00", "#F2C14E"),
-    "idle": Colour("idle", "#B5B5B5", "#6E6E6E"),
+# By name: light, dark, hatched. Owners and causes name the one that is theirs; plum is free for the next cause.
+PALETTE: dict[str, tuple[str, str, bool]] = {
+    "blue": ("#0072B2", "#4AA3DF", False),
+    "sky": ("#3A93CC", "#9AD1F5", False),
+    "pink": ("#C76F9F", "#E3A5C7", False),
+    "orchid": ("#B5608F", "#D98DB8", False),
+    "amber": ("#B98000", "#F2C14E", False),
+    "vermilion": ("#D55E00", "#FF8A3D", False),
+    "crimson": ("#B2182B", "#EF6A6A", False),
+    "sienna": ("#A6611A", "#D8A25E", False),
+    "ochre": ("#8C6D31", "#CBB26A", False),
+    "violet": ("#7B5EA7", "#B39DDB", False),
+    "indigo": ("#5B4A8A", "#9A8BC9", False),
+    "umber": ("#7A4A2B", "#C08A62", False),
+    "plum": ("#8E3A6E", "#C77BAE", False),
+    "slate": ("#7F7F7F", "#A6A6A6", False),
+    "ash": ("#8A8A8A", "#8C8C8C", False),
+    "smoke": ("#8F8F8F", "#7C7C7C", True),
+    "stone": ("#929292", "#747474", False),
+    "fog": ("#8D8D8D", "#6C6C6C", False),
 }
+# Of the colours of lost time: neighbours in hue differ in texture.
+TEXTURES = {
+    "pink": "/", "orchid": "\\", "amber": "+", "vermilion": "/", "crimson": "x", "sienna": "\\", "ochre": ".", "violet": "-",
+    "indigo": "|", "umber": "+", "plum": "-", "smoke": "/",
+}  # fmt: skip
 
-CAUSES: dict[str, Colour] = {
-    "data_wait": Colour("data loader", "#D55E00", "#FF8A3D"),
-    "host_sync": Colour("host synchronization", "#B2182B", "#EF6A6A"),
-    "blocking_copy": Colour("blocking copy", "#E69F00", "#F2C14E"),
-    "allocator": Colour("allocator", "#7B5EA7", "#B39DDB"),
-    "compilation": Colour("compilation", "#5B4A8A", "#9A8BC9"),
-    "launch_bound": Colour("kernel launches", "#A6611A", "#D8A25E"),
-    "python_host": Colour("Python on the host", "#8C6D31", "#CBB26A"),
-    "comm_wait": Colour("waiting for another rank or stream", "#CC79A7", "#E3A5C7"),
-    "comm_transfer": Colour("communication transfer", "#B5608F", "#D98DB8"),
-    "launch_latency": Colour("launch latency", "#7F7F7F", "#A6A6A6"),
-    "profiler": Colour("the profiler itself", "#A0A0A0", "#7C7C7C", hatched=True),
-    "unattributed": Colour("not attributed", "#C4C4C4", "#5E5E5E"),
-}
 
-UNKNOWN = Colour("unknown", "#BDBDBD", "#666666")
+def _colour(label: str, name: str) -> Colour:
+    return Colour(label, *PALETTE[name], TEXTURES.get(name, ""))
+
+
+OWNERS: dict[str, Colour] = {owner.key: _colour(owner.label, owner.colour) for owner in owners.OWNERS}
+OWNERS[owners.OUTSIDE_PROFILE] = _colour("outside the profiled steps", "umber")
+CAUSES: dict[str, Colour] = {cause.key: _colour(cause.label, cause.colour) for cause in causes.CAUSES}
+
+UNKNOWN = Colour("unknown", "#8F8F8F", "#757575")
 ACCENT = Colour("accent", "#0072B2", "#4AA3DF")
 MUTED = Colour("muted text", "#5F6670", "#A3A7AD")
 
 
+# Lines of sampled quantities, by column: greens and violets, which no owner or cause has, so that a measured line is never read as one.
+# A quantity without a colour of its own is drawn in MUTED.
+QUANTITIES: dict[str, Colour] = {
+    "util_pct": Colour("", "#64748B", "#94A3B8"),
+    "gr_active_pct": Colour("", "#00796B", "#4DB6AC"),
+    "sm_active_pct": Colour("", "#2E7D32", "#81C784"),
+    "tensor_active_pct": Colour("", "#4527A0", "#A995E0"),
+    "dram_active_pct": Colour("", "#827717", "#C5CF5A"),
+    "power_w": Colour("", "#AD1457", "#F06292"),
+    "clock_sm_mhz": Colour("", "#006978", "#4DD0E1"),
+    "temp_c": Colour("", "#6A1B9A", "#CE93D8"),
+    "mem_used_bytes": Colour("", "#33691E", "#AED581"),
+}
+
+
+UNATTRIBUTED = "unattributed"  # the key of the cause of time that nothing recorded explains
+
+
+def colour_of_quantity(column: str) -> Colour:
+    """Return the colour of a sampled quantity's line."""
+    return QUANTITIES.get(column, MUTED)
+
+
 def colour_of(owner: str, cause: str | None = None) -> Colour:
-    """Return the colour of a ledger row: its cause's where it has one, else its owner's."""
-    if cause is not None:
+    """Return the colour of a ledger row: its cause's where it has one, else its owner's. A copy whose cause is missing is still a copy."""
+    if cause is not None and (cause != UNATTRIBUTED or owner == "idle"):
         return CAUSES.get(cause, UNKNOWN)
     return OWNERS.get(owner, UNKNOWN)

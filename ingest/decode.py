@@ -51,14 +51,16 @@ def decimal_ns(raws: Sequence[Raw | bytes]) -> I64:
 
 def _mixed_ns(raws: Sequence[Raw | bytes]) -> I64:
     """Do what ``decimal_ns`` does where some numbers have a point and some do not, or some are none."""
-    found = texts(raws)
-    rows = [i for i, text in enumerate(found) if SIMPLE.fullmatch(text)]
+    numbers = texts(raws)
+    rows = [i for i, text in enumerate(numbers) if SIMPLE.fullmatch(text)]
     result = np.full(len(raws), NULL, np.int64)
     if rows:
-        padded = [b"%b%b" % (whole, fraction.ljust(3, b"0")) for whole, _, fraction in (found[i].partition(b".") for i in rows)]
+        padded = [
+            b"%b%b" % (whole, fraction.ljust(3, b"0")) for whole, _, fraction in (numbers[i].partition(b".") for i in rows)
+        ]
         result[rows] = _whole(b"".join(padded), np.cumsum([len(text) for text in padded]))
     for i in set(range(len(raws))).difference(rows):
-        result[i] = _one_ns(found[i])
+        result[i] = _one_ns(numbers[i])
     return np.clip(result, np.where(result == NULL, NULL, -LARGEST), LARGEST)
 
 
@@ -125,7 +127,7 @@ def _one_float(value: Any) -> float:
 def texts(raws: Sequence[Raw | bytes]) -> list[bytes]:
     """Return ``raws`` (JSON numbers or strings) as text without quotes."""
     joined = b"\n".join(raws)
-    found = joined.split(b"\n") if raws else []
-    if len(found) != len(raws):
-        found = [bytes(raw) for raw in raws]
-    return [text[1:-1] if text[:1] == b'"' else text for text in found] if b'"' in joined else found
+    pieces = joined.split(b"\n") if raws else []
+    if len(pieces) != len(raws):
+        pieces = [bytes(raw) for raw in raws]
+    return [text[1:-1] if text[:1] == b'"' else text for text in pieces] if b'"' in joined else pieces

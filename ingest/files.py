@@ -16,9 +16,9 @@ from pathlib import Path
 
 import duckdb
 
-from ingest.errors import SourceError
-from ingest.locks import held
-from ingest.schema import DRAFT_PREFIX, DataFolder
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.locks import held
+from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder
 
 LOCK = "lock"
 STALE_S = 60.0  # younger drafts are let alone: their lock may not be taken yet
@@ -82,6 +82,7 @@ def sweep_all(data: DataFolder, older_than_s: float = STALE_S) -> None:
         data.derived,
         data.sources,
         data.runs,
+        data.proposals,
         data.uploads,
         data.live,
         *data.live.glob("*"),

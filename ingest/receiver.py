@@ -1,4 +1,4 @@
-"""The dashboard's side of the push protocol that ``ingest.sampler`` documents: bytes by (session, segment, offset), on disk before they count.
+"""The dashboard's side of the push protocol that ``sawtooth.ingest.sampler`` documents: bytes by (session, segment, offset), on disk before they count.
 
 A session pushed here lies in ``live/<session>/`` as it lies on its own host, beside ``push.json``, which marks it as pushed and says how the
 two clocks differ. Nothing is kept in memory that an answer depends on, so a receiver that is killed loses nothing: what lies in a file
@@ -7,25 +7,28 @@ is a prefix of the sender's file, and the sender goes on from its size.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ingest.errors import NotFoundError, SawtoothError
-from ingest.locks import held
-from ingest.sampler.segments import SEGMENT_BYTES, decode_line, segment_name
-from ingest.schema import DRAFT_PREFIX, write_atomically
-from ingest.session import is_session_id
+from sawtooth.ingest.errors import NotFoundError, SawtoothError
+from sawtooth.ingest.locks import held
+from sawtooth.ingest.sampler.segments import SEGMENT_BYTES, decode_line, segment_name
+from sawtooth.ingest.schema import DRAFT_PREFIX, write_atomically
+from sawtooth.ingest.telemetry.session import is_session_id
 
 MARKER = "push.json"
 MAX_BODY_BYTES = 1 << 20  # of one batch, as the protocol says
-MAX_META_BYTES = 1 << 20  # 64 devices with their capabilities take 400 kB
+MAX_META_BYTES = 128 << 10  # 16 devices with their capabilities, the most of one host, take 100 kB
+EMPTY_SECONDS = 600.0  # a sampler sends its first samples within seconds of its meta.json
 MAX_SEGMENT_BYTES = 4 * SEGMENT_BYTES  # a sampler ends a segment at 8 MB; one long record may go over
 MAX_SEGMENT = 9999  # the file name has four digits: 80 GB, or 69 days of ten-minute segments
 MAX_SESSIONS = 2000  # folders a stranger with the push token can make
@@ -101,14 +104,16 @@ class Receiver:
 
     def _folder(self, session: str) -> Path:
         if not is_session_id(session):
-            raise NotFoundError("This is no session's id.")
+            raise NotFoundError("This is not a session id.")
         return self.live / session
 
     def _make(self, folder: Path) -> None:
         if folder.is_dir():
             return
-        if sum(1 for _ in self.live.iterdir()) >= MAX_SESSIONS:
-            raise RefusedError(507, "The dashboard holds too many sessions. Remove old ones from its data folder's live/.")
+        if self._count() >= MAX_SESSIONS:
+            self._remove_empty()
+        if self._count() >= MAX_SESSIONS:
+            raise RefusedError(507, "The dashboard has too many sessions. Remove old ones from its data folder's live/.")
         made = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=self.live))  # never seen without its marker
         write_atomically(made / MARKER, b"{}")
         _sync_folder(made)
@@ -117,6 +122,17 @@ class Receiver:
         except OSError:  # another request was first
             shutil.rmtree(made, ignore_errors=True)
         _sync_folder(self.live)
+
+    def _count(self) -> int:
+        return sum(1 for _ in self.live.iterdir())
+
+    def _remove_empty(self) -> None:
+        """Remove pushed sessions that never had a sample, so that a flood of names locks no later sampler out."""
+        for folder in self.live.iterdir():
+            with contextlib.suppress(OSError):
+                old = time.time() - folder.stat().st_mtime > EMPTY_SECONDS
+                if old and is_pushed(folder) and not any(folder.glob("samples-*")):
+                    shutil.rmtree(folder)
 
     def _settle(self, file: int, session: str, segment: int) -> int:
         """Return the size. At this process's first touch, cut off what a power cut may have left after the last whole line, and sync."""
@@ -143,7 +159,9 @@ class Receiver:
         except OSError as error:
             os.ftruncate(file, size)
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            raise RefusedError(507, "The dashboard's disk is full." if full else "The dashboard's disk refuses.") from error
+            raise RefusedError(
+                507, "The dashboard's disk is full." if full else "The dashboard's disk cannot be written."
+            ) from error
 
 
 def is_pushed(folder: Path) -> bool:

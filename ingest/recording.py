@@ -15,17 +15,16 @@ from typing import Any
 import duckdb
 from isal import isal_zlib
 
-from ingest import telemetry
-from ingest.blocks import Document
-from ingest.errors import NotFoundError, SourceError
-from ingest.files import commit, disk_error, draft, is_sound, sweep
-from ingest.schema import SCHEMA_VERSION, DataFolder, RecordingRef, is_id
-from ingest.source import Limits, Source, refuse_foreign
-from ingest.spool import Spool
-from ingest.store import Writer, tool_version
-from ingest.tables import Trace
-from ingest.trace import store
-from ingest.worker import Reading, worker_count
+from sawtooth.ingest import marks
+from sawtooth.ingest.errors import NotFoundError, SourceError
+from sawtooth.ingest.files import commit, disk_error, draft, is_sound, sweep
+from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder, RecordingRef, is_id
+from sawtooth.ingest.source import Limits, Source, refuse_foreign
+from sawtooth.ingest.telemetry import registry as telemetry
+from sawtooth.ingest.trace import registry as traces
+from sawtooth.ingest.trace.build import store
+from sawtooth.ingest.trace.source import TraceSource
+from sawtooth.ingest.writer import Writer, tool_version
 
 __all__ = ["Limits", "Progress", "ingest_file", "read_ref", "reingest"]
 MAX_NAME = 200  # characters of a stored file name
@@ -80,13 +79,21 @@ def ingest_file(
         head = opened.head()
     except OSError as error:
         raise SourceError("E-TYPE", f"{name} cannot be read ({error.strerror}). Give a file.") from error
-    refuse_foreign(head)
+    are_marks = marks.is_marks(head)
+    trace_source = None if are_marks else traces.source_for(head)
+    if trace_source is None and not are_marks:
+        refuse_foreign(head, name)
+    reader = None if trace_source or are_marks else telemetry.reader_for(head)
     with _collector_off(), draft(folder.recordings) as temporary:
         writer = Writer(temporary)
         try:
             about = {"source_name": name, "tool_version": tool_version(), "schema_version": SCHEMA_VERSION}
-            reader = telemetry.reader_for(head)
-            row = telemetry.store(reader, opened, writer, about) if reader else _read_trace(opened, writer, folder, report)
+            if are_marks:
+                row = marks.store(opened, writer, about)
+            elif reader is not None:
+                row = telemetry.store(reader, opened, writer, about)
+            else:
+                row = _read_trace(trace_source or traces.DEFAULT, opened, writer, folder, report)
             row |= about | {"id": opened.id, "source_bytes": opened.uncompressed_bytes}
             writer.insert_row("recording", row)
             writer.finish()
@@ -115,10 +122,10 @@ def reingest(recording_id: str, folder: DataFolder, *, source_name: str | None =
         raise NotFoundError(
             f"Recording {recording_id} was made by another version and its source was not kept. Ingest its file again."
         )
-    found = ingest_file(source, folder, source_name=source_name or _old_name(recording_id, folder) or source.name)
-    if found.id != recording_id:
+    ref = ingest_file(source, folder, source_name=source_name or _old_name(recording_id, folder) or source.name)
+    if ref.id != recording_id:
         raise SourceError("E-JSON", f"The kept source of recording {recording_id} is damaged. Ingest its file again.")
-    return found
+    return ref
 
 
 def read_ref(path: Path) -> RecordingRef:
@@ -133,20 +140,15 @@ def read_ref(path: Path) -> RecordingRef:
     return RecordingRef(*row)
 
 
-def _read_trace(opened: Source, writer: Writer, folder: DataFolder, report: Callable[[Progress], None]) -> dict[str, Any]:
-    spool = Spool(folder.recordings)
-    document = Document(opened.pieces(), opened.limits)
-    trace = Trace(document, opened.limits, spool)
-    reading = Reading(document, trace, opened.limits, folder.recordings, worker_count(opened.total_bytes))
-    try:
-        for events in reading.run():
-            report(Progress("reading", opened.read_bytes, opened.total_bytes, events))
-        reading.close()
-        report(Progress("linking", opened.total_bytes, opened.total_bytes, trace.events))
-        return store(trace, writer, opened.damage)
-    finally:
-        reading.close()
-        spool.close()
+def _read_trace(
+    source: TraceSource, opened: Source, writer: Writer, folder: DataFolder, report: Callable[[Progress], None]
+) -> dict[str, Any]:
+    def progress(events: int) -> None:
+        report(Progress("reading", opened.read_bytes, opened.total_bytes, events))
+
+    with source.read(opened, folder.recordings, progress) as (tables, facts):
+        report(Progress("linking", opened.total_bytes, opened.total_bytes, sum(table.rows for table in tables.tables.values())))
+        return store(tables, facts, writer)
 
 
 def _known(source: Path, folder: DataFolder) -> RecordingRef | None:

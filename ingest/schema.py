@@ -11,14 +11,17 @@ import re
 import sys
 import tempfile
 import time
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
-from ingest.errors import NotFoundError, SawtoothError, UsageError
-from ingest.locks import held
+from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
+from sawtooth.ingest.locks import held
+from sawtooth.ingest.quantities.registry import samples_sql
+from sawtooth.ingest.seals import sealed, unsealed
 
 SCHEMA_VERSION = 1
 SCHEMA_SQL = Path(__file__).with_name("schema.sql")
@@ -33,12 +36,19 @@ Shift = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # ns: 146 years
 Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # ns
 
 
+def schema_sql() -> str:
+    """Return the statements that make a recording's tables: schema.sql, with the sampled quantities in table ``samples``."""
+    columns, comments = samples_sql()
+    text = SCHEMA_SQL.read_text(encoding="utf-8")
+    return text.replace("-- sampled quantities", columns).replace("-- comments of sampled quantities", comments)
+
+
 def is_id(text: str) -> bool:
     """Tell whether ``text`` has the form of a recording or run id."""
     return ID_PATTERN.fullmatch(text) is not None
 
 
-class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One recording of a run and its role in it.
 
     Of telemetry, ``offset_ns`` is added to its times to bring them onto the traces' clock, ``interval_ns`` is the time between samples of
@@ -46,7 +56,7 @@ class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     id: str
-    kind: str  # trace | telemetry
+    kind: str  # trace | telemetry | marks
     source_name: str
     rank: int | None = None
     host: str | None = None
@@ -54,7 +64,7 @@ class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True):
     interval_ns: Interval | None = None
 
 
-class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """What only the user knows about a run. Units are in the names; None means not given."""
 
     flops_per_step: Amount | None = None
@@ -66,7 +76,7 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     price_per_gpu_hour: Rate | None = None
 
 
-class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A run: what a person talks about. ``settings`` are free key/value pairs used by sweeps (batch size, workers, …)."""
 
     id: str
@@ -98,8 +108,8 @@ def run_id_of(recordings: list[RecordingRef]) -> str:
 
 def default_data_folder() -> Path:
     """Return ``SAWTOOTH_DATA`` or the platform's folder for application data."""
-    if given := os.environ.get("SAWTOOTH_DATA"):
-        return Path(given)
+    if folder := os.environ.get("SAWTOOTH_DATA"):
+        return Path(folder)
     home = Path.home()
     if sys.platform == "darwin":
         return home / "Library" / "Application Support" / "sawtooth"
@@ -135,6 +145,11 @@ class DataFolder:
         return self.root / "runs"
 
     @property
+    def proposals(self) -> Path:
+        """What bundles say otherwise of runs that are here, until somebody decides."""
+        return self.root / "proposals"
+
+    @property
     def uploads(self) -> Path:
         """Uploads in progress and jobs' progress files."""
         return self.root / "uploads"
@@ -147,7 +162,7 @@ class DataFolder:
     def create(self) -> DataFolder:
         """Make the folders that are missing and return self. A new data folder is its owner's alone: traces tell paths and hosts."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for folder in (self.recordings, self.derived, self.sources, self.runs, self.uploads, self.live):
+        for folder in (self.recordings, self.derived, self.sources, self.runs, self.proposals, self.uploads, self.live):
             folder.mkdir(parents=True, exist_ok=True)
         return self
 
@@ -167,19 +182,23 @@ class DataFolder:
         """Return the path of a run's manifest."""
         return self.runs / f"{_checked(run_id)}.json"
 
+    def proposal_file(self, run_id: str) -> Path:
+        """Return the path of what a bundle proposes for a run."""
+        return self.proposals / f"{_checked(run_id)}.json"
+
     def read_manifest(self, run_id: str) -> Manifest:
         """Read a manifest. Raises NotFoundError when the run is unknown or its manifest is damaged."""
         path = self.manifest_file(run_id)
         try:
-            manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+            manifest = msgspec.json.decode(unsealed(path.read_bytes()), type=Manifest)
             if manifest.id != run_id or not all(is_id(ref.id) for ref in manifest.recordings):
                 raise msgspec.ValidationError("its ids are not its own")
             return manifest
         except FileNotFoundError:
             raise NotFoundError(
-                f"This server has no run {run_id}. Bring it with `sawtooth import FILE.sawtooth`, or drop its trace on the Runs page."
+                f"This server has no run {run_id}. Import it with sawtooth import FILE.sawtooth, or drop its trace on the Runs page."
             ) from None
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise NotFoundError(
                 f"The manifest of run {run_id} is damaged ({error}). Ingest its trace again to restore it."
             ) from None
@@ -187,14 +206,14 @@ class DataFolder:
             raise NotFoundError(f"The manifest of run {run_id} cannot be read ({error.strerror}).") from None
 
     def write_manifest(self, manifest: Manifest) -> None:
-        """Replace a run's manifest atomically. Raises SawtoothError for what could not be read back, and where the disk cannot be written."""
+        """Replace a run's manifest atomically, sealed. Raises SawtoothError for what could not be read back, and where the disk cannot be written."""
         content = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
         try:
             msgspec.json.decode(content, type=Manifest)
         except msgspec.ValidationError as error:
             raise UsageError(f"This cannot be kept with the run: {error}.") from None
         try:
-            write_atomically(self.manifest_file(manifest.id), content)
+            write_atomically(self.manifest_file(manifest.id), sealed(content))
         except OSError as error:
             raise SawtoothError(
                 f"The data folder cannot be written ({error.strerror}). Free some space and try again."
@@ -202,28 +221,35 @@ class DataFolder:
 
     def manifests(self) -> list[Manifest]:
         """Return every readable manifest, newest first. A damaged one is left out here and named by ``read_manifest``."""
-        found = []
+        manifests = []
         for path in self.runs.glob("*.json"):
             if is_id(path.stem):
                 try:
-                    found.append(self.read_manifest(path.stem))
+                    manifests.append(self.read_manifest(path.stem))
                 except NotFoundError:
                     continue
-        return sorted(found, key=lambda m: (-m.created_ns, m.name))
+        return sorted(manifests, key=lambda m: (-m.created_ns, m.name))
 
     def resolve_run(self, text: str) -> Manifest:
-        """Return the run whose id is or begins with ``text``, or whose name is ``text``.
+        """Return the run whose id is or begins with ``text``, or whose name is ``text``, whatever its case and spaces.
 
         Raises NotFoundError for none and UsageError for several.
         """
         if is_id(text):
             return self.read_manifest(text)
-        hits = [m for m in self.manifests() if m.name == text or (len(text) >= 4 and m.id.startswith(text))]
+        hits = [m for m in self.manifests() if _spoken(m.name) == _spoken(text) or (len(text) >= 4 and m.id.startswith(text))]
         if len(hits) > 1:
-            raise UsageError(f"{text!r} names {len(hits)} runs ({', '.join(m.id for m in hits[:4])}). Give more of the id.")
+            raise UsageError(
+                f"{text!r} names {len(hits)} runs ({', '.join(m.id for m in hits[:4])}). Give more characters of the id."
+            )
         if not hits:
-            raise NotFoundError(f"There is no run {text!r} here, and no such file. `sawtooth runs` lists the runs.")
+            raise NotFoundError(f"There is no run {text!r} here, and no such file. List the runs with sawtooth runs.")
         return hits[0]
+
+
+def _spoken(name: str) -> str:
+    """Return a name as it is compared: copied from a page or a terminal, it has other spaces."""
+    return " ".join(unicodedata.normalize("NFC", name).split()).casefold()
 
 
 def new_manifest(recordings: list[RecordingRef], name: str) -> Manifest:
@@ -235,7 +261,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path`` so that a reader sees the old file or the whole new one."""
     descriptor, temporary = tempfile.mkstemp(prefix=DRAFT_PREFIX, dir=path.parent)
     try:
-        with os.fdopen(descriptor, "wb") as file, held(file):  # see ingest.files
+        with os.fdopen(descriptor, "wb") as file, held(file):  # see sawtooth.ingest.files
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -247,5 +273,5 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 def _checked(identifier: str) -> str:
     if not is_id(identifier):
-        raise UsageError(f"{identifier!r} is not an id: ids are 16 hexadecimal digits.")
+        raise UsageError(f"{identifier!r} is not an id: ids have 16 hexadecimal digits.")
     return identifier

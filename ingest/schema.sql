@@ -16,7 +16,7 @@ COMMENT ON TABLE recording IS 'One row: what this recording is and what its sour
 COMMENT ON COLUMN recording.id IS 'First 16 hex digits of the SHA-256 of the uncompressed source bytes';
 COMMENT ON COLUMN recording.schema_version IS 'Version of this schema; a newer one re-ingests from the kept source';
 COMMENT ON COLUMN recording.tool_version IS 'Version of Sawtooth that wrote the file';
-COMMENT ON COLUMN recording.kind IS 'trace or telemetry';
+COMMENT ON COLUMN recording.kind IS 'trace, telemetry or marks';
 COMMENT ON COLUMN recording.source_name IS 'File name of the source as given, cleaned of control characters';
 COMMENT ON COLUMN recording.source_bytes IS 'Uncompressed size of the source in bytes';
 COMMENT ON COLUMN recording.event_count IS 'Events (or samples) stored in any table of this recording';
@@ -224,42 +224,12 @@ COMMENT ON COLUMN collectives.asynchronous IS 'The collective was asynchronous';
 
 CREATE TABLE samples (
     device INTEGER NOT NULL, time_ns BIGINT NOT NULL,
-    util_pct DOUBLE, mem_busy_pct DOUBLE, mem_used_bytes BIGINT, mem_total_bytes BIGINT, power_w DOUBLE, energy_j DOUBLE, temp_c DOUBLE, mem_temp_c DOUBLE,
-    clock_sm_mhz DOUBLE, clock_mem_mhz DOUBLE, clock_event_mask BIGINT,
-    gr_active_pct DOUBLE, sm_active_pct DOUBLE, sm_occupancy_pct DOUBLE, tensor_active_pct DOUBLE, tensor_hmma_pct DOUBLE, tensor_imma_pct DOUBLE, tensor_dfma_pct DOUBLE,
-    integer_pct DOUBLE, dram_active_pct DOUBLE, fp64_pct DOUBLE, fp32_pct DOUBLE, fp16_pct DOUBLE,
-    pcie_tx_bps DOUBLE, pcie_rx_bps DOUBLE, nvlink_tx_bps DOUBLE, nvlink_rx_bps DOUBLE
+    -- sampled quantities
 );
 COMMENT ON TABLE samples IS 'Telemetry: one row per device and time; a value describes the window that ends at time_ns';
 COMMENT ON COLUMN samples.device IS 'Ordinal of the GPU in this telemetry';
 COMMENT ON COLUMN samples.time_ns IS 'End of the window the values describe';
-COMMENT ON COLUMN samples.util_pct IS 'Share of the window in which a kernel ran, percent (NVML utilization.gpu)';
-COMMENT ON COLUMN samples.mem_busy_pct IS 'Share of the window in which memory was read or written, percent';
-COMMENT ON COLUMN samples.mem_used_bytes IS 'Device memory in use, bytes';
-COMMENT ON COLUMN samples.mem_total_bytes IS 'Device memory, bytes';
-COMMENT ON COLUMN samples.power_w IS 'Power draw, watts';
-COMMENT ON COLUMN samples.energy_j IS 'Energy since the driver was loaded, joules';
-COMMENT ON COLUMN samples.temp_c IS 'GPU temperature, °C';
-COMMENT ON COLUMN samples.mem_temp_c IS 'Memory temperature, °C';
-COMMENT ON COLUMN samples.clock_sm_mhz IS 'SM clock, MHz';
-COMMENT ON COLUMN samples.clock_mem_mhz IS 'Memory clock, MHz';
-COMMENT ON COLUMN samples.clock_event_mask IS 'NVML clocks event reasons, bit mask';
-COMMENT ON COLUMN samples.gr_active_pct IS 'Graphics engine active, percent';
-COMMENT ON COLUMN samples.sm_active_pct IS 'SM active, percent averaged over SMs';
-COMMENT ON COLUMN samples.sm_occupancy_pct IS 'Resident warps of the maximum, percent';
-COMMENT ON COLUMN samples.tensor_active_pct IS 'Any tensor pipe active, percent';
-COMMENT ON COLUMN samples.tensor_hmma_pct IS 'Half-precision tensor pipe active, percent';
-COMMENT ON COLUMN samples.tensor_imma_pct IS 'Integer tensor pipe active, percent';
-COMMENT ON COLUMN samples.tensor_dfma_pct IS 'Double-precision tensor pipe active, percent';
-COMMENT ON COLUMN samples.integer_pct IS 'Integer pipe active, percent';
-COMMENT ON COLUMN samples.dram_active_pct IS 'Memory bandwidth in use, percent of peak';
-COMMENT ON COLUMN samples.fp64_pct IS 'FP64 pipe active, percent';
-COMMENT ON COLUMN samples.fp32_pct IS 'FP32 pipe active, percent';
-COMMENT ON COLUMN samples.fp16_pct IS 'FP16 pipe (not tensor) active, percent';
-COMMENT ON COLUMN samples.pcie_tx_bps IS 'PCIe sent, bytes per second';
-COMMENT ON COLUMN samples.pcie_rx_bps IS 'PCIe received, bytes per second';
-COMMENT ON COLUMN samples.nvlink_tx_bps IS 'NVLink sent, bytes per second';
-COMMENT ON COLUMN samples.nvlink_rx_bps IS 'NVLink received, bytes per second';
+-- comments of sampled quantities
 
 CREATE TABLE sample_gaps (device INTEGER NOT NULL, start_ns BIGINT NOT NULL, end_ns BIGINT NOT NULL, reason VARCHAR);
 COMMENT ON TABLE sample_gaps IS 'Times without samples: more than three periods between two of them, or a gap the sampler recorded';
@@ -267,6 +237,17 @@ COMMENT ON COLUMN sample_gaps.device IS 'Ordinal of the GPU in this telemetry';
 COMMENT ON COLUMN sample_gaps.start_ns IS 'Last sample before the gap';
 COMMENT ON COLUMN sample_gaps.end_ns IS 'First sample after the gap';
 COMMENT ON COLUMN sample_gaps.reason IS 'Why, where the sampler said so';
+
+CREATE TABLE step_marks (
+    step BIGINT NOT NULL, end_ns BIGINT NOT NULL, phase VARCHAR NOT NULL, optimizer INTEGER NOT NULL, samples DOUBLE, tokens DOUBLE
+);
+COMMENT ON TABLE step_marks IS 'The ends of a training loop''s steps as the loop itself marked them, mostly outside the profile';
+COMMENT ON COLUMN step_marks.step IS 'Index of the step, from 0, of its optimizer';
+COMMENT ON COLUMN step_marks.end_ns IS 'Unix nanoseconds at which the host had ended the step';
+COMMENT ON COLUMN step_marks.phase IS 'train, profile, eval or checkpoint';
+COMMENT ON COLUMN step_marks.optimizer IS 'Which optimizer stepped, by first appearance';
+COMMENT ON COLUMN step_marks.samples IS 'Samples in the batch, where the loop said so';
+COMMENT ON COLUMN step_marks.tokens IS 'Length of the batch in tokens, where the loop said so';
 
 CREATE TABLE diagnostics (key VARCHAR NOT NULL, severity VARCHAR NOT NULL, sentence VARCHAR NOT NULL, count BIGINT NOT NULL, example VARCHAR);
 COMMENT ON TABLE diagnostics IS 'Trouble met on import, as data';

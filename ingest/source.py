@@ -13,10 +13,13 @@ from typing import BinaryIO
 
 from isal import isal_zlib
 
-from ingest.errors import SourceError
+from sawtooth.ingest.errors import SourceError
 
 GZIP_MAGIC = b"\x1f\x8b"
 NVIDIA_SMI = (b"nvidia-smi", b"nvsmi log", b"nvidia_smi_log")  # in what it prints unless told otherwise
+NSIGHT_SUFFIXES = (".nsys-rep", ".qdrep", ".qdstrm")
+NSIGHT_SIGNS = (b"QuadD", b"Nsight Systems")
+NSIGHT_ADVICE = "Export it on a machine with Nsight Systems and use the .sqlite file: nsys export --type sqlite FILE.nsys-rep"
 DEFLATE_ERROR: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # isal's stub declares an instance
 GZIP_HEADER_BYTES = 4096  # room for the file name that gzip stores in its header
 GZIP_TRAILER_BYTES = 8  # CRC-32 and size
@@ -24,8 +27,8 @@ READ_BYTES = 128 << 10  # compressed bytes read at a time: what a damaged stream
 PIECE_BYTES = 1 << 20  # uncompressed bytes given out at a time: what is left of the last piece is copied with every block
 HASHES_WAITING = 16  # pieces the hash may lag behind
 HEAD_BYTES = 64 << 10  # enough to tell every format apart
-UNPACK = "Unpack it and give the .json or .json.gz inside."
-EXPECTED = "Sawtooth reads torch.profiler traces (.json or .json.gz) and telemetry."
+UNPACK = "Unpack it and use the .json or .json.gz inside."
+EXPECTED = "Sawtooth reads torch.profiler traces (.json or .json.gz), SQLite exports of Nsight Systems, and telemetry."
 
 MAGIC: tuple[tuple[bytes, str, str], ...] = (
     (b"PK\x03\x04", "a zip archive (torch .pt files are zips too)", UNPACK),
@@ -40,11 +43,10 @@ MAGIC: tuple[tuple[bytes, str, str], ...] = (
     (b"%PDF", "a PDF document", EXPECTED),
     (b"\x7fELF", "a program (ELF)", EXPECTED),
     (b"MZ", "a Windows program", EXPECTED),
-    (b"SQLite format 3\x00", "a SQLite database (Nsight Systems exports these)", EXPECTED),
     (b"PAR1", "a Parquet file", "Files of that kind from elsewhere are never opened: export it as CSV (in pandas: df.to_csv)."),
     (b"ARROW1", "an Arrow file", EXPECTED),
     (b"\x89HDF", "an HDF5 file", EXPECTED),
-    (b"version https://git-lfs", "a Git LFS pointer, not the file it points to", "Run `git lfs pull` and give the real file."),
+    (b"version https://git-lfs", "a Git LFS pointer, not the file it points to", "Run git lfs pull and use the real file."),
     (b"\xff\xfe", "text in UTF-16", "Save it as UTF-8."),
     (b"\xfe\xff", "text in UTF-16", "Save it as UTF-8."),
 )
@@ -66,16 +68,22 @@ class Limits:
 
 def refuse_type(what: str, advice: str) -> SourceError:
     """Return the refusal of a file of another type."""
-    return SourceError("E-TYPE", f"This is {what}, not a torch.profiler trace or telemetry. {advice}")
+    return SourceError("E-TYPE", f"This is {what}, not a trace or telemetry that Sawtooth reads. {advice}")
 
 
-def refuse_foreign(head: bytes) -> None:
-    """Raise SourceError when ``head`` (the first uncompressed bytes) is of a type Sawtooth does not read."""
+def refuse_foreign(head: bytes, name: str = "") -> None:
+    """Raise SourceError when ``head`` (the first uncompressed bytes) is of a type Sawtooth does not read.
+
+    ``name`` tells reports of Nsight Systems, whose format is not published, where their content does not.
+    """
+    binary = b"\x00" in head[:1024] and not head.startswith((b"PK", b"SQLite"))
+    if binary and (name.lower().endswith(NSIGHT_SUFFIXES) or any(sign in head[:8192] for sign in NSIGHT_SIGNS)):
+        raise refuse_type("a report of Nsight Systems", NSIGHT_ADVICE)
     for magic, what, advice in MAGIC:
         if head.startswith(magic):
             raise refuse_type(what, advice) if "UTF" not in what else SourceError("E-ENC", f"This is {what}. {advice}")
     if head[8:12] == b"DUCK":
-        raise refuse_type("a DuckDB database", "Give the trace it was made from; a database from elsewhere is never opened.")
+        raise refuse_type("a DuckDB database", "Use the trace it was made from; databases from elsewhere are never opened.")
     if len(head) > 262 and head[257:262] == b"ustar":
         raise refuse_type("a tar archive", UNPACK)
     if head.startswith(b"\x80") and head[1:2] in b"\x02\x03\x04\x05":
@@ -85,9 +93,9 @@ def refuse_foreign(head: bytes) -> None:
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:512].lower()
     if not start.startswith((b"{", b"[")) and any(sign in start for sign in NVIDIA_SMI):
         advice = (
-            "Record with `nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw --format=csv -lms 100 -f smi.csv`."
+            "Record with: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw --format=csv -lms 100 -f smi.csv"
         )
-        raise refuse_type("what nvidia-smi prints for people", advice)
+        raise refuse_type("nvidia-smi's human-readable output", advice)
     if start.startswith((b"<!doctype html", b"<html", b"<head")):
         raise refuse_type("a web page (a login page saved by mistake?)", "Download the file itself.")
     if start.startswith((b"<?xml", b"<svg")):
@@ -107,7 +115,7 @@ class Source:
         about = path.stat()
         if not stat.S_ISREG(about.st_mode):  # a pipe can be read only once and may never end, as /dev/zero does
             raise SourceError(
-                "E-TYPE", "This is a folder, a pipe or a device, not a file. Write its content to a file and give that."
+                "E-TYPE", "This is a folder, a pipe or a device, not a file. Write its content to a file and use that."
             )
         self.total_bytes = about.st_size
         self.read_bytes = 0
@@ -136,21 +144,21 @@ class Source:
     def head(self) -> bytes:
         """Return the first uncompressed bytes, without consuming anything."""
         twin = Source(self.path, self.limits)
-        found = b""
+        head = b""
         for piece in twin.pieces():
-            found += piece
-            if len(found) >= HEAD_BYTES:
+            head += piece
+            if len(head) >= HEAD_BYTES:
                 break
-        if not found:
+        if not head:
             if not twin.damage:
-                raise SourceError("E-EMPTY", "The gzip file holds nothing: it unpacks to 0 bytes. Copy or record it again.")
+                raise SourceError("E-EMPTY", "The gzip file is empty: it unpacks to 0 bytes. Copy or record it again.")
             raise SourceError(
                 "E-TRUNC",
-                f"The gzip file is cut off or damaged at its beginning: of its {self.total_bytes:,} bytes nothing can be unpacked. Copy or record it again.",
+                f"The gzip file is cut off or damaged at its beginning: none of its {self.total_bytes:,} bytes can be unpacked. Copy or record it again.",
             )
-        if found.startswith(GZIP_MAGIC):
+        if head.startswith(GZIP_MAGIC):
             raise refuse_type("gzip inside gzip", "Unpack it once.")
-        return found[:HEAD_BYTES]
+        return head[:HEAD_BYTES]
 
     def pieces(self) -> Iterator[bytes]:
         """Yield uncompressed bytes in order. Damage is noted in ``damage``; what came before it is given out."""

@@ -21,8 +21,9 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.flop_counter import FlopCounterMode
 
-from sample_traces.scenarios import Scenario
-from sample_traces.workloads import Workload
+from sawtooth.ingest import children
+from sawtooth.sample_traces.scenarios import Scenario
+from sawtooth.sample_traces.workloads import Workload
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTLE_S = 1.0  # utilization describes up to the last second, so means start that much later
@@ -39,8 +40,8 @@ ARROW = rb'\s*\{\s*"ph": "[sf]"[^{}]*"cat": "(?:ac2g|fwdbwd)"[^{}]*\},'
 @contextlib.contextmanager
 def telemetry(path: Path, gpus: str = "0") -> Iterator[None]:
     """Log the telemetry of `gpus` to `path` at 10 Hz while the block runs, from a process of its own."""
-    command = [sys.executable, "-m", "ingest.sampler", "--format", "jsonl", "--out", str(path), "--gpus", gpus]
-    sampler = subprocess.Popen([*command, "--watch-pid", str(os.getpid())], cwd=ROOT)
+    command = children.command("sawtooth.ingest.sampler", "--format", "jsonl", "--out", str(path), "--gpus", gpus)
+    sampler = subprocess.Popen([*command, "--watch-pid", str(os.getpid())], env=children.environment())
     try:
         until = time.monotonic() + FIRST_SAMPLE_S
         while not path.exists() or path.read_bytes().count(b"\n") < 2:
@@ -56,12 +57,16 @@ def telemetry(path: Path, gpus: str = "0") -> Iterator[None]:
 
 
 def scrub_telemetry(text: str) -> str:
-    """Take the host's name and the GPUs' UUIDs out, and digits beyond the third decimal."""
+    """Take the host's name and the GPUs' UUIDs out, and digits beyond the third decimal; the first GPU becomes number 0, as in the trace."""
     lines = [json.loads(line) for line in text.splitlines()]
+    first = min((line["gpu"] for line in lines if "gpu" in line), default=0)
     for line in lines:
         line.pop("host", None)
         for gpu in line.get("gpus", []):
             gpu.pop("uuid", None)
+            gpu["gpu"] -= first
+        if "gpu" in line:
+            line["gpu"] -= first
         line |= {key: round(value, 3) for key, value in line.items() if isinstance(value, float)}
     return "".join(json.dumps(line) + "\n" for line in lines)
 
@@ -174,15 +179,38 @@ def kernel_time_us(raw: bytes) -> float:
     return round(sum(e["dur"] for e in events if e.get("cat") == "kernel"), 3)
 
 
+class MarkedStep:
+    """A step that notes when the host finished it: its index, Unix ns, and whether the profiler ran."""
+
+    def __init__(self, step: Callable[[], object]) -> None:
+        self.step, self.phase = step, "train"
+        self.marks: list[dict[str, int | str]] = []
+
+    def __call__(self) -> None:
+        """Run the step and note it."""
+        self.step()
+        self.marks.append({"step": len(self.marks), "t_ns": time.time_ns(), "phase": self.phase})
+
+    def write(self, path: Path) -> None:
+        """Write the marks as JSON lines."""
+        path.write_text("".join(json.dumps(mark) + "\n" for mark in self.marks))
+
+
 def measure(work: Workload, plan: Scenario, trace: Path) -> dict[str, Any]:
-    """Stopwatch without the profiler, then the profiled steps, then the stopwatch again."""
+    """Stopwatch without the profiler, then the profiled steps, then the stopwatch again; marks beside `trace` if `plan` asks for them."""
+    step = MarkedStep(work.step)
     synced = time_synced(work.step, plan.synced_steps)
     steps = max(plan.min_steps, round(plan.timed_s / statistics.median(synced)))
     torch.cuda.reset_peak_memory_stats()
-    mean, window, host = time_pipelined(work.step, steps)
+    mean, window, host = time_pipelined(step, steps)
     peak = torch.cuda.max_memory_allocated()
-    profiled, profiled_window = record_trace(work.step, plan, trace)
-    after, after_window, _ = time_pipelined(work.step, max(4, round(steps / 3)))
+    step.phase = "profile"
+    profiled, profiled_window = record_trace(step, plan, trace)
+    step.phase = "train"
+    again = max(4, round(plan.after_s / mean if plan.after_s else steps / 3))
+    after, after_window, _ = time_pipelined(step, again)
+    if plan.marks:
+        step.write(trace.with_name("marks.jsonl"))
     return {
         "step_s_pipelined": mean,
         "steps_timed": steps,

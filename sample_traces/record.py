@@ -18,6 +18,7 @@ import gzip
 import json
 import multiprocessing
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -30,12 +31,15 @@ if str(ROOT) not in sys.path:  # started as a script, the folder above is not on
 
 import torch  # noqa: E402 - after the path is set
 
-from sample_traces import measure  # noqa: E402
-from sample_traces.scenarios import LATE_S, SCENARIOS, Scenario  # noqa: E402
-from sample_traces.workloads import Workload  # noqa: E402
+from sawtooth.sample_traces import measure  # noqa: E402
+from sawtooth.sample_traces import scenarios as first  # noqa: E402
+from sawtooth.sample_traces.scenarios import LATE_S, Scenario  # noqa: E402
+from sawtooth.sample_traces.scenarios_after import AFTER  # noqa: E402
+from sawtooth.sample_traces.workloads import Workload  # noqa: E402
 
 DENSE_BF16_TFLOPS = 989.4  # H100 and H200 SXM, dense bf16, by their datasheets: what `mfu_vs_989` divides by
 LIMIT_S = 150.0  # a scenario that takes longer is stopped
+SCENARIOS = first.SCENARIOS | AFTER
 
 
 def build(name: str, rank: int) -> Workload:
@@ -59,11 +63,8 @@ def record(name: str, out: Path, rank: int = 0) -> None:
         torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", rank))
     torch.manual_seed(rank)
     work = build(name, rank)
-    log = (
-        measure.telemetry(folder / "nvml.jsonl", ",".join(map(str, range(plan.gpus))))
-        if rank == 0
-        else contextlib.nullcontext()
-    )
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(plan.gpus)))  # NVML counts all GPUs of the machine
+    log = measure.telemetry(folder / "nvml.jsonl", gpus) if rank == 0 else contextlib.nullcontext()
     try:
         for _ in range(plan.first_steps):
             work.step()
@@ -72,6 +73,8 @@ def record(name: str, out: Path, rank: int = 0) -> None:
         with tempfile.TemporaryDirectory() as scratch, log:
             measured = measure.measure(work, plan, Path(scratch) / "trace.json")
             raw = measure.scrub((Path(scratch) / "trace.json").read_bytes())
+            if plan.marks:
+                shutil.copy(Path(scratch) / "marks.jsonl", folder / "marks.jsonl")
     finally:
         work.close()
         if plan.gpus > 1:
@@ -157,9 +160,8 @@ def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--scenario", action="append", choices=sorted(SCENARIOS), default=[], help="may be given several times")
-    parser.add_argument(
-        "--all", action="store_true", help="every scenario that this machine has the GPUs for, one after the other"
-    )
+    parser.add_argument("--all", action="store_true", help="every scenario that this machine has the GPUs for, in turn")
+    parser.add_argument("--after", action="store_true", help="every scenario of the set that nothing is fitted to, in turn")
     parser.add_argument("--list", action="store_true", help="say what there is and stop")
     parser.add_argument("--table", type=Path, nargs="+", metavar="DIR", help="print a table of these recordings and stop")
     parser.add_argument("--slim", type=Path, nargs="+", metavar="DIR", help="shrink these recordings' traces in place and stop")
@@ -177,9 +179,9 @@ def main() -> None:
         for file in (file for folder in args.slim for file in folder.glob("*trace.json.gz")):
             file.write_bytes(gzip.compress(measure.slim(gzip.decompress(file.read_bytes())), 9, mtime=0))
         return
-    names = args.scenario
+    names = list(AFTER) if args.after else args.scenario
     if args.all:
-        names = [name for name, plan in SCENARIOS.items() if plan.gpus <= torch.cuda.device_count()]
+        names = [name for name, plan in first.SCENARIOS.items() if plan.gpus <= torch.cuda.device_count()]
     if args.list or not names:
         for name, plan in SCENARIOS.items():
             print(f"{name:18} {plan.planted}")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sample_traces import workloads as w
-from sample_traces.models import GptShape
+from sawtooth.sample_traces import workloads as w
+from sawtooth.sample_traces.models import GptShape
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Scenario:
     warmup: int = 3
     timed_s: float = 3.0  # how long the unprofiled, pipelined loop is timed
     min_steps: int = 20  # and its fewest steps
+    after_s: float = 0.0  # how long it is timed again after the profile; 0: a third as many steps
+    marks: bool = False  # keep when the host finished each step, beside the trace
     synced_steps: int = 20
     first_steps: int = 5  # steps before anything is measured
     profiler: dict[str, bool] = field(default_factory=dict)

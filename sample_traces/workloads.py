@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 from torch.utils.data import DataLoader
 
-from sample_traces.images import JpegImages
-from sample_traces.models import Gpt, GptShape, ResNet, mlp, python_work
+from sawtooth.sample_traces.images import JpegImages
+from sawtooth.sample_traces.models import Gpt, GptShape, ResNet, mlp, python_work
 
 DEVICE = "cuda"
 Batches = Generator[tuple[Tensor, Tensor], None, None]

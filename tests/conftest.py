@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ingest.schema import DataFolder
+from sawtooth.ingest.schema import DataFolder
 
 
 @pytest.fixture
 def app_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataFolder]:
     """An empty data folder that the app's pages use in this test."""
-    from app import library, server
-    from app.settings import settings
+    from sawtooth.app import library
+    from sawtooth.app.server import process as server
+    from sawtooth.app.settings import settings
 
     cached = (settings, server.jobs, library.library_of)
     monkeypatch.setenv("SAWTOOTH_DATA", str(tmp_path / "data"))

@@ -28,18 +28,17 @@ from typing import Any
 import msgspec
 import psutil
 
-from analysis.recordings import Library
-from analysis.report import report_json
-from analysis.result_store import result_of
-from app import jobs
-from app.run_card import card_of
-from ingest.errors import SawtoothError
-from ingest.schema import DataFolder
-from tests import fault_stage as stage
-from tests.browser.conftest import start_server, without_bundled
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.run.report import report_json
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs import queue as jobs
+from sawtooth.app.runs.card import card_of
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.schema import DataFolder
 from tests.fuzz.ingest import corpus, mutated, outcome
-from tests.test_faults import bytes_in, small_disk
-from tests.test_faults_server import reports, start_job, until
+from tests.support import fault_stage as stage
+from tests.support.fault_stage import bytes_in, small_disk
+from tests.support.servers import reports, start_job, start_server, until, without_bundled
 
 SHARES = (0.0, 0.3, 0.5, 0.9, 0.99)
 ROUNDS = {"damage": 10, "kill": 3, "disk": 2, "files": 1, "inputs": 3, "server": 1}  # how often each, of twenty

@@ -1,7 +1,9 @@
 """Who may import whom, what stays unloaded, and that every registry is documented."""
 
 import ast
+import importlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -9,33 +11,26 @@ from pathlib import Path
 
 import pytest
 
-from analysis.metrics import METRICS
-from app.frame import SCREENS, SCREENS_FOLDER
-from app.reference_tables import HEADINGS, columns, rules
+from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.app.page.frame import SCREENS, SCREENS_FOLDER
+from sawtooth.app.page.reference import HEADINGS, columns, rules
+from tests.support import installed_layout
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 OURS = ("app", "ingest", "analysis")
 STDLIB = sys.stdlib_module_names
 
-# Room (a module prefix, the longest one that fits counts) -> what its modules may import besides the standard library.
-ROOMS: dict[str, tuple[str, ...]] = {
-    "ingest.sampler": ("pynvml", "ingest.sampler"),
-    "ingest.capture": ("torch", "ingest"),
-    "ingest": ("duckdb", "msgspec", "isal", "numpy", "pyarrow", "psutil", "ingest"),
-    "analysis.rules": ("duckdb", "pandas", "numpy", "scipy", "analysis", "ingest.errors", "ingest.schema"),
-    "analysis": (
-        *("duckdb", "pandas", "numpy", "scipy", "tsdownsample", "msgspec", "analysis"),
-        *("ingest.errors", "ingest.schema", "ingest.files"),
-    ),
-    # analysis.judgement, series and timeline for what they return: a chart draws it and asks for nothing
-    "app.charts": (
-        *("plotly", "pandas", "numpy", "app.charts", "app.format", "app.theme"),
-        *("analysis.metrics", "analysis.judgement", "analysis.sawtooth", "analysis.series", "analysis.timeline"),
-    ),
-    "app.format": ("pandas", "analysis.metrics"),
-    "app.theme": (),
-    "app.screens": ("streamlit", "pandas", "numpy", "app", "analysis", "ingest.schema", "ingest.errors"),
-    "app": (
+# Room (a module prefix, the longest one that fits counts) -> what its modules may import of others, besides the standard library.
+# Who may import whom among our own rooms stands in .importlinter.
+LIBRARIES: dict[str, tuple[str, ...]] = {
+    "sawtooth": (),
+    "sawtooth.ingest.sampler": ("pynvml",),
+    "sawtooth.ingest.quantities": (),  # the sampler uses it
+    "sawtooth.ingest.capture": ("torch", "lightning", "pytorch_lightning", "transformers"),
+    "sawtooth.ingest": ("duckdb", "msgspec", "isal", "numpy", "pyarrow", "psutil"),
+    "sawtooth.analysis": ("duckdb", "pandas", "numpy", "scipy", "tsdownsample", "msgspec"),
+    "sawtooth.analysis.findings.rules": ("duckdb", "pandas", "numpy", "scipy"),
+    "sawtooth.app": (
         "streamlit",
         "starlette",
         "uvicorn",
@@ -48,21 +43,23 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "psutil",
         "numpy",
         "duckdb",
-        "app",
-        "analysis",
-        "ingest",
-        "sample_traces",
+        "markupsafe",
     ),
+    "sawtooth.app.templates": ("jinja2", "markupsafe"),
+    "sawtooth.app.charts": ("plotly", "pandas", "numpy"),
+    "sawtooth.app.format": ("pandas",),
+    "sawtooth.app.theme": (),
+    "sawtooth.app.screens": ("streamlit", "pandas", "numpy"),
 }
-# Imports only where a function needs them (optional at run time, never loaded with the app).
-LAZY = {"analysis": ("torch",), "ingest.sampler": ()}
+LAZY = {"sawtooth.analysis": ("torch",)}  # imported only where a function needs it
 
 
 def _modules() -> list[tuple[str, Path]]:
+    places = [("sawtooth", ROOT / "sawtooth"), *((f"sawtooth.{room}", ROOT / room) for room in OURS)]
     return [
-        (".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), path)
-        for top in OURS
-        for path in sorted((ROOT / top).rglob("*.py"))
+        (".".join((prefix, *path.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__"), path)
+        for prefix, folder in places
+        for path in sorted(folder.rglob("*.py"))
     ]
 
 
@@ -70,70 +67,110 @@ def _imports(path: Path, module: str) -> list[tuple[str, bool]]:
     """Return (imported module, at the top level of the file)."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     inside = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef) for n in ast.walk(f)}
-    found = []
+    imports = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [(alias.name, id(node) not in inside) for alias in node.names]
+            imports += [(alias.name, id(node) not in inside) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: relative imports hide who uses whom"
-            # `from app import x` may name a module or a thing: both count as the package plus the name
-            found += [
-                (f"{node.module}.{a.name}" if node.module in OURS else str(node.module), id(node) not in inside)
-                for a in node.names
-            ]
-    return found
+            imports.append((str(node.module), id(node) not in inside))
+    return imports
 
 
 def _room(module: str) -> str:
-    return max((room for room in ROOMS if module == room or module.startswith(f"{room}.")), key=len)
+    return max((room for room in LIBRARIES if module == room or module.startswith(f"{room}.")), key=len)
 
 
 def _allowed(imported: str, names: tuple[str, ...]) -> bool:
-    return imported.split(".")[0] in STDLIB or any(imported == n or imported.startswith(f"{n}.") for n in names)
+    return imported.split(".")[0] in (*STDLIB, "sawtooth", *names)
 
 
 @pytest.mark.parametrize(("module", "path"), _modules())
-def test_a_module_imports_only_what_its_room_may_use(module: str, path: Path) -> None:
+def test_a_module_imports_only_the_libraries_of_its_room(module: str, path: Path) -> None:
     room = _room(module)
     for imported, at_top in _imports(path, module):
-        names = ROOMS[room] + (() if at_top else LAZY.get(room, ()))
+        names = LIBRARIES[room] + (() if at_top else LAZY.get(room, ()))
         assert _allowed(imported, names), f"{module} ({room}) may not import {imported}"
 
 
-def test_no_module_imports_one_that_imports_it() -> None:
-    """Also over others, inside functions, and for types only: what two modules share belongs into a third."""
-    known = dict(_modules())
-    uses: dict[str, set[str]] = {}
-    for module, path in known.items():
-        found = set()
+def test_the_list_of_libraries_catches_a_violation() -> None:
+    assert not _allowed("streamlit", LIBRARIES["sawtooth.analysis"])
+    assert not _allowed("duckdb", LIBRARIES["sawtooth.app.screens"])
+    assert not _allowed("duckdb", LIBRARIES["sawtooth.ingest.sampler"])
+    assert not _allowed("analysis.version", LIBRARIES["sawtooth.app"]), "our own rooms have one name"
+
+
+def _lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run import-linter over the package as it is when installed; it reads files and does not follow ``__path__``."""
+    command = [sys.executable, "-P", "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    arguments = ["--config", str(ROOT / ".importlinter"), "--no-cache"]
+    return subprocess.run([*command, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=180)
+
+
+def test_the_rooms_import_each_other_one_way(tmp_path: Path) -> None:
+    done = _lint_imports(installed_layout.make(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_an_import_against_the_arrow_is_found(tmp_path: Path) -> None:
+    folder = installed_layout.make(tmp_path)
+    path = folder / "sawtooth" / "ingest" / "errors.py"
+    text = path.read_text(encoding="utf-8")
+    path.unlink()
+    path.write_text(text + "\nimport sawtooth.app.format\n", encoding="utf-8")
+    assert _lint_imports(folder).returncode == 1
+
+
+def test_others_use_only_what_is_on_a_package_s_face() -> None:
+    """A package exports what other packages may use; the rest is its own business."""
+    files = dict(_modules())
+    for module, path in files.items():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom):
-                found |= {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
-            elif isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
-        uses[module] = found & set(known) - {module} - set(OURS)
-    while free := {
-        module for module, used in uses.items() if not used & set(uses)
-    }:  # what is left at the end is in a circle, or above one
-        uses = {module: used for module, used in uses.items() if module not in free}
-    circles = {module: sorted(used & set(uses)) for module, used in uses.items()}
-    assert circles == {}
+            if not isinstance(node, ast.ImportFrom) or node.module not in files or files[node.module].name == "__init__.py":
+                continue
+            package = node.module.rpartition(".")[0]
+            face = getattr(importlib.import_module(package), "__all__", None)
+            if face is None or package == "sawtooth" or module.startswith(f"{package}."):
+                continue
+            for alias in node.names:
+                assert alias.name in face or f"{package}.{alias.name}" in files, f"{module} uses {node.module}.{alias.name}"
 
 
-@pytest.mark.parametrize(("module", "path"), [m for m in _modules() if m[0].startswith("analysis.rules.")])
-def test_a_rule_does_not_import_another(module: str, path: Path) -> None:
-    for imported, _ in _imports(path, module):
-        assert not (
-            imported.startswith("analysis.rules.") and imported != module and not imported.split(".")[2].startswith("_")
-        ), imported
+def test_every_name_on_a_face_is_there() -> None:
+    for module, path in _modules():
+        if path.name == "__init__.py" and module != "sawtooth":
+            package = importlib.import_module(module)
+            for name in getattr(package, "__all__", ()):
+                assert getattr(package, name) is not None, f"{module}.{name}"
 
 
-def test_the_import_rules_catch_a_violation() -> None:
-    assert not _allowed("streamlit", ROOMS["analysis"])
-    assert not _allowed("ingest.recording", ROOMS["analysis"])
-    assert not _allowed("duckdb", ROOMS["app.screens"])
-    assert not _allowed("duckdb", ROOMS["ingest.sampler"])
-    assert _allowed("ingest.errors", ROOMS["analysis"])
+def test_every_package_says_what_its_room_is_for() -> None:
+    for module, path in _modules():
+        if path.name == "__init__.py":
+            assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), module
+
+
+def test_a_module_exists_once() -> None:
+    """Imported as the app imports them, every module of ours has one name and one object, wherever its file lies."""
+    modules = [
+        m
+        for m, p in _modules()
+        if not m.startswith(("sawtooth.app.screens.", "sawtooth.app.main", "sawtooth.app.dashboard", "sawtooth.__main__"))
+    ]
+    code = (
+        f"import importlib, json, sys\nfor m in {modules!r}: importlib.import_module(m)\n"
+        "files = [m.__file__ for n, m in sys.modules.items() if getattr(m, '__file__', None)]\n"
+        f"files = [f for f in files if f.startswith({tuple(f'{ROOT}/{room}/' for room in ('sawtooth', *OURS))!r})]\n"
+        "print(json.dumps([len(files), len(set(files)), sorted({'app', 'ingest', 'analysis', 'torch', 'pynvml'} & set(sys.modules))]))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    loaded, distinct, wrong = json.loads(done.stdout.strip().splitlines()[-1])
+    assert loaded == distinct >= len(modules)
+    assert wrong == [], "the app loads neither torch nor the driver, and nothing under a bare name"
 
 
 def test_no_name_in_app_shadows_a_package_of_somebody_else() -> None:
@@ -144,27 +181,6 @@ def test_no_name_in_app_shadows_a_package_of_somebody_else() -> None:
     names = {p.stem for p in (ROOT / "app").iterdir() if p.suffix == ".py" or (p.is_dir() and (p / "__init__.py").exists())}
     assert (names - {"__init__"}) & taken == set()
     assert "pages" not in {p.name for p in (ROOT / "app").iterdir()}
-
-
-def test_importing_app_and_analysis_loads_no_torch() -> None:
-    modules = [
-        m
-        for m, _ in _modules()
-        if m.startswith(("app", "analysis")) and not m.startswith("app.screens.") and m not in ("app.main", "app.dashboard")
-    ]
-    code = f"import importlib, json, sys\nfor m in {modules!r}: importlib.import_module(m)\nprint(json.dumps(sorted({{'torch', 'pynvml'}} & set(sys.modules))))"
-    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)
-    assert json.loads(out.stdout.strip().splitlines()[-1]) == []
-
-
-def test_a_stranger_s_package_of_our_name_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "analysis").mkdir()
-    (tmp_path / "analysis" / "__init__.py").write_text("")
-    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}]; sys.path.append({str(ROOT)!r}); import app"
-    out = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert out.returncode == 1
-    assert out.stderr.startswith("Sawtooth needs its own package 'analysis'")
-    assert "Traceback" not in out.stderr
 
 
 def test_every_screen_file_is_registered_once_and_every_registered_screen_has_a_docstring() -> None:
@@ -202,3 +218,25 @@ def test_every_rule_says_what_why_what_to_do_and_when_it_is_wrong() -> None:
         headings = [heading for heading, _ in rule.sections]
         assert headings == list(HEADINGS), rule.slug
         assert all(text for _, text in rule.sections), rule.slug
+
+
+def _test_files() -> list[Path]:
+    return sorted((ROOT / "tests").rglob("*.py"))
+
+
+def test_no_test_module_imports_another() -> None:
+    """What several tests build lies in tests/support, where a reader looks for it."""
+    for path in _test_files():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tests":
+                parts = {part for alias in node.names for part in f"{node.module}.{alias.name}".split(".")}
+                assert not any(part == "conftest" or part.startswith("test_") for part in parts), (
+                    f"{path.relative_to(ROOT)} imports from {node.module}"
+                )
+
+
+def test_builders_are_short_and_nobody_counts_the_folders_above_a_file() -> None:
+    for path in _test_files():
+        text = path.read_text(encoding="utf-8")
+        assert path.name == "paths.py" or not re.search(r"\.parents\[", text), f"{path.relative_to(ROOT)}: tests.support.paths"
+        assert path.parent.name != "support" or len(text.splitlines()) <= 300, path.name

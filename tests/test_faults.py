@@ -9,20 +9,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from analysis.recordings import Library
-from analysis.version import ANALYSIS_VERSION
-from app import jobs
-from app.jobs import JobOrder
-from ingest.errors import NotFoundError, SawtoothError
-from ingest.files import scratch, sweep, sweep_all
-from ingest.schema import DRAFT_PREFIX, DataFolder, write_atomically
-from tests import fault_stage as stage
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.version import ANALYSIS_VERSION
+from sawtooth.app.jobs import queue as jobs
+from sawtooth.app.jobs.queue import JobOrder
+from sawtooth.ingest.errors import NotFoundError, SawtoothError
+from sawtooth.ingest.files import scratch, sweep, sweep_all
+from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder, write_atomically
+from tests.support import fault_stage as stage
+from tests.support.fault_stage import bytes_in, small_disk
 
 RENAMES = 6  # of one trace: source, recording, derived file, manifest, result, card
 
@@ -98,20 +97,6 @@ def test_a_disk_that_takes_no_more(held, traces, wanted, most_bytes):
         assert process.stdout.read().split()[-1] == "E-DISK"
     assert stage.leftovers(held[0]) == []
     check(held, traces, wanted)
-
-
-@contextmanager
-def small_disk(place: Path, size: int) -> Iterator[Path]:
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], check=True)
-    try:
-        yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def bytes_in(folder: Path) -> int:
-    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*"))
 
 
 MAY_MOUNT = [pytest.param(share, marks=pytest.mark.slow) for share in (0, 0.3, 0.5, 0.9, 0.99)] if os.getuid() == 0 else []
@@ -241,7 +226,7 @@ def test_a_manifest_that_cannot_be_written_is_told(held, monkeypatch):
     def full(path, content):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ingest.schema.write_atomically", full)
+    monkeypatch.setattr("sawtooth.ingest.schema.write_atomically", full)
     with pytest.raises(SawtoothError, match="Free some space") as problem:
         held[0].write_manifest(held[0].read_manifest(held[1]))
     assert str(held[0].root) not in str(problem.value)
@@ -251,7 +236,7 @@ def test_sweeping_lets_another_process_s_work_alone(tmp_path):
     folder = DataFolder(tmp_path).create()
     (folder.runs / f"{DRAFT_PREFIX}dead").write_bytes(b"half a manifest")
     code = (
-        "import sys; from pathlib import Path; from ingest.files import scratch\n"
+        "import sys; from pathlib import Path; from sawtooth.ingest.files import scratch\n"
         "with scratch(Path(sys.argv[1])) as place:\n    print('up', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", code, str(folder.derived)]

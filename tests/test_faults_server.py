@@ -7,16 +7,15 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from ingest.schema import DataFolder
-from tests import fault_stage as stage
-from tests.browser.conftest import Server, start_server, without_bundled
+from sawtooth.ingest.schema import DataFolder
+from tests.support import fault_stage as stage
+from tests.support.servers import Server, ask, reports, start_job, start_server, until, without_bundled
 
 pytestmark = pytest.mark.slow
 
@@ -35,38 +34,6 @@ def servers() -> Iterator[list[Server]]:
     yield running
     for server in running:
         server.stop()
-
-
-def ask(server: Server, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("localhost", int(server.url.rsplit(":", 1)[1]), timeout=120)
-    connection.request(method, path, body=body, headers={"X-Sawtooth": "1"})
-    answer = connection.getresponse()
-    content = json.loads(answer.read())
-    connection.close()
-    return answer.status, content
-
-
-def reports(server: Server) -> dict[str, Any]:
-    return {
-        run["id"]: ask(server, "GET", f"/api/v1/runs/{run['id']}/report")[1]
-        for run in ask(server, "GET", "/api/v1/runs")[1]["runs"]
-    }
-
-
-def start_job(server: Server, trace: Path) -> str:
-    upload = ask(server, "PUT", f"/api/v1/uploads?name={trace.name}", trace.read_bytes())[1]["upload"]
-    return str(
-        ask(server, "POST", "/api/v1/jobs", json.dumps({"files": [{"upload": upload, "name": trace.name}]}).encode())[1]["job"]
-    )
-
-
-def until(found: Callable[[], Any], seconds: float = 120) -> Any:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if result := found():
-            return result
-        time.sleep(0.05)
-    raise AssertionError("it did not happen in time")
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.7, 1.5, 3.0])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, Route
 
-from app.api import jobs, live, runs, uploads
+from sawtooth.app.api import jobs, live, runs, uploads
 
 
 def routes() -> list[BaseRoute]:
-    """Return every route of the API. Methods that write are guarded by ``app.access`` (Origin and X-Sawtooth)."""
+    """Return every route of the API. Methods that write are guarded by ``sawtooth.app.server.access`` (Origin and X-Sawtooth)."""
     return [
         Route("/api/v1/uploads", uploads.put, methods=["PUT"]),
         Route("/api/v1/jobs", jobs.create, methods=["POST"]),

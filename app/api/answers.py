@@ -10,7 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ingest.errors import NotFoundError, SawtoothError
+from sawtooth.ingest.errors import NotFoundError, SawtoothError
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -27,7 +27,7 @@ def refusal(status: int, sentence: str, code: str = "refused", headers: dict[str
     return json({"error": {"code": code, "sentence": sentence}}, status, headers)
 
 
-def told(handler: Handler) -> Handler:
+def errors_answered(handler: Handler) -> Handler:
     """Turn our errors into answers; anything else stays a 500 without a word about this server."""
 
     @wraps(handler)

@@ -10,12 +10,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from app.api.answers import json, refusal, told
-from app.api.uploads import NAME_LENGTH, claimed
-from app.format import clean
-from app.jobs import Job
-from app.server import jobs
-from ingest.errors import UsageError
+from sawtooth.app.api.answers import errors_answered, json, refusal
+from sawtooth.app.api.uploads import NAME_LENGTH, claimed
+from sawtooth.app.format import clean
+from sawtooth.app.jobs.queue import Job
+from sawtooth.app.server.process import jobs
+from sawtooth.ingest.errors import UsageError
 
 BODY_BYTES = 64 << 10  # a list of upload ids and names
 BODY_SECONDS = 30  # it is one packet or a few
@@ -31,7 +31,7 @@ class _Order(msgspec.Struct):
     separate: bool = False
 
 
-@told
+@errors_answered
 async def create(request: Request) -> Response:
     """Start a job: ``{"files": [{"upload": id, "name": …}], "separate": false}``. Answers 202 and the job."""
     body = b""
@@ -44,7 +44,7 @@ async def create(request: Request) -> Response:
     except TimeoutError:
         return refusal(408, f"The order did not arrive within {BODY_SECONDS} seconds.")
     except ClientDisconnect:
-        return refusal(400, "The sender went away before the end of the order.")
+        return refusal(400, "The connection closed before the end of the order.")
     try:
         order = msgspec.json.decode(body, type=_Order)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -56,19 +56,19 @@ async def create(request: Request) -> Response:
     return json(as_json(job), 202)
 
 
-@told
+@errors_answered
 async def index(request: Request) -> Response:
     """Every job of this server, newest first."""
     return json({"jobs": [as_json(job) for job in await run_in_threadpool(jobs().all)]})
 
 
-@told
+@errors_answered
 async def show(request: Request) -> Response:
     """One job."""
     return json(as_json(await run_in_threadpool(jobs().get, request.path_params["job"])))
 
 
-@told
+@errors_answered
 async def cancel(request: Request) -> Response:
     """Stop a job and answer what became of it."""
     await run_in_threadpool(jobs().cancel, request.path_params["job"])

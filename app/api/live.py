@@ -1,4 +1,4 @@
-"""``/api/v1/live/<session>``: takes what samplers push, acknowledged once it is on disk. The protocol is in ``ingest.sampler``."""
+"""``/api/v1/live/<session>``: takes what samplers push, acknowledged once it is on disk. The protocol is in ``sawtooth.ingest.sampler``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from app.api.answers import json, refusal, told
-from app.settings import Settings, settings
-from ingest.receiver import MAX_BODY_BYTES, Receiver, RefusedError
+from sawtooth.app.api.answers import errors_answered, json, refusal
+from sawtooth.app.settings import Settings, settings
+from sawtooth.ingest.receiver import MAX_BODY_BYTES, Receiver, RefusedError
+from sawtooth.ingest.telemetry.session import is_session_id
 
 IDLE_SECONDS = 20  # a batch of 1 MiB that takes longer between two packets has lost its sender
+BODY_SECONDS = 60  # 1 MiB at 140 kbit/s
 BATCHES_PER_SECOND = 40  # 40 MB/s of catching up; a sampler at work sends two a second
 BURST = 80
 CRC = re.compile(r"[0-9a-fA-F]{8}")
@@ -54,7 +56,7 @@ def _receiver(options: Settings) -> Receiver:
     return Receiver(options.data.create().live, reserve_bytes=options.disk_reserve_bytes)
 
 
-@told
+@errors_answered
 async def show(request: Request) -> Response:
     """Bytes held per segment: ``{"segments": {"0": 812, "1": 40960}}``."""
     received_ns = time.time_ns()
@@ -62,18 +64,21 @@ async def show(request: Request) -> Response:
     return _stamped({"segments": {str(n): size for n, size in held.items()}}, 200, received_ns)
 
 
-@told
+@errors_answered
 async def push(request: Request) -> Response:
     """Take a batch: ``?segment=N&offset=K``, raw bytes, ``X-Content-CRC32``. Answers 200 or 409 with ``{"size": …}``."""
     received_ns = time.time_ns()
     session = request.path_params["session"]
-    if not pace.allows(session, time.monotonic()):
-        return refusal(429, "Too many batches a second.", "busy", {"retry-after": "1"})
+    if not is_session_id(session):  # before anything is remembered of it
+        return refusal(404, "This is not a session id.")
     try:
         segment, offset = (_number(request, name) for name in ("segment", "offset"))
-        body = await _body(request)
-        given = request.headers.get("x-content-crc32", "")
-        if not CRC.fullmatch(given) or int(given, 16) != zlib.crc32(body):
+        if not pace.allows(session, time.monotonic()):
+            return refusal(429, "Too many batches a second.", "busy", {"retry-after": "1"})
+        async with asyncio.timeout(BODY_SECONDS):
+            body = await _body(request)
+        checksum = request.headers.get("x-content-crc32", "")
+        if not CRC.fullmatch(checksum) or int(checksum, 16) != zlib.crc32(body):
             raise RefusedError(400, "The batch was damaged on its way: its CRC-32 does not fit.")
         held = await run_in_threadpool(receiver().append, session, segment, offset, body)
         clock = request.headers.get("x-clock-offset-ns", "")
@@ -82,9 +87,9 @@ async def push(request: Request) -> Response:
     except RefusedError as error:
         return refusal(error.status, str(error))
     except TimeoutError:
-        return refusal(408, f"Nothing of the batch arrived for {IDLE_SECONDS} seconds.")
+        return refusal(408, f"Nothing of the batch arrived for {IDLE_SECONDS} seconds, or not all of it within {BODY_SECONDS}.")
     except ClientDisconnect:
-        return refusal(400, "The sampler went away before the end of the batch.")
+        return refusal(400, "The connection closed before the end of the batch.")
     return _stamped({"size": held.size}, 200 if held.agreed else 409, received_ns)
 
 
@@ -93,10 +98,10 @@ def _stamped(content: dict[str, object], status: int, received_ns: int) -> Respo
 
 
 def _number(request: Request, name: str) -> int:
-    given = request.query_params.get(name, "")
-    if not re.fullmatch(r"[0-9]{1,12}", given):
+    text = request.query_params.get(name, "")
+    if not re.fullmatch(r"[0-9]{1,12}", text):
         raise RefusedError(400, f"The batch needs ?{name}=, a number.")
-    return int(given)
+    return int(text)
 
 
 async def _body(request: Request) -> bytes:

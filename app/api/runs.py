@@ -6,35 +6,35 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from analysis.report import report_json
-from analysis.result_store import result_of
-from app.api.answers import json, told
-from app.library import library
-from app.settings import settings
-from ingest.errors import NotFoundError, UsageError
-from ingest.schema import Manifest
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.run.report import report_json
+from sawtooth.app.api.answers import errors_answered, json
+from sawtooth.app.library import library
+from sawtooth.app.settings import settings
+from sawtooth.ingest.errors import NotFoundError, UsageError
+from sawtooth.ingest.schema import Manifest
 
 
-@told
+@errors_answered
 async def index(request: Request) -> Response:
     """Every run, newest first, as its manifest."""
     return json({"runs": await run_in_threadpool(settings().data.manifests)})
 
 
-@told
+@errors_answered
 async def show(request: Request) -> Response:
     """One run's manifest."""
     return json(await run_in_threadpool(_manifest, request))
 
 
-@told
+@errors_answered
 async def report(request: Request) -> Response:
     """One run's report, as ``sawtooth report --format json`` prints it."""
     manifest = await run_in_threadpool(_manifest, request)
     return json(await run_in_threadpool(lambda: report_json(result_of(manifest, library()))))
 
 
-@told
+@errors_answered
 async def trace(request: Request) -> Response:
     """The source of a run's trace, gzip-compressed; ``?rank=k`` or ``?recording=id`` picks one of several."""
     manifest = await run_in_threadpool(_manifest, request)
@@ -44,7 +44,7 @@ async def trace(request: Request) -> Response:
             path = settings().data.source_file(recording.id)
             if not path.is_file():
                 raise NotFoundError(
-                    "The source of this trace was not kept (`--no-keep-source`), so it cannot be opened elsewhere."
+                    "The source of this trace was not kept (--no-keep-source), so it cannot be opened elsewhere."
                 )
             name = recording.source_name.removesuffix(".gz") + ".gz"
             headers = {"cache-control": "private, max-age=3600"}

@@ -19,23 +19,26 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from app.api.answers import json, refusal, told
-from app.format import bytes_, clean
-from app.jobs import STALE_UPLOAD_SECONDS
-from app.settings import Settings, settings
-from ingest.errors import NotFoundError, SourceError, UsageError
-from ingest.files import draft
+from sawtooth.app.api.answers import errors_answered, json, refusal
+from sawtooth.app.format import bytes_, clean
+from sawtooth.app.jobs.queue import STALE_UPLOAD_SECONDS
+from sawtooth.app.settings import Settings, settings
+from sawtooth.ingest.errors import NotFoundError, SourceError, UsageError
+from sawtooth.ingest.files import draft
 
 UPLOADS_AT_ONCE = 2  # each writes as fast as the disk takes it; more would only slow each other and the pages
 BLOCK_BYTES = 1 << 20  # one write to disk: large enough to be rare, small enough not to matter in memory
 CHECK_DISK_EVERY_BYTES = 64 << 20  # often enough to stop before the disk is full, at any network speed
 IDLE_SECONDS = 30  # a body that stops for longer has lost its sender
 SLOWEST_BYTES_PER_SECOND = 4096  # a trickle holds one of two places; even a bad mobile network brings ten times that
+SLOWEST_WHILE_OTHERS_WAIT = 100_000  # bytes a second: 1 GB would hold the place for three hours
+OTHERS_WAIT_SECONDS = 5.0  # who was refused asks again each second
 TOTAL_SECONDS = 2 * 3600  # 32 GB at 36 Mbit/s
 NAME_LENGTH = 200  # characters of a file name worth keeping
 UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
 
 _running = 0
+_refused_at = float("-inf")  # when somebody was last asked to wait
 
 
 class UploadRefusedError(Exception):
@@ -46,11 +49,12 @@ class UploadRefusedError(Exception):
         self.status = status
 
 
-@told
+@errors_answered
 async def put(request: Request) -> Response:
     """Store the body and answer ``{"upload": id, "bytes": n, "name": …}``."""
-    global _running
+    global _running, _refused_at
     if _running >= UPLOADS_AT_ONCE:
+        _refused_at = time.monotonic()
         return refusal(
             429, "Two uploads are running already; this one starts when one of them ends.", "busy", {"retry-after": "1"}
         )
@@ -78,18 +82,18 @@ async def _store(request: Request, options: Settings) -> Response:
     except TimeoutError:
         return refusal(
             408,
-            f"Next to nothing arrived for {IDLE_SECONDS} seconds, or the upload took over {TOTAL_SECONDS // 3600} hours. Drop the file again.",
+            f"Too little arrived for {IDLE_SECONDS} seconds while others waited for the place, almost nothing arrived at all, or the upload took over {TOTAL_SECONDS // 3600} hours. Drop the file again.",
         )
     except ClientDisconnect:
-        return refusal(400, "The sender went away before the end of the file.")
+        return refusal(400, "The connection closed before the end of the file.")
     except SourceError:
         return refusal(507, "The server's disk could not take the file. Free some space there, then drop it again.")
 
 
-def _check_length(given: str | None, folder: Path, options: Settings) -> None:
-    if given is None or not given.isdigit():
+def _check_length(length_header: str | None, folder: Path, options: Settings) -> None:
+    if length_header is None or not length_header.isdigit():
         return
-    length = int(given)
+    length = int(length_header)
     _check_cap(length, options)
     free = shutil.disk_usage(folder).free
     if length + options.disk_reserve_bytes > free:
@@ -104,13 +108,13 @@ def _check_cap(size: int, options: Settings) -> None:
         raise UploadRefusedError(
             413,
             f"The file is larger than {bytes_(options.upload_cap_bytes)}, the most this server takes (SAWTOOTH_MAX_UPLOAD_GB). "
-            "On the server itself, `sawtooth ingest FILE` has no such limit.",
+            "On the server itself, sawtooth ingest FILE has no such limit.",
         )
 
 
 async def _receive(request: Request, part: Path, options: Settings) -> int:
     stream = request.stream().__aiter__()
-    size = checked = due = 0
+    size = checked = looked = 0
     since = time.monotonic()
     block = bytearray()
     file = await run_in_threadpool(part.open, "wb")
@@ -121,10 +125,10 @@ async def _receive(request: Request, part: Path, options: Settings) -> int:
             except StopAsyncIteration:
                 break
             size += len(chunk)
-            if time.monotonic() - since > IDLE_SECONDS:
-                if size < due:
+            if (passed := time.monotonic() - since) > IDLE_SECONDS:
+                if size - looked < passed * _slowest(time.monotonic()):
                     raise TimeoutError
-                since, due = time.monotonic(), size + IDLE_SECONDS * SLOWEST_BYTES_PER_SECOND
+                since, looked = time.monotonic(), size
             _check_cap(size, options)
             block += chunk
             if len(block) >= BLOCK_BYTES:
@@ -143,6 +147,11 @@ async def _receive(request: Request, part: Path, options: Settings) -> int:
     return size
 
 
+def _slowest(now: float) -> int:
+    """Return the bytes a second below which an upload gives its place up."""
+    return SLOWEST_WHILE_OTHERS_WAIT if now - _refused_at < OTHERS_WAIT_SECONDS else SLOWEST_BYTES_PER_SECOND
+
+
 def sweep_uploads(folder: Path, clock: Callable[[], float] = time.time) -> None:
     """Remove whole uploads that nobody started a job for within an hour; running jobs are left alone."""
     for entry in folder.iterdir():
@@ -157,5 +166,5 @@ def claimed(upload: str) -> Path:
         raise UsageError("An upload's id is 32 hexadecimal digits.")
     path = settings().data.uploads / upload
     if not path.is_file():
-        raise NotFoundError("This server has no such upload; it may have waited for over an hour. Drop the file again.")
+        raise NotFoundError("This server has no such upload; it may have expired after an hour. Drop the file again.")
     return path

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import plotly.graph_objects as go
+
+from sawtooth.app.theme import Colour
 
 # Plotly 7 offers to upload a chart by default; nothing leaves this machine.
 CONFIG: dict[str, Any] = {
@@ -28,11 +30,20 @@ CONFIG: dict[str, Any] = {
 }
 
 
+class LegendEntry(NamedTuple):
+    """What a colour means; ``colour`` as hex."""
+
+    label: str
+    colour: str
+    hatched: bool = False
+    texture: str = ""
+
+
 @dataclass(frozen=True)
 class Chart:
     """``title`` is the finding, ``alt`` says the same as the picture, ``table`` holds what is drawn in full precision.
 
-    ``legend`` holds (label, hex colour, hatched), shown as text under the title: it wraps where a legend inside the picture would cover it.
+    ``legend`` is shown as text under the title: it wraps where a legend inside the picture would cover it.
     ``columns`` maps the table's columns to headings with units, ``metrics`` are keys whose definitions explain the chart, ``method`` says in
     words how it is computed.
     """
@@ -44,7 +55,19 @@ class Chart:
     columns: Mapping[str, str] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
     method: str = ""
-    legend: tuple[tuple[str, str, bool], ...] = ()
+    legend: tuple[LegendEntry, ...] = ()
+
+
+def marker(colour: Colour, dark: bool) -> dict[str, Any]:
+    """Return how a bar of a class is filled: its colour, and its texture in a lighter or darker tone of the page."""
+    tone = "rgba(0,0,0,0.32)" if dark else "rgba(255,255,255,0.42)"
+    pattern = {"shape": colour.texture, "fillmode": "overlay", "fgcolor": tone, "size": 7, "solidity": 0.2}
+    return {"color": colour.on(dark), "pattern": pattern if colour.texture else {}, "line": {"width": 0}}
+
+
+def entry_of(colour: Colour, dark: bool) -> LegendEntry:
+    """Return the line of a legend that names a class."""
+    return LegendEntry(colour.label, colour.on(dark), colour.hatched, colour.texture)
 
 
 def framed(figure: go.Figure, height: int, *, legend: bool = False) -> go.Figure:

@@ -8,21 +8,22 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from analysis.metrics import METRICS, Reading
-from app import format as fmt
-from app.charts.base import Chart, framed
-from app.charts.rankings import short
-from app.theme import ACCENT, CAUSES, MUTED, OWNERS
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.base import Chart, framed
+from sawtooth.app.charts.rankings import short
+from sawtooth.app.theme import ACCENT, CAUSES, MUTED, OWNERS
 
 FACTORS = ("mfu_factor_busy", "mfu_factor_flop_kernels", "mfu_factor_clock", "mfu_factor_efficiency")
 LABELLED = 5  # points named on the roofline: more names than that cover each other
 NUMBER_INK = "#000000"  # on the markers' blue and amber of either theme
 POINTS = 400  # operators drawn, largest opportunity first; the table has them all
 RAISES = {
-    "mfu_factor_busy": "Take the waits away: see Idle.",
-    "mfu_factor_flop_kernels": "Fuse or drop what is no product, convolution or attention: see Kernels.",
-    "mfu_factor_clock": "Power and heat hold clocks down: see Telemetry.",
-    "mfu_factor_efficiency": "Use tensor cores in 16 bit, larger and aligned shapes: see below.",
+    "mfu_factor_busy": "Remove the waits: see Idle.",
+    "mfu_factor_flop_kernels": "Fuse or remove work other than products, convolutions and attention: see Kernels.",
+    "mfu_factor_clock": "Power and heat throttle clocks: see Telemetry.",
+    "mfu_factor_efficiency": "Use tensor cores in 16 bit with larger, aligned shapes: see below.",
 }
 
 
@@ -71,7 +72,7 @@ def factors(metrics: Mapping[str, Reading], title: str, *, dark: bool) -> Chart:
 
 
 def roofline(rows: pd.DataFrame, peaks: Mapping[str, float], bandwidth: float, title: str, *, dark: bool) -> Chart:
-    """Draw operators by intensity and rate; ``rows`` are those of ``analysis.roofline`` that multiply, ``peaks`` TFLOP/s by dtype.
+    """Draw operators by intensity and rate; ``rows`` are those of ``sawtooth.analysis.knowledge.roofline`` that multiply, ``peaks`` TFLOP/s by dtype.
 
     ``bandwidth`` is bytes per second.
     """
@@ -152,6 +153,6 @@ def roofline(rows: pd.DataFrame, peaks: Mapping[str, float], bandwidth: float, t
     return Chart(
         figure, title, alt, rows, columns, ("achieved_tflops", "flops_per_step"),
         "An operator needs at least the time of its FLOPs at its dtype's dense peak and of its bytes at the memory's bandwidth, whichever is longer. "
-        "Dots are sized by their time; blue ones are bound by compute, amber ones by memory. What lies above that least time is the opportunity; nothing reaches "
-        "the maker's peaks quite, and 70 to 80 % is a good kernel.",
+        "Dots are sized by their time; blue ones are bound by compute, amber ones by memory. The time above that minimum is the opportunity; no kernel quite reaches "
+        "the vendor's peaks, and 70 to 80 % is good.",
     )  # fmt: skip

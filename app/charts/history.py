@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 from plotly.subplots import make_subplots
 
-from app import format as fmt
-from app.charts.base import Chart, framed
-from app.theme import ACCENT
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.base import Chart, framed
+from sawtooth.app.theme import ACCENT
 
 _COLUMNS = {"name": "Run", "step_ms": "Step time, ms", "mfu": "MFU"}
 
@@ -35,8 +35,8 @@ def chart(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
         figure.update_yaxes(title={"text": label}, rangemode="tozero", zeroline=False, row=place, col=1)
     framed(figure, 90 + 120 * max(len(panels), 1))
     figure.update_xaxes(dtick=1 if len(rows) <= 30 else None, zeroline=False)
-    figure.update_xaxes(title={"text": "run, in the order they were brought in"}, row=max(len(panels), 1), col=1)
-    return Chart(figure, title, f"{title}.", rows, _COLUMNS, ("step_time_best_ms", "mfu"))
+    figure.update_xaxes(title={"text": "runs, in order of ingestion"}, row=max(len(panels), 1), col=1)
+    return Chart(figure, title, f"{title}.", rows, _COLUMNS, ("best_step_time_ms", "mfu"))
 
 
 _PANELS = (("step_ms", "step, ms", fmt.duration_ms), ("mfu", "MFU, %", fmt.share))

@@ -12,13 +12,14 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from app.charts.base import Chart, framed
-from app.charts.telemetry import COLOURS, LABELS, PANELS
-from app.theme import ACCENT, MUTED
+from sawtooth.app.charts.base import Chart, framed
+from sawtooth.app.charts.telemetry import PANELS, Panel, columns_of
+from sawtooth.app.theme import ACCENT, MUTED, colour_of_quantity
+from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 PANEL_PX = 112
 FIRST = ("gr_active_pct", "util_pct", "sm_active_pct")  # the topmost panel: what the sentence speaks of
-ACTIVITY_LABEL = "GPU active (GPM)"
+AT_WORK = Panel("GPU at work, %", top=102.0)
 Line = tuple[NDArray[np.float64], NDArray[np.float64]]  # seconds before now (negative), values in the stored unit
 
 
@@ -40,33 +41,31 @@ def live_lanes(lines: Mapping[str, Line], window_s: float, title: str, *, dark: 
 @lru_cache(maxsize=64)
 def _empty(columns: tuple[str, ...], window_s: float, dark: bool) -> dict[str, Any]:
     """Return the picture without its lines, as plain data: built anew each second for every viewer it would keep a server busy."""
-    rest = [(heading, tuple(c for c in those if c not in FIRST), divisor, top) for heading, those, divisor, top in PANELS]
-    wanted = [("GPU at work, %", FIRST, 1.0, 102.0), *rest]
-    panels = [(heading, [c for c in those if c in columns], divisor, top) for heading, those, divisor, top in wanted]
-    panels = [panel for panel in panels if panel[1]]
+    rest = [(panel, [c for c in columns_of(key) if c not in FIRST]) for key, panel in PANELS.items()]
+    panels = [
+        (panel, measured) for panel, those in [(AT_WORK, FIRST), *rest] if (measured := [c for c in those if c in columns])
+    ]
     count = max(len(panels), 1)
     figure = make_subplots(rows=count, cols=1, shared_xaxes=True, vertical_spacing=min(0.05, 0.3 / count))
-    for row, (heading, those, divisor, top) in enumerate(panels, start=1):
-        for column in those:
-            _line(figure, column, divisor, dark, row, named=len(those) > 1)
-        figure.update_yaxes(
-            title={"text": heading, "font": {"size": 11}}, range=[0, top] if top else None, rangemode="tozero", row=row, col=1
-        )
-    framed(figure, PANEL_PX * count + 60, legend=any(len(those) > 1 for _, those, _, _ in panels))
+    for row, (panel, measured) in enumerate(panels, start=1):
+        for column in measured:
+            _line(figure, column, panel.divisor, dark, row, named=len(measured) > 1)
+        figure.update_yaxes(**panel.axis(), row=row, col=1)
+    framed(figure, PANEL_PX * count + 60, legend=any(len(measured) > 1 for _, measured in panels))
     figure.update_layout(hovermode="x unified", uirevision=f"live-{window_s}")
     figure.update_xaxes(range=[-window_s, 0], zeroline=False)
     figure.update_xaxes(title={"text": "seconds before the newest sample"}, row=count, col=1)
-    found: dict[str, Any] = figure.to_dict()
-    found["layout"].pop("template", None)  # the page's theme; thousands of entries to check each time
-    return found
+    drawing: dict[str, Any] = figure.to_dict()
+    drawing["layout"].pop("template", None)  # the page's theme; thousands of entries to check each time
+    return drawing
 
 
 def _line(figure: go.Figure, column: str, divisor: float, dark: bool, row: int, *, named: bool) -> None:
     main = column == "gr_active_pct"
-    colour = ACCENT.on(dark) if main else MUTED.on(dark) if column == "util_pct" else COLOURS[column].on(dark)
+    colour = ACCENT.on(dark) if main else MUTED.on(dark) if column == "util_pct" else colour_of_quantity(column).on(dark)
     figure.add_scatter(
         mode="lines",
-        name=ACTIVITY_LABEL if main else LABELS[column],
+        name=BY_COLUMN[column].label,
         line={"shape": "vh", "width": 1.5, "color": colour},
         hovertemplate="%{y:.3~g}",
         showlegend=named,

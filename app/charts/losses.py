@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from app import format as fmt
-from app.charts.base import Chart, framed
-from app.theme import colour_of
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.base import Chart, framed
+from sawtooth.app.theme import colour_of
 
 COLUMNS = {
     "label": "Cause",
@@ -20,7 +20,7 @@ COLUMNS = {
 
 
 def causes(rows: pd.DataFrame, title: str, *, dark: bool, unit: str) -> Chart:
-    """Draw one pair of bars per cause; ``rows`` are those of ``analysis.lost_time.causes``."""
+    """Draw one pair of bars per cause; ``rows`` are those of ``sawtooth.analysis.tables.waits.causes``."""
     colours = [
         colour_of(str(owner), None if cause == owner else str(cause))
         for cause, owner in zip(rows["cause"], rows["owner"], strict=True)
@@ -41,7 +41,10 @@ def causes(rows: pd.DataFrame, title: str, *, dark: bool, unit: str) -> Chart:
             marker={
                 "color": [c.on(dark) for c in colours],
                 "opacity": opacity,
-                "pattern": {"shape": pattern, "fillmode": "overlay"},
+                "pattern": {
+                    "shape": pattern,
+                    "fillmode": "overlay",
+                },  # here a texture tells profiled from not; the causes have names
                 "line": {"width": 0},
             },
             text=[fmt.duration_ms(v) if v else "" for v in values],
@@ -69,7 +72,7 @@ def causes(rows: pd.DataFrame, title: str, *, dark: bool, unit: str) -> Chart:
         columns,
         ("gpu_idle_share", "step_time_unprofiled_est_ms"),
         "Every piece of lost time has one cause: what the launching thread did meanwhile, whether the queue had run dry, and what had drained it. "
-        "The solid bar replays the trace without the profiler's own cost and speaks of the run. 'Gained' is the replay with the cause removed: "
+        "The solid bar replays the trace without the profiler's own cost and describes the run. 'Gained' is the replay with the cause removed: "
         "removing one wait often uncovers another, so it is less than the bar, and gains do not add up.",
     )
 

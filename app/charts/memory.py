@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from app.charts.base import Chart, framed
-from app.theme import ACCENT, MUTED
+from sawtooth.app.charts.base import Chart, LegendEntry, framed
+from sawtooth.app.theme import ACCENT, MUTED
 
 
 def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], *, dark: bool, relative: bool) -> Chart:
@@ -40,9 +40,9 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
     figure.update_xaxes(title={"text": "ms since the recording began"}, zeroline=False)
     figure.update_yaxes(title={"text": "GB above the least seen" if relative else "GB"}, rangemode="tozero")
     columns = {"at_ms": "At, ms", "allocated_bytes": "Allocated, bytes", "reserved_bytes": "Reserved, bytes"}
-    legend = [("allocated", ACCENT.on(dark), False)] + (
-        [("reserved", MUTED.on(dark), True)] if "reserved_bytes" in rows else []
-    )
+    legend = [LegendEntry("allocated", ACCENT.on(dark))]
+    if "reserved_bytes" in rows:
+        legend.append(LegendEntry("reserved", MUTED.on(dark), hatched=True))
     return Chart(
         figure,
         title,
@@ -50,7 +50,7 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
         rows,
         {c: h for c, h in columns.items() if c in rows},
         ("peak_memory_bytes",),
-        "The allocator's own events: allocated is what tensors hold, reserved is what the allocator has taken from the driver and keeps. Every second "
+        "The allocator's own events: allocated is the memory of tensors, reserved is what the allocator has taken from the driver. Every second "
         "step is shaded. Lines are thinned so that the peak stays.",
         tuple(legend),
     )

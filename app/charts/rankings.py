@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from app import format as fmt
-from app.charts.base import Chart, framed
-from app.theme import ACCENT, OWNERS, UNKNOWN, Colour
+from sawtooth.analysis.knowledge.owners import owner_of
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.base import Chart, framed
+from sawtooth.app.theme import ACCENT, OWNERS, UNKNOWN, Colour
 
 FADED = Colour("not selected", "#C9CDD2", "#4A4F55")
 TOP = 14  # bars that can be read beside a table; the table has the rest
@@ -32,15 +33,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][\w:]{5,}")
 
 def class_colour(category: str, tensor_cores: str) -> Colour:
     """Return the colour of a kernel class: that of the owner its time goes to."""
-    if category == "communication":
-        return OWNERS["exposed_comm"]
-    if category == "memcpy":
-        return OWNERS["exposed_memcpy"]
-    if category == "memset":
-        return OWNERS["memset"]
-    if tensor_cores in ("yes", "likely"):
-        return OWNERS["tensor_core_compute"]
-    return UNKNOWN if tensor_cores == "unknown" else OWNERS["other_compute"]
+    owner = owner_of(category, tensor_cores)
+    return UNKNOWN if owner == "other_compute" and tensor_cores == "unknown" else OWNERS[owner]
 
 
 def short(name: str, length: int = NAME_LENGTH) -> str:
@@ -54,8 +48,8 @@ def short(name: str, length: int = NAME_LENGTH) -> str:
     text = text.removeprefix("void ").replace("(anonymous namespace)::", "")
     base, _, arguments = text.partition("<")
     base = base.split("(", 1)[0].rsplit("::", 1)[-1].strip() or text
-    if base in _GENERIC and (told := _IDENTIFIER.search(arguments)):
-        return fmt.clean(told.group(0).rsplit("::", 1)[-1], length)
+    if base in _GENERIC and (identifier := _IDENTIFIER.search(arguments)):
+        return fmt.clean(identifier.group(0).rsplit("::", 1)[-1], length)
     functor = _FUNCTOR.search(arguments)
     if functor and functor.group(1) != base:
         room = length - len(functor.group(1)) - 3

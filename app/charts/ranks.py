@@ -5,14 +5,15 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
-from app import format as fmt
-from app.charts.base import Chart, framed
-from app.theme import CAUSES, OWNERS, Colour
+from sawtooth.analysis.knowledge.causes import BETWEEN_RANKS
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.base import Chart, LegendEntry, framed
+from sawtooth.app.theme import CAUSES, OWNERS, Colour
 
 # The ledger's owners; communication by its cause where the ranks' collectives tell it.
 PARTS: dict[str, Colour] = {
     **{owner: colour for owner, colour in OWNERS.items() if owner != "idle"},
-    **{cause: CAUSES[cause] for cause in ("comm_transfer", "comm_wait")},
+    **{cause: CAUSES[cause] for cause in reversed(BETWEEN_RANKS)},
     "idle": OWNERS["idle"],
 }
 
@@ -27,7 +28,7 @@ def labels_of(rows: pd.DataFrame) -> list[str]:
 
 def title(rows: pd.DataFrame) -> str:
     """Return the finding: how far the ranks' communication lies apart."""
-    exposed = sum(rows[f"{part}_ms"] for part in ("exposed_comm", "comm_wait", "comm_transfer") if f"{part}_ms" in rows)
+    exposed = sum(rows[f"{part}_ms"] for part in ("exposed_comm", *BETWEEN_RANKS) if f"{part}_ms" in rows)
     if isinstance(exposed, int) or not exposed.max():
         return "No rank communicates outside its compute"
     return f"Exposed communication takes {fmt.duration_ms(float(exposed.min()))} to {fmt.duration_ms(float(exposed.max()))} of a step"
@@ -66,7 +67,7 @@ def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool) -> Chart:
         table,
         columns,
         ("exposed_comm_share", "gpu_busy_share"),
-        "Each bar is the ledger of one device over its own steady window. A collective ends for all ranks together, so a rank that comes early "
+        "Each bar is the ledger of one device over its own steady window. A collective ends for all ranks together, so a rank that joins early "
         "spends more time in it.",
-        tuple((PARTS[o].label, PARTS[o].on(dark), False) for o in owners),
+        tuple(LegendEntry(PARTS[o].label, PARTS[o].on(dark)) for o in owners),
     )

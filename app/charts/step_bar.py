@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import plotly.graph_objects as go
 
-from analysis.judgement import Column, Part
-from app import format as fmt
-from app.charts.base import Chart, framed
-from app.theme import colour_of
+from sawtooth.analysis.knowledge.owners import OWNER_KEYS
+from sawtooth.analysis.run.verdict import Column, Part
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.base import Chart, entry_of, framed, marker
+from sawtooth.app.theme import colour_of
 
 LABEL_FROM = 0.08  # share of the longer bar from which a part is wide enough for its time at 800 px
 NAME_FROM = 0.3  # and for its name
-_ORDER = ("tensor_core_compute", "other_compute", "memset", "exposed_comm", "exposed_memcpy", "idle")
 ROWS = {"recorded": "as profiled", "unprofiled": "without the profiler, ≈"}
 _COLUMNS = {"column": "Column", "part": "Part", "ms": "ms per step", "share": "Share of the step"}
 
@@ -33,26 +33,22 @@ def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, p
     seen: dict[tuple[str, str | None], None] = {}
     for name in rows:
         seen.update({(p.owner, p.cause): None for p in columns[name]})
-    order = sorted(seen, key=lambda k: (_ORDER.index(k[0]) if k[0] in _ORDER else 9, -_largest(columns, k)))
+    order = sorted(seen, key=lambda k: (OWNER_KEYS.index(k[0]), -_largest(columns, k)))
     for key in order:
-        found = {name: next((p for p in columns[name] if (p.owner, p.cause) == key), None) for name in rows}
+        parts_here = {name: next((p for p in columns[name] if (p.owner, p.cause) == key), None) for name in rows}
         figure.add_bar(
             y=[ROWS[name] for name in rows],
-            x=[part.ms if (part := found[name]) else 0.0 for name in rows],
+            x=[part.ms if (part := parts_here[name]) else 0.0 for name in rows],
             orientation="h",
             name=colour_of(*key).label,
-            marker={
-                "color": colour_of(*key).on(dark),
-                "pattern": {"shape": "/" if colour_of(*key).hatched else ""},
-                "line": {"width": 0},
-            },
-            text=[_bar_text(found[name], longest) for name in rows],
+            marker=marker(colour_of(*key), dark),
+            text=[_bar_text(parts_here[name], longest) for name in rows],
             textposition="inside",
             insidetextanchor="middle",
             textangle=0,
             constraintext="none",
             textfont={"size": 12},
-            customdata=[_hover(found[name]) for name in rows],
+            customdata=[_hover(parts_here[name]) for name in rows],
             hovertemplate="%{customdata}<extra></extra>",
         )
     framed(figure, 66 + 48 * len(rows))
@@ -74,9 +70,9 @@ def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, p
         {**_COLUMNS, "ms": unit},
         ("gpu_busy_share", "tensor_core_time_share", "exposed_comm_share"),
         "Every nanosecond of the steady window has one owner, in this order: tensor-core kernel, other kernel, memory set, communication, copy, "
-        "idle. What is not computing carries its cause. The parts sum to the step exactly. The bar without the profiler comes from replaying "
+        "idle. Time without compute is split by cause. The parts sum to the step exactly. The bar without the profiler comes from replaying "
         "the trace with the profiler's own cost taken off the host.",
-        tuple((colour_of(*key).label, colour_of(*key).on(dark), colour_of(*key).hatched) for key in order),
+        tuple(dict.fromkeys(entry_of(colour_of(*key), dark) for key in order)),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -11,11 +11,12 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from analysis.timeline import Span
-from app import format as fmt
-from app.charts.base import framed
-from app.charts.rankings import short
-from app.theme import CAUSES, OWNERS, UNKNOWN, Colour
+from sawtooth.analysis.knowledge import owners
+from sawtooth.analysis.tables.timeline import Span
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.base import LegendEntry, framed
+from sawtooth.app.charts.rankings import short
+from sawtooth.app.theme import CAUSES, OWNERS, UNKNOWN, Colour
 
 LANE_PX = 32  # height of a lane: text of 11 px inside a bar with air around it
 PANEL_PX = 86  # height of a telemetry panel: enough to see a tooth
@@ -27,16 +28,15 @@ HOST_KINDS: dict[str, Colour] = {
     "op": Colour("operator", "#9FB3C8", "#5C7085"),
     "launch": Colour("launch call", "#A7A7A7", "#7D7D7D"),
     "call": Colour("other runtime call", "#C9C9C9", "#5A5A5A"),
-    "copy": Colour("copy call", OWNERS["exposed_memcpy"].light, OWNERS["exposed_memcpy"].dark),
-    "sync": Colour("waits for the GPU", CAUSES["host_sync"].light, CAUSES["host_sync"].dark),
-    "allocator": Colour("allocates or frees", CAUSES["allocator"].light, CAUSES["allocator"].dark),
+    "copy": replace(OWNERS["exposed_memcpy"], label="copy call"),
+    "sync": replace(CAUSES["host_sync"], label="waits for the GPU"),
+    "allocator": replace(CAUSES["allocator"], label="allocates or frees"),
 }
-WORK_LABELS = {"exposed_comm": "communication", "exposed_memcpy": "copy"}  # on a stream nothing says yet whether it is exposed
 
 
 @dataclass(frozen=True)
 class Lane:
-    """One row of bars: ``rows`` has the columns of ``analysis.timeline.BARS``; ``colours`` gives each kind its colour and label."""
+    """One row of bars: ``rows`` has the columns of ``sawtooth.analysis.tables.timeline.BARS``; ``colours`` gives each kind its colour and label."""
 
     label: str
     rows: pd.DataFrame
@@ -72,16 +72,12 @@ def kind_label(kind: str | None) -> str:
 
 def work_colours() -> dict[str, Colour]:
     """Return the colours of GPU operations by owner class."""
-    return {
-        kind: Colour(WORK_LABELS.get(kind, colour.label), colour.light, colour.dark)
-        for kind, colour in OWNERS.items()
-        if kind != "idle"
-    }
+    return {o.key: replace(OWNERS[o.key], label=o.work) for o in owners.OWNERS if o.key != "idle"}
 
 
 def gap_colours() -> dict[str, Colour]:
     """Return the colours of lost time, by cause, or by owner where no cause is known."""
-    return {**CAUSES, **{k: OWNERS[k] for k in ("idle", "exposed_comm", "exposed_memcpy")}}
+    return {**CAUSES, **{k: OWNERS[k] for k in reversed(owners.LOST_OWNERS)}}
 
 
 def figure(lanes: Sequence[Lane], panels: Sequence[Panel], view: Span, origin_ns: int, *, dark: bool) -> go.Figure:
@@ -106,17 +102,17 @@ def figure(lanes: Sequence[Lane], panels: Sequence[Panel], view: Span, origin_ns
     return made
 
 
-def legend(lanes: Sequence[Lane], panels: Sequence[Panel], *, dark: bool) -> tuple[tuple[str, str, bool], ...]:
-    """Return what the colours mean, in the order of the lanes: label, hex colour, hatched."""
-    found: dict[str, tuple[str, str, bool]] = {}
+def legend(lanes: Sequence[Lane], panels: Sequence[Panel], *, dark: bool) -> tuple[LegendEntry, ...]:
+    """Return what the colours mean, in the order of the lanes."""
+    entries: dict[str, LegendEntry] = {}
     for panel in panels:
         for line in panel.lines:
-            found.setdefault(line.label, (line.label, line.colour.on(dark), False))
+            entries.setdefault(line.label, LegendEntry(line.label, line.colour.on(dark)))
     for lane in lanes:
         for kind in lane.rows["kind"].unique():
             colour = lane.colours.get(str(kind), UNKNOWN)
-            found.setdefault(colour.label, (colour.label, colour.on(dark), colour.hatched))
-    return tuple(found.values())
+            entries.setdefault(colour.label, LegendEntry(colour.label, colour.on(dark), colour.hatched))
+    return tuple(entries.values())
 
 
 def _panel(made: go.Figure, panel: Panel, row: int, origin_ns: int, dark: bool) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from app import format as fmt
-from app.charts.base import Chart, framed
-from app.theme import ACCENT, MUTED, UNKNOWN, colour_of
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.base import Chart, entry_of, framed, marker
+from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of
 
 SMALL = 0.004  # of the longer step: below one pixel of a chart 300 px wide; folded together, so that the sum stays exact
 CUT_FROM = 0.35  # changes spanning less than this share of the step get a cut axis, or they could not be read
@@ -35,8 +36,8 @@ class Bar:
     @property
     def label(self) -> str:
         """What it is called: its cause's name where it has one."""
-        name = colour_of(self.owner, self.cause).label
-        return f"{colour_of(self.owner).label}: {name}" if self.cause and self.owner != "idle" else name
+        name, owner = colour_of(self.owner, self.cause).label, colour_of(self.owner).label
+        return name if self.owner == "idle" or name == owner else f"{owner}: {name}"
 
 
 def waterfall(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: bool, method: str) -> Chart:
@@ -45,27 +46,27 @@ def waterfall(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: 
     longest = max(total_a, total_b, 1e-12)
     shown = sorted((b for b in bars if abs(b.change_ms) >= SMALL * longest), key=lambda b: b.change_ms)
     rest = [b for b in bars if abs(b.change_ms) < SMALL * longest]
-    rows: list[tuple[str, str, float, float, str, bool, str]] = []  # side, label, begin, length, colour, hatched, hover
-    rows.append(("A", fmt.plain(names[0], 28), 0.0, total_a, MUTED.on(dark), False, f"A: {fmt.duration_ms(total_a)}"))
+    rows: list[tuple[str, str, float, float, Colour, str]] = []  # side, label, begin, length, colour, hover
+    rows.append(("A", fmt.plain(names[0], 28), 0.0, total_a, MUTED, f"A: {fmt.duration_ms(total_a)}"))
     at = total_a
     for bar in shown:
         colour = colour_of(bar.owner, bar.cause)
         hover = f"{bar.label}: {fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}"
-        rows.append(("", bar.label, at, bar.change_ms, colour.on(dark), colour.hatched, hover))
+        rows.append(("", bar.label, at, bar.change_ms, colour, hover))
         at += bar.change_ms
     left = sum(b.change_ms for b in rest)
     if rest and abs(left) > 1e-9:
-        rows.append(("", "everything else", at, left, UNKNOWN.on(dark), False, ", ".join(b.label for b in rest)))
-    rows.append(("B", fmt.plain(names[1], 28), 0.0, total_b, ACCENT.on(dark), False, f"B: {fmt.duration_ms(total_b)}"))
+        rows.append(("", "everything else", at, left, UNKNOWN, ", ".join(b.label for b in rest)))
+    rows.append(("B", fmt.plain(names[1], 28), 0.0, total_b, ACCENT, f"B: {fmt.duration_ms(total_b)}"))
     figure = go.Figure()
-    for at_row, (side, _, base, length, fill, hatched, hover) in enumerate(rows):
+    for at_row, (side, _, base, length, fill, hover) in enumerate(rows):
         figure.add_bar(
             y=[at_row],
             base=[base],
             x=[length],
             orientation="h",
-            marker={"color": fill, "pattern": {"shape": "/" if hatched else ""}, "line": {"width": 0}},
-            text=[fmt.duration_ms(length) if side else fmt.signed(fmt.duration_ms(length), length)],
+            marker=marker(fill, dark),
+            text=[fmt.duration_ms(length) if side else directed(length)],
             textposition="outside",
             cliponaxis=False,
             customdata=[hover],
@@ -76,16 +77,35 @@ def waterfall(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: 
     figure.update_yaxes(
         tickmode="array", tickvals=list(range(len(rows))), ticktext=ticks, autorange="reversed", showgrid=False, automargin=True
     )
-    figure.update_xaxes(zeroline=False, **_axis([(row[2], row[2] + row[3]) for row in rows if not row[0]], total_a, total_b))
+    axis = _axis([(row[2], row[2] + row[3]) for row in rows if not row[0]], total_a, total_b)
+    figure.update_xaxes(zeroline=False, **axis)
+    if axis["range"][0]:
+        _break(figure, (0, len(rows) - 1), *axis["range"], dark=dark)
     table = pd.DataFrame(
         [(b.label, b.ms_a, b.ms_b, b.change_ms) for b in [*shown, *rest]], columns=["part", "ms_a", "ms_b", "change_ms"]
     )
-    said = ", ".join(f"{b.label} {fmt.signed(fmt.duration_ms(b.change_ms), b.change_ms)}" for b in shown) or "no change"
-    alt = f"{title}. From A, {fmt.duration_ms(total_a)}, to B, {fmt.duration_ms(total_b)}: {said}."
+    changes = ", ".join(f"{b.label} {fmt.signed(fmt.duration_ms(b.change_ms), b.change_ms)}" for b in shown) or "no change"
+    alt = f"{title}. From A, {fmt.duration_ms(total_a)}, to B, {fmt.duration_ms(total_b)}: {changes}."
     return Chart(figure, title, alt, table, _PARTS, (), method)
 
 
-def _axis(spans: Sequence[tuple[float, float]], total_a: float, total_b: float) -> dict[str, object]:
+def directed(change_ms: float) -> str:
+    """Return a change of time with its sign and an arrow: down is better."""
+    arrow = "▼ " if change_ms < 0 else "▲ " if change_ms > 0 else ""
+    return arrow + fmt.signed(fmt.duration_ms(change_ms), change_ms)
+
+
+def _break(figure: go.Figure, rows: tuple[int, int], low: float, high: float, *, dark: bool) -> None:
+    """Cut the bars of ``rows``, which begin at zero outside a cut axis, with two slanted lines in the colour of the page."""
+    page = "#14171A" if dark else "#FFFFFF"
+    step = (high - low) / 100
+    for row in rows:
+        for at in (low + 1.5 * step, low + 3 * step):
+            path = f"M {at},{row + 0.5} L {at + 0.8 * step},{row - 0.5}"
+            figure.add_shape(type="path", path=path, line={"color": page, "width": 4})
+
+
+def _axis(spans: Sequence[tuple[float, float]], total_a: float, total_b: float) -> dict[str, Any]:
     """Return the axis: from 0, or cut where the changes are small against the step, and then it says so."""
     ends = [v for span in spans for v in span] + [total_a, total_b]
     low, high = min(ends), max(ends)
@@ -94,16 +114,17 @@ def _axis(spans: Sequence[tuple[float, float]], total_a: float, total_b: float) 
         start = max(low - 3 * room, 0.0)
         return {
             "range": [start, high + 2 * room],
-            "title": {"text": f"ms per step (the axis begins at {fmt.duration_ms(start)})"},
+            "title": {"text": f"ms per step (axis cut: it begins at {fmt.duration_ms(start)}, bars at 0)"},
         }
     return {"range": [0, high * 1.14 if high else 1], "title": {"text": "ms per step"}}
 
 
 def two_steps(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: bool) -> Chart:
-    """Draw both steps under each other, part by part."""
+    """Draw both steps under each other, part by part; what neither side has is left out."""
     figure = go.Figure()
-    ordered = [b for b in bars if b.owner != "idle"] + sorted(
-        (b for b in bars if b.owner == "idle"), key=lambda b: -max(b.ms_a, b.ms_b)
+    there = [b for b in bars if b.ms_a or b.ms_b]
+    ordered = [b for b in there if b.owner != "idle"] + sorted(
+        (b for b in there if b.owner == "idle"), key=lambda b: -max(b.ms_a, b.ms_b)
     )
     for bar in ordered:
         colour = colour_of(bar.owner, bar.cause)
@@ -112,7 +133,7 @@ def two_steps(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: 
             x=[bar.ms_a, bar.ms_b],
             orientation="h",
             name=bar.label,
-            marker={"color": colour.on(dark), "pattern": {"shape": "/" if colour.hatched else ""}, "line": {"width": 0}},
+            marker=marker(colour, dark),
             customdata=[f"{bar.label}: {fmt.duration_ms(ms)}" for ms in (bar.ms_a, bar.ms_b)],
             hovertemplate="%{customdata}<extra></extra>",
         )
@@ -128,7 +149,7 @@ def two_steps(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: 
         + ", ".join(f"{b.label} {fmt.duration_ms(ms)}" for b in ordered if (ms := getattr(b, field)))
         for side, name, field in (("A", names[0], "ms_a"), ("B", names[1], "ms_b"))
     )
-    legend = tuple((b.label, (colour := colour_of(b.owner, b.cause)).on(dark), colour.hatched) for b in ordered)
+    legend = tuple(entry_of(colour_of(b.owner, b.cause), dark)._replace(label=b.label) for b in ordered)
     return Chart(figure, title, alt, table, _PARTS, legend=legend)
 
 

@@ -1,1 +1,1 @@
-"""One module per command of the command line; ``app.cli`` registers them."""
+"""One module per command of the command line; ``sawtooth.app.cli`` registers them."""

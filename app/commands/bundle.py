@@ -7,27 +7,29 @@ from typing import Annotated
 
 import typer
 
-from app import format as people
-from app.commands.inputs import data_folder
-from app.intake import bring_in
-from ingest.bundle import export_runs, is_bundle
-from ingest.errors import UsageError
+from sawtooth.app import format as fmt
+from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.jobs.intake import KEPT_AS_IT_IS, bring_in
+from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.runs.bundle import export_runs, is_bundle
+from sawtooth.ingest.runs.proposals import accept, changed, proposal_for
+from sawtooth.ingest.schema import DataFolder, Manifest
 
 SUFFIX = ".sawtooth"
 
 
 def export(
-    run: Annotated[list[str], typer.Argument(metavar="RUN…", help="Ids or names of runs; `sawtooth runs` lists them.")],
+    run: Annotated[list[str], typer.Argument(metavar="RUN…", help="Ids or names of runs, as listed by sawtooth runs.")],
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="The file; RUN.sawtooth where none is given.")
+        Path | None, typer.Option("-o", "--output", "--out", metavar="FILE", help="Output file. Default: RUN.sawtooth.")
     ] = None,
     redact: Annotated[
         bool,
-        typer.Option("--redact", help="Take out host names, home folders and the folders of paths. The runs get other ids."),
+        typer.Option("--redact", help="Remove host names, home folders and directory names of paths. The runs get new ids."),
     ] = False,
     data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
 ) -> None:
-    """Write runs with their sources into one .sawtooth file, to drop on another dashboard or to `sawtooth import`."""
+    """Write runs with their sources into one .sawtooth file, to drop on another dashboard or to read with sawtooth import."""
     folder = data_folder(data)
     ids = list(dict.fromkeys(folder.resolve_run(text).id for text in run))
     target = out or Path(f"{ids[0]}{SUFFIX}")
@@ -37,18 +39,40 @@ def export(
         export_runs(folder, ids, target, redact=redact)
     except OSError as error:
         raise UsageError(f"{target} cannot be written ({error.strerror}).") from None
-    typer.echo(f"{target}: {len(ids)} run{'s' if len(ids) > 1 else ''}, {people.bytes_(target.stat().st_size)}")
+    typer.echo(f"{target}: {len(ids)} run{'s' if len(ids) > 1 else ''}, {fmt.bytes_(target.stat().st_size)}")
 
 
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A .sawtooth file.")],
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Also change runs that are here already to what the file says of them.")
+    ] = False,
     data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
 ) -> None:
-    """Bring in the runs of a .sawtooth file; they keep their names, facts and ids. Prints the run ids, one a line."""
+    """Bring in the runs of a .sawtooth file; they keep their names, facts and ids. Prints the run ids, one a line.
+
+    A run that is here already stays as it is: what the file says differently is printed, and taken over with --apply only.
+    """
     if not is_bundle(file):
-        raise UsageError(f"{file.name} is no .sawtooth file. `sawtooth ingest` takes traces and telemetry.")
-    for run in bring_in(data_folder(data), [(file, file.name)]).runs:
-        typer.echo(
-            f"{people.clean(run.name)}: {people.many(len(run.traces), 'trace')}, {len(run.telemetry)} telemetry", err=True
-        )
+        raise UsageError(f"{file.name} is not a .sawtooth file. For traces and telemetry use sawtooth ingest.")
+    folder = data_folder(data)
+    brought = bring_in(folder, [(file, file.name)])
+    for run in brought.runs:
+        typer.echo(f"{fmt.clean(run.name)}: {fmt.many(len(run.traces), 'trace')}, {len(run.telemetry)} telemetry", err=True)
+        if run.id in brought.proposals:
+            _proposal(folder, run, apply)
         typer.echo(run.id)
+
+
+def _proposal(folder: DataFolder, run: Manifest, apply: bool) -> None:
+    """Print what the file would change of a run that is here, and change it where asked to."""
+    proposal = proposal_for(folder, run.id)
+    differences = changed(run, proposal) if proposal is not None else []
+    if apply:
+        accept(folder, run.id)
+    typer.echo(f"{fmt.clean(run.name)} {'was changed as the file says:' if apply else KEPT_AS_IT_IS}", err=True)
+    for difference in differences:
+        texts = (fmt.clean(text, 80) or "nothing" for text in (difference.before, difference.after))
+        typer.echo(f"  {fmt.clean(difference.what, 80)}: {' → '.join(texts)}", err=True)
+    if not apply:
+        typer.echo("Import it with --apply to take this over, or decide on the Runs page.", err=True)

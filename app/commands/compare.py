@@ -11,16 +11,18 @@ from typing import Annotated
 
 import typer
 
-from analysis.compare import Comparison, Side, side_of
-from analysis.compare import compare as compare_sides
-from analysis.compare_report import compare_json
-from analysis.gate import Outcome, judge, parse_gate
-from analysis.result_store import result_of
-from app import compare_text, html_report
-from app.commands.inputs import opened
-from ingest.errors import UsageError
+from sawtooth.analysis.compare.comparison import Comparison, Side, side_of
+from sawtooth.analysis.compare.comparison import compare as compare_sides
+from sawtooth.analysis.compare.gate import Outcome, judge, parse_gate
+from sawtooth.analysis.compare.report import compare_json
+from sawtooth.analysis.kept import result_of
+from sawtooth.app.commands.inputs import opened_all
+from sawtooth.app.commands.output import OutputOption, format_for, write
+from sawtooth.app.reports import comparison as compare_text
+from sawtooth.app.reports import html as html_report
+from sawtooth.ingest.errors import UsageError
 
-_SIDE = "A run id or name, a file or a folder; several recordings of one side are separated by commas."
+_SIDE = "A run id or name, a file or a folder; several recordings of one side are separated by commas, or lie in one folder."
 
 
 class Format(StrEnum):
@@ -34,29 +36,30 @@ class Format(StrEnum):
 
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help=f"Before. {_SIDE}")],
-    b: Annotated[str, typer.Argument(metavar="B", help="After, given like A.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="After, in the same form as A.")],
     format: Annotated[
-        Format,
-        typer.Option(help="json follows a fixed contract; md suits a pull request; html is one file that needs no network."),
-    ] = Format.text,
+        Format | None,
+        typer.Option(help="json has a fixed schema, md is for pull requests, html is one file that works offline."),
+    ] = None,
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
-            help='A gate such as "best_step_time_ms:+5%"; may be given several times. Exits 1 when one fails, 2 when one cannot be judged.'
+            help='A gate such as "best_step_time_ms:+5%"; may be repeated. Exits with 1 when one fails and with 2 when one cannot be judged.'
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Write to this file instead of the terminal.")] = None,
+    output: OutputOption = None,
     data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
-    keep: Annotated[bool, typer.Option(help="Keep what is ingested on the fly in the data folder.")] = False,
+    keep: Annotated[bool, typer.Option(help="Keep files that are ingested for this command in the data folder.")] = False,
 ) -> None:
     """Compare B with A: verdict, what the step's change is made of, kernels, operators and findings."""
+    chosen = format_for(format, output, Format)
     gates = [parse_gate(text) for text in fail_on or []]
     with ExitStack() as stack:
         sides = [_side(stack, text, data, keep) for text in (a, b)]
         comparison = compare_sides(*sides)
     code, outcomes = judge(comparison, gates)
-    _write(_formatted(comparison, outcomes, format), output)
-    if format in (Format.json, Format.html) or output is not None:
+    write(_formatted(comparison, outcomes, chosen), output, bold_line=0 if chosen is Format.text else None)
+    if chosen in (Format.json, Format.html) or output is not None:
         for outcome in outcomes:
             typer.echo(outcome.sentence, err=True)
     raise typer.Exit(code)
@@ -66,8 +69,8 @@ def _side(stack: ExitStack, text: str, data: Path | None, keep: bool) -> Side:
     """Open, analyse and load one side; its runs come from one library each, so several are loaded one after the other."""
     loaded = []
     for part in _parts(text):
-        run = stack.enter_context(opened([part], data, keep=keep))
-        loaded.append(side_of([result_of(run.manifest, run.library)], run.library))
+        runs = stack.enter_context(opened_all([part], data, keep=keep))
+        loaded.append(side_of([result_of(run.manifest, run.library) for run in runs], runs[0].library))
     return Side.of(loaded)
 
 
@@ -87,13 +90,3 @@ def _formatted(comparison: Comparison, outcomes: Sequence[Outcome], format: Form
     if format is Format.html:
         return html_report.comparison_html(comparison, outcomes)
     return (compare_text.markdown if format is Format.md else compare_text.text)(comparison, outcomes)
-
-
-def _write(content: str, output: Path | None) -> None:
-    if output is None:
-        typer.echo(content, nl=False)
-        return
-    try:
-        output.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}.") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,10 +11,12 @@ from pathlib import Path
 
 import typer
 
-from analysis.recordings import Library
-from app.intake import bring_in, files_of
-from ingest.errors import UsageError
-from ingest.schema import DataFolder, Manifest, default_data_folder
+from sawtooth.analysis.store.library import Library
+from sawtooth.app import format as fmt
+from sawtooth.app.jobs.intake import bring_in, files_of
+from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.recording import Progress
+from sawtooth.ingest.schema import DataFolder, Manifest, default_data_folder
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,34 @@ def data_folder(data: Path | None) -> DataFolder:
     return DataFolder((data or default_data_folder()).expanduser().absolute()).create()
 
 
+def show_progress(name: str, progress: Progress) -> None:
+    """Show on stderr how far reading a file is."""
+    total = f" of {fmt.bytes_(progress.bytes_total)}" if progress.bytes_total else ""
+    typer.echo(
+        f"\r{fmt.clean(name, 40)}: {fmt.bytes_(progress.bytes_done)}{total}, {progress.events:,} events\x1b[K",
+        nl=False,
+        err=True,
+    )
+
+
+def nothing_in(path: Path) -> UsageError:
+    """Return the error for a folder without a file that could be read."""
+    return UsageError(f"{path} contains neither a trace nor telemetry.")
+
+
 @contextmanager
 def opened(inputs: Sequence[str], data: Path | None, *, keep: bool = False) -> Iterator[Opened]:
-    """Open the one run that ``inputs`` name: a run id or name, or files and folders that belong to one run."""
+    """Open the one run that ``inputs`` name: a run id or name, or files and folders that belong to one run. Raises UsageError for several."""
+    with opened_all(inputs, data, keep=keep) as several:
+        if len(several) > 1:
+            names = ", ".join(run.manifest.name for run in several[:4])
+            raise UsageError(f"These files are {len(several)} runs ({names}). Give the files of one run at a time.")
+        yield several[0]
+
+
+@contextmanager
+def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) -> Iterator[list[Opened]]:
+    """Open every run that ``inputs`` name: one run id or name, or the runs of files and folders. At least one."""
     paths = [Path(text) for text in inputs]
     if not any(path.exists() for path in paths):
         if len(inputs) != 1:
@@ -40,7 +68,7 @@ def opened(inputs: Sequence[str], data: Path | None, *, keep: bool = False) -> I
         manifest = folder.resolve_run(inputs[0])
         library = Library(folder)
         try:
-            yield Opened(library, manifest)
+            yield [Opened(library, manifest)]
         finally:
             library.close()
         return
@@ -51,26 +79,26 @@ def opened(inputs: Sequence[str], data: Path | None, *, keep: bool = False) -> I
         folder = data_folder(data) if keep else DataFolder(Path(temporary)).create()
         library = Library(folder)
         try:
-            yield Opened(library, _ingest(folder, paths, keep))
+            yield [Opened(library, manifest) for manifest in _ingest(folder, paths, keep)]
         finally:
             library.close()
 
 
-def _ingest(folder: DataFolder, paths: list[Path], keep: bool) -> Manifest:
+def _ingest(folder: DataFolder, paths: list[Path], keep: bool) -> list[Manifest]:
     files: list[tuple[Path, str]] = []
     tolerant = False
     for path in paths:
-        found, is_folder = files_of(path)
+        files_here, is_folder = files_of(path)
+        if not files_here:
+            raise nothing_in(path)
         tolerant |= is_folder
-        files += found
-    if not files:
-        raise UsageError(f"{paths[0]} holds no trace and no telemetry.")
-    brought = bring_in(folder, files, keep_source=keep, tolerant=tolerant)
+        files += files_here
+    progress = show_progress if sys.stderr.isatty() else None
+    brought = bring_in(folder, files, keep_source=keep, tolerant=tolerant, progress=progress)
+    if progress is not None:
+        typer.echo("\r\x1b[K", nl=False, err=True)
     for sentence in brought.refused:
         typer.echo(f"Left out {sentence}", err=True)
     for sentence in brought.unplaced:
         typer.echo(sentence, err=True)
-    if len(brought.runs) > 1:
-        names = ", ".join(run.name for run in brought.runs[:4])
-        raise UsageError(f"These files are {len(brought.runs)} runs ({names}). Give the files of one run at a time.")
-    return brought.runs[0]
+    return brought.runs

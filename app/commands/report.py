@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from analysis.report import report_json
-from analysis.result_store import result_of
-from app import report_text
-from app.commands.inputs import opened
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.run.contract import report_schema
+from sawtooth.analysis.run.report import report_json
+from sawtooth.app.commands.inputs import Opened, opened, opened_all
+from sawtooth.app.commands.output import OutputOption, format_for, write
+from sawtooth.app.reports import html as html_report
+from sawtooth.app.reports import text as report_text
+from sawtooth.ingest.errors import UsageError
 
 
 class Format(StrEnum):
@@ -20,26 +26,47 @@ class Format(StrEnum):
 
     json = "json"
     md = "md"
+    html = "html"
     text = "text"
 
 
 def report(
     inputs: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(metavar="RUN|FILE…|DIR", help="A run id or name, or files of one run: traces of its ranks, telemetry."),
-    ],
+    ] = None,
     format: Annotated[
-        Format, typer.Option(help="json follows a fixed contract; md suits a pull request; text a terminal.")
-    ] = Format.text,
+        Format | None,
+        typer.Option(help="json has a fixed schema, md is for pull requests, html is one file, text for terminals."),
+    ] = None,
+    output: OutputOption = None,
+    each: Annotated[
+        bool, typer.Option("--each", help="Report every run of the files and folders, one after the other.")
+    ] = False,
     data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
-    keep: Annotated[bool, typer.Option(help="Keep what is ingested on the fly in the data folder.")] = False,
+    keep: Annotated[bool, typer.Option(help="Keep files that are ingested for this command in the data folder.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of --format json, and nothing else.")] = False,
 ) -> None:
     """Report a run's step time, idle time and causes, tensor cores, MFU and findings."""
+    if schema:
+        typer.echo(json.dumps(report_schema(), indent=1, ensure_ascii=False))
+        return
+    if not inputs:
+        raise UsageError("Name a run, or files of one run.")
+    chosen = format_for(format, output, Format)
+    with (opened_all if each else _one)(inputs, data, keep=keep) as runs:
+        results = [result_of(run.manifest, run.library) for run in runs]
+    if chosen is Format.html and len(results) > 1:
+        raise UsageError("--each writes json, md or text: an HTML report is of one run.")
+    if chosen is Format.json:
+        reports = [report_json(result) for result in results]
+        write(json.dumps(reports if each else reports[0], indent=1, ensure_ascii=False), output)
+        return
+    form = {Format.html: html_report.run_html, Format.md: report_text.markdown, Format.text: report_text.text}[chosen]
+    write("\n".join(form(result) for result in results), output, bold_line=1 if chosen is Format.text else None)
+
+
+@contextmanager
+def _one(inputs: Sequence[str], data: Path | None, *, keep: bool) -> Iterator[list[Opened]]:
     with opened(inputs, data, keep=keep) as run:
-        result = result_of(run.manifest, run.library)
-        if format is Format.json:
-            typer.echo(json.dumps(report_json(result), indent=1, ensure_ascii=False))
-        elif format is Format.md:
-            typer.echo(report_text.markdown(result), nl=False)
-        else:
-            typer.echo(report_text.text(result), nl=False)
+        yield [run]

@@ -7,16 +7,20 @@ import sys
 
 import typer
 
+from sawtooth.ingest import children
+
 # The sampler parses its options itself: it must run where typer is not installed.
 CONTEXT = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False, "help_option_names": []}
 
 
 def sample(context: typer.Context) -> None:
-    """Sample the GPUs beside a training job, here or pushed to a dashboard (--push); `sawtooth sample --help` lists the options."""
+    """Sample the GPUs beside a training job, here or pushed to a dashboard (--push); sawtooth sample --help lists the options."""
     # -P: a folder called ingest in the training project must not be taken for ours
-    command = [sys.executable, "-P", "-m", "ingest.sampler", *context.args]
+    command = children.command("sawtooth.ingest.sampler", *context.args)
     if sys.platform == "win32":  # exec there detaches from the console
         import subprocess
 
-        raise SystemExit(subprocess.call(command))
-    os.execv(sys.executable, command)  # in place of this process: signals and the exit code are the sampler's
+        raise SystemExit(subprocess.call(command, env=children.environment()))
+    os.execve(
+        sys.executable, command, children.environment()
+    )  # in place of this process: signals and the exit code are the sampler's

@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from app import server
+from sawtooth.app.server import process as server
 
 
 def serve(
     port: Annotated[int, typer.Option(help="Port.")] = 8501,
-    address: Annotated[str, typer.Option(help="Address to listen on; beyond this machine a token is needed.")] = "127.0.0.1",
+    address: Annotated[str, typer.Option(help="Address to listen on. A token is required beyond this machine.")] = "127.0.0.1",
     data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
     no_external: Annotated[
-        bool, typer.Option("--no-external", help="Hide the one link that leaves this machine (Open in Perfetto).")
+        bool, typer.Option("--no-external", help="Hide the only link that leaves this machine (Open in Perfetto).")
     ] = False,
-    token: Annotated[str | None, typer.Option(help="Token that viewers must give.")] = None,
+    token: Annotated[str | None, typer.Option(help="Token that viewers need.")] = None,
 ) -> None:
     """Serve the dashboard."""
     server.serve(port=port, address=address, data=data, external=not no_external, token=token)

@@ -9,13 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from analysis.recordings import Library
-from analysis.result_store import result_of
-from analysis.sweep import Sweep, device_memory
-from analysis.sweep import sweep as arrange
-from app import compare_words as words
-from app import format as people
-from app.commands.inputs import data_folder
+from sawtooth.analysis.compare.sweep import Sweep, device_memory
+from sawtooth.analysis.compare.sweep import sweep as arrange
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.metrics.registry import with_aliases
+from sawtooth.analysis.store.library import Library
+from sawtooth.app import format as fmt
+from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.words import comparison as words
+
+READINGS = ("best_step_time_ms", "mfu", "gpu_busy_share", "peak_memory_bytes")  # of each point, in the JSON
 
 
 class Format(StrEnum):
@@ -27,10 +30,10 @@ class Format(StrEnum):
 
 def sweep(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN…", help="Ids or names of two runs and more; `sawtooth runs` lists them.")
+        list[str], typer.Argument(metavar="RUN…", help="Ids or names of at least two runs, as listed by sawtooth runs.")
     ],
     by: Annotated[
-        str | None, typer.Option(metavar="SETTING", help="The setting to arrange by, where the runs differ in several.")
+        str | None, typer.Option(metavar="SETTING", help="The setting to sweep over, where the runs differ in several.")
     ] = None,
     format: Annotated[Format, typer.Option(help="text for a terminal, json for programs.")] = Format.text,
     data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
@@ -40,41 +43,39 @@ def sweep(
     library = Library(folder)
     try:
         results = [result_of(folder.resolve_run(text), library) for text in dict.fromkeys(runs)]
-        found = arrange(results, by, {result.manifest.id: device_memory(result, library) for result in results})
+        arranged = arrange(results, by, {result.manifest.id: device_memory(result, library) for result in results})
     finally:
         library.close()
-    typer.echo(json.dumps(_plain(found), indent=1, ensure_ascii=False) if format is Format.json else _text(found))
+    typer.echo(json.dumps(_plain(arranged), indent=1, ensure_ascii=False) if format is Format.json else _text(arranged))
 
 
-def _text(found: Sweep) -> str:
-    columns = words.sweep_columns(found)
+def _text(sweep: Sweep) -> str:
+    columns = words.sweep_columns(sweep)
     rows = [list(columns.values())]
-    for row in words.sweep_rows(found).itertuples(index=False):
-        rows.append(
-            [cell if isinstance(cell, str) else people.number(cell) if cell == cell else people.MISSING for cell in row]
-        )
+    for row in words.sweep_rows(sweep).itertuples(index=False):
+        rows.append([cell if isinstance(cell, str) else fmt.number(cell) if cell == cell else fmt.MISSING for cell in row])
     widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    others = [f"The runs also differ in {', '.join(map(people.clean, found.others))}."] if found.others else []
-    return "\n".join([people.clean(words.spaced(found.why)), *others, "", *lines])
+    others = [f"The runs also differ in {', '.join(map(fmt.clean, sweep.others))}."] if sweep.others else []
+    return "\n".join([fmt.clean(words.spaced(sweep.why)), *others, "", *lines])
 
 
-def _plain(found: Sweep) -> dict[str, Any]:
+def _plain(sweep: Sweep) -> dict[str, Any]:
     points = [
         {
             "value": point.value,
             "run": {"id": point.run.manifest.id, "name": point.run.manifest.name},
             "throughput_per_s": point.throughput.value,
-            **{key: point.reading(key).value for key in ("step_time_best_ms", "mfu", "gpu_busy_share", "peak_memory_bytes")},
+            **with_aliases({key: point.reading(key).value for key in READINGS}),
         }
-        for point in found.points
+        for point in sweep.points
     ]
-    chosen = points[found.sweet_spot]["value"] if found.sweet_spot is not None else None
+    chosen = points[sweep.sweet_spot]["value"] if sweep.sweet_spot is not None else None
     return {
-        "setting": found.setting,
-        "unit": found.unit,
+        "setting": sweep.setting,
+        "unit": sweep.unit,
         "sweet_spot": chosen,
-        "why": found.why,
-        "others": found.others,
+        "why": sweep.why,
+        "others": sweep.others,
         "points": points,
     }

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from analysis.compare import Comparison
-from analysis.compare_report import compare_json
-from analysis.run_result import Finding
-from analysis.sweep import Sweep, varied
-from app import cards, compare_choice, compare_text, frame, html_report, panel
-from app import compare_words as words
-from app import format as fmt
-from app.charts import waterfall
-from app.compare_choice import Choice
-from ingest.schema import Manifest
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.compare.report import compare_json
+from sawtooth.analysis.compare.sweep import Sweep, varied
+from sawtooth.analysis.run.model import Finding
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import waterfall
+from sawtooth.app.page import cards, compare_choice, copy_link, frame, panel, step_strip
+from sawtooth.app.page.compare_choice import Choice
+from sawtooth.app.reports import comparison as compare_text
+from sawtooth.app.reports import html as html_report
+from sawtooth.app.runs.listing import listed
+from sawtooth.app.words import audit
+from sawtooth.app.words import comparison as words
+from sawtooth.ingest.schema import Manifest
 
-LEDGERS = {"profiled": "As profiled", "unprofiled": "Without the profiler"}
+LEDGERS: dict[words.Step, str] = {"run": "The run", "profiled": "As profiled"}
 LISTS = {"kernels": "Kernels", "operators": "Operators"}
 HOW_TO = "sawtooth ingest before/ && sawtooth ingest after/"
 
@@ -29,14 +33,16 @@ def main() -> None:
     """Show the page."""
     manifests = frame.data_folder().manifests()
     known = {manifest.id: manifest for manifest in manifests}
-    choice = compare_choice.read(manifests)
+    came_from = st.query_params.get("run")
+    choice = compare_choice.read(listed(manifests, (came_from,) if came_from else ()), came_from)
     if choice is None:
         cards.headline("Compare a run with the same run after a change.")
         here = "There is no run yet." if not manifests else "There is one run; a comparison needs two."
-        cards.empty_state(here, "Drop the traces of both on the Runs page, or bring them on the command line.", HOW_TO)
+        cards.empty_state(here, "Drop the traces of both on the Runs page, or ingest them on the command line.", HOW_TO)
         return
     head = st.container()
-    _pickers(choice, known)
+    offered = {manifest.id: manifest for manifest in listed(manifests, (*choice.a, *choice.b, *choice.more))}
+    _pickers(choice, offered)
     if not _complete(choice, known, head):
         return
     a, b = ([known[run] for run in side] for side in (choice.a, choice.b))
@@ -44,10 +50,11 @@ def main() -> None:
     with head:
         _head(comparison, choice)
     _step(comparison)
+    _audit(comparison)
     _lists(comparison)
     _findings(comparison)
     _side_by_side(comparison)
-    _sweep(choice, known)
+    _sweep(choice, offered)
 
 
 def _pickers(choice: Choice, known: Mapping[str, Manifest]) -> None:
@@ -68,7 +75,7 @@ def _complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerato
             if run not in known:
                 cards.empty_state(
                     f"Side {side} is run {fmt.clean(run, 40)}, which this server does not have.",
-                    "The link means the same run everywhere: ask its sender for the run as a .sawtooth file and import it, or drop its trace on "
+                    "The link refers to the same run everywhere. Ask its sender for the run as a .sawtooth file and import it, or drop its trace on "
                     "the Runs page. This address then shows the comparison.",
                     f"sawtooth import {fmt.clean(run, 16)}.sawtooth",
                 )
@@ -95,9 +102,7 @@ def _head(comparison: Comparison, choice: Choice) -> None:
     for sentence in words.sentences(comparison):
         cards.caution(sentence)
     with st.container(horizontal=True, width="content", gap="small"):
-        with st.popover("Copy link", icon=":material/link:", width="content"):
-            cards.small("This address shows the same comparison on every server that has its recordings.")
-            st.code(compare_choice.address(), language=None, wrap_lines=True)
+        copy_link.button()
         with st.popover("Report", icon=":material/download:", width="content"):
             _downloads(comparison)
 
@@ -114,36 +119,49 @@ def _downloads(comparison: Comparison) -> None:
 def _step(comparison: Comparison) -> None:
     """Show the waterfall, both steps, and every step as a dot."""
     names = words.names(comparison)
-    if comparison.waterfall:
-        unprofiled = _ledger(comparison) == "unprofiled"
-        bars = words.bars(comparison, unprofiled=unprofiled)
-        title, method = words.waterfall_title(bars, unprofiled=unprofiled), words.waterfall_method(unprofiled=unprofiled)
-        panel.show(waterfall.waterfall(bars, names, title, dark=frame.dark(), method=method), "waterfall")
-        panel.show(
-            waterfall.two_steps(bars, names, words.two_steps_title(bars, unprofiled=unprofiled), dark=frame.dark()), "two-steps"
+    if steps := words.steps_divided(comparison):
+        step = _ledger(steps)
+        bars = words.bars(comparison, step)
+        chart = waterfall.waterfall(
+            bars, names, words.waterfall_title(bars, step), dark=frame.dark(), method=words.waterfall_method(step)
         )
+        panel.show(chart, "waterfall")
+        panel.show(waterfall.two_steps(bars, names, words.two_steps_title(bars, step), dark=frame.dark()), "two-steps")
     else:
         cards.empty_state(
-            "Without steps on both sides nothing can be said per step.",
-            "Call `step()` of the profiler after each training step, on both sides.",
+            "Times per step need steps on both sides.",
+            "Call profiler.step() after each training step, on both sides.",
             "profiler.step()  # after each training step",
             "python",
         )
+    _strips(comparison)
     a, b = words.steps(comparison)
     if a or b:
         panel.show(waterfall.step_dots(a, b, names, words.dots_title(a, b), dark=frame.dark()), "step-dots")
 
 
-def _ledger(comparison: Comparison) -> str:
-    """Let the viewer choose between the recorded and the replayed step, where both sides have a replay."""
-    if not words.has_estimate(comparison):
-        return "profiled"
+def _strips(comparison: Comparison) -> None:
+    """Show each side's steps by owner under each other, on one scale: of the first run of a side."""
+    sides = [(side.runs[0].manifest.id, side.runs[0].lead) for side in (comparison.a, comparison.b)]
+    leads = [lead for _, lead in sides if lead is not None]
+    top = max((step_strip.longest(lead) for lead in leads), default=0.0)
+    if leads and top:
+        cards.title("Step by step, on one scale")
+    for (run, lead), name in zip(sides, ("A", "B"), strict=True):
+        if lead is not None and top:
+            step_strip.show(run, lead, name=name, longest_ms=top)
+
+
+def _ledger(steps: Sequence[words.Step]) -> words.Step:
+    """Let the viewer choose between the run's own step and the profiled one, where both can be divided."""
+    if len(steps) == 1:
+        return steps[0]
     return st.segmented_control(
         "Step",
-        list(LEDGERS),
+        list(steps),
         format_func=LEDGERS.__getitem__,
         key="ledger",
-        default="unprofiled" if comparison.disagreement else "profiled",
+        default="run",
         required=True,
         bind="query-params",
     )
@@ -163,9 +181,9 @@ def _lists(comparison: Comparison) -> None:
         search = st.text_input("Search", key="named", placeholder="part of a name or shape", bind="query-params", width=280)
     rows = comparison.kernels if kind == "kernels" else comparison.operators
     cards.title(words.match_title(rows, kind.removesuffix("s")))
-    table = words.matching(words.match_rows(rows), search)
+    table = words.matching(words.match_rows(rows if search else tuple(row for row in rows if row.change_ns)), search)
     if table.empty:
-        cards.small("Nothing here has that in its name." if search else "Neither side has any.")
+        cards.small("No name matches." if search else "None differs between the sides.")
         return
     panel.table(table, words.COLUMNS, f"compare-{kind}")
     cards.small(
@@ -174,11 +192,11 @@ def _lists(comparison: Comparison) -> None:
 
 
 def _findings(comparison: Comparison) -> None:
-    for heading, found in (("Fixed", comparison.findings_fixed), ("New", comparison.findings_new)):
-        if found:
-            many = "finding" if len(found) == 1 else "findings"
-            cards.title(f"{heading}: {len(found)} {many}")
-            for finding in found:
+    for heading, findings in (("Fixed", comparison.findings_fixed), ("New", comparison.findings_new)):
+        if findings:
+            many = "finding" if len(findings) == 1 else "findings"
+            cards.title(f"{heading}: {len(findings)} {many}")
+            for finding in findings:
                 _finding(finding)
     if comparison.not_comparable_findings:
         cards.small(f"Not comparable, since one side could not be checked: {', '.join(comparison.not_comparable_findings)}.")
@@ -190,13 +208,20 @@ def _finding(finding: Finding) -> None:
         cards.small(finding.fix)
 
 
+def _audit(comparison: Comparison) -> None:
+    cards.title("What each run makes of its GPU")
+    cards.table(audit.COLUMNS, audit.pair_rows(comparison), "The audit of both runs")
+
+
 def _side_by_side(comparison: Comparison) -> None:
     cards.title("Side by side")
-    rows = words.metric_rows(comparison)
+    rows, same = words.changed_rows(comparison)
     a, b = words.names(comparison)
     cards.table(
         ("Metric", f"A: {a}" if a != "A" else "A", f"B: {b}" if b != "B" else "B", "Change"), rows, "Metrics of both sides"
     )
+    if same:
+        cards.small(f"{fmt.many(same, 'metric')} without a change {'is' if same == 1 else 'are'} left out; the report has all.")
 
 
 def _sweep(choice: Choice, known: Mapping[str, Manifest]) -> None:
@@ -205,7 +230,7 @@ def _sweep(choice: Choice, known: Mapping[str, Manifest]) -> None:
     runs = [known[run] for run in dict.fromkeys((*choice.a, *choice.b, *choice.more)) if run in known]
     if len(runs) < 3:
         cards.small(
-            "Runs that differ in one setting (the tag batch_size=64, say) become a table and a curve with the setting to choose."
+            "Runs that differ in one setting (for example the tag batch_size=64) become a table and a curve that shows the best value."
         )
         return
     settings = varied(runs)
@@ -220,15 +245,15 @@ def _sweep(choice: Choice, known: Mapping[str, Manifest]) -> None:
     _curve(compare_choice.sweep_of(runs, setting))
 
 
-def _curve(found: Sweep) -> None:
-    rows = words.sweep_rows(found)
+def _curve(sweep: Sweep) -> None:
+    rows = words.sweep_rows(sweep)
     chart = waterfall.sweep_curve(
-        rows, found.setting, found.unit, found.sweet_spot, fmt.clean(words.spaced(found.why)), dark=frame.dark()
+        rows, sweep.setting, sweep.unit, sweep.sweet_spot, fmt.clean(words.spaced(sweep.why)), dark=frame.dark()
     )
     panel.show(chart, "sweep")
-    if found.others:
-        cards.caution(f"The runs also differ in {', '.join(found.others)}, which may be what the curve shows.")
-    panel.table(pd.DataFrame(rows), words.sweep_columns(found), "sweep")
+    if sweep.others:
+        cards.caution(f"The runs also differ in {', '.join(sweep.others)}, which may be what the curve shows.")
+    panel.table(pd.DataFrame(rows), words.sweep_columns(sweep), "sweep")
 
 
 main()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from analysis import work
-from analysis.metrics import METRICS
-from analysis.run_result import RankResult
-from app import cards, current, frame, panel, words
-from app import format as fmt
-from app.charts import efficiency as charts
-from ingest.schema import Manifest
+from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.tables import work
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import efficiency as charts
+from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.words import run as words
+from sawtooth.ingest.schema import Manifest
 
 
 def main() -> None:
@@ -64,11 +65,11 @@ def _facts(manifest: Manifest) -> None:
         "step_time_ms": "Step time without the profiler, ms",
         "peak_tflops": "Dense 16-bit peak, TFLOP/s",
     }
-    with st.expander("What only you know", icon=":material/edit:"):
-        cards.small("Kept with the run and used instead of what is estimated. An empty field means not given.")
+    with st.expander("Your measurements", icon=":material/edit:"):
+        cards.small("Saved with the run and used instead of estimates. Empty fields are ignored.")
         with st.form("facts", border=False):
             with st.grid(min_column_width=215, gap="small"):
-                given = {
+                entered = {
                     key: st.number_input(
                         label, value=getattr(facts, key), min_value=0.0, format="%g", key=f"fact-{manifest.id}-{key}"
                     )
@@ -76,24 +77,24 @@ def _facts(manifest: Manifest) -> None:
                 }
             saved = st.form_submit_button("Keep")
     if saved:
-        current.keep_facts(manifest, {key: value or None for key, value in given.items()})
+        current.keep_facts(manifest, {key: value or None for key, value in entered.items()})
         st.rerun()
 
 
-@st.cache_data(max_entries=64, show_spinner="Looking at tensor cores …")
-def _tensor_cores(recording_id: str, device: int, counted: int, _rank: RankResult) -> pd.DataFrame:
-    with frame.library().open(recording_id) as recording:
-        return work.missed_tensor_cores(recording, device, _rank.gpu, counted)
+@st.cache_data(max_entries=64, show_spinner="Looking at tensor cores …", hash_funcs={RankResult: current.key_of})
+def _tensor_cores(rank: RankResult) -> pd.DataFrame:
+    with current.opened(rank) as view:
+        return work.missed_tensor_cores(view)
 
 
-@st.cache_data(max_entries=64, show_spinner="Placing operators under the roof …")
-def _placed(recording_id: str, device: int, counted: int, _rank: RankResult) -> pd.DataFrame:
-    with frame.library().open(recording_id) as recording:
-        return work.roofline(recording, device, _rank.gpu, counted)
+@st.cache_data(max_entries=64, show_spinner="Placing operators on the roofline …", hash_funcs={RankResult: current.key_of})
+def _placed(rank: RankResult) -> pd.DataFrame:
+    with current.opened(rank) as view:
+        return work.roofline(view)
 
 
 def _missed(rank: RankResult) -> None:
-    rows = _tensor_cores(rank.recording_id, rank.device, len(rank.counted), rank)
+    rows = _tensor_cores(rank)
     if rows.empty:
         cards.title("No matrix product, convolution or attention ran")
         cards.small("Only these can use tensor cores.")
@@ -115,11 +116,11 @@ def _missed(rank: RankResult) -> None:
 
 
 def _roofline(rank: RankResult) -> None:
-    rows = _placed(rank.recording_id, rank.device, len(rank.counted), rank)
+    rows = _placed(rank)
     gpu = rank.gpu
     if gpu is None or gpu.bandwidth_bytes_per_s is None:
         cards.empty_state(
-            "No roofline.", "The hardware table does not have this GPU's bandwidth, so there is no roof to compare with."
+            "No roofline.", "This GPU's bandwidth is not in the hardware table, so there is no roofline to compare with."
         )
         return
     multiplying = rows[rows["flops"] > 0] if len(rows) else rows
@@ -133,7 +134,7 @@ def _roofline(rank: RankResult) -> None:
         return
     first = multiplying.iloc[0]
     title = (
-        f"{fmt.clean(str(first['name']), 40)} could gain most: {fmt.duration_ms(float(first['opportunity_ms']))} a step above the roof, "
+        f"{fmt.clean(str(first['name']), 40)} could gain most: {fmt.duration_ms(float(first['opportunity_ms']))} a step above the rooflinelineline, "
         f"{fmt.share(float(first['attained_share']))} attained"
     )
     peaks = {d: gpu.peaks[d] for d in dict.fromkeys(multiplying["dtype"].dropna()) if d in gpu.peaks}

@@ -7,13 +7,16 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analysis import lost_time
-from analysis.judgement import uses_estimate
-from analysis.run_result import RankResult
-from app import cards, cause_words, current, frame, panel, words
-from app import format as fmt
-from app.charts import losses
-from app.theme import CAUSES, colour_of
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.run.verdict import uses_estimate
+from sawtooth.analysis.tables import waits as lost_time
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import losses
+from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.theme import CAUSES, colour_of
+from sawtooth.app.words import causes as cause_words
+from sawtooth.app.words import run as words
 
 
 def main() -> None:
@@ -21,15 +24,13 @@ def main() -> None:
     result = current.run_result()
     rank = current.chosen_rank(result)
     if rank is None:
-        cards.headline("Nothing says why the GPU waited.")
+        cards.headline("Why the GPU waited is not known.")
         current.what_is_missing(result)
         return
-    rows = _causes(rank, len(rank.counted), uses_estimate(rank))
+    rows = _causes(rank, uses_estimate(rank))
     if rows.empty:
         cards.headline("The GPU never waits in the steady window.")
-        cards.small(
-            "No idle time, no exposed copy and no exposed communication lies between the first and the last counted step."
-        )
+        cards.small("There is no idle time, exposed copy or exposed communication between the first and the last counted step.")
         return
     first = rows.iloc[0]
     _head(first, rank)
@@ -62,28 +63,28 @@ def _head(first: pd.Series, rank: RankResult) -> None:
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
-def _causes(rank: RankResult, counted: int, by_estimate: bool) -> pd.DataFrame:
-    with current.opened(rank) as recording:
-        return lost_time.causes(recording, rank.device, counted, by_estimate)
+def _causes(rank: RankResult, by_estimate: bool) -> pd.DataFrame:
+    with current.opened(rank) as view:
+        return lost_time.causes(view, by_estimate)
 
 
 @st.cache_data(max_entries=64, show_spinner="Listing waits …", hash_funcs={RankResult: current.key_of})
 def _longest(rank: RankResult, cause: str | None) -> pd.DataFrame:
-    with current.opened(rank) as recording:
-        return lost_time.pieces(recording, rank.device, cause)
+    with current.opened(rank) as view:
+        return lost_time.pieces(view, cause)
 
 
 def _pieces(rank: RankResult, causes: list[str]) -> None:
     cause = st.pills("Waits of one cause", causes, format_func=lambda c: CAUSES[c].label, key="cause", bind="query-params")
     rows = _longest(rank, cause)
     if rows.empty:
-        cards.small("No single wait is recorded.")
+        cards.small("No individual wait is recorded.")
         return
     longest = rows.iloc[0]
     cards.title(f"The longest wait is {fmt.duration_ms(float(longest['ms']))}, {_place(longest)}")
     number, text = st.column_config.NumberColumn, st.column_config.TextColumn
     columns: dict[str, Any] = {
-        "at_ms": number("At, ms", format="%.3f", help="After the beginning of the recording"),
+        "at_ms": number("At, ms", format="%.3f", help="After the start of the recording"),
         "ms": number("ms", format="%.3f"),
         "label": text("Cause"),
         "operator": text("Operator", width="medium"),
@@ -115,6 +116,7 @@ def _pieces(rank: RankResult, causes: list[str]) -> None:
         cards.title(f"{fmt.duration_ms(float(row['ms']))} at {fmt.number(float(row['at_ms']), 5)} ms")
         if isinstance(row["evidence"], str):
             cards.text(row["evidence"])
+        cards.small(f"What helps: {CAUSE_OF[row['cause']].to_do}")
         frame.link(
             "timeline",
             "Show on the timeline",
@@ -139,7 +141,7 @@ def _phases(rank: RankResult) -> None:
     rows = pd.DataFrame(rank.phases).sort_values("idle_ms_per_step", ascending=False, ignore_index=True)
     first = rows.iloc[0]
     cards.title(
-        f"{fmt.clean(str(first['name']), 60)} holds {fmt.duration_ms(float(first['idle_ms_per_step']))} of idle time a step"
+        f"{fmt.clean(str(first['name']), 60)} contains {fmt.duration_ms(float(first['idle_ms_per_step']))} of idle time a step"
     )
     columns = {
         "name": "Phase",
@@ -148,7 +150,7 @@ def _phases(rank: RankResult) -> None:
         "device_ms_per_step": "Device, ms per step",
     }
     panel.table(rows, columns, "phases")
-    cards.small("What was marked, and what PyTorch marks by itself. Phases may lie inside one another, so they do not add up.")
+    cards.small("Annotations from your code and from PyTorch. Phases may be nested, so they do not add up.")
 
 
 main()

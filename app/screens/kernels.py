@@ -5,11 +5,12 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from analysis import tables
-from analysis.run_result import RankResult
-from app import breakdown, cards, current, frame, panel, words
-from app import format as fmt
-from app.charts import rankings
+from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.tables import kernels as tables
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import rankings
+from sawtooth.app.page import breakdown, cards, current, frame, panel
+from sawtooth.app.words import run as words
 
 GROUPS: dict[tables.KernelGroup, str] = {
     "name": "Kernel",
@@ -29,17 +30,17 @@ def main() -> None:
     result = current.run_result()
     rank = current.chosen_rank(result)
     if rank is None:
-        cards.headline("No kernel is recorded in this run.")
+        cards.headline("This run has no recorded kernels.")
         current.what_is_missing(result)
         return
     head = st.container(gap="small")
     with st.container(horizontal=True, vertical_alignment="top"):
         group = breakdown.choice("Group by", GROUPS, "kernels_by")
         search = breakdown.search("kernel", "part of a name")
-    rows = table(str(frame.data_folder().root), rank.recording_id, rank.device, len(rank.counted), group)
+    rows = table(rank, group)
     with head:
         if rows.empty:
-            cards.headline("No GPU operation lies in the steady window.")
+            cards.headline("There is no GPU operation in the steady window.")
             cards.empty_state(
                 "There is nothing to add up.",
                 "The device ran nothing between the first and the last counted step, or none of it has its launch in the trace.",
@@ -48,7 +49,7 @@ def main() -> None:
         _head(rows, rank, group)
     shown = breakdown.matching(rows, search, ("name", "shapes"))
     if shown.empty:
-        cards.small("Nothing here has that in its name.")
+        cards.small("No name matches.")
         return
     wide, side = panel.beside()
     with wide:
@@ -60,11 +61,11 @@ def main() -> None:
             breakdown.bars(shown, "ms", words.unit_of(rank), _colour, chosen, "kernels")
 
 
-@st.cache_data(max_entries=64, show_spinner="Adding up kernels …")
-def table(root: str, recording_id: str, device: int, counted: int, group: tables.KernelGroup) -> pd.DataFrame:
-    """Return the rows of the table; see ``analysis.tables.kernels``."""
-    with frame.library().open(recording_id) as recording:
-        return tables.kernels(recording, device, counted, group)
+@st.cache_data(max_entries=64, show_spinner="Adding up kernels …", hash_funcs={RankResult: current.key_of})
+def table(rank: RankResult, group: tables.KernelGroup) -> pd.DataFrame:
+    """Return the rows of the table; see ``sawtooth.analysis.tables.kernels.kernels``."""
+    with current.opened(rank) as view:
+        return tables.kernels(view, group)
 
 
 def _head(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> None:
@@ -119,9 +120,9 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> i
 
 def _one_kernel(row: pd.Series, rank: RankResult) -> None:
     name = str(row["name"])
-    with frame.library().open(rank.recording_id) as recording:
-        durations = tables.kernel_durations(recording, rank.device, name)
-        launchers = tables.kernel_launchers(recording, rank.device, name, len(rank.counted))
+    with current.opened(rank) as view:
+        durations = tables.kernel_durations(view, name)
+        launchers = tables.kernel_launchers(view, name)
     spread = f"One launch takes {fmt.duration_ns(row['min_us'] * 1e3)} to {fmt.duration_ns(row['max_us'] * 1e3)}, median {fmt.duration_ns(row['median_us'] * 1e3)}"
     panel.show(
         rankings.histogram(durations, spread, f"Histogram. {spread}.", dark=frame.dark(), method=METHOD), "kernel-durations"

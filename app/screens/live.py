@@ -7,23 +7,21 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
-from app import cards, frame
-from app import format as fmt
-from app.charts.base import CONFIG
-from app.charts.live import live_lanes
-from app.live_finish import finish, live_sessions
-from app.live_sessions import LiveGpu, LiveSession, SessionInfo, session_info, sessions
-from app.live_words import about_session, describe_rhythm, duration, now_numbers, sentence
-from app.local_sampler import bundled_telemetry, gpus_here, local_sampler, start_replay, start_sampling
-from app.push import push_command, push_token
-from app.server import jobs
-from app.settings import is_loopback, settings
+from sawtooth.analysis.telemetry.series import DRAWN
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.base import CONFIG
+from sawtooth.app.charts.live import live_lanes
+from sawtooth.app.live.finish import finish, live_sessions
+from sawtooth.app.live.sessions import LiveGpu, LiveSession, SessionInfo, session_info, sessions
+from sawtooth.app.live.words import about_session, describe_rhythm, duration, now_numbers, sentence
+from sawtooth.app.page import cards, frame
+from sawtooth.app.server.local_sampler import bundled_telemetry, gpus_here, local_sampler, start_replay, start_sampling
+from sawtooth.app.server.process import jobs
+from sawtooth.app.server.push import push_command, push_token
+from sawtooth.app.settings import is_loopback, settings
 
 EVERY_SECONDS = 1.0  # a page that moves once a second looks alive; the samples are ten a second
 WINDOWS = {"10 s": 10.0, "1 min": 60.0, "5 min": 300.0, "Whole session": 0.0}
-DRAWN = (
-    "gr_active_pct", "util_pct", "sm_active_pct", "tensor_active_pct", "dram_active_pct", "power_w", "clock_sm_mhz", "mem_used_bytes", "temp_c",
-)  # fmt: skip
 STARTS_WITHIN_SECONDS = 15.0  # the driver wakes up; later something is wrong
 
 
@@ -45,7 +43,7 @@ def _chosen(here: list[SessionInfo]) -> SessionInfo | None:
     asked = st.query_params.get("session")
     if asked and asked not in {info.id for info in here}:
         cards.problem(
-            "This server has no such session", "It may have been removed, or its sampler pushed to another dashboard."
+            "This server has no such session", "It may have been removed, or its sampler pushes to another dashboard."
         )
         return None
     if asked:
@@ -60,7 +58,7 @@ def _session(info: SessionInfo, here: list[SessionInfo]) -> None:
     live = info.live(time.time())
     session = live_sessions().get(info.id)
     if session is None or session.last_ns is None:
-        cards.headline("The session has begun; its first sample has not come yet.", about_session(info))
+        cards.headline("The session has started and is waiting for its first sample.", about_session(info))
         _waiting()
         return
     st.fragment(_picture, run_every=EVERY_SECONDS if live else None)(info.id, live, [(i.id, _label(i)) for i in here])
@@ -172,8 +170,8 @@ def _chart(session: LiveSession, gpu: LiveGpu, period_s: float | None) -> None:
 
 def _end_of(info: SessionInfo, live: bool) -> None:
     ours = info.pid is not None and info.pid == local_sampler().pid
-    label = "Finish and analyse" if live and ours else "Analyse what is there" if live else "Analyse"
-    goes_on = " The sampler goes on; stop it where it was started." if live and not ours else ""
+    label = "Finish and analyse" if live and ours else "Analyse so far" if live else "Analyse"
+    goes_on = " The sampler keeps running; stop it where it was started." if live and not ours else ""
     if st.button(label, type="primary", help=f"Makes a run of the samples and opens its Telemetry page.{goes_on}"):
         name = info.name or f"{info.host} {time.strftime('%Y-%m-%d %H:%M', time.gmtime(info.started_ns / 1e9))}"
         st.session_state["live_job"] = finish(info, fmt.clean(name, 80)).id
@@ -189,7 +187,7 @@ def _reading() -> None:
     job = next((j for j in jobs().all() if j.id == st.session_state.get("live_job")), None)
     if job is None:
         st.session_state.pop("live_job", None)
-        cards.problem("The reading was interrupted", "The server was restarted. Nothing is lost: press the button again.")
+        cards.problem("The reading was interrupted", "The server was restarted. Nothing is lost; press the button again.")
     elif job.active:
         cards.small("The samples are being read.")
         st.progress(min(max(job.progress.share or 0.0, 0.0), 1.0))
@@ -212,15 +210,15 @@ def _started(here: list[SessionInfo]) -> None:
     waited: tuple[int, float] | None = st.session_state.get("live_started")
     if waited is None:
         return
-    found = next((info for info in here if info.pid == waited[0] and info.grown_s >= waited[1] - 1), None)
-    if found is not None:
-        st.query_params["session"] = found.id
-    if found is None and local_sampler().trouble is None and time.time() - waited[1] < STARTS_WITHIN_SECONDS:
+    session = next((info for info in here if info.pid == waited[0] and info.grown_s >= waited[1] - 1), None)
+    if session is not None:
+        st.query_params["session"] = session.id
+    if session is None and local_sampler().trouble is None and time.time() - waited[1] < STARTS_WITHIN_SECONDS:
         cards.small("The sampler is starting …")
         _waiting()
         return
     st.session_state.pop("live_started")
-    if found is None:
+    if session is None:
         cards.problem(
             "The sampler did not start", local_sampler().trouble or "It wrote no sample. Try it in a terminal: sawtooth sample"
         )
@@ -238,11 +236,11 @@ def _nothing_yet() -> None:
     gpus = gpus_here()
     if gpus.count:
         cards.headline(
-            f"{gpus.count} GPU{'s' if gpus.count > 1 else ''} here, and nothing is sampled yet.",
+            f"{gpus.count} GPU{'s' if gpus.count > 1 else ''} on this machine, not sampled yet.",
             "Start the sampler beside your training job.",
         )
     else:
-        cards.headline("No GPU on this machine.", f"{gpus.why_none} Watch one from afar, or look at a recording.")
+        cards.headline("No GPU on this machine.", f"{gpus.why_none} Watch a GPU on another machine, or replay a recording.")
 
 
 def _ways_in(*, compact: bool) -> None:
@@ -255,7 +253,7 @@ def _ways_in(*, compact: bool) -> None:
         with st.container():
             _push_how()
         with st.container():
-            cards.small("Samples that you have already: drop them on the Runs page, or")
+            cards.small("Already have samples? Drop them on the Runs page, or run")
             st.code("sawtooth ingest nvml.jsonl", language=None, wrap_lines=True)
             frame.link("runs", "Import a recording", icon=":material/upload:")
 
@@ -268,7 +266,7 @@ def _here(gpus: int) -> None:
             st.session_state["live_started"] = (start_sampling(), time.time())
             st.rerun()
     if bundled_telemetry() is not None:
-        cards.small("Without a GPU: a starved ResNet-50, sampled on an H200, plays as if it ran now.")
+        cards.small("No GPU? Replay a ResNet-50 that waits for its data loader, sampled on an H200.")
         if st.button("Replay the bundled recording", icon=":material/replay:", disabled=running):
             pid = start_replay()
             if pid is not None:
@@ -280,7 +278,7 @@ def _push_how() -> None:
     address = (st.context.url or "http://localhost:8501/").split("?")[0]
     parts = urlsplit(address)
     base = f"{parts.scheme}://{parts.netloc}"
-    cards.small("Another host's GPUs, pushed from beside the training job; nothing listens there:")
+    cards.small("GPUs of another host: run this beside the training job. It opens no port there:")
     st.code(push_command(base, push_token(settings().data.root)), language=None, wrap_lines=True)
     if is_loopback(parts.hostname or ""):
         cards.small(

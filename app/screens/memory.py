@@ -5,13 +5,13 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from analysis import memory
-from analysis.memory import MemoryUse
-from analysis.run_result import RankResult, RunResult
-from app import cards, current, frame, panel
-from app import format as fmt
-from app import timeline_views as views
-from app.charts import memory as charts
+from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.tables import memory
+from sawtooth.analysis.tables.memory import MemoryUse
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import memory as charts
+from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page import timeline_views as views
 
 RECORD = "with torch.profiler.profile(profile_memory=True, record_shapes=True) as profiler:"
 
@@ -21,22 +21,22 @@ def main() -> None:
     result = current.run_result()
     rank = current.chosen_rank(result)
     if rank is None:
-        cards.headline("How much memory the GPU held is not known from a trace of it.")
+        cards.headline("This run has no trace, so its memory use is not known.")
         _telemetry(result)
         current.what_is_missing(result)
         return
-    use = _use(rank.recording_id, rank.device)
+    use = _use(rank)
     if use is None:
         peak = result.metrics["peak_memory_bytes"]
         if peak.value is not None:
             cards.headline(
-                f"The GPU held at most {fmt.reading('peak_memory_bytes', peak)}, as telemetry saw it.", " ".join(peak.notes)
+                f"Telemetry shows at most {fmt.reading('peak_memory_bytes', peak)} of GPU memory in use.", " ".join(peak.notes)
             )
         else:
-            cards.headline("How much memory the run held is not recorded.")
+            cards.headline("The run's memory use is not recorded.")
         cards.empty_state(
             "The trace has no allocations.",
-            "With them this page shows what tensors hold over a step, where the peak is, and what the allocator keeps unused.",
+            "With allocations recorded, this page shows tensor memory over a step, the peak, and what the allocator reserves without using it.",
             RECORD,
             "python",
         )
@@ -45,16 +45,16 @@ def main() -> None:
     _driver(rank)
 
 
-@st.cache_resource(max_entries=24, show_spinner="Reading allocations …")
-def _use(recording_id: str, device: int) -> MemoryUse | None:
-    with frame.library().open(recording_id) as recording:
-        return memory.memory_use(recording, device)
+@st.cache_resource(max_entries=24, show_spinner="Reading allocations …", hash_funcs={RankResult: current.key_of})
+def _use(rank: RankResult) -> MemoryUse | None:
+    with current.opened(rank) as view:
+        return memory.memory_use(view)
 
 
-@st.cache_data(max_entries=64, show_spinner=False)
-def _calls(recording_id: str, device: int, counted: int) -> pd.DataFrame:
-    with frame.library().open(recording_id) as recording:
-        return memory.driver_calls(recording, device, counted)
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+def _calls(rank: RankResult) -> pd.DataFrame:
+    with current.opened(rank) as view:
+        return memory.driver_calls(view)
 
 
 def _use_over_time(use: MemoryUse, rank: RankResult) -> None:
@@ -64,16 +64,16 @@ def _use_over_time(use: MemoryUse, rank: RankResult) -> None:
     if use.relative:
         cards.headline(
             f"Tensors add {peak} at the peak, {where} into the recording.",
-            "The trace tells changes only, so what was there before is not in it.",
+            "The trace records changes only, so memory allocated before it started is not included.",
         )
     else:
-        cards.headline(f"Tensors hold {peak} at the peak, {where} into the recording.")
+        cards.headline(f"Tensors take {peak} at the peak, {where} into the recording.")
     pairs = [("Peak allocated", peak)]
     if use.reserved_peak_bytes is not None:
         pairs.append(("Peak reserved", fmt.bytes_(use.reserved_peak_bytes)))
     if use.unused_share is not None:
         pairs.append(("Reserved and unused at best", fmt.share(max(use.unused_share, 0.0))))
-    pairs += [("Allocations", fmt.count(use.allocations)), ("Allocated in all", fmt.bytes_(use.allocated_bytes))]
+    pairs += [("Allocations", fmt.count(use.allocations)), ("Allocated in total", fmt.bytes_(use.allocated_bytes))]
     cards.numbers(pairs)
     title = f"Allocated memory peaks at {peak}"
     steps = charts.step_spans(rank.steps, origin)
@@ -81,10 +81,10 @@ def _use_over_time(use: MemoryUse, rank: RankResult) -> None:
 
 
 def _driver(rank: RankResult) -> None:
-    calls = _calls(rank.recording_id, rank.device, len(rank.counted))
+    calls = _calls(rank)
     if calls.empty:
-        cards.title("The allocator never goes to the driver in the steady window")
-        cards.small("No call there allocates or frees device memory: what was reserved is enough.")
+        cards.title("The allocator makes no driver calls in the steady window")
+        cards.small("No call allocates or frees device memory: the reserved memory is enough.")
         return
     unit = "a step" if len(rank.counted) else "in the recorded time"
     cards.title(f"Calls that allocate or free device memory take {fmt.duration_ms(float(calls['ms'].sum()))} {unit}")
@@ -97,9 +97,11 @@ def _driver(rank: RankResult) -> None:
 
 def _telemetry(result: RunResult) -> None:
     held = [t for t in result.telemetry.devices if t.memory_peak_bytes]
-    for told in held:
-        total = f" of {fmt.bytes_(told.memory_total_bytes)}" if told.memory_total_bytes else ""
-        cards.text(f"Telemetry saw at most {fmt.bytes_(told.memory_peak_bytes or 0.0)}{total} in use on device {told.device}.")
+    for telemetry in held:
+        total = f" of {fmt.bytes_(telemetry.memory_total_bytes)}" if telemetry.memory_total_bytes else ""
+        cards.text(
+            f"Telemetry shows at most {fmt.bytes_(telemetry.memory_peak_bytes or 0.0)}{total} in use on device {telemetry.device}."
+        )
 
 
 main()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from analysis import module_tables
-from analysis.run_result import RankResult
-from app import breakdown, cards, current, frame, panel, words
-from app import format as fmt
+from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.tables import modules as module_tables
+from sawtooth.app import format as fmt
+from sawtooth.app.page import breakdown, cards, current, panel
+from sawtooth.app.words import run as words
 
 GROUPS: dict[module_tables.ModuleGroup, str] = {"tree": "Tree", "module": "Module", "class": "Class"}
 INDENT = "\u2003"  # an em space: the browser keeps it where it would fold ordinary ones
@@ -24,16 +25,16 @@ def main() -> None:
     result = current.run_result()
     rank = current.chosen_rank(result)
     if rank is None:
-        cards.headline("Nothing says which module took the time.")
+        cards.headline("Which module took the time is not known.")
         current.what_is_missing(result)
         return
-    tree = table(str(frame.data_folder().root), rank.recording_id, rank.device, len(rank.counted), "tree")
+    tree = table(rank, "tree")
     if tree.empty:
-        cards.headline("Nothing says which module took the time.")
+        cards.headline("Which module took the time is not known.")
         cards.empty_state(
             "The trace has no module calls.",
-            "The profiler was not asked for Python calls, so no operator is known to belong to an nn.Module. Recording them slows the host: "
-            "do it for a few steps, beside a recording without.",
+            "Python calls were not recorded, so operators cannot be assigned to modules. Recording them slows the host: "
+            "do it for a few steps, in addition to a recording without.",
             "with torch.profiler.profile(with_stack=True, record_shapes=True) as profiler:",
             "python",
         )
@@ -42,16 +43,12 @@ def main() -> None:
     with st.container(horizontal=True, vertical_alignment="top"):
         group = breakdown.choice("Group by", GROUPS, "modules_by")
         search = breakdown.search("module", "part of a name")
-    rows = (
-        tree
-        if group == "tree"
-        else table(str(frame.data_folder().root), rank.recording_id, rank.device, len(rank.counted), group)
-    )
+    rows = tree if group == "tree" else table(rank, group)
     with head:
         _head(tree, rank, group)
     shown = breakdown.matching(rows, search, ("path",))
     if shown.empty:
-        cards.small("Nothing here has that in its name.")
+        cards.small("No name matches.")
         return
     wide, side = panel.beside()
     with wide:
@@ -65,11 +62,11 @@ def main() -> None:
             _kernels_of(shown.iloc[chosen], rank)
 
 
-@st.cache_data(max_entries=64, show_spinner="Adding up modules …")
-def table(root: str, recording_id: str, device: int, counted: int, group: module_tables.ModuleGroup) -> pd.DataFrame:
-    """Return the rows of the table; see ``analysis.module_tables.modules``."""
-    with frame.library().open(recording_id) as recording:
-        return module_tables.modules(recording, device, counted, group)
+@st.cache_data(max_entries=64, show_spinner="Adding up modules …", hash_funcs={RankResult: current.key_of})
+def table(rank: RankResult, group: module_tables.ModuleGroup) -> pd.DataFrame:
+    """Return the rows of the table; see ``sawtooth.analysis.tables.modules.modules``."""
+    with current.opened(rank) as view:
+        return module_tables.modules(view, group)
 
 
 def _head(tree: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGroup) -> None:
@@ -84,7 +81,7 @@ def _head(tree: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGroup
     breakdown.head(
         f"{fmt.clean(str(largest.name), 60)} modules {took}"
         if phases
-        else "No GPU work lies inside the modules that were called.",
+        else "None of the recorded module calls launched GPU work.",
         f"{fmt.count(len(kinds))} modules; times are {words.unit_of(rank)}{', with the modules inside' if group == 'tree' else ', of the module itself'}.",
         ("flops_per_step", "tensor_core_time_share"),
         METHOD,
@@ -141,8 +138,8 @@ def _inside(tree: pd.DataFrame, row: pd.Series | None, rank: RankResult) -> None
 
 
 def _kernels_of(row: pd.Series, rank: RankResult) -> None:
-    with frame.library().open(rank.recording_id) as recording:
-        kernels = module_tables.module_kernels(recording, rank.device, list(row["ids"]), len(rank.counted))
+    with current.opened(rank) as view:
+        kernels = module_tables.module_kernels(view, list(row["ids"]))
     name = fmt.clean(str(row["name"]), 60)
     if kernels.empty:
         cards.small(f"{name} launched no GPU work itself.")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from analysis import tables
-from analysis.run_result import RankResult
-from app import breakdown, cards, current, frame, panel, words
-from app import format as fmt
+from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.tables import kernels as tables
+from sawtooth.app import format as fmt
+from sawtooth.app.page import breakdown, cards, current, panel
+from sawtooth.app.words import run as words
 
 GROUPS: dict[tables.OperatorGroup, str] = {"name": "Operator", "shape": "Operator and shape"}
 ORDERS = {"gpu_self_ms": "GPU time", "host_self_ms": "host time"}
@@ -32,13 +33,13 @@ def main() -> None:
         group = breakdown.choice("Group by", GROUPS, "operators_by")
         order = breakdown.choice("Largest by", ORDERS, "order")
         search = breakdown.search("operator", "part of a name or shape")
-    rows = table(str(frame.data_folder().root), rank.recording_id, rank.device, len(rank.counted), group)
+    rows = table(rank, group)
     with head:
         if rows.empty:
             cards.headline("The trace has no operators.")
             cards.empty_state(
                 "Only GPU operations are recorded.",
-                "The profiler was not asked for the CPU's activity, so nothing says which operator launched a kernel.",
+                "CPU activity was not recorded, so it is not known which operator launched a kernel.",
                 "with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True) as profiler:",
                 "python",
             )
@@ -54,7 +55,7 @@ def main() -> None:
         )
     shown = breakdown.matching(rows, search, ("name", "shapes"))
     if shown.empty:
-        cards.small("Nothing here has that in its name or shapes.")
+        cards.small("No name or shape matches.")
         return
     wide, side = panel.beside()
     with wide:
@@ -65,11 +66,11 @@ def main() -> None:
             _kernels_of(str(shown.iloc[chosen]["name"]), rank)
 
 
-@st.cache_data(max_entries=64, show_spinner="Adding up operators …")
-def table(root: str, recording_id: str, device: int, counted: int, group: tables.OperatorGroup) -> pd.DataFrame:
-    """Return the rows of the table; see ``analysis.tables.operators``."""
-    with frame.library().open(recording_id) as recording:
-        return tables.operators(recording, device, counted, group)
+@st.cache_data(max_entries=64, show_spinner="Adding up operators …", hash_funcs={RankResult: current.key_of})
+def table(rank: RankResult, group: tables.OperatorGroup) -> pd.DataFrame:
+    """Return the rows of the table; see ``sawtooth.analysis.tables.kernels.operators``."""
+    with current.opened(rank) as view:
+        return tables.operators(view, group)
 
 
 def _head(rows: pd.DataFrame, rank: RankResult, order: str) -> None:
@@ -109,8 +110,8 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: tables.OperatorGroup) ->
 
 
 def _kernels_of(name: str, rank: RankResult) -> None:
-    with frame.library().open(rank.recording_id) as recording:
-        kernels = tables.operator_kernels(recording, rank.device, name, len(rank.counted))
+    with current.opened(rank) as view:
+        kernels = tables.operator_kernels(view, name)
     if kernels.empty:
         cards.small(f"{fmt.clean(name, 60)} launched no GPU work itself.")
         return

@@ -6,18 +6,26 @@ from dataclasses import asdict
 
 import pandas as pd
 
-from analysis.rank_waits import collective_table, side_by_side
-from analysis.run_result import Communication, RunResult
-from app import cards, cause_words, current, frame, panel
-from app import format as fmt
-from app.charts import ranks as charts
+from sawtooth.analysis.run.lateness import who, why
+from sawtooth.analysis.run.model import Communication, RunResult
+from sawtooth.analysis.run.ranks import collective_table, side_by_side
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import ranks as charts
+from sawtooth.app.page import cards, current, frame, panel
 
 WAITS = {
     "label": "Rank",
     "wait_ms": "Waiting in collectives, ms per step",
-    "late_ms": "Others wait for it, ms per step",
-    "last_share": "Collectives it comes last to",
-    "overlap_share": "Communication beside compute",
+    "late_ms": "Others wait for it under the profiler, ms per step",
+    "last_share": "Collectives it joins last",
+    "overlap_share": "Communication overlapped by compute",
+}
+LATE = {
+    "who": "Late",
+    "host": "Host",
+    "why": "Loses it to",
+    "own_ms": "Longer than its peers, ms per step",
+    "gain_ms": "A step gains, ms",
 }
 COLLECTIVES = {
     "name": "Collective",
@@ -41,63 +49,85 @@ def main() -> None:
         cards.headline("How the ranks worked together is not known.")
         current.what_is_missing(result)
         return
-    found = result.communication
-    if found is None:
-        cards.headline("This run holds one rank: nothing says how it waited for others.")
+    communication = result.communication
+    if communication is None:
+        cards.headline("This run has the trace of one rank only, so waits between ranks are not known.")
         cards.empty_state(
             "The traces of the other ranks are missing.",
-            "Each process of a distributed job writes its own trace. Ingest them together, and they become one run.",
+            "Each process of a distributed job writes its own trace. Ingest them together to make one run.",
             "sawtooth ingest rank*.trace.json.gz",
         )
         return
-    cards.headline(_finding(result, found))
+    cards.headline(_finding(result, communication))
     share = result.metrics["exposed_comm_share"]
     if share.value is not None:
         cards.small(f"{fmt.share(share.value)} of the slowest rank's step is communication that no compute overlaps.")
-    for note in found.notes:
+    for note in communication.notes:
         cards.small(note)
+    _late(result, communication)
     rows = side_by_side(result.ranks)
     panel.show(charts.side_by_side(rows, charts.title(rows), dark=frame.dark()), "ranks")
-    if len(found.rows):
-        _waits(rows, found)
-        _collectives(found, len(result.lead.counted))
+    if len(communication.rows):
+        _waits(rows, communication)
+        _collectives(communication, len(result.lead.counted))
 
 
-def _finding(result: RunResult, found: Communication) -> str:
-    late = found.straggler
-    if late is None:
-        if len(found.rows):
-            return "No rank stands out: they come to their collectives together."
+def _finding(result: RunResult, communication: Communication) -> str:
+    if not communication.stragglers:
+        if len(communication.rows):
+            return "No rank is a straggler: none takes longer than its peers by more than the estimates' error."
         return f"{len(result.ranks)} devices side by side; their collectives cannot be matched."
-    name = charts.labels_of(side_by_side(result.ranks))[late.position]
-    loses = ""
-    if late.owner is not None and late.excess_ms is not None:
-        loses = (
-            f" It loses {fmt.duration_ms(late.excess_ms)} more than they do to {cause_words.loses_to(late.owner, late.cause)}."
-        )
-    return f"The others wait {fmt.duration_ms(late.late_ms)} of each step for {name}.{loses}"
+    late = communication.stragglers[0]
+    name, reason = who(late, result.ranks), why(late)
+    by = f" ({reason})" if reason else ""
+    return (
+        f"{name[0].upper()}{name[1:]} hold{'' if len(late.ranks) > 1 and late.kind != 'host' else 's'} the job up: "
+        f"{fmt.duration_ms(late.own_ms)} of each step longer than the others{by}. "
+        f"A step gains {fmt.duration_ms(late.gain_ms)} without it."
+    )
 
 
-def _waits(rows: pd.DataFrame, found: Communication) -> None:
-    table = pd.DataFrame([asdict(rank) for rank in found.ranks]).assign(label=charts.labels_of(rows))
+def _late(result: RunResult, communication: Communication) -> None:
+    if len(communication.stragglers) < 2:
+        return
+    table = pd.DataFrame(
+        [
+            {
+                "who": who(late, result.ranks),
+                "host": late.host,
+                "why": why(late),
+                "own_ms": late.own_ms,
+                "gain_ms": late.gain_ms,
+            }
+            for late in communication.stragglers
+        ]
+    )
+    cards.title("Who is late, why, and what a step gains without it")
+    panel.table(table, LATE, "stragglers")
+
+
+def _waits(rows: pd.DataFrame, communication: Communication) -> None:
+    table = pd.DataFrame([asdict(rank) for rank in communication.ranks]).assign(label=charts.labels_of(rows))
     most = table.loc[table["wait_ms"].idxmax()]
     cards.title(f"{most['label']} waits most: {fmt.duration_ms(float(most['wait_ms']))} of each step in collectives")
     panel.table(table, WAITS, "waits")
     cards.small(
-        "A collective ends on all ranks when the last one has come: its shortest duration over the ranks is the transfer, what a rank spends "
+        "A collective ends on all ranks once the last one has joined: its shortest duration over the ranks is the transfer, and any time "
         "beyond it is waiting, whether compute overlaps it or not."
     )
 
 
-def _collectives(found: Communication, steps: int) -> None:
-    table = collective_table(found, steps)
+def _collectives(communication: Communication, steps: int) -> None:
+    table = collective_table(communication, steps)
     first = table.iloc[0]
     cards.title(
         f"{fmt.clean(str(first['name']), 40)} waits most: {fmt.duration_ms(float(first['wait_ms_per_step']))} a step, mean of the ranks"
     )
     panel.table(table, {c: h for c, h in COLLECTIVES.items() if table[c].notna().any()}, "collectives")
-    if found.unmatched:
-        cards.small(f"{fmt.count(found.unmatched)} communication kernels have no counterpart on another rank and are left out.")
+    if communication.unmatched:
+        cards.small(
+            f"{fmt.count(communication.unmatched)} communication kernels have no counterpart on another rank and are not included."
+        )
 
 
 main()

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from analysis.metrics import METRICS
-from app import cards
-from app.reference_tables import columns, matching, rules
+from sawtooth.analysis.knowledge.causes import CAUSES
+from sawtooth.analysis.knowledge.owners import OWNERS
+from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.app.page import cards
+from sawtooth.app.page.reference import columns, matching, rules
 
 WAYS = {"higher": "higher is better", "lower": "lower is better", "neither": ""}
 
@@ -20,9 +22,11 @@ def main() -> None:
         "Every number of the app, the command line and the JSON report is one of these.",
     )
     wanted = st.text_input("Search", placeholder="for example MFU, exposed, launch, gpu_ops", key="q", bind="query-params")
-    metrics, found_rules, found_columns = st.tabs(["Metrics", "Rules", "Columns"])
+    metrics, lost_time, found_rules, found_columns = st.tabs(["Metrics", "Owners and causes", "Rules", "Columns"])
     with metrics:
         _metrics(wanted)
+    with lost_time:
+        _lost_time(wanted)
     with found_rules:
         _rules(wanted)
     with found_columns:
@@ -32,6 +36,14 @@ def main() -> None:
 def _metrics(wanted: str) -> None:
     rows = [(m.label, m.definition, f"{m.unit}; {WAYS[m.better]}".rstrip("; "), m.source, m.key) for m in METRICS.values()]
     _table(("metric", "definition", "unit", "from", "key in the report"), rows, wanted, "Metrics")
+
+
+def _lost_time(wanted: str) -> None:
+    cards.small("Every nanosecond of a device has one owner, the first of these that runs.")
+    _table(("owner", "it owns an instant where", "key"), [(o.label, o.meaning, o.key) for o in OWNERS], wanted, "Owners")
+    cards.small("Time of an owner that does not compute has one cause.")
+    rows = [(c.label, c.proof, c.who, c.to_do, c.key) for c in CAUSES]
+    _table(("cause", "what proves it", "who can change it", "what to do", "key"), rows, wanted, "Causes of lost time")
 
 
 def _rules(wanted: str) -> None:
@@ -44,7 +56,7 @@ def _rules(wanted: str) -> None:
                     cards.title(heading)
                     st.text(text)
     if not shown:
-        cards.small("No rule has that in its text." if rules() else "This version has no rules yet.")
+        cards.small("No rule matches." if rules() else "This version has no rules yet.")
 
 
 def _columns(wanted: str) -> None:
@@ -54,11 +66,11 @@ def _columns(wanted: str) -> None:
 
 
 def _table(headers: tuple[str, ...], rows: Sequence[tuple[str, ...]], wanted: str, caption: str) -> None:
-    found = matching(rows, wanted)
-    if found:
-        cards.table(headers, found, caption)
+    matches = matching(rows, wanted)
+    if matches:
+        cards.table(headers, matches, caption)
     else:
-        cards.small("Nothing here has that in its text.")
+        cards.small("No text matches.")
 
 
 main()

@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import streamlit as st
 
-from analysis.metrics import METRICS, Reading
-from app import cards, frame, panel, run_list
-from app.bundled import first_pair
-from app.charts import history
-from app.drop_zone import drop_zone
-from app.format import bytes_, clean, count, markdown, reading, share
-from app.jobs import Job
-from app.push import push_command, push_token
-from app.run_card import READINGS, Card, card_of, is_large, kept_card
-from app.run_edit import edit
-from app.server import jobs
-from ingest.errors import SawtoothError
-from ingest.schema import Manifest
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.app.charts import history
+from sawtooth.app.format import bytes_, clean, count, markdown, reading, share
+from sawtooth.app.jobs.bundled import first_pair
+from sawtooth.app.jobs.queue import Job
+from sawtooth.app.page import cards, frame, panel
+from sawtooth.app.page.drop_zone import drop_zone
+from sawtooth.app.page.proposals import proposals
+from sawtooth.app.page.run_edit import edit
+from sawtooth.app.runs import listing as run_list
+from sawtooth.app.runs.card import READINGS, Card, card_of, is_large, kept_card
+from sawtooth.app.server.process import jobs
+from sawtooth.app.server.push import push_command, push_token
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.schema import Manifest
 
 FIRST_PAGE = 24  # cards before "Show more": about four screens of them
 SEARCH_FROM = 4  # three cards are seen at a glance: searching them is slower than looking
 FAILED_SHOWN = 5  # failed files listed; the rest is in the API
 
 
+LOOK_EVERY_SECONDS = 0.8  # for runs that came by other ways than this page
+_BEING_ANALYSED = Card(headline="Is being analysed …")
+
+
 def main() -> None:
     """Show the page."""
-    manifests = frame.data_folder().manifests()
+    shown = _state()
+    manifests = run_list.listed(frame.data_folder().manifests())
     _head(manifests)
     started = drop_zone(
         note="Any size; nothing leaves this machine. Files dropped together become one run.", compact=bool(manifests)
@@ -35,16 +43,41 @@ def main() -> None:
     for manifest in manifests[:FIRST_PAGE]:
         _known(manifest)  # before the list of jobs, so that it shows those that this starts
     _job_list()
+    proposals(manifests)
     _first_pair(manifests)
     _cards(manifests)
     if manifests:
         st.divider()
     _three_ways_in()
+    _arrivals(shown)
+
+
+def _state() -> tuple[object, ...]:
+    """Return what decides which runs the page lists: their manifests on the disk, and the jobs under way."""
+    files = sorted((file.name, file.stat().st_mtime_ns) for file in frame.data_folder().runs.glob("*.json"))
+    return (*files, *sorted(job.id for job in jobs().all() if job.active))
+
+
+@st.fragment(run_every=LOOK_EVERY_SECONDS)
+def _arrivals(shown: tuple[object, ...]) -> None:
+    """Show the page anew when a run came or went, whoever brought it: this page, the command line or another browser."""
+    if _state() != shown:
+        st.rerun(scope="app")
 
 
 def _head(manifests: list[Manifest]) -> None:
-    if not manifests:
-        cards.headline("Why does the GPU wait?", "Drop a torch.profiler trace and read the answer within seconds.")
+    example = _example(manifests)
+    if example is not None:
+        slow, known = example
+        about = (
+            f"That is what Sawtooth says of {clean(slow.name, 40)}, an example. Drop a trace of yours to read its own answer."
+        )
+        cards.headline(known.headline, f"{known.state} {about}".strip())
+    elif all(m.bundled for m in manifests):
+        under = "Drop a torch.profiler trace and read the answer within seconds."
+        if any(job.active for job in jobs().all()):
+            under += " An example is being read; its answer appears here."
+        cards.headline("Why does the GPU wait?", under)
     else:
         runs = "run" if len(manifests) == 1 else "runs"
         cards.headline(
@@ -52,15 +85,27 @@ def _head(manifests: list[Manifest]) -> None:
         )
 
 
+def _example(manifests: list[Manifest]) -> tuple[Manifest, Card] | None:
+    """Return the example that opens the page of a newcomer, with its card; None as long as it is not analysed, or beside runs of the user's own."""
+    if not all(m.bundled for m in manifests):
+        return None
+    pair = first_pair(manifests)
+    slow = pair[0] if pair else next((m for m in manifests if kept_card(m, frame.data_folder())), None)
+    known = kept_card(slow, frame.data_folder()) if slow is not None else None
+    return (slow, known) if slow is not None and known is not None else None
+
+
 def _three_ways_in() -> None:
     cards.title("Three ways in")
     with st.grid(min_column_width=300, gap="medium"):
         with st.container():
-            cards.small("Drop files on this page: torch.profiler traces (.json, .json.gz) and telemetry.")
+            cards.small(
+                "Drop files on this page: torch.profiler traces (.json, .json.gz), Nsight Systems exports (.sqlite) and telemetry."
+            )
             with st.popover("Record a trace in five lines"):
                 st.code(_RECORD, language="python")
                 cards.small(
-                    "record_shapes gives FLOPs and MFU. with_stack=True names the Python line behind each gap, at some cost."
+                    "record_shapes=True is needed for FLOPs and MFU. with_stack=True adds the Python line behind each gap, at some cost."
                 )
         with st.container():
             cards.small("On the command line:")
@@ -85,7 +130,7 @@ def _own_address() -> str:
 
 def _job_list() -> None:
     """Show what is being read; refresh while something is."""
-    shown = [job for job in jobs().all() if job.active or job.stage == "failed" or _mine(job)]
+    shown = [job for job in jobs().all() if job.active or job.stage == "failed" or _is_own(job)]
     if any(job.active for job in shown):
         _watch()
     else:
@@ -99,13 +144,11 @@ def _watch() -> None:
     active = [job for job in everything if job.active]
     for job in active:
         _running(job)
-    for job in [j for j in everything if not j.active and (j.stage == "failed" or _mine(j))][:FAILED_SHOWN]:
+    for job in [j for j in everything if not j.active and (j.stage == "failed" or _is_own(j))][:FAILED_SHOWN]:
         _finished(job)
-    if not active:
-        st.rerun(scope="app")  # the new run's card appears
 
 
-def _mine(job: Job) -> bool:
+def _is_own(job: Job) -> bool:
     return job.id in st.session_state.get("my_jobs", [])
 
 
@@ -132,7 +175,7 @@ def _finished(job: Job) -> None:
         elif job.stage == "cancelled":
             cards.small(f"{clean(job.name, 80)}: cancelled.")
         else:
-            cards.small(f"{clean(job.name, 80)} is ready.")
+            cards.small(f"{_run_names(job) or clean(job.name, 80)} is ready.")
             for notice in job.outcome.notices:
                 cards.small(notice)
             for run in job.outcome.run_ids[:4]:
@@ -141,6 +184,12 @@ def _finished(job: Job) -> None:
         st.session_state["my_jobs"] = [j for j in st.session_state.get("my_jobs", []) if j != job.id]
         jobs().dismiss(job.id)
         st.rerun(scope="app")
+
+
+def _run_names(job: Job) -> str:
+    """Return the names of the runs that came of a job, "" where they are gone."""
+    names = {m.id: clean(m.name, 80) for m in frame.data_folder().manifests()}
+    return ", ".join(names[run] for run in job.outcome.run_ids if run in names)
 
 
 def _first_pair(manifests: list[Manifest]) -> None:
@@ -159,14 +208,15 @@ def _first_pair(manifests: list[Manifest]) -> None:
 def _cards(manifests: list[Manifest]) -> None:
     if not manifests:
         return
-    found = _chosen(manifests) if len(manifests) >= SEARCH_FROM else manifests
+    listed = _chosen(manifests) if len(manifests) >= SEARCH_FROM else manifests
     chosen = [m for m in manifests if st.session_state.get(f"pick-{m.id}")]
-    _compare_bar(chosen)
+    with st.container(key="compare_bar"):
+        _compare_bar(chosen)
     shown = st.session_state.get("runs_shown", FIRST_PAGE)
     with st.grid(min_column_width=330, gap="small", key="run_cards"):
-        for manifest in found[:shown]:
+        for manifest in listed[:shown]:
             _card(manifest, full=len(chosen) >= 2)
-    if len(found) > shown and st.button(f"Show {min(FIRST_PAGE, len(found) - shown)} more of {len(found)}"):
+    if len(listed) > shown and st.button(f"Show {min(FIRST_PAGE, len(listed) - shown)} more of {len(listed)}"):
         st.session_state["runs_shown"] = shown + FIRST_PAGE
         st.rerun()
 
@@ -192,18 +242,18 @@ def _chosen(manifests: list[Manifest]) -> list[Manifest]:
             "Sort", list(run_list.ORDERS), format_func=run_list.ORDERS.__getitem__, key="sort", bind="query-params", width=220
         )
     cards_of = {m.id: card.readings for m in manifests if (card := kept_card(m, frame.data_folder())) is not None}
-    found = run_list.ordered(run_list.matching(manifests, wanted, tag), by, cards_of)
-    if not found:
-        cards.small("No run has that in its name, tags, notes or id.")
-    elif tag is not None and len(found) > 1:
-        rows = run_list.history(found, cards_of)
+    ordered = run_list.ordered(run_list.matching(manifests, wanted, tag), by, cards_of)
+    if not ordered:
+        cards.small("No run matches by name, tag, note or id.")
+    elif tag is not None and len(ordered) > 1:
+        rows = run_list.history(ordered, cards_of)
         panel.show(history.chart(rows, run_list.history_title(tag, rows), dark=frame.dark()), "tag-history")
-    return found
+    return ordered
 
 
 def _compare_bar(chosen: list[Manifest]) -> None:
     if len(chosen) == 1:
-        cards.small(f"{clean(chosen[0].name, 60)} is selected. Select another run to compare with it.")
+        cards.small(f"{clean(chosen[0].name, 60)} is selected. Select another run to compare it with.")
     elif len(chosen) >= 2:
         before, after = sorted(chosen[:2], key=lambda m: m.created_ns)
         frame.link(
@@ -249,6 +299,8 @@ def _known(manifest: Manifest) -> Card:
     kept = kept_card(manifest, frame.data_folder())
     if kept is not None:
         return kept
+    if any(manifest.id in job.progress.runs for job in jobs().all() if job.active):
+        return _BEING_ANALYSED
     try:
         if not is_large(manifest, frame.data_folder()):
             return card_of(manifest, frame.library())
@@ -258,9 +310,9 @@ def _known(manifest: Manifest) -> Card:
     except Exception as error:  # one run that cannot be analysed must not take the others' cards away
         number = frame.log_script_error(error)
         return Card(
-            problem=f"Analysing this run failed. The fault is ours: the server's log has the details under number {number}."
+            problem=f"Analysing this run failed. This is a bug in Sawtooth; the server's log has the details under number {number}."
         )
-    return Card(problem=job.outcome.sentence) if job.stage == "failed" else Card(headline="Is being analysed …")
+    return Card(problem=job.outcome.sentence) if job.stage == "failed" else _BEING_ANALYSED
 
 
 def _about(key: str, value: Reading) -> str:

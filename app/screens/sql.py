@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import streamlit as st
 
-from analysis.query import ROWS_MOST, SECONDS_MOST, SQL_CHARACTERS_MOST, QueryResult, run_query
-from analysis.query_examples import EXAMPLES
-from app import cards, current, frame, panel
-from app import format as fmt
-from app.reference_tables import columns
-from ingest.errors import SawtoothError
-from ingest.schema import RecordingRef
+from sawtooth.analysis.run.view import causes_of
+from sawtooth.analysis.store.rank_causes import RankCauses
+from sawtooth.analysis.store.sql import ROWS_MOST, SECONDS_MOST, SQL_CHARACTERS_MOST, QueryResult, run_query
+from sawtooth.analysis.store.sql_examples import EXAMPLES
+from sawtooth.app import format as fmt
+from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page.reference import columns
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.schema import RecordingRef
 
 LINK_CHARACTERS = 2_000  # of a query that still goes into the address: mail programs and proxies cut longer ones
 KEPT_RESULTS = 12  # answers kept, of a few MB each: viewers sort and reload
@@ -19,11 +21,11 @@ KEPT_RESULTS = 12  # answers kept, of a few MB each: viewers sort and reload
 def main() -> None:
     """Show the page."""
     manifest = frame.current_run()
-    current.run_result(manifest)  # the tables of what analysis made of it exist from here on
+    result = current.run_result(manifest)  # the tables of what analysis made of it exist from here on
     tables = {column.table for column in columns()}
     cards.headline(
-        f"{len(tables)} tables hold this run: ask them what no screen answers",
-        f"Queries only read: they cannot change a recording. The first {ROWS_MOST:,} rows are shown; a query may take {SECONDS_MOST:g} s.",
+        f"Query this run's {len(tables)} tables for what no screen shows",
+        f"Queries are read-only. The first {ROWS_MOST:,} rows are shown; a query may take {SECONDS_MOST:g} s.",
     )
     chosen = _recording([*manifest.traces, *manifest.telemetry])
     _take_from_address()
@@ -35,12 +37,12 @@ def main() -> None:
     asked = str(st.session_state.get("sql_text") or "").strip()
     if not asked:
         cards.empty_state(
-            "Nothing is asked yet.",
+            "No query yet.",
             "Start from one of the questions above, or write a query of your own. Times are integer nanoseconds; names are in the table names.",
         )
         return
     _remember_in_address(asked)
-    _show(chosen, asked)
+    _show(chosen, asked, causes_of([rank for rank in result.ranks if rank.recording_id == chosen.id]))
 
 
 def _recording(known: list[RecordingRef]) -> RecordingRef:
@@ -71,7 +73,7 @@ def _remember_in_address(asked: str) -> None:
         st.query_params["sql"] = st.session_state["sql_linked"] = asked
     else:
         st.query_params.pop("sql", None)
-        cards.small(f"This query is longer than {LINK_CHARACTERS:,} characters: the address of this page does not hold it.")
+        cards.small(f"This query is longer than {LINK_CHARACTERS:,} characters, so it is not part of this page's address.")
 
 
 def _form(chosen: RecordingRef) -> None:
@@ -99,23 +101,23 @@ def _tables() -> None:
         cards.table(("column", "type", "meaning"), rows, f"Columns of {table}")
 
 
-@st.cache_data(max_entries=KEPT_RESULTS, show_spinner="Asking …")
-def answer(root: str, recording_id: str, asked: str) -> QueryResult:
+@st.cache_data(max_entries=KEPT_RESULTS, show_spinner="Asking …", hash_funcs={RankCauses: lambda causes: causes.key})
+def answer(root: str, recording_id: str, causes: RankCauses | None, asked: str) -> QueryResult:
     """Return the answer to a query, kept for other viewers and reloads."""
-    return run_query(frame.data_folder(), recording_id, asked)
+    return run_query(frame.data_folder(), recording_id, asked, causes=causes)
 
 
-def _show(chosen: RecordingRef, asked: str) -> None:
+def _show(chosen: RecordingRef, asked: str, causes: RankCauses | None) -> None:
     try:
-        result = answer(str(frame.data_folder().root), chosen.id, asked)
+        result = answer(str(frame.data_folder().root), chosen.id, causes, asked)
     except SawtoothError as error:
-        cards.problem("This query gives no answer", str(error))
+        cards.problem("This query failed", str(error))
         return
     rows = result.rows
     many = f"{len(rows):,} row{'s' if len(rows) != 1 else ''}"
-    cards.title(f"The first {many} of more" if result.more else many if len(rows) else "No row answers this")
+    cards.title(f"The first {many} of more" if result.more else many if len(rows) else "The query returned no rows")
     st.dataframe(
-        rows, hide_index=True, key="sql_answer", height="auto" if len(rows) <= 14 else panel.TALL, alt="The answer as a table."
+        rows, hide_index=True, key="sql_answer", height="auto" if len(rows) <= 14 else panel.TALL, alt="The result as a table."
     )
     panel.csv_button(rows, f"{chosen.id}-query", "sql_answer")
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import streamlit as st
 
-from analysis import series
-from analysis.run_result import RunResult
-from analysis.series import Telemetry
-from analysis.telemetry import DeviceTelemetry
-from app import cards, current, frame, panel, telemetry_clock, telemetry_strip, words
-from app import format as fmt
-from app.charts import telemetry as charts
-from app.charts.base import CONFIG
-from ingest.schema import RecordingRef
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.telemetry import series
+from sawtooth.analysis.telemetry.series import Telemetry
+from sawtooth.analysis.telemetry.summary import DeviceTelemetry
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import telemetry as charts
+from sawtooth.app.charts.base import CONFIG
+from sawtooth.app.page import attach_telemetry, cards, current, frame, panel, telemetry_clock, telemetry_strip
+from sawtooth.app.words import run as words
+from sawtooth.ingest.schema import RecordingRef
 
 
 def main() -> None:
@@ -26,26 +27,27 @@ def main() -> None:
             "together with the trace, or attach it later: the run keeps its address.",
             "sawtooth sample --out telemetry.jsonl",
         )
+        attach_telemetry.choose(manifest)
         return
     result = current.run_result(manifest)
     chosen = _chosen(result)
     if chosen is None:
-        cards.headline("The telemetry of this run holds no sample.")
+        cards.headline("The telemetry of this run has no samples.")
         cards.empty_state(
             "Nothing was sampled.",
-            "The file describes a device and has no line of values.",
+            "The file describes a device but has no samples.",
             "sawtooth sample --out telemetry.jsonl",
         )
         return
-    ref, told = chosen
-    summary = telemetry_strip.summary_of(result, told)
-    _head(told, summary)
+    ref, telemetry = chosen
+    summary = telemetry_strip.summary_of(result, telemetry)
+    _head(telemetry, summary)
     if summary is not None and result.lead is not None and summary == result.lead.telemetry and (why := words.troughs(result)):
         cards.text(why)
-    _lanes(told, manifest.id, summary)
+    _lanes(telemetry, manifest.id, summary)
     if result.lead is not None and summary == result.lead.telemetry and (apart := words.activities(result.lead.metrics)):
         cards.small(apart)
-    telemetry_clock.show(result, ref, told)
+    telemetry_clock.show(result, ref, telemetry)
     if result.lead is None:
         cards.small("No trace with GPU work is attached: what the GPU waits for is not known.")
 
@@ -64,59 +66,59 @@ def _chosen(result: RunResult) -> tuple[RecordingRef, Telemetry] | None:
     return next(ref for ref in refs if ref.id == recording), telemetry_strip.read(result, recording, int(device))
 
 
-def _head(told: Telemetry, summary: DeviceTelemetry | None) -> None:
+def _head(telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
     sentence = words.sawtooth(summary.sawtooth, summary.signal) if summary is not None else None
     if summary is not None and summary.sawtooth.period_s is not None and sentence:
-        cards.headline(sentence, _under(told))
+        cards.headline(sentence, _under(telemetry))
         return
-    column = "util_pct" if told.has("util_pct") else "power_w"
-    facts = series.facts(told, column)
+    column = "util_pct" if telemetry.has("util_pct") else "power_w"
+    facts = series.facts(telemetry, column)
     if column == "util_pct" and facts:
         mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
-        cards.headline(f"Utilization averages {mean}, between {low} and {high}.", _under(told))
+        cards.headline(f"Utilization averages {mean}, between {low} and {high}.", _under(telemetry))
     else:
-        cards.headline(f"{fmt.duration_ns(told.span.ns)} of telemetry, without utilization.", _under(told))
+        cards.headline(f"{fmt.duration_ns(telemetry.span.ns)} of telemetry, without utilization.", _under(telemetry))
     if sentence:
         cards.small(sentence)
 
 
-def _under(told: Telemetry) -> str:
-    parts = [fmt.clean(told.name, 40)] if told.name else []
-    interval = told.interval_s
+def _under(telemetry: Telemetry) -> str:
+    parts = [fmt.clean(telemetry.name, 40)] if telemetry.name else []
+    interval = telemetry.interval_s
     rate = f", one every {fmt.duration_ns(interval * 1e9)}" if interval else ""
-    parts.append(f"{fmt.count(len(told.samples))} samples over {fmt.duration_ns(told.span.ns)}{rate}")
-    if len(told.holes):
-        parts.append(f"{len(told.holes)} hole{'s' if len(told.holes) > 1 else ''} in sampling")
-    if len(told.throttles):
-        reasons = ", ".join(dict.fromkeys(told.throttles["reason"]))
-        parts.append(f"clocks held down by {reasons}")
+    parts.append(f"{fmt.count(len(telemetry.samples))} samples over {fmt.duration_ns(telemetry.span.ns)}{rate}")
+    if len(telemetry.holes):
+        parts.append(f"{len(telemetry.holes)} hole{'s' if len(telemetry.holes) > 1 else ''} in sampling")
+    if len(telemetry.throttles):
+        reasons = ", ".join(dict.fromkeys(telemetry.throttles["reason"]))
+        parts.append(f"throttled by {reasons}")
     return " · ".join(parts)
 
 
 @st.fragment
-def _lanes(told: Telemetry, run_id: str, summary: DeviceTelemetry | None) -> None:
-    key = f"telemetry-view-{run_id}-{told.device}"
+def _lanes(telemetry: Telemetry, run_id: str, summary: DeviceTelemetry | None) -> None:
+    key = f"telemetry-view-{run_id}-{telemetry.device}"
     view: tuple[float, float] | None = st.session_state.get(key)
-    origin = told.span.start_ns
+    origin = telemetry.span.start_ns
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
-        cards.small("Drag across either picture to look closer." if view is None else _range(view))
+        cards.small("Drag across either chart to zoom in." if view is None else _range(view))
         if view is not None and st.button("Whole recording", icon=":material/zoom_out_map:", type="tertiary"):
             st.session_state[key] = None
             st.rerun(scope="fragment")
     strip = st.plotly_chart(
-        charts.overview(told, view, origin_ns=origin, dark=frame.dark()),
+        charts.overview(telemetry, view, origin_ns=origin, dark=frame.dark()),
         config={**CONFIG, "displayModeBar": False},
         key=f"overview-{view}",
         on_select="rerun",
         selection_mode="box",
-        alt="Utilization over the whole recording, in small.",
+        alt="Utilization over the whole recording, as an overview.",
     )
-    shown = series.within(told, series.seconds_span(view, origin)) if view else told
+    shown = series.within(telemetry, series.seconds_span(view, origin)) if view else telemetry
     title = _title(shown, view)
     chart = charts.lanes(
         shown,
         title,
-        f"{title}. {_under(told)}.",
+        f"{title}. {_under(telemetry)}.",
         origin_ns=origin,
         dark=frame.dark(),
         sawtooth=summary.sawtooth if summary else None,

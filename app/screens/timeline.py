@@ -7,17 +7,20 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from analysis import series, timeline
-from analysis.run_result import RankResult, RunResult
-from analysis.series import Telemetry
-from analysis.timeline import Span
-from app import cards, cause_words, current, frame, panel, perfetto, telemetry_strip
-from app import format as fmt
-from app import timeline_views as views
-from app.charts import timeline as drawing
-from app.charts.base import CONFIG
-from app.charts.rankings import short
-from app.charts.telemetry import COLOURS, LABELS
+from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.tables import timeline
+from sawtooth.analysis.tables.timeline import Span
+from sawtooth.analysis.telemetry import series
+from sawtooth.analysis.telemetry.series import Telemetry
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import timeline as drawing
+from sawtooth.app.charts.base import CONFIG, LegendEntry
+from sawtooth.app.charts.rankings import short
+from sawtooth.app.page import cards, current, frame, panel, perfetto, step_strip, telemetry_strip
+from sawtooth.app.page import timeline_views as views
+from sawtooth.app.theme import colour_of_quantity
+from sawtooth.app.words import causes as cause_words
+from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 METHOD = (
     "Bars are operations as recorded. Where more lie in view than can be drawn, short ones are summed per column of time: such a bar takes the "
@@ -103,9 +106,11 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
     trail = f"trail-{recording_id}"
     _headline(rank, view, whole)
     _controls(result, rank, recording_id, view, whole, trail)
-    told = _overlapping(result, rank, whole)
-    figure, legend = _figure(rank, recording_id, told, view, whole)
-    panel.legend(legend)
+    if rank is not None:
+        step_strip.show(result.manifest.id, rank, view=view)
+    telemetry = _overlapping(result, rank, whole)
+    figure, legend = _figure(rank, recording_id, telemetry, view, whole)
+    cards.legend(legend)
     chart = f"timeline-{recording_id}-{view.start_ns}-{view.end_ns}"
     st.plotly_chart(
         figure,
@@ -117,9 +122,9 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
     )
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         panel.explain(("gpu_busy_share", "step_time_ms"), METHOD, "timeline")
-        cards.small("Drag across the lanes to look closer.")
+        cards.small("Drag across the lanes to zoom in.")
     _in_view(rank, recording_id, view, whole)
-    if told is None:
+    if telemetry is None:
         _beside(result, rank, whole)
 
 
@@ -128,7 +133,7 @@ def _headline(rank: RankResult | None, view: Span, whole: Span) -> None:
     length = fmt.duration_ns(view.ns)
     where = f"the whole {length}" if view == whole else f"the {length} in view"
     if facts is None:
-        cards.headline(f"No GPU operation lies in {where}.")
+        cards.headline(f"There is no GPU operation in {where}.")
         return
     sentence = f"The GPU works {fmt.share(facts.busy_share)} of {where}"
     if facts.lost:
@@ -167,8 +172,8 @@ def _controls(result: RunResult, rank: RankResult | None, recording_id: str, vie
         moves = {
             "Earlier": (":material/chevron_left:", view.shifted(-0.5, whole)),
             "Later": (":material/chevron_right:", view.shifted(0.5, whole)),
-            "Closer": (":material/zoom_in:", view.zoomed(NEAR, whole)),
-            "Wider": (":material/zoom_out:", view.zoomed(1 / NEAR, whole)),
+            "Zoom in": (":material/zoom_in:", view.zoomed(NEAR, whole)),
+            "Zoom out": (":material/zoom_out:", view.zoomed(1 / NEAR, whole)),
         }
         for label, (icon, target) in moves.items():
             st.button(label, icon=icon, disabled=target == view, on_click=_go, args=(target, whole, trail, len(crumbs)))
@@ -199,23 +204,23 @@ def _step_chooser(rank: RankResult, whole: Span, trail: str) -> None:
 
 
 def _figure(
-    rank: RankResult | None, recording_id: str, told: Telemetry | None, view: Span, whole: Span
-) -> tuple[Any, tuple[tuple[str, str, bool], ...]]:
+    rank: RankResult | None, recording_id: str, telemetry: Telemetry | None, view: Span, whole: Span
+) -> tuple[Any, tuple[LegendEntry, ...]]:
     lanes: list[drawing.Lane] = []
     if rank is not None:
         if len(rank.steps):
             lanes.append(drawing.steps_lane(rank.steps, view))
         lanes += _gpu_lanes(rank, view)
     lanes += _host_lanes(recording_id, view)
-    panels = _panels(told, view) if told is not None else []
+    panels = _panels(telemetry, view) if telemetry is not None else []
     dark = frame.dark()
     return drawing.figure(lanes, panels, view, whole.start_ns, dark=dark), drawing.legend(lanes, panels, dark=dark)
 
 
 def _gpu_lanes(rank: RankResult, view: Span) -> list[drawing.Lane]:
-    known = views.streams(rank.recording_id, rank.device)
+    known = views.streams(rank)
     shown = list(known["stream"].head(timeline.STREAMS_MOST))
-    bars, names = views.gpu_bars(rank.recording_id, rank.device, view.start_ns, view.end_ns, tuple(shown))
+    bars, names = views.gpu_bars(rank, view.start_ns, view.end_ns, tuple(shown))
     gaps = views.gap_bars(rank, view.start_ns, view.end_ns)
     lanes = [drawing.Lane("Lost time", gaps, drawing.gap_colours(), {}, "gaps")]
     for stream in sorted(shown):
@@ -240,39 +245,39 @@ def thread_name(label: str) -> str:
     return fmt.clean(label.split(" (", 1)[0], 14)
 
 
-def _panels(told: Telemetry, view: Span) -> list[drawing.Panel]:
-    part = series.around(told, view)
+def _panels(telemetry: Telemetry, view: Span) -> list[drawing.Panel]:
+    part = series.around(telemetry, view)
     panels = []
     for unit, columns, top in (("%", ("util_pct", "tensor_active_pct", "dram_active_pct"), 102.0), ("W", ("power_w",), None)):
-        lines = [drawing.Line(*series.line(part, c), LABELS[c], COLOURS[c]) for c in columns if part.has(c)]
+        lines = [drawing.Line(*series.line(part, c), BY_COLUMN[c].label, colour_of_quantity(c)) for c in columns if part.has(c)]
         if lines:
             panels.append(drawing.Panel(unit, lines, top))
     return panels
 
 
 def _overlapping(result: RunResult, rank: RankResult | None, whole: Span) -> Telemetry | None:
-    told = telemetry_strip.of(result, rank.device if rank is not None else None)
-    if told is None or rank is None or not series.overlap(told, whole, str(rank.info["clock"])):
+    telemetry = telemetry_strip.of(result, rank.device if rank is not None else None)
+    if telemetry is None or rank is None or not series.overlap(telemetry, whole, str(rank.info["clock"])):
         return None
-    return told
+    return telemetry
 
 
 def _beside(result: RunResult, rank: RankResult | None, whole: Span) -> None:
     """Say why telemetry is not on the lanes, and show its last minute beside them."""
-    told = telemetry_strip.of(result, rank.device if rank is not None else None)
-    if told is None:
-        cards.small("No telemetry is attached to this run, so utilization, power and clocks are not on the lanes.")
+    telemetry = telemetry_strip.of(result, rank.device if rank is not None else None)
+    if telemetry is None:
+        cards.small("No telemetry is attached to this run, so utilization, power and clocks are missing here.")
         return
-    if not told.clock.known:
+    if not telemetry.clock.known:
         cards.small(
-            f"The telemetry is not laid over the trace: {told.clock.why}. Say more on the Telemetry page. It stands beside it:"
+            f"The telemetry is not aligned with the trace: {telemetry.clock.why}. Set its clock on the Telemetry page. Shown separately:"
         )
-    elif rank is not None and not told.clock.shares(str(rank.info["clock"])):
-        cards.small("The trace has no absolute clock, so telemetry cannot be laid over it. It stands beside it:")
+    elif rank is not None and not telemetry.clock.shares(str(rank.info["clock"])):
+        cards.small("The trace has no absolute clock, so telemetry cannot be aligned with it. Shown separately:")
     else:
-        apart = fmt.duration_ns(max(whole.start_ns - told.span.end_ns, told.span.start_ns - whole.end_ns, 0))
-        when = "before" if told.span.end_ns < whole.start_ns else "after"
-        cards.small(f"Telemetry was recorded {apart} {when} the trace and not at the same time. It stands beside it:")
+        apart = fmt.duration_ns(max(whole.start_ns - telemetry.span.end_ns, telemetry.span.start_ns - whole.end_ns, 0))
+        when = "before" if telemetry.span.end_ns < whole.start_ns else "after"
+        cards.small(f"Telemetry was recorded {apart} {when} the trace, not at the same time. Shown separately:")
     telemetry_strip.last_minute(result)
 
 
@@ -283,7 +288,7 @@ def _in_view(rank: RankResult | None, recording_id: str, view: Span, whole: Span
     span = (view.start_ns, view.end_ns)
     if gpu.open:
         with gpu:
-            rows = views.operations(recording_id, rank.device, *span) if rank is not None else pd.DataFrame()
+            rows = views.operations(rank, *span) if rank is not None else pd.DataFrame()
             _list(
                 rows,
                 {
@@ -297,7 +302,7 @@ def _in_view(rank: RankResult | None, recording_id: str, view: Span, whole: Span
             )
     if lost.open:
         with lost:
-            rows = views.gaps(rank, *span, whole.start_ns) if rank is not None else pd.DataFrame()
+            rows = views.gaps(rank, *span) if rank is not None else pd.DataFrame()
             columns = {
                 "at_ms": "At, ms",
                 "ms": "ms",
@@ -321,7 +326,7 @@ def _in_view(rank: RankResult | None, recording_id: str, view: Span, whole: Span
 
 def _list(rows: pd.DataFrame, columns: dict[str, str], key: str) -> None:
     if rows.empty:
-        cards.small("Nothing of this kind lies in view.")
+        cards.small("Nothing of this kind is in view.")
         return
     if "name" in rows:
         rest = {column: heading for column, heading in columns.items() if column != "name"}

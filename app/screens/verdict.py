@@ -1,13 +1,18 @@
-"""Is this run good, what loses most time, what to do first."""
+"""Is this run good, what loses most time, what to do first: a poster on one screen, and behind "Why" what it rests on."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import streamlit as st
 
-from analysis.judgement import GOOD, columns_of, judge, parts_of
-from analysis.run_result import RankResult, RunResult
-from app import cards, current, findings, frame, panel, share, telemetry_strip, words
-from app.charts import step_bar
+from sawtooth.analysis.metrics.registry import CARDS
+from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.run.verdict import Judgement, columns_of, judge, parts_of
+from sawtooth.app.charts import step_bar
+from sawtooth.app.page import basis, cards, current, findings, frame, panel, poster, share, telemetry_strip
+from sawtooth.app.words import headline
+from sawtooth.app.words import run as words
 
 
 def main() -> None:
@@ -15,35 +20,44 @@ def main() -> None:
     result = current.run_result()
     share.bar(result)
     if result.lead is None:
-        cards.headline(words.first_line(result))
+        cards.headline(headline.headline(result))
         current.what_is_missing(result)
+        telemetry_strip.last_minute(result)
     else:
         _judged(result, result.lead)
-    telemetry_strip.last_minute(result)
     findings.limits(result)
 
 
 def _judged(result: RunResult, rank: RankResult) -> None:
     verdict = judge(rank)
-    cards.headline(words.first_line(result))
-    if verdict and (sentence := words.distortion(verdict)):
-        cards.small(sentence)
-    notes = {
-        "step_time_best_ms": words.spread(rank),
-        "mfu": words.mfu_note(result.metrics),
-        "tensor_core_time_share": words.tensor_note(result.metrics),
-        "gpu_busy_share": words.busy_note(result.metrics),
-    }
-    with st.grid(min_column_width=215, gap="small"):
-        for key, note in notes.items():
-            cards.metric_card(key, result.metrics[key], note=note, good=GOOD.get(key))
-    if verdict:
-        bars = {column: parts_of(rank, column) for column in columns_of(rank)}
-        chart = step_bar.chart(bars, words.step_bar_title(verdict), dark=frame.dark(), per_step=bool(len(rank.counted)))
-        panel.show(chart, "where-a-step-goes")
+    cards.headline(headline.headline(result), headline.below(result))
     if not len(rank.counted):
         cards.empty_state(words.NO_STEPS, words.NO_STEPS_WHY, "profiler.step()  # after each training step", "python")
-    findings.show(result)
+    poster.show(result, rank, verdict)
+    with st.expander("Why: what the numbers are and where a step goes", icon=":material/help:"):
+        _why(result, rank, verdict)
+
+
+def _why(result: RunResult, rank: RankResult, verdict: Judgement | None) -> None:
+    if verdict and (sentence := words.distortion(verdict)):
+        cards.small(sentence)
+    chosen = basis.switch(rank)
+    with st.grid(min_column_width=215, gap="small"):
+        for metric in CARDS:
+            reading, note = basis.reading(metric.key, result, rank, chosen)
+            cards.metric_card(metric.key, reading, note=note, good=metric.good)
+    if verdict:
+        column = chosen if chosen in columns_of(rank) else columns_of(rank)[0]
+        shown = replace(verdict, column=column, parts=parts_of(rank, column))
+        chart = step_bar.chart(
+            {column: shown.parts},
+            words.step_bar_title(shown),
+            dark=frame.dark(),
+            per_step=bool(len(rank.counted)),
+        )
+        panel.show(chart, "where-a-step-goes")
+    telemetry_strip.last_minute(result)
+    findings.not_checked(result)
 
 
 main()

@@ -1,6 +1,6 @@
 """The GPU sampler: its own small process beside a training job, made of the standard library and NVML's bindings only.
 
-    python -m ingest.sampler --interval 0.1 --out DIR [--gpus 0,1] [--seconds N] [-- COMMAND …]
+    python -m sawtooth.ingest.sampler --interval 0.1 --out DIR [--gpus 0,1] [--seconds N] [-- COMMAND …]
 
 A session is a folder
 ---------------------

@@ -1,4 +1,4 @@
-"""``python -m ingest.sampler``: the command line of the sampler. ``sawtooth sample`` passes its arguments on to ``main``."""
+"""``python -m sawtooth.ingest.sampler``: the command line of the sampler. ``sawtooth sample`` passes its arguments on to ``main``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ingest.sampler.clock import Clock
-from ingest.sampler.driver import DriverLostError, NvmlDriver
-from ingest.sampler.loop import Sampler, Sink
-from ingest.sampler.prometheus import PrometheusSink, parse_address
-from ingest.sampler.push import DRAIN_S, Push, available_on_disk, refuse_url
-from ingest.sampler.replay import Replay, ReplayError, read_recording
-from ingest.sampler.sinks import PlainSink, SessionSink, default_folder
+from sawtooth.ingest import children
+from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.driver import DriverLostError, NvmlDriver
+from sawtooth.ingest.sampler.loop import Sampler, Sink
+from sawtooth.ingest.sampler.prometheus import PrometheusSink, parse_address
+from sawtooth.ingest.sampler.push import DRAIN_S, Push, available_on_disk, refuse_url
+from sawtooth.ingest.sampler.replay import Replay, ReplayError, read_recording
+from sawtooth.ingest.sampler.sinks import PlainSink, SessionSink, default_folder
 
 SHORTEST_INTERVAL_S = 0.02  # power is the fastest signal there is: one sample per 20 ms
 
@@ -31,21 +32,30 @@ def parser() -> argparse.ArgumentParser:
         description="Sample the GPUs of this machine beside a training job: utilization, tensor activity, power, clocks, memory.",
     )
     p.add_argument("--interval", type=float, default=0.1, metavar="SECONDS", help="time between samples (default 0.1)")
-    p.add_argument("--out", type=Path, default=None, metavar="DIR", help="where sessions go (default: the data folder's live/)")
+    p.add_argument(
+        "-o",
+        "--output",
+        "--out",
+        dest="out",
+        type=Path,
+        default=None,
+        metavar="DIR|FILE.jsonl",
+        help="where sessions go (default: the data folder's live/), or a file of plain lines that sawtooth ingest reads",
+    )
     p.add_argument("--gpus", default=None, metavar="LIST", help="indices or UUIDs, separated by commas (default: all)")
     p.add_argument("--seconds", type=float, default=None, help="stop after this long (default: until interrupted)")
     p.add_argument(
         "--format",
         choices=("session", "jsonl"),
-        default="session",
+        default=None,
         help="jsonl: plain lines into the file --out, or - for stdout",
     )
     p.add_argument("--name", default="", help="a name for the session")
-    p.add_argument("--watch-pid", type=int, default=None, metavar="PID", help="stop when this process is gone")
+    p.add_argument("--watch-pid", type=int, default=None, metavar="PID", help="stop when this process ends")
     p.add_argument("--push", default=None, metavar="URL", help="send the session to a dashboard, acknowledged and resumable")
     p.add_argument("--token", default=None, help="the dashboard's push token (default: the environment's SAWTOOTH_TOKEN)")
     p.add_argument(
-        "--resume-push", type=Path, default=None, metavar="DIR", help="send what is left of an earlier session, then stop"
+        "--resume-push", type=Path, default=None, metavar="DIR", help="send the rest of an earlier session, then stop"
     )
     p.add_argument(
         "--prometheus", default=None, metavar="[HOST]:PORT", help="serve /metrics (on loopback unless a host is given)"
@@ -54,10 +64,15 @@ def parser() -> argparse.ArgumentParser:
         "--replay", type=Path, default=None, metavar="FILE", help="play a recorded session or JSON lines instead of sampling"
     )
     p.add_argument("--speed", type=float, default=1.0, help="with --replay: this many times as fast")
-    p.add_argument("--loop", action="store_true", help="with --replay: round and round until stopped")
+    p.add_argument("--loop", action="store_true", help="with --replay: repeat until stopped")
     p.add_argument("--copies", type=int, default=1, help="with --replay: pretend to have this many times the GPUs")
     p.add_argument("--no-processes", action="store_true", help="do not record which processes use the GPUs")
-    p.add_argument("command", nargs="*", metavar="COMMAND", help="run this (after --) and sample until it ends")
+    p.add_argument(
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help="run this and sample until it ends; all after it is its own",
+    )
     return p
 
 
@@ -79,69 +94,90 @@ def process_alive(pid: int) -> bool:
 
 def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Clock | None = None, caller: Any = None) -> int:
     """Sample as the arguments say. Returns the exit code: the command's own, 0, or 2 with a sentence on stderr."""
-    given = parser().parse_args(arguments)
-    given.token = given.token or os.environ.get("SAWTOOTH_TOKEN")
+    options = parser().parse_args(arguments)
+    if options.command[:1] == ["--"]:
+        del options.command[0]
+    options.format = options.format or _format_of(options.out)
+    options.token = options.token or os.environ.get("SAWTOOTH_TOKEN")
     clock = clock or Clock()
-    if refusal := _refusal(given):
+    if refusal := _refusal(options):
         return _refuse(refusal)
     stop = threading.Event()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stop.set())
     try:
-        if given.resume_push is not None:
-            return _resume(given, clock, stop)
-        sinks, shipping = _sinks(given, clock, stop)
-        if given.replay is not None:
-            recording = read_recording(given.replay)
-            Replay(recording, sinks, clock=clock, stop=stop, speed=given.speed, copies=given.copies).run(
-                loop=given.loop, seconds=given.seconds
+        if options.resume_push is not None:
+            return _resume(options, clock, stop)
+        if options.push is not None and (trouble := _push_trouble(options, clock)):
+            return _refuse(trouble)
+        sinks, shipping = _sinks(options, clock, stop)
+        if options.replay is not None:
+            recording = read_recording(options.replay)
+            Replay(recording, sinks, clock=clock, stop=stop, speed=options.speed, copies=options.copies).run(
+                loop=options.loop, seconds=options.seconds
             )
             code = 0
         else:
-            code = _sample(given, sinks, nvml or importlib.import_module("pynvml"), clock, stop, caller)
+            code = _sample(options, sinks, nvml or importlib.import_module("pynvml"), clock, stop, caller)
         return _drained(shipping) or code
     except (DriverLostError, ReplayError) as error:
         return _refuse(str(error))
     except FileNotFoundError:
-        return _refuse(f"There is no command {given.command[0]!r}." if given.command else "The output folder cannot be made.")
+        return _refuse(
+            f"There is no command {options.command[0]!r}." if options.command else "The output folder cannot be made."
+        )
     except OSError as error:
         return _refuse(f"The samples cannot be written or served: {error.strerror}.")
 
 
-def _refusal(given: argparse.Namespace) -> str | None:
-    if given.interval < SHORTEST_INTERVAL_S:
+def _format_of(out: Path | None) -> str:
+    return "jsonl" if out is not None and out.suffix == ".jsonl" else "session"
+
+
+def _push_trouble(options: argparse.Namespace, clock: Clock) -> str | None:
+    """Ask the dashboard before anything is sampled or run: a wrong token or a closed port is said at once, else where to watch."""
+    trial = Push(Path("trial"), options.push, options.token, available=dict, clock=clock)
+    trial.step()
+    if trial.state.trouble:
+        return f"{trial.state.trouble} at {options.push}. sawtooth serve prints its address and push token."
+    print(f"watch it at {options.push.rstrip('/')}/live", file=sys.stderr, flush=True)
+    return None
+
+
+def _refusal(options: argparse.Namespace) -> str | None:
+    if options.interval < SHORTEST_INTERVAL_S:
         return f"--interval must be at least {SHORTEST_INTERVAL_S:g} s: nothing NVML reports changes faster."
-    if not given.speed > 0 or given.copies < 1:
+    if not options.speed > 0 or options.copies < 1:
         return "--speed and --copies must be above 0."
-    if given.push is None:
-        return "--resume-push needs --push URL." if given.resume_push else None
-    if not given.token:
-        return "--push needs --token (or SAWTOOTH_TOKEN in the environment); `sawtooth serve` prints it."
-    if given.format != "session":
+    if options.push is None:
+        return "--resume-push needs --push URL." if options.resume_push else None
+    if not options.token:
+        return "--push needs --token (or SAWTOOTH_TOKEN in the environment); sawtooth serve prints it."
+    if options.format != "session":
         return "--push sends sessions: leave --format out."
-    return refuse_url(given.push)
+    return refuse_url(options.push)
 
 
-def _sample(given: argparse.Namespace, sinks: list[Sink], nvml: Any, clock: Clock, stop: threading.Event, caller: Any) -> int:
-    session = given.format == "session"
-    chosen = None if given.gpus is None else [g.strip() for g in given.gpus.split(",") if g.strip()]
+def _sample(options: argparse.Namespace, sinks: list[Sink], nvml: Any, clock: Clock, stop: threading.Event, caller: Any) -> int:
+    session = options.format == "session"
+    chosen = None if options.gpus is None else [g.strip() for g in options.gpus.split(",") if g.strip()]
     driver = NvmlDriver(
-        nvml, clock, chosen, processes=session and not given.no_processes, buffers=session, every_tick=not session
+        nvml, clock, chosen, processes=session and not options.no_processes, buffers=session, every_tick=not session
     )
     driver.open()  # before the command starts: without a GPU there is nothing to run it for
     _describe(sinks, driver)
-    child = subprocess.Popen(given.command) if given.command else None
-    alive = _alive(given.watch_pid, child)
-    sampler = Sampler(driver, sinks, clock=clock, stop=stop, interval_s=given.interval, caller=caller, alive=alive)
-    return _finish(child, sampler.run(given.seconds))
+    child = subprocess.Popen(options.command, env=children.environment_before()) if options.command else None
+    alive = _alive(options.watch_pid, child)
+    sampler = Sampler(driver, sinks, clock=clock, stop=stop, interval_s=options.interval, caller=caller, alive=alive)
+    return _finish(child, sampler.run(options.seconds))
 
 
-def _resume(given: argparse.Namespace, clock: Clock, stop: threading.Event) -> int:
-    folder = given.resume_push
+def _resume(options: argparse.Namespace, clock: Clock, stop: threading.Event) -> int:
+    folder = options.resume_push
     if not (folder / "meta.json").is_file():
-        return _refuse(f"{folder.name} is no session folder.")
-    push = Push(folder, given.push, given.token, available=lambda: available_on_disk(folder), clock=clock)
+        return _refuse(f"{folder.name} is not a session folder.")
+    push = Push(folder, options.push, options.token, available=lambda: available_on_disk(folder), clock=clock)
     while not stop.is_set() and not push.drained():
         clock.wait(stop, push.step())
         if push.state.trouble:
@@ -152,8 +188,8 @@ def _resume(given: argparse.Namespace, clock: Clock, stop: threading.Event) -> i
 class _Shipping:
     """The push beside the sampling, on a thread of its own, from the moment the session folder exists."""
 
-    def __init__(self, given: argparse.Namespace, clock: Clock) -> None:
-        self.given = given
+    def __init__(self, options: argparse.Namespace, clock: Clock) -> None:
+        self.options = options
         self.clock = clock
         self.sink: SessionSink | None = None
         self.push: Push | None = None
@@ -163,8 +199,8 @@ class _Shipping:
     def begin(self, folder: Path) -> None:
         """Start shipping ``folder``."""
         print(f"sampling into {folder}", file=sys.stderr, flush=True)
-        if self.given.push is not None:
-            self.push = Push(folder, self.given.push, self.given.token, available=self._available, clock=self.clock)
+        if self.options.push is not None:
+            self.push = Push(folder, self.options.push, self.options.token, available=self._available, clock=self.clock)
             self._thread = threading.Thread(target=self.push.run, args=(self._over,), name="push", daemon=True)
             self._thread.start()
 
@@ -176,7 +212,9 @@ class _Shipping:
         self._thread.join(DRAIN_S + 15)
         if self.push.drained():
             return None
-        return f"{self.push.state.trouble}. Send the rest later with --resume-push {self.push.folder} --push {self.given.push}."
+        return (
+            f"{self.push.state.trouble}. Send the rest later with --resume-push {self.push.folder} --push {self.options.push}."
+        )
 
     def _available(self) -> dict[int, int]:
         writer = self.sink.writer if self.sink else None
@@ -188,25 +226,25 @@ def _drained(shipping: _Shipping | None) -> int:
     return _refuse(trouble) if trouble else 0
 
 
-def _sinks(given: argparse.Namespace, clock: Clock, stop: threading.Event) -> tuple[list[Sink], _Shipping | None]:
+def _sinks(options: argparse.Namespace, clock: Clock, stop: threading.Event) -> tuple[list[Sink], _Shipping | None]:
     sinks: list[Sink] = []
-    if given.prometheus is not None:
+    if options.prometheus is not None:
         exporter = PrometheusSink(clock)
         try:
-            address = parse_address(given.prometheus)
+            address = parse_address(options.prometheus)
         except ValueError:
-            raise ReplayError(f"--prometheus needs a port, such as :9400, not {given.prometheus!r}.") from None
+            raise ReplayError(f"--prometheus needs a port, such as :9400, not {options.prometheus!r}.") from None
         port = exporter.serve(address)
         print(f"metrics at http://{address[0]}:{port}/metrics", file=sys.stderr, flush=True)
         sinks.append(exporter)
-    if given.format == "jsonl":
-        out = given.out
+    if options.format == "jsonl":
+        out = options.out
         opened = (lambda: os.fdopen(os.dup(1), "wb")) if out is None or str(out) == "-" else (lambda: out.open("wb"))
-        return [*sinks, PlainSink(opened, given.interval)], None
-    shipping = _Shipping(given, clock)
-    facts = {"replay_of": given.replay.name} if given.replay is not None else {}
+        return [*sinks, PlainSink(opened, options.interval)], None
+    shipping = _Shipping(options, clock)
+    facts = {"replay_of": options.replay.name} if options.replay is not None else {}
     session = SessionSink(
-        given.out or default_folder(), given.interval, shipping.begin, name=given.name, command=given.command, **facts
+        options.out or default_folder(), options.interval, shipping.begin, name=options.name, command=options.command, **facts
     )
     shipping.sink = session
     return [*sinks, session], shipping

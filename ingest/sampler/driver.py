@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingest.sampler.clock import Clock
-from ingest.sampler.fields import COLUMNS, GPM, Buffer, Source, Value, typed_value
-from ingest.sampler.gpm import GpmReader
-from ingest.sampler.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Active, Gpu
-from ingest.sampler.probe import (
+from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.fields import COLUMNS, GPM, Buffer, Source, Value, typed_value
+from sawtooth.ingest.sampler.gpm import GpmReader
+from sawtooth.ingest.sampler.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Active, Gpu
+from sawtooth.ingest.sampler.probe import (
     DRIVER_CODES,
     DRIVER_NOT_LOADED,
     GPU_NOT_FOUND,
@@ -84,17 +84,17 @@ class NvmlDriver:
         except nvml.NVMLError as error:
             raise DriverLostError(error.value, _no_driver(error.value, str(error))) from None
         known = {gpu.uuid: gpu for gpu in self.gpus}
-        found: list[Gpu] = []
+        gpus: list[Gpu] = []
         for index in range(count):
             try:
-                found += self._probe.find(index)
+                gpus += self._probe.find(index)
             except nvml.NVMLError as error:
                 if error.value in DRIVER_CODES:
                     raise DriverLostError(error.value, str(error)) from None
         if known:  # after a reload: devices keep their place by UUID, whatever their index has become
-            self._rejoin(known, {gpu.uuid: gpu for gpu in found})
+            self._rejoin(known, {gpu.uuid: gpu for gpu in gpus})
         else:
-            self.gpus = self._selected(found)
+            self.gpus = self._selected(gpus)
         return self.gpus
 
     def close(self) -> None:
@@ -136,23 +136,23 @@ class NvmlDriver:
         self.reopen()
         return [{"e": "gpu_back", "device": gpu.device, "uuid": gpu.uuid} for gpu in due if not gpu.lost]
 
-    def _selected(self, found: list[Gpu]) -> list[Gpu]:
-        chosen = found
+    def _selected(self, gpus: list[Gpu]) -> list[Gpu]:
+        chosen = gpus
         if self.select is not None:
             wanted = set(self.select)
-            chosen = [g for g in found if g.uuid in wanted or str(g.facts.get("index")) in wanted]
+            chosen = [g for g in gpus if g.uuid in wanted or str(g.facts.get("index")) in wanted]
             if not chosen:
-                have = ", ".join(f"{g.facts.get('index')} ({g.uuid})" for g in found) or "none"
+                have = ", ".join(f"{g.facts.get('index')} ({g.uuid})" for g in gpus) or "none"
                 raise DriverLostError(
-                    GPU_NOT_FOUND, f"No GPU here is called {', '.join(self.select)}. This machine has: {have}."
+                    GPU_NOT_FOUND, f"No GPU on this machine matches {', '.join(self.select)}. It has: {have}."
                 )
         for device, gpu in enumerate(chosen):
             gpu.device = device
         return chosen
 
-    def _rejoin(self, known: dict[str, Gpu], found: dict[str, Gpu]) -> None:
+    def _rejoin(self, known: dict[str, Gpu], present: dict[str, Gpu]) -> None:
         for uuid, gpu in known.items():
-            new = found.get(uuid)
+            new = present.get(uuid)
             gpu.lost = new is None
             if new is not None:
                 new.device, new.retry_m, new.retry_ns = gpu.device, gpu.retry_m, gpu.retry_ns
@@ -219,11 +219,11 @@ class NvmlDriver:
 
     def _read_gpm(self, gpu: Gpu, gpm: GpmReader, now_m: int, values: dict[str, Value], reading: Reading) -> None:
         try:
-            found, absent = gpm.read(now_m)
+            readings, absent = gpm.read(now_m)
         except self.nvml.NVMLError as error:
             self._transient(error, gpu, GPM[0].column, reading)
             return
-        values.update(found)
+        values.update(readings)
         for metric in absent:  # asked once: this GPU or driver does not have it
             gpu.note((metric.column,), None, f"GPM metric {metric.metric_id} is not supported here")
             reading.events.append(
@@ -231,7 +231,7 @@ class NvmlDriver:
             )
 
     def _processes(self) -> list[list[Any]]:
-        found: list[list[Any]] = []
+        rows: list[list[Any]] = []
         for gpu in self.gpus:
             if gpu.lost:
                 continue
@@ -239,8 +239,8 @@ class NvmlDriver:
                 running = self.nvml.nvmlDeviceGetComputeRunningProcesses(gpu.handle)
             except (self.nvml.NVMLError, AttributeError):
                 continue
-            found += [[gpu.device, p.pid, p.usedGpuMemory, _process_name(p.pid)] for p in running]
-        return found
+            rows += [[gpu.device, p.pid, p.usedGpuMemory, _process_name(p.pid)] for p in running]
+        return rows
 
 
 def _process_name(pid: int) -> str | None:
@@ -251,14 +251,14 @@ def _process_name(pid: int) -> str | None:
         return None
 
 
-def _no_driver(code: int, said: str) -> str:
+def _no_driver(code: int, message: str) -> str:
     if code in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND):
         return (
             "This machine has no working NVIDIA driver, so there is nothing to sample. Sample on the machine with the GPUs "
-            "and use --push URL, or bring a log in with `sawtooth ingest`."
+            "and use --push URL, or read a log with sawtooth ingest."
         )
     if code == LIBRARY_DIFFERS:
         return "The NVIDIA driver was updated but not reloaded (library and kernel module differ). Reload it or restart the machine."
     if code == NO_PERMISSION:
-        return "NVML refuses access to the GPUs. In a container, pass the GPUs in (for example `--gpus all`)."
-    return f"NVML does not start: {said} (code {code})."
+        return "NVML refuses access to the GPUs. In a container, pass the GPUs in (for example with --gpus all)."
+    return f"NVML does not start: {message} (code {code})."

@@ -1,4 +1,4 @@
-"""What the sampler reads: one row per field. Columns are those of the store's ``samples`` table; units are in their names.
+"""What the sampler calls and how often: one row per call; GPM's metrics are in ``sawtooth.ingest.quantities``. Columns are those of ``samples``.
 
 ``nvml`` below is the module pynvml, or anything that answers like it.
 """
@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from sawtooth.ingest.quantities.registry import QUANTITIES
 
 Value = float | int | None
 
@@ -129,8 +131,6 @@ BUFFERS = (
     Buffer("power_w", 0, 1e-3, longest_period_s=2.0),  # NVML_TOTAL_POWER_SAMPLES; one per 20 ms, but the ring holds 2.4 s only
 )
 
-MIB = 1048576
-
 
 @dataclass(frozen=True)
 class GpmMetric:
@@ -145,23 +145,10 @@ class GpmMetric:
         return round(value * self.scale, 3) if math.isfinite(value) else None
 
 
-GPM = (
-    GpmMetric("gr_active_pct", 1),
-    GpmMetric("sm_active_pct", 2),
-    GpmMetric("sm_occupancy_pct", 3),
-    GpmMetric("integer_pct", 4),
-    GpmMetric("tensor_active_pct", 5),
-    GpmMetric("tensor_dfma_pct", 6),
-    GpmMetric("tensor_hmma_pct", 7),
-    GpmMetric("tensor_imma_pct", 9),
-    GpmMetric("dram_active_pct", 10),
-    GpmMetric("fp64_pct", 11),
-    GpmMetric("fp32_pct", 12),
-    GpmMetric("fp16_pct", 13),
-    GpmMetric("pcie_tx_bps", 20, MIB),
-    GpmMetric("pcie_rx_bps", 21, MIB),
-    GpmMetric("nvlink_rx_bps", 60, MIB),
-    GpmMetric("nvlink_tx_bps", 61, MIB),
+GPM = tuple(
+    GpmMetric(quantity.column, quantity.gpm_id, quantity.gpm_scale)
+    for quantity in sorted(QUANTITIES, key=lambda q: q.gpm_id or 0)
+    if quantity.gpm_id is not None
 )
 
 COLUMNS = tuple(dict.fromkeys([c for s in SOURCES for c in s.columns] + [g.column for g in GPM]))

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingest.sampler.clock import Clock
-from ingest.sampler.fields import GPM, GpmMetric
+from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.fields import GPM, GpmMetric
 
 WINDOW_NS = 95_000_000  # GPM refreshes about every 100 ms: a shorter window holds nothing new
 EVERY_TICK = ("sm_active_pct", "tensor_active_pct", "dram_active_pct")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingest.sampler.fields import Buffer, Source
-from ingest.sampler.gpm import GpmReader, smoothed
+from sawtooth.ingest.sampler.fields import Buffer, Source
+from sawtooth.ingest.sampler.gpm import GpmReader, smoothed
 
 NVML_SHARE = 0.005  # of wall time all calls for one GPU may take: 0.5 ms in 100 ms
 KEPT_SHARE = 0.3  # of that for everything but GPM, however slow GPM is
@@ -63,9 +63,9 @@ class Gpu:
 
     def costs(self) -> dict[str, list[float]]:
         """Return per column the milliseconds of a call and the seconds between two."""
-        found = {a.what.columns[0]: a for a in self.sources if isinstance(a.what, Source)}
-        found |= {f"{a.what.column} buffer": a for a in self.buffers if isinstance(a.what, Buffer)}
-        table = {name: [round(a.cost_ns / 1e6, 3), round(a.period_ns(self.stretch) / 1e9, 3)] for name, a in found.items()}
+        sources = {a.what.columns[0]: a for a in self.sources if isinstance(a.what, Source)}
+        sources |= {f"{a.what.column} buffer": a for a in self.buffers if isinstance(a.what, Buffer)}
+        table = {name: [round(a.cost_ns / 1e6, 3), round(a.period_ns(self.stretch) / 1e9, 3)] for name, a in sources.items()}
         return table | (self.gpm.costs() if self.gpm is not None else {})
 
     def note(self, columns: tuple[str, ...], source: str | None, reason: str | None) -> None:

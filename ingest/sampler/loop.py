@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ingest.sampler.clock import Clock
-from ingest.sampler.driver import DriverLostError, NvmlDriver, Reading
-from ingest.sampler.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Gpu
+from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.driver import DriverLostError, NvmlDriver, Reading
+from sawtooth.ingest.sampler.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Gpu
 
 HUNG_S = 2.0  # NVML answers within milliseconds; longer means a hung driver
 OVERHEAD_NS = 10 * 10**9  # own cost is stated this often

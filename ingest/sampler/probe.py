@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingest.sampler.clock import Clock
-from ingest.sampler.fields import BUFFERS, COLUMNS, GPM, SOURCES
-from ingest.sampler.gpm import DEAR, TOO_DEAR, GpmReader
-from ingest.sampler.gpu import Active, Gpu
+from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.fields import BUFFERS, COLUMNS, GPM, SOURCES
+from sawtooth.ingest.sampler.gpm import DEAR, TOO_DEAR, GpmReader
+from sawtooth.ingest.sampler.gpu import Active, Gpu
 
 UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, LIBRARY_DIFFERS = 1, 9, 12, 18
 NO_PERMISSION, NOT_FOUND, NO_DATA = 4, 6, 21
@@ -55,7 +55,7 @@ class Probe:
 
     def _instances(self, gpu: Gpu) -> list[Gpu]:
         nvml = self.nvml
-        found = []
+        instances = []
         try:
             if nvml.nvmlDeviceGetMigMode(gpu.handle)[0] != 1:
                 return []
@@ -73,8 +73,8 @@ class Probe:
                 continue  # an empty slot
             instance.facts = {"parent_uuid": gpu.uuid, "gpu_instance": instance.instance, "index": gpu.facts["index"]}
             self._probe(instance)
-            found.append(instance)
-        return found
+            instances.append(instance)
+        return instances
 
     def alive(self, gpu: Gpu) -> bool:
         """Tell whether a GPU answers."""

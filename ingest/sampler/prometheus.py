@@ -6,46 +6,20 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from ingest.sampler.clock import Clock
-from ingest.sampler.fields import COLUMNS
+from sawtooth.ingest.quantities.registry import QUANTITIES
+from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.fields import COLUMNS, SOURCES
 
 STALE_NS = 10 * 10**9  # an older sample describes nothing any more
 SLOW_STALE_NS = 60 * 10**9  # for what is read a few times a minute
 
-# column: name, type, factor, help
-EXPORTED: dict[str, tuple[str, str, float, str]] = {
-    "util_pct": ("gpu_utilization_ratio", "gauge", 0.01, "Share of NVML's last window in which a kernel ran"),
-    "mem_busy_pct": (
-        "gpu_memory_busy_ratio",
-        "gauge",
-        0.01,
-        "Share of NVML's last window in which device memory was read or written",
-    ),
-    "mem_used_bytes": ("gpu_memory_used_bytes", "gauge", 1, "Device memory in use"),
-    "power_w": ("gpu_power_watts", "gauge", 1, "Power draw"),
-    "temp_c": ("gpu_temperature_celsius", "gauge", 1, "GPU temperature"),
-    "clock_sm_mhz": ("gpu_sm_clock_hertz", "gauge", 1e6, "SM clock"),
-    "clock_event_mask": ("gpu_clock_event_reasons", "gauge", 1, "NVML clocks event reasons, bit mask"),
-    "clock_mem_mhz": ("gpu_memory_clock_hertz", "gauge", 1e6, "Memory clock"),
-    "mem_temp_c": ("gpu_memory_temperature_celsius", "gauge", 1, "Memory temperature"),
-    "energy_j": ("gpu_energy_joules_total", "counter", 1, "Energy since the driver was loaded"),
-    "gr_active_pct": ("gpu_graphics_active_ratio", "gauge", 0.01, "Graphics or compute engine active (GPM)"),
-    "sm_active_pct": ("gpu_sm_active_ratio", "gauge", 0.01, "SMs active, mean over SMs (GPM)"),
-    "sm_occupancy_pct": ("gpu_sm_occupancy_ratio", "gauge", 0.01, "Resident warps of the maximum (GPM)"),
-    "integer_pct": ("gpu_integer_active_ratio", "gauge", 0.01, "Integer pipe active (GPM)"),
-    "tensor_active_pct": ("gpu_tensor_active_ratio", "gauge", 0.01, "Any tensor pipe active (GPM)"),
-    "tensor_dfma_pct": ("gpu_tensor_dfma_active_ratio", "gauge", 0.01, "Double-precision tensor pipe active (GPM)"),
-    "tensor_hmma_pct": ("gpu_tensor_hmma_active_ratio", "gauge", 0.01, "Half-precision tensor pipe active (GPM)"),
-    "tensor_imma_pct": ("gpu_tensor_imma_active_ratio", "gauge", 0.01, "Integer tensor pipe active (GPM)"),
-    "dram_active_pct": ("gpu_dram_active_ratio", "gauge", 0.01, "Memory bandwidth in use of the peak (GPM)"),
-    "fp64_pct": ("gpu_fp64_active_ratio", "gauge", 0.01, "FP64 pipe active (GPM)"),
-    "fp32_pct": ("gpu_fp32_active_ratio", "gauge", 0.01, "FP32 pipe active (GPM)"),
-    "fp16_pct": ("gpu_fp16_active_ratio", "gauge", 0.01, "FP16 pipe active, tensor cores excepted (GPM)"),
-    "pcie_tx_bps": ("gpu_pcie_sent_bytes_per_second", "gauge", 1, "PCIe traffic from the GPU (GPM)"),
-    "pcie_rx_bps": ("gpu_pcie_received_bytes_per_second", "gauge", 1, "PCIe traffic to the GPU (GPM)"),
-    "nvlink_rx_bps": ("gpu_nvlink_received_bytes_per_second", "gauge", 1, "NVLink traffic to the GPU (GPM)"),
-    "nvlink_tx_bps": ("gpu_nvlink_sent_bytes_per_second", "gauge", 1, "NVLink traffic from the GPU (GPM)"),
+# column: name, factor, help
+EXPORTED = {
+    quantity.column: (name, 1 / scale, quantity.about)
+    for quantity in QUANTITIES
+    for name, scale in quantity.names.get("sawtooth_exporter", {}).items()
 }
+SLOW = {column for source in SOURCES for column in source.columns if source.longest_period_s > STALE_NS / 1e9}
 
 
 class PrometheusSink:
@@ -88,15 +62,16 @@ class PrometheusSink:
         lines = ["# HELP sawtooth_samples_total Samples taken", "# TYPE sawtooth_samples_total counter"]
         with self._lock:
             lines.append(f"sawtooth_samples_total {self._ticks}")
-            for column, (name, kind, factor, help_text) in EXPORTED.items():
-                stale = SLOW_STALE_NS if column in ("energy_j", "clock_mem_mhz", "mem_temp_c") else STALE_NS
+            for column, (name, factor, about) in EXPORTED.items():
+                stale = SLOW_STALE_NS if column in SLOW else STALE_NS
                 rows = []
                 for gpu in self._gpus:
                     held = self._latest.get(gpu["device"], {}).get(column)
                     if held is not None and now - held[0] <= stale:
-                        rows.append(f"sawtooth_{name}{{{_labels(gpu)}}} {held[1] * factor:.10g}")
+                        rows.append(f"{name}{{{_labels(gpu)}}} {held[1] * factor:.10g}")
                 if rows:
-                    lines += [f"# HELP sawtooth_{name} {help_text}", f"# TYPE sawtooth_{name} {kind}", *rows]
+                    kind = "counter" if name.endswith("_total") else "gauge"
+                    lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}", *rows]
         return "\n".join(lines) + "\n"
 
     def serve(self, address: tuple[str, int]) -> int:

@@ -1,4 +1,4 @@
-"""The client's side of the push protocol in ``ingest.sampler``'s docstring: batches by (session, segment, offset), acknowledged."""
+"""The client's side of the push protocol in ``sawtooth.ingest.sampler``'s docstring: batches by (session, segment, offset), acknowledged."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from ingest.sampler.clock import Clock
-from ingest.sampler.segments import segment_name
+from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.segments import segment_name
 
 BATCH_BYTES = 1 << 20  # the server's limit for one POST
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # back-off
@@ -144,7 +144,7 @@ class Push:
             # The server decides: after 409 it may hold more, or less where it lost its disk.
             self._acked[segment] = held
             if held > size:
-                self.state.trouble = f"the dashboard holds another session called {self.folder.name}"
+                self.state.trouble = f"the dashboard has another session called {self.folder.name}"
                 return LONGEST_WAIT_S
             self._trim()
             return self._went_well() if status == 200 else self._backed_off(status)
@@ -170,7 +170,7 @@ class Push:
         known = {
             0: "the dashboard cannot be reached",
             401: "the dashboard does not accept the token",
-            409: "the dashboard holds another part than this host thought",
+            409: "the dashboard has a different part of the session than this host expected",
             507: "the dashboard's disk is full",
         }
         self.state.trouble = known.get(status, f"the dashboard answers {status}")

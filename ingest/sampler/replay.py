@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ingest.sampler.clock import Clock
-from ingest.sampler.fields import COLUMNS
-from ingest.sampler.loop import Sink
-from ingest.sampler.segments import decode_line
-from ingest.sampler.sinks import PLAIN_KEYS, PLAIN_MIB
+from sawtooth.ingest.sampler.clock import Clock
+from sawtooth.ingest.sampler.fields import COLUMNS
+from sawtooth.ingest.sampler.loop import Sink
+from sawtooth.ingest.sampler.segments import decode_line
+from sawtooth.ingest.sampler.sinks import PLAIN_KEYS
 
 
 class ReplayError(Exception):
@@ -40,7 +40,7 @@ def read_recording(path: Path) -> Recording:
     except (OSError, UnicodeDecodeError) as error:
         raise ReplayError(f"{path.name} cannot be read: {error}.") from None
     if len(recording.ticks) < 2:
-        raise ReplayError(f"{path.name} holds no samples. --replay takes a session folder or the sampler's JSON lines.")
+        raise ReplayError(f"{path.name} has no samples. --replay takes a session folder or the sampler's JSON lines.")
     return recording
 
 
@@ -106,15 +106,15 @@ def _plain_gpu(device: int, meta: dict[str, Any], row: dict[str, Any]) -> dict[s
     }
 
 
-_KEY_OF = {column: key for key, column in PLAIN_KEYS.items()}
+_KEY_OF = {column: (key, factor) for key, (column, factor) in PLAIN_KEYS.items()}
 
 
 def _plain_value(row: dict[str, Any], column: str) -> Any:
-    key = _KEY_OF.get(column, column)
+    key, factor = _KEY_OF[column]
     value = row.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # NaN
         return None
-    return value * 1048576 if key in PLAIN_MIB else value
+    return value * factor
 
 
 def _copied(recording: Recording, copies: int) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Append-only, checksummed segments: the format in ``ingest.sampler``'s docstring."""
+"""Append-only, checksummed segments: the format in ``sawtooth.ingest.sampler``'s docstring."""
 
 from __future__ import annotations
 

@@ -12,46 +12,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ingest.sampler import FORMAT_VERSION
-from ingest.sampler.fields import COLUMNS
-from ingest.sampler.segments import SegmentWriter
+from sawtooth.ingest.quantities.registry import names_in
+from sawtooth.ingest.sampler import FORMAT_VERSION
+from sawtooth.ingest.sampler.fields import COLUMNS
+from sawtooth.ingest.sampler.segments import SegmentWriter
 
 DISK_RETRY_NS = 10 * 10**9  # after a full disk: try a new segment this often, and never take the sampler down
 
-# Plain lines: key ← column. Utilization, clocks and so on as NVML names them, GPM with its prefix.
-PLAIN_KEYS = {
-    "gpu_util": "util_pct",
-    "mem_util": "mem_busy_pct",
-    "mem_used": "mem_used_bytes",
-    "power_w": "power_w",
-    "energy_j": "energy_j",
-    "temp_c": "temp_c",
-    "mem_temp_c": "mem_temp_c",
-    "sm_mhz": "clock_sm_mhz",
-    "mem_mhz": "clock_mem_mhz",
-    "throttle": "clock_event_mask",
-    "gpm_graphics": "gr_active_pct",
-    "gpm_sm": "sm_active_pct",
-    "gpm_occupancy": "sm_occupancy_pct",
-    "gpm_integer": "integer_pct",
-    "gpm_tensor_any": "tensor_active_pct",
-    "gpm_tensor_dfma": "tensor_dfma_pct",
-    "gpm_tensor_hmma": "tensor_hmma_pct",
-    "gpm_tensor_imma": "tensor_imma_pct",
-    "gpm_dram_bw": "dram_active_pct",
-    "gpm_fp64": "fp64_pct",
-    "gpm_fp32": "fp32_pct",
-    "gpm_fp16": "fp16_pct",
-    "gpm_pcie_tx": "pcie_tx_bps",
-    "gpm_pcie_rx": "pcie_rx_bps",
-}
-PLAIN_MIB = frozenset({"gpm_pcie_tx", "gpm_pcie_rx"})  # MiB/s there, as GPM gives it
+# Plain lines: key → column, and the factor to the column's unit (PCIe and NVLink in MiB/s there, as GPM gives them)
+PLAIN_KEYS = {key: held for key, held in names_in("nvml_jsonl").items() if held[0] in COLUMNS}
 
 
 def default_folder() -> Path:
     """Return the live folder of the data folder: ``SAWTOOTH_DATA``, or the platform's place for application data."""
-    if given := os.environ.get("SAWTOOTH_DATA"):
-        return Path(given) / "live"
+    if folder := os.environ.get("SAWTOOTH_DATA"):
+        return Path(folder) / "live"
     home = Path.home()
     if sys.platform == "darwin":
         return home / "Library" / "Application Support" / "sawtooth" / "live"
@@ -187,9 +162,9 @@ class PlainSink:
             if row is None:
                 continue
             line: dict[str, Any] = {"t_ns": record["w"], "gpu": device, "mem_total": self._gpus[device].get("memory_bytes")}
-            for key, column in PLAIN_KEYS.items():
+            for key, (column, factor) in PLAIN_KEYS.items():
                 if (value := row[index[column]]) is not None:
-                    line[key] = value / 1048576 if key in PLAIN_MIB else value
+                    line[key] = value if factor == 1 else value / factor
             self._line(line)
         self._flush()
 

@@ -1,15 +1,21 @@
-"""Predicted step after a fix against the measured run after it: ``python -m tests.accuracy.predictions``.
+"""Predicted step after a fix against the measured run after it: ``python -m tests.accuracy.predictions [FOLDER …]``.
 
-For every committed recording with ``fixed_by``: the first finding with a prediction, as the recording alone gives it, and the stopwatch of
-the recording after the change. Prints a Markdown table with the median and the worst error.
+For every recording with ``fixed_by``: the first finding with a prediction that speaks of the change, as the recording alone gives it, and the
+stopwatch of the recording after the change. Recordings that thresholds and factors were chosen with, and those recorded after, stand apart.
+Prints a Markdown table each, with errors, how many intervals hold the measured step, and how wide they are.
 """
 
 from __future__ import annotations
 
 import json
 import statistics
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from tests.rules.findings_of import BUNDLED, RECORDINGS, result_of, together
+from tests.support.findings_of import result_of, together
+from tests.support.paths import RECORDED_AFTER, RECORDINGS, SAMPLES
 
 # The rules that speak of a change, where the first finding speaks of another one; several are predicted together, by one replay.
 RULES_OF_CHANGE = {
@@ -17,43 +23,95 @@ RULES_OF_CHANGE = {
     ("adam_foreach", "gpt_small"): ("optimizer-foreach",),
     ("adam_single", "adam_fused"): ("optimizer-not-fused",),
     ("norm_by_hand", "gpt_small"): ("unfused-norm", "unfused-activation"),  # the run after it has both changed
+    ("vit_fp32", "vit_tf32"): ("tf32-off",),
+    ("vit_tf32", "vit_bf16"): ("fp32-products",),
+    ("unet_pageable", "unet_pinned"): ("pageable-copies",),
+    ("llama_adam_single", "llama"): ("optimizer-not-fused",),
+    ("llama_norm_by_hand", "llama"): ("unfused-norm",),
+    ("mixer_eager", "mixer_compiled"): ("elementwise-chains",),
+    ("encoder_eager", "encoder_graph"): ("launch-bound",),
+    ("bert_30522", "bert_30528"): ("misaligned-dimensions",),
+    ("vgg_first", "vgg_last"): ("layout-conversions",),
+    ("dlrm_reads", "dlrm"): ("host-waits-for-gpu",),
+    ("mobile_inline", "mobile_workers"): ("data-loader-starves-gpu",),
+    ("t5_math", "t5_sdpa"): ("unfused-attention",),
+    ("convnext_clip_by_hand", "convnext_clip"): ("host-waits-for-gpu",),
 }
 # Changes after which a step does other work: its time is no measure of the fix.
 OTHER_WORK = {"small_batch": "the step then does 16 times the work"}
+HEAD = "| recording | change | rule | before, ms | predicted, ms | interval | measured after, ms | error | held |\n|---|---|---|--:|--:|---|--:|--:|---|"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One pair: relative error, whether the interval holds the measured step (None without one), high ÷ low, and whether the GPU limits after."""
+
+    error: float
+    held: bool | None
+    width: float | None
+    gpu_bound: bool
 
 
 def main() -> int:
-    """Print the table; 0 always: tests hold the single predictions."""
-    truths = {
-        p.parent.name: json.loads(p.read_text()) for base in (RECORDINGS, BUNDLED) for p in sorted(base.glob("*/truth.json"))
-    }
-    print(
-        "| recording | change | rule | before, ms | predicted, ms | measured after, ms | error |\n|---|---|---|---:|---:|---:|---:|"
-    )
-    errors = []
-    for name, truth in truths.items():
-        for fix in truth["fixed_by"]:
-            after = truths.get(fix["recording"])
-            if after is None:
-                continue
-            wanted = RULES_OF_CHANGE.get((name, fix["recording"]))
-            first = next(iter(result_of(name).findings), None)
-            rules = wanted or ((first.rule,) if first is not None and first.severity != "info" else ())
-            predicted = together(name, rules) if rules else None
-            before, measured = truth["step_s_pipelined"] * 1e3, after["step_s_pipelined"] * 1e3
-            row = f"| {name} | {fix['change']} | {' + '.join(rules) or 'none'} | {before:.2f} |"
-            if name in OTHER_WORK:
-                print(f"{row} not comparable: {OTHER_WORK[name]} | {measured:.2f} | |")
-                continue
-            if predicted is None:
-                print(f"{row} not predicted | {measured:.2f} | |")
-                continue
-            errors.append(predicted / measured - 1)
-            print(f"{row} {predicted:.2f} | {measured:.2f} | {errors[-1]:+.0%} |")
-    print(
-        f"\n{len(errors)} predicted: median error {statistics.median(map(abs, errors)):.1%}, worst {max(map(abs, errors)):.1%}."
-    )
+    """Print both tables; 0 always: tests hold the single predictions."""
+    folders = [Path(name) for name in sys.argv[1:]]
+    for title, roots in (
+        [("given", folders)] if folders else [("used in fitting", [RECORDINGS, SAMPLES]), ("recorded after", [RECORDED_AFTER])]
+    ):
+        truths = {p.parent.name: json.loads(p.read_text()) for root in roots for p in sorted(root.glob("*/truth.json"))}
+        print(f"\n## Pairs {title}\n\n{HEAD}")
+        judged = [pair for name, truth in truths.items() for fix in truth["fixed_by"] if (pair := judge(name, fix, truths))]
+        print(f"\n{summary(judged)}")
     return 0
+
+
+def judge(name: str, fix: dict[str, Any], truths: dict[str, Any]) -> Judged | None:
+    """Print the row of one pair; None where nothing was predicted or the steps do not compare."""
+    after = truths.get(fix["recording"])
+    if after is None:
+        return None
+    findings = result_of(name).findings
+    wanted = RULES_OF_CHANGE.get((name, fix["recording"]))
+    first = next(iter(findings), None)
+    rules = wanted or ((first.rule,) if first is not None and first.severity != "info" else ())
+    predicted = together(name, rules) if rules else None
+    before, measured = truths[name]["step_s_pipelined"] * 1e3, after["step_s_pipelined"] * 1e3
+    row = f"| {name} | {fix['change']} | {' + '.join(rules) or 'none'} | {before:.2f} |"
+    if name in OTHER_WORK or predicted is None:
+        print(
+            f"{row} {'not comparable: ' + OTHER_WORK[name] if name in OTHER_WORK else 'not predicted'} | | {measured:.2f} | | |"
+        )
+        return None
+    error = predicted / measured - 1
+    only = next((f for f in findings if f.rule == rules[0]), None) if len(rules) == 1 else None
+    low, high = (only.predicted_low_ms, only.predicted_high_ms) if only is not None else (None, None)
+    held = low <= measured <= high if low is not None and high is not None else None
+    between = f"{low:.2f} to {high:.2f}" if low is not None and high is not None else ""
+    print(
+        f"{row} {predicted:.2f} | {between} | {measured:.2f} | {error:+.0%} | {'' if held is None else 'yes' if held else 'no'} |"
+    )
+    busy = after["nvml_mean"].get("gpu_util", 0) >= 97  # NVML's utilization of a run that its GPU limits
+    return Judged(error, held, high / low if low and high else None, busy)
+
+
+def summary(judged: list[Judged]) -> str:
+    """Errors, coverage and width in one sentence each, and the errors of those that the GPU limits after the fix."""
+    said = []
+    for title, part in (("all", judged), ("GPU-bound after the fix", [j for j in judged if j.gpu_bound])):
+        if not part:
+            continue
+        errors = sorted(abs(j.error) for j in part)
+        within = errors[min(int(0.8 * len(errors)), len(errors) - 1)]
+        said.append(
+            f"{title}: {len(part)} predicted, median error {statistics.median(errors):.1%}, 80 % within {within:.1%}, worst {errors[-1]:.1%}."
+        )
+    held = [j for j in judged if j.held is not None]
+    widths = [j.width for j in judged if j.width is not None]
+    if held and widths:
+        said.append(
+            f"Intervals: {sum(bool(j.held) for j in held)} of {len(held)} hold the measured step; median high ÷ low {statistics.median(widths):.2f}."
+        )
+    return "\n".join(said)
 
 
 if __name__ == "__main__":

@@ -12,16 +12,18 @@ import json
 import statistics
 import sys
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.recordings import Library
-from analysis.results import analyse
-from analysis.run_result import RunResult
-from app.intake import bring_in
-from ingest.schema import DataFolder
-
-ROOT = Path(__file__).parents[2]
+from sawtooth.analysis.metrics.witness import Witness
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.paths import ROOT
 
 
 def folders(given: list[str]) -> list[Path]:
@@ -35,7 +37,7 @@ def row_of(folder: Path, result: RunResult) -> dict[str, Any]:
     """Return the numbers of one recording."""
     truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
     value = {key: reading.value for key, reading in result.metrics.items()}
-    watch, best = truth["step_s_pipelined"] * 1e3, value["step_time_best_ms"]
+    watch, best = truth["step_s_pipelined"] * 1e3, value["best_step_time_ms"]
     flops = truth.get("flops_per_step")
     gpm = (truth.get("nvml_mean") or {}).get("gpm_tensor_any")
     return {
@@ -51,6 +53,47 @@ def row_of(folder: Path, result: RunResult) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class Held:
+    """What one source said of one step time: its relative error (None where it only bounds), whether its interval held the truth, and high ÷ low."""
+
+    error: float | None
+    held: bool
+    width: float | None
+
+
+def held(result: RunResult, watch_ms: float) -> dict[str, Held]:
+    """Return what each witness of a run said, and ``best`` for the step time chosen."""
+    lead = result.lead
+    if lead is None or lead.best.ms is None or lead.best.reading.low is None:
+        return {}
+    reading = lead.best.reading
+    chosen = Witness("best", lead.best.ms, reading.low or 0.0, reading.high)
+    return {
+        w.source: Held(w.ms / watch_ms - 1 if w.ms is not None else None, w.holds(watch_ms), w.width)
+        for w in (*lead.best.witnesses, chosen)
+    }
+
+
+def witness_table(said: list[dict[str, Held]]) -> Iterator[str]:
+    """Yield, by witness, errors against the stopwatch and how often and how wide the intervals hold it; intervals without an upper end stand apart."""
+    yield "| witness | recordings | median error | 90 % within | worst | interval held | median high ÷ low | no upper bound |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    for source in ("best", "user", "marks", "telemetry", "estimate"):
+        mine = [one[source] for one in said if source in one]
+        errors = sorted(abs(h.error) for h in mine if h.error is not None)
+        closed = [h for h in mine if h.width is not None]
+        if not errors:
+            continue
+        far = errors[min(int(0.9 * len(errors)), len(errors) - 1)]
+        cells = [f"{len(mine)}", f"{statistics.median(errors):.1%}", f"{far:.1%}", f"{errors[-1]:.0%}"]
+        cells += [
+            f"{sum(h.held for h in closed)} of {len(closed)}",
+            _text(statistics.median(h.width for h in closed) if closed else None, ".2f"),
+        ]
+        yield f"| {source} | " + " | ".join((*cells, f"{len(mine) - len(closed)}")) + " |"
+
+
 def _text(value: float | None, form: str) -> str:
     return "–" if value is None else format(value, form)
 
@@ -61,13 +104,15 @@ def main(given: list[str]) -> None:
         "| recording | stopwatch, ms | profiled, ms | Sawtooth, ms | error | FLOPs ÷ counter | tensor-core time | tensor pipe (GPM) | MFU |"
     )
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
-    errors = []
+    errors, said = [], []
     with tempfile.TemporaryDirectory() as data:
         library = Library(DataFolder(Path(data)))
         for folder in folders(given):
             files = [(folder / "trace.json.gz", folder.name), *[(f, f.name) for f in sorted(folder.glob("nvml.jsonl*"))]]
             run = bring_in(library.folder, files, name=folder.name).runs[0]
-            r = row_of(folder, analyse(run, library))
+            result = analyse(run, library)
+            r = row_of(folder, result)
+            said.append(held(result, r["watch"]))
             errors.append(abs(r["error"])) if r["error"] is not None else None
             cells = (_text(r["watch"], ".4g"), _text(r["profiled"], ".4g"), _text(r["best"], ".4g"), _text(r["error"], "+.0%"))
             more = (_text(r["flops"], ".4f"), _text(r["tensor"], ".0%"), _text(r["gpm"], ".1f") + " %", _text(r["mfu"], ".1%"))
@@ -76,6 +121,8 @@ def main(given: list[str]) -> None:
     print(
         f"\nStep time against the stopwatch: median error {statistics.median(errors):.1%}, worst {max(errors):.0%}, {len(errors)} recordings."
     )
+
+    print("", *witness_table(said), sep="\n")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.intervals import Intervals, complement, intersect, overlaps, paint, subtract, union
+from sawtooth.analysis.intervals import Intervals, complement, intersect, overlaps, paint, subtract, union
 
 SPAN = 60
 interval_lists = st.lists(st.tuples(st.integers(0, SPAN), st.integers(0, 20)), max_size=12)

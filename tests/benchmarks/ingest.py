@@ -22,12 +22,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import ROOT
+
 BUNDLED = ROOT / "sample_traces" / "gpt" / "trace.json.gz"
 LIMIT_SECONDS = 900.0  # a contender that takes longer did not finish
 INGEST = """
 import sys; from pathlib import Path
-from ingest.recording import ingest_file; from ingest.schema import DataFolder
+from sawtooth.ingest.recording import ingest_file; from sawtooth.ingest.schema import DataFolder
 ingest_file(Path(sys.argv[1]), DataFolder(Path(sys.argv[2])))
 """
 PEERS = {  # name -> what it needs, its program: whole-document parsers hold everything in memory

@@ -25,12 +25,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis.recordings import Library, Recording
-from ingest.schema import DataFolder, Manifest
+from sawtooth.analysis.store.library import Library, Recording
+from sawtooth.ingest.schema import DataFolder, Manifest
 from tests.benchmarks.ingest import BUNDLED, make
+from tests.support.paths import ROOT
 
 SLOW_MS = 100.0  # the bar for a query; slower ones are listed with their text
-ROOT = Path(__file__).parents[2]
 
 
 @dataclass
@@ -122,7 +122,7 @@ def open_screen(name: str, run: str) -> Opened:
     import streamlit as st
     from streamlit.testing.v1 import AppTest
 
-    from app.frame import page_of
+    from sawtooth.app.page.frame import page_of
 
     test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=300)
     test.query_params["run"] = run
@@ -154,7 +154,7 @@ def _elements(test: Any) -> Iterator[Any]:
 
 def ingested(folder: DataFolder, source: Path, events: int) -> Manifest:
     """Make a trace of ``events`` events and ingest it, as the child of an upload does."""
-    from app.intake import bring_in
+    from sawtooth.app.jobs.intake import bring_in
 
     trace = folder.uploads / "large.json.gz"
     count = make(source, trace, events)
@@ -174,7 +174,7 @@ def _largest(folder: DataFolder) -> Manifest:
 
 def analysed(folder: DataFolder, manifest: Manifest) -> None:
     """Analyse the run and keep that, as the child of an upload does."""
-    from analysis.result_store import kept_file, result_of
+    from sawtooth.analysis.kept import kept_file, result_of
 
     start = time.perf_counter()
     library = Library(folder)
@@ -189,7 +189,7 @@ def report_seconds(folder: DataFolder, run: str) -> float:
     import subprocess
 
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "app.cli", "report", run, "--format", "json", "--data", str(folder.root)]
+    command = [sys.executable, "-m", "sawtooth.app.cli", "report", run, "--format", "json", "--data", str(folder.root)]
     start = time.perf_counter()
     json.loads(subprocess.run(command, check=True, capture_output=True, env=environment).stdout)
     return time.perf_counter() - start
@@ -200,8 +200,8 @@ def clicks(folder: DataFolder, run: str, names: list[tuple[str, str]], rounds: i
     sys.path.insert(0, str(ROOT / "tests"))  # as the tests' own imports
     from playwright.sync_api import sync_playwright
 
-    from tests.browser.chromium import executable
-    from tests.browser.conftest import start_server
+    from tests.support.chromium import executable
+    from tests.support.servers import start_server
 
     server = start_server(folder.root, SAWTOOTH_DEMO="0")
     times: dict[str, list[float]] = {}
@@ -267,7 +267,7 @@ def main() -> None:
     try:
         manifest = _largest(folder) if given.data else ingested(folder, given.trace, given.events)
         analysed(folder, manifest)
-        from app.frame import SCREENS
+        from sawtooth.app.page.frame import SCREENS
 
         screens = [
             Screen(s.name) for s in SCREENS if s.exists and s.needs_run and (not given.screens or s.name in given.screens)

@@ -8,10 +8,11 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from app.intake import bring_in
-from ingest.schema import DataFolder
-from tests.browser.conftest import Seen, start_server
-from tests.chrome_trace import matmul_loop
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import matmul_loop
+from tests.support.chromium import Seen
+from tests.support.servers import start_server
 
 pytestmark = pytest.mark.browser
 
@@ -77,7 +78,7 @@ def test_a_link_shows_the_same_page_in_another_browser_after_a_restart(tmp_path:
 def test_the_html_report_opens_from_disk_and_asks_for_nothing(tmp_path: Path, page: Page, seen: Seen) -> None:
     from typer.testing import CliRunner
 
-    from app.cli import cli
+    from sawtooth.app.cli import cli
 
     hostile = "<img src=http://evil.example/a.png onerror=window.pwned=1>"
     a, b = pair(tmp_path, ("before", hostile))

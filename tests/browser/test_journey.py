@@ -7,8 +7,10 @@ import re
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from app.frame import SCREENS
-from tests.browser.conftest import ROOT, Seen, Server
+from sawtooth.app.page.frame import SCREENS
+from tests.support.chromium import Seen
+from tests.support.paths import ROOT
+from tests.support.servers import Server
 
 pytestmark = pytest.mark.browser
 
@@ -25,9 +27,12 @@ def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(server: S
     page.get_by_role("link", name="See the verdict").first.click()
 
     answer = page.get_by_role("heading", level=1)
-    expect(answer).to_contain_text(re.compile(r"GPU works|step takes"))
+    expect(answer).to_contain_text(re.compile(r"→ ≈|GPU works|step takes"))
     assert re.search(r"/verdict\?run=[0-9a-f]{16}$", page.url)
-    expect(page.get_by_text("What to change")).to_be_visible()
+    expect(page.get_by_role("region", name="A step takes")).to_be_visible()
+    expect(page.get_by_role("heading", level=3).first).to_be_visible()  # the first change to make
+    page.keyboard.press("j")
+    expect(page.locator("h3:focus")).to_have_count(1)
 
     page.get_by_test_id("stSidebar").get_by_role("link", name="Timeline").click()
     expect(answer).to_contain_text("of the whole")

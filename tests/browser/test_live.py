@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from ingest.schema import DataFolder
-from tests.browser.conftest import ROOT, Seen, start_server, without_bundled
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chromium import Seen
+from tests.support.paths import ROOT
+from tests.support.servers import start_server, without_bundled
 
 pytestmark = pytest.mark.browser
 
@@ -28,7 +30,7 @@ def samples_shown(page: Page) -> int:
 
 def test_a_session_advances_outlives_the_server_and_becomes_a_run(tmp_path: Path, page: Page, seen: Seen) -> None:
     data = without_bundled(tmp_path / "data")
-    command = [sys.executable, "-m", "ingest.sampler", "--replay", str(RECORDING), "--loop", "--name", "a replay"]
+    command = [sys.executable, "-m", "sawtooth.ingest.sampler", "--replay", str(RECORDING), "--loop", "--name", "a replay"]
     server = start_server(data)
     sampler = subprocess.Popen([*command, "--out", str(data / "live")], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from app.frame import SCREENS
-from ingest.schema import DataFolder, RecordingRef, new_manifest
-from tests.browser.conftest import ROOT, Seen, Server, start_server, without_bundled
-from tests.chrome_trace import three_steps
+from sawtooth.app.page.frame import SCREENS
+from sawtooth.ingest.schema import DataFolder, RecordingRef, new_manifest
+from tests.support.chrome_trace import three_steps
+from tests.support.chromium import Seen
+from tests.support.paths import ROOT
+from tests.support.servers import Server, start_server, without_bundled
 
 pytestmark = pytest.mark.browser
 
@@ -206,7 +208,7 @@ def test_an_installed_sawtooth_started_inside_a_checkout_runs_its_own_code(tmp_p
     installed = tmp_path / "installed"
     for package in ("app", "analysis", "ingest", "sample_traces"):
         shutil.copytree(ROOT / package, installed / package, ignore=shutil.ignore_patterns("__pycache__"))
-    command = ("-P", "-m", "app.cli", "serve")
+    command = ("-P", "-m", "sawtooth.app.cli", "serve")
     server = start_server(tmp_path / "data", command=command, cwd=ROOT, PYTHONPATH=str(installed))
     try:
         page.goto(server.url)

@@ -22,10 +22,12 @@ import zlib
 from collections import Counter
 from pathlib import Path
 
-from ingest.errors import SourceError
-from ingest.recording import ingest_file
-from ingest.schema import DataFolder
-from tests import bad_traces as bad
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.schema import DataFolder
+from tests.support import bad_traces as bad
+from tests.support import sound_trace
+from tests.support.paths import TELEMETRY
 
 SLOW_SECONDS = 10.0  # of one input; each is at most some hundred KB
 LARGEST = 400_000  # bytes of a corpus entry; the bombs are beside the point here
@@ -68,10 +70,10 @@ def corpus() -> list[bytes]:
     """Return what inputs are made of."""
     lines = [
         {"meta": True, "name": "NVIDIA H200"},
-        *({"t_ns": bad.BASE + i * 10**8, "gpu_util": i, "mem_used": 5} for i in range(20)),
+        *({"t_ns": sound_trace.BASE + i * 10**8, "gpu_util": i, "mem_used": 5} for i in range(20)),
     ]
     telemetry = "\n".join(map(json.dumps, lines)).encode()
-    folder = Path(__file__).parents[1] / "telemetry"
+    folder = TELEMETRY
     files = [p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file() and p.suffix != ".py"] if folder.is_dir() else []
     cases = [case.content for case in (*bad.REFUSED, *bad.REPAIRED, *bad.ODD)]
     return [content for content in (*cases, telemetry, *files) if len(content) <= LARGEST]

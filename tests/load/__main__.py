@@ -26,8 +26,8 @@ from urllib.request import urlopen
 import numpy as np
 import psutil
 
-from tests.browser.conftest import Server, start_server
 from tests.load.viewer import LoadError, Page, Viewer
+from tests.support.servers import Server, start_server
 
 SCREENS = ("verdict", "kernels", "operators", "idle", "efficiency", "timeline")
 FILTERS = {"kernels": ("gemm", "elementwise"), "operators": ("aten::mm", "add")}

@@ -9,13 +9,12 @@ import argparse
 import time
 from pathlib import Path
 
-from analysis.recordings import Library
-from app.intake import bring_in
-from app.run_card import card_of
-from ingest.schema import DataFolder
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.runs.card import card_of
+from sawtooth.ingest.schema import DataFolder
 from tests.benchmarks.scaled_trace import write
-
-RECORDINGS = Path(__file__).parents[1] / "recordings"
+from tests.support.paths import RECORDINGS
 
 
 def main() -> None:

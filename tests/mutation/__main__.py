@@ -3,7 +3,8 @@
     python -m tests.mutation [MODULE…] [--minutes 40] [--seconds 60] [--only LINE]
 
 Each mutant runs in a process of its own (a fork, so that numpy and scipy are loaded once) with the tests that concern its module. Prints the
-mutants that no test noticed and ends with 1 where there are any. ``tests/mutation/README.md`` judges those that are known.
+mutants that no test noticed and that ``survivors.toml`` does not judge, and ends with 1 where there are any, where time ran out before all were
+tried, or where a judged mutant is noticed by now and its entry can go.
 """
 
 from __future__ import annotations
@@ -17,18 +18,21 @@ import os
 import signal
 import sys
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-TESTS = {
-    "intervals": ["analysis/test_intervals.py"],
-    "ledger": ["analysis/test_ledger.py"],
-    "statistics": ["analysis/test_statistics.py", "test_verdict.py"],
-    "verdict": ["analysis/test_verdict_words.py", "test_verdict.py"],
-    "compare": ["test_compare.py"],
+from tests.support.paths import ROOT
+
+TESTS = {  # module below analysis/ -> its tests below tests/analysis/
+    "intervals": ["test_intervals.py"],
+    "derive/lost/ledger": ["derive/lost/test_ledger.py"],
+    "compare/bootstrap": ["compare/test_bootstrap.py", "compare/test_significance.py"],
+    "compare/significance": ["compare/test_significance_words.py", "compare/test_significance.py"],
+    "compare/comparison": ["compare/test_comparison.py"],
 }
+JUDGED = Path(__file__).with_name("survivors.toml")  # the mutants that nobody can tell from the code, each with its reason
 SLOWEST = "not two_hundred and not planted_five and not four_times_of_five"  # simulations: they judge the method, not a line
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -41,6 +45,7 @@ RENAMED = {
     "concatenate": None, "low_ms": "high_ms", "high_ms": "low_ms", "median": "mean", "starts": "ends", "ends": "starts",
 }  # fmt: skip
 SURVIVED, KILLED, TIMEOUT = 0, 1, 2
+OUTCOMES = ("survived", "noticed", "timed out")
 
 
 def mutants(tree: ast.Module) -> Iterator[tuple[int, str, ast.Module]]:
@@ -154,27 +159,41 @@ def main() -> int:
     import pandas  # noqa: F401
     import scipy.stats  # noqa: F401
 
-    end, left = time.monotonic() + given.minutes * 60, 0
-    for name in given.modules or TESTS:
-        path = ROOT / "analysis" / f"{name}.py"
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        tests = [str(ROOT / "tests" / test) for test in TESTS[name]]
-        counts: Counter[int] = Counter()
-        if survives(f"analysis.{name}", path, tree, tests, given.seconds * 5) != SURVIVED:
-            raise SystemExit(f"The tests of {name} fail on the code as it is.")
-        for line, what, changed in mutants(tree):
-            if (given.only and line not in given.only) or time.monotonic() > end:
-                continue
-            found = survives(f"analysis.{name}", path, changed, tests, given.seconds)
-            counts[found] += 1
-            if found == SURVIVED:
-                print(f"{name}.py:{line}: {what}", flush=True)
-        left += counts[SURVIVED]
-        print(
-            f"{name}: {sum(counts.values())} mutants, {counts[KILLED]} killed, {counts[TIMEOUT]} timed out, {counts[SURVIVED]} survived",
-            flush=True,
-        )
-    return 1 if left else 0
+    judged = {
+        (row["module"], row["line"], row["mutant"]) for row in tomllib.loads(JUDGED.read_text(encoding="utf-8"))["survivor"]
+    }
+    end = time.monotonic() + given.minutes * 60
+    return max([_judge(name, given.only, end, given.seconds, judged) for name in given.modules or TESTS])
+
+
+def _judge(name: str, only: list[int] | None, end: float, seconds: float, judged: set[tuple[str, str, str]]) -> int:
+    """Try the mutants of one module; 0 where each is noticed or judged."""
+    path = ROOT / "analysis" / f"{name}.py"
+    module = f"sawtooth.analysis.{name.replace('/', '.')}"
+    source = path.read_text(encoding="utf-8")
+    tree, lines = ast.parse(source), source.splitlines()
+    tests = [str(ROOT / "tests" / "analysis" / test) for test in TESTS[name]]
+    counts: Counter[str] = Counter()
+    if survives(module, path, tree, tests, seconds * 5) != SURVIVED:
+        raise SystemExit(f"The tests of {name} fail on the code as it is.")
+    noticed, survived = set[tuple[str, str, str]](), set[tuple[str, str, str]]()
+    for line, what, changed in mutants(tree):
+        if only and line not in only:
+            continue
+        if time.monotonic() > end:
+            counts["not tried"] += 1
+            continue
+        mutant = (name, lines[line - 1].strip(), what)
+        outcome = survives(module, path, changed, tests, seconds)
+        (survived if outcome == SURVIVED else noticed).add(mutant)
+        counts[OUTCOMES[outcome] if outcome != SURVIVED else "judged" if mutant in judged else "survived"] += 1
+        if outcome == SURVIVED and mutant not in judged:
+            print(f"{name}.py:{line}: {what}    {mutant[1]}", flush=True)
+    stale = (noticed - survived) & judged
+    for _, line, what in sorted(stale):
+        print(f"{name}: {what} in `{line}` is noticed by now: its entry in survivors.toml can go", flush=True)
+    print(f"{name}: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())), flush=True)
+    return int(bool(stale) or counts["survived"] + counts["not tried"] > 0)
 
 
 if __name__ == "__main__":

@@ -25,9 +25,10 @@ import numpy as np
 import psutil
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
-from app.push import push_token
-from tests.browser.chromium import executable
-from tests.browser.conftest import ROOT, Server, start_server, without_bundled
+from sawtooth.app.server.push import push_token
+from tests.support.chromium import executable
+from tests.support.paths import ROOT
+from tests.support.servers import Server, start_server, without_bundled
 
 RECORDING = ROOT / "sample_traces" / "resnet_starved" / "nvml.jsonl"
 GROWTH_MB_PER_MINUTE = 1.0  # 1.4 GB in a day: a server that lives for weeks is restarted before
@@ -80,7 +81,7 @@ def _sampler(server: Server, out: Path, gpus: int) -> subprocess.Popen[bytes]:
     command = [
         sys.executable,
         "-m",
-        "ingest.sampler",
+        "sawtooth.ingest.sampler",
         "--replay",
         str(RECORDING),
         "--loop",

@@ -1,0 +1,31 @@
+"""Two runs or many: what changed, whether that is more than noise, gates, and sweeps over a setting."""
+
+from sawtooth.faces import lazy
+
+__getattr__, __all__ = lazy(
+    __name__,
+    {
+        "comparison": (
+            "Comparison",
+            "MetricChange",
+            "Side",
+            "compare",
+            "side_of",
+        ),
+        "gate": (
+            "Outcome",
+            "judge",
+            "parse_gate",
+        ),
+        "matching": ("Match",),
+        "prediction": ("Prediction",),
+        "report": ("compare_json",),
+        "throughput": ("Throughput",),
+        "sweep": (
+            "Sweep",
+            "device_memory",
+            "settings_of",
+            "varied",
+        ),
+    },
+)

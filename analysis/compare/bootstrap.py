@@ -1,0 +1,161 @@
+"""The change of the median of two step series with its interval, and by how much a recording differs from itself.
+
+Steps of one run are autocorrelated (clocks, caches, loaders, checkpoints), so a test that takes them as independent cries
+wolf. The interval here is a moving-block bootstrap of the change of the median, widened for the few blocks that a short
+recording holds. ``sawtooth.analysis.compare.significance`` turns it into words. All times are milliseconds.
+
+Source of the method: Künsch 1989 (moving blocks), Kendall 1954 (bias of an autocorrelation).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+F64 = NDArray[np.float64]
+
+MIN_STEPS_FOR_INTERVAL = 20  # with fewer, blocks are as long as the series and the interval is falsely narrow
+RESAMPLES = 2000  # the 2.5 % tail holds 50 resamples: its quantile moves by about a twentieth of the width between seeds
+MIN_BLOCK = 5  # shorter blocks break the correlation of neighbouring steps
+MAX_AUTOCORRELATION = 0.97  # beyond, a recording of any usual length holds no two independent stretches
+MAX_BLOCK_SHARE = 1 / 3  # longer blocks leave fewer than three of them: no spread to see
+MAX_STEPS = 2_000  # longer series are thinned evenly: the interval gets wider, never falsely narrow, and stays below a second
+VALUES_AT_ONCE = 2_000_000  # 16 MB of resampled steps at a time
+TAIL = 0.025  # each side of a 95 % interval
+
+
+@dataclass(frozen=True)
+class Interval:
+    """95 % interval of the change of the median step, B − A, in ms.
+
+    ``blocks`` holds the longest block of either side in steps, ``stretches`` how many independent stretches the poorer side holds.
+    """
+
+    change_ms: float
+    low_ms: float
+    high_ms: float
+    blocks: tuple[int, int]
+    stretches: float
+
+    @property
+    def half_width_ms(self) -> float:
+        """Half of the interval's width in ms."""
+        return (self.high_ms - self.low_ms) / 2
+
+    def excludes_zero(self) -> bool:
+        """Tell whether zero lies outside."""
+        return self.low_ms > 0 or self.high_ms < 0
+
+
+def lag_one_autocorrelation(steps: F64) -> float:
+    """Return a cautious lag-one autocorrelation of the steps' ranks, within 0 to 0.97.
+
+    Ranks, so that one long checkpoint step does not hide the dependence of the others. A series' own mean hides part of
+    its dependence, on average (1 + 3φ) ÷ n (Kendall 1954), which is added back, and one standard error on top: taking steps
+    for more dependent than they are costs width, the opposite costs false verdicts.
+    """
+    n = len(steps)
+    if n < MIN_BLOCK:
+        return 0.0
+    centred = stats.rankdata(steps) - (n + 1) / 2
+    variance = float(centred @ centred)
+    if variance == 0:
+        return 0.0
+    phi = (n * float(centred[:-1] @ centred[1:]) / variance + 1) / (n - 3)
+    error = math.sqrt(max(1 - phi**2, 0.0) / n)
+    return min(max(phi + error, 0.0), MAX_AUTOCORRELATION)
+
+
+def block_length(steps: F64) -> int:
+    """Return the block length in steps: max(5, ⌈2·n^⅓⌉), at most a third of the series."""
+    n = len(steps)
+    return max(1, min(max(MIN_BLOCK, math.ceil(2 * n ** (1 / 3))), int(n * MAX_BLOCK_SHARE)))
+
+
+def _dependence(phi: float, block: int) -> tuple[float, float]:
+    """Return the autocorrelation time of an AR(1) series, whole and as far as blocks of ``block`` steps keep it."""
+    whole = (1 + phi) / (1 - phi)
+    kept = 1 + 2 * sum((1 - lag / block) * phi**lag for lag in range(1, block))
+    return whole, kept
+
+
+def _seed(steps: F64) -> int:
+    # The seed comes from the data: the same side draws the same resamples whether it stands left or right,
+    # so that swapping sides negates the interval exactly and nobody can pick a lucky seed.
+    return int.from_bytes(hashlib.sha256(np.ascontiguousarray(steps).tobytes()).digest()[:8], "little")
+
+
+def _block_medians(runs: Sequence[F64], blocks: Sequence[int], resamples: int) -> F64:
+    """Return the median of each of ``resamples`` pooled resamples; blocks never straddle two runs."""
+    generators = [np.random.Generator(np.random.PCG64(_seed(steps))) for steps in runs]
+    at_once = max(1, VALUES_AT_ONCE // sum(len(steps) for steps in runs))
+    medians = []
+    for first in range(0, resamples, at_once):
+        rows = min(at_once, resamples - first)
+        drawn = []
+        for steps, block, generator in zip(runs, blocks, generators, strict=True):
+            starts = generator.integers(0, len(steps) - block + 1, size=(rows, math.ceil(len(steps) / block)))
+            index = (starts[:, :, None] + np.arange(block)).reshape(rows, -1)[:, : len(steps)]
+            drawn.append(steps[index])
+        medians.append(np.median(np.concatenate(drawn, axis=1), axis=1))
+    return np.concatenate(medians)
+
+
+def _thinned(steps: F64) -> F64:
+    return steps if len(steps) <= MAX_STEPS else steps[np.linspace(0, len(steps) - 1, MAX_STEPS).astype(np.int64)]
+
+
+def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int = RESAMPLES) -> Interval:
+    """Return the 95 % interval of median(B) − median(A); each side is a list of runs' step series in ms.
+
+    Percentiles of a moving-block bootstrap, stretched about the observed change by t(0.975, ν) ÷ 1.96 · √(τ ÷ τ_block ÷
+    (1 − block ÷ n)), with ν = independent stretches of both sides − 2, τ the autocorrelation time of an AR(1) series like
+    this one and τ_block what blocks keep of it: few and short blocks underestimate the spread. Each run needs a step.
+    Swapping the sides negates the interval exactly; equal series give a width of 0. Beyond MAX_STEPS a run is thinned evenly.
+    """
+    change = float(np.median(np.concatenate(b)) - np.median(np.concatenate(a)))
+    a, b = ([_thinned(steps) for steps in runs] for runs in (a, b))
+    drawn, longest, stretches, missed = [], [], [], 1.0
+    for runs in (a, b):
+        blocks = [block_length(steps) for steps in runs]
+        drawn.append(_block_medians(runs, blocks, resamples))
+        longest.append(max(blocks))
+        stretches.append(0.0)
+        for steps, block in zip(runs, blocks, strict=True):
+            whole, kept = _dependence(lag_one_autocorrelation(steps), block)
+            stretches[-1] += len(steps) / max(block, whole)
+            missed = max(missed, whole / kept / (1 - min(block / len(steps), 0.5)))  # a run of one step is all block
+    middle = float(np.median(np.concatenate(b)) - np.median(np.concatenate(a)))
+    ordered = np.sort(drawn[1] - drawn[0])
+    tail = int(resamples * TAIL)
+    below, above = max(middle - float(ordered[tail]), 0.0), max(float(ordered[-1 - tail]) - middle, 0.0)
+    stretch = float(stats.t.ppf(1 - TAIL, max(sum(stretches) - 2, 1.0))) / 1.96 * math.sqrt(missed)
+    return Interval(change, change - stretch * below, change + stretch * above, (longest[0], longest[1]), min(stretches))
+
+
+def share_of_faster(a: float, b: float) -> float:
+    """Return |b − a| as a share of the smaller: the same whichever side is called A."""
+    smaller = min(a, b)
+    return abs(b - a) / smaller if smaller > 0 else math.inf if a != b else 0.0
+
+
+def noise_floor(runs: Sequence[F64]) -> float:
+    """Return the largest share by which one side differs from itself: the halves of each run, and its runs among each other.
+
+    0.0 where nothing can be compared (one run of fewer than 20 steps): the 2 % of ``MIN_CHANGE`` then stands alone.
+    """
+    differences = [0.0]
+    for steps in runs:
+        if len(steps) >= MIN_STEPS_FOR_INTERVAL:
+            half = len(steps) // 2
+            differences.append(share_of_faster(float(np.median(steps[:half])), float(np.median(steps[-half:]))))
+    medians = [float(np.median(steps)) for steps in runs if len(steps)]
+    if len(medians) > 1:
+        differences.append(share_of_faster(min(medians), max(medians)))
+    return max(differences)

@@ -1,0 +1,64 @@
+"""The interval of a change of step times from the step times' own intervals, where steps are too few to have one, or tell too little."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from scipy import stats
+
+from sawtooth.analysis.compare.bootstrap import TAIL
+from sawtooth.analysis.compare.measured import Measured
+
+TAIL_OF_ESTIMATES = 0.05  # step times come with 90 % intervals
+TO_95 = float(stats.norm.ppf(1 - TAIL) / stats.norm.ppf(1 - TAIL_OF_ESTIMATES))
+RUN_TO_RUN = 0.02  # of a step: what two runs of one program on one machine differ by, however alike their few steps are
+NOTHING_KNOWN = 0.10  # of a step, where one step and no interval is all there is
+
+Interval = tuple[float | None, float | None]  # ms; None: nothing bounds it on that side
+
+
+def change_interval(a: Sequence[Measured], b: Sequence[Measured], change_ms: float) -> Interval:
+    """Return the 95 % interval of a change from A to B (ms) by the intervals of both sides' step times, taken to be independent."""
+    (down_a, up_a), (down_b, up_b) = _half_widths(a), _half_widths(b)
+    below, above = _together(up_a, down_b), _together(down_a, up_b)
+    return (None if below is None else change_ms - below, None if above is None else change_ms + above)
+
+
+def widened(by_steps: Interval, by_estimates: Interval, change_ms: float) -> Interval:
+    """Return an interval that holds what the steps' spread and what the step times themselves leave open."""
+    (low, high), (least, most) = by_steps, by_estimates
+    below = None if low is None or least is None else math.hypot(max(change_ms - low, 0.0), change_ms - least)
+    above = None if high is None or most is None else math.hypot(max(high - change_ms, 0.0), most - change_ms)
+    return (None if below is None else change_ms - below, None if above is None else change_ms + above)
+
+
+def holds_zero(interval: Interval) -> bool:
+    """Tell whether no change at all lies in the interval."""
+    low, high = interval
+    return (low is None or low <= 0) and (high is None or high >= 0)
+
+
+def _half_widths(runs: Sequence[Measured]) -> tuple[float | None, float | None]:
+    """Return how far the mean of a side's step times may lie below and above, at 95 %."""
+    widths = [_half_width(run) for run in runs]
+    down, up = _together(*(width[0] for width in widths)), _together(*(width[1] for width in widths))
+    return None if down is None else down / len(runs), None if up is None else up / len(runs)
+
+
+def _half_width(run: Measured) -> tuple[float | None, float | None]:
+    best = run.best_ms or 0.0
+    if run.low_ms is not None:
+        above = None if run.high_ms is None else TO_95 * max(run.high_ms - best, 0.0)
+        return TO_95 * max(best - run.low_ms, 0.0), above
+    steps = run.steps_at_best()
+    if len(steps) < 2:
+        return NOTHING_KNOWN * best, NOTHING_KNOWN * best
+    error = float(stats.t.ppf(1 - TAIL, len(steps) - 1)) * float(steps.std(ddof=1)) / math.sqrt(len(steps))
+    half = math.hypot(error, RUN_TO_RUN * best)
+    return half, half
+
+
+def _together(*halves: float | None) -> float | None:
+    known = [half for half in halves if half is not None]
+    return math.hypot(*known) if len(known) == len(halves) else None

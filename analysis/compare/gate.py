@@ -1,0 +1,138 @@
+"""Gates for continuous integration: ``best_step_time_ms:+5%`` fails when B's value exceeds A's by more than 5 %.
+
+A gate is ``KEY:SIGN NUMBER UNIT``. ``+`` fails on a rise, ``−`` on a fall. Units: ``%`` of A's value, ``pp`` (percentage points) for
+shares, else an absolute amount in the metric's unit or one of its kind (ms, s, MB, GiB, TFLOP/s, …).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.metrics.registry import ALIASES, METRICS
+from sawtooth.ingest.errors import UsageError
+
+PASSED, REGRESSED, COULD_NOT_JUDGE = 0, 1, 2
+BEST = "best_step_time_ms"
+_PATTERN = re.compile(r"\s*([a-z0-9_]+)\s*:\s*([+\-−])\s*(\d+(?:\.\d+)?|\.\d+)\s*(.*?)\s*")
+_UNITS: dict[str, dict[str, float]] = {
+    "ms": {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3},
+    "s": {"ms": 1e-3, "s": 1.0, "min": 60.0},
+    "bytes": {
+        "B": 1.0,
+        "kB": 1e3,
+        "KB": 1e3,
+        "MB": 1e6,
+        "GB": 1e9,
+        "TB": 1e12,
+        "KiB": 2.0**10,
+        "MiB": 2.0**20,
+        "GiB": 2.0**30,
+        "bytes": 1.0,
+    },
+    "share": {"pp": 0.01},
+    "percent": {"pp": 1.0},
+    "count": {"": 1.0, "count": 1.0},
+    "FLOP": {"FLOP": 1.0, "GFLOP": 1e9, "TFLOP": 1e12, "PFLOP": 1e15},
+    "TFLOP/s": {"GFLOP/s": 1e-3, "TFLOP/s": 1.0, "PFLOP/s": 1e3},
+}
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One condition. ``limit`` is positive: a share of A's value where ``relative``, else in the metric's unit."""
+
+    text: str
+    key: str
+    direction: Literal["rise", "fall"]
+    limit: float
+    relative: bool
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a gate says: ``code`` is 0 passed, 1 regressed, 2 could not judge."""
+
+    gate: Gate
+    code: int
+    sentence: str
+
+
+def parse_gate(text: str) -> Gate:
+    """Read one ``--fail-on``. Raises UsageError that says what is wrong with it."""
+    found = _PATTERN.fullmatch(text)
+    if not found:
+        raise UsageError(f"{text!r} is not a gate. Write KEY:+LIMIT, such as best_step_time_ms:+5% or mfu:-2pp.")
+    name, sign, number, unit = found.groups()
+    key = ALIASES.get(name, name)
+    if key not in METRICS:
+        raise UsageError(f"{name!r} is not a metric. Metrics are {', '.join(METRICS)}.")
+    direction: Literal["rise", "fall"] = "rise" if sign == "+" else "fall"
+    if unit == "%":
+        return Gate(text, key, direction, float(number) / 100, True)
+    scales = _UNITS[METRICS[key].unit]
+    if unit not in scales:
+        known = ", ".join(["%", *(u for u in scales if u)])
+        raise UsageError(
+            f"{text!r}: {name} has no unit {unit!r}; use one of {known}." if unit else f"{text!r} needs a unit: {known}."
+        )
+    return Gate(text, key, direction, float(number) * scales[unit], False)
+
+
+def judge(comparison: Comparison, gates: Sequence[Gate]) -> tuple[int, list[Outcome]]:
+    """Return the exit code of all gates (a regression outweighs what could not be judged) and what each says."""
+    outcomes = [_judge(comparison, gate) for gate in gates]
+    codes = {outcome.code for outcome in outcomes}
+    return (REGRESSED if REGRESSED in codes else COULD_NOT_JUDGE if COULD_NOT_JUDGE in codes else PASSED), outcomes
+
+
+def _judge(comparison: Comparison, gate: Gate) -> Outcome:
+    change = next(change for change in comparison.metrics if change.key == gate.key)
+    metric = METRICS[gate.key]
+    for side, reading in (("A", change.a), ("B", change.b)):
+        if reading.value is None:
+            return Outcome(
+                gate, COULD_NOT_JUDGE, f"{gate.text}: not judged, {metric.label} of {side} is not known. {reading.why_missing}"
+            )
+        if reading.trust == "unusable":
+            return Outcome(
+                gate,
+                COULD_NOT_JUDGE,
+                f"{gate.text}: not judged, {metric.label} of {side} cannot be used. {' '.join(reading.notes)}",
+            )
+    assert change.a.value is not None and change.b.value is not None
+    moved = change.b.value - change.a.value
+    if gate.relative and not change.a.value and moved:
+        return Outcome(gate, COULD_NOT_JUDGE, f"{gate.text}: not judged, {metric.label} of A is 0 and has no percentage.")
+    amount = moved / change.a.value if gate.relative and change.a.value else moved
+    worse = amount if gate.direction == "rise" else -amount
+    said = (
+        f"{metric.label} went from {change.a.value:.6g} to {change.b.value:.6g} {metric.unit} ({amount:+.2%})"
+        if gate.relative
+        else (f"{metric.label} went from {change.a.value:.6g} to {change.b.value:.6g} {metric.unit}")
+    )
+    return _step_time(comparison, gate, worse, said) if gate.key == BEST else _plain(gate, worse, said)
+
+
+def _plain(gate: Gate, worse: float, said: str) -> Outcome:
+    if worse > gate.limit:
+        return Outcome(gate, REGRESSED, f"{gate.text}: failed. {said}.")
+    return Outcome(gate, PASSED, f"{gate.text}: passed. {said}.")
+
+
+def _step_time(comparison: Comparison, gate: Gate, worse: float, said: str) -> Outcome:
+    """The best step time has a verdict: a change beyond the limit counts only where it is shown to be one."""
+    word = comparison.verdict
+    if word.word == "inconclusive":
+        return Outcome(gate, COULD_NOT_JUDGE, f"{gate.text}: could not be judged. {said}. {word.why}")
+    shown = word.word == ("slower" if gate.direction == "rise" else "faster")
+    if worse > gate.limit and not shown:
+        return Outcome(
+            gate,
+            COULD_NOT_JUDGE,
+            f"{gate.text}: could not be judged. {said}, beyond the limit, but {word.word.replace('_', ' ')}: {word.why}",
+        )
+    return _plain(gate, worse, said)

@@ -1,0 +1,118 @@
+"""Reasons not to compare two runs: what differs besides the change somebody made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sawtooth.analysis.compare.matching import Match
+from sawtooth.analysis.run.model import RankResult, RunResult
+
+CLOCK_DIFFERS = 0.03  # boost clocks of one GPU wander by 1 to 2 % with temperature
+WORK_DIFFERS = 0.01  # FLOPs follow from shapes: equal work is equal to the last digit, sampled steps differ by a batch's rest
+SHAPES_DIFFER = 0.10  # a tenth of operator time on other shapes: the steps do other work
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Something that differs. ``a`` and ``b`` are what either side has, in words."""
+
+    key: str
+    sentence: str
+    a: str
+    b: str
+
+
+@dataclass(frozen=True)
+class _Check:
+    key: str
+    what: str
+    consequence: str
+    value: Callable[[RunResult, RankResult], Any]
+
+
+def _info(key: str) -> Callable[[RunResult, RankResult], Any]:
+    def value(_: RunResult, rank: RankResult) -> Any:
+        found = rank.info.get(key)
+        return None if found is None or found != found else found
+
+    return value
+
+
+def _flag(key: str) -> Callable[[RunResult, RankResult], Any]:
+    def value(_: RunResult, rank: RankResult) -> Any:
+        found = rank.info.get(key)
+        return "off" if found is None or found != found or not found else "on"
+
+    return value
+
+
+_HOST_COST = "it costs host time, so profiled steps differ for that alone"
+_CHECKS = (
+    _Check("gpu", "GPU", "times on different GPUs cannot show the effect of the change", lambda _, rank: rank.device_name),
+    _Check("world_size", "World size", "the ranks share the work differently", _info("world_size")),
+    _Check("ranks", "Ranks recorded", "the slowest of other ranks is another rank", lambda run, _: len(run.ranks)),
+    _Check("torch", "PyTorch version", "its kernels and host cost differ", _info("torch_version")),
+    _Check("runtime", "CUDA or HIP runtime", "libraries choose other kernels", _info("runtime_version")),
+    _Check("record_shapes", "record_shapes", _HOST_COST, _flag("record_shapes")),
+    _Check("profile_memory", "profile_memory", _HOST_COST, _flag("profile_memory")),
+    _Check("with_stack", "with_stack", _HOST_COST, _flag("with_stack")),
+    _Check("with_modules", "with_modules", _HOST_COST, _flag("with_modules")),
+    _Check("step_source", "What marks a step", "a step may mean something else on either side", lambda _, rank: rank.step_source),
+    _Check("step_time_source", "The source of the best step time", "sources alone differ by up to 10 %", lambda _, r: r.best.source),
+)  # fmt: skip
+
+
+def reasons(a: RunResult, b: RunResult, operators: list[Match]) -> list[Reason]:
+    """Name what differs between the runs besides their times; empty where nothing known does."""
+    if a.lead is None or b.lead is None:
+        return []
+    found = []
+    for check in _CHECKS:
+        left, right = check.value(a, a.lead), check.value(b, b.lead)
+        if left is not None and right is not None and left != right:
+            sentence = f"{check.what} differs ({left} against {right}): {check.consequence}."
+            found.append(Reason(check.key, sentence, str(left), str(right)))
+    return [*found, *_clock(a, b), *_work(a, b), *_shapes(operators)]
+
+
+def _value(run: RunResult, key: str) -> float | None:
+    return run.metrics[key].value
+
+
+def _clock(a: RunResult, b: RunResult) -> list[Reason]:
+    measured = all(run.metrics["mfu_factor_clock"].trust == "ok" for run in (a, b))  # else the rated clock was assumed
+    left, right = _value(a, "mfu_factor_clock"), _value(b, "mfu_factor_clock")
+    if (
+        not measured
+        or left is None
+        or right is None
+        or not min(left, right)
+        or max(left, right) / min(left, right) - 1 <= CLOCK_DIFFERS
+    ):
+        return []
+    words = (f"{left:.0%} of the rated clock", f"{right:.0%} of the rated clock")
+    return [Reason("clock", f"The GPU ran at {words[0]} against {words[1]}: every kernel scales with it.", *words)]
+
+
+def _work(a: RunResult, b: RunResult) -> list[Reason]:
+    left, right = _value(a, "flops_per_step"), _value(b, "flops_per_step")
+    if left is None or right is None or not min(left, right) or max(left, right) / min(left, right) - 1 <= WORK_DIFFERS:
+        return []
+    words = (f"{left / 1e12:.4g} TFLOP", f"{right / 1e12:.4g} TFLOP")
+    sentence = f"A step has {words[0]} against {words[1]}: compare throughput, not step time, unless that is the change."
+    return [Reason("work", sentence, *words)]
+
+
+def _shapes(operators: list[Match]) -> list[Reason]:
+    changed = [row for row in operators if row.how == "operator" and row.ns_a and row.ns_b]
+    total = sum(row.ns_a + row.ns_b for row in operators)
+    share = float(sum(row.ns_a + row.ns_b for row in changed) / total) if total else 0.0
+    if share <= SHAPES_DIFFER:
+        return []
+    largest = max(changed, key=lambda row: row.ns_a + row.ns_b)
+    sentence = (
+        f"{share:.0%} of operator time is spent on other shapes (most of it in {largest.label}): the steps do other work."
+    )
+    return [Reason("shapes", sentence, "its own shapes", "its own shapes")]

@@ -1,0 +1,253 @@
+"""The words of a comparison: faster, slower, no difference shown or inconclusive, how sure, and why. Times are milliseconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from sawtooth.analysis.compare.bootstrap import (
+    F64,
+    MIN_STEPS_FOR_INTERVAL,
+    TAIL,
+    median_change_interval,
+    noise_floor,
+    share_of_faster,
+)
+from sawtooth.analysis.compare.change_interval import Interval, change_interval, holds_zero, widened
+from sawtooth.analysis.compare.measured import Measured
+
+Word = Literal["faster", "slower", "no_difference_shown", "inconclusive"]
+Confidence = Literal["high", "medium", "low"]
+
+MIN_STEPS_FOR_WORD = (
+    4  # recorded; 4 against 4 without overlap happens by chance in 2 · 4! · 4! / 8! = 2.9 % of independent draws
+)
+MIN_COUNTED_FOR_WORD = 3  # the first of 4 recorded steps does not count: 10 % by chance, before asking for 10 % of change
+MIN_RUNS_AS_UNIT = 3  # below, the spread between runs has at most one degree of freedom a side
+MIN_CHANGE = 0.02  # run-to-run noise of one machine reaches 2 % with nothing changed
+MIN_CHANGE_FEW_STEPS = 0.10  # a handful of steps says nothing about smaller changes
+SOURCE_FLOOR = 0.10  # telemetry's step time is good to 10 % at best, and an estimate beside a stopwatch no better
+POWER_MARGIN = 0.84  # standard errors beyond the limit at which four of five recordings show a change
+SURE_OF_NONE = 0.05  # a pair that would have shown a 5 % change and did not is worth a plain no
+SURE_OF_SOME = 0.10  # five times the 2 % by which two recordings of one program may differ
+MIN_STRETCHES = 3  # with fewer independent stretches a side, 10 to 20 % of intervals miss (AR(1) at 0.9, 20 to 50 steps)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What may be said of B against A, and why. Shares are of the faster side, so that swapping the sides keeps them.
+
+    ``ci95_ms`` is the interval of the change in ms (None only where a side has no step time; an end of it is None where nothing bounds the
+    change); ``smallest_visible_share`` is the change that such a pair shows four times out of five (None where nothing can be said);
+    ``noise_floor_share`` is by how much the recordings differ from themselves.
+    """
+
+    word: Word
+    confidence: Confidence
+    why: str
+    ci95_ms: Interval | None = None
+    noise_floor_share: float = 0.0
+    smallest_visible_share: float | None = None
+
+
+def verdict(a: Sequence[Measured], b: Sequence[Measured], *, stored_floor_share: float = 0.0) -> Verdict:
+    """Say whether B's best step time differs from A's. Each side is one or more runs.
+
+    ``stored_floor_share`` is an A/A noise floor known beforehand (share). "faster" and "slower" need an interval without
+    zero and a change of at least max(2 %, floor); below 20 steps a side the word is of low confidence, needs at least
+    4 steps, ranges that do not overlap and max(10 %, floor), and the interval comes from the step times' own; from 3 runs a side,
+    runs are the unit.
+    """
+    by_steps = _by_steps(a, b, stored_floor_share)
+    best_a, best_b = _mean_best(a), _mean_best(b)
+    if best_a is None or best_b is None or best_a <= 0 or best_b <= 0 or by_steps.ci95_ms == (0.0, 0.0):
+        return by_steps
+    estimated = any(run.source in ("estimate", "telemetry") for run in (*a, *b))
+    alike = len({run.source for run in (*a, *b)}) == 1
+    if by_steps.ci95_ms is None:
+        return _limited(by_steps, change_interval(a, b, best_b - best_a), OF_ESTIMATES, alike)
+    if not estimated or min(len(a), len(b)) >= MIN_RUNS_AS_UNIT:
+        return by_steps
+    change = best_b - best_a
+    return _limited(by_steps, widened(by_steps.ci95_ms, change_interval(a, b, change), change), WIDENED, alike)
+
+
+def _limited(by_steps: Verdict, interval: Interval, source: str, alike: bool) -> Verdict:
+    """Return the verdict with an interval from elsewhere. Where that holds no change at all, the word is of low confidence at most.
+
+    It stays only where both step times come from the same source (``alike``), whose errors go the same way, and are bounded.
+    """
+    why = " ".join((by_steps.why, source, *([UNBOUNDED] if None in interval else ())))
+    if by_steps.word not in ("faster", "slower") or not holds_zero(interval):
+        return replace(by_steps, ci95_ms=interval, why=why)
+    if alike and None not in interval:
+        return replace(by_steps, confidence="low", ci95_ms=interval, why=f"{why} {ERR_ALIKE}")
+    return replace(by_steps, word="inconclusive", confidence="low", ci95_ms=interval, why=f"{why} {NOT_KNOWN}")
+
+
+OF_ESTIMATES = "The interval is that of the step times themselves, widened to 95 %."
+WIDENED = "The interval holds what the estimated step times leave open, too."
+ERR_ALIKE = (
+    "It includes 0 because it takes the two to err independently; both come from the same source, and so they err alike."
+)
+NOT_KNOWN = "The step times are not known well enough to tell which side is faster."
+UNBOUNDED = "On one side nothing bounds the step time from above."
+
+
+def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: float) -> Verdict:
+    """Judge by the spread of steps or runs alone."""
+    if sorted(run.recordings for run in a) == sorted(run.recordings for run in b) and all(run.recordings for run in a):
+        return Verdict("no_difference_shown", "high", "Both sides are the same recording.", (0.0, 0.0), 0.0, None)
+    best_a, best_b = _mean_best(a), _mean_best(b)
+    if best_a is None or best_b is None or best_a <= 0 or best_b <= 0:
+        side = "A" if best_a is None or best_a <= 0 else "B"
+        return Verdict("inconclusive", "low", f"No step time is known for {side}.")
+    floor = max(stored_floor_share, _source_floor(a, b))
+    if min(len(a), len(b)) >= MIN_RUNS_AS_UNIT:
+        return _by_runs(a, b, best_b - best_a, floor)
+    steps_a, steps_b = [run.steps_at_best() for run in a], [run.steps_at_best() for run in b]
+    floor = max(floor, noise_floor(steps_a), noise_floor(steps_b))
+    if all(map(len, (*steps_a, *steps_b))) and not _have_length(steps_a, steps_b):
+        return Verdict("inconclusive", "low", _NO_LENGTH, None, floor, None)
+    if min(sum(map(len, steps_a)), sum(map(len, steps_b))) < MIN_STEPS_FOR_INTERVAL:
+        recorded = min(sum(run.length for run in side) for side in (a, b))
+        if recorded < MIN_STEPS_FOR_WORD or min(sum(map(len, steps_a)), sum(map(len, steps_b))) < MIN_COUNTED_FOR_WORD:
+            few = f"{recorded} recorded steps are too few: a verdict takes {MIN_STEPS_FOR_WORD} a side, an interval {MIN_STEPS_FOR_INTERVAL}."
+            return Verdict("inconclusive", "low", few, None, floor, None)
+        return _by_ranges(np.concatenate(steps_a), np.concatenate(steps_b), best_a, best_b, floor, _between(a, b))
+    return _by_interval(steps_a, steps_b, best_a, best_b, floor, _between(a, b))
+
+
+_NO_LENGTH = "On one side at least half of the steps take the GPU no time, so no step time can be compared."
+
+
+def _have_length(*sides: Sequence[F64]) -> bool:
+    return all(float(np.median(np.concatenate(side))) > 0 for side in sides)
+
+
+def _mean_best(runs: Sequence[Measured]) -> float | None:
+    known = [run.best_ms for run in runs if run.best_ms is not None]
+    return math.fsum(known) / len(known) if known and len(known) == len(runs) else None
+
+
+def _source_floor(a: Sequence[Measured], b: Sequence[Measured]) -> float:
+    sources = {run.source for run in (*a, *b)}
+    return SOURCE_FLOOR if len(sources) > 1 or "telemetry" in sources else 0.0
+
+
+def _between(a: Sequence[Measured], b: Sequence[Measured]) -> str:
+    return "between these two recordings" if len(a) == len(b) == 1 else f"between these {len(a)} and {len(b)} recordings"
+
+
+def _word(change: float) -> Word:
+    return "faster" if change < 0 else "slower"
+
+
+def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor: float) -> Verdict:
+    """Welch's interval of the difference of the runs' mean best step times."""
+    sides = [np.asarray([run.best_ms for run in side], dtype=np.float64) for side in (a, b)]
+    parts = [float(side.var(ddof=1)) / len(side) for side in sides]
+    error = math.sqrt(sum(parts))
+    total = sum(parts)  # shares first: squares of tiny variances would vanish
+    freedom = 1 / sum((p / total) ** 2 / (len(s) - 1) for p, s in zip(parts, sides, strict=True)) if total else 1.0
+    half = float(stats.t.ppf(1 - TAIL, freedom)) * error if error else 0.0
+    mean_a, mean_b = float(sides[0].mean()), float(sides[1].mean())
+    limit, share = max(MIN_CHANGE, floor), share_of_faster(mean_a, mean_b)
+    smallest = max(limit + POWER_MARGIN * error / min(mean_a, mean_b), (half + POWER_MARGIN * error) / min(mean_a, mean_b))
+    runs = f"{len(a)} and {len(b)} runs, each counted once"
+    if abs(change) > half and share >= limit:
+        sure: Confidence = "high" if min(len(a), len(b)) > MIN_RUNS_AS_UNIT else "medium"
+        return Verdict(
+            _word(change),
+            sure,
+            f"{runs}: the 95 % interval of the change excludes 0.",
+            (change - half, change + half),
+            floor,
+            smallest,
+        )
+    why = f"{runs}: {_why_none(abs(change) <= half, share, limit)} {_could_have_seen(smallest)}"
+    return Verdict("no_difference_shown", _sure_of_none(smallest), why, (change - half, change + half), floor, smallest)
+
+
+def _by_ranges(a: F64, b: F64, best_a: float, best_b: float, floor: float, between: str, alike: bool = False) -> Verdict:
+    """Judge recordings too short for an interval, or (``alike``) whose steps follow each other too closely for a sure one."""
+    few = f"{len(a)} and {len(b)} counted steps are too few for an interval of their own (it takes {MIN_STEPS_FOR_INTERVAL} a side)"
+    if alike:
+        few = f"the {len(a)} and {len(b)} steps drift so slowly that they contain fewer than {MIN_STRETCHES} independent stretches"
+    few = few[0].upper() + few[1:]
+    limit = max(MIN_CHANGE_FEW_STEPS, floor)
+    middle_a, middle_b = float(np.median(a)), float(np.median(b))
+    apart = max((a.max() - middle_a) + (middle_b - b.min()), (middle_a - a.min()) + (b.max() - middle_b))
+    smallest = max(limit, float(apart) / min(middle_a, middle_b))
+    change = best_b - best_a
+    separate = bool(b.min() > a.max()) if change > 0 else bool(b.max() < a.min())
+    share = min(share_of_faster(best_a, best_b), share_of_faster(middle_a, middle_b))
+    if separate and share >= limit:
+        why = f"{few}; {between} no step of one side reaches the other's range."
+        return Verdict(_word(change), "low", why, None, floor, smallest)
+    reason = (
+        f"a change of {share:.1%} is below the {limit:.0%} that so few steps can show"
+        if separate
+        else "the steps of both sides overlap"
+    )
+    return Verdict("inconclusive", "low", f"{few}, and {reason}. {_could_have_seen(smallest)}", None, floor, smallest)
+
+
+def _by_interval(a: Sequence[F64], b: Sequence[F64], best_a: float, best_b: float, floor: float, between: str) -> Verdict:
+    """Judge by the moving-block bootstrap interval of the change of the median."""
+    interval = median_change_interval(a, b)
+    if interval.stretches < MIN_STRETCHES:
+        rough = _by_ranges(np.concatenate(a), np.concatenate(b), best_a, best_b, floor, between, alike=True)
+        return replace(rough, ci95_ms=(interval.low_ms, interval.high_ms))
+    low, high = interval.low_ms, interval.high_ms
+    middle_a, middle_b = float(np.median(np.concatenate(a))), float(np.median(np.concatenate(b)))
+    faster_side = min(middle_a, middle_b)
+    limit = max(MIN_CHANGE, floor)
+    share = share_of_faster(middle_a, middle_b)
+    error = interval.half_width_ms / 1.96 / faster_side
+    smallest = max(limit, 1.96 * error) + POWER_MARGIN * error
+    change = best_b - best_a
+    agree = (change > 0) == (interval.change_ms > 0)
+    if interval.excludes_zero() and share >= limit and agree:
+        sure: Confidence = "high" if share >= max(SURE_OF_SOME, 2 * floor) else "medium"
+        why = f"The 95 % interval of the change {between} excludes 0; the variation between runs is not known from them."
+        return Verdict(_word(change), sure, why, (low, high), floor, smallest)
+    if not agree and interval.excludes_zero() and share >= limit:
+        why = f"The median step and the mean step change in opposite directions {between}: a few long steps decide."
+        return Verdict("inconclusive", "low", why, (low, high), floor, smallest)
+    note = _why_none(not interval.excludes_zero(), share, limit)
+    if share_of_faster(best_a, best_b) >= limit > share:
+        note = "the median step does not change; a few long steps move the mean."
+        return Verdict(
+            "no_difference_shown",
+            "low",
+            f"Between the medians, {note} {_could_have_seen(smallest)}",
+            (low, high),
+            floor,
+            smallest,
+        )
+    why = f"{between[0].upper()}{between[1:]}, {note} {_could_have_seen(smallest)}"
+    return Verdict("no_difference_shown", _sure_of_none(smallest), why, (low, high), floor, smallest)
+
+
+def _why_none(holds_zero: bool, share: float, limit: float) -> str:
+    if holds_zero:
+        return "the 95 % interval of the change includes 0."
+    return f"a change of {share:.1%} is within the {limit:.1%} by which such recordings differ with nothing changed."
+
+
+def _could_have_seen(smallest: float) -> str:
+    if smallest >= 1:
+        return (
+            f"The steps of one side differ so much that nothing short of a factor of {1 + smallest:.2g} could have been seen."
+        )
+    return f"A change below {smallest:.{1 if smallest < SURE_OF_SOME else 0}%} could not have been seen."
+
+
+def _sure_of_none(smallest: float) -> Confidence:
+    return "high" if smallest <= SURE_OF_NONE else "medium" if smallest <= 2 * SURE_OF_NONE else "low"

@@ -1,0 +1,71 @@
+"""Where a step does other work on either side, work per second is what can be compared: samples, tokens, else floating-point operations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sawtooth.analysis.compare.measured import Measured
+from sawtooth.analysis.compare.reasons import WORK_DIFFERS
+from sawtooth.analysis.compare.significance import Verdict, verdict
+from sawtooth.analysis.run.model import RunResult
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Work per second on both sides, in ``unit`` per second. ``verdict`` is of the time that A's work takes: faster means more a second."""
+
+    unit: str
+    a: float
+    b: float
+    verdict: Verdict
+
+    @property
+    def ratio(self) -> float:
+        """How many times A's work per second B does."""
+        return self.b / self.a
+
+
+_WORK: tuple[tuple[str, Callable[[RunResult], float | None]], ...] = (
+    ("samples", lambda run: run.manifest.facts.samples_per_step),
+    ("tokens", lambda run: run.manifest.facts.tokens_per_step),
+    ("FLOP", lambda run: run.metrics["flops_per_step"].value),
+)
+
+
+def throughput(
+    a: Sequence[RunResult], b: Sequence[RunResult], measured_a: Sequence[Measured], measured_b: Sequence[Measured]
+) -> Throughput | None:
+    """Return what both sides do a second; None where their steps do the same work, or the work or a step time is not known."""
+    for unit, work_of in _WORK:
+        works = [_mean([work_of(run) for run in side]) for side in (a, b)]
+        steps_ms = [_mean([run.best_ms for run in side]) for side in (measured_a, measured_b)]
+        (work_a, work_b), (ms_a, ms_b) = works, steps_ms
+        if not work_a or not work_b:
+            continue
+        if not ms_a or not ms_b or max(work_a, work_b) / min(work_a, work_b) - 1 <= WORK_DIFFERS:
+            return None
+        of_a = [_scaled(run, work_a / work_b) for run in measured_b]
+        return Throughput(unit, 1000 * work_a / ms_a, 1000 * work_b / ms_b, verdict(measured_a, of_a))
+    return None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
+
+
+def _scaled(run: Measured, share: float) -> Measured:
+    """Return the times that ``share`` of a step's work takes."""
+
+    def part(ms: float | None) -> float | None:
+        return None if ms is None else ms * share
+
+    return replace(
+        run,
+        steps_ms=tuple(ms * share for ms in run.steps_ms),
+        best_ms=part(run.best_ms),
+        low_ms=part(run.low_ms),
+        high_ms=part(run.high_ms),
+    )

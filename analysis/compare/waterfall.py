@@ -1,0 +1,157 @@
+"""What a change of the step time is made of, part by part: of the run's own step, and of the profiles' steps. Both sum exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS, OUTSIDE_PROFILE, OWNER_KEYS
+from sawtooth.analysis.run.at_best import UNSEEN, unseen_ms
+from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.run.verdict import uses_estimate
+
+UNSEEN_OWNER = "idle"  # of a ledger's row with what no profiled step shows
+ROUNDING = 1e-6  # of the step: what floats lose in a ledger's sum; no part is that small
+
+Part = tuple[str, str | None]
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One owner and cause of the run's own step, exact ms per step; the owner ``OUTSIDE_PROFILE`` is in no profiled step."""
+
+    owner: str
+    cause: str | None
+    ms_a: Fraction
+    ms_b: Fraction
+
+    @property
+    def change_ms(self) -> Fraction:
+        """B − A."""
+        return self.ms_b - self.ms_a
+
+
+@dataclass(frozen=True)
+class WaterfallRow:
+    """One owner and cause: exact ns per step of the profiles, and ms per step in the replays without the profiler's cost."""
+
+    owner: str
+    cause: str | None
+    ns_a: Fraction
+    ns_b: Fraction
+    unprofiled_ms_a: float | None
+    unprofiled_ms_b: float | None
+
+    @property
+    def change_ns(self) -> Fraction:
+        """B − A, ns per step."""
+        return self.ns_b - self.ns_a
+
+    @property
+    def unprofiled_change_ms(self) -> float | None:
+        """B − A in the replays, None where either side has none."""
+        if self.unprofiled_ms_a is None or self.unprofiled_ms_b is None:
+            return None
+        return self.unprofiled_ms_b - self.unprofiled_ms_a
+
+
+def run_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[RunRow, ...]:
+    """Return the parts of both runs' own steps (means over a side's runs); empty where a side has no step time.
+
+    Each side's parts sum to its best step time, so that their changes sum to its change.
+    """
+    sides = [_parts_of_side(runs) for runs in (a, b)]
+    parts_a, parts_b = sides
+    if parts_a is None or parts_b is None:
+        return ()
+    zero = Fraction(0)
+    keys = _ordered({**parts_a, **parts_b}, lambda key: max(parts_a.get(key, zero), parts_b.get(key, zero)))
+    return tuple(RunRow(*key, parts_a.get(key, zero), parts_b.get(key, zero)) for key in keys)
+
+
+def _parts_of_side(runs: Sequence[RunResult]) -> dict[Part, Fraction] | None:
+    parts: dict[Part, Fraction] = {}
+    for run in runs:
+        step_ms = run.metrics["best_step_time_ms"].value
+        if step_ms is None:
+            return None
+        for key, ms in _parts_of_run(run.lead, Fraction(step_ms)).items():
+            parts[key] = parts.get(key, Fraction(0)) + ms / len(runs)
+    return parts
+
+
+def _parts_of_run(rank: RankResult | None, step_ms: Fraction) -> dict[Part, Fraction]:
+    """Divide a run's step by the column of its ledger that speaks for it; what no profiled step shows is ``OUTSIDE_PROFILE``."""
+    parts: dict[Part, Fraction] = {}
+    replayed = rank is not None and uses_estimate(rank)
+    for row in rank.ledger if rank is not None and len(rank.counted) else ():
+        ms = row.ms_per_step_unprofiled_est if replayed else row.ms_per_step
+        if ms:
+            parts[row.owner, row.cause] = parts.get((row.owner, row.cause), Fraction(0)) + Fraction(ms)
+    if rank is not None and replayed and (UNSEEN_OWNER, UNSEEN) in parts:
+        unseen = min(Fraction(unseen_ms(rank.ledger, rank.best)), parts[UNSEEN_OWNER, UNSEEN])
+        parts[UNSEEN_OWNER, UNSEEN] -= unseen
+        parts[OUTSIDE_PROFILE, None] = unseen
+    left = step_ms - sum(parts.values())
+    if parts and abs(left) <= ROUNDING * step_ms:
+        largest = max(parts, key=lambda key: parts[key])
+        parts[largest] += left
+    elif left >= 0:
+        parts[OUTSIDE_PROFILE, None] = parts.get((OUTSIDE_PROFILE, None), Fraction(0)) + left
+    else:
+        parts = _shrunk(parts, step_ms)
+    return {key: ms for key, ms in parts.items() if ms}
+
+
+def _shrunk(parts: Mapping[Part, Fraction], step_ms: Fraction) -> dict[Part, Fraction]:
+    """Fit parts into a shorter step: the profiler slows the host, so lost time goes first, and the GPU's work only where it alone is longer."""
+    works = sum((ms for (owner, _), ms in parts.items() if owner not in LOST_OWNERS), Fraction(0))
+    lost = sum(parts.values(), Fraction(0)) - works
+    of_lost = max(step_ms - works, Fraction(0)) / lost if lost else Fraction(0)
+    of_work = min(Fraction(1), step_ms / works) if works else Fraction(1)
+    return {(owner, cause): ms * (of_lost if owner in LOST_OWNERS else of_work) for (owner, cause), ms in parts.items()}
+
+
+def profile_step_ns(runs: Sequence[RunResult]) -> Fraction | None:
+    """Return the mean device step of the profiles in ns: the steady window ÷ its steps, averaged over the runs; None without steps."""
+    leads = [run.lead for run in runs]
+    if not all(lead is not None and len(lead.counted) for lead in leads):
+        return None
+    return sum((Fraction(lead.window_ns, len(lead.counted)) for lead in leads if lead), Fraction(0)) / len(leads)
+
+
+def profile_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[WaterfallRow, ...]:
+    """Return the parts of the profiled steps; their changes sum to the change of the mean device step exactly."""
+    if profile_step_ns(a) is None or profile_step_ns(b) is None:
+        return ()
+    sides = [_ledger(a), _ledger(b)]
+    keys = _ordered({**sides[0], **sides[1]}, lambda key: max(side[key][0] if key in side else Fraction(0) for side in sides))
+    replayed = [any(ms is not None for _, ms in side.values()) for side in sides]
+    rows = []
+    for key in keys:
+        (ns_a, ms_a), (ns_b, ms_b) = (
+            side.get(key, (Fraction(0), 0.0 if known else None)) for side, known in zip(sides, replayed, strict=True)
+        )
+        rows.append(WaterfallRow(key[0], key[1], ns_a, ns_b, ms_a, ms_b))
+    return tuple(rows)
+
+
+def _ledger(runs: Sequence[RunResult]) -> dict[Part, tuple[Fraction, float | None]]:
+    """Return per (owner, cause) the exact ns per step, and ms per step without the profiler, averaged over the runs."""
+    exact: dict[Part, Fraction] = {}
+    replayed: dict[Part, float] = {}
+    leads = [run.lead for run in runs if run.lead is not None]
+    everywhere = all(any(row.ms_per_step_unprofiled_est is not None for row in lead.ledger) for lead in leads)
+    for lead in leads:
+        for row in lead.ledger:
+            key = (row.owner, row.cause)
+            exact[key] = exact.get(key, Fraction(0)) + Fraction(row.ns, len(lead.counted) * len(leads))
+            replayed[key] = replayed.get(key, 0.0) + (row.ms_per_step_unprofiled_est or 0.0) / len(leads)
+    return {key: (ns, replayed[key] if everywhere else None) for key, ns in exact.items()}
+
+
+def _ordered(keys: Iterable[Part], longer: Callable[[Part], Fraction]) -> list[Part]:
+    """Return keys in the ledger's order, the longer side first within an owner; what is outside the profile comes last."""
+    owners = (*OWNER_KEYS, OUTSIDE_PROFILE)
+    return sorted(keys, key=lambda key: (owners.index(key[0]), -longer(key), key[1] or ""))

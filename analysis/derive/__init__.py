@@ -1,0 +1,17 @@
+"""A recording's derived file: steps, classes of operations, operators, modules and the sums that pages need.
+
+Made once per recording after ingest; a cache, never a source. ``lost`` says who owned each nanosecond, ``unprofiled`` takes the profiler's cost off.
+"""
+
+from sawtooth.faces import lazy
+
+__getattr__, __all__ = lazy(
+    __name__,
+    {
+        "build": (
+            "DERIVED_SQL",
+            "damaged",
+            "ensure_derived",
+        ),
+    },
+)

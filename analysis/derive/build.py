@@ -1,0 +1,283 @@
+"""Build a recording's derived file: steps, ledger, gaps with causes, rollups. Rebuilt whole, published by rename."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.derive import rollups
+from sawtooth.analysis.derive import timeline_sums as timeline_store
+from sawtooth.analysis.derive.classes import Classes, Signature, classify_operations, load_signatures
+from sawtooth.analysis.derive.events import GPU_KINDS, Events, load_events
+from sawtooth.analysis.derive.flop_counts import FlopCounts, device_flops, operator_flop_counts
+from sawtooth.analysis.derive.host import load_host_facts
+from sawtooth.analysis.derive.lost import ledger
+from sawtooth.analysis.derive.lost.losses import Losses, find_losses
+from sawtooth.analysis.derive.modules import ModuleWork, module_table, module_work
+from sawtooth.analysis.derive.operators import operator_table
+from sawtooth.analysis.derive.steps import STATUS_NAMES, DeviceSteps, HostSteps, device_steps, find_host_steps
+from sawtooth.analysis.knowledge.owners import OWNER_KEYS, TENSOR_CORES_USED
+from sawtooth.analysis.replay import store as replay_store
+from sawtooth.analysis.version import ANALYSIS_VERSION
+from sawtooth.ingest.errors import NotFoundError, SawtoothError
+from sawtooth.ingest.files import commit, draft, is_sound
+from sawtooth.ingest.schema import STORAGE_VERSION, DataFolder
+
+DERIVED_SQL = Path(__file__).with_name("derived.sql")
+MEMORY_LIMIT = "512MB"  # of the engine; the columns held by numpy come on top
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace in memory while it is derived."""
+
+    con: duckdb.DuckDBPyConnection
+    events: Events
+    signatures: list[Signature]
+    classes: Classes
+    host: HostSteps
+    devices: list[DeviceSteps]
+
+
+def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
+    """Return the recording's derived file, building it when it is missing; older versions are removed.
+
+    Raises NotFoundError when the recording is missing, SawtoothError when its file is damaged or the disk is full.
+    """
+    target = folder.derived_file(recording_id, ANALYSIS_VERSION)
+    if not target.exists():
+        source = folder.recording_file(recording_id)
+        if not source.exists():
+            raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
+        try:
+            derive(source, target)
+        except (SawtoothError, duckdb.Error) as error:  # a full disk and a damaged file raise the same: the file itself tells
+            if is_sound(source):
+                raise
+            raise damaged(recording_id) from error
+        for old in folder.derived.glob(f"{recording_id}.*.duckdb"):
+            if old != target:
+                old.unlink(missing_ok=True)
+    return target
+
+
+def damaged(recording_id: str) -> SawtoothError:
+    """Return the error for a recording whose file is damaged."""
+    return SawtoothError(
+        f"The file of recording {recording_id} is damaged. Drop its trace again: that puts a sound one in its place."
+    )
+
+
+def derive(recording_file: Path, target: Path) -> None:
+    """Compute everything pages need of one recording and publish it at ``target``. Raises SourceError where the disk is full."""
+    with draft(target.parent) as temporary:
+        _write(recording_file, temporary)
+        commit(temporary, target)
+
+
+def _write(recording_file: Path, temporary: Path) -> None:
+    con = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
+    try:
+        con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+        con.execute("SET temp_directory = ?", [str(temporary.parent)])  # gone with the draft, whatever happens
+        con.execute(f"ATTACH '{_quoted(recording_file)}' AS r (READ_ONLY)")
+        # no log: an unfinished draft is thrown away, and each commit to a log waits for the disk
+        con.execute(f"ATTACH '{_quoted(temporary)}' AS d (STORAGE_VERSION '{STORAGE_VERSION}', RECOVERY_MODE 'NO_WAL_WRITES')")
+        con.execute("SET search_path = 'd.main,r.main'")  # its views read both
+        con.execute(f"BEGIN; {DERIVED_SQL.read_text(encoding='utf-8')} COMMIT")
+        kind = con.execute("SELECT kind FROM recording").fetchall()[0][0]
+        if kind == "trace":
+            _derive_trace(con)
+        con.execute("USE memory")
+        con.execute("CHECKPOINT d")
+        con.execute("DETACH d")
+    finally:
+        con.close()
+
+
+def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
+    events = load_events(con)
+    signatures = load_signatures(con)
+    vendor, major = _vendor(con)
+    classes = classify_operations(events, signatures, vendor, major)
+    host = find_host_steps(events)
+    devices = [device_steps(events, host, int(d)) for d in np.unique(events.gpu.device)]
+    trace = Trace(con, events, signatures, classes, host, devices)
+    _store_classes(trace)
+    tensor = np.isin(classes.tensor_cores.astype(str), TENSOR_CORES_USED)
+    flops = operator_flop_counts(events, signatures, tensor, vendor)
+    facts = load_host_facts(con, events.origin_ns)
+    work = module_work(events, facts)
+    _store_steps(trace, flops.carrier_of, work)
+    _store_segments(trace)
+    losses = find_losses(events, facts, devices, classes.owner)
+    _store_losses(trace, losses)
+    _store_facts(trace, flops, losses)
+    _store_operators(trace, flops)
+    if work is not None:
+        _store_modules(trace, work, flops)
+    rollups.store(con)
+    timeline_store.store(con)
+
+
+def _vendor(con: duckdb.DuckDBPyConnection) -> tuple[str | None, int | None]:
+    rows = con.execute(
+        "SELECT r.vendor, d.compute_major FROM recording r LEFT JOIN devices d ON true ORDER BY d.device LIMIT 1"
+    ).fetchall()
+    return rows[0][0], rows[0][1]
+
+
+def _append(con: duckdb.DuckDBPyConnection, table: str, frame: pd.DataFrame) -> None:
+    if len(frame):
+        con.register("incoming", frame)
+        con.execute(f"INSERT INTO d.{table} BY NAME SELECT * FROM incoming")
+        con.unregister("incoming")
+
+
+def _store_classes(trace: Trace) -> None:
+    table = trace.classes.table.rename(
+        columns={"name": "name_id", "operator_name": "cpu_op_name_id", "signature": "signature_id"}
+    )
+    _append(trace.con, "kernel_classes", table.astype({"cpu_op_name_id": "Int64", "signature_id": "Int64"}))
+    # A name's first owner holds for nearly every operation of that name: what differs is listed, so that queries need not join operations.
+    usual = table.groupby("name_id")["owner"].transform("min")
+    other = np.flatnonzero((table["owner"] != usual).to_numpy(bool)[trace.classes.row])
+    owner = np.array(OWNER_KEYS, object)[trace.classes.owner[other]]
+    _append(trace.con, "owner_exceptions", pd.DataFrame({"gpu_op_id": other, "owner": owner}))
+
+
+def _store_steps(trace: Trace, flop_operator: np.ndarray, work: ModuleWork | None) -> None:
+    origin = trace.events.origin_ns
+    op_step = np.full(len(trace.events.gpu), -1, np.int64)
+    status = np.full(len(trace.events.gpu), 2, np.int8)
+    for device in trace.devices:
+        table = device.table.rename(
+            columns={"start": "start_ns", "end": "end_ns", "host_start": "host_start_ns", "host_end": "host_end_ns"}
+        )
+        for column in ("start_ns", "end_ns", "host_start_ns", "host_end_ns"):
+            table[column] = table[column].astype(np.int64) + origin
+        _append(trace.con, "steps", table.assign(device=device.device))
+        window = device.window
+        _append(
+            trace.con,
+            "windows",
+            pd.DataFrame({"device": device.device, "start_ns": window.starts + origin, "end_ns": window.ends + origin}),
+        )
+        op_step[device.ops], status[device.ops] = device.op_step, device.status
+    frame = pd.DataFrame(
+        {
+            "gpu_op_id": np.arange(len(op_step)),
+            "step": pd.array(np.where(op_step >= 0, op_step, 0), dtype="Int64"),
+            "status": np.array(STATUS_NAMES, object)[status],
+            "category": trace.classes.category,
+            "tensor_cores": trace.classes.tensor_cores,
+            "flop_op_id": pd.array(np.maximum(flop_operator, 0), dtype="Int64"),
+        }
+    )
+    frame.loc[op_step < 0, "step"] = pd.NA
+    frame.loc[flop_operator < 0, "flop_op_id"] = pd.NA
+    if work is not None:
+        frame["module"] = pd.array(work.node, dtype="Int64")
+        frame.loc[work.node < 0, "module"] = pd.NA
+    _append(trace.con, "gpu_op_steps", frame)
+
+
+def _store_segments(trace: Trace) -> None:
+    origin = trace.events.origin_ns
+    codes = trace.classes.owner
+    for device in trace.devices:
+        ops = device.ops
+        parts = ledger.segments(trace.events.gpu.start[ops], trace.events.gpu.end[ops], codes[ops], device.window)
+        frame = pd.DataFrame({"device": device.device, "start_ns": parts.starts + origin, "end_ns": parts.ends + origin})
+        _append(trace.con, "segments", frame.assign(owner=np.array(OWNER_KEYS, object)[parts.owner]))
+
+
+def _store_losses(trace: Trace, losses: Losses) -> None:
+    _append(trace.con, "gaps", losses.gaps)
+    _append(trace.con, "causes", losses.causes)
+    if losses.unprofiled is not None:
+        trace.con.execute("INSERT INTO d.replays VALUES ('unprofiled', ?)", [replay_store.dump(losses.unprofiled)])
+
+
+def _store_facts(trace: Trace, flops: FlopCounts, losses: Losses) -> None:
+    counted_ops = _in_counted_steps(trace, trace.events.ops.start)
+    alone = len(trace.devices) == 1
+    facts: dict[str, Any] = {
+        "step_source": trace.host.source,
+        "step_annotation": trace.host.annotation,
+    }
+    for device in trace.devices:
+        counts = np.bincount(device.status, minlength=3)
+        dur = trace.events.gpu.end[device.ops] - trace.events.gpu.start[device.ops]
+        is_kernel = trace.events.gpu.kind[device.ops] == GPU_KINDS.index("kernel")
+        counted = device.table["counted"].to_numpy(bool)
+        in_counted = (device.op_step >= 0) & (counted[np.maximum(device.op_step, 0)] if len(counted) else False)
+        in_graph = (trace.events.gpu.graph[device.ops] >= 0) | _graph_launched(trace.events)[device.ops]
+        facts[f"device_{device.device}"] = {
+            **{name: int(counts[i]) for i, name in enumerate(STATUS_NAMES)},
+            **{f"{name}_ns": int(dur[device.status == i].sum()) for i, name in enumerate(STATUS_NAMES)},
+            "kernels": int(is_kernel.sum()),
+            "kernels_in_counted_steps": int((is_kernel & in_counted).sum()),
+            "graph_kernels_in_counted_steps": int((is_kernel & in_counted & in_graph).sum()),
+            "counted_steps": int(counted.sum()),
+            "graph_ns": int(dur[in_graph].sum()),
+            "gpu_ns": int(dur.sum()),
+            "estimate": losses.estimates.get(device.device),
+            "phases": losses.phases.get(device.device, []),
+            "flops": device_flops(trace.events, trace.classes, flops, device, counted_ops, alone),
+        }
+    frame = pd.DataFrame({"key": list(facts), "value": [json.dumps(v) for v in facts.values()]})
+    _append(trace.con, "facts", frame)
+
+
+def _store_operators(trace: Trace, flops: FlopCounts) -> None:
+    if not trace.devices and not len(trace.events.ops):
+        return
+    tensor = np.isin(trace.classes.tensor_cores.astype(str), TENSOR_CORES_USED)
+    devices = [d.device for d in trace.devices] or [0]
+    table = operator_table(trace.events, _in_counted_steps(trace, trace.events.ops.start), flops.count, tensor, devices)
+    _append(trace.con, "operators", table)
+
+
+def _store_modules(trace: Trace, work: ModuleWork, flops: FlopCounts) -> None:
+    tensor = np.isin(trace.classes.tensor_cores.astype(str), TENSOR_CORES_USED)
+    selected = np.zeros(len(trace.events.gpu), bool)
+    for device in trace.devices:
+        counted = device.table["counted"].to_numpy(bool) if len(device.table) else np.zeros(0, bool)
+        selected[device.ops] = (device.op_step >= 0) & counted[np.maximum(device.op_step, 0)] if counted.any() else True
+    calls = _in_counted_steps(trace, work.tree.start)
+    devices = [device.device for device in trace.devices]
+    if devices:
+        _append(trace.con, "modules", module_table(trace.events, work, selected, calls, tensor, flops, devices))
+
+
+def _in_counted_steps(trace: Trace, start: np.ndarray) -> np.ndarray:
+    """Tell which starts on the host lie in a counted step of any device; all of them where there are no steps."""
+    counted = np.zeros(len(trace.host.starts), bool)
+    for device in trace.devices:
+        if len(device.table):
+            counted |= device.table["counted"].to_numpy(bool)
+    if not counted.any():
+        return np.ones(len(start), bool)
+    step = np.searchsorted(trace.host.starts, start, side="right") - 1
+    at = np.maximum(step, 0)
+    return (step >= 0) & (start < trace.host.ends[at]) & counted[at]
+
+
+def _graph_launched(events: Events) -> np.ndarray:
+    """Tell which GPU operations a graph launch started: they have no operator of their own."""
+    graph_names = [i for i, name in enumerate(events.names) if "GraphLaunch" in name]
+    call = np.maximum(events.gpu.call, 0)
+    if not len(events.calls):
+        return np.zeros(len(events.gpu), bool)
+    return (events.gpu.call >= 0) & np.isin(events.calls.name[call], graph_names)
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")

@@ -1,0 +1,103 @@
+"""What each GPU operation is: its category, its tensor-core use, its owner and the operator behind it, decided once per distinct combination."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import GPU_KINDS, Events
+from sawtooth.analysis.knowledge.kernel_names import classify
+from sawtooth.analysis.knowledge.owners import OWNER_KEYS, owner_of
+
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Inputs of an operator as recorded: shapes, dtypes and scalars, or None where not recorded."""
+
+    dims: list[object] | None
+    types: list[str] | None
+    strides: list[object] | None
+    concrete: list[str] | None
+
+
+def load_signatures(con: duckdb.DuckDBPyConnection) -> list[Signature]:
+    """Read the recording's distinct operator inputs, indexed by signature id."""
+    rows = con.execute(
+        "SELECT input_dims, input_types, input_strides, concrete_inputs FROM signatures ORDER BY signature_id"
+    ).fetchall()
+    return [Signature(*(json.loads(cell) if cell else None for cell in row)) for row in rows]
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Aligned with gpu_op_id. ``operator`` is the innermost operator (not annotation) around the launch, -1 for none.
+
+    ``owner`` indexes owners.OWNERS. ``table`` has one row per distinct combination: name, operator_name, signature, category, tensor_cores,
+    owner, reason; ``row`` indexes it.
+    """
+
+    operator: I64
+    category: NDArray[np.object_]
+    tensor_cores: NDArray[np.object_]
+    owner: NDArray[np.int8]
+    row: I64
+    table: pd.DataFrame
+
+
+def innermost_operator(events: Events, start_at: I64) -> I64:
+    """Climb from each cpu_op_id to the first that is an operator; -1 where there is none."""
+    current = start_at.copy()
+    while True:
+        climb = (
+            (current >= 0) & events.ops.annotation[np.maximum(current, 0)] if len(events.ops) else np.zeros(len(current), bool)
+        )
+        if not climb.any():
+            return current
+        current[climb] = events.ops.parent[current[climb]]
+
+
+def classify_operations(events: Events, signatures: list[Signature], vendor: str | None, compute_major: int | None) -> Classes:
+    """Classify every GPU operation of ``events``."""
+    operator = innermost_operator(events, events.gpu.cpu_op)
+    known = operator >= 0
+    at = np.maximum(operator, 0)
+    op_name = np.where(known, events.ops.name[at] if len(events.ops) else -1, -1)
+    signature = np.where(known, events.ops.signature[at] if len(events.ops) else -1, -1)
+    keys = np.stack(
+        [
+            events.gpu.kind.astype(np.int64),
+            events.gpu.name.astype(np.int64),
+            op_name.astype(np.int64),
+            signature.astype(np.int64),
+        ]
+    )
+    distinct, row = np.unique(keys, axis=1, return_inverse=True)
+    rows = []
+    for kind, name, op, sig in distinct.T:
+        inputs = signatures[sig] if sig >= 0 else Signature(None, None, None, None)
+        found = classify(
+            events.names[name],
+            GPU_KINDS[kind],
+            events.names[op] if op >= 0 else None,
+            inputs.types,
+            inputs.dims,
+            vendor,
+            compute_major,
+        )
+        whose = owner_of(found.category, found.tensor_cores, GPU_KINDS[kind])
+        inputs_of = (name, op if op >= 0 else None, sig if sig >= 0 else None)
+        rows.append((*inputs_of, found.category, found.tensor_cores, whose, found.reason))
+    columns = ["name", "operator_name", "signature", "category", "tensor_cores", "owner", "reason"]
+    table = pd.DataFrame(rows, columns=columns)
+    row = row.reshape(-1).astype(np.int64)
+    category = table["category"].to_numpy(object)
+    tensor = table["tensor_cores"].to_numpy(object)
+    owner = np.array([OWNER_KEYS.index(key) for key in table["owner"]], np.int8)
+    return Classes(operator, category[row], tensor[row], owner[row], row, table)

@@ -1,0 +1,111 @@
+"""FLOPs of a trace: which operator carries them, how many fall into the counted steps, and how much kernel time they explain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.classes import Classes, Signature
+from sawtooth.analysis.derive.events import I64, Events
+from sawtooth.analysis.derive.operators import nearest
+from sawtooth.analysis.derive.recompute import recomputed
+from sawtooth.analysis.derive.steps import STATUS_NAMES, DeviceSteps
+from sawtooth.analysis.intervals import intersect, union
+from sawtooth.analysis.knowledge.flops import is_flop_operator, operator_flops, outermost, peak_dtype
+
+LOST_LAUNCHES = (
+    0.05  # above five percent of GPU time without a launch, missing kernels are the profiler's and not the operator's
+)
+FLOP_CATEGORIES = ("gemm", "conv", "attention")
+
+
+@dataclass(frozen=True)
+class FlopCounts:
+    """``carrier`` marks the cpu_ops that are counted, ``count`` their FLOPs (NaN unknown), ``dtype`` their index in ``dtypes`` (-1 unknown).
+    ``again`` marks carriers that repeat forward work inside backward.
+
+    ``carrier_of`` is aligned with gpu_op_id: the counted operator an operation belongs to, -1 for none.
+    """
+
+    carrier: NDArray[np.bool_]
+    again: NDArray[np.bool_]
+    count: NDArray[np.float64]
+    dtype: NDArray[np.int8]
+    dtypes: list[str]
+    carrier_of: I64
+
+
+def operator_flop_counts(
+    events: Events, signatures: list[Signature], tensor: NDArray[np.bool_], vendor: str | None
+) -> FlopCounts:
+    """Count each operator's FLOPs once. ``tensor`` marks the GPU operations that use tensor cores: they tell FP32 from TF32."""
+    ops = events.ops
+    by_name = np.array([is_flop_operator(name) for name in events.names] or [False])
+    counted = by_name[ops.name] & ~ops.annotation if len(ops) else np.zeros(0, bool)
+    carrier = outermost(ops.parent, counted)
+    carrier_of = nearest(carrier, ops.parent, events.gpu.cpu_op)
+    on_tensor_cores = np.zeros(len(ops), bool)
+    on_tensor_cores[carrier_of[tensor & (carrier_of >= 0)]] = True
+    rows = np.flatnonzero(carrier)
+    count, dtype = np.full(len(ops), np.nan), np.full(len(ops), -1, np.int8)
+    dtypes: list[str] = []
+    keys, inverse = np.unique(
+        np.stack([ops.name[rows], ops.signature[rows], on_tensor_cores[rows]]), axis=1, return_inverse=True
+    )
+    flops, kinds = np.full(keys.shape[1], np.nan), np.full(keys.shape[1], -1, np.int8)
+    for i, (name, signature, on) in enumerate(keys.T):
+        if signature < 0:
+            continue
+        inputs = signatures[signature]
+        found = operator_flops(events.names[name], inputs.dims, inputs.types, inputs.concrete)
+        flops[i] = np.nan if found is None else found
+        kind = peak_dtype(events.names[name], inputs.types, "yes" if on else "no", vendor)
+        if kind:
+            if kind not in dtypes:
+                dtypes.append(kind)
+            kinds[i] = dtypes.index(kind)
+    count[rows], dtype[rows] = flops[inverse.reshape(-1)], kinds[inverse.reshape(-1)]
+    return FlopCounts(carrier, recomputed(events, carrier), count, dtype, dtypes, carrier_of)
+
+
+def device_flops(
+    events: Events, classes: Classes, counts: FlopCounts, device: DeviceSteps, counted_ops: NDArray[np.bool_], alone: bool
+) -> dict[str, Any]:
+    """Summarise the FLOPs of one device over its counted steps.
+
+    ``counted_ops`` marks cpu_ops of the counted steps. ``alone``: the trace has one device, so that where the profiler lost launches, operators without kernels are its own too. Returns flops and by_dtype (of the model: without recomputation), recomputed_flops, covered_ns and kernel_ns
+    (sums over GEMM, convolution and attention kernels of the counted steps), and union_ns of those kernels inside the steady window.
+    """
+    mine = device.ops
+    is_flop = np.isin(classes.category[mine].astype(str), FLOP_CATEGORIES)
+    table = device.table
+    counted_step = table["counted"].to_numpy(bool) if len(table) else np.zeros(0, bool)
+    in_step = (device.op_step >= 0) & (counted_step[np.maximum(device.op_step, 0)] if len(counted_step) else False)
+    start, end = events.gpu.start[mine], events.gpu.end[mine]
+    dur = end - start
+    carrier = counts.carrier_of[mine]
+    known = (carrier >= 0) & np.isfinite(counts.count[np.maximum(carrier, 0)] if len(counts.count) else np.zeros(len(carrier)))
+    # An operator without a kernel ran on the CPU or on the fake tensors of a compiler: its FLOPs are not the GPU's. Only where the profiler
+    # lost launches may an operator have lost its kernels.
+    orphans = device.status == STATUS_NAMES.index("orphan")
+    lost = alone and bool(dur[orphans].sum() > LOST_LAUNCHES * max(int(dur.sum()), 1))
+    ours = np.zeros(len(events.ops), bool)
+    ours[carrier[carrier >= 0]] = True
+    executed = counts.carrier & counted_ops & np.isfinite(counts.count) & (ours | lost)
+    chosen = executed & ~counts.again
+    by_dtype = {name: float(counts.count[chosen & (counts.dtype == i)].sum()) for i, name in enumerate(counts.dtypes)}
+    unknown_dtype = float(counts.count[chosen & (counts.dtype < 0)].sum())
+    if unknown_dtype:
+        by_dtype["unknown"] = unknown_dtype
+    return {
+        "flops": float(counts.count[chosen].sum()),
+        "operators": int(chosen.sum()),
+        "by_dtype": by_dtype,
+        "recomputed_flops": float(counts.count[executed & counts.again].sum()),
+        "kernel_ns": int(dur[is_flop & in_step].sum()),
+        "covered_ns": int(dur[is_flop & in_step & known].sum()),
+        "union_ns": intersect(union(start[is_flop], end[is_flop]), device.window).total,
+    }

@@ -1,0 +1,190 @@
+"""What the launching threads did: their time painted with one cause each, and which threads belong together.
+
+The main thread hands over to autograd's threads and back, so they form one line of host work; a thread that launches
+at the same time as them is a line of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.intervals import Intervals, paint, union
+from sawtooth.analysis.knowledge.causes import CAUSES, HOST_CAUSES, OnHost
+from sawtooth.analysis.replay.machine import I32, I64
+
+SYNC_CALL = re.compile(r"^(cuda|cu|hip)(Stream|Device|Event|Ctx|Context)Synchronize|^(cuda|hip)Free(Host)?$")
+LAUNCH_KERNEL = re.compile(r"launchkernel", re.IGNORECASE)
+SYNC_COPY = re.compile(r"^(cuda|hip|cu)Memcpy(?!.*Async)(2D|3D|HtoD|DtoH|DtoD)?")
+EVENT_SYNC = re.compile(r"EventSynchronize")
+DEVICE_SYNC = re.compile(r"(Device|Ctx|Context)Synchronize|Free")
+ENGINE_OP = re.compile(r"^autograd::engine::")
+CONCURRENT_SHARE = (
+    0.2  # a thread whose launches overlap the main line's calls more often than this works beside it, not in turn with it
+)
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What the recording knows beside ``Events``; times relative to ``Events.origin_ns``. Missing tables are empty arrays.
+
+    ``sync_call``/``sync_stream`` give the stream a synchronizing call waited for, by call id, where ``cuda_sync`` was recorded.
+    """
+
+    overhead_name: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    overhead_start: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    overhead_end: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    python_name: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    python_thread: I32 = field(default_factory=lambda: np.empty(0, np.int32))
+    python_start: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    python_end: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    python_parent: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    sync_call: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    sync_stream: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+def load_host_facts(con: duckdb.DuckDBPyConnection, origin_ns: int) -> HostFacts:
+    """Read overheads, Python calls and synchronizations of the recording ``con`` uses."""
+
+    def read(sql: str) -> list[np.ndarray]:
+        return [np.asarray(v) for v in con.execute(sql).fetchnumpy().values()]
+
+    overheads = read(
+        f"SELECT name_id, start_ns - {origin_ns}, start_ns + dur_ns - {origin_ns} FROM overheads ORDER BY start_ns, name_id"
+    )
+    python = read(
+        f"SELECT name_id, thread_id, start_ns - {origin_ns}, start_ns + dur_ns - {origin_ns}, coalesce(parent_id, -1) FROM python_calls ORDER BY python_call_id"
+    )
+    syncs = read(
+        """SELECT c.call_id, min(coalesce(s.wait_on_stream, s.stream)) FROM syncs s JOIN runtime_calls c USING (correlation)
+        WHERE s.kind IN ('Stream Sync', 'Stream Synchronize') AND coalesce(s.wait_on_stream, s.stream) >= 0 GROUP BY 1 ORDER BY 1"""
+    )
+    return HostFacts(*overheads, *python, *syncs)
+
+
+@dataclass(frozen=True)
+class Paint:
+    """A line of host time cut into disjoint pieces: ``cause`` (index into HOST_CAUSES) holds on [start, next start)."""
+
+    start: I64
+    cause: NDArray[np.int8]
+
+    def within(self, begin: I64, end: I64) -> I64:
+        """Return the ns of each cause inside the intervals, shape (len(begin), len(HOST_CAUSES)); rows sum to end − begin."""
+        edges = self.start
+        parts = np.zeros((len(begin), len(HOST_CAUSES)), dtype=np.int64)
+        if len(begin) == 0:
+            return parts
+        lengths = np.diff(edges)
+        for cause in range(len(HOST_CAUSES)):
+            total = np.concatenate([[0], np.cumsum(np.where(self.cause[:-1] == cause, lengths, 0))])
+
+            def before(t: I64, cause: int = cause, total: I64 = total) -> I64:
+                at = np.clip(np.searchsorted(edges, t, side="right") - 1, 0, len(edges) - 1)
+                return total[at] + np.where(self.cause[at] == cause, t - edges[at], 0)
+
+            parts[:, cause] = before(end) - before(begin)
+        return parts
+
+
+def matching(names: list[str], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    """Return, by name id, whether ``pattern`` is found in the name."""
+    return np.array([pattern.search(name) is not None for name in names] or [False], dtype=bool)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Which threads form a line of host work. ``of_thread[thread_id]`` is the line, 0 the main one, -1 none (it launches nothing)."""
+
+    of_thread: I32
+    engine: NDArray[np.bool_]
+
+    @property
+    def count(self) -> int:
+        """Number of lines."""
+        return int(self.of_thread.max(initial=-1)) + 1
+
+
+def find_lines(events: Events, facts: HostFacts) -> Lines:
+    """Group the launching threads into lines: in turn with the main thread, or beside it."""
+    calls, ops = events.calls, events.ops
+    threads = int(max(calls.thread.max(initial=-1), ops.thread.max(initial=-1), facts.python_thread.max(initial=-1))) + 1
+    engine = np.zeros(threads, dtype=bool)
+    if len(ops):  # the calling thread runs a little of the graph itself; autograd's own threads run nothing else
+        outermost = (ops.parent < 0) & ~ops.annotation
+        by_engine = outermost & matching(events.names, ENGINE_OP)[ops.name]
+        engine = np.bincount(ops.thread[by_engine], minlength=threads) * 2 > np.bincount(
+            ops.thread[outermost], minlength=threads
+        )
+    of_thread = np.full(threads, -1, dtype=np.int32)
+    launches = calls.gpu_ops > 0
+    per_thread = np.bincount(calls.thread[launches], minlength=threads)
+    if not launches.any():
+        return Lines(of_thread, engine)
+    steps = matching(events.names, re.compile(r"^ProfilerStep#|^Optimizer\.(step|zero_grad)#"))[ops.name] & ops.annotation
+    marked = np.bincount(ops.thread[steps], minlength=threads)
+    main = int(np.lexsort((per_thread, marked > 0))[-1])
+    of_thread[main] = 0
+    beside = 0
+    for thread in np.argsort(-per_thread, kind="stable"):
+        if thread == main or per_thread[thread] == 0:
+            continue
+        mine = launches & (calls.thread == thread)
+        line = (of_thread[calls.thread] == 0) & (launches | matching(events.names, SYNC_CALL)[calls.name])
+        start, end = union(calls.start[line], calls.end[line])
+        at = np.searchsorted(start, calls.start[mine], side="right") - 1
+        inside = (at >= 0) & (calls.start[mine] < (end[np.maximum(at, 0)] if len(end) else 0))
+        if engine[thread] or inside.mean() <= CONCURRENT_SHARE:
+            of_thread[thread] = 0
+        else:
+            beside += 1
+            of_thread[thread] = beside
+    return Lines(of_thread, engine)
+
+
+def paint_line(events: Events, facts: HostFacts, lines: Lines, line: int, copies: tuple[I64, I64]) -> Paint:
+    """Paint the whole trace's time of one line; ``copies`` are the (start, end) of its blocking copies and their waits."""
+    calls, ops, names = events.calls, events.ops, events.names
+    call_here, op_here = lines.of_thread[calls.thread] == line, lines.of_thread[ops.thread] == line
+    py_here = lines.of_thread[facts.python_thread] == line if len(facts.python_thread) else np.zeros(0, dtype=bool)
+    any_line = np.ones(len(facts.overhead_name), bool)
+
+    def seen(on_host: OnHost) -> list[tuple[I64, I64]]:
+        """Return starts and ends of what a cause's patterns fit on this line."""
+        sources = (
+            (on_host.calls, calls.name, call_here, calls.start, calls.end),
+            (on_host.operators, ops.name, op_here, ops.start, ops.end),
+            (on_host.python, facts.python_name, py_here, facts.python_start, facts.python_end),
+            (on_host.overheads, facts.overhead_name, any_line, facts.overhead_start, facts.overhead_end),
+        )
+        marks = []
+        for pattern, name, here, start, end in sources:
+            if pattern is not None and len(here):
+                mine = here & matching(names, pattern)[name]
+                marks.append((start[mine], end[mine]))
+        return marks
+
+    in_operator = op_here & ~ops.annotation
+    layers = {cause.key: seen(cause.on_host) for cause in CAUSES if cause.on_host is not None}
+    layers["blocking_copy"] = [copies]
+    layers["launch_bound"] = [(ops.start[in_operator], ops.end[in_operator]), (calls.start[call_here], calls.end[call_here])]
+    rest = HOST_CAUSES[-1]  # python_host: what nothing else claims
+    starts, _, cause = paint([_joined(layers[key]) for key in HOST_CAUSES if key != rest], *span(events))
+    return Paint(starts, cause)
+
+
+def _joined(pieces: list[tuple[I64, I64]]) -> Intervals:
+    none = np.empty(0, np.int64)
+    return union(np.concatenate([none, *(p[0] for p in pieces)]), np.concatenate([none, *(p[1] for p in pieces)]))
+
+
+def span(events: Events) -> tuple[int, int]:
+    """Return the first start and one past the last end of any event."""
+    starts = [int(a.min()) for a in (events.gpu.start, events.calls.start, events.ops.start) if len(a)]
+    ends = [int(a.max()) for a in (events.gpu.end, events.calls.end, events.ops.end) if len(a)]
+    return (min(starts), max(ends) + 1) if starts else (0, 1)

@@ -1,0 +1,208 @@
+"""The estimate of the run without the profiler, and why that run would still lose time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.host import Paint
+from sawtooth.analysis.derive.lost.idle import explain
+from sawtooth.analysis.derive.lost.ledger import owned, segments
+from sawtooth.analysis.derive.lost.schedule import Schedule, lost_time, schedule_of, totals
+from sawtooth.analysis.derive.unprofiled.cost import RecordingCost, recording_cost, without_cause, without_profiler
+from sawtooth.analysis.derive.unprofiled.problem import HostView
+from sawtooth.analysis.intervals import union
+from sawtooth.analysis.knowledge.causes import REMOVABLE
+from sawtooth.analysis.replay.machine import (
+    I32,
+    I64,
+    NEVER,
+    Replayed,
+    ReplayProblem,
+    replay,
+    step_spans,
+    step_times,
+    with_median_latencies,
+)
+
+REPRODUCES_WITHIN = 0.03  # with median latencies the replay must still be this near the recording, or it explains nothing
+DEVICE_BOUND_SHARE = (
+    0.05  # below 5 % of the step lost to the host, making the host faster cannot show beyond the noise of step times
+)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The run of one device without the profiler.
+
+    ``step_ns`` is the mean step, None with ``why_missing`` where the replay does not explain the recording. ``ledger`` gives ns per step
+    by (owner, cause), cause None for useful time; it sums to the estimated window. ``loses`` gives, by cause, what a step loses with it: the
+    replay minus the replay without that cause. ``median_error`` is the relative error of the recorded step with median latencies.
+    """
+
+    step_ns: float | None
+    why_missing: str | None = None
+    recorded_ns: float | None = None
+    replay_error: float | None = None
+    median_error: float | None = None
+    cost: RecordingCost | None = None
+    ledger: dict[tuple[str, str | None], float] = field(default_factory=dict)
+    loses: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def device_bound(self) -> bool | None:
+        """Whether the run waits for its host (or its input) less than DEVICE_BOUND_SHARE of a step; None where nothing was estimated."""
+        if not self.step_ns or not self.ledger:
+            return None
+        hosted = sum(ns for (owner, cause), ns in self.ledger.items() if owner == "idle" and cause != "launch_latency")
+        return hosted < DEVICE_BOUND_SHARE * self.step_ns
+
+
+def estimate_unprofiled(
+    events: Events,
+    view: HostView,
+    problem: ReplayProblem,
+    device: int,
+    counted: I32,
+    codes: NDArray[np.int8],
+    *,
+    causes: bool = True,
+) -> Estimate:
+    """Estimate a device's step without the profiler. ``counted`` are step numbers, ``codes`` the ledger's owner of each GPU operation.
+
+    With ``causes`` the estimate also says why that run loses time: one replay more for each cause.
+    """
+    recorded = _mean(step_times(problem, _as_recorded(problem), device, counted))
+    if not recorded:
+        return Estimate(
+            None,
+            "The trace has fewer than two consecutive counted steps on this device, so a replay has nothing to be held against.",
+        )
+    if recorded <= 0:
+        return Estimate(
+            None, "The counted steps take no time on this device, so a replay has nothing to be held against.", recorded
+        )
+    error = _error(problem, device, counted, recorded)
+    median_error = _error(with_median_latencies(problem), device, counted, recorded)
+    if max(abs(error), abs(median_error)) > REPRODUCES_WITHIN:
+        why = f"The replay misses the recorded step by {100 * max(abs(error), abs(median_error)):.1f} %, so it explains too little to estimate from."
+        return Estimate(None, why, recorded, error, median_error)
+    cost = recording_cost(events)
+    changed = without_profiler(problem, cost)
+    run = replay(changed)
+    step = _mean(step_times(changed, run, device, counted))
+    notes = [
+        *problem.notes,
+        cost.sentence,
+    ]
+    if not causes or not step:
+        return Estimate(step, None, recorded, error, median_error, cost, notes=tuple(notes))
+    ledger = replayed_ledger(events, view, problem, changed, run, device, counted, codes)
+    loses = {}
+    for cause in REMOVABLE:
+        if any(found == cause for _, found in ledger):
+            without = without_cause(changed, cause)
+            loses[cause] = step - (_mean(step_times(without, replay(without), device, counted)) or step)
+    return Estimate(step, None, recorded, error, median_error, cost, ledger, loses, tuple(notes))
+
+
+def _mean(times: I64) -> float | None:
+    return float(times.mean()) if len(times) else None
+
+
+def _error(problem: ReplayProblem, device: int, counted: I32, recorded: float) -> float:
+    return (_mean(step_times(problem, replay(problem), device, counted)) or recorded) / recorded - 1
+
+
+def _as_recorded(problem: ReplayProblem) -> Replayed:
+    host, ops = problem.host, problem.ops
+    zero = np.zeros(len(host), dtype=np.int64)
+    return Replayed(host.start, host.start + host.own, host.end, zero, zero, ops.fixed_start, ops.fixed_start + ops.dur)
+
+
+def replayed_ledger(
+    events: Events,
+    view: HostView,
+    recorded: ReplayProblem,
+    changed: ReplayProblem,
+    run: Replayed,
+    device: int,
+    counted: I32,
+    codes: NDArray[np.int8],
+) -> dict[tuple[str, str | None], float]:
+    """Return ns per counted step by (owner, cause) of a replayed schedule; ``changed`` is an edit of ``recorded`` with the same nodes."""
+    starts, ends = step_spans(changed, run, device, counted)
+    window, steps = union(starts, ends), len(starts)
+    schedule = replayed_schedule(events, view, recorded, changed, run)
+    mine = (schedule.start > NEVER) & (events.gpu.device == device)
+    parts = segments(schedule.start[mine], schedule.end[mine], codes[mine], window)
+    lost = lost_time(parts, window)
+    found: dict[tuple[str, str | None], float] = dict(totals(explain(events, schedule, device, lost, codes), lost).items())
+    lost_owners = {owner for owner, _ in found}
+    for owner, ns in owned(parts, window).items():
+        if owner not in lost_owners and ns:
+            found[owner, None] = ns
+    return {key: ns / max(steps, 1) for key, ns in found.items()}
+
+
+def replayed_schedule(
+    events: Events, view: HostView, recorded: ReplayProblem, changed: ReplayProblem, run: Replayed
+) -> Schedule:
+    """Return the schedule of a replay, with the host's paint carried over to replayed time."""
+    line = view.lines.of_thread[recorded.host.thread]
+    paints = tuple(replayed_paint(paint, recorded, changed, run, line == number) for number, paint in enumerate(view.paints))
+    return schedule_of(events, view, changed, run, paints)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A monotone map from recorded host time to replayed host time of one line: linear between ``recorded`` and ``replayed`` knots."""
+
+    recorded: I64
+    replayed: I64
+
+    def __call__(self, t: I64) -> I64:
+        """Return the replayed time of recorded times; outside the knots the distance is kept."""
+        if not len(self.recorded):
+            return t
+        inside = np.interp(t.astype(np.float64), self.recorded.astype(np.float64), self.replayed.astype(np.float64))
+        mapped = np.round(inside).astype(np.int64)
+        mapped = np.where(t < self.recorded[0], t - self.recorded[0] + self.replayed[0], mapped)
+        return np.where(t > self.recorded[-1], t - self.recorded[-1] + self.replayed[-1], mapped)
+
+
+def replayed_paint(paint: Paint, recorded: ReplayProblem, changed: ReplayProblem, run: Replayed, mine: np.ndarray) -> Paint:
+    """Carry one line's paint over to the replayed schedule ``run`` of ``changed``; ``mine`` marks the line's nodes."""
+    host = recorded.host
+    index = np.flatnonzero(mine)
+    if not len(index):
+        return paint
+    index = index[np.argsort(host.start[index], kind="stable")]
+    start, end = host.start[index], host.end[index]
+    knots = np.unique(np.concatenate([paint.start[(paint.start > start[0]) & (paint.start < end[-1])], start, end]))
+    cell_node = np.searchsorted(start, knots, side="right")  # cells before start[k] and after end[k − 1] belong to gap k
+    length = np.diff(knots).astype(np.float64)
+    in_gap = knots[:-1] >= np.maximum.accumulate(end)[np.maximum(cell_node[:-1] - 1, 0)]
+    cause = paint.cause[np.clip(np.searchsorted(paint.start, knots[:-1], side="right") - 1, 0, len(paint.cause) - 1)]
+    gap_node = index[np.minimum(cell_node[:-1], len(index) - 1)]
+    old, new = host.gap_parts[gap_node, cause], changed.host.gap_parts[gap_node, cause]
+    length = np.where(in_gap, length * np.where(old > 0, new / np.maximum(old, 1), 1.0), 0.0)
+    total = np.concatenate([[0.0], np.cumsum(length)])
+    at_start, at_end = np.searchsorted(knots, start), np.searchsorted(knots, end)
+    replayed = np.full(len(knots), np.nan)
+    upcoming = np.minimum(np.searchsorted(at_start, np.arange(len(knots))), len(index) - 1)
+    replayed[:] = run.host_start[index][upcoming] - (total[at_start[upcoming]] - total)
+    replayed[at_end] = run.host_end[index]
+    replayed[at_start] = run.host_start[index]
+    inner = ~np.concatenate([in_gap, [True]]) & ~np.isin(np.arange(len(knots)), at_start)
+    if inner.any():
+        fixed = ~inner
+        replayed[inner] = np.interp(knots[inner], knots[fixed], replayed[fixed])
+    clock = Clock(knots, np.maximum.accumulate(np.round(replayed).astype(np.int64)))
+    moved = np.maximum.accumulate(clock(paint.start))
+    keep = np.concatenate([moved[1:] > moved[:-1], [True]])
+    return Paint(moved[keep], paint.cause[keep])

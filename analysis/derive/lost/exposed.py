@@ -1,0 +1,90 @@
+"""Why copies and communication ran with no computation beside them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.host import matching
+from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Schedule
+from sawtooth.analysis.derive.unprofiled.problem import HOST_TO_DEVICE
+from sawtooth.analysis.derive.unprofiled.waits import PAGEABLE
+from sawtooth.analysis.knowledge.owners import OWNER_KEYS
+from sawtooth.analysis.replay.machine import I64
+
+TO_HOST = re.compile(r"DtoH|D2H|DeviceToHost", re.IGNORECASE)
+
+
+def explain_exposed(
+    events: Events,
+    schedule: Schedule,
+    order: I64,
+    rows: I64,
+    lost: Lost,
+    codes: NDArray[np.int8],
+    read_back: I64,
+    transfer_ns: dict[int, int] | None,
+) -> tuple[np.ndarray, ...]:
+    """Give exposed copies and communication the cause of the operation that ran."""
+    start, end = lost.start[rows], lost.end[rows]
+    comm = lost.owner[rows] == OWNER_KEYS.index("exposed_comm")
+    names, gpu = events.names, events.gpu
+    op_of = np.full(len(rows), -1, dtype=np.int64)
+    for wanted, owner in ((~comm, "exposed_memcpy"), (comm, "exposed_comm")):
+        op_of[wanted] = _running(schedule, order[codes[order] == OWNER_KEYS.index(owner)], start[wanted])
+    cause = np.full(len(rows), CODE["unattributed"], dtype=np.int8)
+    if len(gpu):
+        call = np.where(op_of >= 0, gpu.call[op_of], -1)
+        waited = np.zeros(len(events.calls) + 1, dtype=bool)
+        waited[schedule.waits.call] = True
+        blocking = np.zeros(len(events.calls) + 1, dtype=bool)
+        blocking[schedule.waits.call[schedule.waits.cause == CODE["blocking_copy"]]] = True
+        known = ~comm & (op_of >= 0)
+        name = gpu.name[op_of]
+        to_device = known & matching(names, HOST_TO_DEVICE)[name]
+        to_host = known & matching(names, TO_HOST)[name]
+        synchronous = matching(names, PAGEABLE)[name] | blocking[call]
+        cause[to_device & synchronous] = CODE["blocking_copy"]
+        cause[to_host & (synchronous | waited[call] | (read_back[op_of] >= 0))] = CODE["host_sync"]
+    none = np.full(len(rows), -1, dtype=np.int64)
+    pieces: list[tuple[np.ndarray, ...]] = [(rows, start, end, cause, op_of, start, none)]
+    if transfer_ns:
+        pieces = [_split_communication(schedule, pieces[0], comm, transfer_ns)]
+    return pieces[0]
+
+
+def _running(schedule: Schedule, candidates: I64, at: I64) -> I64:
+    """Return, for each moment, the latest-started of ``candidates`` (in order of start) that runs then, or -1."""
+    place = np.searchsorted(schedule.start[candidates], at, side="right") - 1
+    late = np.flatnonzero(place >= 0)
+    while len(late):
+        late = late[schedule.end[candidates[place[late]]] <= at[late]]
+        place[late] -= 1
+        late = late[place[late] >= 0]
+    return (
+        np.where(place >= 0, candidates[np.maximum(place, 0)], -1) if len(candidates) else np.full(len(at), -1, dtype=np.int64)
+    )
+
+
+def read_back_calls(events: Events, schedule: Schedule) -> I64:
+    """Return, by GPU operation, the call that waits for it if it copies to the host, else -1: a value the host asked for."""
+    to_host = matching(events.names, TO_HOST)[events.gpu.name] & (events.gpu.kind == 1)
+    return np.where(to_host, schedule.awaited_by, -1)
+
+
+def _split_communication(
+    schedule: Schedule, piece: tuple[np.ndarray, ...], comm: NDArray[np.bool_], transfer_ns: dict[int, int]
+) -> tuple[np.ndarray, ...]:
+    """Cut exposed communication where the collective's shortest duration over the ranks begins: before it, it waited."""
+    rows, start, end, cause, op, at, none = piece
+    known = comm & np.array([int(o) in transfer_ns for o in op], dtype=bool)
+    shortest = np.array([transfer_ns.get(int(o), 0) for o in op], dtype=np.int64)
+    cut = np.where(known, np.clip(schedule.end[op] - shortest, start, end), end)
+    first = np.where(known, CODE["comm_wait"], cause).astype(np.int8)
+    second = np.full(len(rows), CODE["comm_transfer"], dtype=np.int8)
+    early, late = cut > start, known & (cut < end)
+    columns = ((rows, rows), (start, cut), (cut, end), (first, second), (op, op), (at, cut), (none, none))
+    return tuple(np.concatenate([a[early], b[late]]) for a, b in columns)

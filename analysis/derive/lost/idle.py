@@ -1,0 +1,190 @@
+"""Why a nanosecond was lost: idle time, exposed copies and exposed communication, cut where the cause changes.
+
+The same rules explain the recorded schedule and a replayed one. In order: an operation launched before its gap began was
+queued in time, so the gap is the hardware's (or another stream's); else the gap is the host's, and what the launching thread did just
+before the launch decides; and a wait for the GPU explains idle time after it, up to the time it truly waited and no further.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.lost.exposed import explain_exposed, read_back_calls
+from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Pieces, Schedule, Waits, merged
+from sawtooth.analysis.intervals import Intervals, overlaps
+from sawtooth.analysis.knowledge.causes import CAUSES
+from sawtooth.analysis.knowledge.owners import OWNER_KEYS
+from sawtooth.analysis.replay.machine import I32, I64, NEVER
+
+OTHER_STREAM_NS = 20_000  # hardware latencies stay below 10 µs, so a queued operation 20 µs late waited for another stream
+MOST_LATENCY_NS = (
+    50_000  # no queued operation at hand took longer to start than 20 µs by itself: beyond 50 µs something unseen held it
+)
+SHIFT_LIMIT_NS = 10_000  # launch return to kernel start is 1.5 to 2.5 µs; later than 10 µs is not the latency of a launch
+REMOVABLE_BY_RUNNING_AHEAD = [CODE[cause.key] for cause in CAUSES if cause.on_host is not None and cause.on_host.runs_ahead]
+
+
+def explain(
+    events: Events,
+    schedule: Schedule,
+    device: int,
+    lost: Lost,
+    codes: NDArray[np.int8],
+    transfer_ns: dict[int, int] | None = None,
+) -> Pieces:
+    """Cut ``lost`` by cause; the pieces of each interval sum to it exactly. ``codes`` gives the owner (index in owners.OWNERS) of each GPU operation.
+
+    ``transfer_ns`` gives, by gpu_op_id of a collective, its shortest duration over the ranks: what it lasts longer, it waited.
+    Without it exposed communication is unattributed: one rank cannot tell waiting from transfer.
+    """
+    idle = lost.owner == OWNER_KEYS.index("idle")
+    on_device = np.flatnonzero((events.gpu.device == device) & (schedule.start > NEVER))
+    order = on_device[np.lexsort((on_device, schedule.start[on_device]))]
+    read_back = read_back_calls(events, schedule)
+    found = [
+        _explain_idle(schedule, order, np.flatnonzero(idle), lost, read_back),
+        explain_exposed(events, schedule, order, np.flatnonzero(~idle), lost, codes, read_back, transfer_ns),
+    ]
+    columns = [np.concatenate([f[i] for f in found]) for i in range(7)]
+    by_time = np.lexsort((columns[1], columns[0]))
+    pieces = Pieces(*(c[by_time] for c in columns))
+    return merged(_charge_waits(pieces, schedule.waits, schedule.line, lost.window))
+
+
+def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_back: I64) -> tuple[np.ndarray, ...]:
+    begin, end = lost.start[rows], lost.end[rows]
+    at = np.searchsorted(schedule.start[order], end, side="left")
+    next_op = np.where(at < len(order), order[np.minimum(at, max(len(order) - 1, 0))] if len(order) else -1, -1)
+    known = next_op >= 0
+    submitted = np.where(known, schedule.submitted[next_op], NEVER) if len(schedule.start) else np.full(len(rows), NEVER)
+    linked = submitted > NEVER
+    opened = np.where(known, schedule.start[next_op], end) if len(schedule.start) else end
+    latency = np.clip(opened - submitted, 0, None)
+    ordinary = latency[linked & (submitted > begin)]
+    usual = min(int(np.median(ordinary)) if len(ordinary) else 0, SHIFT_LIMIT_NS)
+    queued = linked & (submitted <= begin)
+    by_host = (linked & ~queued) | (~known)
+    shift = np.where(linked & by_host, np.minimum(latency, usual), 0)
+    host_end = np.where(linked & by_host, np.clip(submitted + shift, begin, end), end)
+    results: list[tuple[np.ndarray, ...]] = [
+        _paint_host(schedule, rows[by_host], begin[by_host], host_end[by_host], shift[by_host], next_op[by_host])
+    ]
+
+    def whole(mask: NDArray[np.bool_], start: I64, cause: NDArray[np.int8], call: I64 | None = None) -> None:
+        wait_call = np.full(int(mask.sum()), -1, dtype=np.int64) if call is None else call[mask]
+        results.append((rows[mask], start[mask], end[mask], cause[mask], next_op[mask], start[mask], wait_call))
+
+    late = _waited_for_stream(schedule, order, next_op, begin, queued)
+    started_late = end - np.where(queued, begin, host_end) > MOST_LATENCY_NS
+    latency_code = np.where(
+        late, CODE["comm_wait"], np.where(started_late, CODE["unattributed"], CODE["launch_latency"])
+    ).astype(np.int8)
+    whole(by_host & (host_end < end), host_end, latency_code)
+    copied = queued & (np.where(known, read_back[next_op], -1) >= 0) if len(read_back) else np.zeros(len(rows), dtype=bool)
+    cause = np.where(copied, CODE["host_sync"], latency_code).astype(np.int8)
+    whole(queued, begin, cause, np.where(copied, read_back[next_op], -1) if len(read_back) else None)
+    unlinked = known & ~linked
+    whole(
+        unlinked, begin, np.where(end - begin <= OTHER_STREAM_NS, CODE["launch_latency"], CODE["unattributed"]).astype(np.int8)
+    )
+    return tuple(np.concatenate([r[i] for r in results]) for i in range(7))
+
+
+def _paint_host(schedule: Schedule, rows: I64, begin: I64, end: I64, shift: I64, next_op: I64) -> tuple[np.ndarray, ...]:
+    """Cut gaps by what the launching line did in [begin − shift, end − shift): the time just before the launch returned."""
+    line = np.where(next_op >= 0, schedule.line[next_op], 0) if len(schedule.line) else np.zeros(len(rows), np.int32)
+    found = []
+    for number in np.unique(np.maximum(line, 0)).tolist():
+        mine = np.flatnonzero(np.maximum(line, 0) == number)
+        if number < len(schedule.paints):
+            paint = schedule.paints[number]
+            edges = np.concatenate([[NEVER], paint.start[1:], [-NEVER]])
+            start, stop, gap, cell = overlaps(
+                Intervals(begin[mine] - shift[mine], end[mine] - shift[mine]), Intervals(edges[:-1], edges[1:])
+            )
+            row, cause = mine[gap], paint.cause[cell]
+        else:
+            start, stop, row, cause = (
+                begin[mine] - shift[mine],
+                end[mine] - shift[mine],
+                mine,
+                np.full(len(mine), CODE["unattributed"], np.int8),
+            )
+        none = np.full(len(row), -1, dtype=np.int64)
+        found.append((rows[row], start + shift[row], stop + shift[row], cause, next_op[row], start, none))
+    if not found:
+        empty = np.empty(0, np.int64)
+        return (empty, empty, empty, np.empty(0, np.int8), empty, empty, empty)
+    return tuple(np.concatenate([f[i] for f in found]) for i in range(7))
+
+
+def _waited_for_stream(
+    schedule: Schedule, order: I64, next_op: I64, begin: I64, queued: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Mark gaps whose next operation was queued and its own stream free for over 20 µs: it waited for another stream."""
+    result = np.zeros(len(next_op), dtype=bool)
+    if not queued.any():
+        return result
+    position = np.full(len(schedule.start), -1, dtype=np.int64)
+    position[order] = np.arange(len(order))
+    stream_free = np.full(len(schedule.start), NEVER, dtype=np.int64)
+    for number in np.unique(schedule.stream[order]):
+        mine = order[schedule.stream[order] == number]
+        stream_free[mine[1:]] = np.maximum.accumulate(schedule.end[mine])[:-1]
+    op = next_op[queued]
+    ready = np.maximum(stream_free[op], schedule.submitted[op])
+    result[queued] = (schedule.start[op] - ready > OTHER_STREAM_NS) & (begin[queued] > ready)
+    return result
+
+
+def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals) -> Pieces:
+    """Charge host work after a wait to the wait, up to the time truly waited: without it the host would have been that far ahead.
+
+    Time waited that idle pieces have not used up stays available to later ones of the same part of ``window``, the latest wait first. A wait
+    that ended before the window explains nothing in it: the idle time that used it up was not cut into pieces.
+    """
+    if not len(waits.start):
+        return pieces
+    parts = len(window.starts)
+    ended_in = _part_of(window, waits.reached)
+    line = np.where(pieces.next_op >= 0, op_line[pieces.next_op], 0) if len(op_line) else np.zeros(len(pieces), np.int32)
+    line = line * parts + _part_of(window, pieces.start)
+    eligible = np.isin(pieces.cause, REMOVABLE_BY_RUNNING_AHEAD)
+    wait_line = np.where(ended_in >= 0, waits.line * parts + ended_in, -1).tolist()
+    wait_start, wait_end = waits.start.tolist(), waits.reached.tolist()
+    rows = (line.tolist(), pieces.start.tolist(), pieces.end.tolist(), eligible.tolist())
+    credit: dict[int, list[list[int]]] = {}
+    cut: list[tuple[int, int, int, int]] = []
+    upcoming = 0
+    for i, (own, start, stop, may) in enumerate(zip(*rows, strict=True)):
+        while upcoming < len(wait_start) and wait_start[upcoming] <= start:
+            credit.setdefault(wait_line[upcoming], []).append([wait_end[upcoming] - wait_start[upcoming], upcoming])
+            upcoming += 1
+        stack = credit.get(own) if may else None
+        while stack and start < stop:
+            used = min(stack[-1][0], stop - start)
+            cut.append((start, start + used, i, stack[-1][1]))
+            start += used
+            stack[-1][0] -= used
+            if stack[-1][0] == 0:
+                stack.pop()
+        if start < stop or rows[1][i] == stop:
+            cut.append((start, stop, i, -1))
+    begin, end, index, payer = np.array(cut, dtype=np.int64).reshape(-1, 4).T
+    charged = payer >= 0
+    cause = np.where(charged, waits.cause[payer], pieces.cause[index]).astype(np.int8)
+    wait_call = np.where(charged, waits.call[payer], pieces.wait_call[index])
+    return Pieces(
+        pieces.gap[index], begin, end, cause, pieces.next_op[index],
+        pieces.host_at[index], wait_call,
+    )  # fmt: skip
+
+
+def _part_of(window: Intervals, moments: I64) -> I64:
+    """Return which part of the window holds each moment, -1 for none."""
+    if not len(window.starts):
+        return np.full(len(moments), -1, np.int64)
+    at = np.searchsorted(window.starts, moments, side="right") - 1
+    return np.where((at >= 0) & (moments < window.ends[np.maximum(at, 0)]), at, -1)

@@ -1,0 +1,47 @@
+"""The ledger: every nanosecond of the steady window has one owner, and the owners' nanoseconds sum to the window exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.intervals import Intervals, intersect, paint, union
+from sawtooth.analysis.knowledge.owners import OWNER_KEYS
+
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Sorted, gapless owners of [starts[0], ends[-1]); ``owner`` indexes owners.OWNERS. Neighbours of one owner are merged."""
+
+    starts: I64
+    ends: I64
+    owner: NDArray[np.int8]
+
+    def of(self, owner: int) -> Intervals:
+        """Return the set of instants that ``owner`` owns."""
+        mine = self.owner == owner
+        return Intervals(self.starts[mine], self.ends[mine])
+
+
+def segments(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) -> Segments:
+    """Paint one device's operations, ``codes`` their owners, over the hull of their own span and ``window``."""
+    bounds = (
+        [int(v) for v in (start.min(initial=2**62), *window.starts[:1])],
+        [int(v) for v in (end.max(initial=-(2**62)), *window.ends[-1:])],
+    )
+    first, last = min(bounds[0]), max(bounds[1])
+    if first >= last:
+        empty = np.zeros(0, np.int64)
+        return Segments(empty, empty, np.zeros(0, np.int8))
+    layers = [union(start[codes == code], end[codes == code]) for code in range(OWNER_KEYS.index("idle"))]
+    starts, ends, owner = paint(layers, first, last)
+    return Segments(starts, ends, owner)
+
+
+def owned(parts: Segments, window: Intervals) -> dict[str, int]:
+    """Return the nanoseconds each owner has inside ``window``; they sum to its length exactly."""
+    return {name: intersect(parts.of(code), window).total for code, name in enumerate(OWNER_KEYS)}

@@ -1,0 +1,105 @@
+"""What a trace lost and why, as rows of the derived file: gaps with causes, the ledger with its unprofiled column, the estimate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.host import HostFacts
+from sawtooth.analysis.derive.lost.estimate import Estimate, estimate_unprofiled
+from sawtooth.analysis.derive.lost.evidence import describe
+from sawtooth.analysis.derive.lost.idle import explain
+from sawtooth.analysis.derive.lost.ledger import owned, segments
+from sawtooth.analysis.derive.lost.phases import phases
+from sawtooth.analysis.derive.lost.schedule import lost_time, schedule_of, totals
+from sawtooth.analysis.derive.steps import DeviceSteps
+from sawtooth.analysis.derive.unprofiled.cost import recording_cost, without_profiler
+from sawtooth.analysis.derive.unprofiled.problem import StepTable, build_problem, host_view
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS
+from sawtooth.analysis.replay.machine import ReplayProblem
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Rows for the tables ``gaps`` and ``causes`` of all devices, ``estimates`` and ``phases`` by device, and the unprofiled replay if there is one."""
+
+    gaps: pd.DataFrame
+    causes: pd.DataFrame
+    estimates: dict[int, dict[str, Any]]
+    phases: dict[int, list[dict[str, Any]]]
+    unprofiled: ReplayProblem | None
+
+
+def find_losses(events: Events, facts: HostFacts, devices: list[DeviceSteps], codes: NDArray[np.int8]) -> Losses:
+    """Explain the lost time of every device. ``codes`` is the ledger's owner of each GPU operation; times in ``gaps`` are absolute."""
+    gaps, causes, estimates = [], [], {}
+    if not devices:
+        return Losses(pd.DataFrame(), pd.DataFrame(), {}, {}, None)
+    view = host_view(events, facts)
+    steps = StepTable.of(max(devices, key=lambda d: len(d.table)))
+    problem = build_problem(events, steps, facts, view)
+    whole = build_problem(events, steps, facts, view, max_events=None) if problem.notes else problem
+    recorded = schedule_of(events, view, whole, None)
+    marked: dict[int, list[dict[str, Any]]] = {}
+    for device in devices:
+        mine = device.ops
+        parts = segments(events.gpu.start[mine], events.gpu.end[mine], codes[mine], device.window)
+        lost = lost_time(parts, device.window)
+        pieces = explain(events, recorded, device.device, lost, codes)
+        table = device.table
+        rows = describe(events, facts, view, recorded, lost, pieces, table["start"].to_numpy(), table["end"].to_numpy())
+        gaps.append(_gap_rows(rows, device.device, events.origin_ns))
+        counted = table.loc[table["counted"].astype(bool), "step"].to_numpy(np.int32)
+        estimate = estimate_unprofiled(events, view, problem, device.device, counted, codes)
+        causes.append(_cause_rows(device.device, owned(parts, device.window), totals(pieces, lost), estimate))
+        estimates[device.device] = estimate_facts(estimate)
+        marked[device.device] = phases(events, view, device, pieces, lost)
+    known = any(e["step_ns"] is not None for e in estimates.values())
+    unprofiled = without_profiler(problem, recording_cost(events)) if known else None
+    numbered = pd.concat(gaps, ignore_index=True)
+    return Losses(numbered, pd.concat(causes, ignore_index=True), estimates, marked, unprofiled)
+
+
+def _gap_rows(rows: pd.DataFrame, device: int, origin_ns: int) -> pd.DataFrame:
+    frame = rows.rename(columns={"start": "start_ns", "end": "end_ns"}).assign(device=device)
+    frame["start_ns"] += origin_ns
+    frame["end_ns"] += origin_ns
+    for column in ("step", "next_gpu_op_id", "cpu_op_id", "call_id", "python_call_id"):
+        values = frame[column].astype("Int64")
+        frame[column] = values.mask(values < 0)
+    return frame
+
+
+def _cause_rows(device: int, owners: dict[str, int], lost: dict[tuple[str, str], int], estimate: Estimate) -> pd.DataFrame:
+    recorded: dict[tuple[str, str | None], int] = {(o, None): ns for o, ns in owners.items() if o not in LOST_OWNERS}
+    recorded |= {key: ns for key, ns in lost.items() if ns}
+    rows = [
+        {
+            "device": device, "owner": owner, "cause": cause, "ns": recorded.get((owner, cause), 0),
+            "unprofiled_ns_per_step": estimate.ledger.get((owner, cause), 0.0) if estimate.ledger else None,
+            "loses_ns_per_step": estimate.loses.get(cause) if cause and owner == "idle" else None,
+        }
+        for owner, cause in dict.fromkeys([*recorded, *estimate.ledger])
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def estimate_facts(estimate: Estimate) -> dict[str, Any]:
+    """Return what the derived file keeps of an estimate, as JSON-ready values."""
+    return {
+        "step_ns": estimate.step_ns,
+        "why_missing": estimate.why_missing,
+        "recorded_ns": estimate.recorded_ns,
+        "replay_error": estimate.replay_error,
+        "median_error": estimate.median_error,
+        "operator_cost_ns": estimate.cost.operator_ns if estimate.cost else None,
+        "launch_cost_ns": estimate.cost.launch_ns if estimate.cost else None,
+        "device_bound": estimate.device_bound,
+        "loses_ns_per_step": estimate.loses,
+        "notes": list(estimate.notes),
+    }

@@ -1,0 +1,99 @@
+"""Phases: what the user marked and what PyTorch marks by itself, as time on the host and on the device, and the idle time inside each.
+
+Phases may lie inside one another, so they do not add up to the step.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.host import ENGINE_OP, matching
+from sawtooth.analysis.derive.lost.schedule import Lost, Pieces
+from sawtooth.analysis.derive.steps import DeviceSteps
+from sawtooth.analysis.derive.unprofiled.problem import HostView
+from sawtooth.analysis.intervals import EMPTY, Intervals, intersect, union
+from sawtooth.analysis.knowledge.owners import OWNER_KEYS
+from sawtooth.analysis.replay.machine import I64
+
+NOT_A_PHASE = re.compile(r"^ProfilerStep#|^nccl:|^rccl:|^## Call CompiledFxGraph|^Torch-Compiled Region|^PyTorch Profiler|^\[")
+COUNTER = re.compile(r"[\s#:_-]*\d+$")
+BACKWARD = "backward (autograd)"
+BACKWARD_JOIN_NS = 1_000_000  # autograd's operators are µs apart; a millisecond without any is the end of a backward pass
+MAX_PHASES = 40  # more rows than anyone reads: names that change with every call
+
+
+def phases(events: Events, view: HostView, device: DeviceSteps, pieces: Pieces, lost: Lost) -> list[dict[str, Any]]:
+    """Return name, host_ms_per_step, device_ms_per_step and idle_ms_per_step of every phase, longest on the host first.
+
+    Per counted step of ``device``. Host time is the union of the phase's intervals on the launching threads; device time the union of
+    what was launched within them; idle time that of the gaps which the host spent within them. Empty without counted steps.
+    """
+    table = device.table[device.table["counted"].astype(bool)] if len(device.table) else device.table
+    if not len(table):
+        return []
+    counted = union(table["host_start"].to_numpy(np.int64), table["host_end"].to_numpy(np.int64))
+    op_counted = np.isin(device.op_step, table["step"].to_numpy())
+    ops = device.ops[op_counted]
+    linked = ops[events.gpu.call[ops] >= 0]
+    launched = events.calls.start[events.gpu.call[linked]] if len(events.calls) else np.zeros(0, np.int64)
+    idle = lost.owner[pieces.gap] == OWNER_KEYS.index("idle")
+    middle = (pieces.host_at + (pieces.end - pieces.start) // 2)[idle]
+    length = (pieces.end - pieces.start)[idle]
+    rows: list[dict[str, Any]] = []
+    for name, spans in _marked(events, view).items():
+        inside = intersect(spans, counted)
+        if not inside.total:
+            continue
+        mine = linked[_within(spans, launched)]
+        rows.append(
+            {
+                "name": name,
+                "host_ms_per_step": inside.total / len(table) / 1e6,
+                "device_ms_per_step": union(events.gpu.start[mine], events.gpu.end[mine]).total / len(table) / 1e6,
+                "idle_ms_per_step": int(length[_within(spans, middle)].sum()) / len(table) / 1e6,
+            }
+        )
+    rows.sort(key=lambda r: (-r["host_ms_per_step"], r["name"]))
+    return rows[:MAX_PHASES]
+
+
+def _within(spans: Intervals, moments: I64) -> NDArray[np.bool_]:
+    at = np.searchsorted(spans.starts, moments, side="right") - 1
+    return (at >= 0) & (moments < spans.ends[np.maximum(at, 0)]) if len(spans.starts) else np.zeros(len(moments), bool)
+
+
+def _marked(events: Events, view: HostView) -> dict[str, Intervals]:
+    """Return the intervals of each phase on the main line of host work; names that only count on are one phase."""
+    ops, names = events.ops, events.names
+    here = view.lines.of_thread[ops.thread] == 0 if len(ops) else np.zeros(0, bool)
+    marked = (
+        np.flatnonzero(ops.annotation & here & ~matching(names, NOT_A_PHASE)[ops.name]) if len(ops) else np.zeros(0, np.int64)
+    )
+    rows: dict[str, list[int]] = {}
+    label = {n: COUNTER.sub("", names[n]) or names[n] for n in np.unique(ops.name[marked]).tolist()}
+    for index in marked.tolist():
+        rows.setdefault(label[int(ops.name[index])], []).append(index)
+    found = {name: union(ops.start[index], ops.end[index]) for name, index in rows.items()}
+    passes = _backward_passes(events, here)
+    return {**found, BACKWARD: passes} if len(passes.starts) else found
+
+
+def _backward_passes(events: Events, here: NDArray[np.bool_]) -> Intervals:
+    """Join autograd's operators into passes: nothing else begins between them, and they are less than a millisecond apart."""
+    ops = events.ops
+    if not len(ops):
+        return EMPTY
+    by_engine = matching(events.names, ENGINE_OP)[ops.name]
+    outermost = (ops.parent < 0) | ops.annotation[ops.parent]
+    others = np.sort(ops.start[here & outermost & ~by_engine])
+    parts = union(ops.start[here & by_engine], ops.end[here & by_engine])
+    if not len(parts.starts):
+        return EMPTY
+    between = np.searchsorted(others, parts.starts[1:]) - np.searchsorted(others, parts.ends[:-1])
+    first = np.concatenate([[True], (between > 0) | (parts.starts[1:] - parts.ends[:-1] > BACKWARD_JOIN_NS)])
+    return Intervals(parts.starts[first], parts.ends[np.concatenate([first[1:], [True]])])

@@ -1,0 +1,147 @@
+"""Schedules, recorded or replayed, and the lost time in them, cut into pieces with one cause each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.host import Paint
+from sawtooth.analysis.derive.lost.ledger import Segments
+from sawtooth.analysis.derive.unprofiled.problem import HostView
+from sawtooth.analysis.intervals import Intervals, overlaps
+from sawtooth.analysis.knowledge.causes import CAUSE_KEYS, WAIT_CAUSES
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS, OWNER_KEYS
+from sawtooth.analysis.replay.machine import I32, I64, NEVER, Replayed, ReplayProblem
+
+CODE = {cause: i for i, cause in enumerate(CAUSE_KEYS)}
+WAIT_CODES = np.array([CODE[cause] for cause in WAIT_CAUSES], dtype=np.int8)
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Calls in which the host waited for the GPU, by start: the host line, start, end of the last operation waited for, call id,
+    and why (index in causes.CAUSE_KEYS).
+    """
+
+    line: I32
+    start: I64
+    reached: I64
+    call: I64
+    cause: NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When everything ran, recorded or replayed. Arrays by gpu_op_id; NEVER where an operation or its launch is not part of it.
+
+    ``awaited_by`` is the call that waits for the operation, whether or not it found it done (-1: none).
+    """
+
+    start: I64
+    end: I64
+    submitted: I64
+    line: I32
+    stream: I64
+    awaited_by: I64
+    paints: tuple[Paint, ...]
+    waits: Waits
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Lost intervals of one device inside ``window``, sorted and disjoint; ``owner`` indexes owners.OWNERS."""
+
+    start: I64
+    end: I64
+    owner: NDArray[np.int8]
+    window: Intervals
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Lost time cut by cause. ``gap`` indexes ``Lost``; ``next_op`` ended the gap (-1: none); ``host_at`` is the host time that decided.
+
+    ``wait_call`` is the waiting call that explains a ``host_sync`` or ``blocking_copy`` piece, else -1. Sorted by start.
+    """
+
+    gap: I64
+    start: I64
+    end: I64
+    cause: NDArray[np.int8]
+    next_op: I64
+    host_at: I64
+    wait_call: I64
+
+    def __len__(self) -> int:
+        return len(self.gap)
+
+
+def lost_time(parts: Segments, window: Intervals) -> Lost:
+    """Return the lost segments of a device inside ``window``."""
+    wanted = np.isin(parts.owner, [OWNER_KEYS.index(name) for name in LOST_OWNERS])
+    begin, end, index, _ = overlaps(Intervals(parts.starts[wanted], parts.ends[wanted]), window)
+    order = np.argsort(begin, kind="stable")
+    return Lost(begin[order], end[order], parts.owner[wanted][index[order]], window)
+
+
+def schedule_of(
+    events: Events, view: HostView, problem: ReplayProblem, run: Replayed | None, paints: tuple[Paint, ...] | None = None
+) -> Schedule:
+    """Return the recorded schedule (``run`` None) or a replayed one, whose ``paints`` are the host's paint in replayed time."""
+    calls, gpu, host, ops = events.calls, events.gpu, problem.host, problem.ops
+    line = (
+        np.where(gpu.call >= 0, view.lines.of_thread[calls.thread[gpu.call]], -1).astype(np.int32)
+        if len(calls)
+        else np.full(len(gpu), -1, np.int32)
+    )
+    if run is None:
+        op_end, host_start = ops.fixed_start + ops.dur, host.start
+        start, end = gpu.start, gpu.end
+        submitted = np.where(gpu.call >= 0, calls.end[gpu.call], NEVER) if len(calls) else np.full(len(gpu), NEVER)
+    else:
+        op_end, host_start = run.op_end, run.host_start
+        start, end, submitted = (np.full(len(gpu), NEVER, dtype=np.int64) for _ in range(3))
+        start[ops.op], end[ops.op] = run.op_start, run.op_end
+        submitted[ops.op] = np.where(ops.node >= 0, run.host_submit[ops.node], NEVER) if len(host) else NEVER
+    node = np.repeat(np.arange(len(host)), np.diff(host.wait_ptr))
+    awaited_by = np.full(len(gpu), -1, dtype=np.int64)
+    awaited_by[ops.op[host.wait_op]] = host.call[node]
+    reached = np.full(len(host), NEVER, dtype=np.int64)
+    np.maximum.at(reached, node, op_end[host.wait_op])
+    true = np.flatnonzero(reached > host_start)
+    waits = Waits(
+        view.lines.of_thread[host.thread[true]],
+        host_start[true],
+        reached[true],
+        host.call[true],
+        WAIT_CODES[host.wait_cause[true]],
+    )
+    return Schedule(start, end, submitted, line, gpu.stream, awaited_by, paints if paints is not None else view.paints, waits)
+
+
+def merged(pieces: Pieces) -> Pieces:
+    """Join neighbours of one gap with the same cause and the same wait, and drop empty pieces."""
+    keep = pieces.end > pieces.start
+    kept = Pieces(*(getattr(pieces, name)[keep] for name in Pieces.__dataclass_fields__))
+    if not len(kept):
+        return kept
+    same = (kept.gap[1:] == kept.gap[:-1]) & (kept.cause[1:] == kept.cause[:-1]) & (kept.wait_call[1:] == kept.wait_call[:-1])
+    first = np.concatenate([[True], ~(same & (kept.start[1:] == kept.end[:-1]))])
+    last = np.concatenate([first[1:], [True]])
+    columns = {name: getattr(kept, name)[first] for name in Pieces.__dataclass_fields__}
+    columns["end"] = kept.end[last]
+    return Pieces(**columns)
+
+
+def totals(pieces: Pieces, lost: Lost) -> dict[tuple[str, str], int]:
+    """Return nanoseconds by (owner, cause)."""
+    sums: dict[tuple[str, str], int] = {}
+    owner = lost.owner[pieces.gap]
+    for o in np.unique(owner).tolist():
+        for c in np.unique(pieces.cause[owner == o]).tolist():
+            mine = (owner == o) & (pieces.cause == c)
+            sums[OWNER_KEYS[o], CAUSE_KEYS[c]] = int((pieces.end[mine] - pieces.start[mine]).sum())
+    return sums

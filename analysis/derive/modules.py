@@ -1,0 +1,233 @@
+"""GPU time by nn.Module: forward where a module's call held the launch, backward by the autograd node's sequence number.
+
+With ``with_stack=True`` the profiler records every call of a module as a Python call named ``nn.Module: Linear_0`` on the calling thread.
+Backward runs on autograd's thread, where no module is called; there the operator carries the sequence number of the forward operator that
+made its node, and what that operator's module owns in forward, it owns in backward. Of the operators with one number the last to begin made
+the node: autograd counts up as the node is made. What no module explains (loss, optimizer, gradients summed up, copies) lies outside.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import I32, I64, CpuOps, Events
+from sawtooth.analysis.derive.flop_counts import FlopCounts
+from sawtooth.analysis.derive.host import HostFacts, matching
+from sawtooth.analysis.derive.lost.evidence import innermost
+from sawtooth.analysis.derive.operators import nearest, subtree_sums
+
+MODULE = re.compile(r"^nn\.Module: ")
+NESTED_BACKWARDS = 4  # recomputed forwards have backwards of their own; deeper than double backward nobody goes
+
+
+@dataclass(frozen=True)
+class ModuleTree:
+    """Modules as they call each other: one node per place in the tree. ``name`` and ``parent`` (-1 at the top) by node, parents first.
+
+    Calls in order of start: ``thread``, ``start``, ``end``, ``caller`` (the call around it, -1 for none) and ``node``.
+    """
+
+    name: I32
+    parent: I64
+    thread: I32
+    start: I64
+    end: I64
+    caller: I64
+    node: I64
+
+
+@dataclass(frozen=True)
+class ModuleWork:
+    """By gpu_op_id: ``node`` of the tree that owns the operation (-1: outside every module), ``backward`` tells the phase."""
+
+    tree: ModuleTree
+    node: I64
+    backward: NDArray[np.bool_]
+
+
+def module_work(events: Events, facts: HostFacts) -> ModuleWork | None:
+    """Give each GPU operation to the module that caused it; None where the trace has no module calls."""
+    is_module = matching(events.names, MODULE)[facts.python_name] if len(facts.python_name) else np.zeros(0, bool)
+    if not is_module.any():
+        return None
+    in_backward = _is_backward(events.ops)
+    tree = _tree(events, facts, is_module, in_backward)
+    node, backward = np.full(len(events.gpu), -1, np.int64), np.zeros(len(events.gpu), bool)
+    linked = np.flatnonzero(events.gpu.call >= 0)
+    call = events.gpu.call[linked]
+    made_by = forward_operators(events.ops)
+    node[linked], backward[linked] = _owner(
+        tree, events.ops, in_backward, made_by, events.calls.thread[call], events.calls.start[call], events.gpu.cpu_op[linked]
+    )
+    return ModuleWork(tree, node, backward)
+
+
+def _is_backward(ops: CpuOps) -> NDArray[np.bool_]:
+    return (ops.forward_thread > 0) & (ops.sequence >= 0) & ~ops.annotation
+
+
+def _tree(events: Events, facts: HostFacts, is_module: NDArray[np.bool_], in_backward: NDArray[np.bool_]) -> ModuleTree:
+    call = np.flatnonzero(is_module)
+    around = nearest(is_module, facts.python_parent, facts.python_parent[call])
+    caller = np.where(around >= 0, np.searchsorted(call, around), -1)
+    thread, start, names = facts.python_thread[call], facts.python_start[call], facts.python_name[call]
+    ops = events.ops
+    holder = innermost(ops.thread, ops.start, ops.end, ops.parent, thread, start)
+    again = (caller < 0) & (nearest(in_backward, ops.parent, holder) >= 0)
+    node = np.full(len(call), -1, np.int64)
+    place: dict[tuple[int, int], int] = {}
+    first: dict[int, int] = {}  # by name: the module's place in forward
+    for i, (name, above, recomputed) in enumerate(zip(names.tolist(), caller.tolist(), again.tolist(), strict=True)):
+        if recomputed and name in first:
+            node[i] = first[name]
+            continue
+        key = (int(node[above]) if above >= 0 else -1, name)
+        node[i] = place.setdefault(key, len(place))
+        first.setdefault(name, int(node[i]))
+    keys = np.array(list(place), dtype=np.int64).reshape(-1, 2)
+    return ModuleTree(keys[:, 1].astype(np.int32), keys[:, 0], thread, start, facts.python_end[call], caller, node)
+
+
+def forward_operators(ops: CpuOps) -> I64:
+    """Return, for each backward operator, the operator that made its autograd node; -1 where none is recorded, and for all others.
+
+    Numbers count per forward thread, and traces name that thread by a number of their own: it is the host thread on which the largest share of
+    its numbers is found, the clearest first. Where two fit equally well (replicas in threads), nothing is claimed.
+    """
+    made_by = np.full(len(ops), -1, np.int64)
+    backward = np.flatnonzero(_is_backward(ops))
+    forward = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread <= 0) & ~ops.annotation)
+    count = len(ops) + 1
+    number = np.unique(ops.sequence, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    found: dict[tuple[int, int], I64] = {}  # by the trace's number of a forward thread, and by host thread
+    for thread in np.unique(ops.thread[forward]).tolist():
+        mine = forward[ops.thread[forward] == thread]
+        keys = np.sort(number[mine] * count + mine)
+        for origin in np.unique(ops.forward_thread[backward]).tolist():
+            theirs = backward[ops.forward_thread[backward] == origin]
+            at = np.searchsorted(keys, number[theirs] * count + theirs) - 1  # ids are in order of start: the last before it
+            hit = (at >= 0) & (keys[np.maximum(at, 0)] // count == number[theirs])
+            found[origin, thread] = np.where(hit, keys[np.maximum(at, 0)] % count, -1)
+    while found:
+        shares = {pair: float((made >= 0).mean()) for pair, made in found.items()}
+        clear = {
+            pair: share
+            for pair, share in shares.items()
+            if share > 0 and all(share > shares[other] for other in found if other[0] == pair[0] and other != pair)
+        }
+        if not clear:
+            break
+        origin, thread = max(clear, key=lambda pair: clear[pair])
+        made_by[backward[ops.forward_thread[backward] == origin]] = found[origin, thread]
+        found = {pair: made for pair, made in found.items() if pair[0] != origin and pair[1] != thread}
+    return made_by
+
+
+def _owner(
+    tree: ModuleTree, ops: CpuOps, in_backward: NDArray[np.bool_], made_by: I64, thread: I32, moment: I64, op: I64
+) -> tuple[I64, NDArray[np.bool_]]:
+    """Return the node that owns what a thread did at a moment inside operator ``op``, and whether that was in backward."""
+    node, backward = np.full(len(moment), -1, np.int64), np.zeros(len(moment), bool)
+    row = np.arange(len(moment))
+    for depth in range(NESTED_BACKWARDS):
+        call = innermost(tree.thread, tree.start, tree.end, tree.caller, thread, moment)
+        around = nearest(in_backward, ops.parent, op)
+        inside = (call >= 0) & ((around < 0) | (tree.start[call] >= ops.start[around] if len(ops) else True))
+        node[row[inside]] = tree.node[call[inside]]
+        if depth == 0:
+            backward = around >= 0
+        source = np.where(~inside & (around >= 0), made_by[around] if len(ops) else -1, -1)
+        open_ = source >= 0
+        if not open_.any():
+            break
+        row, source = row[open_], source[open_]
+        thread, moment, op = ops.thread[source], ops.start[source], ops.parent[source]
+    return node, backward
+
+
+def module_table(
+    events: Events,
+    work: ModuleWork,
+    selected: NDArray[np.bool_],
+    counted_call: NDArray[np.bool_],
+    tensor: NDArray[np.bool_],
+    flops: FlopCounts,
+    devices: list[int],
+) -> pd.DataFrame:
+    """Return the rows of the derived table ``modules``: every module on every device, and what ran outside them (``module`` missing).
+
+    ``selected`` marks the GPU operations that count and ``tensor`` those that use tensor cores, ``counted_call`` the module calls. Over the
+    rows of a device, forward_ns + backward_ns is the sum of the durations of its selected operations, exactly. FLOPs are those executed.
+    """
+    tree, gpu = work.tree, events.gpu
+    dur = gpu.end - gpu.start
+    depth = np.zeros(len(tree.name), np.int64)
+    for node, parent in enumerate(tree.parent.tolist()):
+        depth[node] = depth[parent] + 1 if parent >= 0 else 0
+    host = _host_time(tree, counted_call)
+    frames = []
+    for device in devices:
+        mine = selected & (gpu.device == device)
+        own = {
+            "forward_ns": _by_node(work, mine & ~work.backward, dur),
+            "backward_ns": _by_node(work, mine & work.backward, dur),
+            "tensor_core_ns": _by_node(work, mine & tensor, dur),
+            "kernels": _by_node(work, mine, np.ones(len(dur), np.int64)),
+            "flops": _flops(work, mine, flops),
+        }
+        sums = {f"total_{name}": np.append(subtree_sums(values[:-1], tree.parent), values[-1]) for name, values in own.items()}
+        frames.append(pd.DataFrame({"device": device, **own, **sums}).assign(**_places(tree, depth, host)))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _places(tree: ModuleTree, depth: I64, host: dict[str, I64]) -> dict[str, Any]:
+    """Return what is the same on every device, with the row of what is outside last."""
+
+    def column(values: I64) -> Any:
+        numbers = pd.array(np.append(values, -1), dtype="Int64")
+        numbers[numbers < 0] = pd.NA
+        return numbers
+
+    return {
+        "module": column(np.arange(len(tree.name))),
+        "parent": column(tree.parent),
+        "name_id": column(tree.name.astype(np.int64)),
+        "depth": np.append(depth, 0),
+        **{name: column(values) for name, values in host.items()},
+    }
+
+
+def _by_node(work: ModuleWork, chosen: NDArray[np.bool_], values: I64) -> I64:
+    """Sum ``values`` by node; what lies outside every module comes last."""
+    sums = np.zeros(len(work.tree.name) + 1, np.int64)
+    np.add.at(sums, work.node[chosen], values[chosen])  # -1 is the last row
+    return sums
+
+
+def _flops(work: ModuleWork, chosen: NDArray[np.bool_], flops: FlopCounts) -> NDArray[np.float64]:
+    """Count each FLOP operator with a chosen GPU operation once, for the node of its first."""
+    sums = np.zeros(len(work.tree.name) + 1)
+    rows = np.flatnonzero(chosen & (flops.carrier_of >= 0))
+    carrier, first = np.unique(flops.carrier_of[rows], return_index=True)
+    known = np.isfinite(flops.count[carrier]) if len(carrier) else np.zeros(0, bool)
+    np.add.at(sums, work.node[rows[first[known]]], flops.count[carrier[known]])
+    return sums
+
+
+def _host_time(tree: ModuleTree, counted: NDArray[np.bool_]) -> dict[str, I64]:
+    """Return calls, host time of a module's own and with the modules it calls, of the counted calls."""
+    length = tree.end - tree.start
+    own = length.copy()
+    called = tree.caller >= 0
+    np.subtract.at(own, tree.caller[called], length[called])
+    sums = {}
+    for name, values in (("calls", np.ones(len(own), np.int64)), ("host_ns", own), ("total_host_ns", length)):
+        sums[name] = np.zeros(len(tree.name), np.int64)
+        np.add.at(sums[name], tree.node[counted], values[counted])
+    return sums

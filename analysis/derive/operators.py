@@ -1,0 +1,99 @@
+"""Operators by name and input shapes: host time, GPU time of their own and of their children, FLOPs."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import I64, Events
+
+
+def depth_of(parent: I64) -> I64:
+    """Return the number of ancestors of each operator; ``parent`` is -1 at the top."""
+    depth = (parent >= 0).astype(np.int64)
+    ancestor = parent.copy()
+    while len(
+        rows := np.flatnonzero(ancestor >= 0)
+    ):  # each round climbs twice as far: a damaged trace may nest every operator in the one before
+        up = ancestor[rows]
+        depth[rows] += depth[up]
+        ancestor[rows] = ancestor[up]
+    return depth
+
+
+def subtree_sums(values: NDArray[Any], parent: I64) -> NDArray[Any]:
+    """Add to each operator the values of everything below it."""
+    total = values.copy()
+    depth = depth_of(parent)
+    order = np.argsort(depth, kind="stable")
+    borders = np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 2))
+    for first, behind in reversed(list(itertools.pairwise(borders))):
+        rows = order[first:behind]
+        np.add.at(total, parent[rows], total[rows])
+    return total
+
+
+def nearest(marked: NDArray[np.bool_], parent: I64, start_at: I64) -> I64:
+    """Climb from each operator id to the first that is ``marked`` (itself included); -1 where none is."""
+    found = np.where(marked, np.arange(len(marked)), parent)
+    while len(rows := np.flatnonzero((found >= 0) & ~marked[np.maximum(found, 0)])):
+        found[rows] = found[found[rows]]
+    return np.where(start_at >= 0, found[start_at], -1) if len(marked) else start_at.copy()
+
+
+def operator_table(
+    events: Events,
+    counted: NDArray[np.bool_],
+    flops: NDArray[np.float64],
+    tensor: NDArray[np.bool_],
+    devices: list[int],
+) -> pd.DataFrame:
+    """Aggregate the operators marked ``counted`` by (device, name, signature).
+
+    ``flops`` is aligned with cpu_op_id, NaN where not counted or unknown; ``tensor`` is aligned with gpu_op_id.
+    Returns the columns of the derived table ``operators``. An operator without GPU work is filed under the first device.
+    """
+    ops, gpu = events.ops, events.gpu
+    host = ops.end - ops.start
+    host_self = host.copy()
+    has_parent = ops.parent >= 0
+    np.subtract.at(host_self, ops.parent[has_parent], host[has_parent])
+    launched = gpu.cpu_op >= 0
+    gpu_dur = gpu.end - gpu.start
+    frames = []
+    used = np.zeros(len(ops), bool)
+    for device in devices:
+        mine = launched & (gpu.device == device)
+        own, count, tensor_own = (np.zeros(len(ops), np.int64) for _ in range(3))
+        np.add.at(own, gpu.cpu_op[mine], gpu_dur[mine])
+        np.add.at(count, gpu.cpu_op[mine], 1)
+        np.add.at(tensor_own, gpu.cpu_op[mine & tensor], gpu_dur[mine & tensor])
+        total = subtree_sums(own, ops.parent)
+        busy = total > 0
+        rows = counted & ~ops.annotation & (busy | (~used & (device == devices[-1])))
+        used |= busy
+        frames.append(
+            pd.DataFrame(
+                {
+                    "device": device if device != devices[-1] else np.where(busy[rows], device, devices[0]),
+                    "name_id": ops.name[rows],
+                    "signature_id": ops.signature[rows],
+                    "calls": 1,
+                    "host_self_ns": host_self[rows],
+                    "host_total_ns": host[rows],
+                    "gpu_self_ns": own[rows],
+                    "gpu_total_ns": total[rows],
+                    "kernels": count[rows],
+                    "tensor_core_ns": tensor_own[rows],
+                    "flops": flops[rows],
+                }
+            )
+        )
+    table = pd.concat(frames, ignore_index=True)
+    grouped = table.groupby(["device", "name_id", "signature_id"], as_index=False)
+    result = grouped.sum(min_count=1)
+    return result.assign(signature_id=result["signature_id"].where(result["signature_id"] >= 0).astype("Int64"))

@@ -1,0 +1,60 @@
+"""Recomputation: forward operators that run a second time inside backward (activation checkpointing).
+
+Their FLOPs count in HFU and not in MFU. An operator is recomputed when
+
+* it runs inside an autograd node (``autograd::engine::evaluate_function`` or ``…Backward``) of its thread,
+* autograd records it: between it and the innermost such node, itself included, something carries a sequence number. What a
+  backward formula itself computes (the two ``aten::mm`` of ``AddmmBackward0``) runs with gradients off and carries none; a
+  checkpoint's second forward runs with gradients on, both in its reentrant form (inside ``CheckpointFunctionBackward``) and
+  in the other (inside whichever node first asks for a saved tensor),
+* an operator of the same name and input shapes ran outside backward: this keeps double backward, which autograd records as well,
+  from passing for recomputation.
+
+Where no operator carries a sequence number, only what runs directly inside a node called Checkpoint is taken. Compiled regions
+recompute inside one fused backward graph, and that is not visible in operators.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import I64, Events
+
+_BACKWARD_NODE = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$|^torch::autograd::CppNode")
+_CHECKPOINT_NODE = re.compile(r"checkpoint", re.IGNORECASE)
+
+
+def recomputed(events: Events, flop_operators: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which of ``flop_operators`` (aligned with cpu_op_id) repeat forward work inside backward."""
+    ops = events.ops
+    result = np.zeros(len(ops), bool)
+    found = np.flatnonzero(flop_operators)
+    if not len(found):
+        return result
+    node = _named(events, _BACKWARD_NODE)
+    checkpoint = node & _named(events, _CHECKPOINT_NODE)
+    around, recorded = _innermost_node(ops.parent, ops.sequence, node, found)
+    inside = around >= 0
+    again = inside & recorded if (ops.sequence[~node] >= 0).any() else inside & checkpoint[np.maximum(around, 0)]
+    forward = {(ops.name[i], ops.signature[i]) for i in found[~inside]}
+    twin = np.fromiter(((ops.name[i], ops.signature[i]) in forward for i in found), bool, len(found))
+    result[found[again & twin]] = True
+    return result
+
+
+def _named(events: Events, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
+    matches = np.fromiter((bool(pattern.search(name)) for name in events.names), bool, len(events.names))
+    return matches[events.ops.name] if len(events.ops) else np.zeros(0, bool)
+
+
+def _innermost_node(parent: I64, sequence: I64, node: NDArray[np.bool_], start_at: I64) -> tuple[I64, NDArray[np.bool_]]:
+    """Return the innermost autograd node around each operator (-1: none) and whether autograd recorded anything on the way to it."""
+    around = parent[start_at].astype(np.int64)
+    recorded = sequence[start_at] >= 0
+    while (climb := (around >= 0) & ~node[np.maximum(around, 0)]).any():
+        recorded[climb] |= sequence[around[climb]] >= 0
+        around[climb] = parent[around[climb]]
+    return around, recorded

@@ -1,0 +1,249 @@
+"""Turn a recording into a ``ReplayProblem``: which calls matter, what waited for what, and how long everything took."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.host import (
+    LAUNCH_KERNEL,
+    SYNC_CALL,
+    SYNC_COPY,
+    HostFacts,
+    Lines,
+    Paint,
+    find_lines,
+    matching,
+    paint_line,
+)
+from sawtooth.analysis.derive.steps import DeviceSteps
+from sawtooth.analysis.derive.unprofiled.waits import PAGEABLE, latencies, waits
+from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
+from sawtooth.analysis.replay.machine import I32, I64, NEVER, DeviceOps, HostNodes, ReplayProblem
+
+MAX_EVENTS = (
+    150_000  # host nodes and operations replayed at most: 0.15 s a replay, and steps beyond the first dozens add nothing
+)
+HOST_TO_DEVICE = re.compile(r"HtoD|H2D|HostToDevice|host.*to.*device", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class StepTable:
+    """The steps of one process in order, as the steps module found them (arrays of length n, times relative to the origin).
+
+    ``number`` identifies the step, ``host_start`` and ``host_end`` bound it on the host, ``counted`` says that it belongs to the
+    steady window, ``cycle`` is the profiling cycle.
+    """
+
+    number: I32
+    host_start: I64
+    host_end: I64
+    counted: NDArray[np.bool_]
+    cycle: I32
+
+    @staticmethod
+    def of(found: DeviceSteps) -> StepTable:
+        """Return the steps as placed on one device."""
+        table = found.table
+
+        def column(name: str, kind: type) -> np.ndarray:
+            return table[name].to_numpy(dtype=kind)
+
+        return StepTable(
+            column("step", np.int32), column("host_start", np.int64), column("host_end", np.int64), column("counted", np.bool_), column("cycle", np.int32)
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class HostView:
+    """Lines of host work, their paint, and the calls that copy blockingly, shared by the replay and the idle causes."""
+
+    lines: Lines
+    paints: tuple[Paint, ...]
+    blocking: NDArray[np.bool_]  # by call: a pageable or synchronous copy towards the device, or the wait for it
+
+
+def host_view(events: Events, facts: HostFacts) -> HostView:
+    """Paint every line of host work."""
+    lines = find_lines(events, facts)
+    blocking = blocking_copies(events)
+    calls = events.calls
+    paints = []
+    for line in range(lines.count):
+        mine = blocking & (lines.of_thread[calls.thread] == line)
+        paints.append(paint_line(events, facts, lines, line, (calls.start[mine], calls.end[mine])))
+    return HostView(lines, tuple(paints), blocking)
+
+
+def blocking_copies(events: Events) -> NDArray[np.bool_]:
+    """Mark, by call, pageable or synchronous host-to-device copies and the synchronization that follows one in the same operator."""
+    calls, gpu = events.calls, events.gpu
+    to_device = matching(events.names, HOST_TO_DEVICE)[gpu.name] & (gpu.kind == 1) & (gpu.call >= 0)
+    pageable = matching(events.names, PAGEABLE)[gpu.name]
+    marked = np.zeros(len(calls), dtype=bool)
+    synchronous = matching(events.names, SYNC_COPY)[calls.name]
+    copies = gpu.call[to_device]
+    marked[copies[pageable[to_device] | synchronous[copies]]] = True
+    launches_copy = np.zeros(len(calls), dtype=bool)
+    launches_copy[copies] = True
+    sync = matching(events.names, SYNC_CALL)[calls.name]
+    order = np.lexsort((calls.start, calls.thread))
+    for before, after in pairwise(order[(sync | (calls.gpu_ops > 0))[order]].tolist()):
+        same = calls.thread[before] == calls.thread[after] and calls.cpu_op[before] == calls.cpu_op[after] >= 0
+        if same and sync[after] and launches_copy[before]:
+            marked[before] = marked[after] = True
+    return marked
+
+
+def build_problem(
+    events: Events, steps: StepTable, facts: HostFacts, view: HostView, *, max_events: int | None = MAX_EVENTS
+) -> ReplayProblem:
+    """Return the replay of ``steps``, or of as many leading ones as ``max_events`` allows (said in ``notes``); None sets no limit."""
+    calls = events.calls
+    chosen, notes = _choose_steps(events, steps, max_events)
+    sync = matching(events.names, SYNC_CALL)[calls.name]
+    used = ((calls.gpu_ops > 0) | sync) & (view.lines.of_thread[calls.thread] >= 0)
+    if len(chosen):
+        begin, end = steps.host_start[chosen[0]], steps.host_end[chosen[-1]]
+        used &= (calls.start >= begin) & (calls.start < end)
+    call = np.flatnonzero(used)
+    call = call[np.lexsort((call, calls.start[call]))]
+    ops, streams = _device_ops(events, steps, call)
+    own, wait_ptr, wait_op, resume, slot_resume, submit = waits(events, facts, call, sync, ops)
+    ops = latencies(events, ops, submit, len(streams))
+    pred, gap = _predecessors(events, view, call)
+    parts, paced, (operators, others, python_calls) = _gaps(events, facts, view, call, pred, gap)
+    launches = matching(events.names, LAUNCH_KERNEL)[calls.name[call]]
+    wait_cause = _wait_causes(events, view, call)
+    host = HostNodes(
+        call, calls.thread[call], pred, gap, parts, own, wait_ptr, wait_op, resume, slot_resume, operators, others, python_calls, launches, wait_cause, paced,
+        calls.start[call], calls.end[call], _gap_of_operator(events, call, gap),
+    )  # fmt: skip
+    cycle = steps.cycle[chosen]
+    new_cycle = np.concatenate([[True], cycle[1:] != cycle[:-1]]) if len(chosen) else np.zeros(0, dtype=bool)
+    return ReplayProblem(host, ops, streams, steps.number[chosen], new_cycle, notes=tuple(notes))
+
+
+def _wait_causes(events: Events, view: HostView, call: I64) -> NDArray[np.int8]:
+    """Return why each call waits for the GPU if it does (index in WAIT_CAUSES): its name may tell, a blocking copy is one, else it synchronizes."""
+    cause = np.full(len(call), WAIT_CAUSES.index("host_sync"), np.int8)
+    for index, key in enumerate(WAIT_CAUSES):
+        on_host = CAUSE_OF[key].on_host
+        if on_host is not None and on_host.calls is not None:
+            cause[matching(events.names, on_host.calls)[events.calls.name[call]]] = index
+    cause[view.blocking[call]] = WAIT_CAUSES.index("blocking_copy")
+    return cause
+
+
+def _choose_steps(events: Events, steps: StepTable, max_events: int | None) -> tuple[I64, list[str]]:
+    order = np.argsort(steps.host_start, kind="stable")
+    starts, ends = np.sort(events.calls.start[events.calls.gpu_ops > 0]), np.sort(events.gpu.start)
+    size = np.array(
+        [np.searchsorted(starts, steps.host_end[i]) + np.searchsorted(ends, steps.host_end[i]) for i in order], dtype=np.int64
+    )
+    if max_events is None or not len(order):
+        return order.astype(np.int64), []
+    fits = np.flatnonzero(size - size[0] <= max_events)
+    kept = order[: max(int(fits[-1]) + 1, min(3, len(order)))] if len(fits) else order
+    notes = [] if len(kept) == len(order) else [f"the replay covers the first {len(kept)} of {len(order)} steps"]
+    return kept.astype(np.int64), notes
+
+
+def _device_ops(events: Events, steps: StepTable, call: I64) -> tuple[DeviceOps, tuple[tuple[int, int], ...]]:
+    """Return operations in launch order without latencies, and the streams."""
+    gpu, calls = events.gpu, events.calls
+    node_of_call = np.full(len(calls) + 1, -1, dtype=np.int64)
+    node_of_call[call] = np.arange(len(call))
+    node = node_of_call[gpu.call]
+    first = int(calls.start[call[0]]) if len(call) else 0
+    launched_before = (node < 0) & np.where(gpu.call >= 0, calls.start[gpu.call] < first if len(calls) else False, True)
+    earliest = int(gpu.start[node >= 0].min()) if (node >= 0).any() else 0
+    orphan = launched_before & (gpu.call < 0) & (gpu.start >= earliest)
+    device_stream, inverse = np.unique(np.stack([gpu.device.astype(np.int64), gpu.stream]), axis=1, return_inverse=True)
+    line: I32 = inverse.reshape(-1).astype(np.int32)
+    for stream in np.unique(line[orphan]):  # an orphan runs when the work launched next on its stream is about to
+        mine = np.flatnonzero((line == stream) & (orphan | (node >= 0)))
+        following = np.where(node[mine] >= 0, node[mine], len(call))
+        upcoming = np.minimum.accumulate(following[::-1])[::-1]
+        lost = orphan[mine] & (upcoming < len(call))
+        node[mine[lost]] = upcoming[lost]
+    index = np.flatnonzero((node >= 0) | (launched_before & (gpu.start < earliest)))
+    index = index[np.lexsort((index, gpu.start[index], node[index]))]
+    none = np.full(len(index), -1, dtype=np.int64)
+    linked = gpu.call[index] >= 0
+    ops = DeviceOps(
+        index, node[index], line[index], gpu.end[index] - gpu.start[index], gpu.start[index],
+        none, np.where(linked, 0, NEVER), none, none, step_of_ops(events, steps)[index],
+    )  # fmt: skip
+    return ops, tuple((int(d), int(s)) for d, s in device_stream.T)
+
+
+def step_of_ops(events: Events, steps: StepTable) -> I32:
+    """Return the number of the step whose host interval holds each operation's launch, -1 where there is none."""
+    step = np.full(len(events.gpu), -1, dtype=np.int32)
+    if len(steps.number) == 0:
+        return step
+    order = np.argsort(steps.host_start, kind="stable")
+    linked = events.gpu.call >= 0
+    launch = events.calls.start[events.gpu.call[linked]]
+    at = np.searchsorted(steps.host_start[order], launch, side="right") - 1
+    inside = (at >= 0) & (launch < steps.host_end[order][np.maximum(at, 0)])
+    step[linked] = np.where(inside, steps.number[order][np.maximum(at, 0)], -1)
+    return step
+
+
+def _predecessors(events: Events, view: HostView, call: I64) -> tuple[I64, I64]:
+    """Return pred and gap: the host came to a call from the latest-ending earlier call of its line (or of the main line)."""
+    calls = events.calls
+    start, end, thread = calls.start[call].tolist(), calls.end[call].tolist(), calls.thread[call].tolist()
+    line = view.lines.of_thread[calls.thread[call]].tolist() if len(call) else []
+    pred, gap = [-1] * len(call), [0] * len(call)
+    last: dict[int, int] = {}
+    for n in range(len(call)):
+        best = -1
+        for other, m in last.items():
+            allowed = other == thread[n] or line[m] == 0
+            if allowed and end[m] <= start[n] and (best < 0 or end[m] > end[best]):
+                best = m
+        pred[n] = best
+        gap[n] = start[n] - end[best] if best >= 0 else start[n]
+        last[thread[n]] = n
+    return np.array(pred, dtype=np.int64), np.array(gap, dtype=np.int64)
+
+
+def _gap_of_operator(events: Events, call: I64, gap: I64) -> NDArray[np.float64]:
+    """Return the share of the gap before each call that lies inside the outermost operator around the call; 0 where there is none."""
+    ops, start = events.ops, events.calls.start[call]
+    around = events.calls.cpu_op[call].astype(np.int64)
+    if not len(ops):
+        return np.zeros(len(call))
+    around[ops.annotation[np.maximum(around, 0)]] = -1
+    while (climb := (around >= 0) & (ops.parent[around] >= 0) & ~ops.annotation[ops.parent[around]]).any():
+        around[climb] = ops.parent[around[climb]]
+    inside = np.where(around >= 0, start - np.maximum(start - gap, ops.start[around]), 0)
+    return np.clip(inside / np.maximum(gap, 1), 0.0, 1.0)
+
+
+def _gaps(
+    events: Events, facts: HostFacts, view: HostView, call: I64, pred: I64, gap: I64
+) -> tuple[I64, NDArray[np.bool_], I64]:
+    """Return the gaps' causes, whether the profiler paces them, and how many operators, calls and Python calls begin in each (three rows)."""
+    calls, ops = events.calls, events.ops
+    start = calls.start[call]
+    line = view.lines.of_thread[calls.thread[call]]
+    begin = np.where(pred >= 0, start - gap, start)
+    parts = np.zeros((len(call), len(HOST_CAUSES)), dtype=np.int64)
+    begun = np.zeros((3, len(call)), dtype=np.int64)
+    for number, paint in enumerate(view.paints):
+        mine = line == number
+        parts[mine] = paint.within(begin[mine], start[mine])
+        recorded = ((ops.start, ops.thread), (calls.start, calls.thread), (facts.python_start, facts.python_thread))
+        for count, (moments, thread) in zip(begun, recorded, strict=True):
+            ordered = np.sort(moments[view.lines.of_thread[thread] == number])
+            count[mine] += np.searchsorted(ordered, start[mine]) - np.searchsorted(ordered, begin[mine])
+    return parts, line == 0, begun

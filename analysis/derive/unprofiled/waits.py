@@ -1,0 +1,221 @@
+"""What the replay's calls and operations waited for, and for how long: read off a recording."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.host import DEVICE_SYNC, EVENT_SYNC, SYNC_COPY, HostFacts, matching
+from sawtooth.analysis.replay.machine import I32, I64, NEVER, QUEUE_DEPTH, DeviceOps
+
+LATE_NS = 3_000  # an operation this much later than its stream and its launch allow waited for another stream: hardware latencies stay below
+DEFAULT_AFTER_LAUNCH_NS = 2_000  # launch return to kernel start where the trace shows none: medians of 1.7 to 2.4 µs on H200
+CLOCK_SKEW_NS = (
+    100_000  # a pageable copy ended up to 20 µs after the call that waits for it: host and device clocks differ that much
+)
+BLOCKED_LAUNCH_NS = 50_000  # a launch call this long while the queue is full waited for a place in it; others take 3 to 40 µs
+PAGEABLE = re.compile(r"Pageable", re.IGNORECASE)
+
+
+def _typical(values: I64, group: I32, fallback: int) -> I64:
+    """Return, for each entry, the median of ``values`` over its ``group``; ``values`` below 0 are left out."""
+    result = np.full(len(values), fallback, dtype=np.int64)
+    for name in np.unique(group):
+        mine = group == name
+        known = values[mine][values[mine] >= 0]
+        if len(known):
+            result[mine] = int(np.median(known))
+    return result
+
+
+def waits(
+    events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps
+) -> tuple[I64, I64, I64, I64, I64, I64]:
+    """Return own, wait_ptr, wait_op, resume, slot_resume and the recorded moment at which each node had submitted its work."""
+    calls = events.calls
+    start, end, name = calls.start[call], calls.end[call], calls.name[call]
+    duration = end - start
+    op_start, op_end = ops.fixed_start, ops.fixed_start + ops.dur
+    targets = _sync_targets(events, facts, call, sync, ops, op_end)
+    bounds = np.searchsorted(ops.node, np.arange(len(call) + 1))
+    self_wait, staging = _self_waits(events, ops, bounds, start, end, name)
+    for n in np.flatnonzero(self_wait >= 0).tolist():
+        targets[n] = [int(self_wait[n])]
+    reached = np.array([max((int(op_end[t]) for t in found), default=NEVER) for found in targets], dtype=np.int64)
+    waits = (reached > start) | (self_wait >= 0)
+    slot = _queue_slots(ops, bounds)
+    queued = ~waits & (duration > BLOCKED_LAUNCH_NS) & (slot >= 0) & (np.where(slot >= 0, op_start[slot], NEVER) > start)
+    own_typical = _typical(np.where(waits | queued, -1, duration), name, 5_000)
+    own = np.where(waits | queued, np.minimum(own_typical, duration), duration)
+    own = np.where(staging >= 0, staging, own)
+    resume = np.where(waits, end - reached, -1)
+    resume = np.where(waits, resume, _typical(resume, name, 0))
+    idle_limit = np.where((reached > NEVER) & ~waits, end - reached, resume)
+    resume = np.where(waits, resume, np.minimum(resume, np.maximum(idle_limit, 0)))
+    slot_start = np.where(slot >= 0, op_start[np.maximum(slot, 0)], NEVER) if len(ops) else np.full(len(call), NEVER)
+    slot_resume = np.where(queued, np.maximum(end - slot_start, 0), -1)
+    slot_resume = np.where(queued, slot_resume, int(np.median(slot_resume[queued])) if queued.any() else 0)
+    slot_resume = np.where(
+        slot >= 0, np.minimum(slot_resume, np.where(queued, slot_resume, start + own - slot_start)), slot_resume
+    )
+    wait_ptr = np.concatenate([[0], np.cumsum([len(found) for found in targets])]).astype(np.int64)
+    wait_op = np.array([t for found in targets for t in found], dtype=np.int64)
+    return own, wait_ptr, wait_op, resume, slot_resume, np.where(queued, end, start + own)
+
+
+def _self_waits(events: Events, ops: DeviceOps, bounds: I64, start: I64, end: I64, name: I32) -> tuple[I64, I64]:
+    """Return, by node, the operation of its own that the call outlasts (copies from or to pageable memory, synchronous copies) or -1.
+
+    Also the host time such a call spends before its operation can start (staging), where the stream was free and shows it; else -1.
+    """
+    op, staging = np.full(len(start), -1, dtype=np.int64), np.full(len(start), -1, dtype=np.int64)
+    launching = np.flatnonzero(bounds[1:] > bounds[:-1])
+    if not len(launching):
+        return op, staging
+    last = bounds[1:][launching] - 1
+    held = matching(events.names, SYNC_COPY)[name[launching]] | matching(events.names, PAGEABLE)[events.gpu.name[ops.op[last]]]
+    begins, ends = ops.fixed_start[last], ops.fixed_start[last] + ops.dur[last]
+    held &= (begins < end[launching]) & (ends <= end[launching] + CLOCK_SKEW_NS)
+    op[launching[held]] = last[held]
+    free = stream_free(ops)[last]
+    by_launch = held & (begins > start[launching]) & ((free <= start[launching]) | (free < begins - BLOCKED_LAUNCH_NS))
+    staging[launching[by_launch]] = np.maximum(begins - start[launching] - DEFAULT_AFTER_LAUNCH_NS, 0)[by_launch]
+    return op, staging
+
+
+def stream_free(ops: DeviceOps) -> I64:
+    """Return, by operation, the recorded end of the work before it on its stream, NEVER where there is none."""
+    free = np.full(len(ops), NEVER, dtype=np.int64)
+    for line in np.unique(ops.stream):
+        mine = np.flatnonzero(ops.stream == line)
+        free[mine[1:]] = np.maximum.accumulate((ops.fixed_start + ops.dur)[mine])[:-1]
+    return free
+
+
+def _queue_slots(ops: DeviceOps, bounds: NDArray[np.int64]) -> I64:
+    """Return, by node, the operation whose start frees the place in the queue that the node's first operation takes, or -1."""
+    slot = np.full(len(bounds) - 1, -1, dtype=np.int64)
+    place = np.zeros(len(ops), dtype=np.int64)
+    lines = {}
+    for line in np.unique(ops.stream):
+        mine = np.flatnonzero(ops.stream == line)
+        place[mine] = np.arange(len(mine))
+        lines[int(line)] = mine
+    launching = np.flatnonzero(bounds[1:] > bounds[:-1])
+    first = bounds[launching]
+    for n, i in zip(launching.tolist(), first.tolist(), strict=True):
+        behind = place[i] - QUEUE_DEPTH
+        if behind >= 0:
+            slot[n] = lines[int(ops.stream[i])][behind]
+    return slot
+
+
+def _sync_targets(
+    events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps, op_end: I64
+) -> list[list[int]]:
+    """Return, by node, the operations whose end a synchronization waited for: at most one a stream."""
+    calls, names = events.calls, events.names
+    everything, event_sync = matching(names, DEVICE_SYNC), matching(names, EVENT_SYNC)
+    known_stream = dict(zip(facts.sync_call.tolist(), facts.sync_stream.tolist(), strict=True))
+    stream_id = events.gpu.stream[ops.op]
+    bounds = np.searchsorted(ops.node, np.arange(len(call) + 1))
+    last_on: dict[int, int] = {}
+    last_by: dict[int, int] = {}
+    for i in range(int(bounds[0])):
+        last_on[int(ops.stream[i])] = i
+    by_line = {int(line): np.flatnonzero(ops.stream == line) for line in np.unique(ops.stream)}
+    targets: list[list[int]] = []
+    for n, c in enumerate(call.tolist()):
+        found: list[int] = []
+        if sync[c] and last_on:
+            if everything[calls.name[c]]:
+                found = list(last_on.values())
+            else:
+                wanted = known_stream.get(c)
+                lines = [i for i in last_on.values() if stream_id[i] == wanted] if wanted is not None else []
+                found = lines or [last_by.get(int(calls.thread[c]), max(last_on.values(), key=lambda i: int(op_end[i])))]
+            found = [_not_after(by_line[int(ops.stream[i])], i, op_end, int(calls.end[c])) for i in found]
+            found = [i for i in found if i >= 0]
+            if (
+                event_sync[calls.name[c]]
+                and found
+                and calls.end[c] - op_end[found[0]] > BLOCKED_LAUNCH_NS < calls.end[c] - calls.start[c]
+            ):
+                found = []  # it waited, but for nothing in this trace
+        targets.append(found)
+        for i in range(int(bounds[n]), int(bounds[n + 1])):
+            last_on[int(ops.stream[i])] = i
+            last_by[int(calls.thread[c])] = i
+    return targets
+
+
+def _not_after(line: I64, op: int, op_end: I64, limit: int) -> int:
+    """Return ``op``, or the latest operation launched before it on its stream that had ended at ``limit``; -1 if there is none."""
+    at = int(np.searchsorted(line, op))
+    while at >= 0 and op_end[line[at]] > limit:
+        at -= 1
+    return int(line[at]) if at >= 0 else -1
+
+
+def latencies(events: Events, ops: DeviceOps, submit: I64, streams: int) -> DeviceOps:
+    """Measure the latency behind the last thing each operation waited for; behind the others the stream's median, as far as it fits."""
+    start, end = ops.fixed_start, ops.fixed_start + ops.dur
+    count = len(ops)
+    launched = ops.node >= 0
+    free = stream_free(ops)
+    linked = launched & (
+        (events.gpu.call[ops.op] >= 0) | (free == NEVER)
+    )  # an orphan that opens its stream follows the launch beside it
+    ready = np.full(count, NEVER, dtype=np.int64)
+    ready[linked] = submit[ops.node[linked]]
+    dep = _other_stream(ops, start, end, np.maximum(free, ready), launched, streams)
+    dep_end = np.where(dep >= 0, end[dep], NEVER) if count else np.zeros(0, dtype=np.int64)
+    by_dep = (dep >= 0) & (dep_end >= np.maximum(free, ready))
+    by_launch = ~by_dep & linked & (ready > free)
+    by_stream = ~by_dep & ~by_launch & (free > NEVER)
+    after = {}
+    for key, bound, base, fallback in (
+        ("after_stream", by_stream, free, 0),
+        ("after_launch", by_launch, ready, DEFAULT_AFTER_LAUNCH_NS),
+        ("after_dep", by_dep, dep_end, 0),
+    ):
+        latency = np.zeros(count, dtype=np.int64)
+        everywhere = start[bound & launched] - base[bound & launched]
+        overall = int(np.median(everywhere)) if len(everywhere) else fallback
+        for line in range(streams):
+            mine = ops.stream == line
+            sample = mine & bound & launched
+            latency[mine] = int(np.median(start[sample] - base[sample])) if sample.any() else overall
+        known = base > NEVER
+        latency[known] = np.where(bound, start - base, np.minimum(latency, start - base))[known]
+        latency[~known] = NEVER if key == "after_launch" else 0
+        after[key] = latency
+    return DeviceOps(
+        ops.op, ops.node, ops.stream, ops.dur, ops.fixed_start, after["after_stream"], after["after_launch"], dep, after["after_dep"], ops.step
+    )  # fmt: skip
+
+
+def _other_stream(ops: DeviceOps, start: I64, end: I64, ready: I64, launched: NDArray[np.bool_], streams: int) -> I64:
+    """Return, for each late operation, the latest-ending one launched earlier on another stream that ended by its start, else -1."""
+    dep = np.full(len(ops), -1, dtype=np.int64)
+    if streams < 2:
+        return dep
+    by_end = {
+        line: (mine := np.flatnonzero(ops.stream == line))[np.argsort(end[mine], kind="stable")] for line in range(streams)
+    }
+    ends = {line: end[index] for line, index in by_end.items()}
+    for i in np.flatnonzero(launched & (start > ready + LATE_NS)).tolist():
+        best = -1
+        for line, index in by_end.items():
+            if line == ops.stream[i]:
+                continue
+            at = int(np.searchsorted(ends[line], start[i], side="right")) - 1
+            while at >= 0 and index[at] > i and ends[line][at] > ready[i]:
+                at -= 1
+            if at >= 0 and index[at] < i and ends[line][at] > ready[i] and (best < 0 or ends[line][at] > end[best]):
+                best = int(index[at])
+        dep[i] = best
+    return dep

@@ -1,0 +1,16 @@
+"""What costs time and what to do: rules, what they ask of a recording, and the findings they build."""
+
+from sawtooth.faces import lazy
+
+__getattr__, __all__ = lazy(
+    __name__,
+    {
+        "checking": ("check",),
+        "plan": ("plan_of",),
+        "rule": ("RuleInput",),
+        "source_lines": (
+            "FRAME",
+            "user_stack",
+        ),
+    },
+)

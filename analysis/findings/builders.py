@@ -1,0 +1,80 @@
+"""Findings that several rules build alike: kernels that need not run, waits that need not be, chains that one kernel could do.
+
+Titles are templates: ``{cost}`` is the time a step, further names are listed at each function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from sawtooth.analysis.findings.queries import lost_in_calls, only_read
+from sawtooth.analysis.findings.rule import RuleInput, in_words
+from sawtooth.analysis.findings.work import evidence_of, ms_per_step
+from sawtooth.analysis.replay.edits import Edit, WithoutOps, WithoutWaits
+from sawtooth.analysis.run.model import Finding
+
+
+def of_kernels(
+    given: RuleInput,
+    rule: str,
+    rows: pd.DataFrame,
+    title: str,
+    fix: str,
+    *,
+    worth_naming: float,
+    edits: Sequence[Edit] | None = None,
+    by: Sequence[str] = ("operator",),
+    **said: Any,
+) -> Iterator[Finding]:
+    """Yield a finding where the kernels ``rows`` (of ``RuleInput.work``) take more than ``worth_naming`` of the step.
+
+    It predicts ``edits``, without these kernels where None. ``title`` may hold ``{kernels}``, their number a step. ``said`` goes to
+    ``RuleInput.finding``.
+    """
+    steps = given.work_steps
+    cost = ms_per_step(rows, steps)
+    if given.share(cost) < worth_naming:
+        return
+    yield given.finding(
+        rule,
+        title.format(cost=in_words(cost), kernels=f"{len(rows) / steps:,.0f}"),
+        fix,
+        ceiling_ms=cost,
+        edits=[WithoutOps(tuple(rows["gpu_op_id"].tolist()))] if edits is None else edits,
+        evidence=evidence_of(rows, steps, by),
+        **said,
+    )
+
+
+def of_waits(
+    given: RuleInput, rule: str, calls: tuple[int, ...], title: str, fix: str, *, worth_naming: float, **said: Any
+) -> Iterator[Finding]:
+    """Yield a finding where idle time after the host's waits in ``calls`` costs more than ``worth_naming`` of the step.
+
+    It predicts the step without these waits and without the work that only serves them.
+
+    ``title`` may hold ``{count}``, the waits a step, and ``{place}``, where most is lost.
+    """
+    lost = lost_in_calls(given, "host_sync", calls)
+    if given.share(lost) < worth_naming:
+        return
+    places = given.places("host_sync")
+    in_gaps = given.recording.rows(
+        "SELECT count(DISTINCT call_id) FROM gaps WHERE device = ? AND cause = 'host_sync' AND list_contains(?, call_id)",
+        [given.rank.device, list(calls)],
+    )
+    count = in_gaps[0][0] / max(len(given.rank.counted), 1)
+    place = places[0]["place"] if places else "a place the trace does not name"
+    yield given.finding(
+        rule,
+        title.format(cost=in_words(lost), count=f"{count:.0f}", place=place),
+        fix,
+        ceiling_ms=lost,
+        edits=[WithoutWaits(calls), WithoutOps(served)] if (served := only_read(given, calls)) else [WithoutWaits(calls)],
+        confidence="high",
+        evidence=places,
+        **said,
+    )

@@ -1,0 +1,135 @@
+"""Chains of kernels that only move the same data: what a compiler or a fused operator would run as one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.findings.rule import RuleInput
+from sawtooth.analysis.findings.work import numel
+from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
+
+FUSABLE = ("elementwise", "norm", "softmax", "reduction", "copy")
+SHORTEST_CHAIN = 2  # two kernels over the same data read and write it twice where once would do
+FUSED_COST = (
+    1.1  # the fused kernel takes little more than the slowest of the chain: it still reads every input and writes the result
+)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Rows of a ``step_work`` frame that follow one another on one stream and work on the same number of elements."""
+
+    rows: np.ndarray
+    operators: frozenset[str]
+
+
+def elements(work: pd.DataFrame) -> np.ndarray:
+    """Return the elements of the largest input of each row's operator, 0 where shapes are not recorded."""
+    inputs = work.drop_duplicates("signature_id")
+    most = {
+        key: max((numel(shape) for shape in dims or []), default=0)
+        for key, dims in zip(inputs["signature_id"], inputs["dims"], strict=True)
+    }
+    return work["signature_id"].map(most).fillna(0).to_numpy(np.int64)
+
+
+def chains(work: pd.DataFrame, *, with_statistics: bool = False) -> list[Chain]:
+    """Return the maximal fusable chains of ``work`` (see ``step_work``), in order.
+
+    ``with_statistics`` lets kernels over what a reduction of the chain left (a mean or a variance of each row) belong to it.
+    """
+    size = elements(work)
+    category, operators = work["category"].tolist(), work["operator"].tolist()
+    fusable = work["category"].isin(FUSABLE).to_numpy() & (work["kind"] == "kernel").to_numpy() & (size > 1)
+    found: list[Chain] = []
+    for _, part in work.reset_index(drop=True).groupby(["step", "stream"], sort=False):
+        run: list[int] = []
+        reduced = False
+        for index in [*part.index.tolist(), -1]:
+            of_rows = with_statistics and reduced and category[index] != "copy" and size[run[0]] % max(size[index], 1) == 0
+            if index >= 0 and fusable[index] and (not run or size[index] == size[run[0]] or of_rows):
+                run.append(index)
+                reduced |= category[index] == "reduction"
+                continue
+            if len(run) >= SHORTEST_CHAIN:
+                found.append(Chain(np.array(run), frozenset(o for o in (operators[i] for i in run) if isinstance(o, str))))
+            run = [index] if index >= 0 and fusable[index] else []
+            reduced = bool(run) and category[index] == "reduction"
+    return found
+
+
+def fused(work: pd.DataFrame, given: list[Chain]) -> list[Edit]:
+    """Return the edits that run each chain as one kernel as long as its longest times FUSED_COST."""
+    return _as_kernels(work, [(chain.rows, 1) for chain in given])
+
+
+def marked(
+    given: RuleInput, marks: frozenset[str], *, shortest: int = SHORTEST_CHAIN, begins: bool = False
+) -> tuple[pd.DataFrame, list[Edit]]:
+    """Return the kernels of chains that hold one of the operators ``marks`` with those of their backward passes, and the edits that fuse each.
+
+    ``begins``: the marked work begins with the first reduction or mark of its chain, as a norm does: what comes before stays.
+    """
+    work = given.work
+    whole = [c for c in chains(work, with_statistics=begins) if c.operators & marks and len(c.rows) >= shortest]
+    found = [_from_the_first(work, chain, marks) for chain in whole] if begins else whole
+    if not found:
+        return work.iloc[:0], []
+    backward = _backward_rows(given, work, found)
+    # The gradients of a norm's weights sum over the rows where the norm sums within them: a second kernel.
+    parts = [(chain.rows, 1) for chain in found] + [(rows, 2 if begins else 1) for rows in backward]
+    return work.iloc[np.concatenate([rows for rows, _ in parts])], _as_kernels(work, parts)
+
+
+def _from_the_first(work: pd.DataFrame, chain: Chain, marks: frozenset[str]) -> Chain:
+    operators, category = work["operator"].to_numpy(), work["category"].to_numpy()
+    first = next(
+        i for i, row in enumerate(chain.rows) if category[row] == "reduction" or operators[row] in marks | {"aten::pow"}
+    )
+    return Chain(chain.rows[first:], chain.operators)
+
+
+def _backward_rows(given: RuleInput, work: pd.DataFrame, found: list[Chain]) -> list[np.ndarray]:
+    """Return the rows that each chain's backward pass launched: autograd's nodes carry the sequence number of their forward operator."""
+    rows = given.recording.rows(_SEQUENCE, [sorted({int(i) for i in work["cpu_op_id"].dropna()})])
+    known = {leaf: (number, bool(backward)) for leaf, number, backward in rows}
+    steps = work["step"].tolist()
+    forward: dict[tuple[int, int], int] = {}
+    later: dict[tuple[int, int], list[int]] = {}
+    chain_of = {int(row): place for place, chain in enumerate(found) for row in chain.rows}
+    for row, op in enumerate(work["cpu_op_id"].tolist()):
+        number, is_backward = known.get(int(op), (None, False)) if pd.notna(op) else (None, False)
+        if number is None:
+            continue
+        if is_backward:
+            later.setdefault((steps[row], number), []).append(row)
+        elif row in chain_of:
+            forward[steps[row], number] = chain_of[row]
+    parts: dict[int, list[int]] = {}
+    for key, place in forward.items():
+        parts.setdefault(place, []).extend(later.get(key, []))
+    return [np.array(sorted(part)) for part in parts.values() if len(part) >= SHORTEST_CHAIN]
+
+
+def _as_kernels(work: pd.DataFrame, parts: list[tuple[np.ndarray, int]]) -> list[Edit]:
+    """Return the edits that run each part as that many kernels, each as long as the part's longest times FUSED_COST."""
+    ids, durations = work["gpu_op_id"].to_numpy(np.int64), work["dur_ns"].to_numpy(np.int64)
+    kept, timed, gone = [], [], []
+    for rows, kernels in parts:
+        kept += ids[rows[:kernels]].tolist()
+        each = min(int(durations[rows].max() * FUSED_COST), int(durations[rows].sum()) // kernels)
+        timed += [each] * len(rows[:kernels])
+        gone += ids[rows[kernels:]].tolist()
+    return [TimedOps(tuple(kept), tuple(timed)), WithoutOps(tuple(gone))] if kept else []
+
+
+# The sequence number of the operator that launched a kernel, or of the nearest one around it that has one.
+_SEQUENCE = """
+    WITH RECURSIVE up AS (
+        SELECT cpu_op_id AS leaf, parent_id, sequence_number, name_id FROM cpu_ops WHERE cpu_op_id IN (SELECT unnest(?::BIGINT[]))
+        UNION ALL
+        SELECT up.leaf, o.parent_id, o.sequence_number, o.name_id FROM up JOIN cpu_ops o ON o.cpu_op_id = up.parent_id WHERE up.sequence_number IS NULL)
+    SELECT leaf, sequence_number, regexp_matches(name, '^autograd::|Backward[0-9]*$') FROM up JOIN names USING (name_id) WHERE sequence_number IS NOT NULL"""

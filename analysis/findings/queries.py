@@ -1,0 +1,274 @@
+"""What several rules ask of a recording: calls, copies and operators of the counted steps of the lead device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.findings.work import AUTOGRAD_NODE
+from sawtooth.analysis.telemetry.phases import ThrottleBand
+from sawtooth.analysis.telemetry.profile_fit import SHORT_KERNEL_NS
+from sawtooth.ingest.quantities.throttling import ReasonKind
+
+if TYPE_CHECKING:
+    from sawtooth.analysis.findings.rule import RuleInput
+
+EVIDENCE_ROWS = 5  # the largest few prove it; more only lengthen the page
+
+
+@dataclass(frozen=True)
+class Events:
+    """Events of the counted steps: a frame with id, name, start_ns, end_ns, step (and further columns), and how many steps there are."""
+
+    frame: pd.DataFrame
+    steps: int
+
+    @property
+    def count(self) -> float:
+        """Events per step."""
+        return len(self.frame) / max(self.steps, 1)
+
+    @property
+    def ms(self) -> float:
+        """Sum of durations per step, ms."""
+        return float((self.frame["end_ns"] - self.frame["start_ns"]).sum()) / 1e6 / max(self.steps, 1)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Their ids."""
+        return tuple(int(i) for i in self.frame["id"])
+
+    def rows(self, limit: int = EVIDENCE_ROWS) -> list[dict[str, Any]]:
+        """Return the longest as evidence rows that link to the timeline."""
+        longest = self.frame.assign(ms=(self.frame["end_ns"] - self.frame["start_ns"]) / 1e6).nlargest(limit, "ms")
+        return [
+            {"name": str(r["name"]), "start_ns": int(r["start_ns"]), "end_ns": int(r["end_ns"]), "ms": float(r["ms"])}
+            for r in longest.to_dict("records")
+        ]
+
+    def where(self, mask: Any) -> Events:
+        """Return those that ``mask`` selects."""
+        return Events(self.frame[mask].reset_index(drop=True), self.steps)
+
+
+def calls(given: RuleInput, pattern: str) -> Events:
+    """Return the runtime calls of the counted steps whose name matches the regular expression, with cpu_op_id and thread_id."""
+    return _begun(given, "runtime_calls", "call_id", pattern, ", e.cpu_op_id, e.thread_id")
+
+
+def operators(given: RuleInput, pattern: str) -> Events:
+    """Return the operators and annotations of the counted steps whose name matches the regular expression, with thread_id."""
+    return _begun(given, "cpu_ops", "cpu_op_id", pattern, ", e.thread_id")
+
+
+def frames(given: RuleInput, pattern: str) -> Events:
+    """Return the Python calls of the counted steps whose name matches the regular expression."""
+    return _begun(given, "python_calls", "python_call_id", pattern)
+
+
+def worker_starts(given: RuleInput) -> Events:
+    """Return the calls that make a loader's iterator and start worker processes for it; a loader without workers starts none."""
+    made, started = frames(given, ITERATOR_MADE), frames(given, PROCESS_STARTED)
+    moments = np.sort(started.frame["start_ns"].to_numpy(np.int64))
+    first, last = (np.searchsorted(moments, made.frame[edge].to_numpy(np.int64)) for edge in ("start_ns", "end_ns"))
+    return made.where(last > first)
+
+
+def _begun(given: RuleInput, table: str, key: str, pattern: str, more: str = "") -> Events:
+    """Return the rows of a table of host events that began in a counted step."""
+    frame = given.recording.frame(
+        f"SELECT e.{key} AS id, n.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns, t.step{more} FROM {table} e JOIN names n USING (name_id) "
+        "JOIN steps t ON t.device = ? AND t.counted AND e.start_ns >= t.host_start_ns AND e.start_ns < t.host_end_ns "
+        f"WHERE regexp_matches(n.name, ?) ORDER BY e.{key}",
+        [given.rank.device, pattern],
+    )
+    return Events(frame, len(given.rank.counted))
+
+
+def copies(given: RuleInput, pattern: str) -> Events:
+    """Return the copies launched in counted steps whose name matches, with bytes and call_id."""
+    frame = given.recording.frame(
+        "SELECT g.gpu_op_id AS id, n.name, g.start_ns, g.start_ns + g.dur_ns AS end_ns, s.step, g.bytes, g.call_id FROM gpu_ops g "
+        "JOIN names n USING (name_id) JOIN gpu_op_steps s USING (gpu_op_id) JOIN steps t ON t.device = g.device AND t.step = s.step AND t.counted "
+        "WHERE g.device = ? AND g.kind = 'memcpy' AND regexp_matches(n.name, ?) ORDER BY g.gpu_op_id",
+        [given.rank.device, pattern],
+    )
+    return Events(frame, len(given.rank.counted))
+
+
+def lost_in_calls(given: RuleInput, cause: str, ids: tuple[int, ...]) -> float:
+    """Return the ms per step lost to ``cause`` that these calls own: their share as recorded of what the run's column says."""
+    rows = given.recording.rows(
+        "SELECT coalesce(sum(end_ns - start_ns) FILTER (call_id IN (SELECT unnest(?::BIGINT[]))), 0), coalesce(sum(end_ns - start_ns), 0) "
+        "FROM gaps WHERE device = ? AND cause = ?",
+        [list(ids), given.rank.device, cause],
+    )
+    ours, whole = rows[0]
+    return given.lost_ms(cause) * float(ours) / float(whole) if whole else 0.0
+
+
+def waiting_calls(given: RuleInput, inside: str) -> tuple[int, ...]:
+    """Return the synchronizing calls of all steps that are inside an operator whose name matches, at any depth."""
+    rows = given.recording.rows(
+        "WITH RECURSIVE up AS (SELECT call_id, cpu_op_id FROM runtime_calls JOIN names USING (name_id) "
+        "WHERE regexp_matches(name, 'Synchronize|Memcpy') AND cpu_op_id IS NOT NULL "
+        "UNION ALL SELECT up.call_id, o.parent_id FROM up JOIN cpu_ops o USING (cpu_op_id) WHERE o.parent_id IS NOT NULL) "
+        "SELECT DISTINCT call_id FROM up JOIN cpu_ops o USING (cpu_op_id) JOIN names n ON n.name_id = o.name_id "
+        "WHERE o.kind = 'op' AND regexp_matches(n.name, ?) ORDER BY 1",
+        [inside],
+    )
+    return tuple(int(row[0]) for row in rows)
+
+
+READS = r"^aten::(item|is_nonzero|_local_scalar_dense)$"
+SUMMARIES = (  # what sums a tensor up for the host to read or to test; a loss is none of them, so that training needs no result of these
+    r"^aten::(norm|linalg_vector_norm|isnan|isinf|isfinite|any|all|max|min|amax|amin|argmax|argmin|eq|ne|lt|le|gt|ge|logical_\w+|detach|view|reshape|select)$"
+)
+_ONLY_READ = """
+WITH outermost AS (SELECT o.cpu_op_id, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, regexp_matches(n.name, $1) AS reads,
+        regexp_matches(n.name, $2) AS sums_up FROM cpu_ops o JOIN names n USING (name_id) LEFT JOIN cpu_ops p ON p.cpu_op_id = o.parent_id
+    WHERE o.kind = 'op' AND (o.parent_id IS NULL OR p.kind = 'annotation')),
+grouped AS (SELECT *, count(*) FILTER (NOT sums_up) OVER (PARTITION BY thread_id ORDER BY start_ns, cpu_op_id) AS place FROM outermost),
+waiting AS (SELECT DISTINCT g.thread_id, g.place FROM grouped g JOIN runtime_calls c ON c.thread_id = g.thread_id
+    AND c.start_ns >= g.start_ns AND c.start_ns < g.end_ns WHERE g.reads AND c.call_id IN (SELECT unnest($3::BIGINT[]))),
+serving AS (SELECT g.* FROM grouped g JOIN waiting w ON w.thread_id = g.thread_id AND (g.sums_up AND g.place = w.place - 1 OR g.reads AND g.place = w.place))
+SELECT DISTINCT o.gpu_op_id FROM gpu_ops o JOIN runtime_calls c USING (call_id) JOIN serving s ON s.thread_id = c.thread_id
+    AND c.start_ns >= s.start_ns AND c.start_ns < s.end_ns ORDER BY 1"""
+
+
+def only_read(given: RuleInput, waits: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the GPU operations of all steps that only serve reads which wait in ``waits``: the copy to the host, and the norms and tests
+    directly before it whose result it takes."""
+    return tuple(int(row[0]) for row in given.recording.rows(_ONLY_READ, [READS, SUMMARIES, list(waits)]))
+
+
+@dataclass(frozen=True)
+class NanChecks:
+    """What autograd's anomaly detection adds in all steps: runtime calls, the waits for its answers among them, and GPU operations."""
+
+    calls: tuple[int, ...]
+    operations: frozenset[int]
+
+
+# Anomaly detection is what calls _is_any_true right below a node of autograd: tests of the user's own say any, or stand elsewhere.
+_NAN_CHECKS = """
+WITH below AS (SELECT o.parent_id, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, n.name FROM cpu_ops o JOIN names n USING (name_id)
+    JOIN cpu_ops p ON p.cpu_op_id = o.parent_id JOIN names pn ON pn.name_id = p.name_id
+    WHERE starts_with(pn.name, $1) AND n.name IN ('aten::isnan', 'aten::_is_any_true', 'aten::item')),
+tests AS (SELECT * FROM below WHERE parent_id IN (SELECT parent_id FROM below WHERE name = 'aten::_is_any_true')),
+made AS (SELECT DISTINCT c.call_id FROM runtime_calls c JOIN tests t ON c.thread_id = t.thread_id
+    AND c.start_ns >= t.start_ns AND c.start_ns < t.end_ns)
+SELECT call_id, gpu_op_id FROM made LEFT JOIN gpu_ops USING (call_id)"""
+
+
+def nan_checks(given: RuleInput) -> NanChecks:
+    """Return what anomaly detection adds; nothing where it is off."""
+    rows = given.recording.rows(_NAN_CHECKS, [AUTOGRAD_NODE])
+    return NanChecks(tuple(sorted({int(call) for call, _ in rows})), frozenset(int(op) for _, op in rows if op is not None))
+
+
+CONVOLUTION = r"^aten::(cudnn_convolution|convolution_backward)"
+SEARCHES = 12  # kernels of one convolution: it needs one to five, both gradients and layout conversions included; a search tries twenty and more
+_SEARCHING = (
+    "SELECT o.cpu_op_id FROM cpu_ops o JOIN names n USING (name_id) JOIN gpu_ops g USING (cpu_op_id) "
+    "WHERE regexp_matches(n.name, ?) AND g.kind = 'kernel' GROUP BY 1 HAVING count(*) >= ?"
+)
+
+
+def searching_convolutions(given: RuleInput) -> Events:
+    """Return the convolutions of the counted steps in which cuDNN tries algorithms."""
+    ids = [int(row[0]) for row in given.recording.rows(_SEARCHING, [CONVOLUTION, SEARCHES])]
+    found = operators(given, CONVOLUTION)
+    return found.where(found.frame["id"].isin(ids))
+
+
+def calls_of_searches(given: RuleInput) -> set[int]:
+    """Return the calls made inside convolutions in which cuDNN tries algorithms, in any step."""
+    rows = given.recording.rows(f"SELECT call_id FROM runtime_calls WHERE cpu_op_id IN ({_SEARCHING})", [CONVOLUTION, SEARCHES])
+    return {int(row[0]) for row in rows}
+
+
+def held_down(given: RuleInput, *kinds: ReasonKind) -> tuple[list[ThrottleBand], float]:
+    """Return the bands in which clocks were held down for a reason of one of ``kinds``, and their share of the sampled time."""
+    told = given.telemetry
+    bands = [band for band in told.throttling if band.kind in kinds]
+    held = sum(band.end_ns - band.start_ns for band in bands)
+    return bands, min(held / max(told.last_ns - told.first_ns, 1), 1.0)
+
+
+def band_evidence(bands: list[ThrottleBand]) -> list[dict[str, Any]]:
+    """Return the first bands as evidence rows."""
+    return [{"reason": band.reason, "start_ns": band.start_ns, "end_ns": band.end_ns} for band in bands[:EVIDENCE_ROWS]]
+
+
+def memory_use(given: RuleInput) -> tuple[float, float] | None:
+    """Return peak memory in use and memory of the GPU, bytes: by telemetry, else by the allocator; None where neither tells."""
+    told = given.telemetry
+    if told is not None and told.memory_peak_bytes and told.memory_total_bytes:
+        return float(told.memory_peak_bytes), float(told.memory_total_bytes)
+    rows = given.recording.rows(
+        "SELECT max(total_reserved_bytes) FROM allocations WHERE device_type <> 0 AND device = ?", [given.rank.device]
+    )
+    total = given.recording.rows("SELECT max(memory_bytes) FROM devices WHERE device = ?", [given.rank.device])
+    return (float(rows[0][0]), float(total[0][0])) if rows[0][0] and total[0][0] else None
+
+
+def in_bytes(count: float) -> str:
+    """Return bytes for a title."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} bytes"
+
+
+ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # an epoch of a loader begins
+PROCESS_STARTED = r"multiprocessing/process\.py\(\d+\): start"
+MASK_OPERATORS = r"^aten::(nonzero|masked_select|_unique|unique_dim|unique_consecutive|argwhere|index_put_|repeat_interleave)"
+PINNED_BYTES_PER_NS = 55.0  # PCIe 5 ×16 as measured on an H200: 55.5 GB/s pinned against 10 to 23 GB/s pageable
+CHECKPOINT_COPIES = 16  # tensors copied out in one step; reading losses and norms moves single numbers
+CHECKPOINT_BYTES = 1_000_000  # in one step: less is no model
+MAKERS = r"^aten::(triu|tril|ones|zeros|full|arange|eye|linspace|rand|randn|randint|randperm|normal_|uniform_|bernoulli_|fill_|masked_fill_?|tril_|triu_|one_hot)$"
+
+
+def checkpoint_copies(given: RuleInput) -> Events:
+    """Return the copies to the host of those steps that copy out as many tensors as a checkpoint does."""
+    found = copies(given, "(?i)DtoH|DeviceToHost")
+    frame = found.frame[found.frame["call_id"].notna()]
+    totals = frame.groupby("step")["bytes"].agg(["count", "sum"])
+    steps = totals[(totals["count"] >= CHECKPOINT_COPIES) & (totals["sum"] >= CHECKPOINT_BYTES)].index
+    return Events(frame[frame["step"].isin(steps)].reset_index(drop=True), found.steps)
+
+
+def copies_of_made_tensors(given: RuleInput) -> Events:
+    """Return the pageable copies that follow, since the thread's previous launch, an operator that makes a tensor (column ``maker``).
+
+    Operators inside the data loader's own annotation are left out: that is loading.
+    """
+    found = copies(given, "(?i)pageable *-> *device|HtoD.*pageable")
+    calls = [int(c) for c in found.frame["call_id"].dropna()]
+    if not calls:  # to find none in five million events takes seconds
+        return Events(found.frame.assign(maker=""), found.steps)
+    makers = given.recording.frame(
+        "WITH launching AS (SELECT call_id, thread_id, start_ns, start_ns + dur_ns AS end_ns, "
+        "lag(start_ns + dur_ns) OVER (PARTITION BY thread_id ORDER BY start_ns) AS since FROM runtime_calls WHERE gpu_ops > 0), "
+        "loading AS (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops JOIN names USING (name_id) WHERE regexp_matches(name, 'DataLoader')) "
+        "SELECT l.call_id, arg_max(n.name, o.dur_ns) AS maker FROM launching l JOIN cpu_ops o ON o.thread_id = l.thread_id AND o.start_ns >= l.since "
+        "AND o.start_ns + o.dur_ns <= l.start_ns JOIN names n USING (name_id) "
+        "WHERE l.call_id IN (SELECT unnest(?::BIGINT[])) AND regexp_matches(n.name, ?) AND NOT EXISTS (SELECT 1 FROM loading d "
+        "WHERE d.thread_id = o.thread_id AND o.start_ns >= d.start_ns AND o.start_ns < d.end_ns) GROUP BY l.call_id",
+        [calls, MAKERS],
+    )
+    frame = found.frame.merge(makers, on="call_id", how="inner") if len(makers) else found.frame.iloc[:0].assign(maker="")
+    return Events(frame, found.steps)
+
+
+def idle_by_telemetry_ms(given: RuleInput) -> float | None:
+    """Return the ms of a step in which telemetry's steady part sees no kernel, None where it cannot tell (none, or kernels too short)."""
+    busy, step = given.rank.metrics["nvml_gpu_util_mean"].value, given.step_ms
+    if busy is None or not step or not given.rank.facts.get("kernels_in_counted_steps"):
+        return None
+    kernels = given.rank.facts["kernels_in_counted_steps"] / max(len(given.rank.counted), 1)
+    return (1 - busy) * step if busy * step * 1e6 >= SHORT_KERNEL_NS * kernels else None

@@ -1,0 +1,121 @@
+"""Kernels in another dtype, layout or alignment: the edits that give them the time ``kernel_time`` estimates, with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.knowledge.dtypes import dtype_of_type
+from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.kernel_time import Estimate, Work, estimate
+from sawtooth.analysis.knowledge.kernel_work import (
+    convolution_work,
+    moving_work,
+    optimizer_work,
+    product_work,
+    recorded_attention,
+)
+from sawtooth.analysis.knowledge.traffic import operator_bytes
+from sawtooth.analysis.replay.edits import Edit, ScaledOps, TimedOps
+
+SHORTEST_KERNEL_NS = 2_000  # no kernel ends sooner than about 2 µs after it starts
+HALF_BITS = ("bf16", "fp16")
+NORMS = {
+    "aten::native_batch_norm": "aten::native_batch_norm",
+    "aten::cudnn_batch_norm": "aten::native_batch_norm",
+    "aten::native_batch_norm_backward": "aten::native_batch_norm_backward",
+    "aten::cudnn_batch_norm_backward": "aten::native_batch_norm_backward",
+    "aten::native_group_norm": "aten::native_group_norm",
+    "aten::native_group_norm_backward": "aten::native_group_norm_backward",
+}
+SAME_KERNELS = (0.9, 1.1)  # of their time, convolutions in NCHW without the conversions around them against NHWC
+MANY_VALUES = 1e8  # parameters at which an optimizer's launches no longer matter: its share is that of the traffic
+
+
+def flop_work(row: Any, dtype: str, *, padded_to: int | None = None) -> Work | None:
+    """Return the work of a row's FLOP operator in ``dtype``, padded where asked for; None where it is unknown."""
+    operator, dims = row.flop_operator, row.flop_dims
+    if not isinstance(operator, str) or not dims:
+        return None
+    if operator.startswith("aten::convolution"):
+        return convolution_work(operator, dims, row.flop_strides, row.flop_concrete, dtype)
+    if row.category == "attention":
+        name = operator.replace("_efficient_", "_flash_") if dtype in HALF_BITS else operator
+        return recorded_attention(name, dims, row.flop_concrete, dtype)
+    return product_work(operator, dims, row.flop_strides, dtype, padded_to=padded_to)
+
+
+def retimed_products(rows: pd.DataFrame, gpu: Gpu, dtype: str, *, padded_to: int | None = None) -> TimedOps | None:
+    """Return the edit that runs these products, convolutions and attentions in ``dtype``, every size a multiple of ``padded_to`` if given.
+
+    A kernel whose time the model does not know keeps it, and none becomes slower: where the new kernel is, the library keeps the old one.
+    None where nothing is known.
+    """
+
+    def as_wanted(row: Any) -> Estimate | None:
+        work = flop_work(row, dtype, padded_to=padded_to)
+        return estimate(work, gpu) if work is not None else None
+
+    return _timed(rows, _by_operator(rows, as_wanted), slower=False)
+
+
+def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: Gpu) -> list[Edit]:
+    """Return the edits that run ``norms`` in NHWC, and convolutions as they are.
+
+    The kernels between two layout conversions are NHWC ones already; what need not be converted was quick enough as it was.
+    """
+
+    def last(row: Any) -> Estimate | None:
+        moved = operator_bytes(row.operator, row.dims, row.types, row.concrete)
+        dtype = dtype_of_type(row.types[0]) if row.types else None
+        return estimate(moving_work(NORMS[row.operator], moved, dtype, "NHWC"), gpu) if moved and dtype else None
+
+    timed = _timed(norms, _by_operator(norms, last, ""), slower=True, prefix="")
+    same = ScaledOps(tuple(convolutions["gpu_op_id"].tolist()), 1.0, *SAME_KERNELS)
+    return [same] if timed is None else [same, timed]
+
+
+def fused_optimizer(ops: tuple[int, ...], name: str, gpu: Gpu | None) -> ScaledOps | None:
+    """Return the edit that runs foreach kernels of the optimizer ``name`` (Adam, AdamW, SGD) fused; None for others."""
+    times = [estimate(optimizer_work(name, kind, MANY_VALUES), gpu) for kind in ("fused", "foreach")] if gpu is not None else []
+    if len(times) < 2 or times[0] is None or times[1] is None:
+        return None
+    fused, whole = times[0], times[1].ms
+    return ScaledOps(ops, fused.ms / whole, fused.low / whole, fused.high / whole)
+
+
+def _by_operator(rows: pd.DataFrame, time_of: Callable[[Any], Estimate | None], prefix: str = "flop_") -> dict[Any, Estimate]:
+    """Return the estimate of each operator call in ``rows``, asked once per signature; ``prefix`` says by which of its operators."""
+    calls = f"{prefix or 'cpu_'}op_id"
+    found: dict[Any, Estimate] = {}
+    asked: dict[Any, Estimate | None] = {}
+    for row in (
+        rows.sort_values("dur_ns", ascending=False).drop_duplicates(calls).itertuples()
+    ):  # the longest kernel tells the dtype
+        key = (getattr(row, f"{prefix}operator"), getattr(row, f"{prefix}signature_id"))
+        if key not in asked:
+            asked[key] = time_of(row)
+        answer = asked[key]
+        if answer is not None:
+            found[getattr(row, calls)] = answer
+    return found
+
+
+def _timed(rows: pd.DataFrame, times: dict[Any, Estimate], *, slower: bool, prefix: str = "flop_") -> TimedOps | None:
+    """Return the edit that shares each operator's new time out over its kernels as they shared the old one."""
+    calls = f"{prefix or 'cpu_'}op_id"
+    rows = rows[rows[calls].isin(times.keys())]
+    if not len(rows):
+        return None
+    recorded = rows["dur_ns"].to_numpy(float)
+    share = recorded / rows.groupby(calls)["dur_ns"].transform("sum").to_numpy(float)
+    shortest = np.minimum(recorded, SHORTEST_KERNEL_NS)
+    new = [np.array([getattr(times[op], edge) for op in rows[calls]]) * 1e6 for edge in ("ms", "low", "high")]
+    wanted = [np.maximum(each * share, shortest) for each in new]
+    if not slower:
+        wanted = [np.minimum(each, recorded) for each in wanted]
+    middle, low, high = (tuple(np.rint(each).astype(np.int64).tolist()) for each in wanted)
+    return TimedOps(tuple(rows["gpu_op_id"].tolist()), middle, low, high)

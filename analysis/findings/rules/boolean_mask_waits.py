@@ -1,0 +1,56 @@
+"""A boolean mask makes the host wait.
+
+What it checks
+    Waits of the host inside ``nonzero``, boolean indexing, ``masked_select`` and ``unique``, and the idle time after them.
+Why it costs time
+    The shape of the result depends on values on the GPU. The host must wait for them before it can allocate the result, and so loses its
+    head start in the middle of the step.
+What to do
+    Keep the shape: multiply by the mask, or use ``torch.where``; give the loss an ``ignore_index`` or a weight.
+When it is wrong
+    Where a mask keeps a small part of a large tensor, the smaller work afterwards can be worth the wait.
+References
+    https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.builders import of_waits
+from sawtooth.analysis.findings.queries import MASK_OPERATORS, waiting_calls
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.01  # as for other waits: below one percent of the step nobody should change code for it
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "loss = F.cross_entropy(logits[mask], target[mask])   # waits for how many",
+        "target = target.masked_fill(~mask, -100)\nloss = F.cross_entropy(logits, target, ignore_index=-100)",
+    ),
+    CodeChange(
+        "PyTorch", "x[mask] = 0                     # nonzero inside", "x = torch.where(mask, 0, x)     # same shape, no wait"
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when waits inside masking operators cost more than WORTH_NAMING of the step."""
+    yield from of_waits(
+        given,
+        RULE.slug,
+        waiting_calls(given, MASK_OPERATORS),
+        "A boolean mask or nonzero makes the host wait for how many elements it keeps: the GPU loses {cost} of each step",
+        "Replace indexing with boolean masks: torch.where, masked_fill, or a loss with ignore_index keep the shape.",
+        worth_naming=WORTH_NAMING,
+        note="The waits removed from the replay; the masking kernels stay in it.",
+        risk="Work is then done for masked elements too: where few are kept, measure both.",
+        changes=CHANGES,
+    )
+
+
+RULE = Rule(
+    "boolean-mask-waits", ("steps",), check, Explains(("host_sync",), called="boolean masks, whose size the host waits for")
+)

@@ -1,0 +1,61 @@
+"""Tensors are cast back and forth.
+
+What it checks
+    Copies that change the dtype (``aten::to``, ``aten::_to_copy``, ``aten::copy_`` with unlike input dtypes) in the counted steps.
+Why it costs time
+    A cast reads and writes the whole tensor. Under autocast, weights are cast in every forward pass unless the cast is cached; FP32 islands
+    cast activations both ways.
+What to do
+    Keep the model in bf16 with FP32 master weights in the optimizer, widen the autocast region, or compile, which fuses casts away.
+When it is wrong
+    Casts of losses and norms to FP32 are there for accuracy and cost little.
+References
+    https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.work import chosen
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.10  # some casts are what mixed precision is: worth a look from 10 % of the step
+COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "model = Net().cuda()                      # FP32 weights, cast in every forward pass",
+        "model = Net().to('cuda', torch.bfloat16)  # with FP32 master weights in the optimizer\n# or: model = torch.compile(model), which fuses casts",
+    ),
+)
+
+
+def is_cast(row: Any) -> bool:
+    """Tell whether a row of ``step_work`` is a copy between two floating dtypes."""
+    types = [t for t in row.types or [] if isinstance(t, str) and ("loat" in t or "alf" in t or t == "double")]
+    return row.operator in COPIES and row.kind == "kernel" and len(set(types[:2])) == 2
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when casts take more than WORTH_NAMING of the step."""
+    yield from of_kernels(
+        given,
+        RULE.slug,
+        chosen(given.work, is_cast),
+        "Casts between dtypes take {cost} of each step",
+        "Keep tensors in one dtype across neighbouring operators, or compile the model so that casts are fused.",
+        worth_naming=WORTH_NAMING,
+        severity="info",
+        confidence="low",
+        note="All casts gone: a bound, since losses and norms should stay in FP32.",
+        risk="Weights in bf16 without FP32 master copies lose small updates.",
+        changes=CHANGES,
+    )
+
+
+RULE = Rule("casts", ("steps", "shapes"), check, Explains())

@@ -1,0 +1,71 @@
+"""A checkpoint is written inside the loop.
+
+What it checks
+    Steps in which many tensors are copied to pageable host memory, at least as much as a checkpoint moves (or frames of ``torch.save``).
+Why it costs time
+    ``torch.save`` copies every parameter with a wait of its own, and then writes the file, while the GPU has nothing to run.
+What to do
+    Save less often, or copy to host memory at once and write from a thread or process (``torch.distributed.checkpoint.async_save``).
+When it is wrong
+    Copies that serve something else (a reference model, statistics of all weights) look the same without stacks.
+References
+    https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries import checkpoint_copies, in_bytes
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutHostCause
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.01  # of the step
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "if step % 2 == 0:\n    torch.save(state, path)",
+        "if step % 1000 == 0:\n    if pending: pending.result()\n    pending = torch.distributed.checkpoint.async_save(state, checkpoint_id=path)",
+    ),
+    CodeChange("Lightning", "ModelCheckpoint(every_n_train_steps=2)", "ModelCheckpoint(every_n_train_steps=1000)"),
+    CodeChange("Transformers", "TrainingArguments(save_steps=2)", "TrainingArguments(save_steps=1000)"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when copying out the state costs more than WORTH_NAMING of the steady steps."""
+    found = checkpoint_copies(given)
+    if not len(found.frame):
+        return
+    calls = tuple(int(c) for c in found.frame["call_id"])
+    first, last = int(found.frame["start_ns"].min()), int(found.frame["end_ns"].max())
+    after = given.recording.rows(
+        "SELECT DISTINCT o.call_id FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id "
+        "WHERE g.device = ? AND g.cause = 'python_host' AND g.end_ns > ? AND g.start_ns < ? + 1000000000 AND g.end_ns - g.start_ns > 200000 AND o.call_id IS NOT NULL",
+        [given.rank.device, first, last],
+    )
+    edits: list[Edit] = [WithoutHostCause("python_host", calls=tuple(sorted(int(r[0]) for r in after))), WithoutCalls(calls)]
+    lost = given.lost_ms("host_sync") + given.lost_ms("python_host")
+    if given.share(lost) < WORTH_NAMING:
+        return
+    steps = found.frame["step"].nunique()
+    size = float(found.frame["bytes"].fillna(0).sum()) / max(steps, 1)
+    yield given.finding(
+        RULE.slug,
+        f"{in_bytes(size)} of tensors are copied to the host in {steps} of {found.steps} steps, as a checkpoint does: {in_words(lost)} of each step on average",
+        "Save checkpoints less often, and in the background: async_save copies the state once and writes it while training goes on.",
+        ceiling_ms=lost,
+        edits=edits,
+        confidence="medium",
+        note="The copies and the host's work around them removed from the replay.",
+        risk="Fewer checkpoints lose more steps after a crash; background saving holds a copy of the state in host memory.",
+        changes=CHANGES,
+        evidence=found.rows(),
+    )
+
+
+RULE = Rule(
+    "checkpoint-in-the-loop", ("steps",), check, Explains(("host_sync", "python_host"), called="checkpoints in the loop")
+)

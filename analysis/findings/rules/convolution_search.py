@@ -1,0 +1,60 @@
+"""cuDNN searches for convolution algorithms inside the run.
+
+What it checks
+    Convolutions of the counted steps that launch many kernels where one operator needs one to four: cuDNN tries algorithms, one after another.
+Why it costs time
+    With ``cudnn.benchmark`` the search runs for every input shape that is new. It waits for the GPU after each trial, hundreds of milliseconds in all.
+What to do
+    Keep shapes the same (crop, pad, drop the last partial batch), or turn the search off: ``torch.backends.cudnn.benchmark = False``.
+When it is wrong
+    The first steps of a run search once for each shape, and then never again: profile later ones.
+    The other direction, switching the search on, has no rule: a trace cannot show what an algorithm that was not tried would take, and with
+    cuDNN 9 it changed a step of a ResNet by 0.1 % on an H200, in bf16 channels-last as in TF32 channels-first.
+References
+    https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cudnn.torch.backends.cudnn.benchmark
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries import searching_convolutions
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.02  # one line to change
+
+CHANGES = (
+    CodeChange(
+        "PyTorch", "torch.backends.cudnn.benchmark = True", "torch.backends.cudnn.benchmark = False   # image sizes vary"
+    ),
+    CodeChange(
+        "PyTorch",
+        "DataLoader(images_of_any_size, batch_size=64)",
+        "DataLoader(images_padded_to_a_few_sizes, batch_size=64, drop_last=True)",
+    ),
+    CodeChange("Lightning", "Trainer(benchmark=True)", "Trainer(benchmark=False)"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when convolutions that search cost more than WORTH_NAMING of the step."""
+    found = searching_convolutions(given)
+    if not found.count or given.share(found.ms) < WORTH_NAMING:
+        return
+    yield given.finding(
+        RULE.slug,
+        f"cuDNN searches for algorithms in {found.count:.0f} convolutions a step, which takes the host {in_words(found.ms)}",
+        "Keep input shapes the same from step to step, or turn the search off: torch.backends.cudnn.benchmark = False.",
+        ceiling_ms=found.ms,
+        confidence="high",
+        note="Not predicted: without the search cuDNN still plans every new shape, about a millisecond a convolution.",
+        risk="Without the search cuDNN chooses by a heuristic, which a few shapes are slower with.",
+        changes=CHANGES,
+        evidence=found.rows(),
+    )
+
+
+RULE = Rule(
+    "convolution-search", ("steps",), check, Explains(("launch_bound",), called="cuDNN's search for convolution algorithms")
+)

@@ -1,0 +1,72 @@
+"""The copy of the next batch is not overlapped with computation.
+
+What it checks
+    Time in which the GPU only copies from the host (exposed copies), asynchronous ones: pinned already, but on the stream of the kernels.
+Why it costs time
+    Copies run on engines of their own, but work of one stream runs in order: the step's first kernel waits for the copy of its batch.
+What to do
+    Copy the next batch on a second stream while this one computes, and let the compute stream wait for it.
+When it is wrong
+    It needs memory for one more batch. With the loader as the limit it changes nothing.
+References
+    https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-streams
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries import copies, in_bytes
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.replay.edits import WithoutOps
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.02  # of the step: a second stream is worth its care only above
+
+PREFETCH = """copy = torch.cuda.Stream()
+def batches(loader):
+    def fetch(it):
+        with torch.cuda.stream(copy):
+            return [t.to("cuda", non_blocking=True) for t in next(it)]
+    it = iter(loader); ahead = fetch(it)
+    while ahead is not None:
+        torch.cuda.current_stream().wait_stream(copy)
+        batch = ahead
+        for t in batch: t.record_stream(torch.cuda.current_stream())
+        try: ahead = fetch(it)
+        except StopIteration: ahead = None
+        yield batch"""
+
+CHANGES = (
+    CodeChange("PyTorch", 'for x, y in loader:\n    x = x.to("cuda", non_blocking=True)', PREFETCH),
+    CodeChange(
+        "Lightning",
+        "class Net(LightningModule): …",
+        "wrap the loader as for PyTorch in train_dataloader(), and return the batch from transfer_batch_to_device",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when exposed asynchronous copies from the host cost more than WORTH_NAMING of the step."""
+    found = copies(given, "(?i)HtoD|HostToDevice")
+    found = found.where(~found.frame["name"].str.contains("pageable", case=False))
+    lost = sum(given.lost_ms(cause, owner="exposed_memcpy") for cause in ("unattributed", "copy"))
+    if not len(found.frame) or given.share(min(lost, found.ms)) < WORTH_NAMING:
+        return
+    size = float(found.frame["bytes"].fillna(0).sum()) / max(found.steps, 1)
+    yield given.finding(
+        RULE.slug,
+        f"The GPU only copies for {in_words(min(lost, found.ms))} of each step: {in_bytes(size)} of input that no kernel overlaps",
+        "Copy the next batch on its own stream while this one computes.",
+        ceiling_ms=min(lost, found.ms),
+        edits=[WithoutOps(found.ids, host_too=False)],
+        confidence="high",
+        note="The copies taken out of the replay: what is left when they are wholly overlapped.",
+        risk="One more batch is held in GPU memory; without record_stream the allocator may reuse it too early.",
+        changes=CHANGES,
+        evidence=found.rows(),
+    )
+
+
+RULE = Rule("copies-not-overlapped", ("steps",), check, Explains())

@@ -1,0 +1,64 @@
+"""Evaluation records a graph for a backward pass that never comes.
+
+What it checks
+    Forward operators that carry autograd's sequence numbers in steps without any backward operator or optimizer.
+Why it costs time
+    Every activation is kept for the backward pass until the step ends: memory, and some host time.
+What to do
+    ``torch.inference_mode()`` (or ``no_grad``) around evaluation.
+When it is wrong
+    Where the backward pass lies outside the profiled steps (accumulation, another thread).
+References
+    https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad_mode.inference_mode.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+LAYERS = r"^aten::(conv[123]d|linear|layer_norm|batch_norm|scaled_dot_product_attention|embedding)$"
+LEAST_SHARE = 0.5  # of the layers: casts of weights are numbered under no_grad too, layers only when the graph is recorded
+
+CHANGES = (
+    CodeChange(
+        "PyTorch", "for x in loader:\n    model(x)", "with torch.inference_mode():\n    for x in loader:\n        model(x)"
+    ),
+    CodeChange("Lightning", "def predict(self): self(x)", "trainer.predict(model, loader)   # inference_mode=True by default"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding where the graph is recorded and never used."""
+    rows = given.recording.rows(
+        "WITH telling AS (SELECT name_id, regexp_matches(name, ?) AS layer, regexp_matches(name, '^autograd::engine|Backward|^Optimizer') AS backward, "
+        "name LIKE 'Optimizer%' AS optimizer FROM names WHERE layer OR backward) "
+        "SELECT count(*) FILTER (o.layer), count(*) FILTER (o.sequence_number >= 0 AND o.layer), count(*) FILTER (o.backward) "
+        "FROM (SELECT * FROM cpu_ops JOIN telling n USING (name_id) WHERE kind = 'op' OR n.optimizer) o "
+        "ASOF JOIN (SELECT * FROM steps WHERE device = ?) t ON o.start_ns >= t.host_start_ns WHERE t.counted AND o.start_ns < t.host_end_ns",
+        [LAYERS, given.rank.device],
+    )
+    layers, numbered, backward = rows[0]
+    if backward or not layers or numbered < LEAST_SHARE * layers:
+        return
+    steps = max(len(given.rank.counted), 1)
+    yield given.finding(
+        RULE.slug,
+        f"{numbered / steps:.0f} layers a step record a graph for a backward pass, and none comes",
+        "Put the loop under torch.inference_mode(): activations are then freed at once, which leaves memory for a larger batch.",
+        ceiling_ms=None,
+        severity="warning",
+        confidence="medium",
+        note="Not predicted: what is saved is memory first; the time changes only where the host or memory is the limit.",
+        risk="Tensors made in inference mode cannot be used in autograd later; no_grad allows that.",
+        changes=CHANGES,
+        evidence=[
+            {"name": str(s.name), "start_ns": int(s.start_ns), "end_ns": int(s.end_ns)}
+            for s in given.rank.counted.head(5).itertuples()
+        ],
+    )
+
+
+RULE = Rule("evaluation-records-graph", ("steps",), check, Explains())

@@ -1,0 +1,79 @@
+"""Matrix products in FP32 or TF32 where bf16 would do.
+
+What it checks
+    Products, convolutions and attention of the counted steps whose inputs are FP32, on tensor cores (TF32) or not.
+Why it costs time
+    FP32 units of an H100 or H200 reach 67 TFLOP/s; its tensor cores 495 in TF32 and 989 in bf16.
+What to do
+    Train under bf16 autocast. Where full FP32 inputs must stay, allow TF32: see the rule tf32-off.
+When it is wrong
+    Code that needs FP32 accuracy in its products (some physics, some optimizers of second order). Small products do not reach these rates.
+References
+    https://docs.pytorch.org/docs/stable/amp.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.retimed import retimed_products
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words, severity_of
+from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.05  # below 5 % of the step autocast's own casts cost about what it gains
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "loss = model(x, y)\nloss.backward()",
+        'with torch.autocast("cuda", dtype=torch.bfloat16):\n    loss = model(x, y)\nloss.backward()   # outside; bf16 needs no GradScaler',
+    ),
+    CodeChange("Lightning", "Trainer()", 'Trainer(precision="bf16-mixed")'),
+    CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., bf16=True)"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when FP32 products take more than WORTH_NAMING of the step and the GPU has faster tensor cores."""
+    gpu, steps = given.rank.gpu, given.work_steps
+    if gpu is None:
+        return
+    dtype = "bf16" if gpu.peak_tflops("bf16") else "fp16"
+    peak, plain = gpu.peak_tflops(dtype), gpu.peak_tflops("fp32")
+    if peak is None or (plain is not None and peak < 2.5 * plain):  # no tensor cores worth the change
+        return
+    work = given.work
+    products = work[work["category"].isin(("gemm", "conv", "attention")) & work["flop_operator"].notna()]
+    plain_rows = chosen(products, lambda row: product_dtype(row) == "fp32")
+    slow = chosen(products, lambda row: product_dtype(row) in ("fp32", "tf32"))  # autocast changes both
+    cost, alone = ms_per_step(slow, steps), ms_per_step(plain_rows, steps)
+    edit = retimed_products(slow, gpu, dtype)
+    after = given.predict_ms([edit]) if edit else None
+    gain = given.step_ms - after if after is not None and given.step_ms else alone
+    if given.share(gain) < WORTH_NAMING:
+        return
+    in_tf32 = alone < cost / 2  # chosen for its accuracy perhaps: an opportunity, no fault
+    yield given.finding(
+        RULE.slug,
+        f"FP32 products take {in_words(cost)} of each step"
+        + (
+            " without tensor cores"
+            if not in_tf32
+            else f", most of it in TF32: {dtype} is twice as fast on the same tensor cores"
+        ),
+        f"Train under {dtype} autocast: the same products run on tensor cores" + (", in half the time." if in_tf32 else "."),
+        ceiling_ms=cost,
+        edits=[edit] if edit else [],
+        confidence="medium",
+        severity="warning" if in_tf32 and severity_of(given.share(gain)) == "critical" else None,
+        note="These kernels as long as 16-bit ones of their shapes take on such a GPU; the casts that autocast adds are not in it.",
+        risk="bf16 has 8 bits of mantissa: compare the loss curve; keep losses and norms in FP32, as autocast does."
+        if dtype == "bf16"
+        else "fp16 overflows above 65504: use a GradScaler.",
+        changes=CHANGES,
+        evidence=evidence_of(slow, steps, ("flop_operator", "kernel")),
+    )
+
+
+RULE = Rule("fp32-products", ("steps", "shapes", "gpu"), check, Explains())

@@ -1,0 +1,63 @@
+"""Large bf16 products that FP8 would run faster.
+
+What it checks
+    On GPUs with FP8 tensor cores: the share of the step in large 16-bit matrix products that already run near their peak.
+Why it costs time
+    FP8 has twice the peak and half the memory traffic; these kernels have no other way to become faster.
+What to do
+    FP8 linear layers from torchao or Transformer Engine, with dynamic scaling.
+When it is wrong
+    Small or memory-bound products lose to the scaling kernels. Training in FP8 needs a look at the loss curve.
+References
+    https://github.com/pytorch/ao/tree/main/torchao/float8
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.retimed import retimed_products
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.40  # scaling and casting take a few percent themselves: worth trying where products are most of the step
+LARGE_FLOPS = 2 * 4096**3  # products below about 4096³ do not gain: scaling and launch eat it
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "model = Net().cuda()",
+        "from torchao.float8 import convert_to_float8_training\nmodel = convert_to_float8_training(Net().cuda())",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield an informative finding when large 16-bit products take more than WORTH_NAMING of the step."""
+    gpu, steps = given.rank.gpu, given.work_steps
+    if gpu is None or gpu.peak_tflops("fp8") is None:
+        return
+    work = given.work
+    gemm = work[(work["category"] == "gemm") & (work["flops"] >= LARGE_FLOPS)]
+    large = chosen(gemm, lambda row: product_dtype(row) in ("bf16", "fp16"))
+    cost = ms_per_step(large, steps)
+    if given.share(cost) < WORTH_NAMING:
+        return
+    edit = retimed_products(large, gpu, "fp8")
+    yield given.finding(
+        RULE.slug,
+        f"Large 16-bit products take {in_words(cost)} of each step; FP8 has twice their peak",
+        "Try FP8 linear layers for the large products.",
+        ceiling_ms=cost,
+        edits=[edit] if edit else [],
+        severity="info",
+        confidence="low",
+        note="These products as long as FP8 ones of their shapes take; scaling kernels are not in it.",
+        risk="Accuracy: compare the loss curve over some thousand steps.",
+        changes=CHANGES,
+        evidence=evidence_of(large, steps, ("flop_operator", "kernel")),
+    )
+
+
+RULE = Rule("fp8-products", ("steps", "shapes", "gpu"), check, Explains())

@@ -1,0 +1,56 @@
+"""Python collects garbage inside the step.
+
+What it checks
+    Calls of ``gc.collect`` in the counted steps of a trace with Python stacks.
+Why it costs time
+    A full collection walks every Python object while the launches stand still.
+What to do
+    Do not call it in the loop; ``gc.freeze()`` after start-up, and a collection every thousand steps where memory needs it.
+When it is wrong
+    Automatic collections are not recorded as calls: then only the pause shows.
+References
+    https://docs.python.org/3/library/gc.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries import frames
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.replay.edits import WithoutHostCause
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.01  # of the step
+FRAME = r"built-in function collect>|gc\.py|: gc_collect"
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "gc.collect()                    # every step",
+        "gc.collect(); gc.freeze()       # once, after the first steps\ngc.disable()                    # then gc.collect() every 1,000 steps",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when collections take more than WORTH_NAMING of the step."""
+    found = frames(given, FRAME)
+    if given.share(found.ms) < WORTH_NAMING:
+        return
+    lost = min(found.ms, given.lost_ms("python_host"))
+    yield given.finding(
+        RULE.slug,
+        f"Python collects garbage {found.count:.0f} times a step: {in_words(found.ms)} of the host's time",
+        "Take gc.collect() out of the loop; freeze what lives for ever, and collect every thousand steps.",
+        ceiling_ms=lost,
+        edits=[WithoutHostCause("python_host")] if lost else [],
+        confidence="high",
+        note="The host's Python removed from the replay.",
+        risk="Cycles that hold GPU tensors live longer.",
+        changes=CHANGES,
+        evidence=found.rows(),
+    )
+
+
+RULE = Rule("garbage-collection", ("steps", "stacks"), check, Explains(("python_host",), called="Python's garbage collection"))

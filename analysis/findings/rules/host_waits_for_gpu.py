@@ -1,0 +1,81 @@
+"""The host waits for the GPU inside the step.
+
+What it checks
+    Idle time that follows a wait of the host for the GPU (cause ``host_sync``): ``.item()``, ``.cpu()``, ``print`` of a tensor, explicit
+    synchronizations, grouped by the source line (else the operator) that made them. Boolean masks, checkpoints and
+    anomaly detection have rules of their own.
+Why it costs time
+    While the host waits it launches nothing, so the GPU runs its queue dry and then waits for the host in turn. One read of a loss a step
+    is enough to lose the head start of the host for the rest of that step.
+What to do
+    Keep values on the GPU: accumulate the loss as a tensor and read it every N steps; let the gradient scaler or clipping work without
+    reading norms.
+When it is wrong
+    A wait at the end of a step whose work is all done costs nothing, and is not counted: only idle time after the wait is.
+References
+    https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#avoid-unnecessary-cpu-gpu-synchronization
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.builders import of_waits
+from sawtooth.analysis.findings.queries import MASK_OPERATORS, calls_of_searches, checkpoint_copies, nan_checks, waiting_calls
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.01  # below one percent of the step the reading costs less than a reader's time
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "running += loss.item()          # every step",
+        "running += loss.detach()        # stays on the GPU\nif step % 100 == 0:\n    log(running.item() / 100); running.zero_()",
+    ),
+    CodeChange(
+        "PyTorch",
+        "norms = [p.grad.norm().item() for p in model.parameters()]",
+        "norms = torch._foreach_norm([p.grad for p in model.parameters()])   # read when you log",
+    ),
+    CodeChange(
+        "Lightning",
+        "self.log('loss', loss.item())",
+        "self.log('loss', loss)          # Lightning reads it when it logs; Trainer(log_every_n_steps=100)",
+    ),
+    CodeChange("Transformers", "TrainingArguments(logging_steps=1)", "TrainingArguments(logging_steps=100)"),
+)
+
+
+# The waits that cost idle time in the window, and those at the same places before it: without them the window began with the host ahead.
+_WAITS = """
+WITH charged AS (SELECT DISTINCT call_id FROM gaps WHERE device = $1 AND cause = 'host_sync' AND call_id IS NOT NULL),
+places AS (SELECT DISTINCT c.name_id, o.name_id AS operator FROM charged JOIN runtime_calls c USING (call_id) LEFT JOIN cpu_ops o USING (cpu_op_id)),
+before AS (SELECT c.call_id FROM runtime_calls c LEFT JOIN cpu_ops o USING (cpu_op_id)
+    JOIN places p ON p.name_id = c.name_id AND p.operator IS NOT DISTINCT FROM o.name_id
+    WHERE c.start_ns < (SELECT min(start_ns) FROM windows WHERE device = $1))
+SELECT call_id FROM charged UNION SELECT call_id FROM before"""
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield one finding for all waits together, with a row of evidence for each place."""
+    rows = given.recording.rows(_WAITS, [given.rank.device])
+    checkpoint = {int(c) for c in checkpoint_copies(given).frame["call_id"]}
+    waits = {int(row[0]) for row in rows} - checkpoint - calls_of_searches(given) - set(nan_checks(given).calls)
+    plain = waits - set(waiting_calls(given, MASK_OPERATORS))
+    # Without the plain reads a mask's wait is the mask rule's; among many reads, only removing all of them gives the host its lead back.
+    calls = tuple(sorted(waits if len(plain) * 2 > len(waits) else plain))
+    yield from of_waits(
+        given,
+        RULE.slug,
+        calls,
+        "The host stops {count} times a step to wait for the GPU, which then waits {cost} for the host; most at {place}",
+        "Take the reads of GPU values out of the step: keep losses and norms as tensors and read them every N steps.",
+        worth_naming=WORTH_NAMING,
+        note="These waits removed from the replay, with the copies, norms and tests that only serve the reading.",
+        risk="Values read later are stale by N steps; NaN checks fire later.",
+        changes=CHANGES,
+    )
+
+
+RULE = Rule("host-waits-for-gpu", ("steps",), check, Explains(("host_sync",)))

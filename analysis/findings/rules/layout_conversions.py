@@ -1,0 +1,93 @@
+"""Convolutions convert their layout back and forth.
+
+What it checks
+    Kernels that only turn NCHW into NHWC or back around convolutions, and batch norms of such a network.
+Why it costs time
+    Tensor-core convolutions work on NHWC; a model in the default layout pays for the conversion of inputs and outputs at every layer, and its
+    normalizations and poolings read memory in the slow order.
+What to do
+    Keep model and inputs in ``channels_last``.
+When it is wrong
+    Layers without an NHWC kernel convert back: look for them after the change. Group norms do, so a network full of them is left alone, and
+    so are convolutions of few channels, which do not gain.
+References
+    https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from sawtooth.analysis.findings.retimed import NORMS, channels_last
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step
+from sawtooth.analysis.replay.edits import Edit, WithoutOps
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.03  # two lines to change: worth it from 3 % of the step
+GROUP_NORM, CONVOLUTION = "aten::native_group_norm", "aten::convolution"
+CONVERTED_BACK = 0.25  # group norms a convolution: PyTorch's group norm works on NCHW and returns it, so that the next convolution converts again
+FEW_CHANNELS = (
+    64  # a tile's width; with fewer in and out, NHWC kernels leave most of a tile empty (a U-Net of 48 became 14 % slower)
+)
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "model = resnet50().cuda()\nfor x, y in loader:\n    x = x.cuda(non_blocking=True)",
+        "model = resnet50().cuda().to(memory_format=torch.channels_last)\nfor x, y in loader:\n"
+        "    x = x.cuda(non_blocking=True).to(memory_format=torch.channels_last)",
+    ),
+    CodeChange(
+        "Lightning",
+        "def configure_model(self): ...",
+        "def configure_model(self):\n    self.to(memory_format=torch.channels_last)",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when layout conversions take more than WORTH_NAMING of the step."""
+    gpu, steps = given.rank.gpu, given.work_steps
+    work = given.work
+    convolutions = work[work["category"] == "conv"]
+    if gpu is None or _converts_back(work):
+        return
+    layout = chosen(work[work["category"] == "layout"], _is_wide)
+    cost = ms_per_step(layout, steps)
+    if given.share(cost) < WORTH_NAMING:
+        return
+    norms = work[work["operator"].isin(NORMS)]
+    edits: list[Edit] = [*channels_last(convolutions, norms, gpu), WithoutOps(tuple(layout["gpu_op_id"].tolist()))]
+    yield given.finding(
+        RULE.slug,
+        f"Layout conversions around convolutions take {in_words(cost)} of each step",
+        "Keep the model and its inputs in channels_last, the layout tensor-core convolutions work in.",
+        ceiling_ms=cost + ms_per_step(norms, steps),
+        edits=edits,
+        confidence="medium",
+        note="Without the conversions, and norms as long as they take in NHWC, which group norms do not gain from.",
+        risk="Code that calls view() on activations must use reshape().",
+        changes=CHANGES,
+        evidence=evidence_of(pd.concat([layout, norms]), steps, ("category", "kernel")),
+    )
+
+
+def _converts_back(work: pd.DataFrame) -> bool:
+    """Tell whether group norms between the convolutions would turn each layout back."""
+    norms = work.loc[work["operator"] == GROUP_NORM, "cpu_op_id"].nunique()
+    return norms > 0 and norms >= CONVERTED_BACK * work.loc[work["flop_operator"] == CONVOLUTION, "flop_op_id"].nunique()
+
+
+def _is_wide(row: Any) -> bool:
+    """Tell whether the convolution that a conversion serves has channels enough for tensor cores to gain from NHWC; so where it is not known."""
+    weight = 2 if row.flop_operator == "aten::convolution_backward" else 1
+    dims = row.flop_dims or []
+    shape = dims[weight] if len(dims) > weight else None
+    return not isinstance(shape, list) or len(shape) < 2 or max(shape[:2]) >= FEW_CHANNELS
+
+
+RULE = Rule("layout-conversions", ("steps", "shapes", "gpu"), check, Explains())

@@ -1,0 +1,74 @@
+"""Memory grows with every step.
+
+What it checks
+    Memory allocated at the end of each profiled step, from the allocator's events: growing by about the same each time.
+Why it costs time
+    Something keeps a reference: a loss appended with its graph, outputs in a list, a cache without a bound. In the end the run dies.
+What to do
+    Append ``loss.item()`` or ``loss.detach()`` instead of ``loss``; empty lists of outputs; bound caches.
+When it is wrong
+    Growth that ends (a cache that fills up) looks the same for a few steps.
+References
+    https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from sawtooth.analysis.findings.queries import in_bytes, memory_use
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+LEAST_STEPS = 3  # two growths that agree; one could be anything
+LEAST_BYTES = 1_000_000  # a step: less takes a day to fill a GPU
+ALIKE = 2.0  # largest growth over smallest: a leak is the same each step
+LONG_RUN_STEPS = 100_000  # runs are about this long: memory that lasts longer is no danger
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "losses.append(loss)             # keeps the graph",
+        "losses.append(loss.detach())    # or .item() when you log",
+    ),
+    CodeChange(
+        "Lightning",
+        "self.outputs.append(logits)",
+        "self.outputs.append(logits.detach().cpu()); self.outputs.clear() in on_train_epoch_end",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when memory left allocated grows by about the same with each step."""
+    rows = given.recording.rows(
+        "SELECT s.step, s.host_start_ns, s.host_end_ns, arg_max(a.total_allocated_bytes, a.time_ns) FROM allocations a JOIN steps s "
+        "ON s.device = a.device AND a.time_ns >= s.host_start_ns AND a.time_ns < s.host_end_ns WHERE a.device_type <> 0 AND a.device = ? "
+        "AND a.total_allocated_bytes IS NOT NULL GROUP BY 1, 2, 3 ORDER BY 1",
+        [given.rank.device],
+    )
+    growth = [after[3] - before[3] for before, after in pairwise(rows)]
+    if len(rows) < LEAST_STEPS or min(growth) < LEAST_BYTES or max(growth) > ALIKE * min(growth):
+        return
+    each = sum(growth) / len(growth)
+    use = memory_use(given)
+    left = (use[1] - use[0]) / each if use else None
+    ends = f": full after about {left:,.0f} more steps" if left is not None else ""
+    dies = left is None or left < LONG_RUN_STEPS
+    yield given.finding(
+        RULE.slug,
+        f"Memory grows by {in_bytes(each)} with every step{ends}",
+        "Something keeps what a step made: append loss.detach() instead of loss, clear lists of outputs, bound caches.",
+        ceiling_ms=None,
+        severity="critical" if dies else "warning",
+        ends_the_run=dies,
+        confidence="high" if len(rows) > LEAST_STEPS else "medium",
+        note="Not a matter of step time: the run ends when memory is full.",
+        risk="None, unless something reads what was kept.",
+        changes=CHANGES,
+        evidence=[{"step": int(r[0]), "start_ns": int(r[1]), "end_ns": int(r[2]), "allocated_bytes": int(r[3])} for r in rows],
+    )
+
+
+RULE = Rule("memory-creep", ("steps", "memory"), check, Explains())

@@ -1,0 +1,57 @@
+"""Most of the memory is unused.
+
+What it checks
+    Peak memory in use against the memory of the GPU.
+Why it costs time
+    A larger batch spreads the optimizer's step, launches and communication over more samples, and fills matrix products better.
+What to do
+    Raise the batch (and the learning rate), or drop what was only there to save memory: recomputation, offloading, accumulation.
+When it is wrong
+    When the batch is set by the optimization, or the GPU is shared.
+References
+    https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries import in_bytes, memory_use
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+USED = 0.5  # of the memory: twice the batch fits for certain
+
+CHANGES = (
+    CodeChange(
+        "PyTorch", "DataLoader(dataset, batch_size=64)", "DataLoader(dataset, batch_size=128)   # and scale the learning rate"
+    ),
+    CodeChange("Lightning", "Trainer(accumulate_grad_batches=2)", "Trainer(accumulate_grad_batches=1)   # batch_size × 2"),
+    CodeChange(
+        "Transformers",
+        "TrainingArguments(per_device_train_batch_size=8, gradient_accumulation_steps=4)",
+        "TrainingArguments(per_device_train_batch_size=32)",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding (never more than information) when less than USED of the memory is in use."""
+    use = memory_use(given)
+    if use is None or use[0] > USED * use[1]:
+        return
+    yield given.finding(
+        RULE.slug,
+        f"{in_bytes(use[1] - use[0])} of {in_bytes(use[1])} of memory are unused: a batch {max(int(use[1] * 0.9 / use[0]), 2)} times as large would fit if all of it grows with the batch",
+        "Try a larger batch and compare samples per second; drop recomputation or accumulation where they only save memory.",
+        ceiling_ms=None,
+        severity="info",
+        confidence="low",
+        note="Not predicted: the work per step changes.",
+        risk="A larger batch changes the optimization.",
+        changes=CHANGES,
+        evidence=[{"memory_used_bytes": use[0], "memory_bytes": use[1]}],
+    )
+
+
+RULE = Rule("memory-headroom", ("steps",), check, Explains())

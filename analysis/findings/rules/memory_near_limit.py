@@ -1,0 +1,54 @@
+"""Memory is nearly full.
+
+What it checks
+    Peak memory in use against the memory of the GPU, by telemetry or the allocator.
+Why it costs time
+    Near the limit the allocator frees and retries, fragments weigh, and one longer sequence ends the run.
+What to do
+    Recompute activations in part, lower the batch and accumulate, use expandable segments.
+When it is wrong
+    Frameworks that take all memory at the start (JAX) are always full.
+References
+    https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries import in_bytes, memory_use
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+NEAR = 0.90  # of the memory: a batch a tenth larger no longer fits
+
+CHANGES = (
+    CodeChange("PyTorch", "python train.py", "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py"),
+    CodeChange(
+        "Transformers",
+        "TrainingArguments(per_device_train_batch_size=64)",
+        "TrainingArguments(per_device_train_batch_size=32, gradient_accumulation_steps=2)",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when peak memory is above NEAR."""
+    use = memory_use(given)
+    if use is None or use[0] < NEAR * use[1]:
+        return
+    yield given.finding(
+        RULE.slug,
+        f"Memory is {use[0] / use[1]:.0%} full: {in_bytes(use[0])} of {in_bytes(use[1])}",
+        "Leave a tenth free: accumulate over smaller batches, recompute some activations, or use expandable segments.",
+        ceiling_ms=None,
+        severity="warning",
+        confidence="high",
+        note="Not a matter of step time, so nothing is predicted.",
+        risk="Smaller batches lower the throughput; recomputing costs up to a third more compute.",
+        changes=CHANGES,
+        evidence=[{"memory_used_bytes": use[0], "memory_bytes": use[1]}],
+    )
+
+
+RULE = Rule("memory-near-limit", (), check, Explains())

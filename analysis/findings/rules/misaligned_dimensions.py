@@ -1,0 +1,94 @@
+"""Dimensions that tensor cores cannot tile.
+
+What it checks
+    16-bit products with a matrix whose rows are no multiple of 8 elements long, the 16 bytes that a tensor-core tile loads at once. Rows lie
+    along the contiguous dimension, by the recorded strides; the other dimension (often batch times length) may have any size.
+Why it costs time
+    The library falls back to kernels that load element by element, or pads copies: four times slower on an H200 for 4093 instead of 4096.
+What to do
+    Round sizes up to a multiple of 64: vocabulary, hidden sizes, sequence buckets. Padding rows of a vocabulary are never sampled.
+When it is wrong
+    Sizes that come from the data (ragged batches): pad or bucket them instead. FP8 needs multiples of 16.
+References
+    https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication/index.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sawtooth.analysis.findings.retimed import retimed_products
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
+from sawtooth.analysis.knowledge.tensor_cores import ALIGNMENT_16_BIT, misaligned_rows
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.03  # padding costs memory and some work: below 3 % of the step it is not worth a changed model
+ALIGNED_KERNEL = "align8"  # CUTLASS names the elements that a kernel's loads are aligned to
+PADDED_TO = 64  # whole tiles: what the fix advises
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "vocabulary = 50257\nhead = nn.Linear(768, vocabulary)",
+        "vocabulary = 50304   # next multiple of 64; the added tokens never occur\nhead = nn.Linear(768, vocabulary)",
+    ),
+    CodeChange(
+        "Transformers",
+        "model.resize_token_embeddings(len(tokenizer))",
+        "model.resize_token_embeddings(len(tokenizer), pad_to_multiple_of=64)",
+    ),
+)
+
+
+def is_slow(row: Any) -> bool:
+    """Tell whether a row of ``step_work`` is a 16-bit product that loads misaligned rows; a kernel for aligned ones (align8) proves otherwise."""
+    if product_dtype(row) not in ("bf16", "fp16") or ALIGNED_KERNEL in row.kernel:
+        return False
+    return bool(misaligned_rows(row.flop_operator, row.flop_dims, row.flop_strides, ALIGNMENT_16_BIT))
+
+
+def _in_short(sizes: list[int]) -> str:
+    """Return two sizes by name, more by the largest: 774 and 50257."""
+    if len(sizes) <= 2:
+        return " and ".join(str(n) for n in sorted(sizes))
+    return f"{sizes[0]} and {len(sizes) - 1} other sizes"
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when misaligned 16-bit products take more than WORTH_NAMING of the step."""
+    gpu, steps = given.rank.gpu, given.work_steps
+    if gpu is None:
+        return
+    work = given.work
+    products = work[(work["category"] == "gemm") & work["flop_operator"].notna()]
+    slow = chosen(products, is_slow)
+    cost = ms_per_step(slow, steps)
+    if given.share(cost) < WORTH_NAMING:
+        return
+    edit = retimed_products(slow, gpu, "bf16" if gpu.peak_tflops("bf16") else "fp16", padded_to=PADDED_TO)
+    gain = given.predict_ms([edit]) if edit else None
+    if gain is not None and given.step_ms and given.share(given.step_ms - gain) < WORTH_NAMING:
+        return  # misaligned, but as fast as aligned ones: the library found a way
+    inputs = zip(slow["flop_operator"], slow["flop_dims"], slow["flop_strides"], strict=True)
+    sizes = sorted(
+        {n for operator, dims, strides in inputs for n in misaligned_rows(operator, dims, strides, ALIGNMENT_16_BIT)},
+        reverse=True,
+    )
+    shown = ", ".join(str(n) for n in sizes[:3]) + (" and others" if len(sizes) > 3 else "")
+    yield given.finding(
+        RULE.slug,
+        f"Products with dimensions of {shown}, no multiples of 8, take {in_words(cost)} of each step",
+        f"Pad {_in_short(sizes)} to {'a multiple' if len(sizes) == 1 else 'multiples'} of 64.",
+        ceiling_ms=cost,
+        edits=[edit] if edit else [],
+        confidence="medium",
+        note="These products as long as padded ones take; kernels around them that also work on the odd size gain on top.",
+        risk="A padded vocabulary or hidden size changes the model's shape: old checkpoints need padding too.",
+        changes=CHANGES,
+        evidence=evidence_of(slow, steps, ("flop_operator", "kernel")),
+    )
+
+
+RULE = Rule("misaligned-dimensions", ("steps", "shapes", "gpu"), check, Explains())

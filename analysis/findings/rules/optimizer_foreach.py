@@ -1,0 +1,69 @@
+"""The optimizer is foreach where it could be fused.
+
+What it checks
+    ``_foreach_`` kernels inside ``Optimizer.step`` and no ``_fused_`` ones.
+Why it costs time
+    A foreach optimizer launches few kernels but still moves every state several times through memory.
+What to do
+    ``fused=True``: one pass.
+When it is wrong
+    Optimizers without a fused form (all but Adam, AdamW, SGD, Adagrad).
+References
+    https://docs.pytorch.org/docs/stable/optim.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.retimed import fused_optimizer
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.01  # one argument to change: worth it from 1 % of the step
+_NAME = (
+    "SELECT n.name FROM cpu_ops a JOIN names n ON n.name_id = a.name_id WHERE starts_with(n.name, 'Optimizer.step#') LIMIT 1"
+)
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "torch.optim.AdamW(model.parameters(), lr=3e-4)",
+        "torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)",
+    ),
+    CodeChange("Transformers", "TrainingArguments(...)", 'TrainingArguments(..., optim="adamw_torch_fused")'),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when foreach kernels of the optimizer take more than WORTH_NAMING of the step."""
+    steps = given.work_steps
+    inside = launched_by_optimizer(given.recording, given.rank.device)
+    work = given.work
+    mine = work[work["gpu_op_id"].isin(inside)]
+    operators = mine["operator"].fillna("")
+    foreach = mine[operators.str.contains("_foreach_")]
+    cost = ms_per_step(foreach, steps)
+    if operators.str.contains("_fused_").any() or given.share(cost) < WORTH_NAMING:
+        return
+    named = given.recording.rows(_NAME)
+    name = str(named[0][0]).removeprefix("Optimizer.step#").removesuffix(".step") if named else ""
+    edit = fused_optimizer(tuple(foreach["gpu_op_id"].tolist()), name, given.rank.gpu)
+    yield given.finding(
+        RULE.slug,
+        f"The optimizer moves its states several times through memory: {in_words(cost)} of each step in foreach kernels",
+        "Use the fused optimizer: one pass over parameters, gradients and states.",
+        ceiling_ms=cost,
+        edits=[edit] if edit else [],
+        severity="info",
+        note="The fused kernels of such an optimizer move less than half as much."
+        if edit
+        else "Fused kernels of this optimizer were not measured.",
+        risk="The fused update rounds differently in the last bits.",
+        changes=CHANGES,
+        evidence=evidence_of(foreach, steps, ("operator",)),
+    )
+
+
+RULE = Rule("optimizer-foreach", ("steps",), check, Explains())

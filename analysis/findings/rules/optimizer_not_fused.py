@@ -1,0 +1,83 @@
+"""The optimizer launches kernels tensor by tensor.
+
+What it checks
+    Kernels launched inside ``Optimizer.step``, after the backward pass of a closure given to it, that belong to no fused or foreach operator, against the number of them a step.
+Why it costs time
+    A single-tensor optimizer launches a dozen kernels for every parameter, and reads and writes every state several times over.
+What to do
+    ``fused=True``: one pass over parameters, gradients and states in a few kernels.
+When it is wrong
+    Optimizers of one's own have no fused form: write them with ``torch._foreach_*``. Parameters on several devices are grouped by device.
+References
+    https://docs.pytorch.org/docs/stable/optim.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step
+from sawtooth.analysis.replay.edits import TimedOps, WithoutOps
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+MANY_KERNELS = 50  # a fused optimizer launches under ten kernels a step, a foreach one some tens, a single-tensor one a dozen per parameter
+FUSED_SHARE = (
+    0.27  # fused Adam moves seven values per parameter, single-tensor Adam about 26: what remains of its memory traffic
+)
+KEPT_PER_STEP = 2  # kernels that a fused optimizer still launches
+WORTH_NAMING = 0.02  # one argument to change: worth it from 2 % of the step
+FUSED = r"_fused_|_foreach_|multi_tensor"
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "torch.optim.AdamW(model.parameters(), lr=3e-4, foreach=False)",
+        "torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)",
+    ),
+    CodeChange(
+        "Lightning",
+        "return torch.optim.AdamW(self.parameters(), foreach=False)",
+        "return torch.optim.AdamW(self.parameters(), fused=True)",
+    ),
+    CodeChange("Transformers", "TrainingArguments(...)", 'TrainingArguments(..., optim="adamw_torch_fused")'),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when single-tensor kernels of the optimizer and their launches cost more than WORTH_NAMING of the step."""
+    steps = given.work_steps
+    inside = launched_by_optimizer(given.recording, given.rank.device)
+    work = given.work
+    single = work[
+        work["gpu_op_id"].isin(inside) & ~work["operator"].fillna("").str.contains(FUSED) & (work["category"] != "optimizer")
+    ]
+    if len(single) < MANY_KERNELS * steps:
+        return
+    kept, timed = [], []
+    for _, part in single.groupby("step"):
+        left = max(int(part["dur_ns"].sum() * FUSED_SHARE / KEPT_PER_STEP), 1)
+        kept += part["gpu_op_id"].head(KEPT_PER_STEP).tolist()
+        timed += [left] * min(KEPT_PER_STEP, len(part))
+    gone = single.loc[~single["gpu_op_id"].isin(kept), "gpu_op_id"].tolist()
+    edits = (TimedOps(tuple(kept), tuple(timed)), WithoutOps(tuple(gone)))
+    predicted = given.predict_ms(edits)
+    if predicted is not None and given.step_ms and given.share(given.step_ms - predicted) < WORTH_NAMING:
+        return
+    yield given.finding(
+        RULE.slug,
+        f"The optimizer launches {len(single) / steps:,.0f} kernels a step, one parameter tensor at a time",
+        "Use the fused optimizer.",
+        ceiling_ms=max(given.step_ms - predicted, 0.0)
+        if predicted is not None and given.step_ms
+        else ms_per_step(single, steps),
+        edits=edits,
+        confidence="high",
+        note="The optimizer as two kernels that move each value once.",
+        risk="The fused update rounds differently in the last bits.",
+        changes=CHANGES,
+        evidence=evidence_of(single, steps, ("operator",)),
+    )
+
+
+RULE = Rule("optimizer-not-fused", ("steps",), check, Explains())

@@ -1,0 +1,59 @@
+"""The optimizer takes a large part of each step.
+
+What it checks
+    Time of the kernels launched inside ``Optimizer.step`` against the step.
+Why it costs time
+    The optimizer's work does not grow with the batch. A small batch pays for it often.
+What to do
+    A larger batch where memory allows, else gradient accumulation: one optimizer step for several batches.
+When it is wrong
+    The optimizer may be slow for other reasons (not fused), which have rules of their own.
+References
+    https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.work import OPTIMIZER_STEP, launched_by_optimizer, ms_per_step
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.20  # of the step: below it accumulating two batches brings less than a tenth
+OPTIMIZER = OPTIMIZER_STEP + r"|^(?i:optimizer)$"  # as PyTorch marks it, or as people do
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "loss.backward(); opt.step(); opt.zero_grad()",
+        "(loss / 4).backward()\nif (i + 1) % 4 == 0:\n    opt.step(); opt.zero_grad()",
+    ),
+    CodeChange("Lightning", "Trainer()", "Trainer(accumulate_grad_batches=4)"),
+    CodeChange("Transformers", "TrainingArguments()", "TrainingArguments(gradient_accumulation_steps=4)"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield information when the optimizer's kernels take more than WORTH_NAMING of the step."""
+    inside = launched_by_optimizer(given.recording, given.rank.device, OPTIMIZER)
+    rows = given.work[given.work["gpu_op_id"].isin(inside)]
+    share = given.share(ms_per_step(rows, given.work_steps))
+    yield from of_kernels(
+        given,
+        RULE.slug,
+        rows,
+        f"The optimizer takes {{cost}} of each step on the GPU, {share:.0%} of it, whatever the batch",
+        "Take one optimizer step for several batches (gradient accumulation), or a larger batch where memory allows.",
+        worth_naming=WORTH_NAMING,
+        edits=[],
+        severity="info",
+        confidence="medium",
+        note="Not predicted: a step then means several batches.",
+        risk="The effective batch grows: the learning rate and its schedule must follow.",
+        changes=CHANGES,
+    )
+
+
+RULE = Rule("optimizer-share", ("steps",), check, Explains())

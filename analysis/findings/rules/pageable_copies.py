@@ -1,0 +1,70 @@
+"""Batches are copied from pageable memory.
+
+What it checks
+    Copies to the GPU from pageable memory, and synchronous ones, that hold the host (cause ``blocking_copy``).
+Why it costs time
+    The driver stages pageable memory through a buffer of its own at a fraction of the bus, and the call returns only when that is done; the
+    host queues nothing meanwhile.
+What to do
+    ``pin_memory=True`` in the loader and ``non_blocking=True`` in the copy. Both: either alone still holds the host.
+When it is wrong
+    Tensors made in the step have a rule of their own: making them on the GPU is the better change.
+References
+    https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries import PINNED_BYTES_PER_NS, copies, copies_of_made_tensors, in_bytes, lost_in_calls
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.replay.edits import TimedOps, WithoutHostCause, WithoutWaits
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.02  # of the step: smaller copies drown in the noise of step times
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "loader = DataLoader(dataset, batch_size=64, num_workers=8)\nx = x.to(device)",
+        "loader = DataLoader(dataset, batch_size=64, num_workers=8, pin_memory=True)\nx = x.to(device, non_blocking=True)",
+    ),
+    CodeChange(
+        "Lightning", "DataLoader(dataset)", "DataLoader(dataset, pin_memory=True)   # Lightning copies with non_blocking=True"
+    ),
+    CodeChange(
+        "Transformers",
+        "TrainingArguments(dataloader_pin_memory=False)",
+        "TrainingArguments(dataloader_pin_memory=True)   # the default",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when pageable copies of the step's input cost more than WORTH_NAMING of it."""
+    made = set(copies_of_made_tensors(given).frame["call_id"])
+    found = copies(given, "(?i)pageable *-> *device|HtoD.*pageable")
+    found = found.where(~found.frame["call_id"].isin(made))
+    calls = tuple(int(c) for c in found.frame["call_id"].dropna())
+    lost = lost_in_calls(given, "blocking_copy", calls)
+    if not calls or given.share(lost) < WORTH_NAMING:
+        return
+    size = found.frame["bytes"].fillna(0)
+    span = found.frame["end_ns"] - found.frame["start_ns"]
+    pinned = [min(int(b / PINNED_BYTES_PER_NS), int(ns)) if b else int(ns) for b, ns in zip(size, span, strict=True)]
+    yield given.finding(
+        RULE.slug,
+        f"{in_bytes(float(size.sum()) / found.steps)} a step are copied from pageable memory while the host waits: {in_words(lost)} lost",
+        "Pin the loader's memory and copy without blocking: pin_memory=True and .to(device, non_blocking=True).",
+        ceiling_ms=lost,
+        edits=[WithoutWaits(calls), WithoutHostCause("blocking_copy", calls=calls), TimedOps(found.ids, tuple(pinned))],
+        confidence="high",
+        note="The copies at the speed of a pinned copy over PCIe 5 (55 GB/s), without the host's waiting for them.",
+        risk="Pinned memory cannot be swapped; change a batch in place only after its copy has ended.",
+        changes=CHANGES,
+        evidence=found.rows(),
+    )
+
+
+RULE = Rule("pageable-copies", ("steps",), check, Explains(("blocking_copy",)))

@@ -1,0 +1,49 @@
+"""The power limit holds the clocks down.
+
+What it checks
+    Times in which the driver gives the power cap as the reason for lower clocks.
+Why it costs time
+    Large matrix products draw more than the limit allows at full clock, so the clock falls: healthy, but the peak is then out of reach.
+What to do
+    Nothing in the code. A higher limit (nvidia-smi -pl) where cooling and contract allow; fewer wasted operations lower the draw.
+When it is wrong
+    A GPU that works hard looks like this; it is information, never a fault.
+References
+    https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries import band_evidence, held_down
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.20  # of the sampled time: below it the mean clock hardly moves
+
+CHANGES = (CodeChange("PyTorch", "nothing in the code", "nvidia-smi -q -d POWER   # the limit and the draw"),)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield information when clocks are held down by the power limit for WORTH_NAMING of the time."""
+    bands, share = held_down(given, "power")
+    if share < WORTH_NAMING:
+        return
+    weight = sum((b.end_ns - b.start_ns) for b in bands if b.clock_sm_mhz) or 1
+    mean = sum((b.clock_sm_mhz or 0) * (b.end_ns - b.start_ns) for b in bands) / weight
+    yield given.finding(
+        RULE.slug,
+        f"The power limit held the clocks at {mean:.0f} MHz on average for {100 * share:.0f} % of the sampled time",
+        "No fault: while it works, the GPU draws all it may. Read MFU against the clock it had; a higher power limit would raise it.",
+        ceiling_ms=None,
+        severity="info",
+        confidence="high",
+        note="Not predicted: how clocks follow a higher limit is not recorded.",
+        risk="A higher limit needs cooling for it.",
+        changes=CHANGES,
+        evidence=band_evidence(bands),
+    )
+
+
+RULE = Rule("power-cap", ("telemetry",), check, Explains())

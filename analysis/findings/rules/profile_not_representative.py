@@ -1,0 +1,62 @@
+"""The profiled steps do not speak for the run.
+
+What it checks
+    Telemetry outside the profile against the step estimated from it, for runs without loader workers in the trace.
+Why it costs time
+    What the profile does not hold (a checkpoint every 25th step, an evaluation, a slow neighbour on the host) it cannot explain.
+What to do
+    Profile more steps, or a cycle that holds the rare work: schedule(wait=…, active=…, repeat=…).
+When it is wrong
+    When telemetry covers more than the training loop, start-up or evaluation included.
+References
+    https://docs.pytorch.org/docs/stable/profiler.html#torch.profiler.schedule
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.05  # of the step
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "schedule(wait=1, warmup=1, active=3)",
+        "schedule(wait=5, warmup=3, active=30, repeat=2)   # spans the rare work",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when telemetry contradicts the profile."""
+    told, estimate = given.rank.represents, given.rank.best.estimate.value
+    workers = given.recording.rows("SELECT 1 FROM names WHERE contains(name, '_MultiProcessingDataLoaderIter') LIMIT 1")
+    if told is None or told.represents is not False or not told.step_ns or estimate is None or workers:
+        return
+    run = told.step_ns / 1e6
+    tooth = given.telemetry.sawtooth.period_s if given.telemetry is not None else None
+    every = f", and stops about every {tooth:.2g} s" if tooth else ""
+    yield given.finding(
+        RULE.slug,
+        f"The profiled steps are not the run: they take {in_words(estimate)}, telemetry says about {in_words(run)}{every}",
+        "Something rare lies outside the profiled steps: a checkpoint, an evaluation, logging. Profile enough steps to hold it.",
+        ceiling_ms=max(run - estimate, 0.0),
+        severity="warning",
+        confidence="medium",
+        note="Not predicted: what the run does between the profiled steps is not in the trace.",
+        risk="Longer traces are larger; steps profiled without stacks stay small.",
+        changes=CHANGES,
+        evidence=[
+            {"telemetry": told.sentence},
+            *(
+                {"name": str(s.name), "start_ns": int(s.start_ns), "end_ns": int(s.end_ns)}
+                for s in given.rank.counted.itertuples()
+            ),
+        ],
+    )
+
+
+RULE = Rule("profile-not-representative", ("steps", "telemetry"), check, Explains(hidden=True))

@@ -1,0 +1,84 @@
+"""Python holds the launches up for long stretches.
+
+What it checks
+    Stretches of 200 µs and more in which the queue is empty and the host is outside any operator (cause ``python_host``).
+Why it costs time
+    Whatever the host does there (preprocessing, logging, garbage collection, waiting for a lock), the GPU has nothing to run.
+What to do
+    Move the work to the loader's workers or another thread, do it every N steps, or do it on the GPU. Profile with ``with_stack=True`` to
+    see the line.
+When it is wrong
+    Very short stretches are the ordinary cost of launching from Python and belong to the launch-bound rule.
+References
+    https://docs.pytorch.org/docs/stable/profiler.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries import checkpoint_copies
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.replay.edits import WithoutHostCause
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.02  # of the step
+LONG_NS = 200_000  # launching from Python leaves gaps of 5 to 50 µs: 200 µs is work of its own
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "for x, y in loader:\n    x = augment(x)              # on the host, between operators",
+        "class Augmented(Dataset):\n    def __getitem__(self, i):   # in the workers\n        return augment(self.base[i])",
+    ),
+    CodeChange("PyTorch", "with profile(...) as prof:", "with profile(..., with_stack=True) as prof:   # names the line"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when long stretches of Python cost more than WORTH_NAMING of the step."""
+    if len(checkpoint_copies(given).frame):
+        return  # the checkpoint's own Python is the checkpoint rule's
+    rows = given.recording.rows(
+        "SELECT g.start_ns, g.end_ns, o.call_id, sum(g.end_ns - g.start_ns) OVER (PARTITION BY g.next_gpu_op_id) AS ns FROM gaps g "
+        "JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id WHERE g.device = ? AND g.cause = 'python_host' QUALIFY ns >= ? ORDER BY g.start_ns",
+        [given.rank.device, LONG_NS],
+    )
+    total = given.recording.rows(
+        "SELECT coalesce(sum(end_ns - start_ns), 0) FROM gaps WHERE device = ? AND cause = 'python_host'", [given.rank.device]
+    )
+    calls = tuple(sorted({int(row[2]) for row in rows if row[2] is not None}))
+    lost = given.lost_ms("python_host") * sum(row[1] - row[0] for row in rows) / total[0][0] if calls else 0.0
+    if given.share(lost) < WORTH_NAMING:
+        return
+    places = given.places("python_host")
+    steps = max(len(given.rank.counted), 1)
+    named = f", most at {places[0]['place']}" if given.rank.info.get("with_stack") and places else ""
+    yield given.finding(
+        RULE.slug,
+        f"Python on the host holds the launches up {how_often(len(calls), steps)}: {in_words(lost)} a step{named}",
+        "Move the Python work between launches out of the step: to the loader's workers, to another thread, or to every N-th step."
+        + (
+            ""
+            if named
+            else " Record once with with_stack=True to see the line; gc.collect(), logging and checkpoints look like this."
+        ),
+        ceiling_ms=lost,
+        edits=[WithoutHostCause("python_host", calls=calls)],
+        confidence="high" if named else "medium",
+        note="These stretches removed from the replay.",
+        risk="Work moved to a thread still shares Python's lock with the launches.",
+        changes=CHANGES,
+        evidence=given.gap_evidence("python_host"),
+    )
+
+
+def how_often(times: int, steps: int) -> str:
+    """Return the words for ``times`` in ``steps``: a stall in two of seven steps is not once a step."""
+    if times < steps:
+        return f"once in {steps} steps" if times == 1 else f"{times} times in {steps} steps"
+    each = round(times / steps)
+    return "once a step" if each == 1 else f"{each} times a step"
+
+
+RULE = Rule("python-between-operators", ("steps",), check, Explains(("python_host",)))

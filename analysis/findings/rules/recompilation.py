@@ -1,0 +1,65 @@
+"""Code is compiled inside the steady steps.
+
+What it checks
+    Idle time of the steady window in which the host compiles or loads code (cause ``compilation``): Dynamo, Inductor, Triton, modules.
+Why it costs time
+    ``torch.compile`` specializes on shapes and values. A new batch size, sequence length or Python number compiles again, for seconds.
+What to do
+    Keep shapes the same (drop or pad the last batch, pad to buckets), or compile with ``dynamic=True``; ``TORCH_LOGS=recompiles`` names the
+    guard that failed.
+When it is wrong
+    When the profile began before warm-up ended: profile later steps.
+References
+    https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.replay.edits import WithoutHostCause
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.02  # of the step: loading a kernel once costs less than that of a few steps
+
+CHANGES = (
+    CodeChange("PyTorch", "model = torch.compile(model)", "model = torch.compile(model, dynamic=True)"),
+    CodeChange(
+        "PyTorch", "DataLoader(dataset, batch_size=64)", "DataLoader(dataset, batch_size=64, drop_last=True)   # one batch size"
+    ),
+    CodeChange("Lightning", "DataLoader(dataset, batch_size=64)", "DataLoader(dataset, batch_size=64, drop_last=True)"),
+    CodeChange(
+        "Transformers",
+        "TrainingArguments(torch_compile=True)",
+        "TrainingArguments(torch_compile=True, dataloader_drop_last=True)\nDataCollatorWithPadding(tokenizer, pad_to_multiple_of=64)",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when compiling costs more than WORTH_NAMING of the steady steps."""
+    lost = given.lost_ms("compilation")
+    if given.share(lost) < WORTH_NAMING:
+        return
+    rows = given.recording.rows(
+        "SELECT count(DISTINCT step), any_value(t.n) FROM gaps, (SELECT count(*) AS n FROM steps WHERE device = ? AND counted) t "
+        "WHERE device = ? AND cause = 'compilation' AND end_ns - start_ns > 1000000",
+        [given.rank.device, given.rank.device],
+    )
+    steps, of = rows[0]
+    yield given.finding(
+        RULE.slug,
+        f"Code is compiled in {steps} of {of} profiled steps: {in_words(lost)} of each step on average",
+        "Stop the recompilation: find what changes between steps (TORCH_LOGS=recompiles), keep shapes the same, or compile with dynamic=True.",
+        ceiling_ms=lost,
+        edits=[WithoutHostCause("compilation")],
+        confidence="high",
+        note="The compiling removed from the replay.",
+        risk="Code for dynamic shapes can be slower than specialized code.",
+        changes=CHANGES,
+        evidence=given.gap_evidence("compilation"),
+    )
+
+
+RULE = Rule("recompilation", ("steps",), check, Explains(("compilation",)))

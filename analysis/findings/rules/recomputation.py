@@ -1,0 +1,67 @@
+"""Activations are recomputed while memory is free.
+
+What it checks
+    FLOPs of forward operators that run again inside the backward pass (activation checkpointing), against all FLOPs of the step; and the
+    memory that is still free.
+Why it costs time
+    Every checkpointed block runs its forward pass twice: up to a third more work.
+What to do
+    Checkpoint fewer blocks, or only the cheap operators (selective checkpointing), as far as memory allows.
+When it is wrong
+    When the model would not fit without it.
+References
+    https://docs.pytorch.org/docs/stable/checkpoint.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.work import evidence_of, ms_per_step
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.10  # below a tenth of the FLOPs checkpointing is selective already
+FULL = 0.70  # above 70 % of the device's memory there may be no room for the activations
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "for block in blocks:\n    x = checkpoint(block, x, use_reentrant=False)",
+        "for i, block in enumerate(blocks):\n    x = checkpoint(block, x, use_reentrant=False) if i % 3 == 0 else block(x)",
+    ),
+    CodeChange(
+        "Transformers", "TrainingArguments(gradient_checkpointing=True)", "TrainingArguments(gradient_checkpointing=False)"
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when recomputed FLOPs exceed WORTH_NAMING of the model's and memory is not nearly full."""
+    flops = given.rank.facts.get("flops") or {}
+    again, own = flops.get("recomputed_flops") or 0.0, flops.get("flops") or 0.0
+    if not own or again / own < WORTH_NAMING:
+        return
+    peak = given.rank.metrics["peak_memory_bytes"].value
+    rows = given.recording.rows("SELECT memory_bytes FROM devices WHERE device = ?", [given.rank.device])
+    total = rows[0][0] if rows else None
+    if peak is not None and total and peak / total > FULL:
+        return
+    steps = given.work_steps
+    work = given.work
+    products = work[work["category"].isin(("gemm", "conv", "attention"))]
+    room = f", with {1 - peak / total:.0%} of the memory free" if peak is not None and total else ""
+    yield given.finding(
+        RULE.slug,
+        f"{again / own:.0%} of the model's FLOPs are computed twice each step by checkpointing{room}",
+        "Checkpoint fewer blocks: as many as memory needs and no more.",
+        ceiling_ms=ms_per_step(products, steps) * again / (own + again),
+        confidence="medium" if peak is not None else "low",
+        note="The ceiling is the recomputed share of products, convolutions and attention; the rest of the recomputed forward pass comes on top.",
+        risk="Peak memory grows by the activations that are kept.",
+        changes=CHANGES,
+        evidence=evidence_of(products, steps, ("flop_operator",)),
+    )
+
+
+RULE = Rule("recomputation", ("steps", "shapes"), check, Explains())

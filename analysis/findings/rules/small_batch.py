@@ -1,0 +1,66 @@
+"""The batch is too small for this GPU.
+
+What it checks
+    A launch-bound step on a GPU whose memory is mostly free.
+Why it costs time
+    The host needs the same time to launch a step whatever the batch; a larger batch gives each launch more work.
+What to do
+    Raise the batch until the GPU is busy or memory is used, and the learning rate with it; or accumulate less.
+When it is wrong
+    When the batch is fixed by the optimization, or latency is the aim: then launch less often (CUDA graph, compile).
+References
+    https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries import in_bytes, memory_use, searching_convolutions
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.15  # of the step lost to launches: below it the batch is not what limits
+FREE = 0.5  # of the GPU's memory: a doubled batch fits for certain
+
+CHANGES = (
+    CodeChange(
+        "PyTorch", "DataLoader(dataset, batch_size=2)", "DataLoader(dataset, batch_size=16)   # and scale the learning rate"
+    ),
+    CodeChange("Lightning", "Trainer(accumulate_grad_batches=8)", "Trainer(accumulate_grad_batches=1)   # with batch_size × 8"),
+    CodeChange(
+        "Transformers",
+        "TrainingArguments(per_device_train_batch_size=2, gradient_accumulation_steps=8)",
+        "TrainingArguments(per_device_train_batch_size=16, gradient_accumulation_steps=1)",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when launches cost WORTH_NAMING of the step and at least FREE of the memory is unused."""
+    lost, use = given.lost_ms("launch_bound", "python_host"), memory_use(given)
+    busy = sum(row.ns for row in given.rank.ledger if row.owner != "idle") / 1e6 / max(len(given.rank.counted), 1)
+    if (
+        given.share(given.lost_ms("launch_bound")) < WORTH_NAMING
+        or use is None
+        or use[0] > (1 - FREE) * use[1]
+        or given.step_ms is None
+        or not 0 < busy < given.step_ms
+        or searching_convolutions(given).count  # the host does not launch, it tries algorithms
+    ):
+        return
+    yield given.finding(
+        RULE.slug,
+        f"The host takes {in_words(given.step_ms)} to launch a step that keeps the GPU busy for {in_words(busy)}; {in_bytes(use[1] - use[0])} of its memory are free",
+        f"A batch up to about {given.step_ms / busy:.1f} times as large takes hardly longer: raise it, and the learning rate with it.",
+        ceiling_ms=min(lost, given.step_ms - busy),
+        severity="info",
+        confidence="medium",
+        note="A step does not get shorter by this: it does more. Not predicted, since the work per step changes.",
+        risk="A larger batch changes the optimization; memory grows with it.",
+        changes=CHANGES,
+        evidence=given.gap_evidence("launch_bound"),
+    )
+
+
+RULE = Rule("small-batch", ("steps",), check, Explains(("launch_bound", "python_host")))

@@ -1,0 +1,63 @@
+"""The trace does not mark its steps.
+
+What it checks
+    Where the steps of this analysis come from.
+Why it costs time
+    Everything per step (time, MFU, what a change brings) rests on where steps begin and end. Inferred ones can be off.
+What to do
+    Call ``profiler.step()`` after each step, with a schedule.
+When it is wrong
+    A trace of one step on purpose needs no marks.
+References
+    https://docs.pytorch.org/docs/stable/profiler.html#torch.profiler.schedule
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+MARKED = ("profiler_step",)
+FOUND_BY = {"annotation": "taken from annotations", "inferred": "inferred from what the host does over and over"}
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "with profile() as prof:\n    for batch in loader:\n        train(batch)",
+        "with profile(schedule=schedule(wait=5, warmup=3, active=5)) as prof:\n    for batch in loader:\n        train(batch)\n        prof.step()",
+    ),
+    CodeChange(
+        "Lightning",
+        'Trainer(profiler="pytorch")',
+        "Trainer(profiler=PyTorchProfiler(schedule=schedule(wait=5, warmup=3, active=5)))",
+    ),
+    CodeChange(
+        "Transformers", "trainer.train()", "class Step(TrainerCallback):\n    def on_step_end(self, *a, **k): prof.step()"
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield information where steps were not marked by the profiler."""
+    if given.rank.step_source in MARKED:
+        return
+    none = given.rank.step_source == "none"
+    yield given.finding(
+        RULE.slug,
+        "The trace marks no steps, so nothing can be said per step"
+        if none
+        else f"The trace marks no profiler steps: {len(given.rank.counted)} were {FOUND_BY[given.rank.step_source]}",
+        "Call profiler.step() after each step, with a schedule.",
+        ceiling_ms=None,
+        severity="warning" if none else "info",
+        confidence="high",
+        note="Not a matter of step time.",
+        risk="None.",
+        changes=CHANGES,
+        evidence=[{"step_source": given.rank.step_source}],
+    )
+
+
+RULE = Rule("steps-not-marked", (), check, Explains())

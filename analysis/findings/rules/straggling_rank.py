@@ -1,0 +1,95 @@
+"""A rank, a host or several ranks take longer than the others, who wait for them.
+
+What it checks
+    The ranks replayed together without the profiler: where one takes more of a step by itself than its peers, in most counted steps and by more
+    than the estimates' error, and the job gains where it does not.
+Why it costs time
+    Ranks step together. Whatever makes one late (its data, its host, its work, its GPU) is paid by all.
+What to do
+    Look at what the late rank does that the others do not: its own findings, its loader, its share of the work, its clocks.
+When it is wrong
+    Where few steps were profiled, and one of them was not like the others. Lateness that is gone without the profiler is told as info.
+References
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.run.lateness import who, why
+from sawtooth.analysis.run.model import CodeChange, Communication, Explains, Finding, RankWaits
+
+SKEW_SHARE = 0.03  # of a step: less lateness is not worth a sentence
+LEADS = 0.5  # of all waiting: a rank that causes less of it is one of several late ones
+
+MOST_ROWS = 16  # of the evidence: a job may have thousands of ranks
+FIXES = {
+    "work": ", the length of its batches first",
+    "data_wait": ", its data first: storage, workers, decoding",
+    "python_host": ", its Python code and its CPU first",
+}
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "batches of very different lengths on each rank",
+        "sort or bucket by length, so that every rank gets the same work",
+    ),
+    CodeChange("PyTorch", "if rank == 1: extra_work()", "do it on every rank, or outside the loop"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding where ranks hold the job up (``sawtooth.analysis.run.blame``), or where only the profiler makes them late."""
+    communication = given.run.communication
+    if communication is None or given.step_ms is None:
+        return
+    waits = [
+        {"rank": w.rank, "wait_ms_per_step": w.wait_ms, "comes_last_to": w.last_share}
+        for w in sorted(communication.ranks, key=lambda w: -w.late_ms)[:MOST_ROWS]
+    ]
+    rows = [r for r in given.gap_evidence("unattributed", "comm_wait", "comm_transfer") if r["end_ns"] - r["start_ns"] > 0]
+    if communication.stragglers and communication.step_ms:
+        late, whole = communication.stragglers[0], communication.step_ms
+        name, reason = who(late, given.run.ranks), why(late)
+        takes = "take" if len(late.ranks) > 1 and late.kind != "host" else "takes"
+        gain = given.step_ms * late.gain_ms / whole
+        yield given.finding(
+            RULE.slug,
+            f"{name[0].upper()}{name[1:]} {takes} {in_words(late.own_ms)} of each step longer than the others"
+            + (f": {reason}" if reason else ""),
+            f"Look at what {name} does that the others do not{FIXES.get(late.reason or '', '')}; open its trace on the timeline.",
+            ceiling_ms=gain,
+            predicted_ms=given.step_ms - gain,
+            confidence="high",
+            note="All ranks replayed together without the profiler, the late ones as fast as their peers.",
+            risk="Moving work between ranks changes which samples each of them sees.",
+            changes=CHANGES,
+            evidence=[*waits, *rows],
+        )
+    elif (skewed := _skewed(communication, given.step_ms)) is not None:
+        name = f"Rank {skewed.rank}" if skewed.rank is not None else f"Device {skewed.device}"
+        yield given.finding(
+            RULE.slug,
+            f"Under the profiler {name.lower()} comes {in_words(skewed.late_ms)} late to the others; without it the ranks take about equally long",
+            "Nothing: the profiler slows one host more than another. `sawtooth sample` beside the run would show whether any wait is left.",
+            ceiling_ms=None,
+            severity="info",
+            confidence="medium",
+            note="Not predicted: what differs between the ranks is within the error of what the profiler's cost was taken to be.",
+            evidence=[*waits, *rows],
+        )
+
+
+def _skewed(communication: Communication, step_ms: float) -> RankWaits | None:
+    """Return the rank that the others wait for in the profile, None where none leads or it is little."""
+    total = sum(waits.late_ms for waits in communication.ranks)
+    first = max(communication.ranks, key=lambda waits: waits.late_ms, default=None)
+    if first is None or first.late_ms <= LEADS * total or first.late_ms < SKEW_SHARE * step_ms:
+        return None
+    return first
+
+
+RULE = Rule("straggling-rank", ("steps", "ranks"), check, Explains(late_rank=True))

@@ -1,0 +1,70 @@
+"""Tensors are made on the CPU inside the step and then copied.
+
+What it checks
+    Pageable copies to the GPU in the step that follow operators which make a tensor on the host (``triu``, ``ones``, ``full``, ``arange``,
+    ``randn`` …), outside the data loader.
+Why it costs time
+    The host spends the time of making it, stages the copy, and waits for it, once for each such tensor.
+What to do
+    Make it on the GPU (``device=x.device``), or once before the loop as a buffer.
+When it is wrong
+    When the tensor depends on data that only the host has; then pin it and copy it with ``non_blocking=True``.
+References
+    https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#create-tensors-directly-on-the-target-device
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries import copies_of_made_tensors, lost_in_calls
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.replay.edits import WithoutCalls
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.01  # of the step: a copy of a few numbers costs less
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "mask = torch.triu(torch.ones(n, n), 1).bool().to(x.device)   # every forward",
+        "self.register_buffer('mask', torch.triu(torch.ones(n, n), 1).bool(), persistent=False)   # once\n"
+        "# or, where it changes: torch.ones(n, n, device=x.device)",
+    ),
+    CodeChange("Lightning", "noise = torch.randn(n).to(self.device)", "noise = torch.randn(n, device=self.device)"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when making and copying tensors costs more than WORTH_NAMING of the step."""
+    made = copies_of_made_tensors(given)
+    calls = tuple(int(c) for c in made.frame["call_id"].unique())
+    if not calls:
+        return
+    predicted = given.predict_ms([WithoutCalls(calls)])
+    loads = given.recording.rows("SELECT 1 FROM names WHERE contains(name, 'DataLoader') LIMIT 1")
+    if not given.rank.best.represented and given.whatif is not None and not loads:
+        predicted = given.whatif.step_ms(
+            [WithoutCalls(calls)]
+        )  # no loader hides in the rest: it is this work, slower outside the profile
+    lost = lost_in_calls(given, "blocking_copy", calls)
+    gain = given.step_ms - predicted if predicted is not None and given.step_ms else lost
+    if given.share(max(gain, lost)) < WORTH_NAMING:
+        return
+    maker = str(made.frame["maker"].mode()[0])
+    yield given.finding(
+        RULE.slug,
+        f"{made.count:.0f} tensors a step are made on the CPU ({maker}) and copied while the host waits: {in_words(max(gain, lost))} of the step",
+        "Make tensors on the GPU: with device=…, or once before the loop as a buffer.",
+        ceiling_ms=max(gain, lost),
+        edits=[WithoutCalls(calls)],
+        predicted_ms=predicted,
+        confidence="high",
+        note="The copies and the host's time before each of them removed from the replay.",
+        risk="Random numbers drawn on the GPU differ from those of the CPU.",
+        changes=CHANGES,
+        evidence=made.rows(),
+    )
+
+
+RULE = Rule("tensors-made-on-cpu", ("steps",), check, Explains(("blocking_copy",), called="tensors made on the CPU"))

@@ -1,0 +1,57 @@
+"""Normalization is written out of small operators.
+
+What it checks
+    Chains of elementwise kernels and reductions over one tensor that hold a reciprocal square root or a variance: a layer norm or RMS norm by hand.
+Why it costs time
+    Each operator of it reads and writes the whole activation; the fused kernel reads it once.
+What to do
+    ``F.layer_norm``, ``F.rms_norm``, or ``torch.compile`` around the module.
+When it is wrong
+    Norms that no fused operator computes: compile them.
+References
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.rms_norm.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.chains import marked
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.03  # one call to change: worth it from 3 % of the step
+MARKS = frozenset(
+    ("aten::rsqrt", "aten::var", "aten::var_mean", "aten::std")
+)  # squares and means without a root are no normalization
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weight",
+        "F.rms_norm(x, (x.size(-1),), weight, eps)",
+    ),
+    CodeChange("PyTorch", "(x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)", "F.layer_norm(x, (x.size(-1),))"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when chains that hold a normalization take more than WORTH_NAMING of the step."""
+    rows, edits = marked(given, MARKS, begins=True)
+    yield from of_kernels(
+        given,
+        RULE.slug,
+        rows,
+        "Normalization written out of small operators takes {cost} of each step in {kernels} kernels",
+        "Call the fused norm, or compile the module.",
+        worth_naming=WORTH_NAMING,
+        edits=edits,
+        confidence="medium",
+        note="Forward as one kernel, backward as two, each as long as the slowest of those they replace.",
+        risk="Fused norms accumulate in FP32: results differ in the last bits.",
+        changes=CHANGES,
+    )
+
+
+RULE = Rule("unfused-norm", ("steps", "shapes"), check, Explains())

@@ -1,0 +1,63 @@
+"""The loader starts its workers inside the run.
+
+What it checks
+    The loader's iterator being made in the counted steps (frames of ``_get_iterator``) and starting processes, in a trace with Python
+    stacks, and the waits for the loader in the same steps.
+Why it costs time
+    Each epoch starts every worker process anew, which imports the program and opens the data set again.
+What to do
+    ``persistent_workers=True`` keeps them.
+When it is wrong
+    With one long epoch it happens once. A loader without workers (``num_workers=0``) makes its iterator anew as well, and that costs nothing.
+References
+    https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries import worker_starts
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.02  # of the step
+
+CHANGES = (
+    CodeChange("PyTorch", "DataLoader(dataset, num_workers=8)", "DataLoader(dataset, num_workers=8, persistent_workers=True)"),
+    CodeChange(
+        "Lightning", "DataLoader(dataset, num_workers=8)", "DataLoader(dataset, num_workers=8, persistent_workers=True)"
+    ),
+    CodeChange(
+        "Transformers",
+        "TrainingArguments(dataloader_num_workers=8)",
+        "TrainingArguments(dataloader_num_workers=8, dataloader_persistent_workers=True)",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when starting workers, and waiting for their first batch, takes more than WORTH_NAMING of the step."""
+    found = worker_starts(given)
+    steps = sorted({int(step) for step in found.frame["step"]})
+    waited = given.recording.rows(
+        "SELECT coalesce(sum(end_ns - start_ns), 0) FROM gaps WHERE device = ? AND cause = 'data_wait' AND list_contains(?, step)",
+        [given.rank.device, steps],
+    )
+    cost = found.ms + float(waited[0][0]) / 1e6 / max(found.steps, 1) if steps else 0.0
+    if given.share(cost) < WORTH_NAMING:
+        return
+    yield given.finding(
+        RULE.slug,
+        f"The loader starts its workers anew in {len(steps)} of {found.steps} steps: {in_words(found.ms)} a step on average, {in_words(cost)} with the wait for their first batch",
+        "Keep the loader's workers: persistent_workers=True.",
+        ceiling_ms=cost,
+        confidence="medium",
+        note="Not predicted: how often an epoch ends outside the profile is not known, and kept workers begin an epoch with an empty queue too.",
+        risk="Workers keep their memory between epochs; a data set changed in the main process is not seen by them.",
+        changes=CHANGES,
+        evidence=found.rows(),
+    )
+
+
+RULE = Rule("workers-start-again", ("steps", "stacks"), check, Explains(("data_wait",), called="loader workers that restart"))

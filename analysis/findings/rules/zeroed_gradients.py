@@ -1,0 +1,54 @@
+"""Gradients are filled with zeros instead of dropped.
+
+What it checks
+    Kernels and memory sets launched inside ``Optimizer.zero_grad``.
+Why it costs time
+    Writing zeros to every gradient and adding to them later moves each gradient twice more than dropping it.
+What to do
+    ``zero_grad(set_to_none=True)``, the default since PyTorch 2.0.
+When it is wrong
+    Code that reads ``.grad`` of unused parameters must accept None.
+References
+    https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.work import launched_inside
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.005  # one argument to delete: worth it from half a percent of the step
+
+CHANGES = (
+    CodeChange(
+        "PyTorch", "optimizer.zero_grad(set_to_none=False)", "optimizer.zero_grad()   # set_to_none=True is the default"
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when zeroing gradients takes more than WORTH_NAMING of the step."""
+    inside = launched_inside(given.recording, given.rank.device, r"^Optimizer\.zero_grad#")
+    if not inside:
+        return
+    yield from of_kernels(
+        given,
+        RULE.slug,
+        given.work[given.work["gpu_op_id"].isin(inside)],
+        "Gradients are filled with zeros in {kernels} kernels, {cost} of each step",
+        "Drop gradients instead of zeroing them: zero_grad(set_to_none=True).",
+        worth_naming=WORTH_NAMING,
+        by=("operator", "kernel"),
+        severity="info",
+        confidence="high",
+        note="Without the fills; the first accumulation into a gradient then becomes a plain write as well.",
+        risk="Gradients of unused parameters are None afterwards.",
+        changes=CHANGES,
+    )
+
+
+RULE = Rule("zeroed-gradients", ("steps",), check, Explains())

@@ -1,0 +1,80 @@
+"""The user's own source line behind a recorded Python call: the frames of PyTorch, of libraries and of Python itself are climbed over."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+
+from sawtooth.analysis.store.library import Recording
+
+FRAME = re.compile(r"^(?P<file>[^<>]+\.pyx?)\((?P<line>\d+)\): (?P<function>.+)$")
+LIBRARY = re.compile(
+    r"(^|/)(site-packages|dist-packages|lib/python[\d.]+|torch|torchvision|torchaudio|triton|lightning|lightning_fabric|pytorch_lightning|"
+    r"transformers|accelerate|deepspeed|apex|numpy|pandas|PIL|tqdm|datasets)/|^<frozen "
+)
+MOST_FRAMES = 200  # deeper stacks are recursion: their line would not tell more
+
+
+def is_user_line(name: str) -> bool:
+    """Tell whether a frame such as ``train.py(12): step`` is the user's own code."""
+    found = FRAME.match(name)
+    if found is None or LIBRARY.search(name):
+        return False
+    top = found["file"].split("/")[0].removesuffix(".py")
+    return top not in sys.stdlib_module_names or top == "profile"
+
+
+def user_stack(recording: Recording, device: int, start_ns: int) -> tuple[str, ...]:
+    """Return the user's own frames, outermost first, at what begins at ``start_ns``: a piece of lost time, or a GPU operation (at its launch).
+
+    Empty where the trace has no Python calls, or the thread that launched it has none (autograd's own thread).
+    """
+    here = recording.rows(
+        "SELECT python_call_id FROM gaps WHERE device = ? AND start_ns = ? AND python_call_id IS NOT NULL LIMIT 1",
+        [device, start_ns],
+    ) or recording.rows(
+        "SELECT p.python_call_id FROM gpu_ops g JOIN runtime_calls c USING (call_id) JOIN python_calls p ON p.thread_id = c.thread_id "
+        "AND p.start_ns <= c.start_ns AND p.start_ns + p.dur_ns >= c.start_ns WHERE g.device = ? AND g.start_ns = ? "
+        "ORDER BY p.start_ns DESC, p.dur_ns LIMIT 1",
+        [device, start_ns],
+    )
+    call = here[0][0] if here else None
+    frames: list[str] = []
+    for _ in range(MOST_FRAMES):
+        if call is None:
+            break
+        parent, name = recording.rows(
+            "SELECT parent_id, name FROM python_calls JOIN names USING (name_id) WHERE python_call_id = ?", [call]
+        )[0]
+        if is_user_line(name):
+            frames.append(name)
+        call = parent
+    return tuple(reversed(frames))
+
+
+def user_lines(recording: Recording, calls: Sequence[int]) -> dict[int, str]:
+    """Return, by python_call_id, the innermost frame of the user's own code at or above it; calls without one are left out."""
+    line: dict[int, str] = {}
+    at = {int(call): int(call) for call in calls}
+    for _ in range(MOST_FRAMES):
+        if not at:
+            break
+        wanted = sorted(set(at.values()))
+        known = {
+            row[0]: row[1:]
+            for row in recording.rows(
+                "SELECT python_call_id, parent_id, name FROM python_calls JOIN names USING (name_id) "
+                "WHERE python_call_id IN (SELECT unnest(?::BIGINT[]))",
+                [wanted],
+            )
+        }
+        following: dict[int, int] = {}
+        for call, here in at.items():
+            parent, name = known.get(here, (None, ""))
+            if is_user_line(name):
+                line[call] = name
+            elif parent is not None:
+                following[call] = int(parent)
+        at = following
+    return line

@@ -1,0 +1,132 @@
+"""GPU operations of the counted steps with what rules need of each: operator, shapes, dtypes, category, FLOPs, bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.knowledge.flops import peak_dtype
+from sawtooth.analysis.store.library import Recording
+
+MAX_OPERATIONS = 150_000  # as many as the replay covers: further steps of a huge trace would say the same again
+OPTIMIZER_STEP = r"^Optimizer\.step#"
+AUTOGRAD_NODE = "autograd::engine::"  # how the names of a backward pass's operators begin
+
+_WORK = """
+    WITH chosen AS (
+        SELECT device, step FROM (SELECT *, sum(gpu_ops) OVER (ORDER BY step) - gpu_ops AS before FROM steps WHERE counted AND device = ?) WHERE before < ?)
+    SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, g.stream, g.kind, k.name AS kernel, w.step, w.category, w.tensor_cores,
+        o.cpu_op_id, n.name AS operator, o.signature_id, f.cpu_op_id AS flop_op_id, fn.name AS flop_operator, f.signature_id AS flop_signature_id
+    FROM gpu_ops g JOIN gpu_op_steps w USING (gpu_op_id) JOIN chosen s ON s.device = g.device AND s.step = w.step
+        JOIN names k ON k.name_id = g.name_id
+        LEFT JOIN cpu_ops o ON o.cpu_op_id = g.cpu_op_id LEFT JOIN names n ON n.name_id = o.name_id
+        LEFT JOIN cpu_ops f ON f.cpu_op_id = w.flop_op_id LEFT JOIN names fn ON fn.name_id = f.name_id
+    ORDER BY g.start_ns, g.gpu_op_id"""
+
+
+def step_work(recording: Recording, device: int) -> pd.DataFrame:
+    """Return one row per GPU operation of the counted steps of ``device`` (the first ones, up to MAX_OPERATIONS), in order of start.
+
+    Columns: gpu_op_id, start_ns, end_ns, dur_ns, stream, kind, kernel, step, category, tensor_cores, cpu_op_id, operator, dims, types,
+    concrete, strides, flop_op_id, flop_operator, flop_dims, flop_types, flop_concrete, flop_strides (decoded lists, None where not recorded), and flops: the operator's FLOPs shared
+    out over its kernels by their time, NaN where unknown.
+    """
+    work = recording.frame(_WORK, [device, MAX_OPERATIONS])
+    work = work.astype(
+        dict.fromkeys(work.select_dtypes("str").columns, object)
+    )  # rules walk rows: Arrow's strings are slow to walk
+    rows = recording.rows(
+        "SELECT signature_id, input_dims, input_types, concrete_inputs, input_strides FROM signatures ORDER BY signature_id"
+    )
+    inputs = {int(i): tuple(json.loads(c) if c else None for c in cells) for i, *cells in rows}
+    for column, prefix in (("signature_id", ""), ("flop_signature_id", "flop_")):
+        found = [inputs.get(int(s)) if pd.notna(s) else None for s in work[column]]
+        work[f"{prefix}dims"] = pd.Series([f[0] if f else None for f in found], dtype=object)
+        work[f"{prefix}types"] = pd.Series([f[1] if f else None for f in found], dtype=object)
+        work[f"{prefix}concrete"] = pd.Series([f[2] if f else None for f in found], dtype=object)
+        work[f"{prefix}strides"] = pd.Series([f[3] if f else None for f in found], dtype=object)
+    flops = recording.frame(
+        "SELECT n.name AS flop_operator, signature_id AS flop_signature_id, max(flops / calls) AS each FROM operators JOIN names n USING (name_id) "
+        "WHERE flops IS NOT NULL GROUP BY ALL"
+    )
+    work = work.merge(flops, on=["flop_operator", "flop_signature_id"], how="left")
+    together = work.groupby("flop_op_id")["dur_ns"].transform("sum")
+    return work.assign(flops=work["each"] * work["dur_ns"] / together).drop(columns="each")
+
+
+def product_dtype(row: Any) -> str | None:
+    """Return the dtype that a row of ``step_work`` multiplies in, None where it is no product or not recorded."""
+    return peak_dtype(row.flop_operator, row.flop_types, row.tensor_cores) if isinstance(row.flop_operator, str) else None
+
+
+def launched_inside(recording: Recording, device: int, pattern: str) -> set[int]:
+    """Return the gpu_op_ids launched while an annotation (or operator) whose name matches the regular expression was open, on any thread."""
+    rows = recording.rows(
+        "SELECT DISTINCT g.gpu_op_id FROM gpu_ops g JOIN runtime_calls c USING (call_id) JOIN cpu_ops a ON c.start_ns >= a.start_ns "
+        "AND c.start_ns < a.start_ns + a.dur_ns AND c.thread_id = a.thread_id JOIN names n ON n.name_id = a.name_id "
+        "WHERE g.device = ? AND regexp_matches(n.name, ?)",
+        [device, pattern],
+    )
+    return {int(row[0]) for row in rows}
+
+
+def launched_by_optimizer(recording: Recording, device: int, pattern: str = OPTIMIZER_STEP) -> set[int]:
+    """Return the gpu_op_ids that the optimizer itself launched, inside annotations whose name matches.
+
+    Where ``step`` is given a closure it runs the forward and backward pass first: what was launched before the last of autograd's nodes
+    ended, on whatever thread they ran, is the model's. An annotation of such an optimizer without any node was cut off before them.
+    """
+    rows = recording.rows(
+        "WITH optimizer AS (SELECT a.cpu_op_id, name, a.thread_id, a.start_ns, a.start_ns + a.dur_ns AS end_ns FROM cpu_ops a JOIN names USING (name_id) "
+        "WHERE a.kind = 'annotation' AND regexp_matches(name, $2)), "
+        "nodes AS (SELECT o.start_ns, o.start_ns + o.dur_ns AS end_ns FROM cpu_ops o JOIN names USING (name_id) WHERE starts_with(name, $3)), "
+        "timed AS (SELECT o.*, max(n.end_ns) AS passed_ns FROM optimizer o LEFT JOIN nodes n ON n.start_ns >= o.start_ns AND n.start_ns < o.end_ns GROUP BY ALL), "
+        "own AS (SELECT thread_id, greatest(start_ns, coalesce(passed_ns, start_ns)) AS start_ns, end_ns FROM timed "
+        "QUALIFY passed_ns IS NOT NULL OR count(passed_ns) OVER (PARTITION BY name) = 0) "
+        "SELECT DISTINCT g.gpu_op_id FROM gpu_ops g JOIN runtime_calls c USING (call_id) JOIN own ON c.start_ns >= own.start_ns "
+        "AND c.start_ns < own.end_ns AND c.thread_id = own.thread_id WHERE g.device = $1",
+        [device, pattern, AUTOGRAD_NODE],
+    )
+    return {int(row[0]) for row in rows}
+
+
+def chosen(rows: pd.DataFrame, wanted: Callable[[Any], bool]) -> pd.DataFrame:
+    """Return the rows for which ``wanted`` (of a named tuple) holds."""
+    return rows[np.array([bool(wanted(row)) for row in rows.itertuples()], bool)]
+
+
+def ms_per_step(rows: pd.DataFrame, steps: int) -> float:
+    """Return the summed kernel time of ``rows`` in ms per step."""
+    return float(rows["dur_ns"].sum()) / 1e6 / max(steps, 1)
+
+
+def numel(shape: Any) -> int:
+    """Return the elements of a recorded shape, 0 for what is no shape."""
+    if not isinstance(shape, list) or not all(isinstance(n, int) for n in shape):
+        return 0
+    return min(math.prod(shape), 2**62)  # nonsense of a damaged file must still fit a column
+
+
+def evidence_of(
+    rows: pd.DataFrame, steps: int, by: Iterable[str] = ("operator", "kernel"), limit: int = 6
+) -> list[dict[str, Any]]:
+    """Return the rows grouped ``by`` columns, longest first, each with its time per step, count per step and its longest kernel's place."""
+    keys = list(by)
+    found: list[dict[str, Any]] = []
+    for values, part in rows.groupby(keys, dropna=False, sort=False):
+        longest = part.loc[part["dur_ns"].idxmax()]
+        dims = longest["flop_dims"] if longest["flop_dims"] is not None else longest["dims"]
+        row: dict[str, Any] = {k: None if pd.isna(v) else str(v)[:200] for k, v in zip(keys, values, strict=True)}
+        row |= {"shapes": json.dumps(dims) if dims is not None else None, "ms_per_step": ms_per_step(part, steps)}
+        row |= {
+            "kernels_per_step": len(part) / max(steps, 1),
+            "start_ns": int(longest["start_ns"]),
+            "end_ns": int(longest["end_ns"]),
+        }
+        found.append(row)
+    return sorted(found, key=lambda r: -r["ms_per_step"])[:limit]

@@ -1,0 +1,68 @@
+"""What is known before any trace is read: GPUs' peaks, kernel names, dtypes, FLOPs, bytes; who can own a nanosecond, and why one is lost.
+
+Tables with a source in every row, and the arithmetic on them. Nothing here knows a run.
+"""
+
+from sawtooth.faces import lazy
+
+__getattr__, __all__ = lazy(
+    __name__,
+    {
+        "causes": (
+            "BETWEEN_RANKS",
+            "CAUSES",
+            "CAUSE_KEYS",
+            "CAUSE_OF",
+            "DATA_FRAME",
+            "DATA_MARK",
+            "HOST_CAUSES",
+            "NOT_RANKED_FIRST",
+            "OnHost",
+            "REMOVABLE",
+            "WAIT_CAUSES",
+        ),
+        "dtypes": ("dtype_of_type",),
+        "flops": (
+            "is_flop_operator",
+            "operator_flops",
+            "outermost",
+            "peak_dtype",
+        ),
+        "hardware": (
+            "Dispatch",
+            "Gpu",
+            "UNMEASURED_DISPATCH",
+            "identify",
+        ),
+        "kernel_names": (
+            "KernelClass",
+            "classify",
+        ),
+        "owners": (
+            "COMPUTE_OWNERS",
+            "KERNEL_OWNERS",
+            "LOST_OWNERS",
+            "OUTSIDE_PROFILE",
+            "OWNERS",
+            "OWNER_BY_KEY",
+            "OWNER_KEYS",
+            "TENSOR_CORES_USED",
+            "owner_of",
+        ),
+        "kernel_time": (
+            "Estimate",
+            "Work",
+            "estimate",
+        ),
+        "kernel_work": (
+            "attention_work",
+            "convolution_work",
+            "moving_work",
+            "optimizer_work",
+            "product_work",
+            "recorded_attention",
+        ),
+        "tensor_cores": ("ALIGNMENT_16_BIT", "misaligned_rows", "why_not_tensor_cores"),
+        "traffic": ("operator_bytes",),
+    },
+)

@@ -1,0 +1,283 @@
+"""Why time was lost: one row a cause, with everything said about it.
+
+To add a cause of host time, write its row before ``launch_bound``: patterns for what shows it on the launching thread, its texts, a colour of
+the theme's palette that no other cause has, and how it goes out of a replay. The paint of the host, the ledger, the estimate, the what-if, every
+screen and the report then know it. Its test is a hand-made trace in ``tests/analysis/derive/lost/test_idle.py``. What is derived changes with
+it, so ``analysis/version.py`` counts up. A cause that no pattern on the host shows also needs the lines that decide it, in
+``analysis/derive/lost/idle.py`` (idle time) or ``exposed.py`` (copies and communication).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from sawtooth.analysis.knowledge.owners import OwnerKey
+
+# How a replay goes without a cause: the host's time on it between calls, all time inside calls that is not waiting, the waits of calls for
+# the GPU that have it, the latencies of operations that were ready.
+Removal = Literal["host_time", "call_time", "waits", "latencies"]
+Confidence = Literal["high", "medium", "low"]
+ByWhom = Literal["your code", "the late rank", "nobody"]  # who can change it; what nobody can is never ranked first
+
+DATA_MARK = re.compile(
+    r"enumerate\(DataLoader\)|_(Multi|Single)ProcessDataLoaderIter|DataLoader.*__next__|^\[pl\].*(fetch|next)|train_dataloader_next|data[_ ]?(load|fetch|wait)|^(load|get|next|fetch)[_ ](batch|data)",
+    re.IGNORECASE,
+)
+DATA_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_next_data|_get_data|_try_get_data)")
+ALLOCATOR_CALL = re.compile(
+    r"^(cuda|hip|cu)(Malloc|Free|HostAlloc|HostRegister|HostUnregister|Mem(Create|Map|Unmap|Release|SetAccess|Alloc|Free|AddressReserve|AddressFree))"
+)
+COMPILE_CALL = re.compile(
+    r"ModuleLoad|ModuleUnload|LibraryLoad|LibraryUnload|LinkCreate|LinkAdd|LinkComplete|ModuleGetFunction|KernelGetFunction"
+)
+COMPILE_OVERHEAD = re.compile(r"Lazy Function Loading|Driver Compiler|Runtime Triggered Module Loading", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class OnHost:
+    """How a cause shows on the launching thread: patterns for names of runtime calls, operators and annotations, Python calls, and of what
+    the profiler recorded as its own doing. Without any, ``analysis/derive/host.py`` paints it.
+
+    ``slowed``: recording events slows it. ``runs_ahead``: a host that had not waited for the GPU before would have done it earlier, so idle time
+    in it is charged to that wait. ``beside_graph``: what stays where each step is launched as one CUDA graph; "between": before the step only.
+    """
+
+    calls: re.Pattern[str] | None = None
+    operators: re.Pattern[str] | None = None
+    python: re.Pattern[str] | None = None
+    overheads: re.Pattern[str] | None = None
+    slowed: bool = True
+    runs_ahead: bool = False
+    beside_graph: Literal["all", "between"] | None = None
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One cause. ``colour`` is a key of the theme's palette; ``proof`` says what in a trace shows it, ``to_do`` what to change.
+
+    ``loses_to`` ends "goes to …" and "is lost to …", ``late_rank`` the same of one rank among others (None: never why a rank is late),
+    ``waits_for`` is the sentence on a GPU that does little else (None where nobody can change it). ``evidence`` has a sentence on a piece of time
+    for each owner that can have the cause; it may name {kernel}, {call}, {doing}, {where}, {took}, {lead} and {waited}. ``across_ranks`` is
+    that sentence where collectives were matched over ranks. ``confidence`` is the most it can have. ``phase`` is where it happens, if always there.
+    """
+
+    key: str
+    label: str
+    proof: str
+    who: ByWhom
+    to_do: str
+    colour: str
+    loses_to: str
+    late_rank: str | None
+    evidence: Mapping[OwnerKey, str]
+    waits_for: str | None = None
+    across_ranks: str | None = None
+    on_host: OnHost | None = None
+    removal: tuple[Removal, ...] = ()
+    confidence: Confidence = "high"
+    phase: str | None = None
+
+
+_COPIED = "{kernel} ran alone for {took}: "
+_COMMUNICATED = "{kernel} ran without computation for {took}"
+
+# Causes of host time come first: of several at a time on the launching thread the first claims it, and the last of them has what is left.
+CAUSES = (
+    Cause(
+        key="profiler",
+        label="the profiler itself",
+        proof="The trace records that the profiler held the host: it asked for buffers, flushed them or instrumented code.",
+        who="nobody",
+        to_do="Nothing: it is gone without the profiler, and the estimate leaves it out.",
+        colour="smoke",
+        loses_to="the profiler itself",
+        late_rank="the profiler",
+        evidence={"idle": "The profiler held the host for {took}."},
+        on_host=OnHost(
+            overheads=re.compile(r"Activity Buffer Request|Buffer Flush|Instrumentation|Resource", re.IGNORECASE), slowed=False
+        ),
+    ),
+    Cause(
+        key="data_wait",
+        label="data loader",
+        proof="The queue is empty and the launching thread is inside the DataLoader's next, or in a range that fetches input.",
+        who="your code",
+        to_do="More loader workers, prefetching, cheaper decoding and augmentation, or data that lies nearer.",
+        colour="vermilion",
+        loses_to="waiting for the data loader",
+        late_rank="its data loader",
+        waits_for="It waits for the data loader.",
+        evidence={"idle": "The queue was empty and the host was fetching input ({doing}){where} for {took}."},
+        on_host=OnHost(operators=DATA_MARK, python=DATA_FRAME, slowed=False, beside_graph="all"),
+        removal=("host_time",),
+        phase="input",
+    ),
+    Cause(
+        key="allocator",
+        label="allocator",
+        proof="The queue is empty and the launching thread is in a call that allocates or frees device memory, or waits in one.",
+        who="your code",
+        to_do="Leave memory room and shapes alone, so that the caching allocator reuses its blocks; no empty_cache in the loop.",
+        colour="violet",
+        loses_to="allocating and freeing device memory",
+        late_rank="its allocator",
+        waits_for="It waits for device memory to be allocated and freed.",
+        evidence={
+            "idle": "The queue was empty and the host was in {call} ({doing}){where}: device memory was allocated or freed."
+        },
+        on_host=OnHost(calls=ALLOCATOR_CALL, python=re.compile(r"torch/cuda/memory\.py\(\d+\): empty_cache|_cuda_emptyCache")),
+        removal=("host_time", "waits"),
+    ),
+    Cause(
+        key="compilation",
+        label="compilation",
+        proof="The queue is empty and the launching thread compiles, tunes or loads code.",
+        who="your code",
+        to_do="Stable shapes, so that nothing is compiled again, and warm-up before the steps that count.",
+        colour="indigo",
+        loses_to="compilation",
+        late_rank="compilation",
+        waits_for="It waits for code to be compiled.",
+        evidence={"idle": "The queue was empty and the host was compiling or loading code ({doing}){where}."},
+        on_host=OnHost(
+            calls=COMPILE_CALL,
+            operators=re.compile(r"\(dynamo_timed\)|CachingAutotuner|autotun|codecache|AsyncCompile", re.IGNORECASE),
+            overheads=COMPILE_OVERHEAD,
+        ),
+        removal=("host_time",),
+    ),
+    Cause(
+        key="blocking_copy",
+        label="blocking copy",
+        proof="A copy from pageable memory, or a synchronous one, holds the launching thread or runs while nothing computes.",
+        who="your code",
+        to_do="Pinned memory and non_blocking=True, and tensors made on the GPU where they are used.",
+        colour="amber",
+        loses_to="copies that block the host",
+        late_rank="copies that block its host",
+        waits_for="It waits for copies that block the host.",
+        evidence={
+            "idle": "The host was held by {call} ({doing}){where}, a copy from pageable memory or a synchronous one, and could not queue ahead.",
+            "exposed_memcpy": _COPIED + "a copy from pageable memory or a synchronous one holds the host ({doing}){where}.",
+        },
+        on_host=OnHost(),
+        removal=("host_time", "waits"),
+    ),
+    Cause(
+        key="launch_bound",
+        label="kernel launches",
+        proof="The queue is empty and the launching thread is inside operators or launch calls.",
+        who="your code",
+        to_do="CUDA graphs, torch.compile, fused optimizers, larger batches: fewer launches for the same work.",
+        colour="sienna",
+        loses_to="the host launching kernels",
+        late_rank="kernel launches",
+        waits_for="It waits for the host to launch kernels.",
+        evidence={"idle": "The queue was empty and the host was inside {doing}{where} before it launched {kernel}."},
+        on_host=OnHost(runs_ahead=True),
+        removal=("host_time", "call_time"),
+    ),
+    Cause(
+        key="python_host",
+        label="Python on the host",
+        proof="The queue is empty and the launching thread is outside every operator and call: what is left of the host's time.",
+        who="your code",
+        to_do="Move logging, metrics and bookkeeping out of the loop, or do them every hundredth step.",
+        colour="ochre",
+        loses_to="Python on the host",
+        late_rank="Python on its host",
+        waits_for="It waits for Python on the host.",
+        evidence={
+            "idle": "The queue was empty and the host ran {took} outside any operator{where} before it launched {kernel}."
+        },
+        on_host=OnHost(runs_ahead=True, beside_graph="between"),
+        removal=("host_time",),
+    ),
+    Cause(
+        key="host_sync",
+        label="host synchronization",
+        proof="The host had blocked on the GPU before and could not queue ahead: idle time after a wait, up to the time truly waited.",
+        who="your code",
+        to_do="No .item(), .cpu() or print of a tensor in the loop; keep what is logged on the GPU and read it rarely.",
+        colour="crimson",
+        loses_to="synchronization with the host",
+        late_rank="synchronization with its host",
+        waits_for="The host keeps waiting for the device and cannot queue ahead.",
+        evidence={
+            "idle": "The host had waited {waited} for the GPU in {call} ({doing}){where} and could not queue ahead.",
+            "exposed_memcpy": _COPIED + "the host waited for it ({doing}){where}.",
+        },
+        removal=("waits",),
+    ),
+    Cause(
+        key="launch_latency",
+        label="launch latency",
+        proof="The operation that ends the gap was queued before the gap began, and its stream was free.",
+        who="nobody",
+        to_do="Nothing by itself: fewer, longer kernels have fewer such gaps, and CUDA graphs shorten them.",
+        colour="slate",
+        loses_to="the latency between launches",
+        late_rank="launch latency",
+        evidence={"idle": "{kernel} had been queued {lead} before; the GPU took {took} to start it."},
+        removal=("latencies",),
+    ),
+    Cause(
+        key="comm_wait",
+        label="waiting for another rank or stream",
+        proof="A collective lasts longer than the shortest of its ranks, or a queued operation waits for another stream.",
+        who="the late rank",
+        to_do="Look at what the late rank does that the others do not.",
+        colour="pink",
+        loses_to="waiting for another rank or stream",
+        late_rank=None,
+        waits_for="It waits for another rank or stream.",
+        evidence={
+            "idle": "{kernel} had been queued {lead} before and its stream was free: it waited for another stream.",
+            "exposed_comm": _COMMUNICATED + ": it waited for a later rank.",
+        },
+        across_ranks="A collective ran without computation and waited for a rank that had not come to it yet.",
+        confidence="medium",
+    ),
+    Cause(
+        key="comm_transfer",
+        label="communication transfer",
+        proof="A collective runs, all its ranks have come, and nothing computes beside it.",
+        who="your code",
+        to_do="Overlap it with computation, send less or in other portions, or use a faster link.",
+        colour="orchid",
+        loses_to="communication not overlapped by compute",
+        late_rank=None,
+        waits_for="It waits for data from other GPUs.",
+        evidence={"exposed_comm": _COMMUNICATED + ": transfer."},
+        across_ranks="A collective ran without computation; all its ranks had come, so this is the transfer.",
+    ),
+    Cause(
+        key="unattributed",
+        label="not attributed",
+        proof="Nothing: the launch, or what the operation waited for, is not in the trace.",
+        who="nobody",
+        to_do="Record more: the host's calls, and every rank of the job.",
+        colour="fog",
+        loses_to="waits that the trace does not explain",
+        late_rank="waits that its trace does not explain",
+        evidence={
+            "idle": "Nothing in the trace says why {kernel} started {took} late: its launch, or what it waited for, is missing.",
+            "exposed_memcpy": _COPIED + "an asynchronous copy that no computation overlapped ({doing}){where}.",
+            "exposed_comm": _COMMUNICATED + "; with one rank, waiting for others and transfer cannot be told apart.",
+        },
+        confidence="low",
+    ),
+)
+
+CAUSE_OF = {cause.key: cause for cause in CAUSES}
+CAUSE_KEYS = tuple(CAUSE_OF)
+HOST_CAUSES = tuple(cause.key for cause in CAUSES if cause.on_host is not None)  # what the host does between two calls
+WAIT_CAUSES = tuple(cause.key for cause in CAUSES if "waits" in cause.removal)  # why a call waits for the GPU
+REMOVABLE = tuple(cause.key for cause in CAUSES if cause.removal)  # whose removal can be replayed
+NOT_RANKED_FIRST = tuple(
+    cause.key for cause in CAUSES if cause.who == "nobody"
+)  # never the largest loss: no change of the user's removes it
+BETWEEN_RANKS = tuple(cause.key for cause in CAUSES if cause.across_ranks is not None)  # brought by other ranks

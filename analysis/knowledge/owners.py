@@ -1,0 +1,113 @@
+"""Who owns a nanosecond of a GPU: one row an owner, in the order in which the ledger gives time away, and one function that says whose an operation is.
+
+The ledger, the timeline, the tables, the comparison and the charts all read these rows; the app's theme has their colours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+OwnerKey = Literal["tensor_core_compute", "other_compute", "memset", "exposed_comm", "exposed_memcpy", "idle"]
+
+
+@dataclass(frozen=True)
+class Owner:
+    """One owner. ``colour`` is a key of the theme's palette.
+
+    ``label`` names its time in the ledger, ``work`` an operation on a stream, of which nothing says yet whether anything runs beside it.
+    ``computes``: its kernels do the step's arithmetic. ``kernels``: a sampler of utilization counts them. ``lost``: the time is not
+    computing, so it carries a cause; ``loses_to`` is then what it goes to where the cause is not known.
+    """
+
+    key: OwnerKey
+    label: str
+    work: str
+    meaning: str
+    colour: str
+    computes: bool = False
+    kernels: bool = False
+    lost: bool = False
+    loses_to: str = ""
+
+
+# An instant in which several run belongs to the first of them.
+OWNERS = (
+    Owner(
+        key="tensor_core_compute",
+        label="tensor-core compute",
+        work="tensor-core compute",
+        meaning="A kernel runs that uses tensor cores, or by its inputs very likely does.",
+        colour="blue",
+        computes=True,
+        kernels=True,
+    ),
+    Owner(
+        key="other_compute",
+        label="other compute",
+        work="other compute",
+        meaning="Another kernel computes; those whose use of tensor cores is unknown as well.",
+        colour="sky",
+        computes=True,
+        kernels=True,
+    ),
+    Owner(
+        key="memset",
+        label="memset",
+        work="memset",
+        meaning="Device memory is filled, by the copy engine or by a kernel made for it.",
+        colour="ash",
+    ),
+    Owner(
+        key="exposed_comm",
+        label="exposed communication",
+        work="communication",
+        meaning="A collective runs and nothing computes beside it.",
+        colour="pink",
+        kernels=True,
+        lost=True,
+        loses_to="communication not overlapped by compute",
+    ),
+    Owner(
+        key="exposed_memcpy",
+        label="exposed copy",
+        work="copy",
+        meaning="Memory is copied, by the copy engine or by a kernel made for it, and nothing computes beside it.",
+        colour="amber",
+        lost=True,
+        loses_to="copies not overlapped by compute",
+    ),
+    Owner(
+        key="idle",
+        label="idle",
+        work="idle",
+        meaning="Nothing runs on the device.",
+        colour="stone",
+        lost=True,
+        loses_to="an idle GPU",
+    ),
+)
+
+OWNER_BY_KEY: dict[str, Owner] = {owner.key: owner for owner in OWNERS}
+OWNER_KEYS = tuple(owner.key for owner in OWNERS)
+LOST_OWNERS = tuple(owner.key for owner in OWNERS if owner.lost)
+COMPUTE_OWNERS = tuple(owner.key for owner in OWNERS if owner.computes)
+KERNEL_OWNERS = tuple(owner.key for owner in OWNERS if owner.kernels)
+OUTSIDE_PROFILE = (
+    "outside_profile"  # stands for an owner where a run's step is divided: time that none of its profiled steps shows
+)
+TENSOR_CORES_USED = ("yes", "likely")  # of kernel_names.TensorCores: what counts as using tensor cores
+
+
+def owner_of(category: str, tensor_cores: str, kind: str = "kernel") -> OwnerKey:
+    """Return who owns the time of a GPU operation that runs alone, from its category, its use of tensor cores and its kind in the trace.
+
+    Some runtimes file copies and fills as kernels: the category tells. Kernels of unknown use are other compute.
+    """
+    if "memcpy" in (kind, category):
+        return "exposed_memcpy"
+    if "memset" in (kind, category):
+        return "memset"
+    if category == "communication":
+        return "exposed_comm"
+    return "tensor_core_compute" if tensor_cores in TENSOR_CORES_USED else "other_compute"

@@ -1,0 +1,106 @@
+"""Roofline per operator: what its FLOPs and bytes allow on this GPU, and how near it comes.
+
+An operator needs at least the time of its FLOPs at the peak of its dtype and the time of its bytes at the memory's bandwidth,
+whichever is longer: the longer one bounds it. The attained share is that least time ÷ the time it took, and the opportunity is
+the time above it. Peaks are those of the maker; nothing reaches them quite, so an attained share of 0.7 to 0.8 is a good kernel.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.knowledge.flops import is_flop_operator, peak_dtype
+from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.kernel_names import operator_category
+from sawtooth.analysis.knowledge.traffic import operator_bytes
+
+MOSTLY = 0.5  # an operator counts as using tensor cores when they have most of its kernel time
+
+COLUMNS = {
+    "category": "What the operator asks for: gemm, conv, attention, elementwise, …",
+    "dtype": "Dtype whose peak it is measured against (tf32 for FP32 products on NVIDIA's tensor cores)",
+    "time_ns": "GPU time of all calls: of the operator and its children where it has FLOPs, else of its own kernels",
+    "bytes": "Bytes all calls must move at least: inputs once, outputs once",
+    "intensity": "FLOPs per byte; 0 for operators that multiply nothing",
+    "bound": "compute or memory: which of the two takes longer at best",
+    "attainable_tflops": "The roof at this intensity: min(peak, intensity × bandwidth)",
+    "achieved_tflops": "FLOPs ÷ time",
+    "attainable_ns": "Least time: max(FLOPs ÷ peak, bytes ÷ bandwidth)",
+    "attained_share": "Least time ÷ time; above 1 where the caches served what memory should have",
+    "opportunity_ns": "Time above the least time, never below 0",
+}
+
+
+def roofline(operators: pd.DataFrame, gpu: Gpu | None) -> pd.DataFrame:
+    """Place operators under the roof of ``gpu``.
+
+    ``operators`` is the derived table with the operator's ``name`` and its signature's ``input_dims``, ``input_types`` and
+    ``concrete_inputs`` (JSON text or lists) joined on; it also has ``calls``, ``gpu_self_ns``, ``gpu_total_ns``,
+    ``tensor_core_ns`` and ``flops`` (of all calls, missing where not counted). Returned are the rows that used the GPU and whose
+    bytes are known, with the columns of COLUMNS added, largest opportunity first. Empty where the GPU's bandwidth is unknown.
+    """
+    if gpu is None or gpu.bandwidth_bytes_per_s is None or not len(operators):
+        return operators.head(0).assign(**{column: pd.Series(dtype=object) for column in COLUMNS})
+    flops = operators["flops"].astype(float).to_numpy()
+    flop_row = np.array([is_flop_operator(n) for n in operators["name"]]) & (flops > 0)
+    time = np.where(flop_row, operators["gpu_total_ns"], operators["gpu_self_ns"]).astype(float)
+    moved = _bytes(operators) * operators["calls"].to_numpy(float)
+    table = operators.assign(flops=np.where(flop_row, flops, 0.0), time_ns=time, bytes=moved)
+    # A counted operator without FLOPs (shapes unknown, or inside another counted one) has no place under the roof.
+    has_place = flop_row | ~np.array([is_flop_operator(n) for n in operators["name"]])
+    table = table[has_place & (time > 0) & np.isfinite(moved) & (moved > 0)].copy()
+    return _place(table, gpu, gpu.bandwidth_bytes_per_s)
+
+
+def _place(table: pd.DataFrame, gpu: Gpu, bandwidth: float) -> pd.DataFrame:
+    names, types = table["name"].tolist(), [_decoded(cell) for cell in table["input_types"]]
+    mostly = (table["tensor_core_ns"] >= MOSTLY * table["time_ns"]).tolist()
+    seconds = table["time_ns"].to_numpy(float) / 1e9
+    achieved = table["flops"].to_numpy(float) / seconds
+    dtypes = [
+        _measured_dtype(name, kinds, uses, rate, gpu)
+        for name, kinds, uses, rate in zip(names, types, mostly, achieved, strict=True)
+    ]
+    peak = np.array([(gpu.peak_tflops(d) or np.nan) if d else np.nan for d in dtypes]) * 1e12
+    multiplies = table["flops"].to_numpy(float) > 0
+    compute_s = np.where(multiplies, table["flops"].to_numpy(float) / peak, 0.0)
+    memory_s = table["bytes"].to_numpy(float) / bandwidth
+    least = np.maximum(compute_s, memory_s)
+    intensity = table["flops"].to_numpy(float) / table["bytes"].to_numpy(float)
+    placed = table.assign(
+        category=[operator_category(name) or "other" for name in names],
+        dtype=dtypes,
+        intensity=intensity,
+        bound=np.where(compute_s >= memory_s, "compute", "memory"),
+        attainable_tflops=np.where(multiplies, np.minimum(peak, intensity * bandwidth) / 1e12, np.nan),
+        achieved_tflops=np.where(multiplies, achieved / 1e12, np.nan),
+        attainable_ns=least * 1e9,
+        attained_share=least / seconds,
+        opportunity_ns=np.maximum(seconds - least, 0.0) * 1e9,
+    )
+    known = placed[np.isfinite(placed["attainable_ns"])]
+    return known.sort_values("opportunity_ns", ascending=False, ignore_index=True)
+
+
+def _measured_dtype(name: str, types: Any, tensor_cores: bool, flop_per_s: float, gpu: Gpu) -> str | None:
+    """FP32 products run in TF32 where tensor cores have their time, or where they are faster than FP32 units can be."""
+    fp32 = gpu.peak_tflops("fp32")
+    beyond = fp32 is not None and flop_per_s > fp32 * 1e12
+    dtype = peak_dtype(name, types, "yes" if tensor_cores or beyond else "no", gpu.vendor)
+    return dtype if dtype != "tf32" or "tf32" in gpu.peaks else "fp32"
+
+
+def _bytes(operators: pd.DataFrame) -> np.ndarray:
+    cells = zip(operators["name"], operators["input_dims"], operators["input_types"], operators["concrete_inputs"], strict=True)
+    found = [operator_bytes(name, _decoded(dims), _decoded(types), _decoded(concrete)) for name, dims, types, concrete in cells]
+    return np.array([np.nan if b is None else b for b in found], dtype=float)
+
+
+def _decoded(cell: Any) -> Any:
+    if isinstance(cell, str):
+        return json.loads(cell)
+    return cell if isinstance(cell, list) else None

@@ -1,0 +1,36 @@
+"""Every number of the report: its definition, the reading with its trust, and how step time and MFU are chosen and computed."""
+
+from sawtooth.faces import lazy
+
+__getattr__, __all__ = lazy(
+    __name__,
+    {
+        "metric": ("Measured",),
+        "mfu": ("LOWER_BOUND",),
+        "reading": (
+            "Reading",
+            "Trust",
+            "missing",
+            "worst",
+        ),
+        "registry": (
+            "ALIASES",
+            "CARDS",
+            "METRICS",
+            "readings_of",
+            "readings_without_trace",
+            "with_aliases",
+        ),
+        "step_time": (
+            "AGREES_WITHIN",
+            "BestStepTime",
+            "NOT_REPRESENTATIVE",
+            "choose_step_time",
+        ),
+        "trust": ("Diagnostic",),
+        "witness": (
+            "StepWork",
+            "Witness",
+        ),
+    },
+)

@@ -1,0 +1,139 @@
+"""What a device's time went to: shares of the steady window and of its kernels' time."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS, owner_of
+from sawtooth.analysis.metrics.metric import Measured, Metric
+from sawtooth.analysis.metrics.reading import Reading, missing
+
+NO_WINDOW = "The device ran nothing that the trace links to a launch."
+NO_COMPUTE = "No compute kernel ran."
+NO_SM_SHARES = "The trace has no launch sizes per SM (ROCm and other runtimes do not record them)."
+
+
+def _of_window(measured: Measured, ns: int) -> Reading:
+    return Reading(ns / measured.window_ns) if measured.window_ns else missing(NO_WINDOW)
+
+
+def busy_share(measured: Measured) -> Reading:
+    """Return the share of the window in which the GPU did anything."""
+    idle = idle_share(measured)
+    return Reading(1 - idle.value) if idle.value is not None else idle
+
+
+def idle_share(measured: Measured) -> Reading:
+    """Return the share of the window in which nothing ran."""
+    return _of_window(measured, measured.owned_ns.get("idle", 0))
+
+
+def exposed_communication(measured: Measured) -> Reading:
+    """Return the share of the window in which only communication ran."""
+    return _of_window(measured, measured.owned_ns.get("exposed_comm", 0))
+
+
+def tensor_core_share(measured: Measured) -> Reading:
+    """Return the share of compute that tensor-core kernels own."""
+    compute = sum(measured.owned_ns.get(owner, 0) for owner in COMPUTE_OWNERS)
+    return Reading(measured.owned_ns.get("tensor_core_compute", 0) / compute) if compute else missing(NO_COMPUTE)
+
+
+def _kernels(measured: Measured) -> pd.DataFrame:
+    return measured.kernels[measured.kernels["kind"] == "kernel"]
+
+
+def undecided_share(measured: Measured) -> Reading:
+    """Return the share of compute kernels' time of which nobody knows whether it uses tensor cores."""
+    kernels = _kernels(measured)
+    compute = kernels[kernels["category"].map(lambda category: owner_of(category, "unknown") in COMPUTE_OWNERS).astype(bool)]
+    total = float(compute["ns"].sum())
+    return Reading(float(compute["undecided_ns"].sum()) / total) if total else missing(NO_COMPUTE)
+
+
+def sm_efficiency(measured: Measured) -> Reading:
+    """Return how much of the SMs the kernels filled, over the window."""
+    sm_ns = _kernels(measured)["sm_ns"].sum(min_count=1)
+    if not measured.window_ns or pd.isna(sm_ns):
+        return missing(NO_SM_SHARES)
+    return Reading(min(float(sm_ns) / measured.window_ns, 1.0))  # kernels of several streams may fill it more than once
+
+
+MOSTLY_UNSEEN, HARDLY_UNSEEN = 0.5, 0.05  # of kernel time: a minority tells nothing of the rest, a twentieth changes nothing
+
+
+def occupancy(measured: Measured) -> Reading:
+    """Return the mean of the profiler's estimated occupancy, by time; unknown where for most of the time it wrote 0 for want of an estimate."""
+    kernels = _kernels(measured)
+    known = kernels[kernels["occupancy_pct"].notna()]
+    weight = known["ns"].sum()
+    if not weight:
+        return missing("The trace has no occupancy estimates.")
+    unseen = float(known["occupancy_unseen_ns"].fillna(0).sum()) / weight
+    if unseen > MOSTLY_UNSEEN:
+        return missing(
+            f"The profiler wrote 0 for kernels with {unseen:.0%} of the kernel time, whose occupancy it could not estimate."
+        )
+    share = float((known["occupancy_pct"] * known["ns"]).sum() / weight / 100)
+    if unseen > HARDLY_UNSEEN:
+        note = f"A lower bound: the profiler wrote 0 for kernels with {unseen:.0%} of the kernel time, whose occupancy it could not estimate."
+        return Reading(share, trust="caution", notes=(note,))
+    return Reading(share, notes=("The profiler's estimate, not a measurement.",))
+
+
+METRICS = (
+    Metric(
+        "gpu_busy_share", "GPU busy", "share", "higher",
+        "Union of all GPU operations in the steady window ÷ the steady window, as profiled.",
+        "Kernels, copies and memory sets.",
+        busy_share,
+        high=1,
+        card=4,
+        good=0.95,  # as of a run that the GPU bounds
+    ),
+    Metric(
+        "gpu_idle_share", "GPU idle", "share", "lower",
+        "1 − GPU busy: the share of the steady window in which no GPU operation ran, as profiled.",
+        "The ledger.",
+        idle_share,
+        high=1,
+    ),
+    Metric(
+        "exposed_comm_share", "Exposed communication", "share", "lower",
+        "Time in which communication kernels ran and no compute did ÷ the steady window.",
+        "The ledger.",
+        exposed_communication,
+        high=1,
+    ),
+    Metric(
+        "tensor_core_time_share", "Tensor-core time", "share", "higher",
+        "Time owned by tensor-core kernels ÷ time owned by any compute kernel, in the steady window.",
+        "Kernel names, operators and dtypes; kernel_names.toml.",
+        tensor_core_share,
+        high=1,
+        doubted_by=("undecided_kernels",),
+        card=3,
+        good=0.75,  # as of transformers in bf16 with fused attention
+    ),
+    Metric(
+        "tensor_core_unknown_share", "Tensor cores unknown", "share", "lower",
+        "Time owned by kernels whose tensor-core use no rule decides ÷ time owned by any compute kernel.",
+        "Shown beside the share, never folded into it.",
+        undecided_share,
+        high=1,
+    ),
+    Metric(
+        "sm_efficiency", "SM efficiency", "share", "higher",
+        "Σ min(blocks per SM, 1) × kernel duration ÷ the steady window, as the TensorBoard plugin defines it.",
+        "Kernel launch sizes.",
+        sm_efficiency,
+        high=1,
+    ),
+    Metric(
+        "achieved_occupancy", "Estimated occupancy", "share", "higher",
+        "Kernel-duration-weighted mean of the profiler's estimated achieved occupancy.",
+        "Kernel arguments.",
+        occupancy,
+        high=1,
+    ),
+)  # fmt: skip

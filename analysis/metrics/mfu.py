@@ -1,0 +1,316 @@
+"""FLOPs, MFU and the four factors whose product it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sawtooth.analysis.metrics.metric import Measured, Metric
+from sawtooth.analysis.metrics.reading import Reading, Trust, missing, worst
+
+FULL_COVERAGE = 0.95  # below this the shapes of too many FLOP kernels are hidden to call the sum the model's
+GIVEN = "FLOPs per step as given by the user."
+APPROXIMATED = (
+    "6 × parameters × tokens as given by the user, since the trace hides shapes; attention's own products are not in it."
+)
+NO_SHAPES = (
+    "No shapes of matrix products, convolutions or attention are recorded. Profile with `record_shapes=True`; where a compiled "
+    "region or a CUDA graph hides them, give the FLOPs per step of the run."
+)
+NARROW = ("fp8", "fp4", "int8")  # dtypes whose peak is above the 16-bit one: only they can lift MFU above 1
+MOST = 8.0  # times the 16-bit peak: 4-bit operators reach six times it on the newest GPUs; above, an input is wrong
+# Why a factor may be above 100 %.
+OUTRUN = "Above 100 % because 8-bit or 4-bit operators outrun the 16-bit peak."
+BOOSTS = "Above 100 % because the GPU runs faster than the clock that its peak is quoted at."
+LONGER_THAN_THE_STEP = (
+    "Above 100 %: the profiled GPU works longer than the run's step takes, so the two did other work or ran at other clocks."
+)
+TOO_EFFICIENT = "Above 100 %: attention that skips what its mask hides is counted whole; else the clock, the step time or the peak is wrong."
+
+
+LOWER_BOUND = "A lower bound"  # how a note begins where FLOPs are missing
+
+
+def flop_coverage(measured: Measured) -> Reading:
+    """Return the share of FLOP kernels' time whose shapes are known."""
+    flops = measured.facts.get("flops")
+    if not flops or not flops["kernel_ns"]:
+        return missing("No GEMM, convolution or attention kernel ran in the counted steps.")
+    return Reading(flops["covered_ns"] / flops["kernel_ns"])
+
+
+def flops_per_step(measured: Measured) -> Reading:
+    """Return the FLOPs of a step: as the user gave them, else by the recorded shapes, else by parameters and tokens."""
+    user, flops, coverage = measured.user, measured.facts.get("flops"), flop_coverage(measured).value
+    if user.flops_per_step is not None:
+        return Reading(user.flops_per_step, notes=(GIVEN,))
+    if user.parameters is not None and user.tokens_per_step is not None and (coverage or 0.0) < FULL_COVERAGE:
+        return Reading(6 * user.parameters * user.tokens_per_step, trust="caution", notes=(APPROXIMATED,))
+    if not measured.counted:
+        return missing("There are no steps to divide by.")
+    if not flops or not flops["operators"]:
+        return missing(NO_SHAPES)
+    value = flops["flops"] / measured.counted
+    if coverage is not None and coverage < FULL_COVERAGE:
+        note = f"{LOWER_BOUND}: shapes are known for {coverage:.0%} of GEMM, convolution and attention time."
+        return Reading(value, trust="caution", notes=(note,))
+    return Reading(value)
+
+
+@dataclass(frozen=True)
+class _Rate:
+    """FLOPs and time of a step, and the peak (TFLOP/s) that they are held against."""
+
+    flops: float
+    step_ms: float
+    peak: float
+    trust: Trust
+    notes: tuple[str, ...]
+
+    @property
+    def tflops(self) -> float:
+        return self.flops / self.step_ms / 1e9
+
+    @property
+    def mfu(self) -> float:
+        return self.tflops / self.peak
+
+
+def _rate(measured: Measured) -> _Rate | str:
+    """Return what MFU is made of, or the sentence that says what of it is not known."""
+    count, best = flops_per_step(measured), measured.best
+    if count.value is None:
+        return count.why_missing or "unknown"
+    if not best.ms:
+        return best.reading.why_missing or "The step takes no time."
+    peak = _peak(measured)
+    if isinstance(peak, str):
+        return peak
+    notes = (*count.notes, *best.reading.notes, f"Peak {peak:g} TFLOP/s dense, 16 bit.")
+    return _Rate(count.value, best.ms, peak, worst(count.trust, best.reading.trust), notes)
+
+
+def _peak(measured: Measured) -> float | str:
+    if measured.user.peak_tflops is not None:
+        return measured.user.peak_tflops
+    gpu = measured.gpu
+    if gpu is None:
+        return "This GPU is not in the hardware table: give its dense 16-bit peak in TFLOP/s."
+    return gpu.peak_16bit_tflops or f"The hardware table has no 16-bit tensor peak for {gpu.name}."
+
+
+def achieved(measured: Measured) -> Reading:
+    """Return the rate of the step's FLOPs, which no peak is needed for."""
+    rate = _rate(measured)
+    if isinstance(rate, _Rate):
+        return Reading(rate.tflops, trust=rate.trust, notes=rate.notes)
+    count, best = flops_per_step(measured), measured.best
+    if count.value is None or not best.ms:
+        return missing(rate)
+    return Reading(count.value / best.ms / 1e9, trust=worst(count.trust, best.reading.trust), notes=count.notes)
+
+
+def mfu(measured: Measured) -> Reading:
+    """Return the model FLOPs utilization; above 1 it is explained by narrow dtypes, or not to be used."""
+    rate = _rate(measured)
+    if isinstance(rate, str):
+        return missing(rate)
+    if rate.mfu <= 1:
+        return Reading(rate.mfu, trust=rate.trust, notes=rate.notes)
+    if _narrow(measured):
+        return Reading(rate.mfu, trust="caution", notes=(*rate.notes, OUTRUN))
+    wrong = "Above 1 without 8-bit operators: the FLOPs, the step time or the peak is wrong."
+    return Reading(rate.mfu, trust="unusable", notes=(*rate.notes, wrong))
+
+
+def _narrow(measured: Measured) -> bool:
+    return any(count for dtype, count in (measured.facts.get("flops") or {}).get("by_dtype", {}).items() if dtype in NARROW)
+
+
+def mfu_at_dtype(measured: Measured) -> Reading:
+    """Return MFU with each operator's FLOPs held against the peak of its own dtype."""
+    rate, gpu, flops = _rate(measured), measured.gpu, measured.facts.get("flops")
+    if isinstance(rate, str):
+        return missing(rate)
+    if not {GIVEN, APPROXIMATED}.isdisjoint(flops_per_step(measured).notes):
+        return missing("The FLOPs are the user's, whose dtypes are not known.")
+    if gpu is None or not flops:
+        return missing("The peaks of this GPU's dtypes are not known.")
+    peaks = {dtype: gpu.peak_tflops(dtype) for dtype in flops["by_dtype"]}
+    absent = [dtype for dtype, peak in peaks.items() if peak is None]
+    if absent:
+        return missing(f"The hardware table has no peak of {gpu.name} for {', '.join(absent)}.")
+    seconds = sum(count / ((peaks[dtype] or 0.0) * 1e12) for dtype, count in flops["by_dtype"].items())
+    used = ", ".join(f"{dtype} {peak:g}" for dtype, peak in peaks.items())
+    return Reading(seconds / measured.counted / (rate.step_ms / 1e3), trust=rate.trust, notes=(f"Peaks in TFLOP/s: {used}.",))
+
+
+def hfu(measured: Measured) -> Reading:
+    """Return MFU with what activation checkpointing computes again."""
+    rate = _rate(measured)
+    if isinstance(rate, str):
+        return missing(rate)
+    again = (measured.facts.get("flops") or {}).get("recomputed_flops")
+    if again is None or not measured.counted:
+        return missing("Recomputation is visible only where shapes and autograd's operators are recorded.")
+    if not again:
+        return Reading(rate.mfu, trust=rate.trust, notes=("No recomputation was seen: equal to MFU.",))
+    return Reading(rate.mfu * (1 + again / measured.counted / rate.flops), trust=rate.trust, notes=rate.notes)
+
+
+@dataclass(frozen=True)
+class _Factors:
+    """The four shares whose product is MFU, and what the clock's rests on."""
+
+    rate: _Rate
+    busy: float
+    flop_kernels: float
+    clock: float
+    clock_note: str | None
+
+    @property
+    def efficiency(self) -> float:
+        return self.rate.mfu / (self.busy * self.flop_kernels * self.clock)
+
+
+def _factors(measured: Measured) -> _Factors | str:
+    """Return the factors of MFU, or the sentence that says what of them is not known."""
+    rate, flops = _rate(measured), measured.facts.get("flops")
+    if isinstance(rate, str):
+        return rate
+    if not measured.counted or not measured.busy_ns or not flops or not flops["union_ns"]:
+        return "No GEMM, convolution or attention kernel is known in the steady window."
+    works_ms = measured.busy_ns / measured.counted / 1e6 if measured.works_ms is None else measured.works_ms
+    sampled, gpu = measured.sampled, measured.gpu
+    mhz = sampled.means.get("clock_sm_mhz") if sampled else None
+    clock, note = 1.0, None
+    if sampled and mhz and gpu and gpu.quoted_clock_mhz:
+        clock, note = mhz / gpu.quoted_clock_mhz, f"{mhz:.0f} MHz of {gpu.quoted_clock_mhz:.0f} MHz; {sampled.clock_note}"
+    return _Factors(rate, works_ms / rate.step_ms, flops["union_ns"] / measured.busy_ns, clock, note)
+
+
+def busy_factor(measured: Measured) -> Reading:
+    """Return the share of the step in which the GPU works."""
+    factors = _factors(measured)
+    if isinstance(factors, str):
+        return missing(factors)
+    replayed = measured.works_ms is not None and measured.best.source != "profile"
+    note = (
+        f"Busy time per step {'in the replay without the profiler' if replayed else 'as profiled'} ÷ the step time of the MFU."
+    )
+    return _above_one(Reading(factors.busy, trust=factors.rate.trust, notes=(note,)), LONGER_THAN_THE_STEP, "caution")
+
+
+def flop_kernel_factor(measured: Measured) -> Reading:
+    """Return the share of busy time that goes to FLOP kernels."""
+    factors = _factors(measured)
+    return missing(factors) if isinstance(factors, str) else Reading(factors.flop_kernels, trust=factors.rate.trust)
+
+
+def clock_factor(measured: Measured) -> Reading:
+    """Return the mean clock as a share of the one that the peak is quoted at."""
+    factors = _factors(measured)
+    if isinstance(factors, str):
+        return missing(factors)
+    if factors.clock_note is None:
+        note = "No telemetry tells the clock: taken as the clock the peak is quoted at."
+        return Reading(1.0, trust="caution", notes=(note,))
+    return _above_one(Reading(factors.clock, notes=(factors.clock_note,)), BOOSTS)
+
+
+def efficiency_factor(measured: Measured) -> Reading:
+    """Return how near FLOP kernels come to what the clock allows."""
+    factors = _factors(measured)
+    if isinstance(factors, str):
+        return missing(factors)
+    gpu, by_dtype = measured.gpu, measured.facts["flops"]["by_dtype"]
+    dtypes = ", ".join(f"{d} {gpu.peak_tflops(d):g}" for d in by_dtype if gpu and gpu.peak_tflops(d))
+    notes = (f"Dense peaks in TFLOP/s: {dtypes}.",) if dtypes else ()
+    why = OUTRUN if any(dtype in NARROW for dtype in by_dtype) else TOO_EFFICIENT
+    return _above_one(Reading(factors.efficiency, trust=factors.rate.trust, notes=notes), why, "caution")
+
+
+def _above_one(factor: Reading, why: str, trust: Trust = "ok") -> Reading:
+    """Return a factor with the reason first where it is above 100 %, which no reader expects."""
+    if factor.value is None or factor.value <= 1:
+        return factor
+    return Reading(factor.value, trust=worst(factor.trust, trust), notes=(why, *factor.notes))
+
+
+METRICS = (
+    Metric(
+        "flops_per_step", "FLOPs per step", "FLOP", "neither",
+        "Floating-point operations of matrix products, convolutions and attention per counted step, each counted once.",
+        "Recorded shapes by PyTorch's own formulas, or what the user gave.",
+        flops_per_step,
+        doubted_by=("lost_launches",),
+    ),
+    Metric(
+        "flop_coverage", "FLOP coverage", "share", "higher",
+        "Share of GEMM, convolution and attention kernel time whose operator shapes are known.",
+        "Below 95 % the MFU is a lower bound.",
+        flop_coverage,
+        high=1,
+    ),
+    Metric(
+        "mfu", "MFU", "share", "higher",
+        "FLOPs per step ÷ (best step time × the device's dense 16-bit tensor peak).",
+        "flops_per_step, best_step_time_ms, hardware.toml.",
+        mfu,
+        high=MOST,
+        doubted_by=("lost_launches", "waits_inside"),
+        card=2,
+        good=0.40,  # Llama 3's report gives 38 to 43 % for H100
+    ),
+    Metric(
+        "mfu_at_dtype", "MFU at dtype", "share", "higher",
+        "As MFU, each operator's FLOPs weighed with the dense peak of its own dtype.",
+        "Operator dtypes, hardware.toml.",
+        mfu_at_dtype,
+        high=MOST,
+        doubted_by=("waits_inside",),
+    ),
+    Metric(
+        "hfu", "HFU", "share", "higher",
+        "As MFU, with the FLOPs of recomputed operators (activation checkpointing) added.",
+        "Forward operators repeated inside backward.",
+        hfu,
+        high=MOST,
+        doubted_by=("lost_launches", "waits_inside"),
+    ),
+    Metric(
+        "achieved_tflops", "Achieved", "TFLOP/s", "higher",
+        "FLOPs per step ÷ best step time.",
+        "flops_per_step, best_step_time_ms.",
+        achieved,
+        doubted_by=("waits_inside",),
+    ),
+    Metric(
+        "mfu_factor_busy", "Busy share of MFU", "share", "higher",
+        "Busy time per step ÷ the step time of the MFU.",
+        "Ledger, step time.",
+        busy_factor,
+        doubted_by=("waits_inside",),
+    ),
+    Metric(
+        "mfu_factor_flop_kernels", "FLOP-kernel share", "share", "higher",
+        "Union of all GEMM, convolution and attention kernels ÷ busy time.",
+        "Kernel categories.",
+        flop_kernel_factor,
+        high=1,
+    ),
+    Metric(
+        "mfu_factor_clock", "Clock share", "share", "higher",
+        "Mean SM clock ÷ the clock the peak is quoted at; 1 with a note where no telemetry tells. Under a power cap the clock that NVML reports was "
+        "measured 6 to 10 % above the one that the SMs ran at (H200); the difference then lies in the efficiency.",
+        "Telemetry, hardware.toml.",
+        clock_factor,
+        high=4,  # no clock is four times the rated one
+    ),
+    Metric(
+        "mfu_factor_efficiency", "FLOP-kernel efficiency", "share", "higher",
+        "What is left of MFU after the other three factors: how near those kernels come to the peak while they run.",
+        "Quotient.",
+        efficiency_factor,
+        doubted_by=("waits_inside",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,57 @@
+"""Every metric there is, and what they come to on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from sawtooth.analysis.metrics import device_time, mfu, sampled, steps
+from sawtooth.analysis.metrics.metric import Measured, Metric
+from sawtooth.analysis.metrics.reading import NotFiniteError, Reading, missing
+
+if TYPE_CHECKING:
+    from sawtooth.analysis.telemetry.summary import DeviceTelemetry
+
+T = TypeVar("T")
+DAMAGED = "what it is computed from is damaged or wrong"
+ROUNDING = 1e-6  # a share may leave its range by what floats lose; nothing that is printed shows it
+
+METRICS: dict[str, Metric] = {metric.key: metric for group in (steps, device_time, mfu, sampled) for metric in group.METRICS}
+ALIASES: dict[str, str] = {metric.alias: metric.key for metric in METRICS.values() if metric.alias}
+CARDS: tuple[Metric, ...] = tuple(sorted((m for m in METRICS.values() if m.card is not None), key=lambda m: m.card or 0))
+
+
+def readings_of(measured: Measured) -> dict[str, Reading]:
+    """Return every metric of a device."""
+    return {key: possible_reading(metric, measured) for key, metric in METRICS.items()}
+
+
+def readings_without_trace(telemetry: DeviceTelemetry | None, why: str) -> dict[str, Reading]:
+    """Return what telemetry tells of a device; ``why`` the rest is missing."""
+    known = Measured(sampled=telemetry) if telemetry is not None else None
+    return {
+        key: possible_reading(metric, known) if known is not None and metric.from_telemetry else missing(why)
+        for key, metric in METRICS.items()
+    }
+
+
+def possible_reading(metric: Metric, measured: Measured) -> Reading:
+    """Return a metric of a device, or why it is none where its value cannot be."""
+    try:
+        return possible(metric, metric.compute(measured))
+    except (ArithmeticError, NotFiniteError):  # a division by what is nothing, or a sum beyond all numbers
+        return missing(f"It could not be computed: {DAMAGED}.")
+
+
+def possible(metric: Metric, reading: Reading) -> Reading:
+    """Return ``reading``, or why it is none where its value is outside the metric's range."""
+    value, high = reading.value, metric.high
+    if value is None or (value >= metric.low - ROUNDING and (high is None or value <= high + ROUNDING)):
+        return reading
+    bounds = f"below {metric.low:g}" if value < metric.low else f"above {high:g}"
+    return missing(f"It came out as {value:.4g}, and nothing {bounds} can be: {DAMAGED}.")
+
+
+def with_aliases(values: Mapping[str, T]) -> dict[str, T]:
+    """Return values by metric key, each under its alias too, as JSON has them."""
+    return {**values, **{alias: values[key] for alias, key in ALIASES.items() if key in values}}

@@ -1,0 +1,245 @@
+"""Which step time speaks for the run: the best witness decides, the others confirm it or lower the trust. Nothing is averaged.
+
+The order is the user's stopwatch, the run's own step marks, telemetry (kernel time and dispatch ÷ utilization), the trace alone. Where the GPU
+bounds the profiled steps and telemetry confirms them, the profile stands before telemetry: its steps were measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from sawtooth.analysis.metrics.reading import Reading, Trust, missing
+from sawtooth.analysis.metrics.witness import FLOOR_MARGIN, GPU_BOUND, StepWork, Witness, by_trace, by_user
+
+AGREES_WITHIN = 0.05  # within 5 % of the estimate, the profile itself is the better number: it was measured
+NOT_REPRESENTATIVE = (
+    1.25  # of 54 runs with telemetry both unrepresentative ones lie above (1.7, 4.9), 51 below and one at 1.254
+)
+SAME = 0.08  # telemetry's own error: closer witnesses say the same
+LOADED_ALIKE = 0.8  # of what the profiled steps loaded by themselves: batches differ, and a page cache may be warmer later
+TOO_WIDE = 2.25  # high ÷ low of what a trace alone tells of a run that its host limits: a witness as wide adds nothing
+NO_STEPS = (
+    "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation, and no loop in what the host does. "
+    "Call `profiler.step()` after each step."
+)
+OPENING_STEP = "The first profiled step is among the few counted; it may hold warm-up, which too few others can show."
+ONE_STEP = "A single step: it may hold what filling the pipeline took, and nothing says how steps vary."
+NAMES = {
+    "user": "the stopwatch",
+    "marks": "the run's own step marks",
+    "telemetry": "telemetry",
+    "estimate": "the replay of the trace",
+}
+MAY_BE_GPU = (
+    "The GPU's own work may be what a step takes: the interval reaches down to {floor:.3g} ms of kernels and their dispatch. "
+    "Ten seconds of `sawtooth sample` beside the run would tell."
+)
+
+
+@dataclass(frozen=True)
+class BestStepTime:
+    """``source`` is user, marks, telemetry, estimate or profile. ``profiled`` is the median, ``mean_ms`` the mean device step of the profile.
+
+    ``witnesses`` are all there are, best first. ``floor_ms`` is what a step's kernels keep the GPU for. ``represented`` is False where a
+    better witness shows that the run takes much longer than its profiled steps: then the rest of a step is not in the trace.
+    """
+
+    source: str
+    reading: Reading
+    profiled: Reading
+    estimate: Reading
+    mean_ms: float | None
+    witnesses: tuple[Witness, ...] = ()
+    floor_ms: float | None = None
+    represented: bool = True
+
+    @property
+    def ms(self) -> float | None:
+        """The best step time in ms."""
+        return self.reading.value
+
+    @property
+    def gpu_may_limit(self) -> bool:
+        """Whether the interval holds the GPU's own work: then a faster host may bring nothing."""
+        return self.floor_ms is not None and self.reading.low is not None and self.reading.low <= self.floor_ms
+
+
+NO_TIME = "The profiled steps end at the same time on the device: their operations carry wrong times."
+_NOTHING = missing(
+    "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation, and no loop in what the host does."
+)
+NO_STEP_TIME = BestStepTime("profile", _NOTHING, _NOTHING, missing("There are no steps to estimate."), None)
+
+
+def choose_step_time(
+    steps: pd.DataFrame,
+    estimate: dict[str, Any] | None,
+    user_ms: float | None,
+    *,
+    work: StepWork | None = None,
+    telemetry: Witness | None = None,
+    marks: Witness | None = None,
+) -> BestStepTime:
+    """Choose the run's step time.
+
+    ``steps`` is the derived table; ``estimate`` holds ``step_ns`` or ``why_missing`` of the replay; ``work`` is what the GPU does in a
+    step, None where that is not known: then the trace gives no interval.
+    """
+    from_steps = steps[steps["counted"]]
+    durations = (from_steps["end_ns"] - from_steps["start_ns"]) / 1e6
+    several = len(durations) > 1
+    profiled = _NOTHING
+    if len(durations) and not durations.median() > 0:
+        profiled, durations = missing(NO_TIME), durations.iloc[:0]
+    elif len(durations):
+        opening = "cycle" in steps and bool((steps["counted"] & ~steps["cycle"].duplicated()).any())
+        notes = (ONE_STEP,) if not several else (OPENING_STEP,) if opening else ()
+        profiled = Reading(float(durations.median()), trust="caution" if notes else "ok", notes=notes)
+    mean_ms = float(durations.mean()) if len(durations) else None
+    est = _estimate(estimate, profiled)
+    known = work is not None and work.kernel_ns > 0 and len(durations) > 0
+    trace = by_trace(work, durations.tolist(), est.value) if work is not None and known else None
+    if trace is not None and est.value is not None:
+        est = replace(est, low=trace.low_ms, high=trace.high_ms, notes=(*est.notes, *trace.notes))
+    floor = work.occupied_ns / 1e6 if work is not None and known else None
+    user = by_user(user_ms) if user_ms is not None else None
+    if telemetry is not None and _impossible(telemetry, work):
+        telemetry = None
+    witnesses = [w for w in (user, marks, _above(telemetry, floor), trace) if w is not None]
+    best = _chosen(witnesses, _by_profile(profiled, est, mean_ms, trace), durations.tolist(), floor)
+    source, reading = best
+    represented = not _much_longer(source, reading, est)
+    reading = _with_others(source, reading, witnesses)
+    chosen = BestStepTime(source, reading, profiled, est, mean_ms, tuple(witnesses), floor, represented)
+    if (
+        chosen.gpu_may_limit
+        and source in ("estimate", "profile")
+        and floor is not None
+        and not _bound_by_gpu(durations.tolist(), floor)
+    ):
+        chosen = replace(chosen, reading=replace(reading, notes=(*reading.notes, MAY_BE_GPU.format(floor=floor))))
+    return chosen
+
+
+def _chosen(
+    witnesses: list[Witness], by_profile: tuple[str, Reading], profiled_ms: Sequence[float], floor: float | None
+) -> tuple[str, Reading]:
+    """Return source and reading of the best witness; the profile's where there is none better."""
+    for witness in witnesses:
+        if witness.ms is None or witness.source == "estimate":
+            continue
+        if witness.source == "telemetry":
+            source, reading = by_profile
+            if (
+                source == "profile"
+                and reading.value
+                and floor
+                and _bound_by_gpu(profiled_ms, floor)
+                and witness.holds(reading.value)
+            ):
+                return source, _narrowed(reading, witness)
+            if (witness.width or float("inf")) > TOO_WIDE and reading.value is not None:
+                continue
+        trust: Trust = "caution" if witness.source == "telemetry" else "ok"
+        return witness.source, Reading(witness.ms, None, trust, witness.notes, witness.low_ms, witness.high_ms)
+    return by_profile
+
+
+def _bound_by_gpu(profiled_ms: Sequence[float], floor: float) -> bool:
+    return bool(len(profiled_ms)) and max(profiled_ms) <= GPU_BOUND * floor
+
+
+def _narrowed(reading: Reading, witness: Witness) -> Reading:
+    """Return the profile's reading with telemetry's interval where that is the narrower: both hold."""
+    high = witness.high_ms if reading.high is None else min(reading.high, witness.high_ms or reading.high)
+    return replace(reading, low=max(reading.low or 0.0, witness.low_ms), high=high)
+
+
+def _impossible(telemetry: Witness, work: StepWork | None) -> bool:
+    """Tell whether telemetry says less than every step loads and computes one after the other: near 0 % utilization counts too much."""
+    if telemetry.ms is None or work is None or not work.loading_ns:
+        return False
+    return telemetry.ms * 1e6 < LOADED_ALIKE * (work.occupied_ns + work.loading_ns)
+
+
+def _above(telemetry: Witness | None, floor: float | None) -> Witness | None:
+    """Return telemetry's witness with an interval that begins no lower than what the kernels take."""
+    if telemetry is None or telemetry.ms is None or floor is None:
+        return telemetry
+    return replace(telemetry, low_ms=min(max(telemetry.low_ms, FLOOR_MARGIN * floor), telemetry.ms))
+
+
+def _by_profile(profiled: Reading, est: Reading, mean_ms: float | None, trace: Witness | None) -> tuple[str, Reading]:
+    """Return source and reading of the trace alone."""
+    if mean_ms is None or profiled.value is None:
+        return "profile", profiled
+    low, high, extra = (trace.low_ms, trace.high_ms, trace.notes) if trace is not None else (None, None, ())
+    if est.value is None:
+        note = f"As profiled; the profiler's own cost is not taken off. {est.why_missing}"
+        return "profile", Reading(mean_ms, None, "caution", (note, *extra), low, high)
+    if abs(est.value - mean_ms) <= AGREES_WITHIN * mean_ms:
+        note = f"Mean of the profiled steps; the estimate without the profiler ({est.value:.4g} ms) agrees within 5 %."
+        return "profile", Reading(
+            mean_ms, None, profiled.trust, (note, *profiled.notes, *extra), _least(low, mean_ms), _most(high, mean_ms)
+        )
+    note = f"Estimated without the profiler's cost; under the profiler a step took {mean_ms:.4g} ms."
+    return "estimate", Reading(est.value, None, "caution", (note, *est.notes), low, high)
+
+
+def _least(low: float | None, value: float) -> float | None:
+    return None if low is None else min(low, value)
+
+
+def _most(high: float | None, value: float) -> float | None:
+    return None if high is None else max(high, value)
+
+
+def _much_longer(source: str, reading: Reading, est: Reading) -> bool:
+    """Tell whether a witness beside the trace shows a run that takes longer than its profiled steps do without the profiler."""
+    if source in ("estimate", "profile") or reading.value is None or not est.value:
+        return False
+    return reading.value > NOT_REPRESENTATIVE * est.value and (reading.low or reading.value) > est.value
+
+
+def _with_others(source: str, reading: Reading, witnesses: list[Witness]) -> Reading:
+    """Return the reading with what the other witnesses say of it: they confirm it, or both numbers are named and the trust is lowered."""
+    own = "estimate" if source == "profile" else source
+    if reading.value is None or reading.low is None:
+        return reading
+    chosen = Witness(own, reading.value, reading.low, reading.high)
+    notes, trust = list(reading.notes), reading.trust
+    for other in witnesses:
+        if other.source == own:
+            continue
+        value = f"{other.ms:.4g} ms" if other.ms is not None else f"at least {other.low_ms:.4g} ms"
+        name = _capital(NAMES[other.source])
+        if not chosen.agrees(other):
+            notes.append(f"{name} says {value}, {NAMES[own]} {reading.value:.4g} ms: they disagree beyond their intervals.")
+            if (
+                other.source != "estimate" and trust == "ok"
+            ):  # the trace is the weakest witness: it takes nothing from a measurement
+                trust = "caution"
+        elif other.ms is None or chosen.holds(other.ms) or abs(other.ms / reading.value - 1) <= SAME:
+            notes.append(f"{name} agrees: {value}.")
+        else:
+            to = f"to {other.high_ms:.3g} ms" if other.high_ms is not None else "ms and more"
+            notes.append(f"{name} says {value}, and allows {other.low_ms:.3g} {to}.")
+    return replace(reading, notes=tuple(notes), trust=trust)
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _estimate(estimate: dict[str, Any] | None, profiled: Reading) -> Reading:
+    if profiled.value is None:
+        return missing("There are no steps to estimate.")
+    if not estimate:
+        return missing("No replay of this trace was made.")
+    if estimate.get("step_ns") is None:
+        return missing(estimate.get("why_missing") or "The replay does not explain this trace.")
+    return Reading(estimate["step_ns"] / 1e6, trust="caution", notes=tuple(estimate.get("notes", ())))

@@ -1,0 +1,50 @@
+"""How long a step takes, as profiled, without the profiler, and in the run, and how much the host launches in it."""
+
+from __future__ import annotations
+
+from sawtooth.analysis.metrics.metric import Measured, Metric
+from sawtooth.analysis.metrics.reading import Reading, missing
+from sawtooth.analysis.metrics.step_time import NO_STEPS
+
+
+def kernels_per_step(measured: Measured) -> Reading:
+    """Return the kernels launched a step."""
+    if not measured.counted:
+        return missing(NO_STEPS)
+    return Reading(measured.facts["kernels_in_counted_steps"] / measured.counted)
+
+
+METRICS = (
+    Metric(
+        "step_time_ms", "Step time, profiled", "ms", "lower",
+        "Median over the counted steps of the difference of consecutive step ends on the device, as the profiler recorded them.",
+        "Step ends by launch correlation: a step ends when the last GPU operation it launched ends.",
+        lambda measured: measured.best.profiled,
+        doubted_by=("lost_launches",),
+    ),
+    Metric(
+        "step_time_unprofiled_est_ms", "Step time, unprofiled estimate", "ms", "lower",
+        "Replay of the recorded launches, waits and GPU operations with the profiler's own cost taken off the host.",
+        "Replay calibrated on this trace.",
+        lambda measured: measured.best.estimate,
+        doubted_by=("lost_launches",),
+    ),
+    Metric(
+        "best_step_time_ms", "Step time", "ms", "lower",
+        "The best known step time of the run: the user's stopwatch, else the run's own step marks, else telemetry's (kernel time and "
+        "dispatch ÷ utilization), else the profile where the estimate is within 5 % of it, else the estimate. A profile that the GPU bounds "
+        "and telemetry confirms stands before telemetry's.",
+        "See step_time_source.",
+        lambda measured: measured.best.reading,
+        doubted_by=("lost_launches", "waits_inside"),
+        card=1,
+        alias="step_time_best_ms",
+    ),
+    Metric(
+        "kernel_launches_per_step", "Kernels per step", "count", "lower",
+        "Kernels of the counted steps ÷ counted steps.",
+        "GPU operations.",
+        kernels_per_step,
+        doubted_by=("lost_launches",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,116 @@
+"""How far each number can be trusted, and why, from what the recording lacks or had to repair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sawtooth.analysis.metrics.metric import Doubt
+from sawtooth.analysis.metrics.reading import Reading, lowered
+from sawtooth.analysis.metrics.registry import METRICS
+
+ORPHANS_CAUTION = 0.05  # five percent of GPU time without a launch: more than any error the other numbers have
+UNKNOWN_CAUTION = 0.10  # a tenth of compute undecided moves the tensor-core share by up to ten points
+GRAPH_CAUTION = 0.50  # most of the time without operators: attribution by operator speaks of the smaller part
+
+WAITS_CAUTION = 0.05  # of the step: as far as the profile and its estimate may differ before the profile is not believed
+MAY_WAIT = ("comm_wait", "unattributed")  # exposed communication that may be waiting; transfer is not
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """Import trouble or a limit of the recording, for people. Severity is info, data_loss or error."""
+
+    key: str
+    severity: str
+    sentence: str
+    count: int
+
+
+class Ranked(Protocol):
+    """What this module needs of a rank's result."""
+
+    @property
+    def rank(self) -> int | None:
+        """Rank of the process."""
+
+    @property
+    def device(self) -> int:
+        """Device ordinal."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Derived facts of the device."""
+
+
+def orphan_share(facts: dict[str, Any]) -> float:
+    """Return the share of GPU time whose launch should be in the trace and is not."""
+    return facts["orphan_ns"] / facts["gpu_ns"] if facts.get("gpu_ns") else 0.0
+
+
+def apply(metrics: dict[str, Reading], info: dict[str, Any], facts: dict[str, Any]) -> dict[str, Reading]:
+    """Return ``metrics`` with the trust that the recording allows: what lowers which of them stands in their rows."""
+    out = dict(metrics)
+    share = orphan_share(facts)
+    if share > ORPHANS_CAUTION:
+        note = f"{share:.0%} of GPU time has no launch in the trace: the profiler dropped events."
+        out = _doubted(out, "lost_launches", note)
+    if info.get("truncated"):
+        note = "The trace file ends early; the numbers speak of what it holds."
+        out = {key: lowered(reading, "caution", note) for key, reading in out.items()}
+    unknown = out["tensor_core_unknown_share"].value
+    if unknown is not None and unknown > UNKNOWN_CAUTION:
+        note = f"No rule decides for {unknown:.0%} of kernel time; the true share may be higher by as much."
+        out = _doubted(out, "undecided_kernels", note)
+    return out
+
+
+def _doubted(metrics: dict[str, Reading], doubt: Doubt, note: str) -> dict[str, Reading]:
+    return {
+        key: lowered(reading, "caution", note) if doubt in METRICS[key].doubted_by else reading
+        for key, reading in metrics.items()
+    }
+
+
+def unsure_of_waits(metrics: dict[str, Reading], waits_ms: float, source: str) -> dict[str, Reading]:
+    """Return ``metrics`` with the step time in doubt where the profile speaks for a rank that waited ``waits_ms`` of each step for others.
+
+    The replay of one rank keeps its collectives as long as recorded. What the profiler cost another rank's host is inside them, so that
+    profile and estimate agree without being right.
+    """
+    step = metrics["best_step_time_ms"].value
+    if source != "profile" or not step or waits_ms <= WAITS_CAUTION * step:
+        return metrics
+    note = (
+        f"{waits_ms:.3g} ms of each step only communicate and may be waiting for a rank that the profiler slows: "
+        "the run's own step may be shorter."
+    )
+    return _doubted(metrics, "waits_inside", note)
+
+
+def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
+    """Return what analysis found to limit the recordings: carried-over, orphaned and graph-launched work."""
+    found: list[Diagnostic] = []
+    for rank in ranks:
+        facts = rank.facts
+        where = f"device {rank.device}" if rank.rank is None else f"rank {rank.rank}, device {rank.device}"
+        if facts.get("carried_over"):
+            sentence = (
+                f"{facts['carried_over']:,} GPU operations ({facts['carried_over_ns'] / 1e6:.3g} ms) on {where} were launched before the "
+                "capture began. They count as busy time and belong to no step."
+            )
+            found.append(Diagnostic("carried_over", "info", sentence, facts["carried_over"]))
+        if facts.get("orphan"):
+            sentence = (
+                f"{facts['orphan']:,} GPU operations ({facts['orphan_ns'] / 1e6:.3g} ms) on {where} have no launch in the trace: the "
+                "profiler dropped host events. They count as busy time and belong to no step."
+            )
+            found.append(Diagnostic("orphans", "data_loss", sentence, facts["orphan"]))
+        if facts.get("gpu_ns") and facts["graph_ns"] / facts["gpu_ns"] > GRAPH_CAUTION:
+            sentence = (
+                f"{facts['graph_ns'] / facts['gpu_ns']:.0%} of GPU time on {where} was launched by CUDA graphs, which hide operators and "
+                "shapes: kernels are shown, operators and FLOPs cover the rest."
+            )
+            found.append(Diagnostic("graph_launched", "info", sentence, 1))
+    return found

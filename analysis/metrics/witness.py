@@ -1,0 +1,104 @@
+"""What tells a run's step time, each with its interval: the user's stopwatch, the run's own marks, telemetry, the trace alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, Dispatch
+
+FLOOR_MARGIN = 0.96  # the same kernels were up to 4 % quicker outside the profile, and hardly ever more
+SUSTAINED = 1.08  # clocks of a long run lie up to 8 % below those of a profile's few steps
+GPU_BOUND = 1.12  # no profiled step is longer than the GPU's own work by more: the host had no say
+ESTIMATE_FACTOR = 1.6  # the replay without the profiler was off by no more on 51 of 54 runs that their hosts limit
+PROFILED_MARGIN = 1.05  # the profiler slows a step and never speeds it up; clocks may be lower in the run
+STOPWATCH = 0.01  # a stopwatch over many steps, started and stopped by hand or by a loop that is not synchronised
+
+
+@dataclass(frozen=True)
+class Witness:
+    """One statement on the step time, ms, with its 90 % interval.
+
+    ``source`` is user, marks, telemetry or estimate. ``ms`` is None where it only bounds the step from below; ``high_ms`` is None where
+    nothing bounds it from above. ``notes`` say what it rests on and what widens it.
+    """
+
+    source: str
+    ms: float | None
+    low_ms: float
+    high_ms: float | None
+    notes: tuple[str, ...] = ()
+
+    def holds(self, ms: float) -> bool:
+        """Tell whether ``ms`` lies in the interval."""
+        return self.low_ms <= ms and (self.high_ms is None or ms <= self.high_ms)
+
+    def agrees(self, other: Witness) -> bool:
+        """Tell whether the two intervals meet."""
+        return (self.high_ms is None or other.low_ms <= self.high_ms) and (
+            other.high_ms is None or self.low_ms <= other.high_ms
+        )
+
+    @property
+    def width(self) -> float | None:
+        """How many times its low end the high end is, None without a high end."""
+        return self.high_ms / self.low_ms if self.high_ms is not None and self.low_ms > 0 else None
+
+
+@dataclass(frozen=True)
+class StepWork:
+    """What the GPU does in one step, as recorded: the union of kernels (ns, without copies), and how many of them no CUDA graph launches.
+
+    ``communication_ns`` of the kernels' union is collectives, ``copies_ns`` and ``pageable_ns`` are sums of copies. ``hidden_loader``: batches
+    come from worker processes that the profiled steps never waited for, so that the trace cannot tell whether the run does.
+    ``loading_ns`` is waited for batches that the training process loads itself: no step of the run goes without, and the profiler hardly slows it.
+    """
+
+    kernel_ns: float
+    dispatched: float
+    communication_ns: float = 0.0
+    copies_ns: float = 0.0
+    pageable_ns: float = 0.0
+    hidden_loader: bool = False
+    loading_ns: float = 0.0
+    dispatch: Dispatch = UNMEASURED_DISPATCH
+
+    @property
+    def occupied_ns(self) -> float:
+        """How long a step's kernels keep the GPU, dispatch included: no run is faster by much."""
+        return self.kernel_ns + self.dispatch.ns * self.dispatched
+
+
+def by_user(ms: float) -> Witness:
+    """Return the user's own measurement."""
+    return Witness(
+        "user", ms, ms * (1 - STOPWATCH), ms * (1 + STOPWATCH), ("Measured without the profiler, as given by the user.",)
+    )
+
+
+def by_trace(work: StepWork, profiled_ms: Sequence[float], estimate_ms: float | None) -> Witness | None:
+    """Return what the trace alone tells: the replay without the profiler, between the GPU's own work and the profiled steps.
+
+    None without counted steps.
+    """
+    if not len(profiled_ms):
+        return None
+    floor, longest, middle = work.occupied_ns / 1e6, max(profiled_ms), float(np.median(profiled_ms))
+    estimate = middle if estimate_ms is None else estimate_ms
+    if longest <= GPU_BOUND * floor:
+        low, high = FLOOR_MARGIN * floor, SUSTAINED * middle
+    else:
+        low, high = (
+            max(FLOOR_MARGIN * floor, estimate / ESTIMATE_FACTOR),
+            min(PROFILED_MARGIN * longest, ESTIMATE_FACTOR * estimate),
+        )
+    low, high = min(low, estimate), max(high, estimate)
+    if work.hidden_loader:
+        note = (
+            f"At least {low:.3g} ms; no upper bound from this trace: batches come from worker processes, and the few profiled steps found their queue "
+            "full. Ten seconds of `sawtooth sample` beside the run would tell."
+        )
+        return Witness("estimate", estimate, low, None, (note,))
+    return Witness("estimate", estimate, low, high)

@@ -1,0 +1,69 @@
+"""What several changes bring when they are made together: their gains do not add up, since removing one wait uncovers another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sawtooth.analysis.run.model import Finding, RankResult
+from sawtooth.analysis.run_analysis import whatif_of
+from sawtooth.analysis.store.library import Library
+
+HOURS_A_DAY = 24
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A run with changes made: ms per step and MFU (None where unknown) before and after, and the GPUs that the job holds.
+
+    What it says of a day holds for time spent in such steps.
+    """
+
+    before_ms: float
+    after_ms: float
+    mfu_before: float | None
+    gpus: int
+
+    @property
+    def speedup(self) -> float:
+        """How many times as fast a step is."""
+        return self.before_ms / self.after_ms
+
+    @property
+    def mfu(self) -> float | None:
+        """The MFU afterwards: the same model FLOPs in the shorter step."""
+        return self.mfu_before * self.speedup if self.mfu_before is not None else None
+
+    @property
+    def saved_hours_a_day(self) -> float:
+        """Hours that 24 hours of such steps are shortened by."""
+        return HOURS_A_DAY * (1 - self.after_ms / self.before_ms)
+
+    def hours_of(self, steps: float) -> tuple[float, float]:
+        """Return how many hours ``steps`` steps take before and after."""
+        return steps * self.before_ms / 3.6e6, steps * self.after_ms / 3.6e6
+
+
+def together_ms(library: Library, rank: RankResult, findings: Iterable[Finding]) -> float | None:
+    """Return the step time in ms with the changes of all ``findings`` made, carried onto the run's best step time.
+
+    None where there is no replay or no step time. A change that two findings share is made once.
+    """
+    edits = tuple(dict.fromkeys(edit for finding in findings for edit in finding.edits))
+    if rank.best.ms is None:
+        return None
+    with library.open(rank.recording_id) as recording:
+        whatif = whatif_of(recording, rank)
+    return whatif.predict_ms(rank.best, edits) if whatif is not None else None
+
+
+def outlook(library: Library, rank: RankResult, ranks: int, findings: Iterable[Finding]) -> Outlook | None:
+    """Return what the changes of all ``findings`` bring together; ``ranks`` is how many GPUs the run's recordings show.
+
+    None where that cannot be replayed.
+    """
+    after = together_ms(library, rank, findings)
+    if after is None or after <= 0 or rank.best.ms is None:
+        return None
+    world = rank.info.get("world_size")
+    return Outlook(rank.best.ms, after, rank.metrics["mfu"].value, max(int(world) if world and world == world else 1, ranks))

@@ -1,0 +1,36 @@
+"""What would happen if: a recorded run as a small machine whose parts can be changed and run again."""
+
+from sawtooth.faces import lazy
+
+__getattr__, __all__ = lazy(
+    __name__,
+    {
+        "edits": (
+            "AsGraph",
+            "Edit",
+            "ScaledOps",
+            "TimedOps",
+            "WhatIf",
+            "WithoutCalls",
+            "WithoutHostCause",
+            "WithoutOps",
+            "WithoutWaits",
+            "apply",
+        ),
+        "machine": (
+            "DeviceOps",
+            "HostNodes",
+            "I32",
+            "I64",
+            "NEVER",
+            "QUEUE_DEPTH",
+            "ReplayProblem",
+            "Replayed",
+            "replay",
+            "step_spans",
+            "step_times",
+            "stepwise",
+            "with_median_latencies",
+        ),
+    },
+)

@@ -1,0 +1,266 @@
+"""The replay: a recorded run as a small machine whose parts can be changed and which can then be run again.
+
+Host nodes are the launch and synchronization calls of the launching threads, in recorded order; the host's time between
+them is a gap. GPU operations run in order on their stream, not before their launch, nor before the operation of another
+stream that they depend on. Waiting is not stored: a call that waited has the operations it waited for, and how long it
+waits follows. So an edit (a shorter gap, a removed wait, a faster kernel) shows its effect wherever the host or the device
+is the one that is late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+I32 = NDArray[np.int32]
+
+NEVER = -(2**60)  # "was ready long ago": loses every maximum without overflowing
+QUEUE_DEPTH = (
+    1021  # launches one stream takes before the next blocks: measured 1020 to 1021 not yet started, on every blocked call
+)
+
+
+@dataclass(frozen=True)
+class HostNodes:
+    """Launch and synchronization calls in recorded order; arrays of length n unless said otherwise, times in ns.
+
+    ``pred`` is the node after which the host came here (-1: none, then ``gap`` is the start). ``gap_parts`` has shape
+    (n, len(causes.HOST_CAUSES)) and its rows sum to ``gap`` (0 where ``pred`` is -1). ``gap_of_operator`` is the share of the gap, 0 to 1, that
+    the host was inside the operator that makes the call: what went before is other work. ``own`` is time inside the call that is not
+    waiting. ``wait_ptr`` (length n + 1) and ``wait_op`` list the operations whose end the call waits for; ``resume`` is the time
+    from that end to the call's return, ``slot_resume`` the same for a launch that waited for a place in the queue.
+    ``operators``, ``calls`` (of the runtime, not nodes themselves) and ``python_calls`` count what the profiler recorded as begun in the gap;
+    ``launches`` marks launches of one kernel. ``wait_cause`` indexes causes.WAIT_CAUSES. ``paced`` is False for
+    threads beside the main line: their gaps are not the profiler's to shorten. ``start`` and ``end`` are as recorded.
+    """
+
+    call: I64
+    thread: I32
+    pred: I64
+    gap: I64
+    gap_parts: I64
+    own: I64
+    wait_ptr: I64
+    wait_op: I64
+    resume: I64
+    slot_resume: I64
+    operators: I64
+    calls: I64
+    python_calls: I64
+    launches: NDArray[np.bool_]
+    wait_cause: NDArray[np.int8]
+    paced: NDArray[np.bool_]
+    start: I64
+    end: I64
+    gap_of_operator: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.gap)
+
+
+@dataclass(frozen=True)
+class DeviceOps:
+    """GPU operations in launch order (those launched by one call in order of start); times in ns.
+
+    ``node`` is the launching host node, or -1 for work launched before the replayed part, which stays at ``fixed_start``.
+    ``after_*`` are latencies behind the three things an operation waits for: its stream's previous operation, its launch,
+    and ``dep``, an operation of another stream (-1: none).
+    """
+
+    op: I64
+    node: I64
+    stream: I32
+    dur: I64
+    fixed_start: I64
+    after_stream: I64
+    after_launch: I64
+    dep: I64
+    after_dep: I64
+    step: I32
+
+    def __len__(self) -> int:
+        return len(self.dur)
+
+
+@dataclass(frozen=True)
+class ReplayProblem:
+    """What ``replay`` runs. Edit it with ``dataclasses.replace`` on its parts.
+
+    ``streams[i]`` is the (device, stream) of dense stream i. ``steps`` are the recording's step numbers the replay covers, in
+    order; ``new_cycle`` marks those that begin a profiling cycle. Times are relative to ``Events.origin_ns``.
+    """
+
+    host: HostNodes
+    ops: DeviceOps
+    streams: tuple[tuple[int, int], ...]
+    steps: I32
+    new_cycle: NDArray[np.bool_]
+    queue_depth: int = QUEUE_DEPTH
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Times of one run of the machine (ns, the recording's clock): starts and ends of ``problem.host`` nodes and ``problem.ops``.
+
+    ``host_submit`` is when a node's work was in the queue; after it the node only ``waited`` for GPU work (ns). ``queued`` is how
+    long it waited before for a place in the queue.
+    """
+
+    host_start: I64
+    host_submit: I64
+    host_end: I64
+    waited: I64
+    queued: I64
+    op_start: I64
+    op_end: I64
+
+
+def replay(problem: ReplayProblem) -> Replayed:
+    """Run ``problem`` once. Linear in nodes and operations; about 1 µs for each.
+
+    Returns every start and end. Operations are launched by nodes in recorded order, so each is computed after all it waits for.
+    """
+    try:
+        next(stepwise(problem, {}))
+    except StopIteration as done:
+        run: Replayed = done.value
+        return run
+    raise AssertionError("a replay without meetings never pauses")
+
+
+def stepwise(problem: ReplayProblem, meetings: Mapping[int, int]) -> Generator[tuple[int, int], int, Replayed]:
+    """Run ``problem``, pausing where an operation meets those of other ranks.
+
+    ``meetings`` maps positions in ``problem.ops`` to what the caller calls the meeting. At each the run yields (meeting, start of the
+    operation) and is sent the operation's end; it returns every start and end.
+    """
+    host, ops = problem.host, problem.ops
+    nodes, count = len(host), len(ops)
+    pred, gap, own = host.pred.tolist(), host.gap.tolist(), host.own.tolist()
+    resume, slot_resume = host.resume.tolist(), host.slot_resume.tolist()
+    wait_ptr, wait_op = host.wait_ptr.tolist(), host.wait_op.tolist()
+    stream, dur, dep = ops.stream.tolist(), ops.dur.tolist(), ops.dep.tolist()
+    after_stream, after_launch, after_dep = ops.after_stream.tolist(), ops.after_launch.tolist(), ops.after_dep.tolist()
+    bounds = np.searchsorted(ops.node, np.arange(nodes + 1)).tolist()
+    fixed = bounds[0] if bounds else count
+    op_start, op_end = [0] * count, [0] * count
+    host_start, host_submit, host_end, waited, queued = ([0] * nodes for _ in range(5))
+    free = [NEVER] * max(len(problem.streams), 1)  # end of the work so far, by stream
+    order: list[list[int]] = [[] for _ in free]  # starts in stream order, for the queue limit
+    depth = problem.queue_depth
+    for i, at in enumerate(ops.fixed_start[:fixed].tolist()):
+        op_start[i], op_end[i] = at, at + dur[i]
+        line = stream[i]
+        order[line].append(at)
+        if op_end[i] > free[line]:
+            free[line] = op_end[i]
+    for n in range(nodes):
+        before = pred[n]
+        begin = gap[n] if before < 0 else host_end[before] + gap[n]
+        done = submit = begin + own[n]
+        first, last = bounds[n], bounds[n + 1]
+        if first < last:
+            line = order[stream[first]]
+            if len(line) >= depth:
+                submit = max(done, line[-depth] + slot_resume[n])
+                queued[n] = submit - done
+                done = submit
+            for i in range(first, last):
+                line_no = stream[i]
+                at = max(free[line_no] + after_stream[i], submit + after_launch[i])
+                if dep[i] >= 0:
+                    at = max(at, op_end[dep[i]] + after_dep[i])
+                end = at + dur[i]
+                if i in meetings:
+                    end = yield meetings[i], at
+                op_start[i], op_end[i] = at, end
+                order[line_no].append(at)
+                if end > free[line_no]:
+                    free[line_no] = end
+        for w in range(wait_ptr[n], wait_ptr[n + 1]):
+            done = max(done, op_end[wait_op[w]] + resume[n])
+        waited[n] = done - submit
+        host_start[n], host_submit[n], host_end[n] = begin, submit, done
+    times = (host_start, host_submit, host_end, waited, queued, op_start, op_end)
+    return Replayed(*(np.array(of_each, dtype=np.int64) for of_each in times))
+
+
+def step_ends(problem: ReplayProblem, run: Replayed, device: int) -> I64:
+    """Return the end of each of ``problem.steps`` on ``device``: that of its last operation, or of the step before if later."""
+    on_device = np.array([d == device for d, _ in problem.streams], dtype=bool)
+    ops = problem.ops
+    mine = (ops.step >= 0) & on_device[ops.stream]
+    position = np.searchsorted(problem.steps, ops.step[mine])
+    ends = np.full(len(problem.steps), NEVER, dtype=np.int64)
+    np.maximum.at(ends, position, run.op_end[mine])
+    return np.maximum.accumulate(ends)
+
+
+def step_spans(problem: ReplayProblem, run: Replayed, device: int, counted: I32) -> tuple[I64, I64]:
+    """Return starts and ends of the steps in ``counted`` on ``device``: from one step's end to the next, never across cycles.
+
+    A step that begins a cycle, or the replayed part, has no end before it and is left out.
+    """
+    ends = step_ends(problem, run, device)
+    usable = np.isin(problem.steps, counted) & ~problem.new_cycle
+    usable[:1] = False
+    index = np.flatnonzero(usable)
+    index = index[ends[index - 1] > NEVER] if len(index) else index
+    return ends[index - 1], ends[index]
+
+
+def step_times(problem: ReplayProblem, run: Replayed, device: int, counted: I32) -> I64:
+    """Return the times of the steps that ``step_spans`` gives."""
+    starts, ends = step_spans(problem, run, device, counted)
+    return ends - starts
+
+
+def with_median_latencies(problem: ReplayProblem) -> ReplayProblem:
+    """Return ``problem`` with each stream's median latencies in place of per-operation ones: what must still explain the steps."""
+    ops = problem.ops
+    launched = ops.node >= 0
+    columns = {}
+    for name in ("after_stream", "after_launch", "after_dep"):
+        values = getattr(ops, name).copy()
+        known = launched & (values > NEVER)
+        if name == "after_dep":
+            known &= ops.dep >= 0
+        for line in range(len(problem.streams)):
+            mine = known & (ops.stream == line)
+            if mine.any():
+                values[mine] = int(np.median(values[mine]))
+        columns[name] = values
+    return replace(problem, ops=replace(ops, **columns))
+
+
+def without_ops(problem: ReplayProblem, drop: NDArray[np.bool_]) -> ReplayProblem:
+    """Return ``problem`` without the operations marked in ``drop``; who waited for one waits for its stream's previous one.
+
+    The launching calls stay: set their ``own`` and ``gap`` to take their host time away as well.
+    """
+    ops, host = problem.ops, problem.host
+    keep = ~drop
+    stand_in = np.arange(len(ops), dtype=np.int64)
+    for line in range(len(problem.streams)):
+        mine = np.flatnonzero(ops.stream == line)
+        kept_so_far = np.where(keep[mine], np.arange(len(mine)), -1)
+        last = np.maximum.accumulate(kept_so_far) if len(mine) else kept_so_far
+        stand_in[mine] = np.where(last >= 0, mine[np.maximum(last, 0)], -1)
+    renumber = np.cumsum(keep) - 1
+
+    def moved(targets: I64) -> I64:
+        there = np.where(targets >= 0, stand_in[np.maximum(targets, 0)], -1)
+        return np.where(there >= 0, renumber[np.maximum(there, 0)], -1).astype(np.int64)
+
+    fields = {name: getattr(ops, name)[keep] for name in DeviceOps.__dataclass_fields__}
+    fields["dep"] = moved(ops.dep)[keep]
+    targets = moved(host.wait_op)
+    found = targets >= 0
+    owner = np.repeat(np.arange(len(host)), np.diff(host.wait_ptr))[found]
+    wait_ptr = np.searchsorted(owner, np.arange(len(host) + 1)).astype(np.int64)
+    return replace(problem, ops=DeviceOps(**fields), host=replace(host, wait_ptr=wait_ptr, wait_op=targets[found]))

@@ -1,0 +1,41 @@
+"""Keep a replay in the derived file: pages change it and run it again without reading the trace."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+
+from sawtooth.analysis.replay.machine import DeviceOps, HostNodes, ReplayProblem
+
+
+def dump(problem: ReplayProblem) -> bytes:
+    """Return ``problem`` as compressed numpy arrays."""
+    arrays = {f"host_{name}": getattr(problem.host, name) for name in HostNodes.__dataclass_fields__}
+    arrays |= {f"ops_{name}": getattr(problem.ops, name) for name in DeviceOps.__dataclass_fields__}
+    rest = {"streams": problem.streams, "queue_depth": problem.queue_depth, "notes": problem.notes}
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        **arrays,
+        steps=problem.steps,
+        new_cycle=problem.new_cycle,
+        rest=np.frombuffer(json.dumps(rest).encode(), np.uint8),
+    )
+    return buffer.getvalue()
+
+
+def load(content: bytes) -> ReplayProblem:
+    """Return the problem that ``dump`` wrote. ``content`` is a derived file's own, never an upload's."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        rest = json.loads(arrays["rest"].tobytes())
+        return ReplayProblem(
+            HostNodes(*(arrays[f"host_{name}"] for name in HostNodes.__dataclass_fields__)),
+            DeviceOps(*(arrays[f"ops_{name}"] for name in DeviceOps.__dataclass_fields__)),
+            tuple((int(d), int(s)) for d, s in rest["streams"]),
+            arrays["steps"],
+            arrays["new_cycle"],
+            rest["queue_depth"],
+            tuple(rest["notes"]),
+        )

@@ -1,0 +1,64 @@
+"""The ledger's unprofiled column, brought to the run's best step time, so that one step is spoken of everywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS
+from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.run.model import LedgerRow
+
+NOTHING_MS = 1e-9  # a femtosecond: what is less cannot be shared out
+UNSEEN = "unattributed"  # the cause of time that the run takes and the profiled steps do not show
+
+
+def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
+    """Return the ledger with an unprofiled column that sums to the best step time.
+
+    The GPU's work stays; what is lost shrinks or grows in proportion, but not beyond what the profiled steps lost: the profiler slows a host
+    and never hurries it. What is then left of the step is in no profiled step. Where the work alone is more than the step, it fills it.
+    Unchanged where the profile itself is the best witness, or nothing was replayed.
+    """
+    known = [row for row in ledger if row.ms_per_step_unprofiled_est is not None]
+    if best.ms is None or best.source in ("profile", "estimate") or not known:
+        return list(ledger)
+    lost = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known if row.owner in LOST_OWNERS)
+    works = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known) - lost
+    recorded = math.fsum(row.ms_per_step or 0.0 for row in ledger if row.owner in LOST_OWNERS)
+    left = max(best.ms - works, 0.0)
+    shown = min(left, max(lost, recorded)) if lost > NOTHING_MS else 0.0
+    of_lost = shown / lost if lost > NOTHING_MS else 0.0
+    of_work = min(1.0, best.ms / works) if works > NOTHING_MS else 1.0
+    rows = [
+        replace(
+            row, ms_per_step_unprofiled_est=row.ms_per_step_unprofiled_est * (of_lost if row.owner in LOST_OWNERS else of_work)
+        )
+        if row.ms_per_step_unprofiled_est is not None
+        else row
+        for row in ledger
+    ]
+    return _with_unseen(rows, left - shown)
+
+
+def _with_unseen(rows: list[LedgerRow], unseen_ms: float) -> list[LedgerRow]:
+    """Add the time that no profiled step shows to what is not attributed."""
+    if unseen_ms <= 0:
+        return rows
+    for i, row in enumerate(rows):
+        if row.owner == "idle" and row.cause == UNSEEN:
+            rows[i] = replace(row, ms_per_step_unprofiled_est=(row.ms_per_step_unprofiled_est or 0.0) + unseen_ms)
+            return rows
+    return [*rows, LedgerRow(rows[0].device, "idle", UNSEEN, 0, 0.0, unseen_ms, 0.0)] if rows else rows
+
+
+def unseen_ms(ledger: Sequence[LedgerRow], best: BestStepTime) -> float:
+    """Return how much of the best step time ``at_best`` found in no profiled step: it is part of what its rows leave unattributed."""
+    estimate_ms = best.estimate.value
+    if best.ms is None or estimate_ms is None or best.source in ("profile", "estimate"):
+        return 0.0
+    works = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in ledger if row.owner not in LOST_OWNERS)
+    recorded = math.fsum(row.ms_per_step or 0.0 for row in ledger if row.owner in LOST_OWNERS)
+    shown = max(estimate_ms - works, recorded) if estimate_ms > works else 0.0
+    return max(best.ms - works - shown, 0.0)

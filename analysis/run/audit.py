@@ -1,0 +1,106 @@
+"""The audit of a run: what it uses of its GPU, how much work it does, and what that costs, each with the reason where it is not known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sawtooth.analysis.metrics.reading import Reading, missing, worst
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.settings import settings_of
+from sawtooth.analysis.run.verdict import busy_share_of_best
+
+STEPS_PER_EPOCH = "steps_per_epoch"  # the setting, or the tag steps_per_epoch=5004, that says how long an epoch is
+NO_TRACE = "No GPU work is recorded in this run."
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """One line of the audit. ``unit`` is a metric's unit, or what stands behind the number; ``better`` is higher, lower or neither."""
+
+    key: str
+    label: str
+    unit: str
+    better: str
+    reading: Reading
+
+
+def audit(run: RunResult) -> tuple[AuditRow, ...]:
+    """Return the audit of a run. Rates, energy and cost rest on the run's best step time."""
+    unit, work = _work(run)
+    epoch = _of_step(run, _steps_per_epoch(run), lambda steps, ms: steps * ms / 3.6e6)
+    step_j = _of_step(run, _power_w(run), lambda power_w, ms: power_w * ms / 1000)
+    cost = _of_step(run, _price(run), lambda price, ms: price * _gpus(run) * 1000 * ms / 3.6e6)
+    return (
+        AuditRow("step_time_ms", "Step time", "ms", "lower", run.metrics["best_step_time_ms"]),
+        AuditRow("throughput", "Throughput", f"{unit}/s", "higher", _of_step(run, work, lambda amount, ms: 1000 * amount / ms)),
+        AuditRow("utilization", "Utilization, as NVML sees it", "share", "higher", run.metrics["nvml_gpu_util_mean"]),
+        AuditRow("busy_share", "GPU busy, of the run's step", "share", "higher", _busy(run)),
+        AuditRow("mfu", "MFU", "share", "higher", run.metrics["mfu"]),
+        AuditRow("peak_memory_bytes", "Peak memory", "bytes", "neither", run.metrics["peak_memory_bytes"]),
+        AuditRow("hours_per_epoch", "Hours per epoch", "h", "lower", epoch),
+        AuditRow("energy_per_step_j", "Energy per step, one GPU", "J", "lower", step_j),
+        AuditRow(f"energy_per_{unit[:-1]}_j", f"Energy per {unit[:-1]}", "J", "lower", _per_work(run, step_j, work)),
+        AuditRow("cost_per_1000_steps", "Cost of 1,000 steps, all GPUs", "", "lower", cost),
+    )
+
+
+def _work(run: RunResult) -> tuple[str, Reading]:
+    """Return what is counted in a step, samples before tokens, and how much of it a step holds."""
+    facts = run.manifest.facts
+    for unit, amount in (("samples", facts.samples_per_step), ("tokens", facts.tokens_per_step)):
+        if amount is not None:
+            return unit, Reading(amount)
+    return "samples", missing("Nobody said how many samples or tokens a step holds.")
+
+
+def _steps_per_epoch(run: RunResult) -> Reading:
+    text = settings_of(run.manifest).get(STEPS_PER_EPOCH)
+    try:
+        steps = float(text) if text is not None else math.nan
+    except ValueError:
+        steps = math.nan
+    if not (math.isfinite(steps) and steps > 0):
+        return missing("Nobody said how many steps an epoch has: give the run the tag steps_per_epoch=….")
+    return Reading(steps)
+
+
+def _power_w(run: RunResult) -> Reading:
+    power_w = run.lead.telemetry.means.get("power_w") if run.lead is not None and run.lead.telemetry is not None else None
+    if power_w is None:
+        return missing("No telemetry of this run has power.")
+    return Reading(power_w, notes=("Mean power over telemetry's steady part × the step time.",))
+
+
+def _price(run: RunResult) -> Reading:
+    price = run.manifest.facts.price_per_gpu_hour
+    return Reading(price) if price is not None else missing("Nobody gave the price of a GPU-hour.")
+
+
+def _gpus(run: RunResult) -> int:
+    world = run.lead.info.get("world_size") if run.lead is not None else None
+    return max(int(world) if world and world == world else 1, len(run.ranks), 1)
+
+
+def _busy(run: RunResult) -> Reading:
+    if run.lead is None:
+        return missing(NO_TRACE)
+    share = busy_share_of_best(run.lead)
+    return Reading(share) if share is not None else missing(run.metrics["gpu_busy_share"].why_missing or NO_TRACE)
+
+
+def _per_work(run: RunResult, step_j: Reading, work: Reading) -> Reading:
+    if _gpus(run) > 1 and work.value is not None:
+        return missing("With several GPUs it is not known whether a step's samples or tokens are one rank's or the job's.")
+    if step_j.value is None or not work.value:
+        return missing((work if work.value is None else step_j).why_missing or NO_TRACE)
+    return Reading(step_j.value / work.value, trust=step_j.trust, notes=step_j.notes)
+
+
+def _of_step(run: RunResult, amount: Reading, value: Callable[[float, float], float]) -> Reading:
+    """Return what ``amount`` and the step time (ms) come to, with the trust of both."""
+    step = run.metrics["best_step_time_ms"]
+    if amount.value is None or not step.value:
+        return missing((amount if amount.value is None else step).why_missing or NO_TRACE)
+    return Reading(value(amount.value, step.value), trust=worst(amount.trust, step.trust), notes=amount.notes)

@@ -1,0 +1,95 @@
+"""The ranks' clocks against each other, from collectives: their members leave together, whatever their clocks say.
+
+Two ranks that share a group know their clocks' difference, its drift and how far single ends scatter. Ranks without a common group are
+joined through others, along the tree of pairs that adds the least error.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.run.collectives import SEND_RECEIVE
+
+# A root need not wait for the others, a sender not for its receiver: their kernels may end long before the rest.
+ROOTED = ("broadcast", "reduce", SEND_RECEIVE)
+FEWEST_FOR_DRIFT = 8  # pairs of ends: of fewer, the scatter of single ones looks like drift
+LEAST_DRIFT_NS = 20_000  # over the recording: below, ends scatter as much by themselves
+SCATTER = 1.4826  # the standard deviation of a normal distribution, from its median absolute deviation
+
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RankClock:
+    """A rank's clock minus the first rank's: ``offset_ns`` at the middle of what they share, ``drift`` per ns; ``error_ns`` is the standard error."""
+
+    offset_ns: int
+    drift: float
+    error_ns: int
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """The clock of ``other`` minus that of ``rank``."""
+
+    rank: int
+    other: int
+    offset_ns: float
+    drift: float
+    error_ns: float
+
+
+def align(rows: pd.DataFrame, ranks: int) -> list[RankClock | None]:
+    """Return each rank's clock against the first's, None for ranks that share no collective with it, not through others either.
+
+    ``rows`` has collective, position, name, start_ns and dur_ns of matched collectives.
+    """
+    ends = rows.assign(end=rows["start_ns"] + rows["dur_ns"])
+    firm = ends[~ends["name"].isin(ROOTED)]
+    pairs: dict[int, list[_Pair]] = {}
+    for pair in _pairs(firm if len(firm) else ends):
+        pairs.setdefault(pair.rank, []).append(pair)
+        back = _Pair(pair.other, pair.rank, -pair.offset_ns, -pair.drift, pair.error_ns)
+        pairs.setdefault(pair.other, []).append(back)
+    clocks: list[RankClock | None] = [None] * ranks
+    reach: list[tuple[float, int, float, float]] = [(0.0, 0, 0.0, 0.0)]
+    while reach:
+        error, rank, offset, drift = heapq.heappop(reach)
+        if clocks[rank] is not None:
+            continue
+        clocks[rank] = RankClock(round(offset), drift, round(error))
+        for pair in pairs.get(rank, ()):
+            if clocks[pair.other] is None:
+                heapq.heappush(reach, (error + pair.error_ns, pair.other, offset + pair.offset_ns, drift + pair.drift))
+    return clocks
+
+
+def _pairs(ends: pd.DataFrame) -> list[_Pair]:
+    """Compare, in each set of ranks that meet, every member with the first."""
+    members = ends.groupby("collective")["position"].agg(lambda each: tuple(sorted(each)))
+    found = []
+    for group, collectives in members.groupby(members).groups.items():
+        table = ends[ends["collective"].isin(collectives)].pivot(index="collective", columns="position", values="end")
+        first = table[group[0]].to_numpy(np.int64)
+        for other in group[1:]:
+            found.append(_pair(group[0], other, first, table[other].to_numpy(np.int64)))
+    return found
+
+
+def _pair(rank: int, other: int, at: I64, their: I64) -> _Pair:
+    apart = (their - at).astype(np.float64)
+    offset, drift = float(np.median(apart)), 0.0
+    if len(at) >= FEWEST_FOR_DRIFT:
+        order = np.argsort(at)
+        early, late = order[: len(at) // 2], order[len(at) // 2 :]
+        span = float(np.median(at[late] - at[0]) - np.median(at[early] - at[0]))
+        change = float(np.median(apart[late]) - np.median(apart[early]))
+        drift = change / span if span > 0 and abs(change) >= LEAST_DRIFT_NS else 0.0
+        apart = apart - drift * (at - np.median(at))
+    scatter = SCATTER * float(np.median(np.abs(apart - np.median(apart))))
+    return _Pair(rank, other, offset, drift, scatter / len(at) ** 0.5)

@@ -1,0 +1,228 @@
+"""The report's keys and types, as ``sawtooth report --format json`` prints them, and the JSON Schema made of them.
+
+``sawtooth.analysis.run.report`` returns these types, so that mypy holds the code against them; docs/report.schema.json is ``report_schema()``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+import msgspec
+
+from sawtooth.analysis.metrics.reading import Trust
+from sawtooth.analysis.metrics.registry import METRICS, with_aliases
+from sawtooth.analysis.run.model import Confidence, Severity, StragglerKind
+
+REPORT_VERSION = 1
+SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Nanoseconds = Annotated[int, msgspec.Meta(ge=0)]
+StepTimeSource = Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["user", "marks", "telemetry", "estimate", "profile"]})]
+ImportSeverity = Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["info", "data_loss", "error"]})]
+
+
+class RecordingPart(TypedDict):
+    """One file of the run."""
+
+    id: str
+    kind: Literal["trace", "telemetry"]
+    rank: int | None
+    source_name: str | None
+    torch_version: str | None
+
+
+class RunPart(TypedDict):
+    """The run and its recordings."""
+
+    id: str
+    name: str
+    recordings: list[RecordingPart]
+
+
+class DevicePart(TypedDict):
+    """A GPU and its dense peaks by dtype, TFLOP/s; without any where the GPU is not known."""
+
+    index: int
+    name: str | None
+    peak_tflops: dict[str, float]
+    peak_source: str | None
+
+
+class StepsPart(TypedDict):
+    """Where the steps come from, how many there are and count, and the counted ones' durations on the device."""
+
+    source: str
+    count: int
+    counted: int
+    device_step_ms: list[float]
+
+
+class MetricPart(TypedDict):
+    """A reading. ``value`` is null exactly where ``why_missing`` is not.
+
+    ``low`` to ``high`` is its 90 % interval, where one is known; ``high`` null: nothing bounds it from above, the reason in ``notes``.
+    """
+
+    value: float | None
+    unit: str
+    why_missing: str | None
+    trust: Trust
+    notes: list[str]
+    low: NotRequired[float]
+    high: NotRequired[float | None]
+
+
+class WitnessPart(TypedDict):
+    """What one witness says of the step time, ms, with its 90 % interval. ``ms`` is null where it only bounds the step from below."""
+
+    source: str
+    ms: float | None
+    low: float
+    high: float | None
+    notes: list[str]
+
+
+class LedgerPart(TypedDict):
+    """What owned this part of the steady window; lost time has a cause. The rows of a device sum to the window."""
+
+    device: int
+    owner: str
+    cause: str | None
+    ns: Nanoseconds
+    ms_per_step: float | None
+    ms_per_step_unprofiled_est: float | None
+    share: Share
+
+
+class KernelCategoryPart(TypedDict):
+    """Kernels of one category: sums over kernels, which may overlap."""
+
+    category: str
+    ns: Nanoseconds
+    share: float
+    launches: int
+
+
+class RankPart(TypedDict):
+    """What is said of one rank's device; the report's own keys speak of the slowest."""
+
+    steps: StepsPart
+    window_ns: Nanoseconds
+    step_time_source: StepTimeSource
+    witnesses: list[WitnessPart]
+    metrics: dict[str, MetricPart]
+    ledger: list[LedgerPart]
+    phases: list[dict[str, Any]]
+    kernel_categories: list[KernelCategoryPart]
+
+
+class OneRank(RankPart):
+    """One rank and device of several."""
+
+    rank: int | None
+    device: int
+
+
+class ChangePart(TypedDict):
+    """One way to write the fix."""
+
+    framework: str
+    before: str
+    after: str
+
+
+class FindingPart(TypedDict):
+    """What costs time: the ceiling is all that its cause owns, the prediction what the replay without it takes."""
+
+    rule: str
+    severity: Severity
+    title: str
+    ceiling_ms_per_step: float | None
+    predicted_step_ms: float | None
+    predicted_low_ms: float | None
+    predicted_high_ms: float | None
+    predicted_speedup: float | None
+    prediction_note: str
+    confidence: Confidence
+    fix: str
+    risk: str
+    changes: list[ChangePart]
+    evidence: list[dict[str, Any]]
+
+
+class NotCheckedPart(TypedDict):
+    """A rule that could not speak, and why."""
+
+    rule: str
+    because: str
+
+
+class DiagnosticPart(TypedDict):
+    """Import trouble or a limit of the recording."""
+
+    key: str
+    severity: ImportSeverity
+    sentence: str
+    count: int
+
+
+class PlanPart(TypedDict):
+    """One fix of the plan, in order, and the step after it with all fixes before it made, ms, with its interval."""
+
+    rule: str
+    predicted_step_ms: float
+    predicted_low_ms: float
+    predicted_high_ms: float
+
+
+class AuditPart(TypedDict):
+    """One line of the audit: use of the GPU, work per second, energy and cost. ``value`` is null exactly where ``why_missing`` is not."""
+
+    key: str
+    label: str
+    unit: str
+    value: float | None
+    why_missing: str | None
+    trust: Trust
+    notes: list[str]
+
+
+class StragglerPart(TypedDict):
+    """Who holds the job up: ``own_ms`` beyond its peers in a step, ``gain_ms`` of the job's step without it."""
+
+    ranks: list[int | None]
+    host: str | None
+    kind: StragglerKind
+    reason: str | None
+    own_ms: float
+    gain_ms: float
+
+
+class ReportPart(RankPart):
+    """What is known of one run."""
+
+    report_version: int
+    tool_version: str
+    run: RunPart
+    devices: list[DevicePart]
+    findings: list[FindingPart]
+    plan: list[PlanPart]
+    audit: list[AuditPart]
+    not_checked: list[NotCheckedPart]
+    diagnostics: list[DiagnosticPart]
+    ranks: NotRequired[list[OneRank]]
+    stragglers: list[StragglerPart]
+
+
+def report_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the report: these types, with every metric named and defined."""
+    (reference,), parts = msgspec.json.schema_components([ReportPart], ref_template="#/$defs/{name}")
+    metric = {"$ref": "#/$defs/MetricPart"}
+    named = {key: {**metric, "title": m.label, "description": f"{m.unit}. {m.definition}"} for key, m in METRICS.items()}
+    named = with_aliases(named)
+    for part in ("ReportPart", "RankPart", "OneRank"):
+        if part in parts:
+            parts[part]["properties"]["metrics"] = {"type": "object", "properties": named, "additionalProperties": metric}
+    parts["ReportPart"]["properties"]["report_version"] = {"const": REPORT_VERSION}
+    return {"$schema": SCHEMA_DIALECT, "title": "sawtooth report --format json", **reference, "$defs": parts}

@@ -1,0 +1,136 @@
+"""The ranks of a job replayed together: each as fast as its own host and GPU let it be, held up where a collective waits for another.
+
+A rank's replay pauses at each of its matched collectives until all members have come; then all leave it together, one transfer after the
+last has come. So what one rank loses reaches the others as it does in the job (a max-plus system), and removing it from one rank shows
+what the job gains. Ranks of one communicator launch its collectives in one order, as NCCL demands, so pausing at the launch never blocks
+for good; where recorded orders contradict each other, a meeting is given up and counted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.replay.edits import Edit, apply
+from sawtooth.analysis.replay.machine import I32, Replayed, ReplayProblem, step_spans, stepwise
+
+Run = Generator[tuple[int, int], int, Replayed]
+
+
+@dataclass(frozen=True)
+class Meetings:
+    """The collectives of a job: ``of_op`` maps, by rank position, GPU operations to collectives; ``transfer_ns`` is how long each takes once all came.
+
+    ``members`` counts the ranks of each collective that were recorded.
+    """
+
+    of_op: tuple[Mapping[int, int], ...]
+    transfer_ns: Mapping[int, int]
+    members: Mapping[int, int]
+
+    @staticmethod
+    def of(rows: pd.DataFrame, ranks: int) -> Meetings:
+        """Return the collectives in ``rows`` (of ``matching.match``)."""
+        of_op: list[dict[int, int]] = [{} for _ in range(ranks)]
+        for position, op, collective in rows[["position", "gpu_op_id", "collective"]].itertuples(index=False):
+            of_op[position][int(op)] = int(collective)
+        once = rows.drop_duplicates("collective")
+        keys = once["collective"].tolist()
+        return Meetings(
+            tuple(of_op),
+            dict(zip(keys, once["shortest_ns"].astype(int).tolist(), strict=True)),
+            dict(zip(keys, once["ranks"].astype(int).tolist(), strict=True)),
+        )
+
+
+@dataclass(frozen=True)
+class Member:
+    """One rank's replay without the profiler: its problem, its device, its counted steps, and its clock minus the job's, ns."""
+
+    problem: ReplayProblem
+    device: int
+    counted: I32
+    offset_ns: int
+
+
+@dataclass
+class Job:
+    """All ranks of a job, ready to be replayed together with changes in some of them."""
+
+    members: Sequence[Member]
+    meetings: Meetings
+    given_up: int = 0
+    _kept: dict[tuple[tuple[int, tuple[Edit, ...]], ...], NDArray[np.float64] | None] = field(default_factory=dict)
+
+    def step_ms(self, edits: Mapping[int, Sequence[Edit]] | None = None) -> float | None:
+        """Return the job's mean step in ms with ``edits`` made in ranks (by position), None where no counted step can be timed."""
+        steps = self.steps_ms(edits)
+        return float(steps.mean()) if steps is not None and len(steps) else None
+
+    def steps_ms(self, edits: Mapping[int, Sequence[Edit]] | None = None) -> NDArray[np.float64] | None:
+        """Return the job's counted steps in ms, each that of the rank that takes longest over all steps."""
+        key = tuple((position, tuple(each)) for position, each in sorted((edits or {}).items()))
+        if key not in self._kept:
+            changed = [apply(m.problem, tuple((edits or {}).get(i, ()))) for i, m in enumerate(self.members)]
+            runs, given_up = together(changed, [m.offset_ns for m in self.members], self.meetings)
+            if not key:
+                self.given_up = given_up
+            steps = []
+            for member, problem, run in zip(self.members, changed, runs, strict=True):
+                starts, ends = step_spans(problem, run, member.device, member.counted)
+                steps.append((ends - starts) / 1e6)
+            steps = [each for each in steps if len(each)]
+            self._kept[key] = max(steps, key=lambda each: float(each.mean())) if steps else None
+        return self._kept[key]
+
+
+def together(problems: Sequence[ReplayProblem], offsets_ns: Sequence[int], meetings: Meetings) -> tuple[list[Replayed], int]:
+    """Replay all ``problems`` together; return the runs, each on its own clock, and how many meetings were given up."""
+    runs: list[Run] = []
+    for problem, of_op in zip(problems, meetings.of_op, strict=True):
+        there = {i: of_op[op] for i, op in enumerate(problem.ops.op.tolist()) if op in of_op and problem.ops.node[i] >= 0}
+        runs.append(stepwise(problem, there))
+    done: list[Replayed | None] = [None] * len(runs)
+    come: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by meeting: (rank position, arrival on the job's clock)
+    present = _present(problems, meetings)
+    given_up = 0
+    going: list[tuple[int, int | None]] = [(position, None) for position in range(len(runs))]
+    while True:
+        while going:
+            position, end = going.pop()
+            try:
+                meeting, start = next(runs[position]) if end is None else runs[position].send(end + offsets_ns[position])
+            except StopIteration as finished:
+                done[position] = finished.value
+                continue
+            come[meeting].append((position, start - offsets_ns[position]))
+            if len(come[meeting]) == present[meeting]:
+                going += _leave(come, meeting, meetings)
+        if not come:
+            break
+        given_up += 1  # whoever has waited longest goes on without the others
+        first = min(come, key=lambda meeting: min(at for _, at in come[meeting]))
+        present[first] -= len(come[first])
+        going += _leave(come, first, meetings)
+    return [run for run in done if run is not None], given_up
+
+
+def _present(problems: Sequence[ReplayProblem], meetings: Meetings) -> dict[int, int]:
+    """Count, by meeting, the ranks whose replay holds it: a replay may end before the recording does, or an edit may remove it."""
+    count: dict[int, int] = defaultdict(int)
+    for problem, of_op in zip(problems, meetings.of_op, strict=True):
+        for op in problem.ops.op[problem.ops.node >= 0].tolist():
+            if op in of_op:
+                count[of_op[op]] += 1
+    return count
+
+
+def _leave(come: dict[int, list[tuple[int, int]]], meeting: int, meetings: Meetings) -> list[tuple[int, int | None]]:
+    members = come.pop(meeting)
+    end = max(at for _, at in members) + meetings.transfer_ns[meeting]
+    return [(position, end) for position, _ in members]

@@ -1,0 +1,35 @@
+"""Stragglers in words: who holds the job up, and by what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.run.model import RankResult, Straggler
+
+NAMED_RANKS = 4  # of more, how many there are says more than which
+REASONS = {"work": "more kernel work", "clock": "a lower GPU clock", "power": "its GPU's power limit"}
+
+
+def who(straggler: Straggler, ranks: Sequence[RankResult]) -> str:
+    """Return who holds the job up: "rank 5", "ranks 2 and 5", "host node0002 with its 8 ranks"."""
+    names = [
+        str(ranks[position].device) if rank is None else str(rank)
+        for position, rank in zip(straggler.positions, straggler.ranks, strict=True)
+    ]
+    kind = "device" if any(rank is None for rank in straggler.ranks) else "rank"
+    if straggler.kind == "host":
+        return f"host {straggler.host} with its {len(names)} {kind}s"
+    listed = f"{kind} {names[0]}" if len(names) == 1 else f"{kind}s {', '.join(names[:-1])} and {names[-1]}"
+    if len(names) > NAMED_RANKS:
+        listed = f"{len(names)} {kind}s"
+    return f"the pipeline stage of {listed}" if straggler.kind == "stage" else listed
+
+
+def why(straggler: Straggler) -> str | None:
+    """Return what it loses the time to, as in "it is …"; None where nothing tells."""
+    if straggler.kernel_ratio is not None and straggler.reason is None:
+        return f"equal kernels that take {straggler.kernel_ratio:.2f} times as long on its GPU"
+    if straggler.reason is None:
+        return None
+    return REASONS.get(straggler.reason) or CAUSE_OF[straggler.reason].late_rank

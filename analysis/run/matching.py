@@ -1,0 +1,104 @@
+"""The same collective found on several ranks.
+
+Ranks of a group call its collectives in the same order. So a collective is known by its group and sequence number where the trace has
+one, else by its place among the group's collectives of that name, type and size in the same step. Sends and receives are known by their
+order where the job has two ranks only; of more, the traces do not say which two belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.run.clocks import ROOTED, RankClock, align
+from sawtooth.analysis.run.collectives import SEND_RECEIVE
+
+ENDS_APART_NS = 2_000_000  # a collective ends on all ranks at once; clocks that were aligned differ far less than 2 ms
+MOSTLY = 0.5  # where most matches end apart, the matching is wrong and none of it is used
+NONE_SHARED = "No collective of this run was found on two of its ranks."
+MATCHED = ("collective", "shortest_ns", "wait_ns", "last", "ranks")
+
+
+def match(
+    kernels: Sequence[pd.DataFrame], ranks: Sequence[int | None], worlds: Sequence[Any]
+) -> tuple[pd.DataFrame, list[RankClock | None], tuple[str, ...]]:
+    """Find each collective on the ranks that took part in it.
+
+    ``kernels`` are the frames of ``load``, one per rank. Returns the matched rows with collective, position (index in ``kernels``),
+    shortest_ns, wait_ns, last (it came last; nobody where two are shortest) and ranks (how many were matched), the clock of each rank
+    against the first's, and notes for people.
+    """
+    rows = pd.concat([frame.assign(position=i, rank=ranks[i]) for i, frame in enumerate(kernels)], ignore_index=True)
+    known = {int(world) for world in worlds if world is not None and not pd.isna(world)}
+    usable = (rows["name"] != SEND_RECEIVE) | (known == {2})
+    described = rows[rows["has_arguments"]]
+    one_group = known == {2} or (
+        described["group"].nunique() == 1 and set(described["group_size"].dropna()) == known and len(known) == 1
+    )
+    usable &= rows["has_arguments"] | one_group  # without arguments, only a run with one group says which ranks took part
+    usable &= rows["step"].notna() | rows["sequence"].notna()
+    if not usable.any():
+        lacking = rows.reindex(columns=[*rows.columns, *MATCHED])[:0]
+        nobody = align(lacking, len(kernels))
+        return lacking.astype(dict.fromkeys(MATCHED, "int64") | {"last": bool}), nobody, (NONE_SHARED,)
+    rows = _numbered(rows[usable])
+    clocks = align(rows, len(kernels))
+    rows, notes = _ends_together(rows, clocks)
+    duration = rows.groupby("collective")["dur_ns"]
+    rows["shortest_ns"] = duration.transform("min")
+    rows["wait_ns"] = rows["dur_ns"] - rows["shortest_ns"]
+    shortest = rows["wait_ns"] == 0
+    rows["last"] = shortest & (shortest.groupby(rows["collective"]).transform("sum") == 1)
+    rows["counted"] = rows.groupby("collective")["counted"].transform("all")
+    rows["ranks"] = duration.transform("size")
+    if (rows["group_size"] > rows["ranks"]).fillna(False).any():
+        notes += (
+            "Some ranks of a group are not in this run: waiting is at least, and transfer at most, what is shown.",
+        )  # an unrecorded rank may have come last
+    return rows.reset_index(drop=True), clocks, notes
+
+
+def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
+    """Give rows of one collective one number; drop those found on one rank only, or not equally often on all of theirs."""
+    by_sequence = rows["sequence"].notna()
+    text = {c: [str(v) for v in rows[c]] for c in ("group", "name", "sequence", "in_elements", "out_elements", "dtype", "step")}
+    # Python strings: missing values stay words here, where pandas' own strings would make the whole key missing
+    key = [
+        f"{group}|{name}|"
+        + (f"#{sequence}" if numbered else f"@{step}" if name == SEND_RECEIVE else f"{put}/{got}/{dtype}@{step}")
+        for numbered, group, name, sequence, put, got, dtype, step in zip(by_sequence, *text.values(), strict=True)
+    ]
+    rows = rows.assign(key=key)
+    calls = rows.groupby(["key", "position"]).size()
+    spread = calls.groupby("key").agg(["min", "max", "size"])
+    good = spread[(spread["min"] == spread["max"]) & (spread["size"] > 1)].index
+    rows = rows[rows["key"].isin(good)]
+    rows = rows.assign(order=rows.groupby(["key", "position"]).cumcount())
+    rows["collective"] = rows.groupby(["key", "order"], sort=True).ngroup().astype(np.int64)
+    # two recordings of one rank are two times of one process, not two ranks
+    twice = rows[rows["rank"].notna()].duplicated(["collective", "rank"], keep=False)
+    rows = rows[~rows["collective"].isin(rows.loc[twice.index[twice], "collective"])]
+    return rows.drop(columns=["key", "order"])
+
+
+def _ends_together(rows: pd.DataFrame, clocks: Sequence[RankClock | None]) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Drop collectives whose ranks end apart although their clocks are aligned: different ones were taken for one."""
+    if rows.empty:
+        return rows, (NONE_SHARED,)
+    ends = (rows["start_ns"] + rows["dur_ns"]).to_numpy(np.int64)
+    known = [clock or RankClock(0, 0.0, 0) for clock in clocks]
+    offset, drift = (np.array([getattr(c, of) for c in known])[rows["position"]] for of in ("offset_ns", "drift"))
+    aligned = pd.Series(ends - offset - (drift * (ends - np.median(ends))).astype(np.int64), index=rows.index)
+    end = aligned.groupby(rows["collective"])
+    apart = (end.transform("max") - end.transform("min")) > ENDS_APART_NS
+    unknown = rows["position"].map(lambda p: clocks[p] is None).groupby(rows["collective"]).transform("any")
+    bad = apart & ~unknown.astype(bool) & ~rows["name"].isin(ROOTED)
+    if bad.mean() > MOSTLY:
+        return rows[:0], (
+            "The ranks' collectives end at different times, so they were not matched: are these traces of one run?",
+        )
+    note = f"{int(bad.sum())} communication kernels end at other times than on the other ranks and were not matched."
+    return rows[~bad], ((note,) if bad.any() else ())

@@ -1,0 +1,188 @@
+"""What a rank takes of a step by itself, whoever it waits for: its kernels' time and its host's time by cause, without the profiler's cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.intervals import Intervals, overlaps, union
+from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES
+from sawtooth.analysis.replay.edits import Edit, ScaledOps, WithoutHostCause
+from sawtooth.analysis.replay.machine import I64, NEVER, ReplayProblem
+from sawtooth.analysis.run.coupled import Member
+
+if TYPE_CHECKING:
+    from sawtooth.analysis.store.library import Recording
+
+WORK = "work"  # a rank's kernels, communication apart
+LONG_GAP_NS = 500_000  # recording events never makes a gap as long: what does is the run's own
+COST_ERROR = (
+    0.5  # share of the profiler's cost taken off a host that may be wrong: it differs that much between two hosts of one job
+)
+HOST_ERROR = 0.35  # of host time: profiled, one host of a balanced job was up to 30 % slower than the other
+DEVICE_ERROR = 0.08  # of kernel time: GPUs of one model with equal work differed by up to 6 %
+
+HOLE = "python_host"  # the cause of host time in which nothing was recorded
+LEAST_KEPT = 1e-9  # of a host cause: without any of it, its waits for the GPU would go as well
+
+F64 = NDArray[np.float64]
+Shape = tuple[str, str]  # a kernel's name, its grid and block
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One kind of own time, ns by counted step, and the error of it. ``edit_of`` of ``OwnTime`` shortens it."""
+
+    cause: str
+    ns: F64
+    error_ns: F64
+    long: bool = False
+
+
+@dataclass(frozen=True)
+class OwnTime:
+    """A rank's own time in its counted steps (``steps``, their numbers).
+
+    ``quiet`` holds the median time of kernels by shape, ns, and how often each runs, of those that no communication runs beside; ``loud`` has time and count by step of those that run beside it only. ``hidden_ns``
+    is host time a step in long gaps during which the GPU still had work: where other ranks have more of it, it is waiting for them that
+    no recorded call shows.
+    """
+
+    steps: tuple[int, ...]
+    parts: tuple[Part, ...]
+    quiet: Mapping[Shape, tuple[float, int]]
+    loud: Mapping[Shape, tuple[F64, F64]]
+    compute: tuple[int, ...]
+    long_calls: tuple[int, ...]
+    short_calls: tuple[int, ...]
+    hidden_ns: float
+
+    def edit_of(self, part: Part, keep_share: float) -> Edit:
+        """Return the change that leaves ``keep_share`` of ``part``."""
+        if part.cause == WORK:
+            return ScaledOps(self.compute, keep_share)
+        return WithoutHostCause(part.cause, max(keep_share, LEAST_KEPT), self.long_calls if part.long else self.short_calls)
+
+
+def own_time(recording: Recording, member: Member, communication: pd.DataFrame) -> OwnTime:
+    """Return a rank's own time. ``communication`` has gpu_op_id, start_ns and dur_ns of its communication kernels."""
+    problem = member.problem
+    steps = tuple(int(s) for s in member.counted if s in problem.steps)
+    work, compute, quiet, loud = _work(recording, member, communication, steps)
+    node_step = _steps_of_nodes(problem)
+    host = problem.host
+    long = (host.gap >= LONG_GAP_NS) & (host.pred >= 0)
+    recorded = host.start - host.end[np.maximum(host.pred, 0)]
+    taken = np.where(host.pred >= 0, np.maximum(recorded - host.gap, 0), 0)
+    idle = _drained_share(problem)
+    parts = [Part(WORK, work, DEVICE_ERROR * work)]
+    hole = host.gap_parts[:, HOST_CAUSES.index(HOLE)]
+    for which in (True, False):
+        chosen = (long == which) & (host.pred >= 0)
+        cost = COST_ERROR * _by_step(taken, node_step, chosen, steps)
+        for column, cause in enumerate(HOST_CAUSES):
+            # a long gap delays the rank as far as its GPU had nothing left to do; many short ones slow it wherever they are
+            share = idle if which else np.ones(len(idle))
+            ns = _by_step(host.gap_parts[:, column] * share, node_step, chosen, steps)
+            on_host = CAUSE_OF[cause].on_host
+            slowed = on_host is not None and on_host.slowed
+            if ns.any() and cause != "profiler":
+                parts.append(Part(cause, ns, cost + HOST_ERROR * ns if slowed else np.zeros(len(steps)), which))
+    hidden = _by_step(hole * (1 - idle), node_step, long, steps)
+    long_calls, short_calls = (tuple(host.call[long == which].tolist()) for which in (True, False))
+    hidden_ns = float(hidden.mean()) if len(hidden) else 0.0
+    return OwnTime(steps, tuple(parts), quiet, loud, compute, long_calls, short_calls, hidden_ns)
+
+
+def _drained_share(problem: ReplayProblem) -> F64:
+    """Return, by host node, during how much of the gap before it the GPU had done all that was launched, as recorded."""
+    host, ops = problem.host, problem.ops
+    ends = np.full(len(host) + 1, NEVER, np.int64)  # by node: of what was launched before it, the latest end
+    np.maximum.at(ends, ops.node + 1, ops.fixed_start + ops.dur)
+    done = np.maximum.accumulate(ends)[:-1]
+    before = host.end[np.maximum(host.pred, 0)]
+    gap = np.where(host.pred >= 0, np.maximum(host.start - before, 0), 0)
+    return np.clip(host.start - np.maximum(before, done), 0, gap) / np.maximum(gap, 1)
+
+
+def _by_step(ns: I64 | F64, node_step: NDArray[np.int32], chosen: NDArray[np.bool_], steps: tuple[int, ...]) -> F64:
+    return np.array([float(ns[chosen & (node_step == step)].sum()) for step in steps])
+
+
+def _steps_of_nodes(problem: ReplayProblem) -> NDArray[np.int32]:
+    """Return each host node's step: that of what it launches, else that of the node before it."""
+    step = np.full(len(problem.host), -1, np.int32)
+    launched = problem.ops.node >= 0
+    step[problem.ops.node[launched]] = problem.ops.step[launched]
+    known = np.maximum.accumulate(np.where(step >= 0, np.arange(len(step)), -1)) if len(step) else step
+    return np.where(known >= 0, step[np.maximum(known, 0)], -1).astype(np.int32)
+
+
+def _work(
+    recording: Recording, member: Member, communication: pd.DataFrame, steps: tuple[int, ...]
+) -> tuple[F64, tuple[int, ...], dict[Shape, tuple[float, int]], dict[Shape, tuple[F64, F64]]]:
+    """Return kernel time by step, the operations it is of, and the quiet and the loud kernels by shape (of ``OwnTime``).
+
+    Kernels beside communication are slowed by it, on the rank that waits most of all: they count as long as the same ones without it.
+    """
+    ops = recording.frame(
+        "SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, s.step, n.name, "
+        "concat_ws(',', grid_x, grid_y, grid_z, block_x, block_y, block_z, bytes) AS shape "
+        "FROM gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) JOIN names n USING (name_id) WHERE g.device = ?",
+        [member.device],
+    )
+    ops = ops[~ops["gpu_op_id"].isin(communication["gpu_op_id"]) & ops["step"].isin(steps)]
+    starts = communication["start_ns"].to_numpy(np.int64)
+    talk = union(starts, starts + communication["dur_ns"].to_numpy(np.int64))
+    beside = np.zeros(len(ops), bool)
+    beside[overlaps(Intervals(ops["start_ns"].to_numpy(np.int64), ops["end_ns"].to_numpy(np.int64)), talk)[2]] = True
+    quiet = ops[~beside].groupby(["name", "shape"])["dur_ns"].agg(["median", "size"])
+    usual = ops[["name", "shape"]].merge(quiet.reset_index(), how="left", on=["name", "shape"])["median"].to_numpy(np.float64)
+    took = ops["dur_ns"].to_numpy(np.float64)
+    took = np.where(beside & ~np.isnan(usual), np.fmin(took, usual), took)
+    by_step = pd.Series(took).groupby(ops["step"].to_numpy()).sum()
+    work = np.array([float(by_step.get(step, 0.0)) for step in steps])
+    shapes = {(str(name), str(shape)): (float(m), int(n)) for (name, shape), m, n in quiet.itertuples()}
+    unknown = ops[beside & np.isnan(usual)]
+    sums = unknown.groupby(["name", "shape", "step"])["dur_ns"].agg(["sum", "size"]).reset_index()
+    loud = {
+        (str(name), str(shape)): tuple(
+            mine.set_index("step")[c].reindex(steps, fill_value=0).to_numpy(np.float64) for c in ("sum", "size")
+        )
+        for (name, shape), mine in sums.groupby(["name", "shape"])
+    }
+    return work, tuple(ops["gpu_op_id"].astype(int).tolist()), shapes, loud
+
+
+def as_quiet_as_others(ranks: Sequence[OwnTime]) -> list[OwnTime]:
+    """Return the ranks with kernels that one runs beside communication only counted as long as another runs them without it."""
+    quiet: dict[Shape, float] = {}
+    for rank in ranks:
+        for shape, (median, _) in rank.quiet.items():
+            quiet[shape] = min(median, quiet.get(shape, median))
+    out = []
+    for rank in ranks:
+        off = np.zeros(len(rank.steps))
+        for shape, (ns, count) in rank.loud.items():
+            if shape in quiet:
+                off += np.maximum(ns - count * quiet[shape], 0.0)
+        parts = tuple(
+            replace(part, ns=part.ns - off, error_ns=DEVICE_ERROR * (part.ns - off)) if part.cause == WORK else part
+            for part in rank.parts
+        )
+        out.append(replace(rank, parts=parts))
+    return out
+
+
+def same_kernels_ratio(own: OwnTime, other: OwnTime) -> tuple[float, float]:
+    """Return how many times as long ``own`` takes for kernels that both run in the same shape, and the share of its quiet kernel time they are."""
+    shared = own.quiet.keys() & other.quiet.keys()
+    mine = sum(own.quiet[key][0] * own.quiet[key][1] for key in shared)
+    theirs = sum(other.quiet[key][0] * own.quiet[key][1] for key in shared)
+    total = sum(median * n for median, n in own.quiet.values())
+    return (mine / theirs if theirs else 1.0), (mine / total if total else 0.0)

@@ -1,0 +1,175 @@
+"""Collectives met across the ranks of a run: who waited for whom, what the transfer took, and how fast the links were.
+
+A collective ends on all its ranks when the last one has come, so its shortest duration over the ranks is the transfer, and what a
+rank's kernel lasts longer is that rank waiting. Durations decide, never starts on different hosts' clocks. Recordings of one rank know
+nothing of this: ranks meet when a run is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.intervals import Intervals, overlaps
+from sawtooth.analysis.knowledge.causes import BETWEEN_RANKS
+from sawtooth.analysis.run.clocks import RankClock
+from sawtooth.analysis.run.collectives import exposed_causes, load
+from sawtooth.analysis.run.matching import match
+from sawtooth.analysis.run.model import Communication, RankResult, RankWaits
+
+if TYPE_CHECKING:
+    from sawtooth.analysis.store.library import Library
+
+# Bytes on the wire per byte of the collective, for n ranks: what NCCL's own tests call the bus bandwidth factor.
+BUS_FACTORS = {
+    "allreduce": lambda n: 2 * (n - 1) / n,
+    "allgather": lambda n: (n - 1) / n,
+    "reducescatter": lambda n: (n - 1) / n,
+    "alltoall": lambda n: (n - 1) / n,
+    "broadcast": lambda n: 1.0,
+    "reduce": lambda n: 1.0,
+}
+
+
+def split_communication(library: Library, ranks: Sequence[RankResult]) -> tuple[list[RankResult], Communication | None]:
+    """Match the collectives of ``ranks``; return the ranks with exposed communication split by cause, and what they say together.
+
+    The parts of a rank's exposed communication sum to it exactly. None where fewer than two ranks are there.
+    """
+    if len({(rank.recording_id, rank.device) for rank in ranks}) < 2:
+        return list(ranks), None
+    kernels, exposed = [], []
+    for rank in ranks:
+        with library.open(rank.recording_id) as recording:
+            rows, mine = load(recording, rank.device, rank.steps)
+        kernels.append(rows)
+        exposed.append(mine)
+    matched, clocks, notes = match(kernels, [rank.rank for rank in ranks], [rank.info.get("world_size") for rank in ranks])
+    matched["exposed_wait_ns"] = 0
+    for position in range(len(ranks)):
+        mine_at = matched.index[matched["position"] == position]
+        matched.loc[mine_at, "exposed_wait_ns"] = _exposed_waits(matched.loc[mine_at], exposed[position])
+    split = [_split(rank, matched[matched["position"] == position], exposed[position]) for position, rank in enumerate(ranks)]
+    waits = tuple(_waits(position, rank, matched, kernels[position], clocks[position]) for position, rank in enumerate(split))
+    unmatched = sum(map(len, kernels)) - len(matched)
+    return split, Communication(matched, waits, unmatched, notes)
+
+
+def _split(rank: RankResult, rows: pd.DataFrame, exposed: Intervals) -> RankResult:
+    """Replace the ledger's exposed communication without a cause by waiting, transfer and what stays unknown."""
+    causes = exposed_causes(rows, exposed)
+    whole = [row for row in rank.ledger if row.owner == "exposed_comm"]
+    if not whole or not any(cause in causes for cause in BETWEEN_RANKS):
+        return rank
+    total = exposed.total
+    estimates = [row.ms_per_step_unprofiled_est for row in whole if row.ms_per_step_unprofiled_est is not None]
+    counted = len(rank.counted)
+    rest = [row for row in rank.ledger if row.owner != "exposed_comm"]
+    split = [
+        replace(
+            whole[0],
+            cause=cause,
+            ns=part.total,
+            ms_per_step=part.total / counted / 1e6 if counted else None,
+            # the replay keeps each collective as long as recorded, so the recorded proportions hold for its column
+            ms_per_step_unprofiled_est=sum(estimates) * part.total / total if estimates else None,
+            share=part.total / rank.window_ns,
+        )
+        for cause, part in causes.items()
+    ]
+    return replace(rank, ledger=sorted([*rest, *split], key=lambda row: -row.ns), exposed_causes=causes)
+
+
+def _exposed_waits(rows: pd.DataFrame, exposed: Intervals) -> NDArray[np.int64]:
+    """Return how much of each row's waiting had no computation beside it."""
+    start, wait = rows["start_ns"].to_numpy(np.int64), rows["wait_ns"].to_numpy(np.int64)
+    begun, ended, row, _ = overlaps(Intervals(start, start + wait), exposed)
+    exposed_ns = np.zeros(len(rows), np.int64)
+    np.add.at(exposed_ns, row, ended - begun)
+    return exposed_ns
+
+
+def _waits(position: int, rank: RankResult, matched: pd.DataFrame, kernels: pd.DataFrame, clock: RankClock | None) -> RankWaits:
+    steps = max(len(rank.counted), 1)
+    counted = matched[matched["counted"]]
+    mine = counted[counted["position"] == position]
+    others = counted[counted["collective"].isin(mine.loc[mine["last"], "collective"]) & (counted["position"] != position)]
+    late = others.groupby("collective")["exposed_wait_ns"].mean().sum()
+    busy = int(kernels.loc[kernels["counted"], "dur_ns"].sum())
+    hidden = busy - int(kernels.loc[kernels["counted"], "exposed_ns"].sum())
+    return RankWaits(
+        position,
+        rank.rank,
+        rank.device,
+        float(mine["wait_ns"].sum()) / steps / 1e6,
+        float(late) / steps / 1e6,
+        float(mine["last"].mean()) if len(mine) else None,
+        hidden / busy if busy else None,
+        clock.offset_ns if clock is not None else None,
+        clock.error_ns if clock is not None else None,
+    )
+
+
+def collective_table(communication: Communication, steps: int) -> pd.DataFrame:
+    """Return one row per kind of collective: name, dtype, group, group_size, bytes, calls_per_step, transfer_ms, mean_wait_ms,
+    longest_wait_ms (of one call), wait_ms_per_step (mean over ranks), algorithm_gb_s, bus_gb_s, overlap_share; most waiting first.
+
+    Bandwidths are decimal GB/s of the shortest duration over the ranks, None where size or kind is not known.
+    """
+    rows = communication.rows[communication.rows["counted"]] if steps else communication.rows
+    out = []
+    kinds = rows.fillna({"dtype": "", "group": ""}).groupby(["name", "dtype", "group", "bytes", "group_size"], dropna=False)
+    for (name, dtype, group, size, members), mine in kinds:
+        once = mine.drop_duplicates("collective")
+        transfer_ns = float(once["shortest_ns"].median())
+        known = pd.notna(size) and size > 0 and transfer_ns > 0
+        algorithm = float(size) / transfer_ns if known else None
+        factor = BUS_FACTORS.get(str(name)) if pd.notna(members) and members > 1 else None
+        out.append(
+            {
+                "name": name,
+                "dtype": dtype or None,
+                "group": group or None,
+                "group_size": int(members) if pd.notna(members) else None,
+                "bytes": int(size) if pd.notna(size) else None,
+                "calls_per_step": len(once) / max(steps, 1),
+                "transfer_ms": transfer_ns / 1e6,
+                "mean_wait_ms": float(mine["wait_ns"].mean()) / 1e6,
+                "longest_wait_ms": float(mine["wait_ns"].max()) / 1e6,
+                "wait_ms_per_step": float(mine.groupby("collective")["wait_ns"].mean().sum()) / max(steps, 1) / 1e6,
+                "algorithm_gb_s": algorithm,
+                "bus_gb_s": algorithm * factor(int(members)) if algorithm is not None and factor else None,
+                "overlap_share": 1 - float(mine["exposed_ns"].sum()) / float(mine["dur_ns"].sum())
+                if mine["dur_ns"].sum()
+                else None,
+            }
+        )
+    return pd.DataFrame(out, columns=list(_TABLE)).sort_values("wait_ms_per_step", ascending=False, ignore_index=True)
+
+
+_TABLE = (
+    "name", "dtype", "group", "group_size", "bytes", "calls_per_step", "transfer_ms", "mean_wait_ms", "longest_wait_ms",
+    "wait_ms_per_step", "algorithm_gb_s", "bus_gb_s", "overlap_share",
+)  # fmt: skip
+
+
+def side_by_side(ranks: Sequence[RankResult]) -> pd.DataFrame:
+    """Return one row per device: rank, device, step_ms (mean), and the ledger in ms per step as ``{owner}_ms``.
+
+    Exposed communication whose cause is known stands as ``comm_wait_ms`` and ``comm_transfer_ms`` instead.
+    """
+    rows = []
+    for rank in ranks:
+        parts: dict[str, float] = {}
+        for line in rank.ledger:
+            key = f"{line.cause if line.cause in BETWEEN_RANKS and line.owner == 'exposed_comm' else line.owner}_ms"
+            parts[key] = parts.get(key, 0.0) + (line.ms_per_step or 0.0)
+        rows.append({"rank": rank.rank, "device": rank.device, "step_ms": rank.best.mean_ms, **parts})
+    table = pd.DataFrame(rows)
+    owners = [column for column in table if column not in ("rank", "device", "step_ms")]
+    return table.fillna(dict.fromkeys(owners, 0.0))

@@ -1,0 +1,11 @@
+"""What a person says of a run in settings and tags."""
+
+from __future__ import annotations
+
+from sawtooth.ingest.schema import Manifest
+
+
+def settings_of(manifest: Manifest) -> dict[str, str]:
+    """Return the manifest's settings, with those of its ``key=value`` tags."""
+    tags = dict(tag.split("=", 1) for tag in manifest.tags if "=" in tag)
+    return {key.strip(): value.strip() for key, value in {**tags, **manifest.settings}.items()}

@@ -1,0 +1,208 @@
+"""What a run's readings come to: how a step's time is spent and the largest loss, as numbers that a sentence can carry.
+
+Words are the app's; which column of the ledger speaks for the run, and what counts as lost, is decided here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sawtooth.analysis.knowledge.causes import NOT_RANKED_FIRST
+from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS, LOST_OWNERS
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult
+
+STARVED_BELOW = 0.5  # busy for less than half of the step: waiting is what the run does, so the sentence leads with it
+LOSS_WORTH_NAMING = (
+    0.10  # a loss below a tenth of the step is within what batch size and clocks move; the sentence then speaks of compute
+)
+OWNS_MOST = 0.5  # of what is lost: a cause that owns less is not what the run waits for
+UNATTRIBUTED = "unattributed"  # the ledger's cause of what nothing in the trace explains
+EXPLAINS_FROM = 0.5  # of the largest loss: a finding that owns most of it says what that time is
+DISTORTED_ABOVE = 0.05  # METRICS: within 5 % of the estimate the profile itself is the better number
+
+Column = Literal["recorded", "unprofiled"]
+Kind = Literal["starved", "loss", "compute", "unrepresentative"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One owner of a step, or one cause of lost time (its owner is then the largest that it has). ``ms`` is per step (of the whole window without steps); ``share`` is of the column's sum."""
+
+    owner: str
+    cause: str | None
+    ms: float
+    share: float
+
+    @property
+    def lost(self) -> bool:
+        """The time is not computing."""
+        return self.owner in LOST_OWNERS
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """``column`` names the ledger column that ``parts`` (largest first) are of; ``loss`` is the largest loss that somebody can change,
+    where no cause owns most of what is lost all of it. ``tensor_unknown_share`` of compute time is spent in kernels of which nobody knows
+    whether they use tensor cores."""
+
+    kind: Kind
+    column: Column
+    step: Reading
+    profiled: Reading
+    step_source: str
+    parts: tuple[Part, ...]
+    busy_share: float
+    tensor_share_of_compute: float | None
+    loss: Part | None
+    represented: bool = True
+    tensor_unknown_share: float = 0.0
+
+    @property
+    def distortion(self) -> float | None:
+        """Profiled ÷ best step time where they differ by more than the profile's own uncertainty, else None."""
+        if self.step.value is None or self.profiled.value is None or self.step_source == "profile":
+            return None
+        ratio = self.profiled.value / self.step.value
+        return ratio if abs(ratio - 1) > DISTORTED_ABOVE else None
+
+
+def explains(verdict: Judgement, findings: Sequence[Finding]) -> Finding | None:
+    """Return the first finding where it is certain and owns most of what the verdict speaks of: then both must name the same cause.
+
+    Copies and communication are no time of the host's, which findings explain.
+    """
+    first = next(iter(findings), None)
+    if first is None or first.severity == "info" or first.confidence == "low" or verdict.kind == "compute":
+        return None
+    lost = 0.0
+    if verdict.loss is not None:
+        if verdict.loss.owner != "idle":
+            return None
+        lost = verdict.loss.ms
+    if verdict.kind == "unrepresentative" and verdict.step.value is not None:
+        lost = (1 - verdict.busy_share) * verdict.step.value
+    return first if first.gain_ms >= EXPLAINS_FROM * lost else None
+
+
+def uses_estimate(rank: RankResult) -> bool:
+    """Tell whether the ledger's unprofiled column speaks for this run."""
+    return by_estimate(rank.best, rank.ledger)
+
+
+def by_estimate(best: BestStepTime, ledger: Sequence[LedgerRow]) -> bool:
+    """Tell whether the ledger's unprofiled column speaks for a run of this step time."""
+    return best.source != "profile" and any(r.ms_per_step_unprofiled_est is not None for r in ledger)
+
+
+def busy_ms(best: BestStepTime, ledger: Sequence[LedgerRow], counted: int) -> float:
+    """Return how long the GPU works a step, by the column that speaks for the run: streams overlap otherwise without the profiler."""
+    working = [r for r in ledger if r.owner != "idle"]
+    if by_estimate(best, ledger):
+        return sum(r.ms_per_step_unprofiled_est or 0.0 for r in working)
+    return sum(r.ns for r in working) / counted / 1e6
+
+
+def busy_share_of_best(rank: RankResult) -> float | None:
+    """Return the share of the run's own step in which the GPU works; never above 1."""
+    counted, best = len(rank.counted), rank.best.ms
+    if not counted or not best:
+        share = rank.metrics["gpu_busy_share"].value
+        return share * rank.window_ns / (rank.window_ns + outside_window_ns(rank)) if share and rank.window_ns else share
+    return min(busy_ms(rank.best, rank.ledger, counted) / best, 1.0)
+
+
+def outside_window_ns(rank: RankResult) -> int:
+    """Return how long the recording is beside a window without steps, which runs from the first to the last GPU operation: there none runs."""
+    first, last = rank.info.get("first_ns"), rank.info.get("last_ns")
+    if len(rank.counted) or not rank.window_ns or first is None or last is None:
+        return 0
+    return max(int(last) - int(first) - rank.window_ns, 0)
+
+
+def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:
+    """Return the ledger of a device as parts of ``column``, largest first. One cause is one part, whether copies or nothing ran meanwhile."""
+    merged: dict[tuple[str, str | None], float] = {}
+    owners: dict[str, str] = {}
+    for row in rank.ledger:
+        if row.device == rank.device and (ms := _ms(row, column)):
+            one = row.cause is not None and row.cause != UNATTRIBUTED  # what is not explained has nothing but its owner
+            owner = owners.setdefault(str(row.cause), row.owner) if one else row.owner
+            merged[owner, row.cause] = merged.get((owner, row.cause), 0.0) + ms
+    if outside := outside_window_ns(rank):
+        merged["idle", UNATTRIBUTED] = merged.get(("idle", UNATTRIBUTED), 0.0) + outside / 1e6
+    total = sum(merged.values())
+    parts = [Part(owner, cause, ms, ms / total) for (owner, cause), ms in merged.items()]
+    return tuple(sorted(parts, key=lambda part: -part.ms))
+
+
+def _ms(row: LedgerRow, column: Column) -> float:
+    if column == "unprofiled":
+        return row.ms_per_step_unprofiled_est or 0.0
+    return row.ms_per_step if row.ms_per_step is not None else row.ns / 1e6
+
+
+def columns_of(rank: RankResult) -> tuple[Column, ...]:
+    """Return the columns the ledger has, the one that speaks for the run first."""
+    if not any(row.ms_per_step_unprofiled_est is not None for row in rank.ledger):
+        return ("recorded",)
+    return ("unprofiled", "recorded") if uses_estimate(rank) else ("recorded", "unprofiled")
+
+
+def judge(rank: RankResult) -> Judgement | None:
+    """Judge one device; None where its ledger is empty."""
+    column = columns_of(rank)[0]
+    parts = parts_of(rank, column)
+    busy = busy_share_of_best(rank)
+    if not parts or busy is None:
+        return None
+    tensor = sum(p.ms for p in parts if p.owner == "tensor_core_compute")
+    compute = sum(p.ms for p in parts if p.owner in COMPUTE_OWNERS)
+    loss = _largest_loss(parts)
+    return Judgement(
+        kind=_kind(busy, loss, rank.best.represented),
+        column=column,
+        step=rank.metrics["best_step_time_ms"],
+        profiled=rank.metrics["step_time_ms"],
+        step_source=rank.best.source,
+        parts=parts,
+        busy_share=busy,
+        tensor_share_of_compute=tensor / compute if compute else None,
+        loss=loss,
+        tensor_unknown_share=rank.metrics["tensor_core_unknown_share"].value or 0.0,
+        represented=rank.best.represented,
+    )
+
+
+def _largest_loss(parts: Sequence[Part]) -> Part | None:
+    """Return the largest loss that somebody can change where it owns most of what is lost; else all of that, as unattributed or of no one cause.
+
+    What the hardware and the profiler take is no loss of the run's.
+    """
+    lost = [p for p in parts if p.lost and (p.cause not in NOT_RANKED_FIRST or p.cause == UNATTRIBUTED)]
+    if not lost:
+        return None
+    whole = math.fsum(p.ms for p in lost)
+    first = next((p for p in lost if p.cause != UNATTRIBUTED or _unexplained_communication(p)), None)
+    if first is not None and first.ms >= OWNS_MOST * whole:
+        return first
+    unexplained = math.fsum(p.ms for p in lost if p.cause == UNATTRIBUTED)
+    cause = UNATTRIBUTED if unexplained >= OWNS_MOST * whole else None
+    return Part("idle", cause, whole, math.fsum(p.share for p in lost))
+
+
+def _unexplained_communication(part: Part) -> bool:
+    """One rank alone cannot tell transfer from waiting: either way somebody can change it."""
+    return part.owner == "exposed_comm" and part.cause == UNATTRIBUTED
+
+
+def _kind(busy: float, loss: Part | None, represented: bool) -> Kind:
+    if not represented:
+        return "unrepresentative"
+    if busy < STARVED_BELOW:
+        return "starved"
+    return "loss" if loss is not None and loss.share >= LOSS_WORTH_NAMING else "compute"

@@ -1,0 +1,40 @@
+"""The one door to a rank of an analysed run: its recording opened, its lost time as all ranks of the run tell it together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.store.rank_causes import CausePieces, RankCauses
+from sawtooth.analysis.store.rank_view import RankView
+
+
+@contextmanager
+def open_rank(library: Library, rank: RankResult) -> Iterator[RankView]:
+    """Open a rank. Raises as ``Library.open``."""
+    with library.open(rank.recording_id, causes=causes_of([rank])) as recording:
+        yield RankView(recording, rank.device, len(rank.counted), rank.gpu)
+
+
+def causes_of(ranks: Sequence[RankResult]) -> RankCauses | None:
+    """Return the exposed communication of ranks of one recording by cause, None where no other rank tells it."""
+    parts = [_pieces(rank, cause) for rank in ranks for cause in rank.exposed_causes]
+    return RankCauses(tuple(parts)) if parts else None
+
+
+def _pieces(rank: RankResult, cause: str) -> CausePieces:
+    line = next(row for row in rank.ledger if (row.owner, row.cause) == ("exposed_comm", cause))
+    estimate_ms = line.ms_per_step_unprofiled_est
+    starts, ends = rank.exposed_causes[cause]
+    return CausePieces(
+        device=rank.device,
+        cause=cause,
+        starts_ns=starts.tolist(),
+        ends_ns=ends.tolist(),
+        ns=line.ns,
+        unprofiled_ns_per_step=None if estimate_ms is None else estimate_ms * 1e6,
+        evidence=CAUSE_OF[cause].across_ranks,
+    )

@@ -1,0 +1,208 @@
+"""Reading the store: one in-memory DuckDB, recordings and their derived files attached READ_ONLY, one registry, one lock.
+
+Attach and detach from several threads race in DuckDB, so both happen under the lock; queries run on cursors of their own.
+The instance is locked down: it reads the data folder's recordings and nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+
+from sawtooth.analysis.derive.build import damaged, ensure_derived
+from sawtooth.analysis.store.rank_causes import RankCauses, lay_over
+from sawtooth.analysis.version import ANALYSIS_VERSION
+from sawtooth.ingest.errors import NotFoundError, SawtoothError
+from sawtooth.ingest.files import is_sound
+from sawtooth.ingest.schema import DataFolder, is_id
+
+MEMORY_LIMIT = "1GB"  # a query behind a screen sorts at most a few million rows; more than this would starve the other viewers
+Parameters = Sequence[Any] | Mapping[str, Any]
+
+KEEP_ATTACHED = 24  # idle recordings kept attached: two files each, and attaching costs under a millisecond
+
+
+@dataclass
+class _Attached:
+    aliases: tuple[str, ...]
+    schema: str | None = None  # holds what other ranks of the run know of it
+    users: int = 0
+    last_use: int = field(default=0)
+    given_up: bool = False  # its file was damaged: the next who asks attaches what lies there then
+
+    @property
+    def places(self) -> list[str]:
+        """Where its tables are looked for, in this order."""
+        files = [f'"{alias}".main' for alias in self.aliases]
+        return [self.schema, *files] if self.schema else files
+
+
+class Recording:
+    """A recording in use: queries see its tables and those of its derived file by their plain names."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection, recording_id: str) -> None:
+        self._cursor = cursor
+        self.id = recording_id
+
+    def frame(self, sql: str, parameters: Parameters = ()) -> pd.DataFrame:
+        """Run a SELECT and return its rows; ``parameters`` by position or by name."""
+        return self._cursor.execute(sql, parameters).df()
+
+    def rows(self, sql: str, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
+        """Run a SELECT and return its rows as tuples."""
+        return self._cursor.execute(sql, parameters).fetchall()
+
+    @property
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """The cursor itself, for the loaders of analysis; leave no open result on it."""
+        return self._cursor
+
+
+class Library:
+    """Every recording of one data folder. Safe to share between threads."""
+
+    def __init__(self, folder: DataFolder, *, threads: int | None = None) -> None:
+        self.folder = folder.create()
+        self._lock = threading.Lock()
+        self._attached: dict[str, _Attached] = {}
+        self._clock = 0
+        self._con = _locked_down(folder, threads)
+
+    def close(self) -> None:
+        """Close the instance; no recording may be in use."""
+        self._con.close()
+
+    @contextmanager
+    def open(self, recording_id: str, *, derived: bool = True, causes: RankCauses | None = None) -> Iterator[Recording]:
+        """Use a recording, its derived file made where it is missing. Raises NotFoundError when there is no such recording.
+
+        ``causes`` is what the ranks of the run in question say of it together; ``sawtooth.analysis.run.view`` knows them.
+
+        A query that meets a damaged file raises SawtoothError; a damaged derived file is removed, and the next look makes it again.
+        """
+        if derived and is_id(recording_id):
+            ensure_derived(self.folder, recording_id)
+        attached = self._attach(recording_id, derived, causes)
+        cursor = self._con.cursor()
+        try:
+            cursor.execute(f"SET search_path = '{','.join(attached.places)}'")
+            yield Recording(cursor, recording_id)
+        except duckdb.Error as error:  # a checksum that does not fit is an error without a class of its own
+            if isinstance(error, duckdb.OutOfMemoryException):
+                raise SawtoothError(
+                    f"This takes more memory than a query may use ({MEMORY_LIMIT}). Profile fewer steps."
+                ) from error
+            if isinstance(error, duckdb.InterruptException) or (wrong := self._judge(recording_id, attached, derived)) is None:
+                raise
+            raise wrong from error
+        finally:
+            cursor.close()
+            with self._lock:
+                attached.users -= 1
+                if attached.given_up and not attached.users:
+                    self._detach(attached)
+
+    def _attach(self, recording_id: str, derived: bool, causes: RankCauses | None) -> _Attached:
+        if not is_id(recording_id):
+            raise NotFoundError(f"{recording_id!r} is not a recording's id.")
+        key = f"{recording_id}{f'-{causes.key}' if causes else '' if derived else '-facts'}"
+        with self._lock:
+            self._clock += 1
+            attached = self._attached.get(key)
+            if attached is None:
+                self._evict()
+                attached = self._attached[key] = self._attach_files(recording_id, derived, causes)
+            attached.users += 1
+            attached.last_use = self._clock
+            return attached
+
+    def _attach_files(self, recording_id: str, derived: bool, causes: RankCauses | None) -> _Attached:
+        files = [("r", self.folder.recording_file(recording_id))]
+        if derived:
+            files.append(("d", self.folder.derived_file(recording_id, ANALYSIS_VERSION)))
+        attached = _Attached(())
+        try:
+            for prefix, path in files:
+                if not path.exists():
+                    raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
+                alias = f"{prefix}{'' if derived else 'f'}_{recording_id}_{self._clock}"
+                self._con.execute(f"ATTACH '{_quoted(path)}' AS \"{alias}\" (READ_ONLY)")
+                attached.aliases += (alias,)
+            if causes is not None:
+                attached.schema = f'memory."ranks_{recording_id}_{self._clock}"'
+                in_recording, in_derived = attached.aliases
+                lay_over(self._con, in_recording, in_derived, causes, attached.schema)
+        except duckdb.Error as error:
+            self._detach(attached)
+            cannot = SawtoothError(f"Recording {recording_id} cannot be opened at the moment. Try again.")
+            raise self._judge(recording_id, None, derived) or cannot from error
+        except NotFoundError:
+            self._detach(attached)
+            raise
+        return attached
+
+    def _evict(self) -> None:
+        idle = sorted((a.last_use, k) for k, a in self._attached.items() if a.users == 0)
+        for _, key in idle[: max(0, len(self._attached) - KEEP_ATTACHED + 1)]:
+            self._detach(self._attached.pop(key))
+
+    def _detach(self, attached: _Attached) -> None:
+        if attached.schema is not None:
+            self._con.execute(f"DROP SCHEMA IF EXISTS {attached.schema} CASCADE")
+        for alias in attached.aliases:
+            self._con.execute(f'DETACH "{alias}"')
+
+    def _judge(self, recording_id: str, attached: _Attached | None, derived: bool) -> SawtoothError | None:
+        """Find which file made a query fail and give it up; None where all are sound."""
+        cache = self.folder.derived_file(recording_id, ANALYSIS_VERSION)
+        wrong = None
+        if not is_sound(self.folder.recording_file(recording_id)):
+            wrong = damaged(recording_id)
+        elif derived and not is_sound(cache):
+            wrong = SawtoothError(
+                "A stored result of this run was damaged and has been removed. Load the page again: it is then made anew."
+            )
+        if wrong is not None:
+            cache.unlink(missing_ok=True)
+        if wrong is not None and attached is not None:
+            with self._lock:
+                attached.given_up = True
+                self._attached = {key: kept for key, kept in self._attached.items() if kept is not attached}
+        return wrong
+
+    def forget(self, recording_id: str) -> None:
+        """Detach a recording that is about to be deleted or replaced, unless somebody is using it."""
+        with self._lock:
+            for key in [key for key, kept in self._attached.items() if key.startswith(recording_id) and kept.users == 0]:
+                self._detach(self._attached.pop(key))
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")
+
+
+def _locked_down(folder: DataFolder, threads: int | None) -> duckdb.DuckDBPyConnection:
+    """Open the in-memory instance, limit it, lock it, and try what must be refused."""
+    con = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
+    con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+    if threads:
+        con.execute(f"SET threads = {int(threads)}")
+    con.execute("SET temp_directory = ''")  # nothing spills: a query too large for the limit is refused instead
+    allowed = ", ".join(f"'{_quoted(p.resolve())}/'" for p in (folder.recordings, folder.derived))
+    con.execute(f"SET allowed_directories = [{allowed}]")
+    con.execute("SET enable_external_access = false")
+    con.execute("SET lock_configuration = true")
+    for forbidden in ("SELECT * FROM read_text('/etc/hostname')", "INSTALL httpfs", "SET memory_limit = '64GB'"):
+        try:
+            con.execute(forbidden).fetchall()
+        except duckdb.Error:
+            continue
+        raise SawtoothError(f"The database engine did not refuse {forbidden!r}; Sawtooth does not start like this.")
+    return con

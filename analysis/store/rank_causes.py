@@ -1,0 +1,75 @@
+"""What a run's ranks say together of one recording: its exposed communication by cause, laid over the recording's own ledger.
+
+No recording knows it alone, so it stands in no file. Whoever opens a recording as part of a run (a screen, a rule, a viewer's SQL) sees
+``gaps``, ``causes`` and ``lane_sums`` with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import duckdb
+import msgspec
+
+from sawtooth.analysis.derive import timeline_sums
+from sawtooth.analysis.queries import queries_of
+
+_SQL = queries_of(__file__)
+
+
+class CausePieces(msgspec.Struct, frozen=True):
+    """The exposed communication of a device that one cause owns: its disjoint pieces, and its line of the ledger.
+
+    ``evidence`` is the sentence that proves the cause, None where nothing does.
+    """
+
+    device: int
+    cause: str
+    starts_ns: list[int]
+    ends_ns: list[int]
+    ns: int
+    unprofiled_ns_per_step: float | None
+    evidence: str | None
+
+
+class RankCauses(msgspec.Struct, frozen=True):
+    """The exposed communication of one recording by device and cause; a device that is not named stays as recorded."""
+
+    parts: tuple[CausePieces, ...]
+
+    @property
+    def key(self) -> str:
+        """What tells these causes from others."""
+        return hashlib.blake2b(msgspec.msgpack.encode(self), digest_size=8).hexdigest()
+
+
+def lay_over(con: duckdb.DuckDBPyConnection, recording: str, derived: str, causes: RankCauses, schema: str) -> None:
+    """Make ``schema``, whose tables say ``causes`` in place of what the attached files ``recording`` and ``derived`` say.
+
+    A search path names it before the files; it must be dropped before they are detached.
+    """
+    places = {"schema": schema, "derived": f'"{derived}".main'}
+    con.execute(_SQL["begin"].format(**places))
+    for part in causes.parts:
+        con.execute(_SQL["cause"].format(**places), [part.device, part.cause, part.ns, part.unprofiled_ns_per_step])
+        con.execute(
+            _SQL["pieces"].format(**places),
+            {
+                "device": part.device,
+                "cause": part.cause,
+                "starts": part.starts_ns,
+                "ends": part.ends_ns,
+                "evidence": part.evidence,
+            },
+        )
+    first, last = con.execute(
+        f'SELECT coalesce(first_ns, 0), coalesce(last_ns, 1) FROM "{recording}".main.recording'
+    ).fetchall()[0]
+    sums = timeline_sums.SUMS.format(
+        source="gaps",
+        owner="owner",
+        origin=first,
+        cell=timeline_sums.cell_ns(last - first),
+        rows=timeline_sums.GAPS.replace("FROM gaps", f"FROM {schema}.comm_gaps"),
+    )
+    con.execute(_SQL["views"].format(**places, sums=sums))

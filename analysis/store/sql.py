@@ -1,0 +1,139 @@
+"""A viewer's own SQL on one recording: read-only, in a process of its own, limited in time, rows and memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pandas as pd
+
+from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.analysis.store.rank_causes import RankCauses
+from sawtooth.analysis.store.sql_process import Answer, Order
+from sawtooth.analysis.version import ANALYSIS_VERSION
+from sawtooth.ingest import children
+from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
+from sawtooth.ingest.schema import DataFolder
+
+ROWS_MOST = 10_000  # shown: more cannot be read, and the CSV of a question this wide is better made with a DuckDB client
+SECONDS_MOST = 10.0  # every query behind our own screens needs a hundredth of it
+ANSWER_BYTES_MOST = 8 << 20  # of one answer, as text: 10,000 rows of forty numbers
+SQL_CHARACTERS_MOST = 10_000  # longer texts are programs, and parsers have limits too
+AT_ONCE = 2  # queries running at a time: each may use a core for SECONDS_MOST
+
+_INHERITED = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
+_slots = threading.BoundedSemaphore(AT_ONCE)
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """The first rows of a result; ``more`` says that there are others."""
+
+    rows: pd.DataFrame
+    more: bool
+
+
+def run_query(
+    folder: DataFolder, recording_id: str, sql: str, *, causes: RankCauses | None = None, seconds: float = SECONDS_MOST
+) -> QueryResult:
+    """Run one reading statement on a recording; it sees the tables of the recording and of its derived file by their plain names.
+
+    Lost time is as the ranks of a run tell it together where ``causes`` holds that, as on every screen.
+    Raises UsageError with the engine's sentence for what cannot be run, NotFoundError for an unknown recording.
+    """
+    if len(sql) > SQL_CHARACTERS_MOST:
+        raise UsageError(f"The query has {len(sql):,} characters; {SQL_CHARACTERS_MOST:,} are the most.")
+    ensure_derived(folder, recording_id)
+    recording, derived = folder.recording_file(recording_id), folder.derived_file(recording_id, ANALYSIS_VERSION)
+    if not recording.exists():
+        raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
+    recording_path, derived_path = (path.relative_to(folder.root).as_posix() for path in (recording, derived))
+    sql = sql.encode(errors="replace").decode()  # an address may hold half a character
+    order = Order(sql, recording_path, derived_path, causes, ROWS_MOST, ANSWER_BYTES_MOST, int(seconds) + 2)
+    if not _slots.acquire(timeout=seconds):
+        raise SawtoothError("Other queries are running on this server. Try again in some seconds.")
+    try:
+        answer = _answer(folder.root, order, seconds)
+    finally:
+        _slots.release()
+    if answer.problem is not None:
+        raise UsageError(answer.problem)
+    return QueryResult(_frame(answer), answer.more)
+
+
+def _answer(root: Path, order: Order, seconds: float) -> Answer:
+    """Run the order in a child and read its answer, of a bounded length: the child is not trusted."""
+    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}  # no token and no home
+    process = subprocess.Popen(
+        children.command("sawtooth.analysis.store.sql_process"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=root,  # the engine shows the paths of what it has attached: they are given relative to here
+        env=children.environment(environment),
+        start_new_session=True,
+    )
+    late = threading.Event()
+
+    def stop() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(seconds, stop)
+    timer.start()
+    with process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(msgspec.json.encode(order))
+            process.stdin.close()
+            text = process.stdout.read(4 * ANSWER_BYTES_MOST)
+        except BrokenPipeError:
+            text = b""
+        finally:
+            timer.cancel()
+            process.kill()
+    if late.is_set():
+        raise UsageError(
+            f"The query took longer than {seconds:g} s and was stopped. Ask for less: one step, one name, a LIMIT before a join."
+        )
+    try:
+        return msgspec.json.decode(_without_paths(text, root), type=Answer)
+    except msgspec.MsgspecError:
+        raise UsageError("The query needed more memory or time than one may use here, and was stopped. Ask for less.") from None
+
+
+def _without_paths(text: bytes, folder: Path) -> bytes:
+    """Return an answer without this server's paths, which the engine's errors and its table of settings hold."""
+    for path in {str(folder), str(folder.resolve())}:
+        text = text.replace(msgspec.json.encode(path)[1:-1], "…".encode())
+    return text
+
+
+def _frame(answer: Answer) -> pd.DataFrame:
+    """Return the rows with the types of a table: whole numbers stay whole where some are missing."""
+    names: list[str] = []
+    for name in answer.columns:  # a join may give one name twice, a table may not
+        taken = sum(known == name or known.startswith(f"{name} (") for known in names)
+        names.append(f"{name} ({taken + 1})" if taken else name)
+    frame = pd.DataFrame(answer.rows, columns=names, dtype=object)
+    for name, kind in zip(names, answer.types, strict=True):
+        frame[name] = _typed(frame[name], kind)
+    return frame
+
+
+def _typed(values: pd.Series, kind: str) -> pd.Series:
+    try:
+        if kind == "BOOLEAN":
+            return values.astype("boolean")
+        if kind.endswith("INT") or kind == "INTEGER":
+            return values.astype("Int64")
+        if kind in ("DOUBLE", "FLOAT") or kind.startswith("DECIMAL"):
+            return values.astype("Float64")
+    except (TypeError, ValueError, OverflowError):  # more than 64 bits, or not a finite number
+        pass
+    return values.map(str, na_action="ignore").astype("string")

@@ -1,0 +1,167 @@
+"""The process in which a viewer's SQL runs, and nothing else: ``python -m sawtooth.analysis.store.sql_process`` answers one order on standard input.
+
+Three walls, each enough by itself. Only one statement that reads is run. The engine has the recording attached READ_ONLY, no access to
+files and a locked configuration. And the process may open no file any more, write none, and use little memory and processor time,
+so that neither a hole in the engine nor a hostile recording reaches another file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+from typing import Any
+
+import duckdb
+import msgspec
+
+from sawtooth.analysis.store.rank_causes import RankCauses, lay_over
+
+ENGINE_MEMORY = "512MB"  # a sort of five million rows of three columns fits; viewers share the machine
+PROCESS_BYTES = 3 << 30  # address space: the engine reserves far more than it uses
+COLUMNS_MOST = 500  # our widest table has 29; thousands of columns would cost the server, and its other viewers, many seconds
+CELL_CHARACTERS = 2_000  # of one text: more cannot be read in a table
+KINDS = "SELECT DATE '2020-01-01', TIME '10:00:00', TIMESTAMP '2020-01-01', INTERVAL 1 DAY, 1.5, uuid(), [1], {'a': 1}, MAP {1: 2}, 'x'::BLOB"
+
+RECORDING, DERIVED, RANKS = "recording_file", "derived_file", "memory.ranks"  # what a viewer's SQL may call them
+
+Cell = str | int | float | bool | None
+
+
+class Order(msgspec.Struct, frozen=True):
+    """What to run, and how much of the answer is wanted.
+
+    ``recording`` and ``derived`` are paths relative to the working directory; ``causes`` is what the ranks of a run know of the recording.
+    """
+
+    sql: str
+    recording: str
+    derived: str
+    causes: RankCauses | None
+    rows: int
+    answer_bytes: int
+    processor_seconds: int
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The first rows of the result and its columns' names and SQL types, or the ``problem`` in the engine's words."""
+
+    columns: list[str] = []
+    types: list[str] = []
+    rows: list[list[Cell]] = []
+    more: bool = False
+    problem: str | None = None
+
+
+def main() -> None:
+    """Answer the order on standard input."""
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    try:
+        answer = run(order)
+    except MemoryError:
+        answer = Answer(problem="Out of memory: ask for fewer rows or columns.")
+    sys.stdout.buffer.write(msgspec.json.encode(answer))
+
+
+def run(order: Order) -> Answer:
+    """Run the order's statement and return its answer. Limits this process for good."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.nice(5)  # pages come first
+    con = _engine(order)
+    _limit_this_process(order.processor_seconds)
+    try:
+        if problem := refused(con, order.sql):
+            return Answer(problem=problem)
+        con.execute(order.sql)
+        return _first_rows(con, order)
+    except duckdb.Error as error:
+        return Answer(problem=str(error))
+
+
+def refused(con: duckdb.DuckDBPyConnection, sql: str) -> str | None:
+    """Return why ``sql`` is not run, None for one statement that reads. Raises duckdb.Error for what cannot be parsed."""
+    statements = con.extract_statements(sql)
+    if len(statements) != 1:
+        return f"One statement at a time: this text has {len(statements)}."
+    kind = statements[0].type
+    if kind != duckdb.StatementType.SELECT:
+        return f"Only statements that read are run here, such as SELECT, DESCRIBE and SUMMARIZE; this one is {kind.name}."
+    return None
+
+
+def _engine(order: Order) -> duckdb.DuckDBPyConnection:
+    """Attach the files and lock the engine: after this it reaches nothing else."""
+    con = duckdb.connect(
+        ":memory:",
+        config={
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "python_enable_replacements": "false",  # else a table's name could mean a variable of this program
+            "threads": "1",
+            "memory_limit": ENGINE_MEMORY,
+            "temp_directory": "",
+        },
+    )
+    for alias, path in ((RECORDING, order.recording), (DERIVED, order.derived)):
+        con.execute(f"ATTACH '{path.replace(chr(39), chr(39) * 2)}' AS {alias} (READ_ONLY)")
+    places = [f"{RECORDING}.main", f"{DERIVED}.main"]
+    if order.causes is not None:
+        lay_over(con, RECORDING, DERIVED, order.causes, RANKS)
+        places.insert(0, RANKS)
+    con.execute(f"SET search_path = '{','.join(places)}'")
+    con.execute(KINDS).fetchall()  # Python's modules for these types are loaded now: later no file can be opened
+    con.execute("SET allowed_directories = []")
+    con.execute("SET enable_external_access = false")
+    con.execute("SET lock_configuration = true")
+    return con
+
+
+def _limit_this_process(processor_seconds: int) -> None:
+    """Take away what a query never needs. Windows has no such limits: there the engine's locks are all."""
+    try:
+        import resource
+    except ImportError:
+        return
+    limits = {
+        resource.RLIMIT_NOFILE: 0,  # no file, socket or pipe can be opened from here on; open ones stay
+        resource.RLIMIT_FSIZE: 0,  # nothing can be written but the answer, which goes into a pipe
+        resource.RLIMIT_AS: PROCESS_BYTES,
+        resource.RLIMIT_CPU: processor_seconds,
+        resource.RLIMIT_CORE: 0,
+    }
+    for which, wanted in limits.items():
+        hard = resource.getrlimit(which)[1]
+        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(ValueError, OSError):  # macOS refuses RLIMIT_AS
+            resource.setrlimit(which, (value, value))
+
+
+def _first_rows(con: duckdb.DuckDBPyConnection, order: Order) -> Answer:
+    columns = [str(c[0]) for c in con.description]
+    types = [str(c[1]) for c in con.description]
+    if len(columns) > COLUMNS_MOST:
+        return Answer(problem=f"The answer has {len(columns):,} columns; {COLUMNS_MOST} are the most.")
+    rows: list[list[Cell]] = []
+    left = order.answer_bytes
+    while chunk := con.fetchmany(256):
+        for row in chunk:
+            cells = [_cell(value) for value in row]
+            left -= sum(len(cell) if isinstance(cell, str) else 12 for cell in cells)
+            if len(rows) == order.rows or left < 0:
+                return Answer(columns, types, rows, more=True)
+            rows.append(cells)
+    return Answer(columns, types, rows)
+
+
+def _cell(value: Any) -> Cell:
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    text = str(value)
+    return text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 1] + "…"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,11 @@
+"""The tables behind the screens, per step: kernels, operators, modules, efficiency, memory, waits, and the timeline of a view."""
+
+from sawtooth.faces import lazy
+
+__getattr__, __all__ = lazy(
+    __name__,
+    {
+        "memory": ("MemoryUse",),
+        "timeline": ("Span",),
+    },
+)

@@ -1,0 +1,118 @@
+"""Tables behind the Efficiency screen, read from one recording: operators under the roofline, and those that miss tensor cores."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+
+from sawtooth.analysis.knowledge.flops import is_flop_operator, peak_dtype
+from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.kernel_names import KernelClass, classify
+from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
+from sawtooth.analysis.knowledge.roofline import roofline
+from sawtooth.analysis.knowledge.tensor_cores import why_not_tensor_cores
+from sawtooth.analysis.queries import queries_of
+from sawtooth.analysis.store.rank_view import RankView
+
+TENSOR_CORE_COLUMNS = {
+    "operator": "Operator whose product, convolution or attention it is; empty where the trace does not tell",
+    "input_dims": "Its input shapes as recorded",
+    "category": "gemm, conv or attention",
+    "kernel": "The kernel without tensor cores that took longest",
+    "with_ns": "Kernel time with tensor cores (yes or likely)",
+    "without_ns": "Kernel time of products, convolutions and attention without",
+    "helper_ns": "Kernel time of steps around them that multiply nothing: split-K sums, conversions",
+    "unknown_ns": "Kernel time of kernels whose name does not tell",
+    "launches": "Kernels",
+    "code": "Why not, for rules: fp32, misaligned, vector, fell_back, …",
+    "why": "Why not, for people",
+}
+
+_COUNTS = ("with_ns", "without_ns", "helper_ns", "unknown_ns", "launches")
+
+_SQL = queries_of(__file__)
+
+
+def roofline_table(rank: RankView) -> pd.DataFrame:
+    """Return the device's operators of the counted steps under the roof of its GPU; see ``sawtooth.analysis.knowledge.roofline``."""
+    return roofline(rank.frame(_SQL["operators"]), rank.gpu)
+
+
+def tensor_core_table(rank: RankView) -> pd.DataFrame:
+    """Return products, convolutions and attention by operator and shapes with their tensor-core use (TENSOR_CORE_COLUMNS).
+
+    Largest time without tensor cores first; sums over the kernels of the counted steps (of the trace where it has no steps).
+    """
+    kernels = rank.frame(_SQL["flop_kernels"])
+    vendor, major = rank.rows(_SQL["vendor"])[0]
+    tf32_on = tf32_categories(kernels, vendor)
+    rows = [
+        _operator_row(part, rank.gpu, vendor, None if pd.isna(major) else int(major), tf32_on)
+        for _, part in kernels.groupby(["operator", "input_dims", "input_types", "category"], dropna=False, sort=False)
+    ]
+    table = pd.DataFrame(
+        {
+            column: pd.Series([row[column] for row in rows], dtype="int64" if column in _COUNTS else object)
+            for column in TENSOR_CORE_COLUMNS
+        }
+    )
+    return table.sort_values("without_ns", ascending=False, ignore_index=True, kind="stable")
+
+
+def tf32_categories(kernels: pd.DataFrame, vendor: str | None) -> set[str]:
+    """Return the categories in which FP32 operators run in TF32: products and convolutions are allowed it apart from each other.
+
+    ``kernels`` has operator, input_types (JSON), category and tensor_cores. Only FLOP operators tell: the products inside cuDNN's RNNs follow
+    the setting of convolutions.
+    """
+    used = kernels[
+        kernels["tensor_cores"].isin(TENSOR_CORES_USED) & kernels["operator"].map(is_flop_operator, na_action="ignore").eq(True)
+    ]
+    kinds = used[["operator", "input_types", "category", "tensor_cores"]].drop_duplicates()
+    return {
+        category
+        for operator, types, category, use in kinds.itertuples(index=False)
+        if peak_dtype(operator, _decoded(types), use, vendor) == "tf32"
+    }
+
+
+def _operator_row(
+    part: pd.DataFrame, gpu: Gpu | None, vendor: str | None, major: int | None, tf32_on: set[str]
+) -> dict[str, Any]:
+    """``part`` holds the kernels of one operator and shape, longest first."""
+    first = part.iloc[0]
+    operator = first["operator"] if isinstance(first["operator"], str) else None
+    dims, types, strides = (_decoded(first[column]) for column in ("input_dims", "input_types", "input_strides"))
+    ns = part.groupby("tensor_cores")["ns"].sum()
+    without = part[part["tensor_cores"] == "no"]
+    reasons = []
+    helper_ns = 0
+    for kernel, category, duration in zip(without["kernel"], without["category"], without["ns"], strict=True):
+        found = classify(kernel, "kernel", operator, types, dims, vendor, major)
+        why = why_not_tensor_cores(
+            operator, types, dims, KernelClass(category, "no", found.reason), gpu, kernel, category in tf32_on, strides
+        )
+        if why is not None and why.code == "helper":
+            helper_ns += int(duration)
+        elif why is not None:
+            reasons.append((kernel, why))
+    kernel, why = reasons[0] if reasons else (None, None)
+    return {
+        "operator": operator,
+        "input_dims": first["input_dims"] if isinstance(first["input_dims"], str) else None,
+        "category": first["category"],
+        "kernel": kernel,
+        "with_ns": int(ns.get("yes", 0) + ns.get("likely", 0)),
+        "without_ns": int(ns.get("no", 0)) - helper_ns,
+        "helper_ns": helper_ns,
+        "unknown_ns": int(ns.get("unknown", 0)),
+        "launches": int(part["launches"].sum()),
+        "code": why.code if why else None,
+        "why": why.sentence if why else None,
+    }
+
+
+def _decoded(cell: Any) -> Any:
+    return json.loads(cell) if isinstance(cell, str) else None

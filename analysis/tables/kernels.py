@@ -1,0 +1,138 @@
+"""The tables behind the Kernels and Operators screens: rollups per step (or over the window where there are no steps)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+import pandas as pd
+
+from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
+from sawtooth.analysis.queries import queries_of
+from sawtooth.analysis.store.rank_view import RankView
+
+KernelGroup = Literal["name", "category", "tensor_cores", "operator", "shape"]
+OperatorGroup = Literal["name", "shape"]
+HISTOGRAM_BINS = 40  # enough to see two modes, few enough to read
+SHAPE_TEXT_LENGTH = 160  # a longer list of shapes wraps every table; the operator's other inputs rarely matter beyond this
+
+_SQL = queries_of(__file__)
+
+
+def kernels(rank: RankView, group: KernelGroup = "name") -> pd.DataFrame:
+    """Return GPU operations of the steady window by ``group``, largest first.
+
+    Columns: name, category, tensor_cores, launches and ms (per step, or of the window without counted steps), share (of the
+    sum over all rows), mean_us, and what the group knows besides. Times are sums over operations, not unions.
+    """
+    if group == "name":
+        rows = rank.frame(_SQL["kernels"])
+    elif group in ("category", "tensor_cores"):
+        rows = rank.frame(_SQL["kernels_by_class"].format(key=f"k.{group}", used=TENSOR_CORES_USED))
+    else:
+        rows = rank.frame(_SQL["kernels_by_operator"], by_shape=group == "shape")
+        rows["shapes"] = rows.pop("input_dims").map(shapes_text)
+    return _rates(rows, rank.per)
+
+
+def _rates(rows: pd.DataFrame, per: int) -> pd.DataFrame:
+    total = float(rows["total_ns"].sum())
+    table = rows.assign(
+        ms=rows["total_ns"] / 1e6 / per,
+        share=rows["total_ns"] / total if total else 0.0,
+        launches_per_step=rows["launches"] / per,
+        mean_us=(rows["total_ns"] / rows["launches"].where(rows["launches"] > 0)) / 1e3,
+    )
+    for name in ("min", "median", "max"):
+        if f"{name}_ns" in table:
+            table[f"{name}_us"] = table.pop(f"{name}_ns") / 1e3
+    return table.sort_values(["ms", "name"], ascending=[False, True], ignore_index=True)
+
+
+def kernel_durations(rank: RankView, name: str) -> pd.DataFrame:
+    """Return the histogram of one kernel's durations in the steady window: low_us, high_us, launches."""
+    return rank.frame(_SQL["kernel_durations"], name=name, bins=HISTOGRAM_BINS)
+
+
+def kernel_launchers(rank: RankView, name: str) -> pd.DataFrame:
+    """Return which operators and shapes launched a kernel: operator, shapes, launches_per_step, ms."""
+    rows = rank.frame(_SQL["kernel_launchers"], name=name)
+    return pd.DataFrame(
+        {
+            "operator": rows["operator"],
+            "shapes": rows["input_dims"].map(shapes_text),
+            "launches_per_step": rows["launches"] / rank.per,
+            "ms": rows["total_ns"] / 1e6 / rank.per,
+        }
+    )
+
+
+def operators(rank: RankView, group: OperatorGroup = "name") -> pd.DataFrame:
+    """Return operators of the counted steps, by name or by name and input shapes, largest GPU time of their own first.
+
+    Times are ms per step (of all steps where none is counted); tensor_core_share is of the operator's own GPU time and NULL where
+    it has none; tflops is FLOPs ÷ GPU time of the operator and its children, NULL where FLOPs are not counted.
+    """
+    by_shape = group == "shape"
+    shape, types = ("input_dims", "input_types") if by_shape else ("NULL", "NULL")
+    rows = rank.frame(_SQL["operators"].format(shape=shape, types=types))
+    per = rank.per
+    own = rows["gpu_self_ns"].where(rows["gpu_self_ns"] > 0)
+    flops = rows["flops"].astype(float)
+    all_own = float(rows["gpu_self_ns"].sum())
+    table = pd.DataFrame(
+        {
+            "name": rows["name"],
+            "shapes": rows["input_dims"].map(shapes_text),
+            "dtypes": rows["input_types"].map(_dtypes_text),
+            "gpu_self_ms": rows["gpu_self_ns"] / 1e6 / per,
+            "gpu_self_share": rows["gpu_self_ns"] / all_own if all_own else 0.0,
+            "gpu_total_ms": rows["gpu_total_ns"] / 1e6 / per,
+            "host_self_ms": rows["host_self_ns"] / 1e6 / per,
+            "host_total_ms": rows["host_total_ns"] / 1e6 / per,
+            "calls_per_step": rows["calls"] / per,
+            "kernels_per_step": rows["kernels"] / per,
+            "tensor_core_share": rows["tensor_core_ns"] / own,
+            "tensor_core_ms": rows["tensor_core_ns"] / 1e6 / per,
+            "gflop_per_step": flops / 1e9 / per,
+            "tflops": flops / rows["gpu_total_ns"].where(rows["gpu_total_ns"] > 0) / 1e3,
+        }
+    )
+    return table.sort_values(["gpu_self_ms", "host_self_ms"], ascending=False, ignore_index=True)
+
+
+def operator_kernels(rank: RankView, name: str) -> pd.DataFrame:
+    """Return the GPU operations that operators called ``name`` launched themselves: kernel, category, tensor_cores, launches_per_step, ms."""
+    rows = rank.frame(_SQL["operator_kernels"], name=name)
+    return rows.assign(launches_per_step=rows.pop("launches") / rank.per, ms=rows.pop("total_ns") / 1e6 / rank.per)
+
+
+def shapes_text(dims: Any) -> str:
+    """Return Input Dims as people write them: 64×3×224×224, 64×3×7×7. Empty where none are recorded."""
+    if not isinstance(dims, str):
+        return ""
+    try:
+        listed = json.loads(dims)
+    except ValueError:
+        return ""
+    text = ", ".join(part for part in map(_shape, listed) if part) if isinstance(listed, list) else ""
+    return f"{text[: SHAPE_TEXT_LENGTH - 1]}…" if len(text) > SHAPE_TEXT_LENGTH else text
+
+
+def _shape(dims: Any) -> str:
+    if not isinstance(dims, list) or not dims:
+        return ""
+    if isinstance(dims[0], list):
+        return f"[{', '.join(filter(None, map(_shape, dims)))}]"
+    return "×".join(str(d) for d in dims)
+
+
+def _dtypes_text(types: Any) -> str:
+    if not isinstance(types, str):
+        return ""
+    try:
+        listed = json.loads(types)
+    except ValueError:
+        return ""
+    seen = dict.fromkeys(str(t) for t in listed if isinstance(t, str) and t and t not in ("Scalar", "ScalarList", "Device"))
+    return ", ".join(seen)

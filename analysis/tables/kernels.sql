@@ -1,0 +1,39 @@
+-- Every query speaks of one device.
+
+-- name: kernels
+SELECT n.name, k.category, k.tensor_cores, k.kind, k.launches, k.total_ns, k.min_ns, k.median_ns, k.max_ns,
+    k.mean_blocks_per_sm AS blocks_per_sm, k.mean_occupancy_pct / 100 AS occupancy, k.bytes
+FROM kernels k JOIN names n USING (name_id) WHERE k.device = $device
+
+-- name: kernels_by_class
+SELECT {key} AS name, CASE WHEN count(DISTINCT k.category) = 1 THEN min(k.category) ELSE 'several' END AS category,
+    CASE WHEN count(DISTINCT k.tensor_cores) = 1 THEN min(k.tensor_cores) ELSE 'mixed' END AS tensor_cores, count(*) AS names,
+    sum(k.launches)::BIGINT AS launches, sum(k.total_ns)::BIGINT AS total_ns, min(k.min_ns) AS min_ns, max(k.max_ns) AS max_ns,
+    sum(k.total_ns) FILTER (k.tensor_cores IN {used})::BIGINT AS tensor_core_ns
+FROM kernels k WHERE k.device = $device GROUP BY 1
+
+-- name: kernels_by_operator
+SELECT coalesce(n.name, 'no operator known') AS name, l.* EXCLUDE (device, by_shape, name_id)
+FROM launched l LEFT JOIN names n USING (name_id) WHERE l.device = $device AND l.by_shape = $by_shape
+
+-- name: kernel_durations
+WITH d AS (SELECT dur_ns / 1e3 AS us FROM window_gpu_ops WHERE device = $device AND starts_in_window AND name = $name),
+    r AS (SELECT min(us) AS low, greatest(max(us) - min(us), 0.001) / $bins AS width FROM d),
+    b AS (SELECT least(floor((us - low) / width), $bins - 1)::INTEGER AS bin, low, width FROM d, r)
+SELECT low + bin * width AS low_us, low + (bin + 1) * width AS high_us, count(*) AS launches FROM b GROUP BY ALL ORDER BY 1
+
+-- name: kernel_launchers
+SELECT coalesce(o.name, 'no operator known') AS operator, s.input_dims, count(*) AS launches, sum(g.dur_ns)::BIGINT AS total_ns
+FROM window_gpu_ops g LEFT JOIN named_cpu_ops o USING (cpu_op_id) LEFT JOIN signatures s USING (signature_id)
+WHERE g.device = $device AND g.starts_in_window AND g.name = $name GROUP BY ALL ORDER BY total_ns DESC, operator LIMIT 50
+
+-- name: operators
+SELECT name, {shape} AS input_dims, {types} AS input_types, sum(calls)::BIGINT AS calls, sum(host_self_ns)::BIGINT AS host_self_ns,
+    sum(host_total_ns)::BIGINT AS host_total_ns, sum(gpu_self_ns)::BIGINT AS gpu_self_ns, sum(gpu_total_ns)::BIGINT AS gpu_total_ns,
+    sum(kernels)::BIGINT AS kernels, sum(tensor_core_ns)::BIGINT AS tensor_core_ns, sum(flops) AS flops
+FROM named_operators WHERE device = $device GROUP BY ALL
+
+-- name: operator_kernels
+SELECT g.name AS kernel, g.category, g.tensor_cores, count(*) AS launches, sum(g.dur_ns)::BIGINT AS total_ns
+FROM step_gpu_ops g JOIN named_cpu_ops o USING (cpu_op_id)
+WHERE g.device = $device AND g.summed AND o.name = $name GROUP BY ALL ORDER BY total_ns DESC LIMIT 50

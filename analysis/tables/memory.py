@@ -1,0 +1,81 @@
+"""Device memory: what the allocator held over time, its peak, and how often it went to the driver in the steady window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from tsdownsample import MinMaxLTTBDownsampler
+
+from sawtooth.analysis.queries import queries_of
+from sawtooth.analysis.store.rank_view import RankView
+
+_SQL = queries_of(__file__)
+POINTS_MOST = 2000  # of a line; the peak survives the thinning
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """A device's allocator over time. ``time_ns`` is absolute; bytes may be relative to the capture's start (``relative``): a trace that tells
+    only changes does not tell what was there before. ``reserved`` is empty where not recorded.
+    """
+
+    time_ns: NDArray[np.int64]
+    allocated: NDArray[np.float64]
+    reserved: NDArray[np.float64]
+    relative: bool
+    peak_bytes: float
+    peak_ns: int
+    reserved_peak_bytes: float | None
+    allocations: int
+    allocated_bytes: float
+
+    def table(self, origin_ns: int) -> pd.DataFrame:
+        """Return at_ms, allocated_bytes and reserved_bytes, thinned as drawn."""
+        rows = {"at_ms": (self.time_ns - origin_ns) / 1e6, "allocated_bytes": self.allocated}
+        if len(self.reserved):
+            rows["reserved_bytes"] = self.reserved
+        return pd.DataFrame(rows)
+
+    @property
+    def unused_share(self) -> float | None:
+        """Share of the reserved peak that the allocated peak leaves free: what fragmentation and caching hold."""
+        return 1 - self.peak_bytes / self.reserved_peak_bytes if self.reserved_peak_bytes else None
+
+
+def memory_use(rank: RankView) -> MemoryUse | None:
+    """Return the allocator's history of a device, None where no allocation on a GPU was recorded."""
+    rows = rank.frame(_SQL["history"])
+    if rows.empty:
+        return None
+    relative = bool(rows["allocated"].isna().any())
+    change = rows["bytes"].fillna(0).astype(float)
+    allocated = change.cumsum().to_numpy() if relative else rows["allocated"].to_numpy(np.float64)
+    if relative:
+        allocated = allocated - min(float(allocated.min()), 0.0)
+    reserved = np.zeros(0) if bool(rows["reserved"].isna().any()) else rows["reserved"].to_numpy(np.float64)
+    time = rows["time_ns"].to_numpy(np.int64)
+    top = int(allocated.argmax())
+    keep = MinMaxLTTBDownsampler().downsample(time, allocated, n_out=POINTS_MOST) if len(time) > POINTS_MOST else slice(None)
+    return MemoryUse(
+        time_ns=time[keep],
+        allocated=allocated[keep],
+        reserved=reserved[keep] if len(reserved) else reserved,
+        relative=relative,
+        peak_bytes=float(allocated[top]),
+        peak_ns=int(time[top]),
+        reserved_peak_bytes=float(reserved.max()) if len(reserved) else None,
+        allocations=int((change > 0).sum()),
+        allocated_bytes=float(change[change > 0].sum()),
+    )
+
+
+def driver_calls(rank: RankView) -> pd.DataFrame:
+    """Return the host's calls that allocate or free device memory within the steady window: call, calls and ms, per step (in all without steps).
+
+    PyTorch's allocator keeps what it has: in a steady run there are none.
+    """
+    rows = rank.frame(_SQL["driver_calls"])
+    return rows.assign(calls=rows["calls"] / rank.per, ms=rows["ms"] / rank.per)

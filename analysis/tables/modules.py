@@ -1,0 +1,106 @@
+"""The tables behind the Modules screen: modules as a tree, each by itself, or by class, per step (or over all steps that are not marked)."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import pandas as pd
+
+from sawtooth.analysis.queries import queries_of
+from sawtooth.analysis.store.rank_view import RankView
+
+ModuleGroup = Literal["tree", "module", "class"]
+PREFIX = "nn.Module: "
+OUTSIDE = "outside modules"
+_SQL = queries_of(__file__)
+ORDINAL = re.compile(r"_\d+$")  # the profiler numbers the modules of a class: Linear_0, Linear_1
+
+_SUMS = ("calls", "host_ns", "forward_ns", "backward_ns", "tensor_core_ns", "kernels", "flops")
+_TOTALS = ("total_host_ns", "total_forward_ns", "total_backward_ns", "total_tensor_core_ns", "total_kernels", "total_flops")
+
+
+def modules(rank: RankView, group: ModuleGroup = "tree") -> pd.DataFrame:
+    """Return modules of the counted steps: as the tree in the order of calls, each by itself, or by class (the last two largest first).
+
+    Columns: name, path (names from the top), ids (the modules of the row), parent and depth (of the tree), instances; calls, kernels, gflop, host_ms,
+    forward_ms, backward_ms and gpu_ms (their sum) per step, or of all steps where none is counted, and tensor_core_share of that time
+    (missing where there is none), each also as ``total_…`` with the modules inside; gpu_share and total_share of all GPU work; tflops of the row's own.
+    Over the tree gpu_ms adds up to the GPU work of a step: one row holds what ran outside modules. Empty where no module calls are recorded.
+    """
+    rows = rank.frame(_SQL["modules"])
+    rows["name"] = rows["name"].fillna(OUTSIDE).str.removeprefix(PREFIX)
+    rows["ids"] = [[] if pd.isna(module) else [int(module)] for module in rows["module"]]
+    rows["path"] = _paths(rows)
+    rows["instances"] = 1
+    rows = _by_class(rows) if group == "class" else rows.iloc[_called_order(rows)].reset_index(drop=True)
+    table = _rates(rows, rank.per)
+    return table if group == "tree" else table.sort_values("gpu_ms", ascending=False, ignore_index=True, kind="stable")
+
+
+def module_kernels(rank: RankView, ids: list[int]) -> pd.DataFrame:
+    """Return the GPU operations of modules (of what is outside all where ``ids`` is empty): kernel, tensor_cores, category, launches_per_step, ms."""
+    rows = rank.frame(_SQL["module_kernels"], ids=ids)
+    return rows.assign(launches_per_step=rows.pop("launches") / rank.per, ms=rows.pop("total_ns") / 1e6 / rank.per)
+
+
+def _paths(rows: pd.DataFrame) -> list[str]:
+    """Join the names from the top to each module; callers come before the modules they call."""
+    path: dict[int, str] = {}
+    for module, parent, name in zip(rows["module"], rows["parent"], rows["name"], strict=True):
+        if pd.notna(module):
+            path[int(module)] = name if pd.isna(parent) else f"{path[int(parent)]} / {name}"
+    return [OUTSIDE if pd.isna(module) else path[int(module)] for module in rows["module"]]
+
+
+def _called_order(rows: pd.DataFrame) -> list[int]:
+    """Return the positions of the rows such that a module's own follow it, in the order of their first calls; what is outside comes last."""
+    inside: dict[int, list[int]] = {}
+    for position, (module, parent) in enumerate(zip(rows["module"], rows["parent"], strict=True)):
+        if pd.notna(module):
+            inside.setdefault(-1 if pd.isna(parent) else int(parent), []).append(position)
+    order: list[int] = []
+    open_ = inside.get(-1, [])[::-1]
+    while open_:
+        position = open_.pop()
+        order.append(position)
+        open_ += inside.get(int(rows["module"].iloc[position]), [])[::-1]
+    return [*order, *range(len(order), len(rows))]
+
+
+def _by_class(rows: pd.DataFrame) -> pd.DataFrame:
+    """Add up the modules of a class; a total counts a module once, though one of its own class may lie inside it."""
+    kind = rows["name"].str.replace(ORDINAL, "", regex=True)
+    above: dict[
+        int, set[str]
+    ] = {}  # by module: the classes of the modules around it; callers come before the modules they call
+    first = []
+    for module, parent, own in zip(rows["module"], rows["parent"], kind, strict=True):
+        around = above[int(parent)] if pd.notna(parent) else set()
+        first.append(own not in around)
+        if pd.notna(module):
+            above[int(module)] = around | {own}
+    counted = rows.assign(name=kind, path=kind, **{c: rows[c].where(first, 0) for c in _TOTALS})
+    sums = dict.fromkeys((*_SUMS, *_TOTALS, "instances", "ids"), "sum")
+    return counted.groupby("name", as_index=False, sort=False).agg(
+        sums | {"path": "first", "depth": "first", "module": "first", "parent": "first"}
+    )
+
+
+def _rates(rows: pd.DataFrame, per: int) -> pd.DataFrame:
+    table = rows[["name", "path", "ids", "module", "parent", "depth", "instances"]].copy()
+    for prefix in ("", "total_"):
+        for column in ("host", "forward", "backward"):
+            table[f"{prefix}{column}_ms"] = rows[f"{prefix}{column}_ns"].astype("Float64") / 1e6 / per
+        gpu = rows[f"{prefix}forward_ns"] + rows[f"{prefix}backward_ns"]
+        table[f"{prefix}gpu_ms"] = gpu / 1e6 / per
+        table[f"{prefix}kernels_per_step"] = rows[f"{prefix}kernels"] / per
+        table[f"{prefix}gflop_per_step"] = (rows[f"{prefix}flops"] / 1e9 / per).where(rows[f"{prefix}flops"] > 0)
+        table[f"{prefix}tensor_core_share"] = rows[f"{prefix}tensor_core_ns"] / gpu.where(gpu > 0)
+    own = rows["forward_ns"] + rows["backward_ns"]
+    whole = float(own.sum())
+    table["calls_per_step"] = rows["calls"].astype("Float64") / per
+    table["gpu_share"] = own / whole if whole else 0.0
+    table["total_share"] = (rows["total_forward_ns"] + rows["total_backward_ns"]) / whole if whole else 0.0
+    table["tflops"] = (rows["flops"] / own.where(own > 0) / 1e3).where(rows["flops"] > 0)
+    return table

@@ -1,0 +1,34 @@
+"""Tables behind the Idle screen: what each cause costs a step, and the longest pieces of lost time with what proves them."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS
+from sawtooth.analysis.queries import queries_of
+from sawtooth.analysis.store.rank_view import RankView
+
+LISTED = 200  # the longest pieces: below them a piece is a few microseconds in any recording seen
+AROUND = 0.6  # of its own length that a piece has on each side when it is shown on the timeline
+
+_SQL = queries_of(__file__)
+
+
+def causes(rank: RankView, by_estimate: bool) -> pd.DataFrame:
+    """Return lost time by cause, ms per step (of the window without steps), largest first by the column that speaks for the run.
+
+    Columns: cause, owner (the largest it has), recorded_ms, unprofiled_ms (replay without the profiler, missing without one), recoverable_ms
+    (what the replay gains without the cause, missing where it cannot be replayed away).
+    """
+    return rank.frame(
+        _SQL["causes"].format(lost=LOST_OWNERS, order="unprofiled_ms" if by_estimate else "recorded_ms"), per=rank.per
+    )
+
+
+def pieces(rank: RankView, cause: str | None = None) -> pd.DataFrame:
+    """Return the longest pieces of lost time, of one cause or of all: at_ms (after the recording's start), ms, step, cause, phase, operator,
+    call, python, next_operation, confidence, evidence, and t0_ms and t1_ms, a view around the piece."""
+    origin = rank.recording.rows("SELECT coalesce(first_ns, 0) FROM recording")[0][0]
+    rows = rank.frame(_SQL["pieces"], cause=cause or "", origin=origin, listed=LISTED)
+    margin = rows["ms"] * AROUND
+    return rows.assign(t0_ms=(rows["at_ms"] - margin).clip(lower=0), t1_ms=rows["at_ms"] + rows["ms"] + margin)

@@ -1,0 +1,48 @@
+"""What GPU telemetry says: its clock, its steady part, the sawtooth, phases, and whether the profile speaks for the run."""
+
+from sawtooth.faces import lazy
+
+__getattr__, __all__ = lazy(
+    __name__,
+    {
+        "alignment": (
+            "Alignment",
+            "align_recordings",
+            "zones_that_fit",
+        ),
+        "clock": (
+            "AS_RECORDED",
+            "Origin",
+            "SampleClock",
+        ),
+        "of_run": ("RunTelemetry",),
+        "phases": ("ThrottleBand",),
+        "profile_fit": (
+            "Representativeness",
+            "SHORT_KERNEL_NS",
+            "judge_profile",
+        ),
+        "sawtooth": (
+            "Sawtooth",
+            "find_sawtooth",
+        ),
+        "series": (
+            "DRAWN",
+            "Telemetry",
+            "line",
+            "one_tooth",
+        ),
+        "sparkline": ("recent_utilization",),
+        "steady": ("find_steady",),
+        "summary": (
+            "ACTIVITY",
+            "DeviceTelemetry",
+            "FAINT",
+            "SHARES_AT_WORK",
+        ),
+        "troughs": (
+            "Troughs",
+            "link",
+        ),
+    },
+)

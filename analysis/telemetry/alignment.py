@@ -1,0 +1,200 @@
+"""How far telemetry's clock is from a trace's: where the trace's kernels and the sampled activity rise and fall together.
+
+The trace tells exactly how busy the GPU was at any time, so for a tried shift it predicts what each window of that length must have shown. Of
+all shifts that put the trace inside the telemetry, the one with the highest correlation is taken, if it is clear: every shift that
+explains the samples nearly as well must lie within one window of it. A rhythm that repeats itself exactly fits at every period, telemetry
+of another time fits nowhere better than elsewhere, and in both cases nothing is claimed.
+
+With n independent samples and correlation r, (n − 2) / 2 · ln(1 / (1 − r²)) has an exponential tail with mean 1 where nothing is related. So
+of many shifts of unrelated telemetry the best leads the next one by more than CLEAR once in about e^CLEAR = 1,100 times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.intervals import union
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.clock import SampleClock
+from sawtooth.analysis.telemetry.sawtooth import renewal
+from sawtooth.analysis.telemetry.summary import load_series
+
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+
+CLEAR = 7.0  # see above
+MIN_CORRELATION = 0.7  # below it half of what the samples show has another reason
+MIN_WINDOWS = 12  # of the trace: fewer cannot tell a pattern from chance
+MIN_SPREAD = 0.03  # share of a window: kernels that fill all windows alike predict nothing
+STEPS = 4  # shifts tried per window
+HOLE_WINDOWS = 3.5  # as for the sawtooth: no line is drawn across a longer pause
+SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct", "power_w")  # most direct first; the first that is clear decides
+CLOCKS_APART_NS = 120 * 10**9  # hosts without any time service drift by seconds a day; two minutes are weeks of it
+ZONE_NS = 15 * 60 * 10**9  # every zone is a whole number of quarter hours from UTC,
+ZONES = range(-12 * 4, 14 * 4 + 1)  # from −12 to +14 hours
+MOST_SHIFTS = 400_000  # a day at ten samples a second takes more; then only the shifts nearest to none are tried
+CHUNK = 4_000_000  # values held at a time
+
+
+@dataclass(frozen=True)
+class Activity:
+    """When the GPU worked by the trace: (start, end) of the union of its kernels, in order, and (first, last) of the capture."""
+
+    starts_ns: I64
+    ends_ns: I64
+    first_ns: int
+    last_ns: int
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """``shift_ns`` is added to the telemetry's times to bring them onto the trace's clock; None with the reason in ``why_none``.
+
+    ``within_ns`` bounds the error; ``correlation`` is the best one, also where it is not clear.
+    """
+
+    shift_ns: int | None
+    why_none: str | None
+    within_ns: int | None = None
+    correlation: float | None = None
+    windows: int = 0
+
+
+def align_recordings(library: Library, trace: tuple[str, int], sampled: tuple[str, int], clock: SampleClock) -> Alignment:
+    """Compare a trace's device with a telemetry's (recording, device), whose times ``clock`` has placed as far as is known.
+
+    Absolute times are tried up to two minutes apart, others wherever the trace lies inside. Raises NotFoundError.
+    """
+    with library.open(trace[0], derived=False) as recording:
+        found = recording.cursor.execute(
+            "SELECT start_ns, start_ns + dur_ns AS end_ns FROM gpu_ops WHERE device = ? AND kind = 'kernel'", [trace[1]]
+        ).fetchnumpy()
+    busy = union(found["start_ns"], found["end_ns"])
+    if not len(busy.starts):
+        return Alignment(None, "the trace has no kernels")
+    activity = Activity(busy.starts, busy.ends, int(busy.starts[0]), int(busy.ends[-1]))
+    tried: list[Alignment] = []
+    with library.open(sampled[0], derived=False) as recording:
+        for column in SIGNALS:
+            times, values = load_series(recording, sampled[1], column, clock)
+            if len(times):
+                tried.append(align(activity, times, values, most_ns=CLOCKS_APART_NS if clock.known else None))
+                if tried[-1].shift_ns is not None:
+                    return tried[-1]
+    return tried[0] if tried else Alignment(None, "no signal that shows GPU activity was sampled")
+
+
+def zones_that_fit(trace: tuple[int, int], sampled: tuple[int, int]) -> list[int]:
+    """Return the zones, in minutes from UTC, in which a trace (first, last) lies inside telemetry of local times (first, last)."""
+    fits = []
+    for quarters in ZONES:
+        shift = quarters * ZONE_NS  # local = UTC + shift
+        if sampled[0] - shift <= trace[0] and trace[1] <= sampled[1] - shift:
+            fits.append(quarters * 15)
+    return fits
+
+
+def align(trace: Activity, time_ns: I64, value: F64, *, most_ns: int | None = None) -> Alignment:
+    """Find the shift of one sampled signal (times as known so far, in order). ``most_ns`` bounds it on either side."""
+    known = np.isfinite(value)
+    times, values = time_ns[known], np.asarray(value, np.float64)[known]
+    if len(times) < MIN_WINDOWS:
+        return Alignment(None, f"{len(times)} samples are too few")
+    window = int(np.median(np.diff(times))) * renewal(values)
+    count = (trace.last_ns - trace.first_ns) // max(window, 1)
+    if count < MIN_WINDOWS:
+        seconds = (trace.last_ns - trace.first_ns) / 1e9
+        return Alignment(None, f"the trace's {seconds:.2g} s cover {count} windows of the telemetry; {MIN_WINDOWS} are needed")
+    edges = trace.first_ns + window * np.arange(count + 1)
+    predicted = np.diff(_busy(trace, edges)) / window
+    if predicted.std() < MIN_SPREAD:
+        return Alignment(None, "the trace's activity is uniform, so there is nothing to align", windows=int(count))
+    shifts = _shifts(trace, times, window, most_ns)
+    if not len(shifts):
+        return Alignment(None, "the trace is longer than the telemetry" if most_ns is None else "the two do not overlap")
+    told, r = _told(predicted, edges, shifts, times, values, window)
+    return _judged(shifts, told, r, window, int(count))
+
+
+def _busy(trace: Activity, at: I64) -> F64:
+    """Return the nanoseconds of work up to each time."""
+    before = np.concatenate([[0], np.cumsum(trace.ends_ns - trace.starts_ns)])
+    place = np.searchsorted(trace.starts_ns, at, side="right")
+    into = np.zeros(len(at), np.int64)
+    inside = place > 0
+    last = place[inside] - 1
+    into[inside] = np.minimum(at[inside], trace.ends_ns[last]) - trace.starts_ns[last]
+    return (before[np.maximum(place - 1, 0)] + into).astype(np.float64)
+
+
+def _shifts(trace: Activity, times: I64, window: int, most_ns: int | None) -> I64:
+    low, high = trace.last_ns - int(times[-1]), trace.first_ns - int(times[0]) + window
+    if most_ns is not None:
+        low, high = max(low, -most_ns), min(high, most_ns)
+    if high < low:
+        return np.empty(0, np.int64)
+    step = max(window // STEPS, 1)
+    shifts = np.arange(low, high + 1, step, dtype=np.int64)
+    if len(shifts) > MOST_SHIFTS:
+        shifts = np.sort(shifts[np.argsort(np.abs(shifts), kind="stable")[:MOST_SHIFTS]])
+    return shifts
+
+
+def _told(predicted: F64, edges: I64, shifts: I64, times: I64, values: F64, window: int) -> tuple[F64, F64]:
+    """Return for each shift what the samples tell for it (see the module) and the correlation; −inf where samples are missing."""
+    spans = np.diff(times, prepend=times[0] - window)
+    hole = spans > HOLE_WINDOWS * window
+    spans = np.where(hole, window, spans)
+    area = np.concatenate([[0.0], np.cumsum(values * spans)])
+    bounds = np.concatenate([[times[0] - spans[0]], times])
+    origin = int(bounds[0])
+    told, found = np.empty(len(shifts)), np.empty(len(shifts))
+    rows = max(1, CHUNK // len(edges))
+    centred = predicted - predicted.mean()
+    for begin in range(0, len(shifts), rows):
+        part = shifts[begin : begin + rows]
+        at = (edges[None, :] - part[:, None] - origin).astype(np.float64)
+        seen = np.diff(np.interp(at, (bounds - origin).astype(np.float64), area), axis=1) / window
+        seen -= seen.mean(axis=1, keepdims=True)
+        spread = np.sqrt((seen**2).sum(axis=1) * (centred**2).sum())
+        r = np.divide(seen @ centred, spread, out=np.zeros(len(part)), where=spread > 0)
+        n = _independent(centred, seen)
+        told[begin : begin + rows] = np.where(r > 0, (n - 2) / 2 * -np.log1p(-(np.minimum(r, 0.9999) ** 2)), 0.0)
+        found[begin : begin + rows] = r
+    for i in np.flatnonzero(hole):  # the mean over a hole is unknown
+        touched = (edges[0] - shifts < times[i]) & (edges[-1] - shifts > times[i - 1])
+        told[touched] = -np.inf
+    return told, found
+
+
+def _independent(a: F64, b: F64) -> F64:
+    """Return how many independent pairs two series amount to (Bartlett): neighbours that resemble each other count less."""
+    n = len(a)
+    lags = np.arange(1, max(2, n // 4))
+    own = np.array([(a[k:] * a[:-k]).sum() for k in lags]) / (a**2).sum()
+    power = np.maximum((b**2).sum(axis=1), 1e-12)
+    joint = np.zeros(len(b))
+    for k, rho in zip(lags, own, strict=True):
+        joint += rho * (b[:, k:] * b[:, :-k]).sum(axis=1) / power
+    return np.clip(n / np.maximum(1 + 2 * joint, 1e-3), 3, n)
+
+
+def _judged(shifts: I64, told: F64, r: F64, window: int, count: int) -> Alignment:
+    best = int(told.argmax())
+    correlation = float(r[best])
+    if not np.isfinite(told[best]) or correlation < MIN_CORRELATION:
+        return Alignment(None, f"no shift fits: the best correlation is {max(correlation, 0):.2f}", None, correlation, count)
+    near = shifts[told >= told[best] - CLEAR]
+    low, high = int(near.min()), int(near.max())
+    if high - low > 2 * window:
+        apart = max(high - shifts[best], shifts[best] - low) / 1e9
+        return Alignment(
+            None, f"it fits as well {apart:.3g} s away, because the activity is periodic", None, correlation, count
+        )
+    weights = np.exp(told - told[best]) * ((shifts >= low) & (shifts <= high))
+    shift = round(float((weights * (shifts - shifts[best])).sum() / weights.sum())) + int(shifts[best])
+    within = max(high - shift, shift - low, window // STEPS)
+    return Alignment(shift, None, within, correlation, count)

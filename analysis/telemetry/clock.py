@@ -1,0 +1,127 @@
+"""One clock: how the times of a run's telemetry become times of its traces.
+
+In this order: what somebody said (``RecordingRef.offset_ns``); the same host, so the same clock; the difference that a dashboard
+measured while the telemetry was pushed to it; else absolute times are taken as they are, since hosts keep their clocks by NTP, and it is
+said that nobody checked. Local times without a zone, and times counted from 0, are on no trace's clock until somebody says more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.store.library import Recording
+from sawtooth.ingest.schema import RecordingRef
+
+LARGEST_NS = 1 << 62  # an offset beyond it is damage: times would no longer fit
+DAY_NS = 86_400 * 10**9  # nor does a sampler wait a day
+
+
+@dataclass(frozen=True)
+class SampleClock:
+    """``offset_ns`` and ``stretch`` turn recorded times into the traces' (stretched first). ``name``: unix where they are absolute, placed
+    where somebody or something brought them onto the trace's clock, local or unknown where they can be laid over nothing."""
+
+    name: str = "unix"
+    offset_ns: int = 0
+    stretch: float = 1.0
+    why: str = ""
+
+    def times(self, time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return recorded times on the traces' clock."""
+        if self.stretch != 1.0:
+            time_ns = np.rint(time_ns * self.stretch).astype(np.int64)
+        return time_ns + self.offset_ns
+
+    @property
+    def known(self) -> bool:
+        """The times can be laid over a trace whose own are absolute."""
+        return self.name in ("unix", "placed")
+
+    def shares(self, trace_clock: str) -> bool:
+        """Tell whether these times and a trace's are of one clock."""
+        return self.name == "placed" or (self.name == "unix" and trace_clock == "unix")
+
+
+AS_RECORDED = SampleClock()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a telemetry recording says of its own clock: its kind, its host, and how far a dashboard found that host's clock behind its own."""
+
+    clock: str
+    host: str | None = None
+    pushed_to: str | None = None
+    behind_ns: int | None = None
+    assumed_interval_ns: int | None = None
+    first_ns: int = 0
+    last_ns: int = 0
+
+
+def origin_of(recording: Recording) -> Origin:
+    """Read what a telemetry recording says of its clock."""
+    clock, host, first, last, metadata = recording.rows("SELECT clock, host, first_ns, last_ns, metadata FROM recording")[0]
+    try:
+        about = json.loads(metadata or "{}")
+    except ValueError:
+        about = {}
+    pushed = about.get("pushed") if isinstance(about, dict) else None
+    pushed = pushed if isinstance(pushed, dict) else {}
+    behind = pushed.get("clock_offset_ns")
+    interval = about.get("assumed_interval_ns") if isinstance(about, dict) else None
+    return Origin(
+        str(clock),
+        host,
+        str(pushed["host"]) if pushed.get("host") else None,
+        behind if isinstance(behind, int) and abs(behind) < LARGEST_NS else None,
+        interval if isinstance(interval, int) and interval > 0 else None,
+        int(first or 0),
+        int(last or 0),
+    )
+
+
+def place(
+    refs: Sequence[RecordingRef], origins: Mapping[str, Origin], traces: Iterable[Mapping[str, Any]]
+) -> dict[str, SampleClock]:
+    """Return the clock of every telemetry recording of a run; ``traces`` are the rows of ``recording`` of its traces."""
+    hosts = {str(t["host"]) for t in traces if isinstance(t["host"], str)}
+    return {ref.id: _placed(ref, origins[ref.id], hosts, origins.values()) for ref in refs}
+
+
+def _placed(ref: RecordingRef, origin: Origin, trace_hosts: set[str], others: Iterable[Origin]) -> SampleClock:
+    stretch = 1.0
+    if ref.interval_ns is not None and 0 < ref.interval_ns < DAY_NS and origin.assumed_interval_ns:
+        stretch = ref.interval_ns / origin.assumed_interval_ns
+    if ref.offset_ns is not None and abs(ref.offset_ns) < LARGEST_NS:
+        return SampleClock("placed", ref.offset_ns, stretch, "as given")
+    if origin.clock != "unix":
+        why = "its times are local and have no time zone" if origin.clock == "local" else "it has no times"
+        return SampleClock(origin.clock, 0, stretch, why)
+    if not trace_hosts or origin.host is None:
+        return SampleClock("unix", why="assumed to be one clock: the recordings do not name their hosts")
+    if origin.host in trace_hosts:
+        return SampleClock("unix", why="one clock: both are from the same host")
+    by_push = _measured(origin, next(iter(trace_hosts)), others) if len(trace_hosts) == 1 else None
+    if by_push is not None:
+        return by_push
+    return SampleClock("unix", why="the clocks of the two hosts were not compared and are assumed equal")
+
+
+def _measured(origin: Origin, trace_host: str, others: Iterable[Origin]) -> SampleClock | None:
+    """Return the offset that a dashboard measured while it was pushed to: it is the trace's host, or the trace's host pushed to it too."""
+    if origin.behind_ns is None or origin.pushed_to is None:
+        return None
+    if origin.pushed_to == trace_host:
+        return SampleClock("placed", origin.behind_ns, why="the trace's host measured it while the samples were pushed to it")
+    mate = next(
+        (o for o in others if o.host == trace_host and o.pushed_to == origin.pushed_to and o.behind_ns is not None), None
+    )
+    if mate is None or mate.behind_ns is None:
+        return None
+    return SampleClock("placed", origin.behind_ns - mate.behind_ns, why="the dashboard measured it: both hosts pushed to it")

@@ -1,0 +1,93 @@
+"""The telemetry attached to a run, brought onto its traces' clock, and what it says about each device of the traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pandas as pd
+
+from sawtooth.analysis.metrics.witness import StepWork, Witness
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.clock import Origin, SampleClock, origin_of, place
+from sawtooth.analysis.telemetry.dispatch_law import by_telemetry
+from sawtooth.analysis.telemetry.summary import DeviceTelemetry, device_of, summarize
+from sawtooth.ingest.schema import Manifest
+
+UTILIZATION = (
+    "util_pct",
+    "gr_active_pct",
+)  # what a step time is told from
+ANOTHER_RUN_NS = 60_000_000_000  # samples that end a minute before the trace, or begin one after it, show some other time
+
+
+@dataclass(frozen=True)
+class RunTelemetry:
+    """Summaries of every sampled device.
+
+    All times are on the traces' clock where ``clocks`` (by recording) could bring them there; ``origins`` say what the recordings told of it.
+    """
+
+    devices: tuple[DeviceTelemetry, ...]
+    clocks: dict[str, SampleClock] = field(default_factory=dict)
+    origins: dict[str, Origin] = field(default_factory=dict)
+
+    def of(self, name: str | None, device: int, devices_in_trace: int) -> DeviceTelemetry | None:
+        """Return the summary of a trace's device, None where nothing was sampled for it."""
+        return device_of(self.devices, name, device, devices_in_trace)
+
+
+def load(manifest: Manifest, library: Library, traces: Iterable[dict[str, Any]]) -> RunTelemetry:
+    """Read the run's telemetry, brought onto the clock of its traces, whose rows of ``recording`` are given."""
+    traces = list(traces)
+    origins: dict[str, Origin] = {}
+    for ref in manifest.telemetry:
+        with library.open(ref.id, derived=False) as recording:
+            origins[ref.id] = origin_of(recording)
+    clocks = place(manifest.telemetry, origins, traces)
+    found: list[DeviceTelemetry] = []
+    for ref in manifest.telemetry:
+        with library.open(ref.id, derived=False) as recording:
+            clock = clocks[ref.id]
+            for device in summarize(recording, _profiles(traces, clock), clock):
+                found.append(replace(device, host=ref.host))
+    return RunTelemetry(tuple(found), clocks, origins)
+
+
+def _profiles(traces: Iterable[dict[str, Any]], clock: SampleClock) -> list[tuple[int, int]]:
+    """Return (first, last) times of the traces that are of one clock with the telemetry."""
+    return [
+        (int(t["first_ns"]), int(t["last_ns"]))
+        for t in traces
+        if clock.shares(str(t["clock"])) and not pd.isna(t["first_ns"]) and not pd.isna(t["last_ns"])
+    ]
+
+
+def witness(found: DeviceTelemetry | None, profile_ns: tuple[int, int] | None, work: StepWork) -> Witness | str | None:
+    """Return what telemetry says of the step time or why it says nothing; None without samples of the device."""
+    if found is None or not any(column in found.period_s for column in UTILIZATION):
+        return None
+    return elsewhere(found, profile_ns) or by_telemetry(work, found)
+
+
+def elsewhere(found: DeviceTelemetry | None, profile_ns: tuple[int, int] | None) -> str | None:
+    """Return a sentence where a device was sampled ANOTHER_RUN_NS and more away from the trace; None where it was not or clocks differ."""
+    if found is None or profile_ns is None:
+        return None
+    before, after = profile_ns[0] - found.last_ns, found.first_ns - profile_ns[1]
+    if max(before, after) < ANOTHER_RUN_NS:
+        return None
+    when = f"ends {_apart(before)} before" if before > after else f"begins {_apart(after)} after"
+    return f"The telemetry {when} the trace: it may belong to another run, so it is not used for the profiled steps."
+
+
+def _apart(ns: int) -> str:
+    minutes = ns / 6e10
+    return (
+        f"{minutes:.2g} minutes"
+        if minutes < 100
+        else f"{minutes / 60:.0f} hours"
+        if minutes < 6000
+        else f"{minutes / 1440:,.0f} days"
+    )

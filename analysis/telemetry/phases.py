@@ -1,0 +1,139 @@
+"""Change points along a telemetry recording: before and after the loop, its start, pauses, checkpoints, shifts of level, throttling."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.telemetry.steady import Steady, weights_ns
+from sawtooth.ingest.quantities.throttling import BY_LABEL, HOLDING, ReasonKind
+
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+
+BLOCK_NS = 1_000_000_000  # levels are compared over blocks: NVML's longest window
+BLOCK_PERIODS = 3  # and over whole periods of a sawtooth, which is no change of level
+MIN_BLOCKS = 3  # a level must hold for this many
+MAX_BLOCKS = 400  # of a long recording; longer ones get longer blocks
+SHIFT = 0.15  # of the usual level: smaller shifts are not worth a person's look
+PENALTY = 3.0  # × variance × ln n, as in the Bayesian information criterion for a mean (2 parameters) and some
+REGULAR = 0.25  # scatter of the spacing of pauses, relative, up to which they are one recurring thing
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of the recording. ``kind``: not_running, warm_up, steady, pause, checkpoint, level. ``level_pct`` is its mean activity."""
+
+    kind: str
+    start_ns: int
+    end_ns: int
+    level_pct: float | None
+
+
+@dataclass(frozen=True)
+class ThrottleBand:
+    """A time in which the driver held clocks down, the reason (a label of the registry), and the mean SM clock in it (MHz)."""
+
+    reason: str
+    start_ns: int
+    end_ns: int
+    clock_sm_mhz: float | None
+
+    @property
+    def kind(self) -> ReasonKind:
+        """What kind of reason it is: who can act."""
+        return BY_LABEL[self.reason].kind
+
+
+def phases(time_ns: I64, busy: F64, steady: Steady, period_s: float | None = None) -> list[Phase]:
+    """Return the phases in order. ``busy`` as given to ``find_steady``; ``period_s`` of its sawtooth, where there is one."""
+    known = np.isfinite(busy)
+    times, values = time_ns[known], busy[known]
+    if len(times) < 2 or steady.start_ns is None or steady.end_ns is None:
+        return (
+            [Phase("not_running", int(times[0]), int(times[-1]), _level(times, values, int(times[0]), int(times[-1])))]
+            if len(times)
+            else []
+        )
+    assert steady.runs_ns is not None
+    (begins, ends), first, last = steady.runs_ns, int(times[0]), int(times[-1])
+    spans = [("checkpoint" if _recurring(steady.pauses) else "pause", start, end) for start, end in steady.pauses]
+    if begins > first and not any(start < begins for _, start, _ in spans):
+        spans.append(("not_running", first, begins))
+    if ends < last and not any(end > ends for _, _, end in spans):
+        spans.append(("not_running", ends, last))
+    if steady.warm_up_ns:
+        spans.append(("warm_up", begins, steady.start_ns))
+    found = [Phase(kind, start, end, _level(times, values, start, end)) for kind, start, end in spans]
+    found += _levels(times, values, steady.start_ns if steady.warm_up_ns else begins, ends, period_s)
+    return sorted(found, key=lambda p: p.start_ns)
+
+
+def throttle_bands(time_ns: I64, mask: F64, clock_sm_mhz: F64) -> list[ThrottleBand]:
+    """Return the times in which a reason held the clocks down, one band per reason and stretch, in order of time."""
+    known = np.isfinite(mask)
+    times, bits = time_ns[known], mask[known].astype(np.int64)
+    if len(times) == 0:
+        return []
+    starts = times - weights_ns(times)
+    bands = []
+    for reason in HOLDING:
+        on = (bits & reason.bit) != 0
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], on, [False]]).astype(np.int8)))
+        for a, b in zip(edges[::2], edges[1::2], strict=True):
+            start, end = int(starts[a]), int(times[b - 1])
+            inside = (time_ns > start) & (time_ns <= end) & np.isfinite(clock_sm_mhz)
+            clock = float(clock_sm_mhz[inside].mean()) if inside.any() else None
+            bands.append(ThrottleBand(reason.label, start, end, clock))
+    return sorted(bands, key=lambda band: (band.start_ns, band.reason))
+
+
+def _recurring(pauses: tuple[tuple[int, int], ...]) -> bool:
+    """Tell whether the pauses come at regular times, as checkpoints and evaluations do."""
+    if len(pauses) < 3:
+        return False
+    spacing = np.diff([start for start, _ in pauses])
+    return float(spacing.std() / spacing.mean()) <= REGULAR
+
+
+def _levels(times: I64, values: F64, start: int, end: int, period_s: float | None) -> list[Phase]:
+    """Cut the steady part where its level shifts (binary segmentation of block means); one piece where it does not."""
+    block = max(BLOCK_NS, int(BLOCK_PERIODS * (period_s or 0) * 1e9), (end - start) // MAX_BLOCKS)
+    count = int(max(1, (end - start) // block))
+    edges = [start + (end - start) * i // count for i in range(count + 1)]
+    level = np.array([_level(times, values, a, b) or 0.0 for a, b in pairwise(edges)])
+    noise = float(np.median(np.abs(np.diff(level)))) / 0.954 if len(level) > 1 else 0.0  # sd from the median of |differences|
+    least = PENALTY * noise**2 * np.log(max(len(level), 2))
+    cuts = sorted(_cut(level, 0, len(level), least, SHIFT * float(np.median(level))))
+    bounds = [0, *cuts, len(level)]
+    kind = "steady" if len(bounds) == 2 else "level"
+    return [Phase(kind, edges[a], edges[b], _level(times, values, edges[a], edges[b])) for a, b in itertools.pairwise(bounds)]
+
+
+def _cut(level: F64, a: int, b: int, least: float, shift: float) -> list[int]:
+    part = level[a:b]
+    n = len(part)
+    if n < 2 * MIN_BLOCKS:
+        return []
+    sums = np.cumsum(part)[:-1]
+    left = np.arange(1, n)
+    gap = np.abs(sums / left - (part.sum() - sums) / (n - left))
+    gain = gap**2 * left * (n - left) / n
+    gain[: MIN_BLOCKS - 1] = gain[n - MIN_BLOCKS :] = -1.0
+    at = int(gain.argmax())
+    if gain[at] <= least or gap[at] < shift:
+        return []
+    cut = a + at + 1
+    return [*_cut(level, a, cut, least, shift), cut, *_cut(level, cut, b, least, shift)]
+
+
+def _level(times: I64, values: F64, start: int, end: int) -> float | None:
+    inside = (times > start) & (times <= end)
+    if not inside.any():
+        return None
+    weight = weights_ns(times)[inside]
+    return float((values[inside] * weight).sum() / weight.sum())

@@ -1,0 +1,44 @@
+"""Do the profiled steps speak for the run? A profile of a few steps may find a prefetch queue full that the run keeps empty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sawtooth.analysis.metrics.step_time import NOT_REPRESENTATIVE
+from sawtooth.analysis.metrics.witness import Witness
+
+SHORT_KERNEL_NS = (
+    20_000  # utilization counts a window busy while kernels shorter than 20 µs follow each other: it reads too high
+)
+
+
+@dataclass(frozen=True)
+class Representativeness:
+    """``represents`` is None where telemetry cannot tell, with the reason in ``sentence``. ``step_ns`` is the step telemetry suggests."""
+
+    represents: bool | None
+    step_ns: float | None
+    sentence: str
+
+
+def judge_profile(telemetry: Witness | str, estimate_ns: float | None) -> Representativeness:
+    """Compare the estimate of the unprofiled step with what telemetry says (or why it says nothing)."""
+    if isinstance(telemetry, str):
+        return Representativeness(None, None, telemetry)
+    if telemetry.ms is None:
+        return Representativeness(None, None, telemetry.notes[0])
+    if not estimate_ns:
+        return Representativeness(None, telemetry.ms * 1e6, "There is no estimate of the step to compare telemetry with.")
+    estimate = estimate_ns / 1e6
+    ratio = telemetry.ms / estimate
+    seems = telemetry.notes[0].rstrip(".")
+    if ratio > NOT_REPRESENTATIVE and telemetry.low_ms > estimate:
+        sentence = f"{seems}, {ratio:.2g} times the {estimate:.3g} ms estimated from the profile. The profiled steps are not representative of the run."
+        return Representativeness(False, telemetry.ms * 1e6, sentence)
+    agrees = "in line with" if telemetry.holds(estimate) else "where"
+    ending = (
+        f"the {estimate:.3g} ms estimated from the profile."
+        if agrees != "where"
+        else f"{estimate:.3g} ms are estimated from the profile."
+    )
+    return Representativeness(True, telemetry.ms * 1e6, f"{seems}, {agrees} {ending}")

@@ -1,0 +1,189 @@
+"""Telemetry as lines that a picture can show: thinned so that the teeth stay, broken where nothing was sampled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from tsdownsample import MinMaxLTTBDownsampler
+
+from sawtooth.analysis.store.library import Recording
+from sawtooth.analysis.tables.timeline import Span
+from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
+from sawtooth.ingest.quantities.registry import QUANTITIES
+from sawtooth.ingest.quantities.throttling import HOLDING_BITS, holding
+
+POINTS_MOST = 2000  # of a line; a screen is about 1,500 pixels wide, and the browser draws 4,000 points in 40 ms
+DRAWN = tuple(quantity.column for quantity in QUANTITIES if quantity.panel)  # what a picture may show
+
+
+@dataclass(frozen=True)
+class Telemetry:
+    """One device of one telemetry recording in a span: samples (time_ns and a column per quantity), holes and throttled times."""
+
+    device: int
+    name: str | None
+    clock: SampleClock
+    span: Span
+    samples: pd.DataFrame
+    holes: pd.DataFrame
+    throttles: pd.DataFrame
+
+    def has(self, column: str) -> bool:
+        """Tell whether the quantity was measured at least once."""
+        return column in self.samples and bool(self.samples[column].notna().any())
+
+    @property
+    def interval_s(self) -> float | None:
+        """Median time between samples, None with fewer than two."""
+        if len(self.samples) < 2:
+            return None
+        return float(np.median(np.diff(self.samples["time_ns"].to_numpy())) / 1e9)
+
+
+def devices(recording: Recording) -> list[tuple[int, str | None]]:
+    """Return the sampled devices and their names."""
+    return recording.rows(
+        "SELECT s.device, any_value(d.name) FROM (SELECT DISTINCT device FROM samples) s LEFT JOIN devices d USING (device) GROUP BY 1 ORDER BY 1"
+    )
+
+
+def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDED) -> Telemetry:
+    """Read one device's telemetry on ``clock``."""
+    columns = ", ".join(DRAWN)
+    samples = recording.frame(
+        f"SELECT time_ns, {columns}, clock_event_mask FROM samples WHERE device = ? ORDER BY time_ns", [device]
+    )
+    holes = recording.frame("SELECT start_ns, end_ns, reason FROM sample_gaps WHERE device = ? ORDER BY start_ns", [device])
+    name = recording.rows("SELECT any_value(name) FROM devices WHERE device = ?", [device])[0][0]
+    for table, column in ((samples, "time_ns"), (holes, "start_ns"), (holes, "end_ns")):
+        table[column] = clock.times(table[column].to_numpy(np.int64))
+    times = samples["time_ns"]
+    covered = Span(int(times.min()), int(times.max()) + 1) if len(times) else Span(0, 1)
+    return Telemetry(device, name, clock, covered, samples, holes, throttled(samples))
+
+
+def last(told: Telemetry, seconds: float) -> Telemetry:
+    """Return the last ``seconds`` of it."""
+    start = max(told.span.end_ns - round(seconds * 1e9), told.span.start_ns)
+    return within(told, Span(start, told.span.end_ns))
+
+
+def within(told: Telemetry, span: Span) -> Telemetry:
+    """Return the part of it inside ``span``."""
+    times = told.samples["time_ns"]
+    samples = told.samples[(times >= span.start_ns) & (times <= span.end_ns)].reset_index(drop=True)
+    holes = told.holes[(told.holes["start_ns"] < span.end_ns) & (told.holes["end_ns"] > span.start_ns)]
+    bands = told.throttles[(told.throttles["start_ns"] < span.end_ns) & (told.throttles["end_ns"] > span.start_ns)]
+    return Telemetry(
+        told.device, told.name, told.clock, span, samples, holes.reset_index(drop=True), bands.reset_index(drop=True)
+    )
+
+
+def around(told: Telemetry, span: Span) -> Telemetry:
+    """Return the samples of ``span`` and one more on each side, so that a line drawn over it has no loose end."""
+    times = told.samples["time_ns"].to_numpy()
+    first = max(int(np.searchsorted(times, span.start_ns, side="right")) - 1, 0)
+    last_ = min(int(np.searchsorted(times, span.end_ns, side="left")), len(times) - 1)
+    if not len(times):
+        return told
+    return within(told, Span(min(int(times[first]), span.start_ns), max(int(times[last_]), span.end_ns)))
+
+
+def seconds_span(view: tuple[float, float], origin_ns: int) -> Span:
+    """Return the span between two times in seconds after ``origin_ns``."""
+    return Span(origin_ns + round(view[0] * 1e9), origin_ns + round(view[1] * 1e9))
+
+
+def throttled(samples: pd.DataFrame) -> pd.DataFrame:
+    """Return the times in which clocks were held down: start_ns, end_ns, reason. A band lasts while the same reasons hold."""
+    columns = ["start_ns", "end_ns", "reason"]
+    mask = samples["clock_event_mask"] if "clock_event_mask" in samples else pd.Series(dtype=float)
+    if mask.notna().sum() == 0:
+        return pd.DataFrame(columns=columns)
+    bits = mask.fillna(0).astype("int64").to_numpy() & HOLDING_BITS
+    time = samples["time_ns"].to_numpy()
+    edges = np.flatnonzero(np.diff(bits)) + 1
+    starts, ends = np.concatenate(([0], edges)), np.concatenate((edges, [len(bits)]))
+    rows = [
+        (time[max(a - 1, 0)], time[b - 1], ", ".join(reason.label for reason in holding(int(bits[a]))))
+        for a, b in zip(starts, ends, strict=True)
+        if bits[a]
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def line(told: Telemetry, column: str, points: int = POINTS_MOST) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return times and values of a quantity to draw, at most about ``points``; a NaN between two points is a hole in sampling.
+
+    Thinned by MinMaxLTTB, which keeps the extremes: a tooth of one sample survives.
+    """
+    known = told.samples[told.samples[column].notna()]
+    time, value = known["time_ns"].to_numpy(np.int64), known[column].to_numpy(np.float64)
+    if len(time) > points:
+        keep = MinMaxLTTBDownsampler().downsample(time, value, n_out=points)
+        time, value = time[keep], value[keep]
+    for start, end in zip(told.holes["start_ns"], told.holes["end_ns"], strict=True):
+        at = int(np.searchsorted(time, start, side="right"))
+        time, value = np.insert(time, at, (int(start) + int(end)) // 2), np.insert(value, at, np.nan)
+    return time, value
+
+
+def one_tooth(told: Telemetry, period_s: float, low: float, high: float, column: str) -> Span | None:
+    """Return one period of a sawtooth near the middle of what is shown: from a rise through the middle of its range on. None without a rise."""
+    known = told.samples[told.samples[column].notna()]
+    time, value = known["time_ns"].to_numpy(np.int64), known[column].to_numpy(np.float64)
+    above = value > (low + high) / 2
+    rises = np.flatnonzero(above[1:] & ~above[:-1])
+    if not len(rises):
+        return None
+    starts = time[rises]
+    middle = (told.span.start_ns + told.span.end_ns) // 2
+    start = int(starts[np.argmin(np.abs(starts - middle))])
+    end = start + round(period_s * 1e9)
+    return Span(start, end) if end <= told.span.end_ns else None
+
+
+FOLD_BINS = 48  # of one period: finer than the samples of most recordings, coarse enough for each bin to hold some
+FOLD_BEFORE = 0.15  # of a period shown before the rise, so that the rise itself is in the picture
+
+
+def folded(told: Telemetry, period_s: float, low: float, high: float, column: str) -> pd.DataFrame:
+    """Return all periods of a sawtooth laid onto each other at their rises: after_s (from the rise), p10, median and p90, in order.
+
+    Aligned at each rise rather than at multiples of the period, since a loop's period wanders. Empty without a rise.
+    """
+    known = told.samples[told.samples[column].notna()]
+    time, value = known["time_ns"].to_numpy(np.int64) / 1e9, known[column].to_numpy(np.float64)
+    above = value > (low + high) / 2
+    rises = time[1:][above[1:] & ~above[:-1]]
+    begin, end = -FOLD_BEFORE * period_s, period_s
+    after = [(time - rise, value) for rise in rises]
+    inside = [(t[(t >= begin) & (t < end)], v[(t >= begin) & (t < end)]) for t, v in after]
+    if not inside:
+        return pd.DataFrame(columns=["after_s", "p10", "median", "p90"])
+    table = pd.DataFrame({"after_s": np.concatenate([t for t, _ in inside]), "value": np.concatenate([v for _, v in inside])})
+    width = (end - begin) / FOLD_BINS
+    table["after_s"] = begin + (np.floor((table["after_s"] - begin) / width) + 0.5) * width
+    spread = table.groupby("after_s")["value"].quantile([0.1, 0.5, 0.9]).unstack()
+    return spread.set_axis(["p10", "median", "p90"], axis=1).reset_index()
+
+
+def overlap(told: Telemetry, other: Span, trace_clock: str) -> bool:
+    """Tell whether telemetry and a trace share a clock and a stretch of time."""
+    return told.clock.shares(trace_clock) and told.span.start_ns < other.end_ns and told.span.end_ns > other.start_ns
+
+
+def facts(told: Telemetry, column: str) -> dict[str, float]:
+    """Return mean (weighted by the time each sample stands for, holes left out), p5 and p95 of a quantity."""
+    known = told.samples[told.samples[column].notna()]
+    if known.empty:
+        return {}
+    value = known[column].to_numpy(np.float64)
+    weight = np.diff(known["time_ns"].to_numpy(np.float64), prepend=np.nan)
+    usual = float(np.nanmedian(weight)) if len(weight) > 1 else 1.0
+    weight = np.clip(np.nan_to_num(weight, nan=usual), 0, 3 * usual)  # past three periods it is a hole, as ingest counts it
+    mean = float(np.average(value, weights=weight)) if weight.sum() else float(value.mean())
+    return {"mean": mean, "p5": float(np.percentile(value, 5)), "p95": float(np.percentile(value, 95))}

@@ -1,0 +1,42 @@
+"""The last stretch of GPU utilization as a short series, for a picture the size of a thumb."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.analysis.store.library import Library
+from sawtooth.ingest.schema import Manifest
+
+SECONDS = 30  # shows a dozen teeth of a one-second sawtooth at the 10 Hz most samplers run at
+POINTS = 240  # one per pixel of the thumbnail
+HOLE_PERIODS = 3  # as ingest counts a hole in sampling
+
+
+def recent_utilization(library: Library, manifest: Manifest) -> list[float | None]:
+    """Return the shares (0 to 1) of the run's last SECONDS of telemetry, of its first sampled device; None marks a hole. Empty without."""
+    for ref in manifest.telemetry:
+        ensure_derived(library.folder, ref.id)
+        with library.open(ref.id) as recording:
+            rows = recording.rows(
+                """SELECT time_ns, util_pct FROM samples
+                   WHERE util_pct IS NOT NULL AND device = (SELECT min(device) FROM samples WHERE util_pct IS NOT NULL)
+                     AND time_ns >= (SELECT max(time_ns) FROM samples) - ? ORDER BY time_ns""",
+                [SECONDS * 1_000_000_000],
+            )
+        if len(rows) > 1:
+            return _with_holes([(int(t), float(v) / 100) for t, v in rows])
+    return []
+
+
+def _with_holes(samples: list[tuple[int, float]]) -> list[float | None]:
+    stride = -(-len(samples) // POINTS)
+    kept = samples[::stride]
+    steps = sorted(b[0] - a[0] for a, b in pairwise(kept))
+    usual = steps[len(steps) // 2] if steps else 0
+    out: list[float | None] = []
+    for before, (time_ns, value) in zip([None, *kept], kept, strict=False):
+        if before is not None and time_ns - before[0] > HOLE_PERIODS * usual:
+            out.append(None)
+        out.append(value)
+    return out

@@ -1,0 +1,338 @@
+"""One segmentation of a telemetry recording: idle, start-up, training, pauses, the profile. Everything that speaks of a steady part uses it.
+
+A recording begins before the loop and ends after it. Inside it the loop may stop: idle times cut the activity into blocks, and small blocks
+before and after the loop are a process that starts or ends. Three blocks and more that come at regular times are a rhythm (a checkpoint every ten steps), and
+a rhythm's waits are the loop's own: whole periods of it count. Else the longest block speaks, with the others of its level. What is left
+of another level (start-up, evaluation) is cut where it is plainly so: below half or above twice the rest, in at most two places. Smaller
+differences stay, since hosts drift: they widen the interval of the mean instead. Where the training process marked its steps,
+the marks say when it trained, and nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+Span = tuple[int, int]
+
+MIN_SAMPLES = 5  # fewer are no part of anything
+ACTIVE_POINTS, ACTIVE_SHARE = 1.0, 0.1  # percent, and of the level the GPU reaches: above both it works
+PAUSE_NS = (
+    700_000_000  # an idle time shorter than this belongs to the loop: NVML's own windows last up to 0.2 s there and lag as much
+)
+MANY_WAITS, WORK_FACTOR = 6, 3  # with this many waits, and work between them of less than this many times their length, …
+PAUSE_FACTOR = 4  # … waits are the loop's own unless they are this many times longer than usual
+BLOCK_SHARE = 0.2  # of the activity of the largest block: smaller ones are not the loop
+RHYTHM_BLOCKS, REGULAR, MANY_BLOCKS = (
+    3,
+    0.4,
+    6,
+)  # blocks of a rhythm, the scatter of their distances (relative), and how many need no regularity
+END_PERIOD = (
+    0.5  # a rhythm's first or last period with less than this share of the others' activity, or of its inverse, was cut off
+)
+SAME_LEVEL = 0.2  # blocks whose levels differ by less speak together
+EDGE_NS = 1_000_000_000  # NVML's longest window: samples nearer to a start or end describe both sides of it
+EDGE_SHARE = 0.1  # but never more of the stretch than this on either side
+CHUNK_NS, CHUNK_SAMPLES, LEAST_CHUNKS = 500_000_000, 5, 6  # parts whose levels are compared
+ODD_LEVEL = 2.0  # times the usual level, or its inverse: start-up and evaluation, never the drift of a host
+ODD_PLACES, ODD_SHARE = 2, 0.4  # more of them, or more of the time, and the level is simply uneven
+HOLE_PERIODS = 3  # as in sample_gaps
+LAG_NS = 500_000_000  # NVML utilization still shows the start for this long after it
+PREPARES_NS = 1_000_000_000  # the profiler's warm-up steps and the window of the sample that shows them
+WRITES_WITHIN_NS = 1_000_000_000  # after the last event the profiler stops the loop to process and write
+ENOUGH_NS, ENOUGH_SAMPLES = 2_000_000_000, 10  # of training before the profile: then what follows it is not needed
+BATCHES = 8  # parts whose means tell how sure the mean is
+CONFIDENCE = 0.9
+
+
+@dataclass(frozen=True)
+class Steady:
+    """The training part in absolute nanoseconds, or None with the reason.
+
+    ``pauses`` are long idle times between active stretches, ``warm_up_ns`` the length of a start of another level that was left out,
+    ``runs_ns`` the whole stretch that the loop ran. ``left_out`` are times inside the part that are no training (pauses that are no rhythm,
+    the profile); ``doubtful`` those of them that might be (a stretch of another level). ``periods`` are the ends of a rhythm's whole periods,
+    empty without one. ``marked``: the training process told when it trained.
+    """
+
+    start_ns: int | None
+    end_ns: int | None
+    why_none: str | None = None
+    pauses: tuple[Span, ...] = ()
+    warm_up_ns: int = 0
+    runs_ns: Span | None = None
+    left_out: tuple[Span, ...] = ()
+    doubtful: tuple[Span, ...] = ()
+    periods: tuple[int, ...] = ()
+    marked: bool = False
+
+    def mask(self, time_ns: I64, *, doubtful: bool = False) -> NDArray[np.bool_]:
+        """Tell which samples lie in the training part (``doubtful``: with the times that may be of it); none where there is none."""
+        if self.start_ns is None or self.end_ns is None:
+            return np.zeros(len(time_ns), bool)
+        inside = (time_ns > self.start_ns) & (time_ns <= self.end_ns)
+        for start, end in self.left_out:
+            if not (doubtful and (start, end) in self.doubtful):
+                inside &= (time_ns <= start) | (time_ns > end)
+        return inside
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A time-weighted mean over the training part with its 90 % interval, and how many samples and seconds it rests on."""
+
+    value: float
+    low: float
+    high: float
+    samples: int
+    seconds: float
+
+
+def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: Sequence[Span] = ()) -> Steady:
+    """Segment one device's samples by its busiest-resolved activity in percent (GPM graphics, else NVML utilization).
+
+    ``shadows`` are the times that profiles spoil (``profile_shadow``); ``marked`` those in which the process marked training steps.
+    """
+    times, values = _known(time_ns, busy)
+    if len(times) < MIN_SAMPLES:
+        return Steady(None, None, f"{len(times)} samples are too few")
+    threshold = max(ACTIVE_POINTS, ACTIVE_SHARE * float(np.percentile(values, 98)))
+    if (values > threshold).sum() < 2:
+        return Steady(None, None, "the GPU never worked while it was sampled")
+    if marked:
+        return _by_marks(times, marked, shadows)
+    clear = np.ones(len(times), bool)
+    for start, end in shadows:
+        clear &= (times <= start) | (times > end)
+    active = np.flatnonzero((values > threshold) & clear)
+    if len(active) < 2:
+        return Steady(None, None, "the GPU worked under the profiler only while it was sampled")
+    blocks, pauses = _blocks(times, active, shadows)
+    groups = _apart(times, blocks, shadows)
+    tries = [_training(times, values, group) for group in groups]
+    long_enough = (t for t in tries if _length(t) >= ENOUGH_NS and t.mask(times).sum() >= ENOUGH_SAMPLES)
+    part = next(long_enough, None) or max(tries, key=lambda t: int(t.mask(times).sum()))
+    if int(part.mask(times).sum()) < MIN_SAMPLES:
+        return Steady(None, None, "the GPU worked too briefly while it was sampled", pauses)
+    return replace(part, pauses=pauses if not _is_sawtooth(part, pauses) else ())
+
+
+def mean_over(time_ns: I64, value: F64, part: Steady) -> Mean | None:
+    """Return the mean of ``value`` over the training part with its interval; None without samples.
+
+    The interval comes from the scatter of BATCHES equal parts (or of whole periods), and covers the mean with what is doubtful counted in.
+    """
+    times, values = _known(time_ns, value)
+    keep = part.mask(times)
+    if not keep.any():
+        return None
+    weight = weights_ns(times)
+    middle = float(np.average(values[keep], weights=weight[keep]))
+    inner, level, worth = times[keep], values[keep], weight[keep].astype(np.float64)
+    if len(part.periods) > 2:
+        which = np.searchsorted(np.array(part.periods[1:-1]), inner, side="left")
+    else:
+        which = np.minimum(np.cumsum(worth) / worth.sum() * BATCHES, BATCHES - 1).astype(np.int64)
+    sums, total = np.bincount(which, level * worth), np.bincount(which, worth)
+    batch, share = sums[total > 0] / total[total > 0], total[total > 0] / worth.sum()
+    half = middle
+    if len(batch) > 1:
+        scatter = float((share**2 * (batch - middle) ** 2).sum()) * len(batch) / (len(batch) - 1)
+        half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(batch) - 1)) * scatter**0.5
+    with_doubt = part.mask(times, doubtful=True)
+    other = float(np.average(values[with_doubt], weights=weight[with_doubt]))
+    low, high = min(middle, other) - half, max(middle, other) + half
+    return Mean(middle, max(low, 0.0), min(high, 100.0), int(keep.sum()), float(worth.sum()) / 1e9)
+
+
+def profile_shadow(time_ns: I64, busy: F64, profile: tuple[int, int]) -> tuple[int, int]:
+    """Return the time that a profile spoils: from its preparation until the GPU works again after the trace was written.
+
+    ``profile`` is the (first, last) time of the trace's events. Where the GPU does not work again, the shadow has no end in the telemetry.
+    """
+    start, end = profile
+    known = np.isfinite(busy)
+    times, values = time_ns[known], busy[known]
+    if not len(times):
+        return start, end
+    threshold = max(ACTIVE_POINTS, ACTIVE_SHARE * float(np.percentile(values, 98)))
+    later = np.flatnonzero((times > end) & (values <= threshold))
+    # Writing begins within a second of the last event or not at all: the first idle samples there are its, with what follows them.
+    if len(later) and times[later[0]] <= end + WRITES_WITHIN_NS:
+        again = np.flatnonzero((times > times[later[0]]) & (values > threshold))
+        end = int(times[again[0]]) if len(again) else int(times[-1])
+    return start - PREPARES_NS, end + LAG_NS
+
+
+def weighted_mean(time_ns: I64, value: F64, part: Steady, exclude: Sequence[tuple[int, int]] = ()) -> float | None:
+    """Return the mean over the steady part, each sample weighing the time since the one before; None without samples.
+
+    Holes and the intervals of ``exclude`` (a profile's window) weigh nothing, so that a sample after a hole weighs one period.
+    """
+    known = np.isfinite(value)
+    times, values = time_ns[known], value[known]
+    times, first = np.unique(times, return_index=True)
+    values = values[first]
+    if len(times) == 0:
+        return None
+    weight = weights_ns(times)
+    keep = part.mask(times)
+    for start, end in exclude:
+        keep &= (times <= start) | (times - weight >= end)
+    total = float(weight[keep].sum())
+    return float((values[keep] * weight[keep]).sum() / total) if total > 0 else None
+
+
+def weights_ns(times: I64) -> I64:
+    """Return the time each sample describes: since the one before, or one usual period after a hole and at the start."""
+    if len(times) < 2:
+        return np.ones(len(times), np.int64)
+    steps = np.diff(times)
+    usual = int(np.median(steps))
+    return np.concatenate([[usual], np.where(steps > HOLE_PERIODS * usual, usual, steps)]).astype(np.int64)
+
+
+def _known(time_ns: I64, value: F64) -> tuple[I64, F64]:
+    """Return the samples that have a value, in order, one a time."""
+    known = np.isfinite(value)
+    times, first = np.unique(time_ns[known], return_index=True)
+    return times, value[known][first]
+
+
+def _length(part: Steady) -> int:
+    return part.end_ns - part.start_ns if part.start_ns is not None and part.end_ns is not None else 0
+
+
+def _by_marks(times: I64, marked: Sequence[Span], shadows: Sequence[Span]) -> Steady:
+    """Return the time that the process marked as training, less what a profile spoils."""
+    start, end = min(s for s, _ in marked), max(e for _, e in marked)
+    between = [(a, b) for (_, a), (b, _) in itertools.pairwise(sorted(marked)) if b > a]
+    found = Steady(start, end, None, runs_ns=(start, end), left_out=(*between, *shadows), marked=True)
+    inside = int(found.mask(times).sum())
+    return found if inside >= MIN_SAMPLES else Steady(None, None, f"{inside} samples lie between the marks of training steps")
+
+
+def _blocks(times: I64, active: I64, shadows: Sequence[Span]) -> tuple[list[Span], tuple[Span, ...]]:
+    """Cut the active samples where the GPU paused or was profiled; return (first, last) indices and the pauses' times."""
+    step = float(np.median(np.diff(times)))
+    idle = np.diff(times[active])
+    profiled = np.array(
+        [any(b > start and a < end for start, end in shadows) for a, b in itertools.pairwise(times[active])], bool
+    )
+    waits = np.flatnonzero((idle > 1.5 * step) & ~profiled)
+    limit = max(float(PAUSE_NS), HOLE_PERIODS * step)
+    if len(waits) >= MANY_WAITS:
+        usual = float(np.median(idle[waits]))
+        work = float(np.median(times[active[waits[1:]]] - times[active[waits[:-1] + 1]]))
+        if work < WORK_FACTOR * usual:  # it works and waits by turns: the waits are the loop's
+            limit = max(limit, PAUSE_FACTOR * usual)
+    cuts = np.flatnonzero((idle > limit) | profiled)
+    bounds = [0, *(cuts + 1).tolist(), len(active)]
+    blocks = [(int(active[a]), int(active[b - 1])) for a, b in itertools.pairwise(bounds)]
+    return blocks, tuple((int(times[active[c]]), int(times[active[c + 1]])) for c in cuts if not profiled[c])
+
+
+def _apart(times: I64, blocks: list[Span], shadows: Sequence[Span]) -> list[list[Span]]:
+    """Group the blocks that no profile lies between: what hooks the driver's calls may stay in place after one and slow the host."""
+    groups = [[blocks[0]]]
+    for before, after in itertools.pairwise(blocks):
+        if any(times[after[0]] > start and times[before[1]] < end for start, end in shadows):
+            groups.append([])
+        groups[-1].append(after)
+    return groups
+
+
+def _training(times: I64, values: F64, blocks: list[Span]) -> Steady:
+    """Return the training part of blocks of activity."""
+    weight = weights_ns(times)
+    work = [float((values[a : b + 1] * weight[a : b + 1]).sum()) for a, b in blocks]
+    kept = [block for block, one in zip(blocks, work, strict=True) if one >= BLOCK_SHARE * max(work)]
+    starts = np.array([times[max(a - 1, 0)] for a, _ in kept])
+    if len(kept) >= RHYTHM_BLOCKS and (periods := _whole_periods(times, values * weight, starts)):
+        return Steady(periods[0], periods[-1], None, runs_ns=(int(starts[0]), int(times[kept[-1][1]])), periods=periods)
+    return _by_level(times, values, kept)
+
+
+def _whole_periods(times: I64, work: F64, starts: I64) -> tuple[int, ...]:
+    """Return the ends of a rhythm's whole periods, less a first or last one that was cut off; empty where there is no rhythm."""
+    lengths = np.diff(starts)
+    which = np.searchsorted(starts, times, side="left") - 1
+    done = np.array([work[which == i].sum() for i in range(len(lengths))])
+    first, last = 0, len(lengths)
+    usual = float(np.median(done))
+    odd = [not END_PERIOD * usual <= one <= usual / END_PERIOD for one in done]
+    if odd[0] and last > 2:
+        first = 1
+    if odd[-1] and last - first > 2:
+        last -= 1
+    regular = lengths[first:last]
+    even = len(starts) >= MANY_BLOCKS or float(regular.std() / regular.mean()) <= REGULAR
+    return tuple(int(t) for t in starts[first : last + 1]) if even else ()
+
+
+def _by_level(times: I64, values: F64, blocks: list[Span]) -> Steady:
+    """Return the longest block with the others of its level, less its edges and stretches of plainly another level."""
+    levels = [float(values[a : b + 1].mean()) for a, b in blocks]
+    longest = max(range(len(blocks)), key=lambda i: int(times[blocks[i][1]] - times[blocks[i][0]]))
+    alike = [i for i, level in enumerate(levels) if abs(level - levels[longest]) <= SAME_LEVEL * levels[longest]]
+    first, last = blocks[alike[0]], blocks[alike[-1]]
+    start, end = runs = int(times[max(first[0] - 1, 0)]), int(times[last[1]])
+    edge = min(EDGE_NS, int(EDGE_SHARE * (end - start)))
+    start, end = start + edge, end - edge
+    left_out = []
+    for i in range(alike[0], alike[-1]):
+        here, there = blocks[i], blocks[i + 1]
+        left_out.append((int(times[here[1]]) - (0 if i in alike else edge), int(times[there[0]]) + edge))
+        if i not in alike:
+            left_out.append((int(times[max(here[0] - 1, 0)]), int(times[here[1]])))
+    part = Steady(start, end, None, runs_ns=runs, left_out=tuple(left_out))
+    return _without_odd_levels(times, values, part)
+
+
+def _without_odd_levels(times: I64, values: F64, part: Steady) -> Steady:
+    """Cut start-up and evaluation: one or two stretches whose level is below half or above twice the usual one."""
+    assert part.start_ns is not None and part.end_ns is not None
+    inside = np.flatnonzero(part.mask(times))
+    if len(inside) < LEAST_CHUNKS * CHUNK_SAMPLES // 2:
+        return part
+    span = part.end_ns - part.start_ns
+    step = float(np.median(np.diff(times)))
+    chunk = max(CHUNK_NS, CHUNK_SAMPLES * step)
+    count = int(span // chunk)
+    if count < LEAST_CHUNKS:
+        return part
+    which = np.minimum(((times[inside] - part.start_ns - 1) / span * count).astype(np.int64), count - 1)
+    sums, number = np.bincount(which, values[inside], minlength=count), np.bincount(which, minlength=count)
+    level = np.where(number > 0, sums / np.maximum(number, 1), np.nan)
+    usual = float(np.nanmedian(level))
+    odd = (level < usual / ODD_LEVEL) | (level > usual * ODD_LEVEL)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], odd, [False]]).astype(np.int8)))
+    places = list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+    if not places or len(places) > ODD_PLACES or odd.sum() > ODD_SHARE * count:
+        return part
+    start, end, left_out, doubtful = part.start_ns, part.end_ns, list(part.left_out), []
+    at = [part.start_ns + span * i // count for i in range(count + 1)]
+    for a, b in places:  # a chunk more on either side: the samples there describe both levels
+        if a == 0:
+            start = at[min(b + 1, count - 1)]
+        elif b == count:
+            end = at[max(a - 1, 1)]
+        elif b - a >= 2 or len(places) == 1:
+            doubtful.append((at[a - 1], at[min(b + 1, count)]))
+    warm_up = start - (part.runs_ns or (start, end))[0] if start > part.start_ns else 0
+    return replace(
+        part, start_ns=start, end_ns=end, warm_up_ns=warm_up, left_out=(*left_out, *doubtful), doubtful=tuple(doubtful)
+    )
+
+
+def _is_sawtooth(part: Steady, pauses: tuple[Span, ...]) -> bool:
+    """Tell whether a rhythm's waits are most of it: a loop that waits for its loader, not one that stops for a checkpoint."""
+    return bool(part.periods) and sum(b - a for a, b in pauses) > (part.periods[-1] - part.periods[0]) / 2

@@ -1,0 +1,86 @@
+"""The step time by the loop's own marks: a stopwatch in the run's files, which outranks every estimate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from sawtooth.analysis.metrics.witness import Witness
+from sawtooth.analysis.store.library import Library
+from sawtooth.ingest.schema import Manifest
+
+LEAST_STEPS = 10  # between marks: fewer may all belong to a warm-up
+WARM_UP_WITHIN = 0.10  # leading steps this much above the median of the later half are the loop's warm-up
+PAUSE = 20.0  # times the median: evaluation or a wait for people, unless it comes again and again
+PAUSES = 3  # a pause that comes as often is the loop's own: a checkpoint every hundred steps
+BATCHES = 10  # of consecutive steps, whose means show what the mean is worth although steps follow each other alike
+LEAST_HALF_WIDTH = 0.01  # the host's marks are a queue's length off the device's ends at both ends of the span
+NORMAL_90 = 1.645
+
+
+def witness(manifest: Manifest, library: Library, rank: int | None) -> Witness | None:
+    """Return what the marks of ``rank`` say (of the run, where marks carry no rank); None without enough marks outside the profile."""
+    refs = [ref for ref in manifest.recordings if ref.kind == "marks" and (ref.rank == rank or ref.rank is None)]
+    witnesses = []
+    for ref in refs:
+        with library.open(ref.id, derived=False) as recording:
+            rows = recording.rows("SELECT optimizer, step, end_ns, phase FROM step_marks ORDER BY end_ns")
+        witnesses.append(by_marks(_leading(rows)))
+    return next((found for found in witnesses if found is not None), None)
+
+
+def _leading(rows: Sequence[tuple[int, int, int, str]]) -> list[tuple[int, int, str]]:
+    """Return (step, end_ns, phase) of the optimizer that steps least often: a step of the loop."""
+    optimizers = [row[0] for row in rows]
+    leading = min(set(optimizers), key=lambda optimizer: (optimizers.count(optimizer), optimizer))
+    return [row[1:] for row in rows if row[0] == leading]
+
+
+def by_marks(marks: Sequence[tuple[int, int, str]]) -> Witness | None:
+    """Return the mean time between marks of consecutive training steps, with its interval; ``marks`` are (step, end ns, phase) in time order.
+
+    The steps before the profile speak where they are enough: the profiler stays attached afterwards and slows the host.
+    """
+    spans = [
+        (step, end - before)
+        for (previous, before, first), (step, end, second) in pairwise(marks)
+        if step == previous + 1 and first == second == "train"
+    ]
+    profiled = [step for step, _, phase in marks if phase == "profile"]
+    earlier = [ns for step, ns in spans if not profiled or step < profiled[0]]
+    every = np.array(earlier if len(earlier) >= 2 * LEAST_STEPS else [ns for _, ns in spans], np.float64)
+    steady = _without_warm_up(every)
+    if len(steady) < LEAST_STEPS:
+        return None
+    kept, pauses = _without_pauses(steady)
+    mean = float(kept.mean())
+    half = max(NORMAL_90 * _error(kept), LEAST_HALF_WIDTH * mean)
+    notes = [f"The loop marked {len(kept)} steps of its own outside the profile, {np.median(kept) / 1e6:.4g} ms in the median."]
+    if pauses:
+        notes.append(f"{pauses} of its pauses, {PAUSE:g} times as long as a step and more, are left out.")
+    return Witness("marks", mean / 1e6, (mean - half) / 1e6, (mean + half) / 1e6, tuple(notes))
+
+
+def _without_warm_up(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Drop the leading steps that are slower, or quicker while the host fills the queue, than the later half."""
+    if len(ns) < LEAST_STEPS:
+        return ns
+    usual = float(np.median(ns[len(ns) // 2 :]))
+    settled = np.abs(ns / usual - 1) <= WARM_UP_WITHIN
+    return ns[int(np.argmax(settled)) :] if settled.any() else ns
+
+
+def _without_pauses(ns: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], int]:
+    paused = ns > PAUSE * np.median(ns)
+    count = int(paused.sum())
+    return (ns[~paused], count) if 0 < count < PAUSES else (ns, 0)
+
+
+def _error(ns: npt.NDArray[np.float64]) -> float:
+    """Return the standard error of the mean, from the means of consecutive batches: steps next to each other are alike."""
+    batches = np.array([part.mean() for part in np.array_split(ns, min(BATCHES, len(ns) // 2))])
+    return float(batches.std(ddof=1) / math.sqrt(len(batches))) if len(batches) > 1 else float(ns.std())

@@ -1,0 +1,220 @@
+"""What telemetry says of a run, per device: means over its steady part, the sawtooth, phases, throttling, memory, and how much is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.store.library import Recording
+from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
+from sawtooth.analysis.telemetry.phases import Phase, ThrottleBand, phases, throttle_bands
+from sawtooth.analysis.telemetry.sawtooth import Sawtooth, find_sawtooth
+from sawtooth.analysis.telemetry.steady import Mean, Steady, find_steady, mean_over, profile_shadow, weighted_mean
+from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
+
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+
+# Signals that show when the GPU works, best first: name of the column, its label, and whether its windows cover all time. SM activity shows
+# the rhythm as well as GPU activity, yet it is the mean over the SMs: it says less than how much of the time the GPU works.
+ACTIVITY = tuple(
+    (column, BY_COLUMN[column].label, tile)
+    for column, tile in (("gr_active_pct", True), ("sm_active_pct", True), ("util_pct", False))
+)
+SHARES_AT_WORK = (
+    "gr_active_pct",
+    "util_pct",
+    "sm_active_pct",
+)  # which column says how much of the time the GPU works, best first
+MEANS = tuple(quantity.column for quantity in QUANTITIES if quantity.mean)
+POWER_CAP = 0x4  # NVML clocks event reason
+FAINT = ACTIVITY[1]
+
+
+@dataclass(frozen=True)
+class DeviceTelemetry:
+    """One device of one telemetry recording. Means are over the steady part outside the profiles, in the units of the columns.
+
+    ``at_work`` holds, with intervals, the columns that say how much of the time the GPU works; ``capped``: the power cap held clocks down in it.
+    """
+
+    recording_id: str
+    device: int
+    name: str | None
+    uuid: str | None
+    first_ns: int
+    last_ns: int
+    period_s: dict[str, float]
+    coverage: float
+    steady: Steady
+    means: dict[str, float]
+    memory_peak_bytes: float | None
+    memory_total_bytes: float | None
+    energy_j: float | None
+    signal: str | None
+    signal_column: str | None
+    sawtooth: Sawtooth
+    phases: tuple[Phase, ...]
+    throttling: tuple[ThrottleBand, ...]
+    profile_shadows: tuple[tuple[int, int], ...] = ()
+    host: str | None = None
+    at_work: dict[str, Mean] = field(default_factory=dict)
+    capped: bool = False
+
+    @property
+    def works_pct(self) -> float | None:
+        """How much of the time the GPU works, in percent, over the steady part."""
+        return next((self.means[c] for c in SHARES_AT_WORK if c in self.means), None)
+
+    @property
+    def clock_note(self) -> str:
+        """Say over which time the mean SM clock was taken."""
+        if self.steady.start_ns is None or self.steady.end_ns is None:
+            return "the whole telemetry, which has no steady part"
+        return f"telemetry's steady {(self.steady.end_ns - self.steady.start_ns) / 1e9:.1f} s, outside the profile"
+
+
+def load_series(recording: Recording, device: int, column: str, clock: SampleClock = AS_RECORDED) -> tuple[I64, F64]:
+    """Return times (ns on ``clock``) and values of one column of ``samples``, in order, where it was recorded."""
+    found = recording.cursor.execute(
+        f'SELECT time_ns, "{column}"::DOUBLE AS value FROM samples WHERE device = ? AND "{column}" IS NOT NULL ORDER BY time_ns',
+        [device],
+    ).fetchnumpy()
+    return clock.times(np.asarray(found["time_ns"], np.int64)), np.asarray(found["value"], np.float64)
+
+
+def summarize(
+    recording: Recording, profiles: Sequence[tuple[int, int]] = (), clock: SampleClock = AS_RECORDED
+) -> list[DeviceTelemetry]:
+    """Summarize every device of a telemetry recording.
+
+    ``profiles`` are (first, last) times of the run's traces on ``clock``: what was sampled under the profiler is left out of the means.
+    """
+    devices = recording.rows(
+        "SELECT DISTINCT s.device, d.name, d.uuid FROM samples s LEFT JOIN devices d USING (device) ORDER BY 1"
+    )
+    return [_summary(recording, int(d), name, uuid, clock, profiles) for d, name, uuid in devices]
+
+
+def device_of(found: Sequence[DeviceTelemetry], name: str | None, device: int, devices_in_trace: int) -> DeviceTelemetry | None:
+    """Return the telemetry of a trace's device: the only one, else the one of the same ordinal and name.
+
+    A trace knows ordinals as CUDA_VISIBLE_DEVICES leaves them, telemetry knows all GPUs of the host: with several of them and one in the
+    trace, the busiest of that name is the one that ran.
+    """
+    same = [t for t in found if not (name and t.name) or t.name == name] or list(found)
+    if len(same) <= 1:
+        return same[0] if same else None
+    if devices_in_trace <= 1:
+        return max(same, key=lambda t: t.means.get("util_pct", t.means.get("gr_active_pct", 0.0)))
+    return next((t for t in same if t.device == device), None)
+
+
+def _summary(
+    recording: Recording,
+    device: int,
+    name: str | None,
+    uuid: str | None,
+    clock: SampleClock,
+    profiles: Sequence[tuple[int, int]],
+) -> DeviceTelemetry:
+    series = {column: load_series(recording, device, column, clock) for column in _columns(recording)}
+    series = {column: pair for column, pair in series.items() if len(pair[0])}
+    signal = next((s for s in ACTIVITY if s[0] in series), None)
+    times = np.unique(np.concatenate([t for t, _ in series.values()])) if series else np.empty(0, np.int64)
+    nothing = Steady(None, None, "no activity was recorded")
+    shadows = tuple(profile_shadow(*series[signal[0]], p) for p in profiles) if signal else ()
+    steady = find_steady(*series[signal[0]], shadows) if signal else nothing
+    tooth = _sawtooth(series, steady, shadows, signal)
+    # A few SMs at work are next to none on the mean of all.
+    if signal == FAINT and tooth.period_s is None and "util_pct" in series:
+        by_util = _sawtooth(series, steady, shadows, ACTIVITY[-1])
+        tooth, signal = (by_util, ACTIVITY[-1]) if by_util.period_s is not None else (tooth, signal)
+    whole = Steady(int(times[0]) - 1, int(times[-1])) if len(times) else steady
+    means = {c: weighted_mean(*series[c], steady if steady.why_none is None else whole, shadows) for c in MEANS if c in series}
+    used, total = (series.get(c, (times[:0], np.empty(0)))[1] for c in ("mem_used_bytes", "mem_total_bytes"))
+    return DeviceTelemetry(
+        recording.id,
+        device,
+        name,
+        uuid,
+        int(times[0]) if len(times) else 0,
+        int(times[-1]) if len(times) else 0,
+        {c: float(np.median(np.diff(t))) / 1e9 for c, (t, _) in series.items() if len(t) > 1},
+        _coverage(recording, device, times, clock.stretch),
+        steady,
+        {c: m for c, m in means.items() if m is not None},
+        float(used.max()) if len(used) else None,
+        float(total.max()) if len(total) else None,
+        _energy(series.get("energy_j"), steady),
+        signal[1] if signal else None,
+        signal[0] if signal else None,
+        tooth,
+        tuple(phases(*series[signal[0]], steady, tooth.period_s)) if signal else (),
+        tuple(_throttling(series)),
+        shadows,
+        at_work={c: mean for c in ("util_pct", "gr_active_pct") if c in series and (mean := mean_over(*series[c], steady))},
+        capped=_capped(series, steady),
+    )
+
+
+def _columns(recording: Recording) -> list[str]:
+    columns = [row[0] for row in recording.rows("SELECT column_name FROM (DESCRIBE samples)")]
+    return [c for c in columns if c not in ("device", "time_ns")]
+
+
+def _sawtooth(
+    series: dict[str, tuple[I64, F64]],
+    steady: Steady,
+    profiles: Sequence[tuple[int, int]],
+    signal: tuple[str, str, bool] | None,
+) -> Sawtooth:
+    if signal is None:
+        return Sawtooth(None, "no signal that shows GPU activity was recorded", None)
+    column, _, tile = signal
+    times, values = series[column]
+    if steady.why_none is not None:
+        return Sawtooth(None, steady.why_none, None)
+    keep = steady.mask(times)
+    for start, end in profiles:
+        keep &= (times < start) | (times > end)
+    return find_sawtooth(times[keep], values[keep], windows_tile=tile)
+
+
+def _coverage(recording: Recording, device: int, times: I64, stretch: float) -> float:
+    """Return the share of the recording's time that is not in a hole."""
+    if len(times) < 2:
+        return 0.0
+    lost = recording.rows("SELECT coalesce(sum(end_ns - start_ns), 0) FROM sample_gaps WHERE device = ?", [device])[0][0]
+    return max(0.0, 1 - float(lost) * stretch / float(times[-1] - times[0]))
+
+
+def _energy(series: tuple[I64, F64] | None, steady: Steady) -> float | None:
+    """Return the joules the counter grew by over the steady part; None where it was read less than twice in it, or was reset."""
+    if series is None:
+        return None
+    values = series[1][steady.mask(series[0])]
+    return float(values[-1] - values[0]) if len(values) > 1 and (np.diff(values) >= 0).all() else None
+
+
+def _capped(series: dict[str, tuple[I64, F64]], steady: Steady) -> bool:
+    """Tell whether the power cap held clocks down in part of the steady time."""
+    if "clock_event_mask" not in series:
+        return False
+    times, mask = series["clock_event_mask"]
+    return bool((mask[steady.mask(times)].astype(np.int64) & POWER_CAP).any())
+
+
+def _throttling(series: dict[str, tuple[I64, F64]]) -> list[ThrottleBand]:
+    if "clock_event_mask" not in series:
+        return []
+    times, mask = series["clock_event_mask"]
+    clock_times, clock = series.get("clock_sm_mhz", (times[:0], np.empty(0)))
+    at = np.full(len(times), np.nan)
+    same = np.searchsorted(times, clock_times)
+    known = (same < len(times)) & (times[np.minimum(same, len(times) - 1)] == clock_times) if len(times) else np.zeros(0, bool)
+    at[same[known]] = clock[known]
+    return throttle_bands(times, mask, at)

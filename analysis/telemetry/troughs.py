@@ -1,0 +1,124 @@
+"""What the sawtooth's troughs are: the trace's causes where both were recorded together, and steps by their period where not.
+
+Under the profile a trough's idle time has causes, nanosecond by nanosecond. Outside it only the rhythm can tell: a tooth that takes as long as
+a whole number of steps is one wait of so many steps. Where the profiled steps do not represent the run, its step time is not known
+well enough to divide by; then the work of a tooth (period × the share of time at work) is divided by the kernel time of a step, which stays the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.intervals import Intervals, overlaps, union
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.clock import SampleClock
+from sawtooth.analysis.telemetry.sawtooth import Sawtooth
+from sawtooth.analysis.telemetry.steady import weights_ns
+from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
+
+CLOSE = 0.05  # of a whole number of steps: step times are known to 5 %
+CLOSE_BY_WORK = 0.15  # activity in whole percent, and windows that count a moment's work as more
+MOST_STEPS, MOST_BY_WORK = 9, 3  # above them the ranges of neighbouring whole numbers touch
+
+
+@dataclass(frozen=True)
+class Troughs:
+    """``causes`` are (cause, ns) of the GPU's lost time inside ``count`` troughs of ``trough_ns`` together that lie under the profile.
+
+    ``steps`` is how many steps one tooth takes, None where it is no whole number within the error; ``by_work`` tells that kernel time told it.
+    """
+
+    count: int = 0
+    trough_ns: int = 0
+    causes: tuple[tuple[str, int], ...] = ()
+    steps: int | None = None
+    by_work: bool = False
+
+    @property
+    def lost_ns(self) -> int:
+        """Lost time of the profile that lies in troughs."""
+        return sum(ns for _, ns in self.causes)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a report says, with the ledger's names of causes."""
+        found = []
+        if self.causes:
+            cause, ns = self.causes[0]
+            found.append(f"Of the lost time in the {self.count} troughs under the profile, {ns / self.lost_ns:.0%} is {cause}.")
+        if self.steps is not None:
+            how = "the work of one tooth is the kernel time of" if self.by_work else "one tooth takes as long as"
+            found.append(f"By its period, {how} {self.steps} step{'s' if self.steps > 1 else ''}.")
+        return tuple(found)
+
+
+def link(
+    library: Library,
+    told: DeviceTelemetry,
+    clock: SampleClock,
+    trace: tuple[str, int] | None,
+    step_ms: float | None,
+    kernel_ms: float | None,
+) -> Troughs | None:
+    """Link the sawtooth of a device's telemetry to its trace (recording, device), None where they are of different clocks.
+
+    ``step_ms`` and ``kernel_ms`` as for ``steps_of``. None without a sawtooth.
+    """
+    if told.signal_column is None or told.sawtooth.period_s is None:
+        return None
+    steps = steps_of(told.sawtooth, told.works_pct, step_ms, kernel_ms)
+    if trace is None:
+        return Troughs(steps=steps[0], by_work=steps[1])
+    with library.open(told.recording_id, derived=False) as recording:
+        times, values = load_series(recording, told.device, told.signal_column, clock)
+    with library.open(trace[0]) as recording:
+        cursor = recording.cursor
+        windows = cursor.execute("SELECT start_ns, end_ns FROM windows WHERE device = ?", [trace[1]]).fetchnumpy()
+        gaps = cursor.execute("SELECT start_ns, end_ns, cause FROM gaps WHERE device = ?", [trace[1]]).fetchnumpy()
+    count, inside = troughs_of(told.sawtooth, times, values, union(windows["start_ns"], windows["end_ns"]))
+    causes = causes_in(inside, gaps["start_ns"], gaps["end_ns"], list(gaps["cause"]))
+    return Troughs(count, inside.total, causes, *steps)
+
+
+def troughs_of(
+    tooth: Sawtooth, time_ns: NDArray[np.int64], value: NDArray[np.float64], windows: Intervals
+) -> tuple[int, Intervals]:
+    """Return how many troughs (runs of samples below the middle of the sawtooth's range) lie in ``windows``, and their times inside."""
+    if tooth.period_s is None or tooth.low is None or tooth.high is None or not len(time_ns):
+        return 0, union([], [])
+    low = value <= (tooth.low + tooth.high) / 2
+    runs = union((time_ns - weights_ns(time_ns))[low], time_ns[low])
+    starts, ends, which, _ = overlaps(runs, windows)
+    return len(np.unique(which)), union(starts, ends)
+
+
+def causes_in(
+    troughs: Intervals, gap_starts: NDArray[np.int64], gap_ends: NDArray[np.int64], causes: list[str]
+) -> tuple[tuple[str, int], ...]:
+    """Return the nanoseconds of each cause inside the troughs, largest first; gaps do not overlap one another."""
+    starts, ends, which, _ = overlaps(Intervals(gap_starts, gap_ends), troughs)
+    found: dict[str, int] = {}
+    for length, gap in zip((ends - starts).tolist(), which.tolist(), strict=True):
+        found[causes[gap]] = found.get(causes[gap], 0) + length
+    return tuple(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def steps_of(
+    tooth: Sawtooth, works_pct: float | None, step_ms: float | None, kernel_ms: float | None
+) -> tuple[int | None, bool]:
+    """Return how many steps a tooth takes, and whether kernel time told it. ``step_ms`` is None where the run's step
+    time is not well known; ``works_pct`` is how much of the time the GPU works."""
+    if tooth.period_s is None:
+        return None, False
+    if step_ms:
+        return _whole(tooth.period_s * 1e3 / step_ms, CLOSE, MOST_STEPS), False
+    if kernel_ms and works_pct:
+        return _whole(tooth.period_s * 1e3 * works_pct / 100 / kernel_ms, CLOSE_BY_WORK, MOST_BY_WORK), True
+    return None, False
+
+
+def _whole(ratio: float, close: float, most: int) -> int | None:
+    steps = round(ratio)
+    return steps if 1 <= steps <= most and abs(ratio - steps) <= close * steps else None

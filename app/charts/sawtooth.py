@@ -1,0 +1,133 @@
+"""The sawtooth: the signal that its sentence speaks of over time, and one tooth with all periods laid onto each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import plotly.graph_objects as go
+
+from sawtooth.analysis.telemetry import series
+from sawtooth.analysis.telemetry.sawtooth import Sawtooth
+from sawtooth.analysis.telemetry.series import Telemetry
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.base import Chart, LegendEntry, framed
+from sawtooth.app.charts.telemetry import faint, seconds
+from sawtooth.app.theme import CAUSES, MUTED, colour_of_quantity
+from sawtooth.ingest.quantities.registry import BY_COLUMN
+
+HEIGHT_PX = 210
+SLOW = "util_pct"  # NVML's utilization: whole percent over windows of its own choice, so it stands faint behind a fast counter
+TOP = 118.0  # percent: room for the label of the period above a full tooth
+
+
+def signal(
+    telemetry: Telemetry,
+    column: str,
+    title: str,
+    *,
+    origin_ns: int,
+    dark: bool,
+    steps: Sequence[tuple[float, float]] = (),
+    sawtooth: Sawtooth | None = None,
+) -> Chart:
+    """Draw ``column`` over time, NVML's utilization faint behind it, and every period as a band; ``steps`` are (start, end) seconds."""
+    figure = go.Figure()
+    drawn = [c for c in (SLOW, column) if telemetry.has(c)]
+    for name in dict.fromkeys(drawn):
+        time, value = series.line(telemetry, name)
+        colour = colour_of_quantity(name).on(dark)
+        figure.add_scatter(
+            x=seconds(time, origin_ns),
+            y=value.astype(np.float32),
+            mode="lines",
+            name=BY_COLUMN[name].label,
+            line={"shape": "vh", "width": 1.6 if name == column else 1, "color": colour},
+            opacity=1 if name == column else 0.45,
+            fill="tozeroy" if name == column else None,
+            fillcolor=faint(colour) if name == column else None,
+            connectgaps=False,
+            hovertemplate="%{y:.3~g}",
+        )
+    figure.update_layout(shapes=[_step(a, b, MUTED.on(dark)) for a, b in steps])
+    if sawtooth is not None:
+        _period(figure, telemetry, sawtooth, column, origin_ns, dark)
+    framed(figure, HEIGHT_PX)
+    figure.update_layout(hovermode="x unified")
+    figure.update_yaxes(range=[0, TOP], tickvals=[0, 50, 100], title={"text": "%"})
+    end_s = float(seconds(np.array([telemetry.span.end_ns]), origin_ns)[0])
+    figure.update_xaxes(range=[0, end_s], ticksuffix=" s", zeroline=False)
+    table = telemetry.samples[["time_ns", *dict.fromkeys(drawn)]].assign(
+        time_s=seconds(telemetry.samples["time_ns"].to_numpy(), origin_ns)
+    )
+    legend = [LegendEntry(BY_COLUMN[c].label, colour_of_quantity(c).on(dark)) for c in dict.fromkeys((column, *drawn))]
+    return Chart(
+        figure,
+        title,
+        f"{title}. Drawn as a line over time.",
+        table,
+        {"time_s": "Time, s", **{c: BY_COLUMN[c].label for c in dict.fromkeys(drawn)}},
+        ("nvml_gpu_util_mean",),
+        "Only the steady part of the recording, outside start, profile and end. A sample describes the window that ends at its time.",
+        (*legend, *([LegendEntry("every second profiled step", faint(MUTED.on(dark)))] if steps else [])),
+    )
+
+
+def _step(start: float, end: float, colour: str) -> dict[str, object]:
+    return {
+        "type": "rect", "xref": "x", "yref": "paper", "x0": start, "x1": end, "y0": 0, "y1": 1,
+        "fillcolor": colour, "opacity": 0.14, "line": {"width": 0}, "layer": "below",
+    }  # fmt: skip
+
+
+def _period(figure: go.Figure, telemetry: Telemetry, tooth: Sawtooth, column: str, origin_ns: int, dark: bool) -> None:
+    """Shade one period and write its length above it."""
+    if tooth.period_s is None or tooth.low is None or tooth.high is None:
+        return
+    span = series.one_tooth(telemetry, tooth.period_s, tooth.low, tooth.high, column)
+    if span is None:
+        return
+    start, end = (float(s) for s in seconds(np.array([span.start_ns, span.end_ns]), origin_ns))
+    colour = CAUSES["host_sync"].on(dark)
+    figure.add_vrect(x0=start, x1=end, fillcolor=colour, opacity=0.18, line={"width": 1, "color": colour})
+    label = f"one period, {fmt.duration_ns(tooth.period_s * 1e9)}"
+    figure.add_annotation(x=(start + end) / 2, y=102, text=label, showarrow=False, yanchor="bottom", font={"size": 12})
+
+
+def folded(telemetry: Telemetry, column: str, tooth: Sawtooth, *, dark: bool) -> Chart | None:
+    """Draw one tooth: the median of all periods, aligned at their rises, and the band that holds eight of ten. None without a period."""
+    if tooth.period_s is None or tooth.low is None or tooth.high is None:
+        return None
+    table = series.folded(telemetry, tooth.period_s, tooth.low, tooth.high, column)
+    if len(table) < 2:
+        return None
+    colour = colour_of_quantity(column).on(dark)
+    at = table["after_s"].to_numpy(np.float64) * 1e3
+    figure = go.Figure()
+    figure.add_scatter(x=at, y=table["p90"], mode="lines", line={"width": 0}, hoverinfo="skip")
+    figure.add_scatter(
+        x=at, y=table["p10"], mode="lines", line={"width": 0}, fill="tonexty", fillcolor=faint(colour), hoverinfo="skip"
+    )
+    figure.add_scatter(
+        x=at,
+        y=table["median"],
+        mode="lines",
+        line={"width": 2.5, "color": colour},
+        hovertemplate="%{x:.0f} ms after the rise: %{y:.0f} %<extra></extra>",
+    )
+    framed(figure, HEIGHT_PX)
+    figure.update_yaxes(range=[0, TOP], tickvals=[0, 50, 100], title={"text": "%"})
+    figure.update_xaxes(ticksuffix=" ms", zeroline=True)
+    low = fmt.share(1 - tooth.duty) if tooth.duty is not None else None
+    period = fmt.duration_ns(tooth.period_s * 1e9)
+    title = f"One tooth takes {period}" + (f"; the GPU is in the trough for {low} of it" if low else "")
+    return Chart(
+        figure,
+        title,
+        f"{title}. The median of all periods and the band that eight of ten samples lie in.",
+        table,
+        {"after_s": "After the rise, s", "p10": "10th percentile, %", "median": "Median, %", "p90": "90th percentile, %"},
+        (),
+        "Every period of the steady part is laid onto the others at its rise through the middle of the range, since a loop's period wanders.",
+        (LegendEntry(f"{BY_COLUMN[column].label}, median", colour), LegendEntry("eight of ten samples", faint(colour))),
+    )

@@ -1,0 +1,53 @@
+"""Where a command's result goes, and in which format: the same options for every command that writes one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from sawtooth.ingest.errors import UsageError
+
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "-o", "--output", "--out", metavar="FILE", help="Write to this file. Its suffix decides the format where none is given."
+    ),
+]
+F = TypeVar("F", bound=StrEnum)
+SUFFIXES = {"json": "json", "md": "md", "markdown": "md", "html": "html", "htm": "html", "txt": "text", "text": "text"}
+
+
+def format_for(asked: F | None, output: Path | None, known: type[F]) -> F:
+    """Return the format to write: the one ``asked`` for, else the file's, else text. Raises UsageError for a suffix that says none."""
+    if asked is not None:
+        return asked
+    if output is None:
+        return known("text")
+    name = SUFFIXES.get(output.suffix.lstrip(".").lower(), "")
+    if name not in list(known):
+        raise UsageError(f"{output.name} does not say its format. Give --format {', '.join(known)}, or a suffix of these.")
+    return known(name)
+
+
+def write(content: str, output: Path | None, *, bold_line: int | None = None) -> None:
+    """Write ``content`` to the file, or to the terminal, where line number ``bold_line`` stands out. Raises UsageError for an unwritable file."""
+    if output is None:
+        typer.echo(_emphasised(content, bold_line), nl=not content.endswith("\n"))
+        return
+    try:
+        output.write_text(content if content.endswith("\n") else f"{content}\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}.") from error
+
+
+def _emphasised(content: str, line: int | None) -> str:
+    if line is None or not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return content
+    lines = content.split("\n")
+    lines[line] = typer.style(lines[line], bold=True, fg=typer.colors.CYAN)
+    return "\n".join(lines)

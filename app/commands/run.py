@@ -1,0 +1,68 @@
+"""``sawtooth run``: record a training command as it is, then say what its GPU waits for and where to read more."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import typer
+
+from sawtooth.app.commands.inputs import data_folder
+from sawtooth.ingest.capture import commands, launch
+from sawtooth.ingest.errors import SawtoothError
+
+PORT = 8501  # where `sawtooth serve` listens unless told otherwise
+HEALTH_SECONDS = 0.5  # a server of this machine answers in milliseconds
+
+
+def run(context: typer.Context) -> None:
+    """Run a training command and record why its GPU waits: `sawtooth run train.py --epochs 3`; `sawtooth run --help` lists the options."""
+    parser = commands.run_parser()
+    parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder the run is kept in")
+    arguments = parser.parse_args(context.args)
+    if not arguments.command:
+        parser.error("give the command to run, such as train.py --epochs 3")
+    launched = commands.record(arguments)
+    for sentence in launched.missing:
+        typer.echo(f"sawtooth: {sentence}", err=True)
+    if launched.bundle is not None:
+        _tell(launched, arguments.data)
+    raise typer.Exit(launched.exit_code)
+
+
+def _tell(launched: launch.Launched, data: Path | None) -> None:
+    """Bring the recording in and print the verdict; a failure here leaves the file and the training's exit code as they are."""
+    from sawtooth.analysis.kept import result_of
+    from sawtooth.analysis.store.library import Library
+    from sawtooth.app.jobs.intake import bring_in
+    from sawtooth.app.reports.brief import lines
+
+    assert launched.bundle is not None
+    try:
+        folder = data_folder(data)
+        brought = bring_in(folder, [(launched.bundle, launched.bundle.name)])
+        library = Library(folder)
+        try:
+            result = result_of(brought.runs[0], library)
+        finally:
+            library.close()
+        for line in lines(result):
+            typer.echo(line, err=True)
+        typer.echo(_address(brought.runs[0].id, data), err=True)
+    except SawtoothError as error:
+        typer.echo(f"sawtooth: recorded into {launched.bundle}, which cannot be explained: {error}", err=True)
+    except Exception as error:  # a bug of ours must not change how the training ended
+        typer.echo(
+            f"sawtooth: recorded into {launched.bundle}; explaining it failed ({type(error).__name__}: {error}).", err=True
+        )
+
+
+def _address(run_id: str, data: Path | None) -> str:
+    url = f"http://127.0.0.1:{PORT}/verdict?run={run_id}"
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/_stcore/health", timeout=HEALTH_SECONDS):
+            return url
+    except (OSError, urllib.error.URLError):
+        where = f" --data {data}" if data else ""
+        return f"{url}   (after `sawtooth serve{where}`)"

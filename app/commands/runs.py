@@ -1,0 +1,176 @@
+"""``sawtooth runs``: list the runs of the data folder, name, tag, open and remove them, and keep the folder below a size."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import time
+import webbrowser
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import msgspec
+import typer
+
+from sawtooth.analysis.kept import remove_kept
+from sawtooth.app import format as fmt
+from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.runs.card import kept_card
+from sawtooth.app.runs.listing import listed
+from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.runs.manifests import delete_run
+from sawtooth.ingest.schema import DataFolder, Manifest
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+WIDE = 400  # columns where the output is no terminal: programs cut for themselves
+
+DataOption = Annotated[Path | None, typer.Option(help="Data folder.")]
+RunsArgument = Annotated[list[str], typer.Argument(metavar="RUN…", help="Ids or names of runs.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id or name of a run.")]
+runs_app = typer.Typer(invoke_without_command=True, help="List the runs of the data folder, newest first, or change them.")
+
+
+def plain(run: Manifest) -> dict[str, Any]:
+    """Return a run as JSON has it."""
+    return {
+        "id": run.id,
+        "name": run.name,
+        "recordings": [{"id": r.id, "kind": r.kind, "rank": r.rank, "source_name": r.source_name} for r in run.recordings],
+    }
+
+
+@runs_app.callback()
+def list_runs(
+    context: typer.Context,
+    data: DataOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
+) -> None:
+    """List the runs of the data folder, newest first, or change them."""
+    if context.invoked_subcommand is not None:
+        return
+    folder = data_folder(data)
+    manifests = listed(folder.manifests())
+    if as_json:
+        typer.echo(json.dumps([plain(m) for m in manifests], ensure_ascii=False))
+        return
+    if not manifests:
+        typer.echo("No runs yet. `sawtooth ingest FILE…` brings one in.")
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
+    for line in _table([_row(m, folder) for m in manifests]):
+        typer.echo(line if len(line) <= width else f"{line[: width - 1]}…")
+
+
+def _row(run: Manifest, folder: DataFolder) -> tuple[str, ...]:
+    card = kept_card(run, folder)
+    step = fmt.reading("best_step_time_ms", card.readings["best_step_time_ms"]) if card and card.readings else fmt.MISSING
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created_ns / 1e9))
+    kinds = f"{fmt.many(len(run.traces), 'trace')}, {len(run.telemetry)} telemetry"
+    verdict = (card.headline or card.problem or "") if card else f"not analysed yet ({kinds})"
+    return run.id, fmt.clean(run.name), step, when, ", ".join(fmt.clean(tag) for tag in run.tags), verdict
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(5)] if rows else []
+    return ["  ".join([*(f"{c:<{w}}" for c, w in zip(row, widths, strict=False)), row[5]]).rstrip() for row in rows]
+
+
+@runs_app.command()
+def rm(runs: RunsArgument, data: DataOption = None) -> None:
+    """Remove runs, with their recordings where no other run uses them."""
+    folder = data_folder(data)
+    for run in {run.id: run for run in [folder.resolve_run(text) for text in runs]}.values():
+        _remove(folder, run)
+
+
+def _remove(folder: DataFolder, run: Manifest) -> None:
+    delete_run(folder, run.id)
+    remove_kept(folder, run.id)
+    typer.echo(f"Removed {fmt.clean(run.name)} ({run.id}).")
+
+
+@runs_app.command()
+def tag(
+    run: RunArgument,
+    tags: Annotated[
+        list[str], typer.Argument(metavar="TAG…", help="Tags to add; one with a minus in front (after --) is removed.")
+    ],
+    data: DataOption = None,
+) -> None:
+    """Add tags to a run: sawtooth runs tag RUN baseline batch_size=64; or remove them: sawtooth runs tag RUN -- -baseline."""
+    folder = data_folder(data)
+    manifest = folder.resolve_run(run)
+    gone = {text[1:] for text in tags if text.startswith("-")}
+    kept = [t for t in dict.fromkeys([*manifest.tags, *(t for t in tags if not t.startswith("-"))]) if t not in gone]
+    folder.write_manifest(msgspec.structs.replace(manifest, tags=kept))
+    typer.echo(f"{fmt.clean(manifest.name)}: {', '.join(map(fmt.clean, kept)) or 'no tags'}")
+
+
+@runs_app.command()
+def rename(run: RunArgument, name: Annotated[str, typer.Argument(metavar="NAME")], data: DataOption = None) -> None:
+    """Give a run another name; its id and links stay."""
+    if not name.strip():
+        raise UsageError("A run's name cannot be empty.")
+    folder = data_folder(data)
+    manifest = folder.resolve_run(run)
+    folder.write_manifest(msgspec.structs.replace(manifest, name=name.strip()))
+    typer.echo(f"{fmt.clean(name.strip())}: {manifest.id}")
+
+
+@runs_app.command("open")
+def open_(
+    run: RunArgument, data: DataOption = None, port: Annotated[int, typer.Option(help="The dashboard's port.")] = 8501
+) -> None:
+    """Open a run's verdict in the browser; the dashboard must be running."""
+    manifest = data_folder(data).resolve_run(run)
+    base = f"http://127.0.0.1:{port}"
+    try:
+        with urlopen(f"{base}/_stcore/health", timeout=2):
+            pass
+    except (URLError, OSError):
+        raise UsageError(f"No dashboard answers on port {port}. Start one: sawtooth serve --port {port}") from None
+    url = f"{base}/verdict?run={manifest.id}"
+    typer.echo(url)
+    webbrowser.open(url)
+
+
+@runs_app.command()
+def prune(
+    max_size: Annotated[
+        str, typer.Option("--max-size", metavar="SIZE", help="What the runs may take on the disk: 20GB, 500MB.")
+    ],
+    data: DataOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+) -> None:
+    """Remove the oldest runs until the rest is below a size. Runs with tags are kept."""
+    folder, limit = data_folder(data), size_of(max_size)
+    newest_first = folder.manifests()
+    sizes = {run.id: sum(_file_sizes(folder, ref.id) for ref in run.recordings) for run in newest_first}
+    total = sum(sizes.values())
+    for run in reversed(newest_first):
+        if total <= limit or run.tags:
+            continue
+        total -= sizes[run.id]
+        if dry_run:
+            typer.echo(f"Would remove {fmt.clean(run.name)} ({run.id}), {fmt.bytes_(sizes[run.id])}.")
+        else:
+            _remove(folder, run)
+    left = "would take" if dry_run else "take"
+    typer.echo(f"The runs {left} {fmt.bytes_(total)}; the limit is {fmt.bytes_(limit)}.")
+
+
+def size_of(text: str) -> int:
+    """Return the bytes that a person wrote: 20GB, 500 MB, 1e9. Raises UsageError."""
+    parts = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)i?b?\s*", text.lower())
+    try:
+        return int(float(parts[1]) * UNITS[parts[2]]) if parts else int(text)
+    except ValueError:
+        raise UsageError(f"{text!r} is no size. Write 20GB or 500MB.") from None
+
+
+def _file_sizes(folder: DataFolder, recording_id: str) -> int:
+    places = (folder.recordings, folder.derived, folder.sources)
+    return sum(file.stat().st_size for place in places for file in place.glob(f"{recording_id}.*"))

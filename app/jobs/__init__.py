@@ -1,0 +1,25 @@
+"""Bringing files in: a queue of ingest jobs, the child process that reads them, and the recordings that ship."""
+
+from sawtooth.faces import lazy
+
+__getattr__, __all__ = lazy(
+    __name__,
+    {
+        "bundled": (
+            "SAMPLES",
+            "first_pair",
+            "import_bundled",
+        ),
+        "intake": (
+            "KEPT_AS_IT_IS",
+            "bring_in",
+            "files_of",
+        ),
+        "queue": (
+            "Job",
+            "Jobs",
+            "STALE_UPLOAD_SECONDS",
+            "sweep",
+        ),
+    },
+)

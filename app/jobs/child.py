@@ -1,0 +1,196 @@
+"""The child that reads uploaded files: ``python -m sawtooth.app.jobs.child FOLDER``. See ``sawtooth.app.jobs.queue``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from sawtooth.analysis.kept import kept_result, result_of
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.format import clean
+from sawtooth.app.jobs.intake import KEPT_AS_IT_IS, bring_in
+from sawtooth.app.jobs.queue import JobOrder, Outcome, Progress, Stage
+from sawtooth.app.runs.card import card_of
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.recording import Progress as IngestProgress
+from sawtooth.ingest.schema import DataFolder, write_atomically
+
+REPORT_EVERY_SECONDS = 0.2  # a bar that moves five times a second looks alive; more only wears the disk
+
+MEMORY_SHARE = 0.75  # of the machine's memory: the server and its pages need the rest
+MEMORY_FLOOR = (
+    3 << 30
+)  # address space, not resident memory: DuckDB, Arrow and thread stacks reserve about 2 GiB before any work
+PROCESSOR_SECONDS = 2 * 3600  # as the wall-clock deadline in sawtooth.app.jobs.queue, in case the server cannot enforce it
+FILE_BYTES = 64 << 30  # the largest single file a job may write: a recording is smaller than its source
+OPEN_FILES = 256  # a job needs a dozen
+
+
+def main(folder: Path) -> int:
+    """Run the job in ``folder``; leave ``result.json`` there. Returns the exit status."""
+    _die_with_the_server()
+    _limit_this_process()
+    order = msgspec.json.decode((folder / "job.json").read_bytes(), type=JobOrder)
+    try:
+        outcome = run(order, lambda progress: _write(folder / "progress.json", progress))
+    except SawtoothError as error:
+        outcome = Outcome(code=error.code, sentence=str(error))
+    except MemoryError:
+        outcome = Outcome(
+            code="E-MEMORY",
+            sentence="There is not enough memory to read this file. Profile fewer steps, or use a machine with more memory.",
+        )
+    except OSError as error:
+        outcome = Outcome(code="E-DISK", sentence=_disk_sentence(error))
+    _write(folder / "result.json", outcome)
+    return 1 if outcome.sentence else 0
+
+
+def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
+    """Read the files of ``order`` into its data folder, analyse them and make runs of them; ``report`` gets how far it is.
+
+    A file that cannot be read becomes a notice as long as another one can; raises its error when none can.
+    """
+    folder = DataFolder(Path(order.data)).create()
+    if order.analyse:
+        report(Progress("deriving", runs=order.analyse))
+        _keep_analyses(folder, order.analyse)
+        return Outcome(order.analyse)
+    files = [(Path(file.path), file.name) for file in order.files]
+    brought = bring_in(
+        folder,
+        files,
+        separate=order.separate,
+        keep_source=order.keep_source,
+        name=order.name or None,
+        tolerant=True,
+        progress=_SteadyProgress(order, report).update,
+    )
+    if order.bundled:
+        for manifest in brought.runs:
+            folder.write_manifest(
+                msgspec.structs.replace(manifest, bundled=True, created_ns=order.created_ns or manifest.created_ns)
+            )
+    names = {manifest.id: manifest.name for manifest in brought.runs}  # a bundle may hold a run twice
+    runs = list(names)
+    report(Progress("deriving", 1.0, runs=runs))
+    notices = [f"Left out {clean(s, 400)}" for s in brought.refused] + [clean(s, 400) for s in brought.unplaced]
+    notices += [f"{clean(names[run_id], 80)} {KEPT_AS_IT_IS} The Runs page shows both." for run_id in brought.proposals]
+    for run_id, name in names.items():
+        try:
+            _keep_analyses(folder, [run_id])
+        except SawtoothError:  # its page says so
+            continue
+        except Exception:  # the run is there, and so are the others
+            notices.append(f"{clean(name, 80)} was read, but its analysis failed. This is a bug in Sawtooth.")
+    return Outcome(runs, notices=notices)
+
+
+def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:
+    """Analyse the runs here and not in a page, and keep what pages and cards show of them. Raises SawtoothError for the first that fails."""
+    library = Library(folder)
+    try:
+        for run in runs:
+            manifest = folder.read_manifest(run)
+            result_of(manifest, library)
+            card_of(manifest, library)
+            if kept_result(manifest, folder) is None:
+                raise SawtoothError(
+                    "The analysis of this run could not be kept. Free some space on the server's disk, then open the run again."
+                )
+    finally:
+        library.close()
+
+
+class _SteadyProgress:
+    """Turns the progress of single files, which come one after the other, into the job's, at most a few times a second."""
+
+    def __init__(self, order: JobOrder, report: Callable[[Progress], None]) -> None:
+        self._report = report
+        self._sizes = [file.bytes for file in order.files]
+        self._total = max(sum(self._sizes), 1)
+        self._files_done = 0
+        self._events_before = 0
+        self._last = 0.0
+
+    def update(self, name: str, progress: IngestProgress) -> None:
+        """Take one file's progress and report the job's."""
+        now = time.monotonic()
+        done = progress.stage == "done"
+        if now - self._last < REPORT_EVERY_SECONDS and progress.stage == "reading":
+            return
+        self._last = now
+        at = min(self._files_done, len(self._sizes) - 1)
+        read = sum(self._sizes[:at]) + self._sizes[at] * progress.bytes_done / max(progress.bytes_total, 1)
+        stage: Stage = "deriving" if progress.stage in ("linking", "keeping", "done") else "reading"
+        self._report(Progress(stage, min(read / self._total, 1.0), name, self._events_before + progress.events))
+        if done:
+            self._files_done += 1
+            self._events_before += progress.events
+
+
+def _disk_sentence(error: OSError) -> str:
+    import errno
+
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "The disk of this server is full. Free some space, then drop the file again; nothing of it was kept."
+    return (
+        f"The server could not write the recording ({os.strerror(error.errno) if error.errno else 'input or output failed'})."
+    )
+
+
+def _write(path: Path, content: msgspec.Struct) -> None:
+    write_atomically(path, msgspec.json.encode(content))
+
+
+def _die_with_the_server() -> None:
+    """End at once when the server does: its end of our standard input closes with it."""
+    if sys.stdin is None or sys.stdin.isatty():
+        return
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 1):  # not sys.stdin: its lock, held at exit, would abort the process
+                pass
+        os._exit(3)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _limit_this_process() -> None:
+    try:
+        import resource
+    except ImportError:  # Windows has no such limits; the deadline of sawtooth.app.jobs.queue remains
+        return
+    import psutil
+
+    memory = max(MEMORY_FLOOR, int(psutil.virtual_memory().total * MEMORY_SHARE))
+    limits = (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_CPU, PROCESSOR_SECONDS),
+        (resource.RLIMIT_FSIZE, FILE_BYTES),
+        (resource.RLIMIT_NOFILE, OPEN_FILES),
+        (resource.RLIMIT_CORE, 0),
+    )
+    for which, wanted in limits:
+        hard = resource.getrlimit(which)[1]
+        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(ValueError, OSError):  # macOS refuses RLIMIT_AS
+            resource.setrlimit(which, (value, hard if which == resource.RLIMIT_CPU else value))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(
+            "500"
+        )  # if memory runs out, the kernel takes this process and not the server
+    with contextlib.suppress(OSError, AttributeError):
+        os.nice(5)  # pages come first
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

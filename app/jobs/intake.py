@@ -1,0 +1,110 @@
+"""Bringing files in: ingest each, derive what pages need, and join them into runs. Used by the command line and the ingest child."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.recording import Progress, ingest_file
+from sawtooth.ingest.runs import clocks
+from sawtooth.ingest.runs.bundle import import_bundle, is_bundle
+from sawtooth.ingest.runs.manifests import register_runs
+from sawtooth.ingest.runs.proposals import proposal_for
+from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef
+
+SKIPPED_SUFFIXES = (
+    ".md",
+    ".py",
+    ".png",
+    ".html",
+    ".log",
+    ".duckdb",
+)  # never a trace or telemetry in a folder given whole
+KEPT_AS_IT_IS = "is here already and was left as it is; the file describes it differently."
+NO_CORRECTION = clocks.ClockCorrection()
+
+
+@dataclass(frozen=True)
+class Brought:
+    """The runs that came of the files, a sentence for each file that could not be read, and one for each that cannot be placed in time.
+
+    ``proposals``: ids of those runs that were here already and stayed as they are, of which a bundle says otherwise.
+    """
+
+    runs: list[Manifest]
+    refused: list[str]
+    unplaced: list[str]
+    proposals: list[str]
+
+
+def bring_in(
+    folder: DataFolder,
+    files: list[tuple[Path, str]],
+    *,
+    separate: bool = False,
+    keep_source: bool = True,
+    name: str | None = None,
+    tolerant: bool = False,
+    progress: Callable[[str, Progress], None] | None = None,
+    correction: clocks.ClockCorrection = NO_CORRECTION,
+) -> Brought:
+    """Ingest ``files`` (path, name for people) and register their runs; ``correction`` is what the user states of the telemetry's clock.
+
+    The first file that cannot be read raises its SawtoothError, unless ``tolerant``: then it is named in ``refused`` and the others
+    go on. When no file can be read the first error is raised in either case.
+    """
+    refs: list[RecordingRef] = []
+    unpacked: list[Manifest] = []
+    refused: list[str] = []
+    unplaced: list[str] = []
+    first_error: SawtoothError | None = None
+    for path, shown in files:
+        report = (lambda p, shown=shown: progress(shown, p)) if progress else None
+        try:
+            if is_bundle(path):
+                unpacked += _unpack(path, shown, folder, keep_source, progress)
+                continue
+            ref = ingest_file(path, folder, source_name=shown, keep_source=keep_source, progress=report)
+            ensure_derived(folder, ref.id)
+            if ref.kind == "telemetry":
+                clock, first_ns = clocks.clock_of(folder, ref)
+                ref = clocks.apply(ref, clock, first_ns, correction)
+                if (lacks := clocks.needs(ref, clock)) is not None:
+                    unplaced.append(f"{shown}: {lacks}")
+        except SawtoothError as error:
+            if not tolerant:
+                raise
+            first_error = first_error or error
+            refused.append(f"{shown}: {error}")
+        else:
+            refs.append(ref)
+    if not refs and not unpacked and first_error is not None:
+        raise first_error
+    made = register_runs(folder, refs, name=name, separate=separate) if refs else []
+    proposals = [run.id for run in unpacked if proposal_for(folder, run.id) is not None]
+    return Brought([*unpacked, *made], refused, unplaced, list(dict.fromkeys(proposals)))
+
+
+def _unpack(
+    path: Path, shown: str, folder: DataFolder, keep_source: bool, progress: Callable[[str, Progress], None] | None
+) -> list[Manifest]:
+    """Bring in the runs of a ``.sawtooth`` file; new ones keep their names and facts. All that is derived is written first, so that a full disk leaves no run."""
+    return import_bundle(
+        path,
+        folder,
+        keep_source=keep_source,
+        progress=progress,
+        prepare=lambda ref: ensure_derived(folder, ref.id),
+        name=shown,
+    )
+
+
+def files_of(path: Path) -> tuple[list[tuple[Path, str]], bool]:
+    """Return the files that ``path`` (a file, or a folder with all below it) stands for, and whether it is a folder."""
+    if path.is_dir():
+        inside = sorted((p.relative_to(path), p) for p in path.rglob("*") if p.is_file() and p.suffix not in SKIPPED_SUFFIXES)
+        return [(p, at.as_posix()) for at, p in inside if not any(part.startswith(".") for part in at.parts)], True
+    return [(path, path.name)], False

@@ -1,0 +1,360 @@
+"""Ingest jobs: uploaded files are read in a child process, so that a hostile or huge file can take only the child down.
+
+A job is a folder ``uploads/job-<id>/`` with the files, ``job.json`` (what to do) and, written by the child, ``progress.json`` and
+``result.json``. The child is started by exec, limits itself (memory, processor time, file size) and dies with the server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from sawtooth.app.settings import Settings
+from sawtooth.ingest import children
+from sawtooth.ingest.errors import NotFoundError, UsageError
+from sawtooth.ingest.schema import DRAFT_PREFIX, write_atomically
+
+Stage = Literal["waiting", "reading", "deriving", "done", "failed", "cancelled"]
+RUNNING_AT_ONCE = 2  # one child keeps about one core busy; more would only slow each other and the pages
+WAITING_AT_MOST = 50  # a folder of ranks dropped at once fits; a flood does not
+DEADLINE_SECONDS = 2 * 3600  # 20 million events take minutes; beyond two hours the child is stuck
+FORGET_AFTER_SECONDS = 24 * 3600  # finished jobs stay visible a day
+ORDER_SECONDS = 60  # a job's order is written within milliseconds of its folder
+STALE_UPLOAD_SECONDS = 3600  # an upload that nobody started a job for within an hour was abandoned
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)  # of files that a power cut damaged
+ACTIVE: tuple[Stage, ...] = ("waiting", "reading", "deriving")
+
+
+class JobFile(msgspec.Struct, frozen=True):
+    """One uploaded file: where it lies and what the user called it."""
+
+    path: str
+    name: str
+    bytes: int
+
+
+class JobOrder(msgspec.Struct, frozen=True):
+    """What the child is to do (``job.json``)."""
+
+    data: str
+    files: list[JobFile]
+    keep_source: bool = True
+    separate: bool = False
+    server_pid: int = 0
+    name: str = ""
+    bundled: bool = False
+    created_ns: int = 0
+    analyse: list[str] = []
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far the child is (``progress.json``). ``share`` is None where it cannot be known; ``runs`` are published and being analysed."""
+
+    stage: Stage
+    share: float | None = None
+    file: str = ""
+    events: int = 0
+    runs: list[str] = []
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How the child ended (``result.json``): run ids, or the code and sentence of an error. ``notices`` are for the user either way."""
+
+    run_ids: list[str] = []
+    code: str = ""
+    sentence: str = ""
+    notices: list[str] = []
+
+
+@dataclass
+class Job:
+    """A job as people see it."""
+
+    id: str
+    files: list[JobFile]
+    folder: Path
+    started: float
+    stage: Stage = "waiting"
+    progress: Progress = field(default_factory=lambda: Progress("waiting"))
+    outcome: Outcome = field(default_factory=Outcome)
+    finished: float | None = None
+    process: subprocess.Popen[bytes] | None = None
+    analyses: tuple[str, ...] = ()
+    alone: bool = False
+
+    @property
+    def active(self) -> bool:
+        """The job still runs or waits."""
+        return self.stage in ACTIVE
+
+    @property
+    def name(self) -> str:
+        """Names of the files, for people; a stranger's text."""
+        if not self.files:
+            return "A large run"
+        first = self.files[0].name
+        return first if len(self.files) == 1 else f"{first} and {len(self.files) - 1} more"
+
+
+def child_command(folder: Path) -> list[str]:
+    """Return the command that runs one job."""
+    return children.command("sawtooth.app.jobs.child", str(folder))
+
+
+class Jobs:
+    """The jobs of this server. All methods may be called from any thread."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        command: Callable[[Path], Sequence[str]] = child_command,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.settings = settings
+        self._command = command
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._jobs: dict[str, Job] = {}
+        self._slots = threading.BoundedSemaphore(RUNNING_AT_ONCE)
+        self._closing = False
+
+    def start(
+        self,
+        uploads: list[tuple[Path, str]],
+        *,
+        separate: bool = False,
+        name: str = "",
+        bundled: bool = False,
+        created_ns: int = 0,
+        alone: bool = False,
+    ) -> Job:
+        """Start a job for uploaded files (path, name); the files move into the job's folder. No job runs beside one that is ``alone``.
+
+        Raises UsageError for no files or when too many jobs wait already.
+        """
+        if not uploads:
+            raise UsageError("A job needs at least one uploaded file.")
+        folder = self._new_folder()
+        files = []
+        for number, (path, called) in enumerate(uploads):
+            target = folder / f"file-{number}"
+            path.replace(target)
+            files.append(JobFile(str(target), called, target.stat().st_size))
+        order = JobOrder(
+            str(self.settings.data.root), files, self.settings.keep_source, separate, os.getpid(), name, bundled, created_ns
+        )
+        return self._begin(folder, order, alone=alone)
+
+    def analyse(self, run_id: str) -> Job:
+        """Analyse a run in a child, for runs too large to analyse in a page; returns the job that does so already, if one does."""
+        for job in self.all():
+            analysing = run_id in job.progress.runs and job.active
+            if analysing or (run_id in job.analyses and (job.active or job.stage == "failed")):
+                return job
+        order = JobOrder(str(self.settings.data.root), [], server_pid=os.getpid(), analyse=[run_id])
+        return self._begin(self._new_folder(), order)
+
+    def _new_folder(self) -> Path:
+        with self._lock:
+            if self._closing or sum(job.active for job in self._jobs.values()) >= WAITING_AT_MOST:
+                raise UsageError(f"{WAITING_AT_MOST} files are already waiting to be read. Try again when some are done.")
+            self._forget_old()
+        folder = self.settings.data.uploads / f"job-{secrets.token_hex(8)}"
+        folder.mkdir(parents=True)
+        return folder
+
+    def _begin(self, folder: Path, order: JobOrder, *, alone: bool = False) -> Job:
+        write_atomically(folder / "job.json", msgspec.json.encode(order))
+        job = Job(
+            folder.name.removeprefix("job-"), order.files, folder, self._clock(), analyses=tuple(order.analyse), alone=alone
+        )
+        with self._lock:
+            self._jobs[job.id] = job
+        threading.Thread(target=self._run, args=(job,), name=f"job-{job.id}", daemon=True).start()
+        return job
+
+    def get(self, job_id: str) -> Job:
+        """Return a job with its newest progress. Raises NotFoundError."""
+        with self._lock:
+            if job_id not in self._jobs:
+                raise NotFoundError(f"This server has no job {job_id[:16]!r}; it may have been restarted since.")
+            job = self._jobs[job_id]
+        self._read_progress(job)
+        return job
+
+    def all(self) -> list[Job]:
+        """Return every job, newest first, with its newest progress."""
+        with self._lock:
+            jobs = list(self._jobs.values())
+        for job in jobs:
+            self._read_progress(job)
+        return sorted(jobs, key=lambda job: job.started, reverse=True)
+
+    def cancel(self, job_id: str) -> None:
+        """Stop a job that is not finished. What it had published before stays: recordings are whole or absent."""
+        job = self.get(job_id)
+        with self._lock:
+            if job.active:
+                job.stage = "cancelled"
+                job.finished = self._clock()
+                _stop(job.process)
+
+    def dismiss(self, job_id: str) -> None:
+        """Forget a finished job."""
+        with self._lock:
+            if job_id in self._jobs and not self._jobs[job_id].active:
+                del self._jobs[job_id]
+
+    def close(self) -> None:
+        """Stop every child: the server ends."""
+        with self._lock:
+            self._closing = True
+            for job in self._jobs.values():
+                if job.active:
+                    job.stage = "cancelled"
+                    _stop(job.process)
+
+    def _forget_old(self) -> None:
+        now = self._clock()
+        for job in list(self._jobs.values()):
+            if job.finished is not None and now - job.finished > FORGET_AFTER_SECONDS:
+                del self._jobs[job.id]
+
+    def _read_progress(self, job: Job) -> None:
+        if not job.active:
+            return
+        with contextlib.suppress(OSError, *UNREADABLE):
+            progress = msgspec.json.decode((job.folder / "progress.json").read_bytes(), type=Progress)
+            with self._lock:
+                if job.active:
+                    job.progress = progress
+                    job.stage = progress.stage if progress.stage in ACTIVE else job.stage
+
+    def _run(self, job: Job) -> None:
+        try:
+            with contextlib.ExitStack() as held:
+                for _ in range(RUNNING_AT_ONCE if job.alone else 1):
+                    held.enter_context(self._slots)
+                self._run_child(job)
+        finally:
+            shutil.rmtree(job.folder, ignore_errors=True)
+
+    def _run_child(self, job: Job) -> None:
+        with self._lock:
+            if not job.active:
+                return
+            environment = children.environment() | {"PYTHONUNBUFFERED": "1"}
+            environment.pop("SAWTOOTH_TOKEN", None)
+            job.stage = "reading"
+            job.process = subprocess.Popen(
+                list(self._command(job.folder)),
+                stdin=subprocess.PIPE,  # the child ends when this pipe does, so that none outlives the server
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+        try:
+            code = job.process.wait(DEADLINE_SECONDS)
+        except subprocess.TimeoutExpired:
+            _stop(job.process)
+            code = None
+        finally:
+            if job.process.stdin is not None:
+                job.process.stdin.close()
+        outcome = self._outcome(job, code)
+        with self._lock:
+            job.finished = self._clock()
+            if job.stage != "cancelled":
+                job.outcome = outcome
+                job.stage = "failed" if outcome.sentence else "done"
+            job.process = None
+
+    def _outcome(self, job: Job, code: int | None) -> Outcome:
+        try:
+            outcome = msgspec.json.decode((job.folder / "result.json").read_bytes(), type=Outcome)
+            if code == 0 or outcome.sentence:
+                return outcome
+        except (OSError, *UNREADABLE):
+            pass
+        self._read_progress(job)
+        runs = job.progress.runs  # published before the child ended
+        return Outcome(runs, "E-CHILD", crash_sentence(code, kept=bool(runs)))
+
+
+def crash_sentence(code: int | None, *, kept: bool = False) -> str:
+    """Say in words how a child ended that left no result; ``code`` is its exit status, None for the deadline.
+
+    ``kept``: it had read the files and made runs of them, and ended while it analysed these.
+    """
+    if code is None:
+        return f"Reading took longer than {DEADLINE_SECONDS // 3600} hours and was stopped. Profile fewer steps, or ingest the file with sawtooth ingest."
+    if code == -signal.SIGKILL:
+        return "The reader was stopped by the system, most likely for lack of memory. Free some memory or profile fewer steps, then drop the file again."
+    if code == -signal.SIGXCPU:
+        return "Reading took more processor time than is allowed and was stopped. Profile fewer steps, or ingest the file with sawtooth ingest."
+    if kept:
+        how = f"signal {-code}" if code < 0 else f"status {code}"
+        return f"The file was read and its run is listed, but its analysis failed ({how}). This is a bug in Sawtooth."
+    if code < 0:
+        return f"The reader crashed on this file (signal {-code}). Nothing of it was kept, and other runs are not affected."
+    return f"The reader ended without a result (status {code}). Nothing of the file was kept."
+
+
+def sweep(uploads: Path, now: float) -> int:
+    """Remove what stopped servers and vanished clients left in the uploads folder; return how many entries."""
+    removed = 0
+    for entry in uploads.iterdir() if uploads.is_dir() else ():
+        if not entry.name.startswith(DRAFT_PREFIX) and _abandoned(
+            entry, now
+        ):  # drafts are locked: sawtooth.ingest.files sweeps them
+            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+            removed += 1
+    return removed
+
+
+def _abandoned(entry: Path, now: float) -> bool:
+    """A job folder is abandoned when its server is gone; an upload when it has not grown for an hour."""
+    try:
+        if entry.name.startswith("job-"):
+            if not (entry / "job.json").exists():
+                return now - entry.stat().st_mtime > ORDER_SECONDS
+            order = msgspec.json.decode((entry / "job.json").read_bytes(), type=JobOrder)
+            return order.server_pid == os.getpid() or not _alive(order.server_pid)
+        return now - entry.stat().st_mtime > STALE_UPLOAD_SECONDS
+    except UNREADABLE:  # cut off by a power cut: whoever wrote it is gone
+        return True
+    except OSError:
+        return False
+
+
+def _alive(pid: int) -> bool:
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)  # killed, and its parent has not noticed yet
+    except psutil.Error:
+        return False
+
+
+def _stop(process: subprocess.Popen[bytes] | None) -> None:
+    """Kill a child with everything it started; it holds nothing that needs a goodbye."""
+    if process is None or process.poll() is not None:
+        return
+    with contextlib.suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()

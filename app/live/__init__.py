@@ -1,0 +1,23 @@
+"""Sampler sessions while they grow: what they are, their series, their sentences, and how they become runs."""
+
+from sawtooth.faces import lazy
+
+__getattr__, __all__ = lazy(
+    __name__,
+    {
+        "finish": ("live_sessions",),
+        "sessions": (
+            "LiveGpu",
+            "LiveSession",
+            "SessionInfo",
+            "session_info",
+        ),
+        "words": (
+            "about_session",
+            "describe_rhythm",
+            "duration",
+            "now_numbers",
+            "sentence",
+        ),
+    },
+)

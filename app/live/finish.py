@@ -1,0 +1,39 @@
+"""From a live session to a run: what was sampled so far is read like a dropped file."""
+
+from __future__ import annotations
+
+import secrets
+from functools import lru_cache
+from pathlib import Path
+
+from sawtooth.app.jobs.queue import Job
+from sawtooth.app.live.sessions import LiveSessions, SessionInfo
+from sawtooth.app.server.local_sampler import local_sampler
+from sawtooth.app.server.process import jobs
+from sawtooth.app.settings import settings
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.receiver import clock_offset_ns
+from sawtooth.ingest.telemetry.session import write_session_file
+
+
+def live_sessions() -> LiveSessions:
+    """Return this server's readers of live sessions."""
+    return _sessions_of(settings().data.create().live)
+
+
+@lru_cache(maxsize=4)
+def _sessions_of(live: Path) -> LiveSessions:
+    return LiveSessions(live)
+
+
+def finish(info: SessionInfo, name: str) -> Job:
+    """Stop the session's sampler where it is ours, and start reading what it sampled. Raises SawtoothError for a session without samples."""
+    if info.pid is not None and info.pid == local_sampler().pid:
+        local_sampler().stop()
+    source = settings().data.create().uploads / secrets.token_hex(16)
+    try:
+        write_session_file(info.folder, source, clock_offset_ns(info.folder) if info.pushed else None)
+        return jobs().start([(source, f"{info.id}.jsonl")], name=name)
+    except (SawtoothError, OSError):
+        source.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,88 @@
+"""The sentences of the Live screen, with the numbers of the last minute in them."""
+
+from __future__ import annotations
+
+import time
+
+from sawtooth.analysis.telemetry.sawtooth import Sawtooth
+from sawtooth.analysis.telemetry.series import DRAWN
+from sawtooth.analysis.telemetry.summary import SHARES_AT_WORK
+from sawtooth.app import format as fmt
+from sawtooth.app.live.sessions import SAWTOOTH_NS, LiveGpu, LiveSession, SessionInfo
+from sawtooth.ingest.quantities.registry import BY_COLUMN
+
+RECENT_SECONDS = 10.0  # of the large numbers: two or three steps of a slow loop, so that they do not flicker
+# What shows how much of the time the GPU works, then the rest; memory has a form of its own
+NUMBERS = (*SHARES_AT_WORK, *(column for column in DRAWN if column not in (*SHARES_AT_WORK, "mem_used_bytes")))
+IDLE_PCT = 0.5  # below it a GPU does nothing that anybody trains
+
+
+def duration(seconds: float) -> str:
+    """Return seconds for people."""
+    return fmt.duration_ns(seconds * 1e9)
+
+
+def sentence(session: LiveSession, gpu: LiveGpu, tooth: Sawtooth | None, *, live: bool) -> str:
+    """Say what the GPU does, in one sentence."""
+    name = f"GPU {gpu.device}"
+    if gpu.signal is None:
+        return f"{name} reports no activity."
+    at_work = gpu.at_work or gpu.signal[0]
+    over = session.mean(gpu.device, at_work, SAWTOOTH_NS / 1e9)
+    if tooth is not None and tooth.period_s is not None and over is not None:
+        works, waits = ("works", "waits") if live else ("worked", "waited")
+        return f"{name} {works} {fmt.share(over / 100)} of each {duration(tooth.period_s)} and {waits} for the rest."
+    mean = session.mean(gpu.device, at_work, RECENT_SECONDS)
+    if mean is None:
+        return f"{name} has no recent sample."
+    if mean < IDLE_PCT:
+        return f"{name} {'does' if live else 'did'} nothing in the last {duration(RECENT_SECONDS)}."
+    return f"{name} {'is' if live else 'was'} at work {fmt.share(mean / 100)} of the last {duration(RECENT_SECONDS)}."
+
+
+def describe_rhythm(tooth: Sawtooth, gpu: LiveGpu) -> str:
+    """Say the sawtooth's period, duty, depth and how sure they are, or why there is none."""
+    label = gpu.rhythm_in
+    if tooth.period_s is None:
+        return f"No sawtooth in {label} over the last minute: {tooth.why_none}."
+    parts = [f"Sawtooth in {label}: period {duration(tooth.period_s)}"]
+    if tooth.duty is not None:
+        parts.append(f"duty {fmt.share(tooth.duty)}")
+    if tooth.depth is not None:
+        parts.append(f"depth {fmt.number(tooth.depth)} points")
+    if tooth.cycles is not None:
+        parts.append(f"{tooth.cycles:.0f} periods seen, confidence {tooth.confidence}")
+    return ", ".join(parts) + "."
+
+
+def now_numbers(session: LiveSession, gpu: LiveGpu) -> list[tuple[str, str]]:
+    """Return labelled means of the last ten seconds, of what was measured."""
+    pairs = []
+    for column in NUMBERS:
+        mean = session.mean(gpu.device, column, RECENT_SECONDS)
+        if mean is not None:
+            quantity = BY_COLUMN[column]
+            pairs.append((quantity.label[0].upper() + quantity.label[1:], fmt.in_unit(mean, quantity.unit)))
+    used = gpu.latest("mem_used_bytes")
+    if used is not None:
+        total = f" of {fmt.bytes_(gpu.memory_bytes)}" if gpu.memory_bytes else ""
+        pairs.append(("Memory", f"{fmt.bytes_(used)}{total}"))
+    return pairs
+
+
+def about_session(info: SessionInfo, session: LiveSession | None = None, live: bool = False) -> str:
+    """Say where a session comes from, how much of it there is and how old the newest sample is."""
+    parts = [fmt.clean(info.name, 40)] if info.name else []
+    parts.append(f"{'pushed by ' if info.pushed else ''}{fmt.clean(info.host, 40) or 'unknown host'}")
+    if session is None or session.first_ns is None or session.last_ns is None:
+        return " · ".join(parts)
+    names = ", ".join(dict.fromkeys(fmt.clean(gpu.name, 40) for gpu in session.gpus.values()))
+    parts.append(f"{len(session.gpus)} × {names}")
+    parts.append(f"{session.samples:,} samples over {fmt.duration_ns(session.last_ns - session.first_ns)}")
+    if live:
+        parts.append(f"newest {max(time.time() - info.grown_s, 0):.0f} s ago")
+    else:
+        parts.append(f"ended: {session.ended}" if session.ended else "the sampler stopped sending")
+    if session.left_out_bytes:
+        parts.append(f"the first {fmt.bytes_(session.left_out_bytes)} are not drawn")
+    return " · ".join(parts)

@@ -1,0 +1,51 @@
+"""One basis on every screen: the run as it is without the profiler, with what the profile shows small beside it, or the other way round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import streamlit as st
+
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.run.verdict import Column, busy_share_of_best
+from sawtooth.app import format as fmt
+from sawtooth.app.words import run as words
+
+BASIS = "basis"  # in the address
+LABELS: dict[Column, str] = {"unprofiled": "run ≈", "recorded": "as profiled"}
+
+
+def differs(rank: RankResult) -> bool:
+    """Tell whether the run's step time is another than the profile's."""
+    return rank.best.source != "profile" and rank.best.ms is not None
+
+
+def switch(rank: RankResult) -> Column:
+    """Offer the choice where the two differ; return what is chosen."""
+    if not differs(rank):
+        return "recorded"
+    picked: Column = st.segmented_control(
+        "Basis",
+        list(LABELS),
+        format_func=LABELS.__getitem__,
+        key=BASIS,
+        default="unprofiled",
+        required=True,
+        bind="query-params",
+        label_visibility="collapsed",
+    )
+    return picked
+
+
+def reading(key: str, result: RunResult, rank: RankResult, column: Column) -> tuple[Reading, str | None]:
+    """Return metric ``key`` on the basis ``column`` and what stands small beside it: the same on the other one."""
+    value, note = result.metrics[key], words.beside(key, result.metrics, rank)
+    if key == "best_step_time_ms" and column == "recorded" and differs(rank):
+        profiled = result.metrics["step_time_ms"]
+        return profiled, f"run ≈ {fmt.reading('best_step_time_ms', value)}"
+    if key == "gpu_busy_share" and column == "unprofiled" and value.value is not None and differs(rank):
+        nvml = result.metrics["nvml_gpu_util_mean"]
+        seen = f", NVML {fmt.reading('nvml_gpu_util_mean', nvml)}" if nvml.value is not None else ""
+        return replace(value, value=busy_share_of_best(rank)), f"{fmt.reading(key, value)} as profiled{seen}"
+    return value, note

@@ -1,0 +1,106 @@
+"""What the Kernels, Operators and Modules screens share: what to group by and look for, a table whose rows can be chosen, bars beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import pandas as pd
+import streamlit as st
+
+from sawtooth.analysis.run.model import RankResult
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import rankings
+from sawtooth.app.page import cards, frame, panel
+from sawtooth.app.theme import OWNERS
+from sawtooth.app.words import run as words
+
+T = TypeVar("T", bound=str)
+
+
+def choice(label: str, options: Mapping[T, str], key: str) -> T:
+    """Let the viewer choose one of ``options``, kept in the address as ``key``; the first unless chosen."""
+    chosen: T = st.segmented_control(
+        label, list(options), format_func=options.__getitem__, key=key, default=next(iter(options)), required=True, bind="query-params"
+    )  # fmt: skip
+    return chosen
+
+
+def search(key: str, placeholder: str) -> str | None:
+    """Let the viewer type what to look for, kept in the address as ``key``."""
+    return st.text_input("Search", key=key, placeholder=placeholder, bind="query-params", width=280)
+
+
+def matching(rows: pd.DataFrame, searched: str | None, columns: Sequence[str]) -> pd.DataFrame:
+    """Return the rows that hold every word of the search in one of ``columns`` (those that are there)."""
+    for word in (searched or "").split():
+        matches = pd.Series(False, index=rows.index)
+        for column in columns:
+            if column in rows:
+                matches |= rows[column].str.contains(word, case=False, regex=False)
+        rows = rows[matches]
+    return rows.reset_index(drop=True)
+
+
+def head(sentence: str, under: str, metrics: tuple[str, ...], method: str, key: str) -> None:
+    """Show the finding, a line of small print and how it is computed."""
+    cards.headline(sentence)
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        cards.small(under)
+        panel.explain(metrics, method, key)
+
+
+def table(rows: pd.DataFrame, columns: Mapping[str, Any], order: Sequence[str], key: str, alt: str) -> int | None:
+    """Show ``rows`` with the columns of ``order`` that hold anything, and their CSV; return the position of the chosen row."""
+    event: Any = st.dataframe(
+        rows,
+        hide_index=True,
+        column_order=[c for c in order if c in rows and rows[c].notna().any()],
+        column_config=dict(columns),
+        on_select="rerun",
+        selection_mode="single-row",
+        key=key,
+        height=panel.TALL,
+        placeholder="",
+        alt=alt,
+    )
+    panel.csv_button(rows, key)
+    chosen = event.selection.rows
+    return int(chosen[0]) if chosen and chosen[0] < len(rows) else None
+
+
+def by_tensor_cores(row: pd.Series, dark: bool) -> str:
+    """Return the colour of a row whose time lies mostly in kernels with tensor cores, or not."""
+    mostly = pd.notna(row["tensor_core_share"]) and row["tensor_core_share"] >= 0.5
+    return OWNERS["tensor_core_compute" if mostly else "other_compute"].on(dark)
+
+
+def bars(
+    rows: pd.DataFrame, value: str, unit: str, colour: Callable[[pd.Series, bool], str], chosen: int | None, key: str
+) -> None:
+    """Draw the first rows as bars of ``value``, the chosen one in its colour and the others faded. ``colour`` takes a row and whether it is dark."""
+    dark = frame.dark()
+    first = rows.head(rankings.TOP)
+    colours = [
+        colour(row, dark) if chosen in (None, i) else rankings.FADED.on(dark) for i, (_, row) in enumerate(first.iterrows())
+    ]
+    row = rows.iloc[chosen or 0]
+    title = f"{rankings.short(str(row['name']), 60)}: {fmt.number(row[value])} {unit}"
+    listed = ", ".join(f"{fmt.clean(str(n), 40)} {fmt.number(v)}" for n, v in zip(first["name"], first[value], strict=True))
+    chart = rankings.ranked(
+        rows, value, title, f"Bars, largest first: {listed}.", unit=unit, dark=dark, colours=colours, method=""
+    )
+    panel.show(chart, f"{key}-ranked")
+
+
+def kernels(rows: pd.DataFrame, rank: RankResult, key: str) -> None:
+    """Show which kernels something launched: kernel, ms, launches_per_step, tensor_cores, category."""
+    cards.title(f"It launches {fmt.count(len(rows))} kernel{'s' if len(rows) > 1 else ''}")
+    columns = {
+        "kernel": "Kernel",
+        "ms": words.unit_of(rank),
+        "launches_per_step": "Launches per step",
+        "tensor_cores": "Tensor cores",
+        "category": "Category",
+    }
+    panel.table(rows, columns, f"{key}-kernels")

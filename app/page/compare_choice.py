@@ -1,0 +1,121 @@
+"""Which runs a comparison speaks of: read from the address, changed by the viewer, computed once for all viewers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from sawtooth.analysis.compare.comparison import Comparison, Side, compare, side_of
+from sawtooth.analysis.compare.sweep import Sweep, device_memory, settings_of, sweep
+from sawtooth.analysis.version import ANALYSIS_VERSION
+from sawtooth.app.format import clean
+from sawtooth.app.page import current, frame
+from sawtooth.app.page.pair import likely_pair
+from sawtooth.ingest.schema import Manifest
+
+KEPT = 32  # comparisons kept in memory: a few hundred rows each, and viewers of one link share them
+SIDES = ("a", "b")
+MORE = "more"  # further runs, for a sweep
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Run ids of both sides and of further runs, as the address has them; ``example`` where the page chose them itself."""
+
+    a: tuple[str, ...]
+    b: tuple[str, ...]
+    more: tuple[str, ...] = ()
+    example: bool = False
+
+
+def read(manifests: Sequence[Manifest], came_from: str | None = None) -> Choice | None:
+    """Return what the address asks for, else the likely pair beside the run one ``came_from``; None for fewer than two runs.
+
+    What the page chooses itself is written into the address, so that it can be copied.
+    """
+    a, b, more = (_ids(key) for key in (*SIDES, MORE))
+    if a or b:
+        return Choice(a, b, more)
+    pair = likely_pair(manifests, came_from)
+    if pair is None:
+        return None
+    write(a=[pair[0].id], b=[pair[1].id])
+    return Choice((pair[0].id,), (pair[1].id,), more, example=True)
+
+
+def _ids(key: str) -> tuple[str, ...]:
+    ids = [part.strip().lower() for part in st.query_params.get(key, "").split(",")]
+    return tuple(dict.fromkeys(part for part in ids if part))
+
+
+def write(**sides: Sequence[str]) -> None:
+    """Write run ids into the address, in one piece: each piece is an entry of the browser's history. An empty side is taken out of it."""
+    st.query_params.update({key: ",".join(ids) for key, ids in sides.items() if ids})
+    for key, ids in sides.items():
+        if not ids and key in st.query_params:
+            del st.query_params[key]
+
+
+def swap() -> None:
+    """Exchange the sides."""
+    a, b = (_ids(key) for key in SIDES)
+    write(a=b, b=a)
+
+
+def picker(key: str, label: str, chosen: Sequence[str], known: Mapping[str, Manifest]) -> None:
+    """Let the viewer choose a side's runs; the address follows."""
+    widget = f"compare_{key}"
+    st.session_state[widget] = [run for run in chosen if run in known]
+    names = [manifest.name for manifest in known.values()]
+
+    def shown(run: str) -> str:
+        name = clean(known[run].name, 50)
+        return name if names.count(known[run].name) < 2 else f"{name} · {run[:6]}"
+
+    st.multiselect(
+        label,
+        list(known),
+        format_func=shown,
+        key=widget,
+        on_change=lambda: write(**{key: st.session_state[widget]}),
+        placeholder="Choose a run",
+    )
+
+
+def gone(manifest: Manifest) -> bool:
+    """Tell whether a recording of the run is not in this data folder."""
+    return any(not frame.data_folder().recording_file(ref.id).exists() for ref in manifest.recordings)
+
+
+def comparison_of(a: Sequence[Manifest], b: Sequence[Manifest]) -> Comparison:
+    """Return the comparison of two sides, shared between viewers: do not change it."""
+    stamps = tuple(_stamp(manifest) for manifest in (*a, *b))
+    return _compared(str(frame.data_folder().root), ANALYSIS_VERSION, stamps, len(a), tuple(a), tuple(b))
+
+
+def _stamp(manifest: Manifest) -> tuple[str, int]:
+    path = frame.data_folder().manifest_file(manifest.id)
+    return manifest.id, path.stat().st_mtime_ns if path.exists() else 0
+
+
+@st.cache_resource(max_entries=KEPT, show_spinner="Comparing …")
+def _compared(
+    root: str, version: int, stamps: tuple[tuple[str, int], ...], left: int, _a: tuple[Manifest, ...], _b: tuple[Manifest, ...]
+) -> Comparison:
+    def side(manifests: tuple[Manifest, ...]) -> Side:
+        return side_of([current.run_result(manifest) for manifest in manifests], frame.library())
+
+    return compare(side(_a), side(_b))
+
+
+def sweep_of(manifests: Sequence[Manifest], setting: str | None) -> Sweep:
+    """Return the sweep over runs. Raises UsageError where they differ in no setting."""
+    results = [current.run_result(manifest) for manifest in manifests]
+    return sweep(results, setting, {result.manifest.id: device_memory(result, frame.library()) for result in results})
+
+
+def lacking(manifests: Sequence[Manifest], setting: str) -> list[Manifest]:
+    """Return the runs without the setting."""
+    return [manifest for manifest in manifests if setting not in settings_of(manifest)]

@@ -1,0 +1,20 @@
+"""The button that copies the address of the page: the run, the view and what was chosen on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+_HERE = Path(__file__).resolve().parents[1] / "components"
+
+
+def button(run: str | None = None) -> None:
+    """Show the button; ``run`` is written into an address that does not name its run yet."""
+    component = st.components.v2.component(
+        "sawtooth.copy_link",
+        html=(_HERE / "copy_link.html").read_text(encoding="utf-8"),
+        css=(_HERE / "copy_link.css").read_text(encoding="utf-8"),
+        js=(_HERE / "copy_link.js").read_text(encoding="utf-8"),
+    )
+    component(key="copy-link", data={"run": run or ""}, width="content")

@@ -1,0 +1,152 @@
+"""What the chosen run came to, analysed once and shared by every screen and viewer."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+import msgspec
+import streamlit as st
+
+from sawtooth.analysis.kept import kept_file, result_of
+from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.run.view import open_rank
+from sawtooth.analysis.store.rank_view import RankView
+from sawtooth.app.format import clean
+from sawtooth.app.jobs.bundled import first_pair
+from sawtooth.app.page import cards, frame
+from sawtooth.app.runs.card import is_large
+from sawtooth.app.server.process import jobs
+from sawtooth.app.words.headline import tab_title
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.schema import Manifest, RecordingRef
+
+LOOK_EVERY_SECONDS = 0.7  # for the child's result
+KEPT_RESULTS = 48  # analysed runs kept in memory: a result holds a few hundred rows, and viewers mostly share them
+
+
+def run_result(manifest: Manifest | None = None) -> RunResult:
+    """Return the analysis of ``manifest`` (of the chosen run by default). The result is shared: do not change it.
+
+    A large run that is not analysed yet is so in a child; the page says so and opens by itself. Raises SawtoothError when a recording
+    is missing or damaged.
+    """
+    chosen = manifest or frame.current_run()
+    folder = frame.data_folder()
+    kept = kept_file(folder, chosen, "result.msgpack")
+    if not kept.exists() and is_large(chosen, folder):
+        _wait_for_child(chosen)
+    path = folder.manifest_file(chosen.id)
+    changed = path.stat().st_mtime_ns if path.exists() else 0
+    result = _analysed(str(kept), changed, chosen)
+    if manifest is None:
+        st.set_page_config(page_title=tab_title(result))
+    return result
+
+
+def is_analysed(manifest: Manifest) -> bool:
+    """Tell whether the run's analysis is at hand: a page about another run does not wait for it."""
+    return kept_file(frame.data_folder(), manifest, "result.msgpack").exists()
+
+
+@st.cache_resource(max_entries=KEPT_RESULTS, show_spinner="Analysing the run …")
+def _analysed(kept: str, changed_ns: int, _manifest: Manifest) -> RunResult:
+    return result_of(_manifest, frame.library())
+
+
+def _wait_for_child(manifest: Manifest) -> None:
+    job = jobs().analyse(manifest.id)
+    if job.stage == "failed":
+        raise SawtoothError(job.outcome.sentence)
+    cards.headline(
+        "This run is being analysed …", "A trace of this size takes a few seconds, once. The page opens when it is done."
+    )
+    _look(job.id)
+    st.stop()
+
+
+@st.fragment(run_every=LOOK_EVERY_SECONDS)
+def _look(job_id: str) -> None:
+    if not jobs().get(job_id).active:
+        st.rerun(scope="app")
+
+
+def follow_up(manifest: Manifest) -> Manifest | None:
+    """Return the run that made this one's change: the newest with the tag ``after=NAME`` (or its id), else the bundled fix."""
+    manifests = frame.data_folder().manifests()
+    tags = {f"after={manifest.name}", f"after={manifest.id}"}
+    tagged = next((m for m in manifests if m.id != manifest.id and tags & set(m.tags)), None)
+    if tagged is not None:
+        return tagged
+    pair = first_pair(manifests)
+    return pair[1] if pair is not None and pair[0].id == manifest.id else None
+
+
+def rank_label(rank: RankResult) -> str:
+    """Return how a device is called in selectors: rank 1 · device 1 · NVIDIA H200."""
+    where = f"rank {rank.rank} · device {rank.device}" if rank.rank is not None else f"device {rank.device}"
+    return f"{where} · {clean(rank.device_name, 40)}" if rank.device_name else where
+
+
+def chosen_rank(result: RunResult) -> RankResult | None:
+    """Return the device the screen speaks of: the slowest one, or the viewer's choice (``rank`` of the address) among several."""
+    if len(result.ranks) < 2:
+        return result.lead
+    lead = next((i for i, rank in enumerate(result.ranks) if rank is result.lead), 0)
+    order = [lead, *(i for i in range(len(result.ranks)) if i != lead)]
+    names = {str(i): rank_label(result.ranks[i]) + (" (slowest)" if i == lead else "") for i in order}
+    chosen = st.selectbox("Device", list(names), format_func=lambda i: names[i], key="device", bind="query-params")
+    return result.ranks[int(chosen)]
+
+
+def opened(rank: RankResult) -> AbstractContextManager[RankView]:
+    """Open a rank of the run."""
+    return open_rank(frame.library(), rank)
+
+
+def key_of(rank: RankResult) -> tuple[object, ...]:
+    """Return what tells one rank's tables from another's, for caches."""
+    causes = ((cause, part.total) for cause, part in rank.exposed_causes.items())
+    return (str(frame.data_folder().root), rank.recording_id, rank.device, *causes)
+
+
+def what_is_missing(result: RunResult) -> None:
+    """Say why no device of the run worked: its trace has no GPU work, or it has no trace."""
+    if result.manifest.traces:
+        no_gpu_work()
+    else:
+        no_trace()
+
+
+def no_gpu_work() -> None:
+    """Say that the run has no GPU work, and how to record it."""
+    cards.empty_state(
+        "No GPU work is recorded in this run.",
+        "The trace has host events only: GPU activity was not recorded, or nothing ran on the GPU during the profile.",
+        "with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:",
+        "python",
+    )
+
+
+def no_trace() -> None:
+    """Say that the run has telemetry only, and how to add a trace."""
+    cards.empty_state(
+        "This run has telemetry and no trace.",
+        "Telemetry shows that the GPU waits, a trace shows why. Record a few steps and attach them to this run: drop both files together.",
+        "with torch.profiler.profile(record_shapes=True) as profiler:\n    for batch in loader:\n        train_step(batch)\n"
+        '        profiler.step()\nprofiler.export_chrome_trace("trace.json.gz")',
+        "python",
+    )
+
+
+def keep_recording(manifest: Manifest, ref: RecordingRef) -> None:
+    """Keep what a viewer said of a recording's clock with the run."""
+    data = frame.data_folder()
+    kept = data.read_manifest(manifest.id)
+    data.write_manifest(msgspec.structs.replace(kept, recordings=[ref if r.id == ref.id else r for r in kept.recordings]))
+
+
+def keep_facts(manifest: Manifest, facts: dict[str, float | None]) -> None:
+    """Keep what only the viewer knows with the run; None takes a fact away."""
+    data = frame.data_folder()
+    kept = data.read_manifest(manifest.id)
+    data.write_manifest(msgspec.structs.replace(kept, facts=msgspec.structs.replace(kept.facts, **facts)))

@@ -1,0 +1,185 @@
+"""Findings on the page: what to change, what it brings, what proves it; and what limits the numbers."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pandas as pd
+import streamlit as st
+
+from sawtooth.analysis.outlook import Outlook, outlook
+from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.tables.timeline import Span
+from sawtooth.app import format as fmt
+from sawtooth.app.page import cards, frame, panel
+from sawtooth.app.page import timeline_views as views
+from sawtooth.app.reports import text as report_text
+from sawtooth.app.theme import CAUSES, OWNERS
+from sawtooth.app.words import plan
+from sawtooth.app.words import run as words
+
+SHOWN_FIRST = 3  # three changes are what somebody does today; the rest is folded
+FIXES, PRICE, STEPS = (
+    "fixes",
+    "price",
+    "steps",
+)  # in the address: the changes counted in, what a GPU-hour costs, the steps to go
+AROUND = 2.2  # of its own length that a piece of evidence is shown with on the timeline
+_ICON = {"critical": ":material/error:", "warning": ":material/warning:", "info": ":material/info:"}
+_COLOUR: dict[str, Literal["red", "orange", "blue"]] = {"critical": "red", "warning": "orange", "info": "blue"}
+_DIAGNOSTIC = {"error": "Damage", "data_loss": "Missing", "info": "Note"}
+
+
+def claimed(result: RunResult) -> list[tuple[int, Finding]]:
+    """Return the numbered findings that somebody can act on, largest gain first."""
+    return [(n, f) for n, f in enumerate(result.findings, start=1) if f.claims != "caution" or f.severity != "info"]
+
+
+def show_plan(result: RunResult) -> None:
+    """Show the plan, folded: its fixes in order, each with the step it leaves; nothing where one fix is all."""
+    if len(result.plan) > 1 and (title := plan.title(result)):
+        with st.expander(title, icon=":material/checklist:"):
+            for number, line in enumerate(plan.lines(result), 1):
+                cards.small(f"{number}. {line}")
+
+
+def show_rest(result: RunResult) -> list[Finding]:
+    """Show the findings that the first actions leave, folded; return those that are ticked."""
+    numbered = list(enumerate(result.findings, start=1))
+    shown = claimed(result)
+    known = [pair for pair in numbered if pair not in shown]
+    ticked: list[Finding] = []
+    for label, folded in (
+        (f"{len(shown) - SHOWN_FIRST} more to change", shown[SHOWN_FIRST:]),
+        (words.cautions(len(known)), known),
+    ):
+        if folded:
+            with st.expander(label, icon=":material/list:"):
+                for number, finding in folded:
+                    ticked += _finding(number, finding, result)
+    return ticked
+
+
+def not_checked(result: RunResult) -> None:
+    """Say which rules could not be checked, and why; nothing where all were."""
+    if result.not_checked:
+        with st.expander(words.not_checked(len(result.not_checked)), icon=":material/rule:"):
+            for rule in result.not_checked:
+                cards.small(words.why_not_checked(rule))
+
+
+def forecast(result: RunResult, ticked: list[Finding]) -> Outlook | None:
+    """Return what the ticked changes bring together; None where that cannot be replayed."""
+    rank = result.lead
+    if rank is None:
+        return None
+    rules = tuple(sorted(f.rule for f in ticked))
+    return _predicted(rank.recording_id, rank.device, rank.best.ms, rules, result, ticked)
+
+
+@st.cache_data(max_entries=128, show_spinner="Replaying the step with these changes …")
+def _predicted(
+    recording_id: str, device: int, step_ms: float | None, rules: tuple[str, ...], _result: RunResult, _ticked: list[Finding]
+) -> Outlook | None:
+    return outlook(frame.library(), _result.lead, len(_result.ranks), _ticked) if _result.lead is not None else None
+
+
+def tick(finding: Finding, key: str) -> bool:
+    """Offer to count a change in; what is ticked stands in the address."""
+    asked = _asked()
+
+    def remember() -> None:
+        kept = [rule for rule in _asked() if rule != finding.rule] + ([finding.rule] if st.session_state[key] else [])
+        if kept:
+            st.query_params[FIXES] = ",".join(kept)
+        else:
+            st.query_params.pop(FIXES, None)
+
+    return st.checkbox("Include", value=finding.rule in asked, key=key, on_change=remember)
+
+
+def _asked() -> list[str]:
+    return [rule for rule in st.query_params.get(FIXES, "").split(",") if rule]
+
+
+def _finding(number: int, finding: Finding, result: RunResult) -> list[Finding]:
+    """Show one finding; return it in a list where it is ticked."""
+    with st.container(border=True):
+        with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+            cards.numbered(number, finding.title)
+            with st.container(horizontal=True, width="content", vertical_alignment="center"):
+                st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])
+                cards.small(gain(finding))
+        cards.paragraph(finding.fix)
+        ticked = False
+        with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+            if finding.edits:
+                ticked = tick(finding, f"combine-{result.manifest.id}-{number}-{finding.rule}")
+            if finding.changes:
+                with st.popover("Code", icon=":material/code:", key=f"code-{number}"):
+                    for change in finding.changes:
+                        cards.small(change.framework)
+                        st.code(words.diff(change), language="diff")
+            if finding.evidence:
+                with st.popover("Evidence", icon=":material/fact_check:", key=f"evidence-{number}"):
+                    evidence_table(number, finding)
+                timeline_link(finding, result)
+        for note in (finding.prediction_note, finding.risk):
+            if note:
+                cards.small(note)
+    return [finding] if ticked else []
+
+
+def evidence_table(number: int, finding: Finding) -> None:
+    """Show what proves a finding, and its CSV."""
+    rows = pd.DataFrame(list(finding.evidence))
+    for column, classes in (("cause", CAUSES), ("owner", OWNERS)):
+        if column in rows:
+            rows[column] = [classes[key].label if key in classes else key for key in rows[column]]
+    st.dataframe(
+        rows,
+        hide_index=True,
+        column_order=[c for c in rows if c not in ("start_ns", "end_ns")],
+        column_config={c: panel.heading_of(rows[c], fmt.heading(c)) for c in rows},
+        alt="The evidence of the finding.",
+    )
+    panel.csv_button(rows, f"evidence-{finding.rule}", f"evidence-{number}")
+
+
+def timeline_link(finding: Finding, result: RunResult) -> None:
+    """Link to the first piece of evidence on the timeline; nothing where none has a time."""
+    first = next((row for row in finding.evidence if row.get("start_ns") is not None and row.get("end_ns") is not None), None)
+    if first is not None and result.lead is not None:
+        whole = views.extent(result.lead.recording_id)
+        view = Span(int(first["start_ns"]), int(first["end_ns"])).zoomed(AROUND, whole)
+        low, high = view.relative_ms(whole.start_ns)
+        frame.link(
+            "timeline",
+            "Show on the timeline",
+            run=result.manifest.id,
+            icon=":material/view_timeline:",
+            t0=f"{low:.6f}",
+            t1=f"{high:.6f}",
+        )
+
+
+def gain(finding: Finding) -> str:
+    """Return what a finding brings: → ≈ 47 ms (6.6 ×), high confidence."""
+    if finding.claims == "gain" and finding.predicted_step_ms is not None:
+        speedup = f" ({fmt.factor(finding.predicted_speedup)})" if finding.predicted_speedup else ""
+        return f"→ ≈ {fmt.duration_ms(finding.predicted_step_ms)}{speedup}, {finding.confidence} confidence"
+    if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
+        return f"at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step, {finding.confidence} confidence"
+    return f"{report_text.caution(finding)}, {finding.confidence} confidence"
+
+
+def limits(result: RunResult) -> None:
+    """Say what limits the numbers: import trouble, dropped events, readings that are not to be trusted fully."""
+    if not result.diagnostics:
+        return
+    worst = any(d.severity != "info" for d in result.diagnostics)
+    count = len(result.diagnostics)
+    label = f"{count} thing{'s' if count > 1 else ''} to know about this recording"
+    with st.expander(label, icon=":material/warning:" if worst else ":material/info:", expanded=worst):
+        for diagnostic in result.diagnostics:
+            cards.small(f"{_DIAGNOSTIC.get(diagnostic.severity, 'Note')}: {diagnostic.sentence}")

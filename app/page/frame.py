@@ -1,0 +1,254 @@
+"""The frame around every screen: which screens there are, the run in question, and what happens when one fails.
+
+Screens ask this module for the run (``current_run``), the store (``library``) and the theme (``dark``), and nothing else of the server.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from sawtooth.app.format import clean
+from sawtooth.app.library import library
+from sawtooth.app.page import cards, keys
+from sawtooth.app.page.drop_zone import drop_zone
+from sawtooth.app.page.pair import likely_pair
+from sawtooth.app.runs.listing import listed
+from sawtooth.app.settings import settings
+from sawtooth.ingest.errors import NotFoundError, SawtoothError
+from sawtooth.ingest.schema import DataFolder, Manifest, is_id
+
+__all__ = ["SCREENS", "Screen", "current_run", "dark", "data_folder", "library", "link", "page_of", "pages", "show"]
+SCREENS_FOLDER = Path(__file__).resolve().parents[1] / "screens"
+log = logging.getLogger("sawtooth")
+
+
+@dataclass(frozen=True)
+class Screen:
+    """One screen: its file in ``app/screens``, where it stands in the navigation, and whether it speaks of one run."""
+
+    name: str
+    title: str
+    icon: str
+    section: str
+    needs_run: bool = True
+
+    @property
+    def file(self) -> Path:
+        """The script."""
+        return SCREENS_FOLDER / f"{self.name}.py"
+
+    @property
+    def exists(self) -> bool:
+        """The screen is built."""
+        return self.file.is_file()
+
+
+SECTIONS = ("Answer", "Why it waits", "What it works on", "All runs")
+SCREENS: tuple[Screen, ...] = (
+    Screen("runs", "Runs", ":material/stacks:", "", needs_run=False),
+    Screen("verdict", "Verdict", ":material/gavel:", "Answer"),
+    Screen("timeline", "Timeline", ":material/view_timeline:", "Why it waits"),
+    Screen("idle", "Idle", ":material/hourglass_empty:", "Why it waits"),
+    Screen("kernels", "Kernels", ":material/memory:", "What it works on"),
+    Screen("operators", "Operators", ":material/function:", "What it works on"),
+    Screen("modules", "Modules", ":material/account_tree:", "What it works on"),
+    Screen("efficiency", "Efficiency", ":material/speed:", "What it works on"),
+    Screen("ranks", "Ranks", ":material/lan:", "Why it waits"),
+    Screen("memory", "Memory", ":material/database:", "What it works on"),
+    Screen("telemetry", "Telemetry", ":material/monitoring:", "Why it waits"),
+    Screen("compare", "Compare", ":material/compare_arrows:", "All runs", needs_run=False),
+    Screen("live", "Live", ":material/sensors:", "All runs", needs_run=False),
+    Screen("sql", "SQL", ":material/code:", "All runs"),
+    Screen("reference", "Reference", ":material/menu_book:", "All runs", needs_run=False),
+)
+
+
+def data_folder() -> DataFolder:
+    """Return this server's data folder, its subfolders made."""
+    return _created(settings().data)
+
+
+@lru_cache(maxsize=8)
+def _created(folder: DataFolder) -> DataFolder:
+    return folder.create()
+
+
+def dark() -> bool:
+    """Tell whether the page is shown in the dark theme; False when the browser has not said yet."""
+    return st.context.theme.type == "dark"
+
+
+def pages() -> list[Any]:
+    """Return the navigation's pages: every screen that exists, Runs first."""
+    return [
+        st.Page(screen.file, title=screen.title, icon=screen.icon, url_path=screen.name, default=screen.name == "runs")
+        for screen in SCREENS
+        if screen.exists
+    ]
+
+
+def screen_named(name: str) -> Screen:
+    """Return the screen called ``name``."""
+    return next(screen for screen in SCREENS if screen.name == name)
+
+
+def page_of(name: str) -> str:
+    """Return what ``st.page_link`` and ``st.switch_page`` take for the screen ``name``."""
+    return f"screens/{name}.py"
+
+
+def link(name: str, label: str, *, run: str | None = None, icon: str | None = None, **query: str) -> None:
+    """Show a link to a screen that is a true address: it can be copied, bookmarked and opened in a new tab. Nothing for an unbuilt screen."""
+    screen = screen_named(name)
+    chosen = run or st.query_params.get("run") or (st.session_state.get("run") if screen.needs_run else None)
+    parameters = {**({"run": chosen} if chosen else {}), **query}
+    if screen.exists:
+        st.page_link(page_of(name), label=label, icon=icon, query_params=parameters)
+
+
+def run_selector(page_name: str) -> None:
+    """Choose the run: the ``run`` of the address, else the newest. It survives navigation, reload and the back button.
+
+    Streamlit's own binding would write the option's label into the address; a link must hold the run's id, which means the same
+    run on every server.
+    """
+    asked = st.query_params.get("run")
+    names = {manifest.id: manifest.name for manifest in listed(data_folder().manifests(), (asked,) if asked else ())}
+    st.session_state["asked_run"] = asked if asked and asked not in names else None
+    if not names:
+        st.session_state["run"] = None
+        return
+    run = asked if asked is not None and asked in names else next(iter(names))
+    if asked is None and any(screen.name == page_name and screen.needs_run for screen in SCREENS):
+        st.query_params["run"] = run  # so that the address can be copied
+    st.session_state["run"] = run
+    st.session_state["run_choice"] = run
+    st.selectbox(
+        "Run",
+        list(names),
+        format_func=lambda option: _run_label(option, names),
+        key="run_choice",
+        on_change=_follow_choice,
+    )
+
+
+def _run_label(run: str, names: dict[str, str]) -> str:
+    name = clean(names.get(run) or "", 60)
+    return name if list(names.values()).count(names.get(run) or "") < 2 else f"{name} · {run[:6]}"
+
+
+def _follow_choice() -> None:
+    st.query_params["run"] = st.session_state["run_choice"]
+
+
+def navigation(page_name: str) -> None:
+    """Show the sidebar: home, the run, its screens, and what concerns all runs."""
+    link("runs", "Runs", icon=screen_named("runs").icon)
+    run_selector(page_name)
+    empty = empty_screens()
+    for section in SECTIONS:
+        cards.section_label(section)
+        for screen in SCREENS:
+            if screen.section == section:
+                with st.container(key=f"nav-{'empty' if screen.name in empty else 'full'}-{screen.name}"):
+                    link(screen.name, screen.title, icon=screen.icon, **(_sides() if screen.name == "compare" else {}))
+    if page_name != "runs":
+        _drop_anywhere()
+    keys.listen()
+
+
+def empty_screens() -> frozenset[str]:
+    """Return the screens with nothing to show of the chosen run, as its recordings tell; opened, they say what is missing."""
+    run = st.session_state.get("run")
+    if run is None:
+        return frozenset(screen.name for screen in SCREENS if screen.needs_run)
+    manifest = data_folder().read_manifest(run)
+    empty = set() if manifest.telemetry else {"telemetry"}
+    if len(manifest.traces) < 2:  # a rank alone waits for nobody
+        empty.add("ranks")
+    if not manifest.traces:
+        empty |= {"timeline", "idle", "kernels", "operators", "modules", "efficiency", "memory", "sql"}
+    return frozenset(empty)
+
+
+def _sides() -> dict[str, str]:
+    """Return the comparison that the navigation leads to, whole: an address that the page completed would trap the back button."""
+    asked = st.query_params.get("run")
+    pair = likely_pair(listed(data_folder().manifests(), (asked,) if asked else ()), asked)
+    return {"a": pair[0].id, "b": pair[1].id} if pair else {}
+
+
+def _drop_anywhere() -> None:
+    """Take files dropped on any screen; the Runs page then shows how far they are."""
+    started = drop_zone(note="", compact=True, key="drop_anywhere")
+    if started:
+        st.session_state["my_jobs"] = [*st.session_state.get("my_jobs", []), started]
+        st.switch_page(page_of("runs"))
+
+
+def current_run() -> Manifest:
+    """Return the chosen run's manifest, or show what is missing and stop the page."""
+    asked = st.session_state.get("asked_run")
+    if asked:
+        _unknown_run(asked)
+    chosen = st.session_state.get("run")
+    if chosen is None:
+        cards.empty_state(
+            "There is no run yet.",
+            "Drop a trace on the Runs page, or ingest one on the command line.",
+            "sawtooth ingest trace.json.gz nvml.jsonl",
+        )
+        st.stop()
+    return data_folder().read_manifest(chosen)
+
+
+def _unknown_run(asked: str) -> None:
+    shown = asked if is_id(asked) else "of this address"
+    cards.empty_state(
+        f"This server has no run {shown}.",
+        "The link may come from another server, or the run was deleted. Ask its sender for the bundle and import it here; the link then works.",
+        f"sawtooth import {asked if is_id(asked) else 'RUN'}.sawtooth",
+    )
+    st.stop()
+
+
+def show(page: Any) -> None:
+    """Show the sidebar and run a screen. What goes wrong becomes one sentence; the details go to the server's log."""
+    with st.sidebar:
+        _guarded(lambda: navigation(page.url_path or SCREENS[0].name))
+    _guarded(page.run)
+
+
+def _guarded(part: Callable[[], None]) -> None:
+    try:
+        part()
+    except NotFoundError as error:
+        cards.problem("Not found", str(error))
+    except SawtoothError as error:
+        cards.problem("This cannot be shown", str(error))
+    except Exception as error:  # of ours: the page must still say something
+        number = log_script_error(error)
+        cards.problem(
+            "This page failed",
+            f"This is a bug in Sawtooth. The server's log has the details under number {number}; the other pages still work.",
+        )
+
+
+def log_script_error(error: BaseException) -> str:
+    """Log an unexpected error with a number that people can quote; return the number."""
+    number = secrets.token_hex(4)
+    log.error("error %s on a page", number, exc_info=error)
+    return number
+
+
+def script_failed(error: Exception) -> None:
+    """Hear of an error outside ``show``, such as in a part of a page that refreshes by itself."""
+    log_script_error(error)

@@ -1,0 +1,20 @@
+"""Keys for the whole app: / searches, j and k walk through what a page lists, ? shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+_HERE = Path(__file__).resolve().parents[1] / "components"
+
+
+def listen() -> None:
+    """Take the keys on this page."""
+    component = st.components.v2.component(
+        "sawtooth.keys",
+        html=(_HERE / "keys.html").read_text(encoding="utf-8"),
+        css=(_HERE / "keys.css").read_text(encoding="utf-8"),
+        js=(_HERE / "keys.js").read_text(encoding="utf-8"),
+    )
+    component(key="keys", height="content")

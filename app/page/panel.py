@@ -1,0 +1,125 @@
+"""A chart on the page with everything that belongs to it: its finding, how it is computed, its table and CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Literal
+
+import pandas as pd
+import streamlit as st
+
+from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.app.charts.base import CONFIG, Chart
+from sawtooth.app.page import cards, frame
+
+TALL = 560  # pixels of a screen's main table: it fills a laptop's page under the headline
+LONG_TEXT, LONG_TEXT_WIDTH = 40, 300  # characters, pixels: a column of long names leaves room for its numbers on a narrow page
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets take a cell for that begins so
+TABLE_HEIGHT = 320  # ten rows: enough to check a chart against, and the page stays short
+
+
+def show(chart: Chart, key: str, *, select: Literal["box", "points"] | None = None, name: str | None = None) -> Any:
+    """Show a chart. ``select`` (``box`` or ``points``) makes it selectable; returns the selection then, else None.
+
+    ``name`` is the file name of the CSV, ``key`` by default.
+    """
+    cards.title(chart.title)
+    cards.legend(chart.legend)
+    state: Any = None
+    if select:
+        state = st.plotly_chart(chart.figure, key=key, config=CONFIG, alt=chart.alt, on_select="rerun", selection_mode=select)
+    else:
+        st.plotly_chart(chart.figure, key=key, config=CONFIG, alt=chart.alt)
+    with st.container(horizontal=True, gap="small"):
+        explain(chart.metrics, chart.method, key)
+        if not chart.table.empty:
+            with st.popover("Table", type="tertiary", icon=":material/table_rows:", key=f"{key}-rows"):
+                table(chart.table, dict(chart.columns), key, name or key)
+    return state.selection if state is not None else None
+
+
+def beside() -> tuple[Any, Any]:
+    """Return two places next to each other, or under each other on a narrow page."""
+    with st.grid(min_column_width=440, gap="medium"):
+        return st.container(), st.container()
+
+
+def table(frame_: pd.DataFrame, columns: dict[str, str], key: str, name: str | None = None) -> None:
+    """Show a table whose column names are given headings; the CSV (``name``.csv) has the full precision."""
+    shown = frame_[list(columns)] if columns else frame_
+    st.dataframe(
+        shown,
+        hide_index=True,
+        key=f"{key}-table",
+        column_config={column: heading_of(frame_[column], heading) for column, heading in columns.items()},
+        height="auto" if len(shown) <= 8 else TABLE_HEIGHT,
+        alt="The same numbers as a table.",
+    )
+    csv_button(frame_, name or key, key)
+
+
+def heading_of(values: pd.Series, heading: str) -> Any:
+    """Return a column of a table: shares as percentages, other numbers with decimals that fit the largest, aligned; the rest as text."""
+    if not pd.api.types.is_float_dtype(values):
+        long = values.astype(str).str.len().max() > LONG_TEXT if len(values) else False
+        return st.column_config.Column(heading, width=LONG_TEXT_WIDTH if long else None)
+    if str(values.name).endswith("share"):
+        return st.column_config.NumberColumn(heading, format="percent")
+    largest = float(values.abs().max()) if values.notna().any() else 0.0
+    decimals = 4 if largest < 1 else 3 if largest < 10 else 2 if largest < 100 else 1
+    return st.column_config.NumberColumn(heading, format=f"%.{decimals}f")
+
+
+def csv_button(frame_: pd.DataFrame, name: str, key: str | None = None) -> None:
+    """Offer a table as CSV, in full precision."""
+    st.download_button(
+        "CSV",
+        data=lambda: _csv(frame_).encode(),
+        file_name=f"{name}.csv",
+        mime="text/csv",
+        key=f"{key or name}-csv",
+        on_click="ignore",
+        icon=":material/download:",
+        type="tertiary",
+    )
+
+
+def _csv(frame_: pd.DataFrame) -> str:
+    """Return the table as CSV in which no name of a stranger's trace is a formula once a spreadsheet opens it."""
+    texts = frame_.select_dtypes(exclude=["number", "bool"])
+    safe = {
+        column: texts[column].map(lambda value: f"'{value}" if str(value).startswith(FORMULA) else value) for column in texts
+    }
+    return frame_.assign(**safe).to_csv(index=False)
+
+
+def downloads(name: str, formats: Iterable[tuple[str, str, str, Callable[[], str]]], key: str) -> None:
+    """Offer files called ``name``: a label, a suffix, a MIME type, and what writes the text once somebody asks for it."""
+    for label, suffix, mime, text in formats:
+        st.download_button(
+            label,
+            data=partial(_encoded, text),
+            file_name=f"{name}.{suffix}",
+            mime=mime,
+            on_click="ignore",
+            key=f"{key}-{suffix}",
+        )
+
+
+def _encoded(text: Callable[[], str]) -> bytes:
+    return text().encode()
+
+
+def explain(metrics: tuple[str, ...], method: str, key: str) -> None:
+    """Offer how a chart is computed: its method and the definitions of the metrics in it."""
+    if not metrics and not method:
+        return
+    with st.popover("How is this computed?", type="tertiary", icon=":material/help:", key=f"{key}-how"):
+        if method:
+            cards.paragraph(method)
+        for name in metrics:
+            metric = METRICS[name]
+            cards.definition(metric.label, metric.definition)
+            cards.small(f"Source: {metric.source}")
+        frame.link("reference", "All definitions", icon=":material/menu_book:")

@@ -1,0 +1,176 @@
+"""The first screen of a run: what a step takes now and after the change, what that saves, and the three changes to make first."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from sawtooth.analysis.findings.source_lines import FRAME, user_stack
+from sawtooth.analysis.outlook import Outlook
+from sawtooth.analysis.run.model import Finding, RankResult, RunResult
+from sawtooth.analysis.run.verdict import Judgement
+from sawtooth.analysis.telemetry import series
+from sawtooth.app import format as fmt
+from sawtooth.app import templates
+from sawtooth.app.page import cards, current, findings, frame, step_strip, telemetry_strip
+from sawtooth.app.page.findings import PRICE, SHOWN_FIRST, STEPS
+from sawtooth.app.theme import ACCENT, colour_of
+from sawtooth.app.words import headline, savings
+from sawtooth.app.words import run as words
+
+LABELLED_FROM = 0.16  # share of the bar from which a part has room for its name
+ACTION_WIDTH = {1: 600, 2: 400, 3: 280}  # pixels at least, by how many actions stand beside each other
+_HTML = templates.pieces("poster.html")
+
+
+@st.fragment
+def show(result: RunResult, rank: RankResult, verdict: Judgement | None) -> None:
+    """Show the step now and after the ticked changes (the first one while none is), then the changes."""
+    place = st.container(gap="xsmall")  # above the changes, where a tick is seen to count
+    first = findings.claimed(result)[:SHOWN_FIRST]
+    ticked: list[Finding] = []
+    if first:
+        with st.grid(min_column_width=ACTION_WIDTH[len(first)], gap="small"):
+            for number, finding in first:
+                ticked += _action(number, finding, result, rank)
+    findings.show_plan(result)
+    ticked += findings.show_rest(result)
+    if verdict is None or verdict.step.value is None:
+        return
+    forecast = findings.forecast(result, ticked) if ticked else _of_headline(result, rank)
+    with place:
+        _step(result, rank, verdict, forecast)
+        if ticked:
+            names = "; ".join(headline.action(finding) for finding in ticked)
+            cards.small(f"Included: {names}." if forecast else "The combined effect of these changes cannot be replayed.")
+
+
+def _of_headline(result: RunResult, rank: RankResult) -> Outlook | None:
+    """Return what the change of the headline brings."""
+    change = headline.first_change(result)
+    finding = change[0] if change else None
+    if finding is None or finding.claims != "gain" or not finding.predicted_step_ms or not rank.best.ms:
+        return None
+    return Outlook(rank.best.ms, finding.predicted_step_ms, rank.metrics["mfu"].value, max(len(result.ranks), 1))
+
+
+def _step(result: RunResult, rank: RankResult, verdict: Judgement, forecast: Outlook | None) -> None:
+    dark, now_ms = frame.dark(), float(verdict.step.value or 0.0)
+    bars = [{"name": "now", "time": words.step_time(verdict), "width": "100%", "parts": _parts(verdict, dark)}]
+    before, after, times, saved = words.step_time(verdict), None, None, []
+    alt = f"A step takes {before}"
+    if forecast is not None:
+        after, times = f"≈ {fmt.duration_ms(forecast.after_ms)}", fmt.factor(forecast.speedup)
+        rest = {"texture": "", "weight": 1, "colour": ACCENT.on(dark), "hint": f"after the change {after}", "label": ""}
+        width = f"{min(forecast.after_ms / now_ms, 1.0):.2%}"
+        bars.append({"name": "after", "time": after, "width": width, "parts": [rest]})
+        alt += f", after the change {after}, {times}"
+        saved = savings.lines(forecast, steps=_asked(STEPS), price_per_gpu_hour=_price(result), waiting_w=_waiting_w(result))
+    st.html(_HTML.step(before, after, times, bars, f"{alt}.", saved))
+    step_strip.show(result.manifest.id, rank)
+    if forecast is not None:
+        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+            _questions()
+            _measured(result, forecast)
+
+
+def _parts(verdict: Judgement, dark: bool) -> list[dict[str, object]]:
+    """Return the parts of the run's step for the bar, useful time first."""
+    ordered = sorted(verdict.parts, key=lambda part: (part.lost, part.owner != "tensor_core_compute", -part.ms))
+    colours = {part: colour_of(part.owner, part.cause) for part in ordered}
+    return [
+        {
+            "texture": colours[part].texture,
+            "weight": round(part.share * 1000, 1),
+            "colour": colours[part].on(dark),
+            "hint": f"{colours[part].label}: {fmt.duration_ms(part.ms)}, {fmt.share(part.share)}",
+            "label": f"{colours[part].label} {fmt.duration_ms(part.ms)}" if part.share >= LABELLED_FROM else "",
+        }
+        for part in ordered
+    ]
+
+
+def _asked(key: str) -> float | None:
+    """Return a number of the address; None where it has none, or nonsense."""
+    try:
+        return float(st.session_state.get(key) or st.query_params.get(key) or 0.0) or None
+    except ValueError:
+        return None
+
+
+def _price(result: RunResult) -> float | None:
+    return _asked(PRICE) or result.manifest.facts.price_per_gpu_hour
+
+
+def _waiting_w(result: RunResult) -> float | None:
+    """Return what the GPU draws in its troughs, W; None where no power was sampled."""
+    telemetry = telemetry_strip.of(result, result.lead.device if result.lead else None)
+    if telemetry is None or not telemetry.has("power_w"):
+        return None
+    return series.facts(telemetry, "power_w")["p5"]
+
+
+def _questions() -> None:
+    """Ask for what only the viewer knows: steps to go and the price of a GPU-hour."""
+    with st.popover("Steps and price", icon=":material/savings:", type="tertiary"):
+        st.number_input("Steps to go", value=None, min_value=0, key=STEPS, bind="query-params", placeholder="a day of steps")
+        st.number_input("Price of a GPU-hour", value=None, min_value=0.0, key=PRICE, bind="query-params", placeholder="not set")
+
+
+def _measured(result: RunResult, forecast: Outlook) -> None:
+    """Set the prediction against what the run measured that made the change, where there is one."""
+    after = current.follow_up(result.manifest)
+    if after is None or not current.is_analysed(after):
+        return
+    measured = current.run_result(after)
+    best = measured.lead.best.ms if measured.lead is not None else None
+    if best is None:
+        return
+    predicted, seen, name = fmt.duration_ms(forecast.after_ms), fmt.duration_ms(best), fmt.markdown(after.name, 40)
+    label = f"Predicted ≈ {predicted}, measured {seen} in {name}"
+    frame.link("compare", label, a=result.manifest.id, b=after.id, icon=":material/compare_arrows:")
+
+
+def _action(number: int, finding: Finding, result: RunResult, rank: RankResult) -> list[Finding]:
+    """Show one change to make, at the user's own line where the trace has it; return it in a list where it is ticked."""
+    with st.container(border=True, gap="xsmall", height="stretch"):
+        st.html(_HTML.action(number, headline.action(finding), findings.gain(finding)))
+        stack = _stack(rank.recording_id, rank.device, finding)
+        if stack:
+            st.html(_HTML.place(*_named(stack)))
+        if finding.changes:
+            change = finding.changes[0]
+            st.html(_HTML.diff(words.diff(change).splitlines()))
+        with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+            ticked = bool(finding.edits) and findings.tick(finding, f"combine-{result.manifest.id}-{number}-{finding.rule}")
+            with st.popover("Why", icon=":material/fact_check:", key=f"why-{number}"):
+                cards.title(finding.title)
+                cards.paragraph(finding.fix)
+                for note in (finding.prediction_note, finding.risk):
+                    if note:
+                        cards.small(note)
+                for change in finding.changes:
+                    cards.small(change.framework)
+                    st.code(words.diff(change), language="diff")
+                if finding.evidence:
+                    findings.evidence_table(number, finding)
+                findings.timeline_link(finding, result)
+    return [finding] if ticked else []
+
+
+def _stack(recording_id: str, device: int, finding: Finding) -> tuple[str, ...]:
+    row = next((row for row in finding.evidence if row.get("start_ns") is not None), None)
+    return _frames(str(frame.data_folder().root), recording_id, device, int(row["start_ns"])) if row is not None else ()
+
+
+@st.cache_data(max_entries=256, show_spinner=False)
+def _frames(root: str, recording_id: str, device: int, start_ns: int) -> tuple[str, ...]:
+    with frame.library().open(recording_id) as recording:
+        return user_stack(recording, device, start_ns)
+
+
+def _named(stack: tuple[str, ...]) -> tuple[str, str]:
+    """Return the user's own line, train.py:96 in step, and the way to it, main › train."""
+    parsed = [match for name in stack if (match := FRAME.match(name))]
+    last = parsed[-1]
+    path = " › ".join(match["function"] for match in parsed[:-1])
+    return f"{last['file']}:{last['line']} in {last['function']}", path

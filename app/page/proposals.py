@@ -1,0 +1,45 @@
+"""What imported files say otherwise of runs that are here: before and after, and two buttons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from sawtooth.app.format import clean
+from sawtooth.app.page import cards, frame
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.runs.proposals import Proposal, accept, changed, dismiss, proposal_for
+from sawtooth.ingest.schema import DataFolder, Manifest
+
+SHOWN_MOST = 5  # at a time: each is decided on by itself, and the next ones follow
+CELL_LENGTH = 120
+
+
+def proposals(manifests: list[Manifest]) -> None:
+    """Show the proposals for the listed runs; a run changes only by the button."""
+    waiting = ((run, proposal) for run in manifests if (proposal := proposal_for(frame.data_folder(), run.id)) is not None)
+    for _, (run, proposal) in zip(range(SHOWN_MOST), waiting, strict=False):
+        _proposal(run, proposal)
+
+
+def _proposal(run: Manifest, proposal: Proposal) -> None:
+    with st.container(border=True):
+        cards.title(f"{clean(proposal.bundle_name, 60)} describes {clean(run.name, 60)} differently")
+        cards.small("The run is as it was. Its numbers change only if you take this over.")
+        rows = [[clean(text, CELL_LENGTH) for text in (d.what, d.before, d.after)] for d in changed(run, proposal)]
+        cards.table(("", "Here", "In the file"), rows, "What would change")
+        with st.container(horizontal=True):
+            if st.button("Take over", key=f"accept-{run.id}"):
+                _decide(accept, run)
+            if st.button("Dismiss", key=f"dismiss-proposal-{run.id}", type="tertiary"):
+                _decide(dismiss, run)
+
+
+def _decide(decision: Callable[[DataFolder, str], object], run: Manifest) -> None:
+    try:
+        decision(frame.data_folder(), run.id)
+    except SawtoothError as error:
+        cards.problem("Not changed", str(error))
+    else:
+        st.rerun()

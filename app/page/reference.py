@@ -1,0 +1,82 @@
+"""What the Reference screen prints: rules from their docstrings, columns from the two schemas' comments."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import duckdb
+
+from sawtooth.analysis.derive.build import DERIVED_SQL
+from sawtooth.analysis.findings import rules as rules_folder
+from sawtooth.ingest.schema import schema_sql
+
+HEADINGS = ("What it checks", "Why it costs time", "What to do", "When it is wrong", "References")
+
+_COLUMNS = "SELECT table_name, column_name, data_type, coalesce(comment, '') FROM duckdb_columns() WHERE NOT internal ORDER BY table_oid, column_index"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a recording or of a derived file."""
+
+    file: str
+    table: str
+    column: str
+    type: str
+    comment: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule's documentation: its first sentence and its sections by heading."""
+
+    slug: str
+    title: str
+    text: str
+
+    @property
+    def sections(self) -> list[tuple[str, str]]:
+        """Heading and text, in the order of the docstring."""
+        pieces = re.split(rf"^({'|'.join(HEADINGS)})\s*:?\s*(?:\n-+\s*)?$", self.text, flags=re.MULTILINE)
+        pairs = [(pieces[i], pieces[i + 1].strip()) for i in range(1, len(pieces) - 1, 2)]
+        return pairs or [("What it checks", self.text.strip())]
+
+
+@lru_cache(maxsize=1)
+def columns() -> list[Column]:
+    """Return every column of both schemas, in the order they are declared."""
+    listed: dict[tuple[str, str], Column] = {}
+    with duckdb.connect(":memory:") as con:
+        for file, sql in (("recording", schema_sql()), ("derived", DERIVED_SQL.read_text(encoding="utf-8"))):
+            con.execute(sql)
+            views = dict(con.execute("SELECT view_name, sql FROM duckdb_views() WHERE NOT internal").fetchall())
+            for table, name, kind, comment in con.execute(_COLUMNS).fetchall():
+                read = re.findall(
+                    r"\w+", views.get(table, "").rpartition("FROM")[2]
+                )  # a view's column means what it means there
+                inherited = (listed[source, name].comment for source in read if (source, name) in listed)
+                listed.setdefault((table, name), Column(file, table, name, kind, comment or next(inherited, "")))
+    return list(listed.values())
+
+
+@lru_cache(maxsize=1)
+def rules() -> list[Rule]:
+    """Return every rule module's documentation, by slug."""
+    documented = []
+    for info in pkgutil.iter_modules(rules_folder.__path__):
+        if not info.name.startswith("_"):
+            module = importlib.import_module(f"sawtooth.analysis.findings.rules.{info.name}")
+            text = (module.__doc__ or "").strip()
+            documented.append(Rule(info.name.replace("_", "-"), text.split("\n")[0].rstrip("."), text))
+    return sorted(documented, key=lambda rule: rule.slug)
+
+
+def matching(rows: Sequence[tuple[str, ...]], wanted: str) -> list[tuple[str, ...]]:
+    """Return the rows that hold every word of ``wanted`` in any cell, whatever its case."""
+    words = wanted.lower().split()
+    return [row for row in rows if all(any(word in cell.lower() for cell in row) for word in words)]

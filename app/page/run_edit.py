@@ -1,0 +1,73 @@
+"""Naming, tagging and deleting a run, in a dialog over the Runs page."""
+
+from __future__ import annotations
+
+import msgspec
+import streamlit as st
+
+from sawtooth.analysis.kept import remove_kept
+from sawtooth.app.format import clean, markdown
+from sawtooth.app.library import library
+from sawtooth.app.page import attach_telemetry, cards, frame
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.runs.manifests import delete_run
+from sawtooth.ingest.schema import Manifest
+
+NAME_LENGTH = 120
+NOTES_LENGTH = 4000
+MOST_TAGS = 12
+
+
+@st.dialog("Edit this run")
+def edit(run_id: str) -> None:
+    """Show the dialog for a run."""
+    manifest = frame.data_folder().read_manifest(run_id)
+    with st.form(f"edit-{run_id}", border=False):
+        name = st.text_input("Name", manifest.name, max_chars=NAME_LENGTH)
+        tags = st.text_input("Tags", ", ".join(manifest.tags), help="Separated by commas.")
+        notes = st.text_area("Notes", manifest.notes, max_chars=NOTES_LENGTH)
+        if st.form_submit_button("Save", type="primary"):
+            frame.data_folder().write_manifest(edited(manifest, name, tags, notes))
+            st.rerun()
+    if manifest.traces:
+        with st.expander("Attach telemetry"):
+            attach_telemetry.choose(manifest)
+    with st.expander("Delete this run"):
+        deletion(manifest)
+
+
+def deletion(manifest: Manifest) -> None:
+    """Offer to delete a run, after a yes."""
+    cards.small(
+        "Its recordings and the kept source are removed from this server. Links to it then say that the run was deleted."
+    )
+    sure = st.checkbox(f"Yes, delete {markdown(manifest.name, 60)} for good", key=f"sure-{manifest.id}")
+    if st.button("Delete", key=f"delete-{manifest.id}", disabled=not sure):
+        _delete(manifest)
+
+
+def edited(manifest: Manifest, name: str, tags: str, notes: str) -> Manifest:
+    """Return ``manifest`` with what a person typed, cleaned; an empty name keeps the old one."""
+    cleaned = [clean(tag, 40).strip() for tag in tags.split(",")]
+    return msgspec.structs.replace(
+        manifest,
+        name=clean(name, NAME_LENGTH).strip() or manifest.name,
+        tags=list(dict.fromkeys(tag for tag in cleaned if tag))[:MOST_TAGS],
+        notes=notes[:NOTES_LENGTH],
+    )
+
+
+def _delete(manifest: Manifest) -> None:
+    try:
+        delete_run(frame.data_folder(), manifest.id)
+    except SawtoothError as error:
+        cards.problem("Not deleted", str(error))
+        return
+    remove_kept(frame.data_folder(), manifest.id)
+    for ref in manifest.recordings:
+        if not frame.data_folder().recording_file(ref.id).exists():
+            library().forget(ref.id)
+    st.session_state.pop(f"pick-{manifest.id}", None)
+    if st.query_params.get("run") == manifest.id:
+        del st.query_params["run"]
+    st.rerun()

@@ -1,0 +1,51 @@
+"""What leaves a screen with somebody: its address, and the report as a file."""
+
+from __future__ import annotations
+
+import json
+
+import streamlit as st
+
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.report import report_json
+from sawtooth.app.format import clean, markdown
+from sawtooth.app.page import cards, copy_link, frame, panel
+from sawtooth.app.reports import html as html_report
+from sawtooth.app.reports import text as report_text
+from sawtooth.app.words import run as words
+
+
+def bar(result: RunResult) -> None:
+    """Show the run's name, what was recorded, and the ways to hand it on."""
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        with st.container(gap=None, width="stretch"):
+            cards.small(f"{clean(result.manifest.name)} · {words.subtitle(result)}")
+        with st.container(horizontal=True, width="content", gap="small"):
+            _compare_with(result)
+            copy_link.button(result.manifest.id)
+            with st.popover("Report", icon=":material/download:", width="content"):
+                downloads(result)
+
+
+COMPARED = 12  # runs offered: the newest, which follow a change; Compare has all
+
+
+def _compare_with(result: RunResult) -> None:
+    """Offer the other runs to set this one against; nothing where it is alone."""
+    others = [manifest for manifest in frame.data_folder().manifests() if manifest.id != result.manifest.id]
+    if not others:
+        return
+    with st.popover("Compare with …", icon=":material/compare_arrows:", width="content"):
+        for other in others[:COMPARED]:
+            frame.link("compare", markdown(other.name, 50), a=result.manifest.id, b=other.id)
+
+
+def downloads(result: RunResult) -> None:
+    """Offer the report as one HTML file, as Markdown and as JSON."""
+    name = "".join(c if c.isalnum() or c in "-_." else "-" for c in clean(result.manifest.name, 60)) or "run"
+    formats = (
+        ("One HTML file", "html", "text/html", lambda: html_report.run_html(result)),
+        ("Markdown", "md", "text/markdown", lambda: report_text.markdown(result)),
+        ("JSON", "json", "application/json", lambda: json.dumps(report_json(result), indent=2)),
+    )
+    panel.downloads(name, formats, "report")

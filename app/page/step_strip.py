@@ -1,0 +1,88 @@
+"""The step strip: one column a step, coloured by what owned its time; a click is that step on the timeline."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import pandas as pd
+import streamlit as st
+
+from sawtooth.analysis.knowledge.owners import OWNER_KEYS
+from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.tables import steps
+from sawtooth.analysis.tables.timeline import Span
+from sawtooth.app import format as fmt
+from sawtooth.app import templates
+from sawtooth.app.page import current, frame
+from sawtooth.app.page import timeline_views as views
+from sawtooth.app.theme import colour_of
+
+AROUND = 1.1  # of a step's length that it is shown with on the timeline
+SLOW = 1.5  # times the median: a step above it is worth a look of its own
+_HTML = templates.pieces("step_strip.html")
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+def _owners(rank: RankResult) -> pd.DataFrame:
+    with current.opened(rank) as view:
+        return steps.owners(view)
+
+
+def show(run: str, rank: RankResult, *, view: Span | None = None, name: str = "steps", longest_ms: float | None = None) -> None:
+    """Show the strip of one device; nothing with fewer than two steps. The step that ``view`` lies in is marked.
+
+    ``longest_ms`` is the height's full scale, so that two strips can be set against each other.
+    """
+    table = _owners(rank)
+    if table["step"].nunique() < 2:
+        return
+    top = longest_ms or longest(rank)
+    columns = [_column(run, rank, rows, top, view) for _, rows in table.groupby("step")]
+    lengths = table.groupby("step")["ms"].sum()
+    low, high = fmt.duration_ms(float(lengths.min())), fmt.duration_ms(float(lengths.max()))
+    st.html(_HTML.strip(name, columns, f"{name}: {sentence(table)}", f"{low} to {high}"))
+
+
+def longest(rank: RankResult) -> float:
+    """Return the longest step of the strip, ms; 0 without steps."""
+    table = _owners(rank)
+    return float(table.groupby("step")["ms"].sum().max()) if len(table) else 0.0
+
+
+def sentence(table: pd.DataFrame) -> str:
+    """Return what the strip shows: 4 profiled steps, 753 to 795 ms."""
+    lengths = table.groupby("step")["ms"].sum()
+    low, high, middle = float(lengths.min()), float(lengths.max()), float(lengths.median())
+    found = f"{fmt.many(len(lengths), 'profiled step')}, {fmt.duration_ms(low)} to {fmt.duration_ms(high)}"
+    slow = int((lengths > SLOW * middle).sum())
+    stands_out = f"; {slow} take{'s' if slow == 1 else ''} more than {SLOW:g}\u2009× the median" if slow else ""
+    return f"{found}{stands_out}. Select one to see it on the timeline."
+
+
+def _column(run: str, rank: RankResult, rows: pd.DataFrame, top: float, view: Span | None) -> dict[str, Any]:
+    first = rows.iloc[0]
+    span = Span(int(first["start_ns"]), int(first["end_ns"]))
+    whole = views.extent(rank.recording_id)
+    t0, t1 = span.zoomed(AROUND, whole).relative_ms(whole.start_ns)
+    ms = float(rows["ms"].sum())
+    ordered = sorted(rows.to_dict("records"), key=lambda row: (-OWNER_KEYS.index(str(row["owner"])), str(row["cause"])))
+    parts = [
+        (colour_of(str(row["owner"]), row["cause"] if pd.notna(row["cause"]) else None), float(row["ms"])) for row in ordered
+    ]
+    most, most_ms = max(parts, key=lambda part: part[1])
+    left_out = "" if first["counted"] else ", not counted"
+    return {
+        "address": f"timeline?{urlencode({'run': run, 't0': f'{t0:.6f}', 't1': f'{t1:.6f}'})}",
+        "current": view is not None
+        and view.ns < 3 * span.ns
+        and view.start_ns < span.end_ns - span.ns // 2
+        and view.end_ns > span.start_ns + span.ns // 2,
+        "counted": bool(first["counted"]),
+        "words": f"step {int(first['step'])}: {fmt.duration_ms(ms)}, most of it {most.label} ({fmt.duration_ms(most_ms)}){left_out}",
+        "height": f"{max(ms / top, 0.04):.1%}" if top else "4%",
+        "parts": [
+            {"texture": colour.texture, "weight": round(1000 * part / ms, 1), "colour": colour.on(frame.dark())}
+            for colour, part in parts
+        ],
+    }

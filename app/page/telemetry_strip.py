@@ -1,0 +1,112 @@
+"""The run's telemetry as every screen reads it, and the strip of its last minute on the Verdict."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.tables.timeline import Span
+from sawtooth.analysis.telemetry import series
+from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
+from sawtooth.analysis.telemetry.series import Telemetry
+from sawtooth.analysis.telemetry.summary import DeviceTelemetry
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import sawtooth
+from sawtooth.app.charts import telemetry as charts
+from sawtooth.app.page import attach_telemetry, frame, panel
+from sawtooth.app.words import run as words
+from sawtooth.ingest.quantities.registry import BY_COLUMN
+
+LAST_SECONDS = 60.0
+KEPT = 24  # recordings of telemetry kept in memory: an hour at 10 Hz is about 10 MB
+
+
+@st.cache_data(max_entries=KEPT, show_spinner=False)
+def devices(root: str, recording_id: str) -> list[tuple[int, str | None]]:
+    """Return the sampled devices of a telemetry recording."""
+    with frame.library().open(recording_id, derived=False) as recording:
+        return series.devices(recording)
+
+
+@st.cache_resource(max_entries=KEPT, show_spinner="Reading telemetry …")
+def _read(root: str, recording_id: str, device: int, clock: SampleClock) -> Telemetry:
+    with frame.library().open(recording_id, derived=False) as recording:
+        return series.telemetry(recording, device, clock)
+
+
+def read(result: RunResult, recording_id: str, device: int) -> Telemetry:
+    """Return one device's telemetry on the run's clock, whole and shared: do not change it."""
+    clock = result.telemetry.clocks.get(recording_id, AS_RECORDED)
+    return _read(str(frame.data_folder().root), recording_id, device, clock)
+
+
+def of(result: RunResult, device: int | None = None) -> Telemetry | None:
+    """Return the telemetry that belongs to a traced device (the first one by default), None where the run has none.
+
+    A telemetry with one device speaks for the device that was traced, whatever its number in the process was.
+    """
+    root = str(frame.data_folder().root)
+    for ref in result.manifest.telemetry:
+        known = [d for d, _ in devices(root, ref.id)]
+        if known:
+            return read(result, ref.id, device if device in known else known[0])
+    return None
+
+
+def summary_of(result: RunResult, telemetry: Telemetry) -> DeviceTelemetry | None:
+    """Return what analysis found in a device's telemetry."""
+    summaries = [s for s in result.telemetry.devices if s.device == telemetry.device]
+    return next(
+        (s for s in summaries if s.first_ns == int(telemetry.samples["time_ns"].min())), summaries[0] if summaries else None
+    )
+
+
+def last_minute(result: RunResult) -> None:
+    """Show the signal that the sentence above it speaks of, over the last minute of the steady part; without telemetry, an offer where some fits.
+
+    Beside it stands one tooth, all periods folded onto each other, where there is a sawtooth.
+    """
+    attach_telemetry.offer(result.manifest)
+    whole = of(result, result.lead.device if result.lead else None)
+    summary = summary_of(result, whole) if whole is not None else None
+    column = next((c for c in (summary.signal_column if summary else None, "util_pct") if c and whole and whole.has(c)), None)
+    if whole is None or column is None:
+        return
+    telemetry = series.last(_steady(whole, summary), LAST_SECONDS)
+    facts = series.facts(telemetry, column)
+    mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
+    name = BY_COLUMN[column].label
+    title = f"Over {fmt.duration_ns(telemetry.span.ns)} {name} averages {mean}, between {low} and {high}"
+    tooth = summary.sawtooth if summary is not None and summary.signal_column == column else None
+    if tooth is not None and tooth.period_s is not None:
+        title = words.sawtooth(tooth, name) or title
+    origin = telemetry.span.start_ns
+    steps = charts.step_spans(result.lead.steps, origin) if result.lead is not None and _same_time(result, telemetry) else []
+    chart = sawtooth.signal(telemetry, column, title, origin_ns=origin, dark=frame.dark(), steps=steps, sawtooth=tooth)
+    folded = sawtooth.folded(_steady(whole, summary), column, tooth, dark=frame.dark()) if tooth is not None else None
+    if folded is None:
+        panel.show(chart, "last-minute")
+    else:
+        over_time, one = panel.beside()
+        with over_time:
+            panel.show(chart, "last-minute")
+        with one:
+            panel.show(folded, "one-tooth")
+    frame.link("telemetry", "All telemetry", icon=":material/monitoring:")
+
+
+def _steady(telemetry: Telemetry, summary: DeviceTelemetry | None) -> Telemetry:
+    """Return the steady part of the telemetry, which means are of, or all of it where there is none."""
+    steady = summary.steady if summary is not None else None
+    if steady is None or steady.start_ns is None or steady.end_ns is None:
+        return telemetry
+    return series.within(telemetry, Span(steady.start_ns, steady.end_ns))
+
+
+def _same_time(result: RunResult, telemetry: Telemetry) -> bool:
+    lead = result.lead
+    if lead is None or not len(lead.steps):
+        return False
+    steps = lead.steps
+    span = series.Span(int(steps["start_ns"].min()), int(steps["end_ns"].max()))
+    return series.overlap(telemetry, span, str(lead.info["clock"]))

@@ -1,0 +1,1 @@
+"""What leaves the app as a file: HTML, Markdown and text of a run or a comparison."""

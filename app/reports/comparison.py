@@ -1,0 +1,100 @@
+"""A comparison for people outside the app: Markdown for pull requests, text for terminals."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.compare.gate import Outcome
+from sawtooth.analysis.compare.matching import Match
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.waterfall import Bar
+from sawtooth.app.reports.text import MARKER, TOP
+from sawtooth.app.words import audit
+from sawtooth.app.words import comparison as words
+
+
+def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
+    """Return the comparison as GitHub-flavoured Markdown; the marker lets a bot find and replace its own comment."""
+    lines = [
+        MARKER,
+        f"## {_plain(words.headline(comparison))}",
+        "",
+        _plain(words.certainty(comparison)),
+        "",
+    ]
+    lines += [f"> {_plain(sentence)}\n" for sentence in words.sentences(comparison)]
+    lines += [f"- {_plain(outcome.sentence)}" for outcome in outcomes]
+    a, b = (_plain(fmt.clean(name, 40)) for name in words.names(comparison))
+    lines += ["", f"| {audit.TITLE.lower()} | A: {a} | B: {b} | change |", "| --- | ---: | ---: | ---: |"]
+    lines += [
+        f"| {label} | {left} | {right} | {_plain(change)} |" for label, left, right, change in audit.pair_rows(comparison)
+    ]
+    lines += ["", f"| metric | A: {a} | B: {b} | change |", "| --- | ---: | ---: | ---: |"]
+    lines += [
+        f"| {label} | {left} | {right} | {_plain(change)} |" for label, left, right, change in words.metric_rows(comparison)
+    ]
+    for step in words.steps_divided(comparison):
+        parts = words.bars(comparison, step)
+        lines += ["", f"{words.waterfall_title(parts, step)}.", ""]
+        lines += [f"| {_WHERE[step]} | A, ms | B, ms | change, ms |", "| --- | ---: | ---: | ---: |"]
+        lines += [f"| {part.label} | {part.ms_a:.3f} | {part.ms_b:.3f} | {part.change_ms:+.3f} |" for part in parts]
+        lines.append(
+            f"| **{_TOTAL[step]}** | {_sum(parts, 'ms_a')} | {_sum(parts, 'ms_b')} | {_sum(parts, 'change_ms', '+')} |"
+        )
+    for kind, rows in (("kernel", comparison.kernels), ("operator", comparison.operators)):
+        if rows:
+            lines += ["", f"<details><summary>{kind.capitalize()}s by change</summary>", ""]
+            lines += [f"| {kind} | matched by | A, ms | B, ms | change, ms |", "| --- | --- | ---: | ---: | ---: |"]
+            lines += [_match(row) for row in rows[:TOP]]
+            lines += ["", "</details>"]
+    for heading, findings in (("Fixed", comparison.findings_fixed), ("New", comparison.findings_new)):
+        if findings:
+            lines += ["", f"**{heading}**", "", *(f"- {_plain(finding.title)}" for finding in findings)]
+    return "\n".join(lines) + "\n"
+
+
+_WHERE: dict[words.Step, str] = {"run": "where the step changed", "profiled": "where the profiled step changed"}
+_TOTAL: dict[words.Step, str] = {"run": "step time", "profiled": "mean profiled step"}
+
+
+def _sum(parts: Sequence[Bar], which: str, sign: str = "") -> str:
+    return f"{math.fsum(getattr(part, which) for part in parts):{sign}.3f}"
+
+
+_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
+_JOINED = re.compile(r"(@|#(?=\d)|:(?=//)|w(?=ww\.))", re.IGNORECASE)
+
+
+def _plain(sentence: str) -> str:
+    """Return a sentence, strangers' names and all, so that GitHub shows it as written: no markup, mention, reference or link."""
+    shown = _SPECIAL.sub(r"\\\1", fmt.clean(sentence).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
+    return _JOINED.sub("\\1\u2060", shown)
+
+
+def _match(row: Match) -> str:
+    label = _plain(fmt.clean(row.label, 80))
+    return f"| {label} | {words.WAYS[row.how]} | {float(row.ns_a) / 1e6:.3f} | {float(row.ns_b) / 1e6:.3f} | {float(row.change_ns) / 1e6:+.3f} |"
+
+
+def text(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
+    """Return the comparison for a terminal."""
+    lines = [words.headline(comparison), words.certainty(comparison)]
+    lines += ["", *words.sentences(comparison)] if words.sentences(comparison) else []
+    lines += ["", f"A: {words.names(comparison)[0]}    B: {words.names(comparison)[1]}"]
+    for rows in (audit.pair_rows(comparison), words.metric_rows(comparison)):
+        widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
+        lines += [f"  {label:<{widths[0]}}  {a:>{widths[1]}}  {b:>{widths[2]}}  {change}" for label, a, b, change in rows]
+        lines.append("")
+    for step in words.steps_divided(comparison):
+        parts = words.bars(comparison, step)
+        width = max(len(part.label) for part in parts)
+        lines += ["", f"{words.waterfall_title(parts, step)} (ms per step)"]
+        lines += [f"  {part.label:<{width}}  {part.ms_a:>9.3f}  {part.ms_b:>9.3f}  {part.change_ms:>+9.3f}" for part in parts]
+    for heading, findings in (("Fixed", comparison.findings_fixed), ("New", comparison.findings_new)):
+        if findings:
+            lines += ["", heading, *(f"  {fmt.clean(finding.title)}" for finding in findings)]
+    lines += ["", *(outcome.sentence for outcome in outcomes)] if outcomes else []
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,162 @@
+"""The report for people: Markdown for pull requests and job summaries, text for terminals."""
+
+from __future__ import annotations
+
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS
+from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult, RunResult
+from sawtooth.analysis.run.verdict import Column, busy_share_of_best, columns_of
+from sawtooth.app import format as fmt
+from sawtooth.app.theme import colour_of
+from sawtooth.app.words import audit as audit_words
+from sawtooth.app.words import plan as plan_words
+from sawtooth.app.words.headline import below, headline
+
+MARKER = "<!-- sawtooth-report -->"  # lets a bot find and replace its own comment
+OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share")  # by their definition; the run's own share stands above them
+BUSY_OF_RUN = "GPU busy"
+HEADS: dict[Column, str] = {"unprofiled": "a step of the run", "recorded": "a profiled step"}
+TOP = 8  # rows of a table in a comment; the JSON has them all
+
+
+def markdown(result: RunResult) -> str:
+    """Return the report as GitHub-flavoured Markdown."""
+    lines = [MARKER, f"## {fmt.markdown(result.manifest.name)}", "", headline(result), ""]
+    lines += [state, ""] if (state := below(result)) else []
+    lines += ["| metric | value | trust |", "| --- | ---: | --- |"]
+    if (busy := _busy_of_run(result)) is not None:
+        lines.append(f"| {BUSY_OF_RUN} | {busy} |  |")
+    for key in _ordered():
+        reading = result.metrics[key]
+        note = reading.trust if reading.value is not None else reading.why_missing
+        lines.append(f"| {_label(key)} | {fmt.reading(key, reading)} | {note} |")
+    lines += ["", f"| {audit_words.TITLE.lower()} | |", "| --- | --- |"]
+    lines += [f"| {label} | {value} |" for label, value in audit_words.rows(result)]
+    if result.lead is not None:
+        heads, rows = _ledger_table(result.lead)
+        lines += ["", f"| where a step goes | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
+        lines += [f"| {' | '.join(row)} |" for row in rows]
+    lines += _findings_markdown(result)
+    if limits := worth_knowing(result):
+        lines += ["", *(f"- {sentence}" for sentence in limits)]
+    return "\n".join(lines) + "\n"
+
+
+def text(result: RunResult) -> str:
+    """Return the report for a terminal."""
+    lines = [fmt.clean(result.manifest.name), headline(result), *filter(None, [below(result)]), ""]
+    width = max(len(_label(key)) for key in METRICS)
+    if (busy := _busy_of_run(result)) is not None:
+        lines.append(f"  {BUSY_OF_RUN:<{width}}  {busy}")
+    for key in _ordered():
+        reading = result.metrics[key]
+        shown = fmt.reading(key, reading) if reading.value is not None else f"not known: {reading.why_missing}"
+        why = ": ".join((reading.trust, *reading.notes[:1]))
+        mark = "" if reading.trust == "ok" or reading.value is None else f"   ({why})"
+        lines.append(f"  {_label(key):<{width}}  {shown}{mark}")
+    audited = audit_words.rows(result)
+    names = max(len(label) for label, _ in audited)
+    lines += ["", audit_words.TITLE, *(f"  {label:<{names}}  {value}" for label, value in audited)]
+    if result.lead is not None:
+        heads, rows = _ledger_table(result.lead)
+        names = max(len(row[0]) for row in [("Where a step goes",), *rows])
+        wide = [max(len(row[i]) for row in [("", *heads), *rows]) for i in range(1, len(heads) + 1)]
+        lines.append("")
+        for name, *cells in [("Where a step goes", *heads), *(("  " + row[0], *row[1:]) for row in rows)]:
+            lines.append(
+                f"{name:<{names + 2}}  " + "  ".join(f"{cell:>{size}}" for cell, size in zip(cells, wide, strict=True))
+            )
+    lines += _findings_text(result)
+    if limits := worth_knowing(result):
+        lines += ["", "Worth knowing", *(f"  {sentence}" for sentence in limits)]
+    return "\n".join(lines) + "\n"
+
+
+def gain(finding: Finding, step_ms: float | None) -> str:
+    """Return what a finding's change brings, for people: 312 ms → ≈ 47 ms; or its ceiling where no prediction is made."""
+    if finding.claims == "gain" and finding.predicted_step_ms is not None and step_ms:
+        return fmt.step_change(step_ms, finding.predicted_step_ms)
+    if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
+        return f"at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
+    return caution(finding)
+
+
+def caution(finding: Finding) -> str:
+    """Return what stands where a finding claims no gain: it is worth knowing, and no recommendation."""
+    if finding.predicted_step_ms is not None:
+        return "no gain on its own: another bottleneck takes over"
+    return "ends the run" if finding.ends_the_run else "a caution, no gain claimed"
+
+
+def _findings_markdown(result: RunResult) -> list[str]:
+    if not result.findings or result.lead is None:
+        return []
+    rows = [
+        f"| {f.severity} | {fmt.markdown(f.title, None)} | {gain(f, result.lead.best.ms)} | {f.confidence} |"
+        for f in result.findings
+    ]
+    table = ["", "| | what to change | step | confidence |", "| --- | --- | --- | --- |", *rows]
+    if title := plan_words.title(result):
+        table += ["", f"**{title}**", "", *(f"1. {fmt.markdown(line, None)}" for line in plan_words.lines(result))]
+    return table
+
+
+def _findings_text(result: RunResult) -> list[str]:
+    if not result.findings or result.lead is None:
+        return []
+    lines = ["", "What to change"]
+    for number, finding in enumerate(result.findings, 1):
+        lines += [
+            f"  {number}. {fmt.clean(finding.title)}",
+            f"     {finding.fix}",
+            f"     {gain(finding, result.lead.best.ms)}, confidence {finding.confidence}",
+        ]
+    if title := plan_words.title(result):
+        lines += ["", title, *(f"  {number}. {line}" for number, line in enumerate(plan_words.lines(result), 1))]
+    return lines
+
+
+def worth_knowing(result: RunResult) -> list[str]:
+    """What limits the numbers. Events that Sawtooth measures nothing with are no limit; the JSON names them."""
+    return [d.sentence for d in result.diagnostics if not d.key.startswith("not_stored")]
+
+
+def _ordered() -> list[str]:
+    """Return the keys of the readings, the run's own step time first: the profiled ones stand beside it."""
+    return sorted(METRICS, key=lambda key: key != "best_step_time_ms")
+
+
+def _label(key: str) -> str:
+    label = METRICS[key].label
+    return f"{label}, profiled" if key in OF_THE_PROFILE else label
+
+
+def _busy_of_run(result: RunResult) -> str | None:
+    """Return the share of the run's own step in which the GPU works, as the headline has it; None where nothing is known."""
+    share = busy_share_of_best(result.lead) if result.lead is not None and result.lead.ledger else None
+    return fmt.share(share) if share is not None else None
+
+
+def _ledger_table(rank: RankResult) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return heads and rows of where a step goes: the column that speaks for the run with its share, and the other one, labelled."""
+    columns = columns_of(rank)
+    rows = sorted(rank.ledger, key=lambda row: -(_ms(row, columns[0]) or 0.0))
+    whole = sum(_ms(row, columns[0]) or 0.0 for row in rows)
+    cells = []
+    for row in rows:
+        name = colour_of(row.owner, row.cause).label
+        if row.cause is not None and row.owner in LOST_OWNERS:
+            name = f"{colour_of(row.owner).label}: {name}"
+        first, *others = (_ms(row, column) for column in columns)
+        share = fmt.share((first or 0.0) / whole) if whole else fmt.share(row.share)
+        cells.append((name, _duration(first), share, *map(_duration, others)))
+    heads = [HEADS[column] for column in columns]
+    return [heads[0], "share", *heads[1:]], cells
+
+
+def _ms(row: LedgerRow, column: Column) -> float | None:
+    return row.ms_per_step_unprofiled_est if column == "unprofiled" else row.ms_per_step
+
+
+def _duration(ms: float | None) -> str:
+    return fmt.duration_ms(ms) if ms is not None else fmt.MISSING

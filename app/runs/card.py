@@ -1,0 +1,79 @@
+"""What a run's card says: analysed once, by the ingest child where it can be, and kept in a small file beside the derived ones.
+
+The Runs page shows dozens of cards, and the first analysis of a large trace takes seconds: no page may wait for it twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+
+from sawtooth.analysis.kept import kept_file, result_of, sealed, unsealed
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.sparkline import recent_utilization
+from sawtooth.app.words.headline import below, headline
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.schema import DataFolder, Manifest, write_atomically
+
+INLINE_BYTES = 24 << 20  # of recordings: analysed within 0.2 s; above, a page would hold up every viewer
+KEPT = "card.msgpack"
+READINGS = ("best_step_time_ms", "mfu", "tensor_core_time_share")
+
+
+class Card(msgspec.Struct, frozen=True):
+    """GPU, the verdict's headline and the line below it, readings by metric key, the last utilization (shares; None a hole), or what is wrong."""
+
+    gpu: str = ""
+    headline: str = ""
+    state: str = ""
+    readings: dict[str, Reading] = {}
+    utilization: list[float | None] = []
+    problem: str | None = None
+
+
+def kept_card(manifest: Manifest, folder: DataFolder) -> Card | None:
+    """Return the card of ``manifest`` from its file, None where that is missing, damaged or out of date."""
+    with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
+        return msgspec.msgpack.decode(unsealed(kept_file(folder, manifest, KEPT).read_bytes()), type=Card)
+    return None
+
+
+def is_large(manifest: Manifest, folder: DataFolder) -> bool:
+    """Tell whether analysing the run takes too long for a page."""
+    files = [folder.recording_file(ref.id) for ref in manifest.recordings]
+    return sum(file.stat().st_size for file in files if file.exists()) > INLINE_BYTES
+
+
+def card_of(manifest: Manifest, library: Library) -> Card:
+    """Return the card of ``manifest``, made where none is kept. A missing or damaged recording is the card's ``problem``."""
+    if (kept := kept_card(manifest, library.folder)) is not None:
+        return kept
+    try:
+        card = _made(manifest, library)
+    except SawtoothError as error:
+        return Card(problem=str(error))
+    with contextlib.suppress(OSError):  # a full disk costs time, not the page
+        write_atomically(kept_file(library.folder, manifest, KEPT), sealed(msgspec.msgpack.encode(card)))
+    return card
+
+
+def _made(manifest: Manifest, library: Library) -> Card:
+    result = result_of(manifest, library)
+    lost = [d.sentence for d in result.diagnostics if d.severity in ("data_loss", "error")]
+    return Card(
+        gpu=_gpu(result),
+        headline=headline(result),
+        state=below(result) or "",
+        readings={key: result.metrics[key] for key in READINGS},
+        utilization=recent_utilization(library, manifest),
+        problem=lost[0] if lost else None,
+    )
+
+
+def _gpu(result: RunResult) -> str:
+    names = sorted({rank.device_name or (rank.gpu.name if rank.gpu else "") for rank in result.ranks} - {""})
+    ranks = f"{len(result.ranks)} × " if len(result.ranks) > 1 else ""
+    return ranks + ", ".join(names) if names else ""

@@ -1,0 +1,79 @@
+"""Finding and ordering runs, and what became of step time and MFU from run to run of one tag."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import pandas as pd
+
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.registry import ALIASES
+from sawtooth.app import format as fmt
+from sawtooth.ingest.schema import Manifest
+
+# What is chosen stands in links, so these keys stay.
+ORDERS = {"newest": "Newest first", "name": "Name", "step_time_best_ms": "Fastest step first", "mfu": "Highest MFU first"}
+HISTORY = ("best_step_time_ms", "mfu")
+
+Readings = Mapping[str, Mapping[str, Reading]]  # by run id, then by metric key
+
+
+def listed(manifests: Sequence[Manifest], asked: Collection[str] = ()) -> list[Manifest]:
+    """Return the runs that lists show: the user's own and those ``asked`` for by id; the bundled examples too while there are no others."""
+    own = [m for m in manifests if not m.bundled]
+    return [m for m in manifests if not m.bundled or m.id in asked] if own else list(manifests)
+
+
+def matching(manifests: Sequence[Manifest], wanted: str, tag: str | None = None) -> list[Manifest]:
+    """Return the runs that hold ``wanted`` in name, tags, notes or id, whatever its case, and that carry ``tag`` where one is given."""
+    sought = wanted.strip().lower()
+    return [
+        m
+        for m in manifests
+        if sought in f"{m.name} {m.id} {' '.join(m.tags)} {m.notes}".lower() and (tag is None or tag in m.tags)
+    ]
+
+
+def ordered(manifests: Sequence[Manifest], by: str, readings: Readings) -> list[Manifest]:
+    """Return the runs in one of ORDERS; those whose reading is not known come last, newest first."""
+    newest = sorted(manifests, key=lambda m: -m.created_ns)
+    if by == "name":
+        return sorted(newest, key=lambda m: m.name.casefold())
+    by = ALIASES.get(by, by)
+    if by not in HISTORY:
+        return newest
+    sign = -1 if by == "mfu" else 1
+
+    def key(manifest: Manifest) -> tuple[bool, float]:
+        value = _value(readings, manifest, by)
+        return (value is None, sign * (value or 0.0))
+
+    return sorted(newest, key=key)
+
+
+def tags(manifests: Sequence[Manifest]) -> list[str]:
+    """Return the tags in use, in alphabetical order."""
+    return sorted({tag for manifest in manifests for tag in manifest.tags}, key=str.casefold)
+
+
+def history(manifests: Sequence[Manifest], readings: Readings) -> pd.DataFrame:
+    """Return run, name, step_ms and mfu (NaN where unknown) of the runs, in the order in which they were brought in."""
+    runs = sorted(manifests, key=lambda m: m.created_ns)
+    rows = [(m.id, m.name, *(_value(readings, m, key) for key in HISTORY)) for m in runs]
+    frame = pd.DataFrame(rows, columns=["run", "name", "step_ms", "mfu"])
+    return frame.astype({"step_ms": float, "mfu": float})
+
+
+def history_title(tag: str, rows: pd.DataFrame) -> str:
+    """Return what became of the step time and the MFU from the first run of a tag to the last."""
+    parts = []
+    for column, name, text in (("step_ms", "step", fmt.duration_ms), ("mfu", "MFU", fmt.share)):
+        known = rows[column].dropna()
+        if len(known) > 1:
+            parts.append(f"{name} {text(known.iloc[0])} → {text(known.iloc[-1])}")
+    return f"{fmt.clean(tag, 40)}, {len(rows)} runs: {', '.join(parts) or 'no two of them have a step time'}"
+
+
+def _value(readings: Readings, manifest: Manifest, key: str) -> float | None:
+    reading = readings.get(manifest.id, {}).get(key)
+    return reading.value if reading is not None else None

@@ -1,0 +1,146 @@
+"""The sampler of this machine, as a child of the server: started and stopped with a button, gone when the server is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from sawtooth.app.jobs.bundled import SAMPLES
+from sawtooth.app.settings import settings
+from sawtooth.ingest import children
+
+REPLAYED = "resnet_starved"  # of the bundled recordings: the one whose sawtooth everybody can see
+REPLAY_SECONDS = 1800  # a replay goes round and round for half an hour at most: nobody watches it longer, and it fills the disk
+PROBE_SECONDS = 20  # loading the driver on a host with eight sleeping GPUs takes up to ten
+STOP_SECONDS = 5  # it writes its last record and syncs
+PROBE = "import pynvml as n; n.nvmlInit(); print(n.nvmlDeviceGetCount())"
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """How many GPUs this machine has, and why none can be sampled where that is so."""
+
+    count: int
+    why_none: str | None = None
+
+
+@lru_cache(maxsize=1)
+def gpus_here() -> Gpus:
+    """Ask the driver once, in a child: a hung driver must not hang the pages."""
+    try:
+        done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return Gpus(0, "The NVIDIA driver does not answer.")
+    if done.returncode == 0 and done.stdout.strip().isdigit():
+        count = int(done.stdout)
+        return Gpus(count, None if count else "The NVIDIA driver lists no GPU.")
+    return Gpus(0, "There is no NVIDIA driver on this machine.")
+
+
+def bundled_telemetry() -> Path | None:
+    """Return the telemetry that ships with Sawtooth, to replay."""
+    path = SAMPLES / REPLAYED / "nvml.jsonl"
+    return path if path.is_file() else None
+
+
+def sample_command(live: Path, server_pid: int) -> list[str]:
+    """Return the command that samples this machine until it is stopped or the server is gone."""
+    return children.command("sawtooth.ingest.sampler", "--out", str(live), "--watch-pid", str(server_pid))
+
+
+def replay_command(live: Path, recording: Path) -> list[str]:
+    """Return the command that plays a recording into a new session."""
+    options = [
+        "--replay",
+        str(recording),
+        "--loop",
+        "--seconds",
+        str(REPLAY_SECONDS),
+        "--name",
+        f"replay of {recording.parent.name}",
+    ]
+    return children.command("sawtooth.ingest.sampler", "--out", str(live), *options)
+
+
+class LocalSampler:
+    """At most one sampler of this server. All methods may be called from any thread."""
+
+    def __init__(self, popen: Callable[..., subprocess.Popen[str]] = subprocess.Popen) -> None:
+        self._popen = popen
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self.trouble: str | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the sampler that runs, else None."""
+        with self._lock:
+            return self._process.pid if self._running() and self._process else None
+
+    def start(self, command: Sequence[str]) -> int:
+        """Start sampling, unless it runs already; return the sampler's process id, which its session names."""
+        with self._lock:
+            if self._running() and self._process is not None:
+                return self._process.pid
+            self.trouble = None
+            environment = {key: value for key, value in os.environ.items() if key != "SAWTOOTH_TOKEN"}
+            self._process = self._popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=children.environment(environment),
+            )
+            threading.Thread(target=self._keep_last_words, args=(self._process,), daemon=True).start()
+            return self._process.pid
+
+    def stop(self) -> None:
+        """Stop sampling; the session is whole when this returns."""
+        with self._lock:
+            process, self._process = self._process, None
+        if process is None or process.poll() is not None:
+            return
+        with contextlib.suppress(OSError):
+            process.terminate()
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _keep_last_words(self, process: subprocess.Popen[str]) -> None:
+        """Keep the last thing a sampler said that ended without being asked to."""
+        last = ""
+        with contextlib.suppress(OSError, ValueError), process.stderr or contextlib.nullcontext(()) as stderr:
+            for line in stderr:
+                last = line.strip()
+        if process.wait() not in (0, -15):
+            self.trouble = last.removeprefix("sawtooth sample: ") or "The sampler ended without saying why."
+
+
+@lru_cache(maxsize=1)
+def local_sampler() -> LocalSampler:
+    """Return this server's sampler."""
+    return LocalSampler()
+
+
+def start_sampling() -> int:
+    """Sample this machine's GPUs into the data folder."""
+    return local_sampler().start(sample_command(settings().data.create().live, os.getpid()))
+
+
+def start_replay() -> int | None:
+    """Replay the bundled recording into the data folder; None where the installation has none."""
+    recording = bundled_telemetry()
+    return local_sampler().start(replay_command(settings().data.create().live, recording)) if recording else None

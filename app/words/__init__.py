@@ -1,0 +1,11 @@
+"""Sentences that carry numbers: the same words on the page, in reports and in the terminal."""
+
+from sawtooth.faces import lazy
+
+__getattr__, __all__ = lazy(
+    __name__,
+    {
+        "headline": ("action", "below", "first_change", "headline", "tab_title"),
+        "run": ("first_line",),
+    },
+)

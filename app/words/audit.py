@@ -1,0 +1,40 @@
+"""The audit in words: its lines for a run, and beside each other for a pair."""
+
+from __future__ import annotations
+
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.run.audit import AuditRow, audit
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.app import format as fmt
+
+TITLE = "Audit"
+COLUMNS = ("Audit", "A", "B", "Change")
+
+
+def rows(result: RunResult) -> list[tuple[str, str]]:
+    """Return label and value of every line, or why it is not known."""
+    return [
+        (row.label, _shown(row, row.reading) if row.reading.value is not None else f"not known: {row.reading.why_missing}")
+        for row in audit(result)
+    ]
+
+
+def pair_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+    """Return label, A, B and change of every line that at least one side has."""
+    lines = []
+    for line in comparison.audit:
+        if line.a.value is None and line.b.value is None:
+            continue
+        change = line.a.why_missing or line.b.why_missing or "none"
+        if line.change is not None and line.a.value and line.change:
+            change = fmt.signed(fmt.share(line.change / line.a.value), line.change)
+        lines.append((line.row.label, _shown(line.row, line.a), _shown(line.row, line.b), change))
+    return lines
+
+
+def _shown(row: AuditRow, reading: Reading) -> str:
+    if reading.value is None:
+        return fmt.MISSING
+    about = "" if reading.trust == "ok" else "≈ "
+    return about + (fmt.in_unit(reading.value, row.unit) if row.unit else fmt.number(reading.value))

@@ -1,0 +1,43 @@
+"""What lost time goes to, in words: by the ledger's cause, or by the finding that explains it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.knowledge.owners import OWNER_BY_KEY
+from sawtooth.analysis.run.model import Finding
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a finding calls the time it owns: a sentence (it waits for …) and a phrase (goes to …).
+
+    ``cause`` is the ledger's where the finding goes by its name, None where it has one of its own.
+    """
+
+    cause: str | None
+    waits_for: str
+    loses_to: str
+
+
+def of_finding(finding: Finding | None) -> Named | None:
+    """Return what a finding calls the time it owns; None where it speaks of no lost time, or of some that the profile does not show."""
+    if finding is None or finding.explains.hidden or not finding.explains.causes:
+        return None
+    cause, called = finding.explains.causes[0], finding.explains.called
+    if called is not None:
+        return Named(None, f"It waits for {called}.", called)
+    return Named(cause, waits_for(cause), CAUSE_OF[cause].loses_to)
+
+
+def waits_for(cause: str | None) -> str:
+    """Return what a GPU waits for that does little else."""
+    return (cause is not None and CAUSE_OF[cause].waits_for) or "It is idle for the rest of the time."
+
+
+def loses_to(owner: str, cause: str | None) -> str:
+    """Return what lost time goes to."""
+    if cause is None or (cause == "unattributed" and owner != "idle"):
+        return OWNER_BY_KEY[owner].loses_to or OWNER_BY_KEY[owner].label
+    return CAUSE_OF[cause].loses_to

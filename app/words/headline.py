@@ -1,0 +1,71 @@
+"""The headline of a run: the change to make first and what it brings, where one is known, else what the step's time goes to."""
+
+from __future__ import annotations
+
+import re
+
+from sawtooth.analysis.run.model import Finding, RankResult, RunResult
+from sawtooth.analysis.run.verdict import explains, judge
+from sawtooth.app import format as fmt
+from sawtooth.app.words.run import first_line
+
+WORTH_A_HEADLINE = 0.03  # of the step: less is lost in the noise of most measurements
+_CLAUSE_ENDS = re.compile(r"[:;,]\s|\s\(|\.\s|\.$")
+_CUT_OFF = "truncated"  # the diagnostic of a trace that ends before its profile does
+
+
+def headline(result: RunResult) -> str:
+    """Return the answer about a run in one line: Pad 774 and 50257 to multiples of 64: 65.7 → ≈ 35.1 ms."""
+    change = first_change(result)
+    sentence = change[1] if change else first_line(result)
+    return f"{sentence.rstrip('.')}. The trace file is cut off." if _is_cut_off(result) else sentence
+
+
+def below(result: RunResult) -> str | None:
+    """Return the line under the headline: what the time goes to, where the headline has said what to change; else None."""
+    return first_line(result) if first_change(result) else None
+
+
+def tab_title(result: RunResult) -> str:
+    """Return what a browser's tab is called: the headline, and the run it is of."""
+    return f"{fmt.clean(headline(result).rstrip('.'))} · {fmt.clean(result.manifest.name, 40)}"
+
+
+def action(finding: Finding) -> str:
+    """Return what to change, short: the first clause of the fix, which rules write so that it stands alone."""
+    return _CLAUSE_ENDS.split(finding.fix, maxsplit=1)[0]
+
+
+def first_change(result: RunResult) -> tuple[Finding, str] | None:
+    """Return the first finding worth the headline with the sentence it makes."""
+    rank = result.lead
+    verdict = judge(rank) if rank is not None else None
+    if rank is None or verdict is None:
+        return None
+    findings = result.findings
+    if verdict.kind == "unrepresentative":  # what the profiled steps would gain is not what the run would
+        sure = explains(verdict, findings)
+        findings = [sure] if sure is not None and sure.claims == "gain" else []
+    for finding in findings:
+        if sentence := _claimed(finding, rank):
+            return finding, sentence
+    return None
+
+
+def _claimed(finding: Finding, rank: RankResult) -> str | None:
+    step_ms = rank.best.ms
+    if finding.ends_the_run:
+        return finding.title
+    if not step_ms or finding.gain_ms < WORTH_A_HEADLINE * step_ms:
+        return None
+    sure = " (low confidence)" if finding.confidence == "low" else ""
+    if finding.claims == "gain" and finding.predicted_step_ms is not None:
+        return f"{action(finding)}: {fmt.step_change(step_ms, finding.predicted_step_ms)}{sure}"
+    if finding.claims == "ceiling" and finding.severity != "info" and finding.ceiling_ms_per_step is not None:
+        most = fmt.duration_ms(finding.ceiling_ms_per_step)
+        return f"{action(finding)}: up to {most} of each {fmt.duration_ms(step_ms)} step{sure}"
+    return None
+
+
+def _is_cut_off(result: RunResult) -> bool:
+    return any(diagnostic.key == _CUT_OFF for diagnostic in result.diagnostics)

@@ -1,0 +1,339 @@
+"""Sentences that carry numbers: the verdict of a run, in words that are the same on every screen and in the command line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from sawtooth.analysis.metrics.mfu import LOWER_BOUND
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.analysis.run.model import CodeChange, Finding, NotChecked, RankResult, RunResult
+from sawtooth.analysis.run.verdict import Judgement, explains, judge
+from sawtooth.analysis.telemetry.sawtooth import Sawtooth
+from sawtooth.app import format as fmt
+from sawtooth.app.theme import colour_of
+from sawtooth.app.words import causes as cause_words
+
+_SOURCE = {
+    "user": "your stopwatch",
+    "marks": "the run's own step marks",
+    "telemetry": "telemetry",
+    "estimate": "a replay of the trace without the profiler's cost",
+    "profile": "the profile",
+}
+
+
+def step_time(verdict: Judgement) -> str:
+    """Return the run's step time for people, with ≈ where it is not measured: ≈ 26.4 ms."""
+    text = fmt.reading("best_step_time_ms", verdict.step)
+    return f"≈ {text}" if verdict.step_source in ("estimate", "telemetry") else text
+
+
+def first_line(result: RunResult) -> str:
+    """Return the first line about a run, whatever it holds."""
+    if result.lead is None:
+        return no_verdict(result)
+    verdict = judge(result.lead)
+    return (
+        headline(verdict, explains(verdict, result.findings)) if verdict else "No GPU work in this trace is linked to a launch."
+    )
+
+
+SEVERAL = "several causes, none of which owns most of it"
+
+
+def headline(verdict: Judgement, finding: Finding | None = None) -> str:
+    """Return the verdict's first line: where the time goes and what it waits for, by the name of the ``finding`` that explains it."""
+    busy = fmt.share(verdict.busy_share)
+    per = f"each {step_time(verdict)} step" if verdict.step.value is not None else "the recorded time"
+    named = cause_words.of_finding(finding)
+    known = (
+        named is not None
+        and verdict.kind != "unrepresentative"
+        and verdict.loss is not None
+        and verdict.loss.cause == named.cause
+    )
+    if finding is not None and named is not None and not known:
+        if verdict.kind == "starved":
+            return f"The GPU works {busy} of {per}. {named.waits_for}"
+        if verdict.step.value:
+            share = f"{fmt.share(finding.gain_ms / verdict.step.value)} ({fmt.duration_ms(finding.gain_ms)})"
+            return f"The GPU works {busy} of {per}; {share} goes to {named.loses_to}."
+    if verdict.kind == "unrepresentative":
+        profiled = fmt.reading("step_time_ms", verdict.profiled)
+        return f"The GPU works {busy} of {per}. The profiled steps took {profiled} and do not show what it waits for."
+    if verdict.kind == "starved":
+        return f"The GPU works {busy} of {per}. {cause_words.waits_for(verdict.loss.cause if verdict.loss else None)}"
+    if verdict.kind == "loss" and verdict.loss is not None:
+        loss = verdict.loss
+        to = SEVERAL if loss.cause is None and loss.owner == "idle" else cause_words.loses_to(loss.owner, loss.cause)
+        return f"The GPU works {busy} of {per}; {fmt.share(loss.share)} ({fmt.duration_ms(loss.ms)}) goes to {to}."
+    return f"The GPU works {busy} of {per}. {_compute(verdict)}"
+
+
+UNKNOWN_WORTH_SAYING = 0.05  # of the compute time: beside less, what is known is the answer
+
+
+def _compute(verdict: Judgement) -> str:
+    share = verdict.tensor_share_of_compute
+    if share is None:
+        return "It only copies data and computes nothing."
+    unknown = verdict.tensor_unknown_share
+    if share < 0.5 and unknown >= UNKNOWN_WORTH_SAYING:
+        return f"{fmt.share(share)} of its compute time is known to use tensor cores; {fmt.share(unknown)} runs in kernels that do not tell."
+    if share >= 0.5:
+        return f"{fmt.share(share)} of its compute time is tensor-core work: the remaining gains are inside the kernels."
+    if share == 0:
+        return "None of its compute time uses tensor cores."
+    return f"Only {fmt.share(share)} of its compute time uses tensor cores."
+
+
+def distortion(verdict: Judgement) -> str | None:
+    """Return one plain sentence with both step times where the profiler or an unlucky capture separates them, else None."""
+    ratio = verdict.distortion
+    if ratio is None or verdict.step.value is None or verdict.profiled.value is None:
+        return None
+    best, profiled = fmt.duration_ms(verdict.step.value), fmt.duration_ms(verdict.profiled.value)
+    source = _SOURCE.get(verdict.step_source, verdict.step_source)
+    if not verdict.represented:
+        return f"The profiled steps took {profiled}, but {source} shows about {best} a step: the profile is not representative of the run."
+    if ratio > 1:
+        return (
+            f"Under the profiler a step took {profiled}; without it {best}, according to {source}. Profiling slows the host, so the trace shows "
+            f"{fmt.factor(ratio)} the step. Numbers below describe the run where possible."
+        )
+    return f"The profiled steps took {profiled}; according to {source} a step takes {best}. The capture may have missed what slows the run."
+
+
+def spread(rank: RankResult) -> str | None:
+    """Return the range of the counted steps and their number: 31.2 to 31.9 ms, 3 steps; said to be profiled where another step time stands above it."""
+    steps_ms = rank.device_step_ms
+    if not steps_ms:
+        return None
+    which = "" if rank.best.source == "profile" else "profiled: "
+    return f"{which}{fmt.duration_ms(min(steps_ms))} to {fmt.duration_ms(max(steps_ms))}, {fmt.many(len(steps_ms), 'step')}"
+
+
+NO_STEPS = "The trace has no steps, so times cover the whole recording."
+NO_STEPS_WHY = (
+    "Without steps there are no times per step, and comparisons are rough: no ProfilerStep, optimizer step or repeated annotation was "
+    "found, and no loop in what the host does. Call profiler.step() after each training step."
+)
+
+
+def no_verdict(result: RunResult) -> str:
+    """Return the first line for a run whose traces hold no GPU work."""
+    if result.manifest.traces:
+        return "The trace covers the host only, so it cannot show why the GPU waits."
+    util = result.metrics["nvml_gpu_util_mean"]
+    if util.value is not None:
+        return f"The GPU was in use {fmt.reading('nvml_gpu_util_mean', util)} of the time. Telemetry alone does not show why."
+    return "This run has telemetry only, which shows that the GPU waits but not why."
+
+
+def subtitle(result: RunResult) -> str:
+    """Return what was recorded on what: NVIDIA H200 · torch 2.11 · 3 of 4 steps counted."""
+    rank = result.lead
+    parts: list[str] = []
+    if rank is not None:
+        if rank.device_name:
+            parts.append(fmt.clean(rank.device_name, 40) + (f" × {len(result.ranks)}" if len(result.ranks) > 1 else ""))
+        version = rank.info.get("torch_version")
+        if isinstance(version, str) and version:
+            parts.append(f"torch {fmt.clean(version, 24)}")
+        if len(rank.steps):
+            parts.append(f"{len(rank.counted)} of {len(rank.steps)} steps counted")
+    kinds = [f"{n} {word}{'s' if n > 1 and word == 'trace' else ''}" for n, word in _counts(result) if n]
+    return " · ".join([*parts, " and ".join(kinds)])
+
+
+def _counts(result: RunResult) -> list[tuple[int, str]]:
+    traces = len(result.manifest.traces)
+    return [(traces, "trace"), (len(result.manifest.telemetry), "telemetry")]
+
+
+def step_bar_title(verdict: Judgement) -> str:
+    """Return the finding of the bar that shows where a step goes."""
+    first = verdict.parts[0]
+    name = colour_of(first.owner, first.cause).label
+    of = "each step" if verdict.step.value is not None else "the recorded time"
+    if verdict.column == "recorded" and verdict.step_source != "profile":
+        of = "each profiled step"
+    about = "≈ " if verdict.column == "unprofiled" else ""
+    start = f"{about}{fmt.share(first.share)} of {of} is {name}"
+    second = next((p for p in verdict.parts[1:] if p.lost != first.lost), None)
+    if second is None or second.share < 0.01:
+        return start
+    return f"{start}, {fmt.share(second.share)} {colour_of(second.owner, second.cause).label}"
+
+
+def beside(key: str, metrics: Mapping[str, Reading], rank: RankResult) -> str | None:
+    """Return what stands under a metric's card on the Verdict, None where nothing need be added."""
+    if key == "best_step_time_ms":
+        return spread(rank)
+    note = {"mfu": _mfu_note, "tensor_core_time_share": _tensor_note, "gpu_busy_share": _busy_note}.get(key)
+    return note(metrics) if note is not None else None
+
+
+def _mfu_note(metrics: Mapping[str, Reading]) -> str | None:
+    """Return what stands under the MFU: the achieved rate."""
+    achieved = metrics["achieved_tflops"]
+    if achieved.value is None:
+        return None
+    least = "a lower bound: at least " if is_lower_bound(metrics) else ""
+    return f"{least}{fmt.reading('achieved_tflops', achieved)} achieved"
+
+
+def is_lower_bound(metrics: Mapping[str, Reading]) -> bool:
+    """Tell whether FLOPs are missing, so that MFU and what is made of it are lower bounds."""
+    return any(note.startswith(LOWER_BOUND) for note in metrics["flops_per_step"].notes)
+
+
+def _tensor_note(metrics: Mapping[str, Reading]) -> str | None:
+    """Return what stands under the tensor-core share: of what, what is unknown, what was measured."""
+    parts = ["of compute time"]
+    unknown, measured = metrics["tensor_core_unknown_share"], metrics["tensor_active_measured"]
+    if unknown.value:
+        parts.append(f"{fmt.share(unknown.value)} unknown")
+    if measured.value is not None:
+        parts.append(f"pipe measured {fmt.reading('tensor_active_measured', measured)} active")
+    return ", ".join(parts)
+
+
+def _busy_note(metrics: Mapping[str, Reading]) -> str | None:
+    """Return what stands under GPU busy: the utilization that telemetry saw."""
+    nvml = metrics["nvml_gpu_util_mean"]
+    return f"as profiled; NVML {fmt.reading('nvml_gpu_util_mean', nvml)}" if nvml.value is not None else "as profiled"
+
+
+def unit_of(rank: RankResult) -> str:
+    """Return the unit of times on a screen: per step where there are steps."""
+    return "ms per step" if len(rank.counted) else "ms of the recorded time"
+
+
+def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:
+    """Return what is known of a sawtooth in one sentence, or why there is none; None where nothing was looked at."""
+    if tooth is None:
+        return None
+    if tooth.period_s is None:
+        visible = (
+            f" A period below {fmt.duration_ns(tooth.shortest_visible_s * 1e9)} cannot be seen."
+            if tooth.shortest_visible_s
+            else ""
+        )
+        return f"No sawtooth: {tooth.why_none}.{visible}" if tooth.why_none else None
+    parts = [f"{signal or 'Utilization'} rises and falls every {fmt.duration_ns(tooth.period_s * 1e9)}"]
+    if tooth.low is not None and tooth.high is not None:
+        parts.append(f"between {tooth.low:.0f} and {tooth.high:.0f}\u00a0%")
+    if tooth.duty is not None:
+        parts.append(f"high for {fmt.share(tooth.duty)} of the time")
+    sure = f" ({tooth.confidence} confidence)" if tooth.confidence else ""
+    alias = "; samples cannot rule out a faster one" if tooth.alias_periods_s else ""
+    return f"{', '.join(parts)}{alias}{sure}."
+
+
+def troughs(result: RunResult) -> str | None:
+    """Return what the troughs of the sawtooth are, None where neither the profile nor the period tells."""
+    troughs_of_run, lead = result.troughs, result.lead
+    if troughs_of_run is None or lead is None:
+        return None
+    parts = []
+    if troughs_of_run.causes:
+        cause, ns = troughs_of_run.causes[0]
+        of = "the trough" if troughs_of_run.count == 1 else f"the {troughs_of_run.count} troughs"
+        parts.append(
+            f"Of the time lost in {of} under the profile, {fmt.share(ns / troughs_of_run.lost_ns)} is {cause_words.loses_to('idle', cause)}."
+        )
+    if troughs_of_run.steps is not None:
+        steps = "one step" if troughs_of_run.steps == 1 else f"{troughs_of_run.steps} steps"
+        known = f"does the work of {steps}" if troughs_of_run.by_work else f"takes as long as {steps}"
+        parts.append(f"By its period a tooth {known}{_one_wait(result, lead, troughs_of_run.steps)}.")
+    return " ".join(parts) or None
+
+
+def _one_wait(result: RunResult, lead: RankResult, steps: int) -> str:
+    verdict = judge(lead)
+    hidden = any(finding.explains.hidden and "data_wait" in finding.explains.causes for finding in result.findings)
+    if not hidden and (verdict is None or verdict.loss is None or verdict.loss.cause != "data_wait"):
+        return ""
+    if steps == 1:
+        return ": each trough is one wait for the data loader's next batch"
+    return f": each trough is one wait for the data loader's next {steps} batches, as when {steps} workers finish together"
+
+
+APART = 0.05  # of the time: NVML counts whole percent, and windows that a moment's work fills
+
+
+def activities(metrics: Mapping[str, Reading]) -> str | None:
+    """Return why NVML's utilization, the trace's busy share and tensor activity differ, with the numbers at hand; None without the first."""
+    nvml, busy, tensor = (metrics[key] for key in ("nvml_gpu_util_mean", "gpu_busy_share", "tensor_active_measured"))
+    if nvml.value is None:
+        return None
+    parts = [
+        f"NVML's utilization, {fmt.reading('nvml_gpu_util_mean', nvml)}, is the share of time in which any kernel of any process ran."
+    ]
+    if busy.value is not None:
+        seen = fmt.reading("gpu_busy_share", busy)
+        if busy.value - nvml.value > APART:
+            why = "higher: it counts copies too, and the profiled steps may have waited less than the rest of the run"
+        elif nvml.value - busy.value > APART:
+            why = "lower: profiling slows the host, and NVML counts short pauses between kernels, and other processes, as work"
+        else:
+            why = "about the same"
+        parts.append(f"The trace's busy share of the profiled steps, {seen}, is {why}.")
+    if tensor.value is not None:
+        active = fmt.reading("tensor_active_measured", tensor)
+        parts.append(
+            f"The tensor pipe was active {active} of the time: a kernel counts as work whether or not it multiplies matrices."
+        )
+    return " ".join(parts)
+
+
+def cautions(count: int) -> str:
+    """Return the heading of findings that claim no gain."""
+    return f"{count} more to know, with no gain claimed"
+
+
+def not_checked(rules: int) -> str:
+    """Return how many rules were not checked."""
+    return f"{rules} rule{'s' if rules > 1 else ''} not checked"
+
+
+def why_not_checked(rule: NotChecked) -> str:
+    """Return why a rule was not checked, in one sentence."""
+    return f"{fmt.heading(rule.rule)}: not checked, because {rule.because}"
+
+
+FACTOR_LOSSES = {  # what a small factor of MFU means
+    "mfu_factor_busy": "the GPU works only {} of the time",
+    "mfu_factor_flop_kernels": "only {} of the busy time goes to products, convolutions and attention",
+    "mfu_factor_clock": "the clock is {} of the one the peak is quoted at",
+    "mfu_factor_efficiency": "those kernels reach {} of what the clock allows",
+}
+
+
+def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
+    """Return the MFU with the factor that holds it down most."""
+    mfu = fmt.reading("mfu", metrics["mfu"])
+    about = "at least " if is_lower_bound(metrics) else "≈ " if metrics["mfu"].trust != "ok" else ""
+    if lowest is None:
+        return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak."
+    value = fmt.reading(lowest, metrics[lowest])
+    return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak; most is lost because {FACTOR_LOSSES[lowest].format(value)}."
+
+
+def factor_title(metrics: Mapping[str, Reading], lowest: str) -> str:
+    """Return the finding of the chart of MFU's factors."""
+    return f"{METRICS[lowest].label} is the smallest factor: {fmt.reading(lowest, metrics[lowest])}"
+
+
+def _inside(label: str) -> str:
+    """Return a label as it stands inside a sentence: FLOP stays, Busy becomes busy."""
+    return label if label[:2].isupper() else label[0].lower() + label[1:]
+
+
+def diff(change: CodeChange) -> str:
+    """Return a change of code as a diff without its file names and line numbers, which are the reader's."""
+    lines = difflib.ndiff(change.before.splitlines(), change.after.splitlines())
+    return "\n".join(line for line in lines if not line.startswith("?"))

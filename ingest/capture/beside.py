@@ -1,0 +1,34 @@
+"""The sampler as a process beside a training loop: started with it, stopped with it, its session taken as one file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from sawtooth.ingest import children
+
+SAMPLER_STOP_S = 10.0  # it answers within a tick; longer means a hung driver
+
+
+def start_sampler(out: Path) -> subprocess.Popen[bytes]:
+    """Sample into a session folder under ``out`` until stopped, or until this process is gone."""
+    command = children.command("sawtooth.ingest.sampler", "--out", str(out), "--watch-pid", str(os.getpid()))
+    return subprocess.Popen(
+        command, env=children.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+
+
+def stop_sampler(process: Any) -> str | None:
+    """Stop the sampler; return what it complained of."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+    try:
+        _, stderr = process.communicate(timeout=SAMPLER_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, stderr = process.communicate()
+    lines = [line for line in (stderr or b"").decode(errors="replace").splitlines() if not line.startswith("sampling into")]
+    return lines[-1].removeprefix("sawtooth sample: ") if lines else None

@@ -1,0 +1,70 @@
+"""``sawtooth.capture.profile`` for Lightning and Hugging Face: callbacks that call ``step`` after each training step.
+
+from sawtooth.capture import lightning_callback
+
+Trainer(callbacks=[lightning_callback("run.sawtooth")])
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from sawtooth.ingest.capture.recorder import profile
+
+
+def lightning_callback(path: str | Path, **options: Any) -> Any:
+    """Return a callback for Lightning's Trainer (``Trainer(callbacks=[lightning_callback("run.sawtooth")])``); options as for ``profile``."""
+    base = _base((("lightning.pytorch", "Callback"), ("pytorch_lightning", "Callback")))
+
+    class SawtoothCapture(base):  # type: ignore[misc, valid-type]  # known at run time only
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            self.capture = profile(path, **{"parameters": pl_module, **options})
+            self.capture.__enter__()
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, *rest: Any, **more: Any) -> None:
+            self.capture.step()
+
+        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+            self.capture.__exit__(None, None, None)
+
+        def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+            if hasattr(self, "capture"):
+                self.capture.__exit__(type(exception), exception, None)
+
+    return SawtoothCapture()
+
+
+def hugging_face_callback(path: str | Path, **options: Any) -> Any:
+    """Return a callback for Hugging Face's Trainer (``Trainer(callbacks=[hugging_face_callback("run.sawtooth")])``); options as for ``profile``."""
+    base = _base((("transformers", "TrainerCallback"),))
+
+    class SawtoothCapture(base):  # type: ignore[misc, valid-type]  # known at run time only
+        def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
+            self.capture = profile(path, **{"parameters": model, "samples": _samples_per_step(args), **options})
+            self.capture.__enter__()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            self.capture.step()
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            self.capture.__exit__(None, None, None)
+
+    return SawtoothCapture()
+
+
+def _samples_per_step(args: Any) -> float | None:
+    size = getattr(args, "per_device_train_batch_size", None)
+    return float(size) * float(getattr(args, "gradient_accumulation_steps", 1) or 1) if size else None
+
+
+def _base(places: tuple[tuple[str, str], ...]) -> type:
+    """Return the framework's callback class where it is installed: both frameworks want their own kind, neither is needed here."""
+    for module, name in places:
+        try:
+            base: type = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError):
+            continue
+        return base
+    return object

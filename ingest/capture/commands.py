@@ -1,0 +1,75 @@
+"""The command line of the recorder alone: `sawtooth run` and `sawtooth sample` where the rest of Sawtooth is not installed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from sawtooth.ingest.capture import hook, launch
+from sawtooth.ingest.sampler import __main__ as sampler
+
+USAGE = """usage: sawtooth run [OPTIONS] COMMAND …      record a training command: telemetry, step marks, a short profile
+       sawtooth sample [OPTIONS] [-- COMMAND …]   sample the GPUs, here or pushed to a dashboard
+
+This is the recorder alone. `pip install sawtooth` (from the repository) brings the dashboard that explains what was recorded."""
+
+
+def run_parser() -> argparse.ArgumentParser:
+    """Return the parser of `sawtooth run`: its own options come before the command, all after it belongs to the command."""
+    parser = argparse.ArgumentParser(
+        prog="sawtooth run",
+        description="Run a training command as it is, and record why its GPU waits: telemetry, step marks and a short profile.",
+    )
+    parser.add_argument("-o", "--output", type=Path, default=None, metavar="FILE", help="where the .sawtooth file goes")
+    parser.add_argument("--name", default="", help="a name for the run (default: the script's)")
+    parser.add_argument("--no-profile", action="store_true", help="only telemetry and step marks")
+    parser.add_argument("--no-sample", action="store_true", help="no telemetry")
+    parser.add_argument("--steps", type=int, default=launch.PROFILED_STEPS, help="steps to profile (default %(default)s)")
+    parser.add_argument(
+        "--after",
+        type=float,
+        default=hook.LEAST_SECONDS,
+        metavar="SECONDS",
+        help="profile once the loop has run this long and is steady (default %(default)g)",
+    )
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="train.py --epochs 3, python -m …, torchrun …"
+    )
+    return parser
+
+
+def record(arguments: argparse.Namespace) -> launch.Launched:
+    """Run what was parsed."""
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    stem = arguments.name or Path(command[0]).stem
+    bundle = arguments.output or Path(f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth")
+    steps = 0 if arguments.no_profile else arguments.steps
+    return launch.run(
+        command, bundle, name=arguments.name, steps=steps, after_s=arguments.after, sample=not arguments.no_sample
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the recorder's command line; exits with the training's own code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["sample"]:
+        sys.exit(sampler.main(words[1:]))
+    if words[:1] != ["run"]:
+        print(USAGE)
+        sys.exit(0 if words[:1] in ([], ["-h"], ["--help"]) else 2)
+    parsed = run_parser().parse_args(words[1:])
+    if not parsed.command:
+        run_parser().error("give the command to run, such as train.py --epochs 3")
+    launched = record(parsed)
+    for sentence in launched.missing:
+        print(f"sawtooth: {sentence}", file=sys.stderr)
+    if launched.bundle is not None:
+        print(f"sawtooth: wrote {launched.bundle}. Drop it on the dashboard, or `sawtooth ingest` it there.", file=sys.stderr)
+    sys.exit(launched.exit_code)
+
+
+if __name__ == "__main__":
+    main()

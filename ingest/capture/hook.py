@@ -1,0 +1,206 @@
+"""What `sawtooth run` does inside a training process: marks every optimizer step, and profiles a few once the loop is steady.
+
+``startup/sitecustomize.py`` loads it when PyTorch's optimizers are imported. All it knows comes from the environment (``HookSettings``),
+all it says goes into files of the run's folder, and nothing that fails in here reaches the training. A mark costs about a microsecond.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from sawtooth.ingest.capture.marks import MarkWriter
+
+FOLDER = "SAWTOOTH_RUN_FOLDER"
+PROFILED_STEPS = "SAWTOOTH_RUN_STEPS"
+AFTER_SECONDS = "SAWTOOTH_RUN_AFTER"
+LEAST_STEPS = (
+    20  # before the profile: a loader's first queue, cuDNN's searches and the allocator's growth are over by then in most loops
+)
+LEAST_SECONDS = (
+    5.0  # of the loop, before the profile: as much undisturbed telemetry as the law of utilization needs (50 samples)
+)
+STEADY_WITHIN = 0.10  # the last ten steps and the ten before differ by less in the median: warm-up is over
+PATIENCE_S = 60.0  # a loop that never is steady is profiled all the same
+RANKS_LEAD = (
+    20  # steps between rank 0's decision and the profile: ranks of a job are a step or two apart, and look every ten steps
+)
+LOOK_EVERY = 10
+ALONE_STEPS = 50  # where ranks share no folder they all profile from this step on
+
+
+@dataclass(frozen=True)
+class HookSettings:
+    """What the launcher told: the run's folder, how many steps to profile (0: none) and after how many seconds of the loop, and this process's rank in its job."""
+
+    folder: Path
+    steps: int
+    after_s: float
+    rank: int | None
+    ranks: int
+    ranks_here: int
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> HookSettings:
+        """Read them from the environment."""
+        ranks = int(environment.get("WORLD_SIZE") or 1)
+        return cls(
+            Path(environment[FOLDER]),
+            int(environment.get(PROFILED_STEPS) or 0),
+            float(environment.get(AFTER_SECONDS) or LEAST_SECONDS),
+            int(environment["RANK"]) if environment.get("RANK") and ranks > 1 else None,
+            ranks,
+            int(environment.get("LOCAL_WORLD_SIZE") or ranks),
+        )
+
+
+class Hook:
+    """The hook of one process. ``on_step`` is called after every step of every optimizer."""
+
+    def __init__(
+        self,
+        settings: HookSettings,
+        *,
+        torch: Any = None,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.settings = settings
+        self._torch = torch
+        self._clock_ns = clock_ns
+        self._marks: MarkWriter | None = None
+        self._steps: dict[int, int] = {}  # by optimizer, in the order of their first steps
+        self._times_ns: list[int] = []  # of the leading optimizer, up to the profile
+        self._begin_at: int | None = None
+        self._profiler: Any = None
+        self._until = 0
+        self._over = settings.steps <= 0
+        self._broken = False
+
+    def on_step(self, optimizer: Any, *_: Any) -> None:
+        """Mark a step, and start or end the profile where its time has come."""
+        if self._broken:
+            return
+        try:
+            self._advance(id(optimizer))
+        except Exception as error:  # the training must not notice
+            self._break(error)
+
+    def _advance(self, optimizer: int) -> None:
+        now_ns = self._clock_ns()
+        number = list(self._steps).index(optimizer) if optimizer in self._steps else len(self._steps)
+        index = self._steps[optimizer] = self._steps.get(optimizer, -1) + 1
+        if self._marks is None:
+            self._marks = MarkWriter(self._file("marks", "jsonl"), rank=self.settings.rank)
+        self._marks.mark(index, phase="profile" if self._profiler is not None else "train", optimizer=number)
+        if self._over or optimizer != self._leading():
+            return
+        if self._profiler is None:
+            self._times_ns.append(now_ns)
+            if self._is_time(index):
+                self._start()
+                self._until = index + self.settings.steps + 1  # the first is cut by the start
+        elif index >= self._until:
+            self._stop()
+
+    def _leading(self) -> int:
+        """With several optimizers a step of the loop is a step of the one that steps least often."""
+        return min(self._steps, key=lambda optimizer: self._steps[optimizer])
+
+    def _is_time(self, index: int) -> bool:
+        if self.settings.ranks > self.settings.ranks_here:
+            return index >= ALONE_STEPS
+        if self.settings.ranks == 1:
+            return self._steady()
+        if self._begin_at is None and index % LOOK_EVERY == 0:
+            self._begin_at = self._agreed(index)
+        return self._begin_at is not None and index >= self._begin_at
+
+    def _agreed(self, index: int) -> int | None:
+        """All ranks of a host profile the same steps: the first rank says in a file which."""
+        note = self.settings.folder / "profile_at"
+        if self.settings.rank == 0 and self._steady():
+            part = note.with_suffix(".part")
+            part.write_text(str(index + RANKS_LEAD))
+            part.replace(note)
+        try:
+            return int(note.read_text())
+        except (OSError, ValueError):
+            return None
+
+    def _steady(self) -> bool:
+        times = self._times_ns
+        seconds = (times[-1] - times[0]) / 1e9
+        if len(times) <= LEAST_STEPS or seconds < self.settings.after_s:
+            return False
+        late, early = _median_gap(times[-11:]), _median_gap(times[-21:-10])
+        return abs(late - early) <= STEADY_WITHIN * early or seconds >= PATIENCE_S
+
+    def _start(self) -> None:
+        if self._torch is None:
+            import torch
+
+            self._torch = torch
+        kinds = self._torch.profiler.ProfilerActivity
+        activities = [kinds.CPU, *([kinds.CUDA] if self._torch.cuda.is_available() else [])]
+        profiler = self._torch.profiler.profile(activities=activities, record_shapes=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            profiler.start()
+        self._profiler = profiler
+
+    def _stop(self) -> None:
+        profiler, self._profiler, self._over = self._profiler, None, True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            profiler.stop()
+            part = self._file("trace", "part")
+            profiler.export_chrome_trace(str(part))
+        part.replace(self._file("trace", "json"))
+
+    def finish(self) -> None:
+        """Write what is left at the process's end; a profile that had not ended is given up."""
+        with contextlib.suppress(Exception):
+            profiler, self._profiler = self._profiler, None
+            if profiler is not None:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    profiler.stop()
+            if self._marks is not None:
+                self._marks.close()
+
+    def _file(self, kind: str, suffix: str) -> Path:
+        who = f"rank{self.settings.rank}" if self.settings.rank is not None else str(os.getpid())
+        return self.settings.folder / f"{kind}-{who}.{suffix}"
+
+    def _break(self, error: Exception) -> None:
+        self._broken = True
+        with contextlib.suppress(Exception):
+            record = {"pid": os.getpid(), "rank": self.settings.rank, "error": f"{type(error).__name__}: {error}"}
+            self._file("trouble", "json").write_text(json.dumps(record))
+        self.finish()
+
+
+def install(optimizers: Any) -> None:
+    """Hook every optimizer of this process; ``optimizers`` is the module torch.optim.optimizer, just imported."""
+    register = getattr(optimizers, "register_optimizer_step_post_hook", None)
+    if register is None:
+        return  # PyTorch before 2.1: telemetry alone
+    hook = Hook(HookSettings.of(os.environ))
+    register(hook.on_step)
+    atexit.register(hook.finish)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: setattr(hook, "_broken", True))  # a loader's worker trains nothing
+
+
+def _median_gap(times_ns: list[int]) -> float:
+    gaps = sorted(b - a for a, b in pairwise(times_ns))
+    return float(gaps[len(gaps) // 2])

@@ -1,0 +1,197 @@
+"""`sawtooth run`: a training command as it is, with the GPU sampled, steps marked and a few of them profiled, in one ``.sawtooth`` file.
+
+The command's exit code, output and signals stay its own. Standard library only, as all recording: the training's Python needs nothing of
+ours (``startup/sitecustomize.py`` goes on its PYTHONPATH for this one run).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+from sawtooth.ingest import children
+from sawtooth.ingest.capture import beside, hook
+from sawtooth.ingest.capture.packing import FORMAT, pack
+from sawtooth.ingest.sampler.segments import join_segments
+from sawtooth.place import IMPORT_ROOT
+
+STARTUP = Path(__file__).resolve().parent / "startup"
+PROFILED_STEPS = 5  # enough for a median, few enough for a trace of some megabytes
+NOT_FOUND = 127  # the shell's exit code for a command that is not there
+NOT_RUNNABLE = 126
+
+
+@dataclass
+class Launched:
+    """What came of a run: the command's exit code, the file (None where nothing was recorded), and sentences about what is missing."""
+
+    exit_code: int
+    bundle: Path | None = None
+    missing: list[str] = field(default_factory=list)
+
+
+def words_of(command: Sequence[str]) -> list[str]:
+    """Return the command to start: a Python file is run by the Python that has PyTorch, this one or the one on PATH."""
+    if not command[0].endswith(".py"):
+        return list(command)
+    here = sys.executable if util.find_spec("torch") else None
+    return [here or shutil.which("python") or shutil.which("python3") or sys.executable, *command]
+
+
+def run(
+    command: Sequence[str],
+    bundle: Path,
+    *,
+    name: str = "",
+    steps: int = PROFILED_STEPS,
+    after_s: float = hook.LEAST_SECONDS,
+    sample: bool = True,
+) -> Launched:
+    """Run ``command``; record into ``bundle``.
+
+    ``steps`` are profiled once the loop is steady and has run ``after_s`` seconds (0: no profile); ``sample`` False turns telemetry off.
+    """
+    with tempfile.TemporaryDirectory(prefix="sawtooth-run-") as scratch:
+        folder = Path(scratch)
+        sampler, missing = _start_sampler(folder) if sample else (None, [])
+        launched = Launched(_wait(words_of(command), _environment(folder, steps, after_s)), missing=missing)
+        if sampler is not None:
+            launched.missing += _joined(folder, beside.stop_sampler(sampler))
+        launched.missing += _troubles(folder)
+        sources = _sources(folder)
+        if sources:
+            _write(bundle, name or _name(command), command, sources, launched)
+        return launched
+
+
+def _start_sampler(folder: Path) -> tuple[Any, list[str]]:
+    try:
+        return beside.start_sampler(folder / "live"), []
+    except OSError as error:
+        return None, [f"No telemetry: the sampler did not start ({error})."]
+
+
+def _environment(folder: Path, steps: int, after_s: float) -> dict[str, str]:
+    """The training's environment: as it is, and what the hook needs."""
+    variables = children.environment_before()
+    path = os.pathsep.join(filter(None, (str(STARTUP), variables.get("PYTHONPATH"))))
+    own = {
+        hook.FOLDER: str(folder),
+        hook.PROFILED_STEPS: str(steps),
+        hook.AFTER_SECONDS: str(after_s),
+        "SAWTOOTH_IMPORT_ROOT": str(IMPORT_ROOT),
+    }
+    # without it CUPTI stays attached after the profile and slows every later launch
+    return {**variables, "PYTHONPATH": path, **own, "TEARDOWN_CUPTI": os.environ.get("TEARDOWN_CUPTI", "1")}
+
+
+def _wait(words: list[str], environment: dict[str, str]) -> int:
+    """Run the command in the foreground and return its exit code as a shell would."""
+    try:
+        child = subprocess.Popen(words, env=environment)
+    except FileNotFoundError:
+        print(f"sawtooth run: There is no command {words[0]!r}.", file=sys.stderr)
+        return NOT_FOUND
+    except OSError as error:
+        print(f"sawtooth run: {words[0]!r} cannot be run ({error.strerror}).", file=sys.stderr)
+        return NOT_RUNNABLE
+    with _signals_to(child):
+        code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
+@contextlib.contextmanager
+def _signals_to(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Ctrl-C reaches the training by the terminal itself; what is sent to this process alone is passed on."""
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number)),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _joined(folder: Path, trouble: str | None) -> list[str]:
+    sessions = sorted((folder / "live").glob("*/meta.json"))
+    if not sessions:
+        return [f"No telemetry: {(trouble or 'the sampler wrote nothing').rstrip('.')}."]
+    if not join_segments(sessions[0].parent, folder / "telemetry.jsonl"):
+        return [f"No telemetry: {(trouble or 'the sampler took no sample').rstrip('.')}."]
+    return []
+
+
+def _troubles(folder: Path) -> list[str]:
+    sentences = []
+    for path in sorted(folder.glob("trouble-*.json")):
+        with contextlib.suppress(OSError, ValueError):
+            sentences.append(
+                f"Recording stopped in process {json.loads(path.read_text())['pid']}: {json.loads(path.read_text())['error']}."
+            )
+    return sentences
+
+
+def _sources(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """The files to pack with what the manifest says of each. Only the process that stepped most (or each rank) is the training."""
+    marks = sorted(folder.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size, reverse=True)
+    ranked = [path for path in marks if path.stem.startswith("marks-rank")]
+    sources: list[tuple[Path, dict[str, Any]]] = []
+    for path in sorted(ranked) or marks[:1]:
+        who = path.stem.removeprefix("marks-")
+        rank = {"rank": int(who.removeprefix("rank"))} if who.startswith("rank") else {}
+        trace = folder / f"trace-{who}.json"
+        if trace.exists():
+            sources.append((trace, {"source_name": f"{who if rank else 'trace'}.json.gz", "kind": "trace", **rank}))
+        sources.append((path, {"source_name": f"marks{'-' + who if rank else ''}.jsonl", "kind": "marks", **rank}))
+    telemetry = folder / "telemetry.jsonl"
+    if telemetry.exists():
+        sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
+    return sources
+
+
+def _write(
+    bundle: Path, name: str, command: Sequence[str], sources: list[tuple[Path, dict[str, Any]]], launched: Launched
+) -> None:
+    members = {f"sources/{number:04d}.gz": path for number, (path, _) in enumerate(sources, 1)}
+    recordings = [{"member": member, **about} for member, (_, about) in zip(members, sources, strict=True)]
+    if not any(about["kind"] == "trace" for about in recordings):
+        launched.missing.append(
+            "No profile: the loop ended, or never was steady, before one began, or it has no optimizer step."
+        )
+    described = {
+        "name": name,
+        "recordings": recordings,
+        "notes": "\n".join([f"Recorded by `sawtooth run {' '.join(command)}`.", *launched.missing]),
+    }
+    manifest = {"runs": [described], "format": FORMAT, "tool_version": recorder_version()}
+    try:
+        pack(bundle, json.dumps(manifest, indent=1).encode(), members)
+        launched.bundle = bundle
+    except OSError as error:
+        launched.missing.append(f"{bundle} cannot be written: {error.strerror}.")
+
+
+def _name(command: Sequence[str]) -> str:
+    script = next((word for word in command if word.endswith(".py")), command[0])
+    return Path(script).stem
+
+
+def recorder_version() -> str:
+    """The version of the distribution that records: the whole product's, or the recorder's alone."""
+    for distribution in ("sawtooth", "sawtooth-recorder"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(distribution)
+    return ""

@@ -1,0 +1,56 @@
+"""How a ``.sawtooth`` file is packed, with the standard library alone: the capture helper runs where nothing else is installed.
+
+See ``sawtooth.ingest.runs.bundle`` for what the manifest says and how such a file is read.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+SOURCE = re.compile(r"sources/\d{4}\.gz")
+COPY_BYTES = 1 << 20
+
+
+def is_bundle(path: Path) -> bool:
+    """Tell from its content whether a file is a bundle: a zip whose first member is the manifest."""
+    if not path.is_file():  # a pipe would wait, and can be read only once
+        return False
+    try:
+        with path.open("rb") as file:
+            head = file.read(30 + len(MANIFEST))
+    except OSError:
+        return False
+    return head.startswith(b"PK\x03\x04") and head[30:] == MANIFEST.encode()
+
+
+def pack(target: Path, manifest: bytes, sources: Mapping[str, Path]) -> None:
+    """Write a bundle whole or not at all. ``sources`` maps members to files, gzipped or not, of which the bytes are taken."""
+    temporary = target.with_name(f".{target.name}.part")
+    try:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+            archive.writestr(zipfile.ZipInfo(MANIFEST), manifest)
+            for member in sorted(sources):
+                with archive.open(zipfile.ZipInfo(member), "w", force_zip64=True) as out:
+                    _copy_gzipped(sources[member], out)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _copy_gzipped(source: Path, out: IO[bytes]) -> None:
+    with source.open("rb") as file:
+        gzipped = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        if gzipped:
+            shutil.copyfileobj(file, out, COPY_BYTES)
+        else:
+            with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=6, mtime=0) as packed:
+                shutil.copyfileobj(file, packed, COPY_BYTES)

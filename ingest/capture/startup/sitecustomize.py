@@ -1,0 +1,88 @@
+"""Runs first in every Python that `sawtooth run` starts, found by that name on PYTHONPATH: waits for PyTorch, then hooks it.
+
+Standard library only, silent, and never in the way: whatever fails in here, the training goes on as if it were not there. The
+environment's own ``sitecustomize``, which this one hides, is run afterwards.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib would cost every child its import
+AWAITED = "torch.optim.optimizer"
+
+
+def _load_hook() -> ModuleType:
+    """Import the hook from this copy of Sawtooth without putting its folder on the path of somebody's training."""
+    if "sawtooth" not in sys.modules:
+        place = os.environ["SAWTOOTH_IMPORT_ROOT"]
+        folder = os.path.join(place, "sawtooth")  # noqa: PTH118
+        spec = importlib.util.spec_from_file_location(
+            "sawtooth",
+            os.path.join(folder, "__init__.py"),  # noqa: PTH118
+            submodule_search_locations=[folder],
+        )
+        assert spec is not None and spec.loader is not None
+        package = importlib.util.module_from_spec(spec)
+        sys.modules["sawtooth"] = package
+        spec.loader.exec_module(package)
+    from sawtooth.ingest.capture import hook
+
+    return hook
+
+
+class _Loader(importlib.abc.Loader):
+    """Loads the awaited module as ever, then hooks it."""
+
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        """As the loader does."""
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """As the loader does, then hook."""
+        self.loader.exec_module(module)
+        try:
+            _load_hook().install(module)
+        except Exception as error:
+            if os.environ.get("SAWTOOTH_DEBUG"):
+                print(f"sawtooth: the training is not hooked ({error!r})", file=sys.stderr)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Recognises the one import that tells that a process uses PyTorch's optimizers."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the spec of the awaited module with our loader around its own, once."""
+        if name != AWAITED:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+def _run_the_hidden_one() -> None:
+    """Run the ``sitecustomize`` that the environment has besides this one."""
+    elsewhere = [entry for entry in sys.path if os.path.abspath(entry or ".") != HERE]  # noqa: PTH100
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", elsewhere)
+    if spec is not None and spec.loader is not None:
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["sitecustomize"] = module
+        spec.loader.exec_module(module)
+
+
+if os.environ.get("SAWTOOTH_RUN_FOLDER") and os.environ.get("SAWTOOTH_IMPORT_ROOT"):
+    sys.meta_path.insert(0, _Finder())
+_run_the_hidden_one()

@@ -1,0 +1,97 @@
+"""Files of step marks, whose format ``sawtooth.ingest.capture.marks`` documents, to recordings with the table ``step_marks``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sawtooth.ingest.capture.marks import PHASES
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.source import Source
+from sawtooth.ingest.telemetry.registry import lines
+from sawtooth.ingest.writer import Writer
+
+SIGNATURE = b'{"k": "marks"'
+
+
+class _Head(msgspec.Struct):
+    host: str | None = None
+    boot: str | None = None
+    rank: int | None = None
+    recorder: str = ""
+
+
+class _Mark(msgspec.Struct):
+    i: int
+    w: int
+    p: str = "train"
+    o: int = 0
+    b: float | None = None
+    n: float | None = None
+
+
+def is_marks(head: bytes) -> bool:
+    """Tell from its first bytes whether a file holds step marks."""
+    return head.startswith(SIGNATURE)
+
+
+def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
+    """Read ``source``, write its marks, return the recording row. Raises SourceError where it holds no mark.
+
+    Lines that are torn, of another kind or with an unknown phase are left out and counted.
+    """
+    every = lines(source)
+    try:
+        head = msgspec.json.decode(next(every, b""), type=_Head)
+    except msgspec.MsgspecError:
+        head = _Head()
+    skipped: list[bytes] = []
+    marks = sorted(_marks(every, skipped), key=lambda mark: mark.w)
+    if not marks:
+        raise SourceError("E-NOEV", "This file of step marks holds no mark: the loop ended before its first step.")
+    writer.insert(
+        "step_marks",
+        {
+            "step": np.array([mark.i for mark in marks], np.int64),
+            "end_ns": np.array([mark.w for mark in marks], np.int64),
+            "phase": [mark.p for mark in marks],
+            "optimizer": np.array([mark.o for mark in marks], np.int32),
+            "samples": [mark.b for mark in marks],
+            "tokens": [mark.n for mark in marks],
+        },
+    )
+    if skipped:
+        sentence = "Lines of step marks were torn or not understood, and left out."
+        row = {"key": "marks_skipped", "severity": "info", "sentence": sentence, "count": len(skipped)}
+        writer.insert_row("diagnostics", row)
+    return {
+        **about,
+        "kind": "marks",
+        "event_count": len(marks),
+        "clock": "unix",
+        "first_ns": marks[0].w,
+        "last_ns": marks[-1].w,
+        "truncated": bool(source.damage),
+        "host": head.host,
+        "rank": head.rank,
+        "metadata": msgspec.json.encode({"recorder": head.recorder, "boot": head.boot}).decode(),
+    }
+
+
+def _marks(every: Iterable[bytes], skipped: list[bytes]) -> Iterator[_Mark]:
+    decoder = msgspec.json.Decoder(_Mark)
+    for line in every:
+        if not line.strip():
+            continue
+        try:
+            mark = decoder.decode(line)
+        except msgspec.MsgspecError:
+            skipped.append(line)
+            continue
+        if mark.p in PHASES and mark.i >= 0 and 0 < mark.w < 2**62:
+            yield mark
+        else:
+            skipped.append(line)

@@ -1,0 +1,39 @@
+"""What is sampled of a GPU, one row a quantity, with everything that is said about it; and why clocks are held down.
+
+A row holds the column of table ``samples`` and its unit, the values that are possible, its label, its panel on the charts, and its name
+and unit in every source. The sampler, the readers, the store's schema, the analysis and the charts all take it from here: a new quantity
+is a row (and, where NVML has a call of its own for it, that call in ``sawtooth.ingest.sampler.fields``). The sampler runs beside a
+training job, so this room uses the standard library only.
+"""
+
+from sawtooth.faces import lazy
+
+__getattr__, __all__ = lazy(
+    __name__,
+    {
+        "quantity": (
+            "RATIO",
+            "Quantity",
+            "Range",
+        ),
+        "registry": (
+            "BY_COLUMN",
+            "INTEGER_COLUMNS",
+            "QUANTITIES",
+            "SAMPLE_COLUMNS",
+            "names_in",
+            "possible",
+            "possible_ones",
+            "samples_sql",
+        ),
+        "throttling": (
+            "BY_LABEL",
+            "HOLDING",
+            "HOLDING_BITS",
+            "THROTTLE_REASONS",
+            "ReasonKind",
+            "ThrottleReason",
+            "holding",
+        ),
+    },
+)

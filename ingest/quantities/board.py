@@ -1,0 +1,160 @@
+"""What NVML and its tools report of a board: utilization, memory, power, temperatures, clocks. Comments behind DCGM's names are its field ids."""
+
+from sawtooth.ingest.quantities.quantity import (
+    ENERGY,
+    MASK,
+    MEMORY,
+    MEMORY_CLOCK,
+    MHZ,
+    MIB,
+    PERCENT,
+    POWER,
+    RATIO,
+    SM_CLOCK,
+    TEMPERATURE,
+    Quantity,
+)  # fmt: skip
+
+BOARD: tuple[Quantity, ...] = (
+    Quantity(
+        "util_pct", "percent", "GPU utilization (NVML)", "Share of the window in which a kernel ran, percent (NVML utilization.gpu)", PERCENT,
+        {
+            "nvml_jsonl": {"gpu_util": 1},
+            "nvidia_smi": {"utilization.gpu": 1},
+            "nvidia_smi_dmon": {"sm": 1},
+            "dcgmi": {"GPUTL": 1},  # 203
+            "dcgm_exporter": {"DCGM_FI_DEV_GPU_UTIL": 1, "DCGM_FI_DEV_GPU_UTIL_RATIO": RATIO},
+            "nvitop": {"gpu_utilization": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_utilization_ratio": RATIO},
+            "wandb": {"gpu": 1},
+        },
+        panel="utilization", mean=True,
+    ),
+    Quantity(
+        "mem_busy_pct", "percent", "memory busy", "Share of the window in which memory was read or written, percent", PERCENT,
+        {
+            "nvml_jsonl": {"mem_util": 1},
+            "nvidia_smi": {"utilization.memory": 1},
+            "nvidia_smi_dmon": {"mem": 1},
+            "dcgmi": {"MCUTL": 1},  # 204
+            "dcgm_exporter": {"DCGM_FI_DEV_MEM_COPY_UTIL": 1, "DCGM_FI_DEV_MEMORY_UTIL_RATIO": RATIO},
+            "nvitop": {"gpu_memory_utilization": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_memory_busy_ratio": RATIO},
+            "wandb": {"memory": 1},
+        },
+        mean=True,
+    ),
+    Quantity(
+        "mem_used_bytes", "bytes", "memory in use", "Device memory in use, bytes", MEMORY,
+        {
+            "nvml_jsonl": {"mem_used": 1},
+            "nvidia_smi": {"memory.used": MIB},
+            "nvidia_smi_dmon": {"fb": MIB},
+            "dcgmi": {"FBUSD": MIB},  # 252
+            "dcgm_exporter": {"DCGM_FI_DEV_FB_USED": MIB, "DCGM_FI_DEV_FB_USED_BYTES": 1},
+            "nvitop": {"gpu_memory_used": MIB},
+            "sawtooth_exporter": {"sawtooth_gpu_memory_used_bytes": 1},
+            "wandb": {"memoryAllocatedBytes": 1},
+        },
+        panel="memory", whole=True,
+    ),
+    Quantity(
+        "mem_total_bytes", "bytes", "memory", "Device memory, bytes", MEMORY,
+        {
+            "nvml_jsonl": {"mem_total": 1},
+            "nvidia_smi": {"memory.total": MIB},
+            "dcgmi": {"FBTTL": MIB},  # 250
+            "dcgm_exporter": {"DCGM_FI_DEV_FB_TOTAL": MIB, "DCGM_FI_DEV_FB_CAPACITY_BYTES": 1},
+            "nvitop": {"gpu_memory_total": MIB},
+        },
+        whole=True,
+    ),
+    Quantity(
+        "power_w", "W", "power", "Power draw, watts", POWER,
+        {
+            "nvml_jsonl": {"power_w": 1},
+            # of several columns of one quantity, the first stands
+            "nvidia_smi": {"power.draw.instant": 1, "power.draw": 1, "power.draw.average": 1},
+            "nvidia_smi_dmon": {"pwr": 1},
+            "dcgmi": {"POWER": 1},  # 155
+            "dcgm_exporter": {"DCGM_FI_DEV_POWER_USAGE": 1, "DCGM_FI_DEV_BOARD_POWER_WATTS": 1},
+            "nvitop": {"gpu_power_usage": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_power_watts": 1},
+            "wandb": {"powerWatts": 1},
+        },
+        panel="power", mean=True,
+    ),
+    Quantity(
+        "energy_j", "J", "energy", "Energy since the driver was loaded, joules", ENERGY,
+        {
+            "nvml_jsonl": {"energy_j": 1},
+            "dcgmi": {"TOTEC": 1e-3},  # 156, millijoules
+            "dcgm_exporter": {"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 1e-3, "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_energy_joules_total": 1},
+        },
+    ),
+    Quantity(
+        "temp_c", "°C", "temperature", "GPU temperature, °C", TEMPERATURE,
+        {
+            "nvml_jsonl": {"temp_c": 1},
+            "nvidia_smi": {"temperature.gpu": 1},
+            "nvidia_smi_dmon": {"gtemp": 1},
+            "dcgmi": {"TMPTR": 1},  # 150
+            "dcgm_exporter": {"DCGM_FI_DEV_GPU_TEMP": 1, "DCGM_FI_DEV_GPU_TEMP_CELSIUS": 1},
+            "nvitop": {"gpu_temperature": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_temperature_celsius": 1},
+            "wandb": {"temp": 1},
+        },
+        panel="temperature", mean=True,
+    ),
+    Quantity(
+        "mem_temp_c", "°C", "memory temperature", "Memory temperature, °C", TEMPERATURE,
+        {
+            "nvml_jsonl": {"mem_temp_c": 1},
+            "nvidia_smi": {"temperature.memory": 1},
+            "nvidia_smi_dmon": {"mtemp": 1},
+            "dcgmi": {"MMTMP": 1},  # 140
+            "dcgm_exporter": {"DCGM_FI_DEV_MEMORY_TEMP": 1, "DCGM_FI_DEV_MEMORY_TEMP_CELSIUS": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_memory_temperature_celsius": 1},
+        },
+    ),
+    Quantity(
+        "clock_sm_mhz", "MHz", "SM clock", "SM clock, MHz", SM_CLOCK,
+        {
+            "nvml_jsonl": {"sm_mhz": 1},
+            "nvidia_smi": {"clocks.current.sm": 1, "clocks.sm": 1},
+            "nvidia_smi_dmon": {"pclk": 1},
+            "dcgmi": {"SMCLK": 1},  # 100
+            "dcgm_exporter": {"DCGM_FI_DEV_SM_CLOCK": 1, "DCGM_FI_DEV_SM_CLOCK_HERTZ": MHZ},
+            "nvitop": {"gpu_clock_sm": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_sm_clock_hertz": MHZ},
+            "wandb": {"smClock": 1},
+        },
+        panel="clock", mean=True,
+    ),
+    Quantity(
+        "clock_mem_mhz", "MHz", "memory clock", "Memory clock, MHz", MEMORY_CLOCK,
+        {
+            "nvml_jsonl": {"mem_mhz": 1},
+            "nvidia_smi": {"clocks.current.memory": 1, "clocks.mem": 1},
+            "nvidia_smi_dmon": {"mclk": 1},
+            "dcgmi": {"MMCLK": 1},  # 101
+            "dcgm_exporter": {"DCGM_FI_DEV_MEM_CLOCK": 1, "DCGM_FI_DEV_MEMORY_CLOCK_HERTZ": MHZ},
+            "nvitop": {"gpu_clock_memory": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_memory_clock_hertz": MHZ},
+            "wandb": {"memoryClock": 1},
+        },
+        mean=True,
+    ),
+    Quantity(
+        "clock_event_mask", "bits", "clocks event reasons", "NVML clocks event reasons, bit mask", MASK,
+        {
+            "nvml_jsonl": {"throttle": 1},
+            "nvidia_smi": {"clocks_event_reasons.active": 1, "clocks_throttle_reasons.active": 1},
+            "dcgmi": {"DVCCTR": 1},  # 112
+            "dcgm_exporter": {"DCGM_FI_DEV_CLOCKS_EVENT_REASONS": 1, "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": 1},
+            "sawtooth_exporter": {"sawtooth_gpu_clock_event_reasons": 1},
+        },
+        whole=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,198 @@
+"""What hardware counters say of the SMs and the buses (GPM, DCGM's profiling fields). Comments behind DCGM's names are its field ids."""
+
+from sawtooth.ingest.quantities.quantity import MIB, PERCENT, RATIO, TRAFFIC, Quantity
+
+COUNTERS: tuple[Quantity, ...] = (
+    Quantity(
+        "gr_active_pct", "percent", "GPU activity", "Graphics engine active, percent", PERCENT,
+        {
+            "nvml_jsonl": {"gpm_graphics": 1},
+            "nvidia_smi_dmon": {"gract": 1},
+            "dcgmi": {"GRACT": RATIO},  # 1001
+            "dcgm_exporter": {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": RATIO, "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO": RATIO},
+            "sawtooth_exporter": {"sawtooth_gpu_graphics_active_ratio": RATIO},
+            "wandb": {"grEngineActive": RATIO},
+        },
+        panel="activity", mean=True, gpm_id=1,
+    ),
+    Quantity(
+        "sm_active_pct", "percent", "SM activity", "SM active, percent averaged over SMs", PERCENT,
+        {
+            "nvml_jsonl": {"gpm_sm": 1},
+            "nvidia_smi_dmon": {"smutil": 1},
+            "dcgmi": {"SMACT": RATIO},  # 1002
+            "dcgm_exporter": {"DCGM_FI_PROF_SM_ACTIVE": RATIO, "DCGM_FI_PROF_SM_UTIL_RATIO": RATIO},
+            "sawtooth_exporter": {"sawtooth_gpu_sm_active_ratio": RATIO},
+            "wandb": {"smActive": RATIO},
+        },
+        panel="activity", mean=True, gpm_id=2,
+    ),
+    Quantity(
+        "sm_occupancy_pct", "percent", "SM occupancy", "Resident warps of the maximum, percent", PERCENT,
+        {
+            "nvml_jsonl": {"gpm_occupancy": 1},
+            "nvidia_smi_dmon": {"smocc": 1},
+            "dcgmi": {"SMOCC": RATIO},  # 1003
+            "dcgm_exporter": {"DCGM_FI_PROF_SM_OCCUPANCY": RATIO, "DCGM_FI_PROF_SM_OCCUPANCY_RATIO": RATIO},
+            "sawtooth_exporter": {"sawtooth_gpu_sm_occupancy_ratio": RATIO},
+            "wandb": {"smOccupancy": RATIO},
+        },
+        mean=True, gpm_id=3,
+    ),
+    Quantity(
+        "tensor_active_pct", "percent", "tensor pipe", "Any tensor pipe active, percent", PERCENT,
+        {
+            "nvml_jsonl": {"gpm_tensor_any": 1},
+            "nvidia_smi_dmon": {"mmaact": 1},
+            "dcgmi": {"TENSO": RATIO},  # 1004
+            "dcgm_exporter": {"DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": RATIO, "DCGM_FI_PROF_TENSOR_UTIL_RATIO": RATIO},
+            "sawtooth_exporter": {"sawtooth_gpu_tensor_active_ratio": RATIO},
+            "wandb": {"pipeTensorActive": RATIO},
+        },
+        panel="activity", mean=True, gpm_id=5,
+    ),
+    Quantity(
+        "tensor_hmma_pct", "percent", "half-precision tensor pipe", "Half-precision tensor pipe active, percent", PERCENT,
+        {
+            "nvml_jsonl": {"gpm_tensor_hmma": 1},
+            "nvidia_smi_dmon": {"hmmat": 1, "hmmaact": 1},
+            "dcgmi": {"THMMA": RATIO},  # 1014
+            "dcgm_exporter": {"DCGM_FI_PROF_PIPE_TENSOR_HMMA_ACTIVE": RATIO, "DCGM_FI_PROF_HMMA_UTIL_RATIO": RATIO},
+            "sawtooth_exporter": {"sawtooth_gpu_tensor_hmma_active_ratio": RATIO},
+            "wandb": {"pipeTensorHmmaActive": RATIO},
+        },
+        mean=True, gpm_id=7,
+    ),
+    Quantity(
+        "tensor_imma_pct", "percent", "integer tensor pipe", "Integer tensor pipe active, percent", PERCENT,
+        {
+            "nvml_jsonl": {"gpm_tensor_imma": 1},
+            "nvidia_smi_dmon": {"immat": 1, "immaact": 1},
+            "dcgmi": {"TIMMA": RATIO},  # 1013
+            "dcgm_exporter": {"DCGM_FI_PROF_PIPE_TENSOR_IMMA_ACTIVE": RATIO, "DCGM_FI_PROF_IMMA_UTIL_RATIO": RATIO},
+            "sawtooth_exporter": {"sawtooth_gpu_tensor_imma_active_ratio": RATIO},
+        },
+        gpm_id=9,
+    ),
+    Quantity(
+        "tensor_dfma_pct", "percent", "double-precision tensor pipe", "Double-precision tensor pipe active, percent", PERCENT,
+        {
+            "nvml_jsonl": {"gpm_tensor_dfma": 1},
+            "nvidia_smi_dmon": {"dfmat": 1, "dfmaact": 1},
+            "dcgmi": {"TDFMA": RATIO},  # 1015
+            "dcgm_exporter": {"DCGM_FI_PROF_PIPE_TENSOR_DFMA_ACTIVE": RATIO, "DCGM_FI_PROF_DFMA_UTIL_RATIO": RATIO},
+            "sawtooth_exporter": {"sawtooth_gpu_tensor_dfma_active_ratio": RATIO},
+        },
+        gpm_id=6,
+    ),
+    Quantity(
+        "integer_pct", "percent", "integer pipe", "Integer pipe active, percent", PERCENT,
+        {
+            "nvml_jsonl": {"gpm_integer": 1},
+            "nvidia_smi_dmon": {"intact": 1},
+            "dcgm_exporter": {"DCGM_FI_PROF_PIPE_INT_ACTIVE": RATIO, "DCGM_FI_PROF_INT_UTIL_RATIO": RATIO},
+            "sawtooth_exporter": {"sawtooth_gpu_integer_active_ratio": RATIO},
+        },
+        gpm_id=4,
+    ),
+    Quantity(
+        "dram_active_pct", "percent", "memory bandwidth", "Memory bandwidth in use, percent of peak", PERCENT,
+        {
+            "nvml_jsonl": {"gpm_dram_bw": 1},
+            "nvidia_smi_dmon": {"dram": 1},
+            "dcgmi": {"DRAMA": RATIO},  # 1005
+            "dcgm_exporter": {"DCGM_FI_PROF_DRAM_ACTIVE": RATIO, "DCGM_FI_PROF_DRAM_UTIL_RATIO": RATIO},
+            "sawtooth_exporter": {"sawtooth_gpu_dram_active_ratio": RATIO},
+            "wandb": {"dramActive": RATIO},
+        },
+        panel="activity", mean=True, gpm_id=10,
+    ),
+    Quantity(
+        "fp64_pct", "percent", "FP64 pipe", "FP64 pipe active, percent", PERCENT,
+        {
+            "nvml_jsonl": {"gpm_fp64": 1},
+            "nvidia_smi_dmon": {"fp64": 1},
+            "dcgmi": {"FP64A": RATIO},  # 1006
+            "dcgm_exporter": {"DCGM_FI_PROF_PIPE_FP64_ACTIVE": RATIO, "DCGM_FI_PROF_FP64_UTIL_RATIO": RATIO},
+            "sawtooth_exporter": {"sawtooth_gpu_fp64_active_ratio": RATIO},
+            "wandb": {"pipeFp64Active": RATIO},
+        },
+        gpm_id=11,
+    ),
+    Quantity(
+        "fp32_pct", "percent", "FP32 pipe", "FP32 pipe active, percent", PERCENT,
+        {
+            "nvml_jsonl": {"gpm_fp32": 1},
+            "nvidia_smi_dmon": {"fp32": 1},
+            "dcgmi": {"FP32A": RATIO},  # 1007
+            "dcgm_exporter": {"DCGM_FI_PROF_PIPE_FP32_ACTIVE": RATIO, "DCGM_FI_PROF_FP32_UTIL_RATIO": RATIO},
+            "sawtooth_exporter": {"sawtooth_gpu_fp32_active_ratio": RATIO},
+            "wandb": {"pipeFp32Active": RATIO},
+        },
+        mean=True, gpm_id=12,
+    ),
+    Quantity(
+        "fp16_pct", "percent", "FP16 pipe", "FP16 pipe (not tensor) active, percent", PERCENT,
+        {
+            "nvml_jsonl": {"gpm_fp16": 1},
+            "nvidia_smi_dmon": {"fp16": 1},
+            "dcgmi": {"FP16A": RATIO},  # 1008
+            "dcgm_exporter": {"DCGM_FI_PROF_PIPE_FP16_ACTIVE": RATIO, "DCGM_FI_PROF_FP16_UTIL_RATIO": RATIO},
+            "sawtooth_exporter": {"sawtooth_gpu_fp16_active_ratio": RATIO},
+            "wandb": {"pipeFp16Active": RATIO},
+        },
+        gpm_id=13,
+    ),
+    Quantity(
+        "pcie_tx_bps", "bytes/s", "PCIe sent", "PCIe sent, bytes per second", TRAFFIC,
+        {
+            "nvml_jsonl": {"gpm_pcie_tx": MIB},
+            "nvidia_smi_dmon": {"txpci": 1e6, "pcitx": MIB},
+            "dcgmi": {"PCITX": 1},  # 1009
+            "dcgm_exporter": {"DCGM_FI_PROF_PCIE_TX_BYTES": 1},
+            "nvitop": {"gpu_pcie_tx_throughput": MIB},
+            "sawtooth_exporter": {"sawtooth_gpu_pcie_sent_bytes_per_second": 1},
+            "wandb": {"pcieTxBytes": 1},
+        },
+        mean=True, gpm_id=20, gpm_scale=MIB,
+    ),
+    Quantity(
+        "pcie_rx_bps", "bytes/s", "PCIe received", "PCIe received, bytes per second", TRAFFIC,
+        {
+            "nvml_jsonl": {"gpm_pcie_rx": MIB},
+            "nvidia_smi_dmon": {"rxpci": 1e6, "pcirx": MIB},
+            "dcgmi": {"PCIRX": 1},  # 1010
+            "dcgm_exporter": {"DCGM_FI_PROF_PCIE_RX_BYTES": 1},
+            "nvitop": {"gpu_pcie_rx_throughput": MIB},
+            "sawtooth_exporter": {"sawtooth_gpu_pcie_received_bytes_per_second": 1},
+            "wandb": {"pcieRxBytes": 1},
+        },
+        mean=True, gpm_id=21, gpm_scale=MIB,
+    ),
+    Quantity(
+        "nvlink_tx_bps", "bytes/s", "NVLink sent", "NVLink sent, bytes per second", TRAFFIC,
+        {
+            "nvml_jsonl": {"gpm_nvlink_tx": MIB},
+            "nvidia_smi_dmon": {"nvltx": MIB},
+            "dcgmi": {"NVLTX": 1},  # 1011
+            "dcgm_exporter": {"DCGM_FI_PROF_NVLINK_TX_BYTES": 1},
+            "nvitop": {"gpu_nvlink_total_tx_throughput": MIB},
+            "sawtooth_exporter": {"sawtooth_gpu_nvlink_sent_bytes_per_second": 1},
+            "wandb": {"nvlinkTxBytes": 1},
+        },
+        mean=True, gpm_id=61, gpm_scale=MIB,
+    ),
+    Quantity(
+        "nvlink_rx_bps", "bytes/s", "NVLink received", "NVLink received, bytes per second", TRAFFIC,
+        {
+            "nvml_jsonl": {"gpm_nvlink_rx": MIB},
+            "nvidia_smi_dmon": {"nvlrx": MIB},
+            "dcgmi": {"NVLRX": 1},  # 1012
+            "dcgm_exporter": {"DCGM_FI_PROF_NVLINK_RX_BYTES": 1},
+            "nvitop": {"gpu_nvlink_total_rx_throughput": MIB},
+            "sawtooth_exporter": {"sawtooth_gpu_nvlink_received_bytes_per_second": 1},
+            "wandb": {"nvlinkRxBytes": 1},
+        },
+        mean=True, gpm_id=60, gpm_scale=MIB,
+    ),
+)  # fmt: skip

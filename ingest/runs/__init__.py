@@ -1,0 +1,31 @@
+"""Runs as people speak of them: manifests, bundles to send, what is taken out before sending, and clocks only people know."""
+
+from sawtooth.faces import lazy
+
+__getattr__, __all__ = lazy(
+    __name__,
+    {
+        "bundle": (
+            "export_runs",
+            "import_bundle",
+            "is_bundle",
+        ),
+        "clocks": (
+            "ClockCorrection",
+            "apply",
+        ),
+        "manifests": (
+            "attach",
+            "delete_run",
+            "overlapping_telemetry",
+            "register_runs",
+        ),
+        "proposals": (
+            "Proposal",
+            "accept",
+            "changed",
+            "dismiss",
+            "proposal_for",
+        ),
+    },
+)

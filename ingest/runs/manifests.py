@@ -1,0 +1,223 @@
+"""Group recordings into runs and keep their manifests: register, attach, delete."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import msgspec
+
+from sawtooth.ingest.errors import NotFoundError, UsageError
+from sawtooth.ingest.runs.proposals import dismiss
+from sawtooth.ingest.runs.recordings import joined, remove_unused
+from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts, new_manifest, run_id_of
+
+CLOSE_NS = 120 * 1_000_000_000  # ranks start the same profiled step within seconds; two minutes forgive unsynchronised clocks
+SUFFIXES = re.compile(r"(?:\.(?:pt|trace|json|jsonl|gz|csv|txt))+$", re.I)
+SAYS_NOTHING = re.compile(  # what scripts and tutorials call every trace and the folder it lies in
+    r"(?:(?:chrome|torch|pytorch|kineto|gpu|my)[_-]?)?(?:trace|traces|profile|profiler|profiling|prof|nvml|telemetry|output|out|log|logs|tmp|data|results)"
+    r"(?:[_-]?\d*)|(?:rank|worker|gpu|node)?[_-]?\d+|tmp\w{8}|\.*",
+    re.I,
+)
+
+
+@dataclass(frozen=True)
+class _About:
+    """What grouping needs to know of one recording."""
+
+    ref: RecordingRef
+    job: tuple[Any, ...] | None  # equal for ranks of one job; None for a trace that is no part of one
+    first_ns: int
+    last_ns: int
+
+
+def register_run(
+    folder: DataFolder,
+    refs: list[RecordingRef],
+    name: str | None = None,
+    settings: dict[str, str] | None = None,
+    *,
+    notes: str = "",
+    tags: list[str] | None = None,
+    facts: UserFacts | None = None,
+    bundled: bool = False,
+) -> Manifest:
+    """Make one run of ``refs`` and return its manifest.
+
+    A run that exists already keeps its name, notes and facts unless new ones are given, and gains the telemetry and the settings.
+    """
+    if not refs:
+        raise UsageError("A run needs at least one recording.")
+    refs = list({ref.id: ref for ref in refs}.values())
+    try:
+        old = folder.read_manifest(run_id_of(refs))
+    except NotFoundError:
+        manifest = new_manifest(refs, name or _name_of(folder, refs))
+    else:
+        manifest = msgspec.structs.replace(old, name=name or old.name, recordings=joined(old.recordings, refs))
+    manifest = msgspec.structs.replace(
+        manifest,
+        notes=notes or manifest.notes,
+        tags=list(dict.fromkeys([*manifest.tags, *(tags or [])])),
+        settings={**manifest.settings, **(settings or {})},
+        facts=manifest.facts if facts is None else facts,  # a Struct is true even where it holds nothing
+        bundled=bundled or manifest.bundled,
+    )
+    folder.write_manifest(manifest)
+    return manifest
+
+
+def register_runs(
+    folder: DataFolder,
+    refs: list[RecordingRef],
+    name: str | None = None,
+    settings: dict[str, str] | None = None,
+    *,
+    separate: bool = False,
+    attach_to: str | None = None,
+) -> list[Manifest]:
+    """Group recordings that came together into runs, register them, and return the manifests.
+
+    Ranks of one job become one run, telemetry joins the run that is nearest in time; ``separate`` makes a run of every
+    trace; ``attach_to`` (a run id) adds everything to that run. Raises NotFoundError for an unknown run.
+    """
+    if attach_to is not None:
+        return [attach(folder, attach_to, refs)]
+    groups = group(folder, refs, separate=separate)
+    return [register_run(folder, members, name if len(groups) == 1 else None, settings) for members in groups]
+
+
+def attach(folder: DataFolder, run_id: str, refs: list[RecordingRef]) -> Manifest:
+    """Add recordings to a run and return its manifest.
+
+    Telemetry leaves the id as it is. A further rank makes another run id; the old manifest stays, so that links to it keep their meaning.
+    """
+    old = folder.read_manifest(run_id)
+    recordings = joined(old.recordings, refs)
+    manifest = msgspec.structs.replace(old, id=run_id_of(recordings), recordings=recordings)
+    folder.write_manifest(manifest)
+    return manifest
+
+
+def overlapping_telemetry(folder: DataFolder, run: Manifest) -> list[Manifest]:
+    """Return the runs of telemetry alone whose samples cover some of ``run``'s traces in time, and that it does not hold already."""
+    spans = [_span(folder, ref) for ref in run.traces]
+    own = {ref.id for ref in run.recordings}
+    return [
+        other
+        for other in folder.manifests()
+        if not other.traces
+        and not own & {ref.id for ref in other.recordings}
+        and any(a < last and first < b for ref in other.telemetry for a, b in [_span(folder, ref)] for first, last in spans)
+    ]
+
+
+def _span(folder: DataFolder, ref: RecordingRef) -> tuple[int, int]:
+    """Return first and last ns of a recording, on the clock that its correction puts it; an empty span where it cannot be read."""
+    try:
+        about = _about(folder, ref)
+    except NotFoundError:
+        return 0, 0
+    shift = ref.offset_ns or 0
+    return about.first_ns + shift, about.last_ns + shift
+
+
+def delete_run(folder: DataFolder, run_id: str) -> None:
+    """Remove a run, and its recordings, derived files and sources where no other run uses them. Raises NotFoundError."""
+    path = folder.manifest_file(run_id)
+    if not path.exists():
+        folder.read_manifest(run_id)
+    recordings: set[str] = set()
+    with contextlib.suppress(NotFoundError):  # a damaged manifest can be deleted too
+        recordings = {ref.id for ref in folder.read_manifest(run_id).recordings}
+    path.unlink(missing_ok=True)
+    dismiss(folder, run_id)
+    remove_unused(folder, recordings)
+
+
+def group(folder: DataFolder, refs: list[RecordingRef], *, separate: bool = False) -> list[list[RecordingRef]]:
+    """Return ``refs`` as the runs they make: ranks of one job together, telemetry with the nearest trace."""
+    known = [_about(folder, ref) for ref in {ref.id: ref for ref in refs}.values()]
+    groups: list[list[_About]] = []
+    for trace in sorted((a for a in known if a.ref.kind == "trace"), key=lambda a: (a.first_ns, a.ref.id)):
+        mates = None if separate else next((g for g in groups if _same_job(g, trace)), None)
+        if mates is None:
+            groups.append([trace])
+        else:
+            mates.append(trace)
+    telemetry = [a for a in known if a.ref.kind != "trace"]
+    if not groups:
+        return [[a.ref] for a in telemetry] if separate else ([[a.ref for a in telemetry]] if telemetry else [])
+    for extra in telemetry:
+        min(groups, key=lambda g: _distance(g, extra)).append(extra)
+    return [[a.ref for a in members] for members in groups]
+
+
+def _same_job(members: list[_About], trace: _About) -> bool:
+    first = members[0]
+    return (
+        trace.job is not None
+        and first.job == trace.job
+        and all(m.ref.rank != trace.ref.rank for m in members)
+        and abs(first.first_ns - trace.first_ns) <= CLOSE_NS
+    )
+
+
+def _distance(members: list[_About], extra: _About) -> int:
+    traces = [m for m in members if m.ref.kind == "trace"]
+    return min(max(extra.first_ns - t.last_ns, t.first_ns - extra.last_ns, 0) for t in traces)
+
+
+def _about(folder: DataFolder, ref: RecordingRef) -> _About:
+    try:
+        with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as connection:
+            row = connection.execute(
+                "SELECT rank, world_size, backend, nccl_version, metadata, first_ns, last_ns FROM recording"
+            ).fetchone()
+    except duckdb.Error:
+        row = None
+    if row is None:
+        raise NotFoundError(f"Recording {ref.id} is missing or damaged. Ingest its file again.")
+    rank, world, backend, nccl, metadata, first, last = row
+    job = None
+    if rank is not None and world is not None and world > 1:
+        job = (world, backend, nccl, _default_group(metadata))
+    return _About(ref, job, first or 0, last or 0)
+
+
+def _default_group(metadata: str | None) -> str:
+    """Return the job's default process group as text; subgroups may differ from rank to rank."""
+    try:
+        groups = msgspec.json.decode(metadata or "{}")["distributedInfo"]["pg_config"]
+        return msgspec.json.encode(groups[0], order="sorted").decode()
+    except (msgspec.MsgspecError, KeyError, IndexError, TypeError):
+        return ""
+
+
+def telling_name(path: str) -> str | None:
+    """Return what tells a recording from others: its file's name without suffixes, or its folder's where the file is called ``trace`` or so.
+
+    None where neither says anything.
+    """
+    folder, _, file = path.replace("\\", "/").rpartition("/")
+    names = (SUFFIXES.sub("", file), folder.rpartition("/")[2])
+    return next((name for name in names if name and not SAYS_NOTHING.fullmatch(name)), None)
+
+
+def _name_of(folder: DataFolder, refs: list[RecordingRef]) -> str:
+    main = next((ref for ref in refs if ref.kind == "trace"), refs[0])
+    stem = SUFFIXES.sub("", main.source_name) or main.source_name
+    return telling_name(main.source_name) or telling_name(_trace_name(folder, main)) or stem
+
+
+def _trace_name(folder: DataFolder, ref: RecordingRef) -> str:
+    """Return the path that the profiler wrote the trace to, "" where it is not known."""
+    try:
+        with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as connection:
+            row = connection.execute("SELECT metadata ->> 'traceName' FROM recording").fetchone()
+    except duckdb.Error:
+        row = None
+    return str(row[0]) if row and row[0] else ""

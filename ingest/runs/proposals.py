@@ -1,0 +1,131 @@
+"""What a bundle says otherwise of a run that is here: kept beside the run, shown before and after, and taken over only when somebody says so.
+
+A bundle comes from somebody else. It may bring new runs; a run that is here keeps its recordings, clocks, name, notes, tags, settings and
+facts until its owner takes the proposal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+import msgspec
+
+from sawtooth.ingest.errors import NotFoundError
+from sawtooth.ingest.runs.recordings import joined, remove_unused
+from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts, write_atomically
+from sawtooth.ingest.seals import sealed, unsealed
+
+CLOCK_FIELDS = {"offset_ns": "time added (s)", "interval_ns": "time between samples (s)"}
+
+
+class Proposal(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What one bundle says of run ``run_id``. Empty texts, lists and facts of None are not given and change nothing."""
+
+    run_id: str
+    bundle_name: str
+    recordings: list[RecordingRef]
+    name: str = ""
+    notes: str = ""
+    tags: list[str] = []
+    settings: dict[str, str] = {}
+    facts: UserFacts = UserFacts()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that taking a proposal would change, as texts; "" where there was nothing."""
+
+    what: str
+    before: str
+    after: str
+
+
+def propose(folder: DataFolder, proposal: Proposal) -> None:
+    """Keep a proposal in place of an older one of the same run. One that would change nothing is not kept."""
+    replaced = _recordings_of(folder, proposal.run_id)
+    if changed(folder.read_manifest(proposal.run_id), proposal):
+        write_atomically(
+            folder.proposal_file(proposal.run_id), sealed(msgspec.json.format(msgspec.json.encode(proposal), indent=2))
+        )
+        remove_unused(folder, replaced)
+
+
+def proposal_for(folder: DataFolder, run_id: str) -> Proposal | None:
+    """Return what a bundle proposes for a run, None where nothing is, or nothing that can be read or would still change it."""
+    proposal = _kept(folder, run_id)
+    with contextlib.suppress(NotFoundError):
+        if proposal is not None and changed(folder.read_manifest(run_id), proposal):
+            return proposal
+    return None
+
+
+def accepted(manifest: Manifest, proposal: Proposal) -> Manifest:
+    """Return ``manifest`` with everything that the proposal gives."""
+    facts = {key: value for key, value in msgspec.structs.asdict(proposal.facts).items() if value is not None}
+    return msgspec.structs.replace(
+        manifest,
+        recordings=joined(manifest.recordings, proposal.recordings),
+        name=proposal.name or manifest.name,
+        notes=proposal.notes or manifest.notes,
+        tags=list(dict.fromkeys([*manifest.tags, *proposal.tags])),
+        settings={**manifest.settings, **proposal.settings},
+        facts=msgspec.structs.replace(manifest.facts, **facts),
+    )
+
+
+def changed(manifest: Manifest, proposal: Proposal) -> list[Difference]:
+    """Return what taking the proposal would change."""
+    after = accepted(manifest, proposal)
+    pairs = [(what, getattr(manifest, what), getattr(after, what)) for what in ("name", "notes")]
+    pairs.append(("tags", ", ".join(manifest.tags), ", ".join(after.tags)))
+    pairs += [(f"setting {key}", manifest.settings.get(key, ""), value) for key, value in after.settings.items()]
+    facts = msgspec.structs.asdict(manifest.facts)
+    pairs += [(key, _number(facts[key]), _number(value)) for key, value in msgspec.structs.asdict(after.facts).items()]
+    known = {ref.id: ref for ref in manifest.recordings}
+    for ref in after.recordings:
+        if ref.id not in known:
+            pairs.append(("recording", "", f"{ref.source_name} ({ref.kind})"))
+        for field, label in CLOCK_FIELDS.items():
+            old, new = (getattr(r, field, None) for r in (known.get(ref.id), ref))
+            pairs.append((f"{ref.source_name}, {label}", _seconds(old), _seconds(new)))
+    return [Difference(what, before, now) for what, before, now in pairs if before != now]
+
+
+def accept(folder: DataFolder, run_id: str) -> Manifest:
+    """Take a run's proposal over and return the run's manifest. Raises NotFoundError where there is none."""
+    proposal = proposal_for(folder, run_id)
+    if proposal is None:
+        raise NotFoundError("There is no proposal for this run any more. Import its .sawtooth file again.")
+    manifest = accepted(folder.read_manifest(run_id), proposal)
+    folder.write_manifest(manifest)
+    folder.proposal_file(run_id).unlink(missing_ok=True)
+    return manifest
+
+
+def dismiss(folder: DataFolder, run_id: str) -> None:
+    """Forget a run's proposal, with the recordings that only it needs."""
+    recordings = _recordings_of(folder, run_id)
+    folder.proposal_file(run_id).unlink(missing_ok=True)
+    remove_unused(folder, recordings)
+
+
+def _recordings_of(folder: DataFolder, run_id: str) -> set[str]:
+    proposal = _kept(folder, run_id)
+    return {ref.id for ref in proposal.recordings} if proposal is not None else set()
+
+
+def _kept(folder: DataFolder, run_id: str) -> Proposal | None:
+    try:
+        proposal = msgspec.json.decode(unsealed(folder.proposal_file(run_id).read_bytes()), type=Proposal)
+    except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        return None
+    return proposal if proposal.run_id == run_id else None
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.10g}"
+
+
+def _seconds(ns: int | None) -> str:
+    return "" if ns is None else f"{ns / 1e9:.9g}"

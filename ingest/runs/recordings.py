@@ -1,0 +1,28 @@
+"""The recordings of a run: what new ones add to it, and what is removed once no run uses it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sawtooth.ingest.schema import DataFolder, RecordingRef
+
+
+def joined(old: list[RecordingRef], new: list[RecordingRef]) -> list[RecordingRef]:
+    """Return ``old`` and what ``new`` adds: recordings, and what was said anew of the clock of a known one."""
+    corrected = {ref.id: ref for ref in new if ref.offset_ns is not None or ref.interval_ns is not None}
+    known = {ref.id for ref in old}
+    kept = [
+        msgspec.structs.replace(ref, offset_ns=corrected[ref.id].offset_ns, interval_ns=corrected[ref.id].interval_ns)
+        if ref.id in corrected
+        else ref
+        for ref in old
+    ]
+    return [*kept, *(ref for ref in new if ref.id not in known)]
+
+
+def remove_unused(folder: DataFolder, recordings: set[str]) -> None:
+    """Remove those of ``recordings`` that no run uses, with their derived files and sources."""
+    for identifier in recordings - {ref.id for manifest in folder.manifests() for ref in manifest.recordings}:
+        for place in (folder.recordings, folder.derived, folder.sources):
+            for file in place.glob(f"{identifier}.*"):
+                file.unlink(missing_ok=True)

@@ -1,0 +1,114 @@
+"""Takes host names, home folders and paths out of a source before it leaves: what the analysis needs stays.
+
+A path keeps its file name and line, or what follows ``site-packages/`` or ``lib/python3.x/``; the folders before become one short name that
+is the same wherever they stood in this export, so that two files called ``train.py`` stay two. Hosts become ``host-1``, ``host-2`` ….
+A redacted source has other bytes, so the run that comes of it has another id.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import hmac
+import re
+import secrets
+import zlib
+from pathlib import Path
+
+from sawtooth.ingest.errors import UsageError
+
+DATABASE = b"SQLite format 3\x00"
+CHUNK_BYTES = 4 << 20
+LONGEST_TEXT = 64 << 10  # a text that is longer than this is cut where no line, quote or comma ends nearby
+
+# Values of keys that name a machine, in any of the formats we read. Kubernetes and DCGM call it Hostname, our sessions host and boot.
+_HOST_KEYS = rb'("(?:host_?name|host|node|boot|instance|kubernetes_node|exported_pod|pod)"\s*:\s*")((?:[^"\\]|\\.)+)(")'
+HOST_VALUE = re.compile(_HOST_KEYS, re.IGNORECASE)
+# An absolute path: after a quote, a space, "(" or "="; JSON doubles each backslash of a Windows path.
+POSIX = re.compile(rb'(?<![\w./<>~-])~?/(?!/)((?:[^/"\\\s:,;()<>|*?\[\]{}]+/)+)(?=[^/"\\\s:,;()<>|*?\[\]{}])')
+WINDOWS = re.compile(rb'[A-Za-z]:(?:\\\\|/)((?:[^/"\\:<>|*?]+(?:\\\\|/))+)')
+HOME = re.compile(rb"(?<![\w.])/(?:home|Users)/[^/\"\\\s:,;()]+(?=[\"\s:,;()]|$)")
+HOME_WITHIN = re.compile(rb'(?<![\w.])/(?:home|Users)/[^/"\\\n]{1,64}/')  # a user's name may hold a space
+LIBRARY = re.compile(rb"(?:site-packages|dist-packages|lib/python[\d.]+)/(.*)$", re.DOTALL)
+CHECKSUM = re.compile(rb',"crc":"[0-9a-f]{8}"\}\s*$')
+
+
+class Redactor:
+    """One export's replacements: the same name becomes the same word in every source of it, and in no other export."""
+
+    def __init__(self, hosts: list[str] | None = None, salt: bytes | None = None) -> None:
+        self._salt = salt or secrets.token_bytes(16)
+        self._hosts: dict[bytes, bytes] = {}
+        for host in hosts or []:
+            self._host(host.encode())
+
+    def text(self, text: str) -> str:
+        """Return a person's text without hosts and paths."""
+        return self._plain(text.encode()).decode(errors="replace")
+
+    def host(self, name: str | None) -> str | None:
+        """Return what stands for a host."""
+        return None if name is None else self._host(name.encode()).decode()
+
+    def line(self, line: bytes) -> bytes:
+        """Return a line of a source without hosts and paths; a checksum of our own sampler's is made anew."""
+        if (checksum := CHECKSUM.search(line)) is None:
+            return self._plain(line)
+        body = line[: checksum.start()]
+        if int(line[checksum.start() + 8 : checksum.start() + 16], 16) != zlib.crc32(body):
+            return b"\n"  # a damaged line is skipped by every reader; what it holds is unknown
+        new = self._plain(body)
+        return b'%s,"crc":"%08x"}\n' % (new, zlib.crc32(new))
+
+    def source(self, source: Path, target: Path) -> None:
+        """Write ``source`` (gzipped or not) to ``target``, gzipped, without hosts and paths. Raises UsageError for a database."""
+        with source.open("rb") as file:
+            gzipped = file.read(2) == b"\x1f\x8b"
+        with gzip.open(source) if gzipped else source.open("rb") as original, gzip.open(target, "wb", compresslevel=6) as out:
+            if (
+                original.read(len(DATABASE)) == DATABASE
+            ):  # replaced bytes would break it, and its environment variables would stay
+                raise UsageError(
+                    "A Nsight Systems export cannot be redacted: it holds the environment and the command line of the job. "
+                    "Export the run without its names removed, or record it with torch.profiler."
+                )
+            original.seek(0)
+            rest = b""
+            while chunk := original.read(CHUNK_BYTES):
+                rest += chunk
+                cut = _cut(rest)
+                out.write(self._lines(rest[:cut]))
+                rest = rest[cut:]
+            out.write(self._lines(rest))
+
+    def _lines(self, text: bytes) -> bytes:
+        if b',"crc":"' not in text:
+            return self._plain(text)
+        return b"".join(self.line(line) for line in text.splitlines(keepends=True))
+
+    def _plain(self, text: bytes) -> bytes:
+        text = HOST_VALUE.sub(lambda m: m[1] + self._host(m[2]) + m[3], text)
+        for name, word in self._hosts.items():
+            if len(name) > 3:  # a host called "gpu" would take words apart
+                text = re.sub(rb"(?<![\w-])" + re.escape(name) + rb"(?![\w-])", word, text)
+        text = HOME.sub(b"/redacted", HOME_WITHIN.sub(b"/home/", WINDOWS.sub(self._folder, text)))
+        return POSIX.sub(self._folder, text)
+
+    def _host(self, name: bytes) -> bytes:
+        if name in self._hosts.values():
+            return name
+        return self._hosts.setdefault(name, b"host-%d" % (len(self._hosts) + 1))
+
+    def _folder(self, match: re.Match[bytes]) -> bytes:
+        folders = match[1].replace(b"\\\\", b"/")
+        if library := LIBRARY.search(folders):
+            return b"/redacted/" + folders[library.start() :]
+        return b"/redacted-%s/" % hmac.new(self._salt, folders, hashlib.sha256).hexdigest()[:6].encode()
+
+
+def _cut(text: bytes) -> int:
+    """Return where a text can be cut without parting a name: after its last line, else at a quote or comma, else near its end."""
+    cut = text.rfind(b"\n") + 1
+    if cut == 0 or len(text) - cut > CHUNK_BYTES:
+        cut = max(text.rfind(b'",'), text.rfind(b"},")) + 1
+    return cut or max(len(text) - LONGEST_TEXT, 0)

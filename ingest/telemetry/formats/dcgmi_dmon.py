@@ -1,0 +1,62 @@
+"""``dcgmi dmon``: a table without times; profiling fields are ratios from 0 to 1."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sawtooth.ingest.quantities.registry import names_in
+from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.table import SampleTable
+from sawtooth.ingest.telemetry.values import Clockless, number
+
+DEFAULT_INTERVAL_NS = 1_000_000_000  # dcgmi dmon's -d
+FIELDS = names_in("dcgmi")  # DCGM's short name (the header) → column and factor
+_HEADER = re.compile(r"#\s*Entity(?:Id)?\s+(.*)", re.IGNORECASE)
+_ROW = re.compile(r"(GPU(?:-[A-Z]+)?)\s+(\d+)\s+(.*)")
+
+
+def sniff(head: bytes) -> bool:
+    """Tell whether one of the first lines is an ``#Entity`` header."""
+    return any(_HEADER.match(line.decode(errors="replace").strip()) for line in head.split(b"\n")[:20])
+
+
+def read(lines: Iterator[bytes]) -> Telemetry:
+    """Read rows of whole GPUs; MIG instances (``GPU-I``) are left out and counted, since their numbers are of another kind."""
+    table = SampleTable()
+    names: list[str] = []
+    times = Clockless(DEFAULT_INTERVAL_NS, table, "dcgmi dmon")
+    index, seen = -1, set[int]()
+    for raw in lines:
+        line = raw.decode("utf-8", errors="replace").strip()
+        if header := _HEADER.match(line):
+            names = header.group(1).upper().split()
+            continue
+        found = _ROW.match(line)
+        if found is None:
+            continue  # the ``ID`` line, blanks, messages
+        if found.group(1) != "GPU":
+            table.note(
+                "instances_left_out",
+                "data_loss",
+                "Rows of MIG instances were left out; those of whole GPUs are here.",
+                example=line,
+            )
+            continue
+        cells = found.group(3).split()
+        if len(cells) != len(names):
+            table.note("line_unreadable", "data_loss", "Lines that are no whole sample were left out.", example=line)
+            continue
+        device = int(found.group(2))
+        if device in seen:
+            seen.clear()
+        if not seen:
+            index += 1
+        seen.add(device)
+        row = dict(zip(names, cells, strict=True))
+        table.devices.setdefault(device, {})
+        table.add(device, times.ns(index), {FIELDS[n][0]: number(c, FIELDS[n][1]) for n, c in row.items() if n in FIELDS})
+    return table.telemetry()
+
+
+READER = Reader("dcgmi dmon", sniff, read)

@@ -1,0 +1,120 @@
+"""Prometheus' answer to a range query (``/api/v1/query_range``) over dcgm-exporter, nvitop-exporter or our own ``--prometheus``.
+
+Several answers, one per line or in one list, are read as one recording.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.quantities.registry import names_in
+from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.table import SampleTable
+
+FIELDS = names_in("dcgm_exporter", "nvitop", "sawtooth_exporter")  # metric name → column and factor
+# prometheus_client appends a metric's unit to its name, as nvitop-exporter's gpu_utilization_Percentage
+UNIT_SUFFIX = re.compile(r"_(?:Percentage|MiB|MHz|W|C|MiBps)$")
+HOST_LABELS = ("Hostname", "hostname", "kubernetes_node", "node", "instance")
+INDEX_LABELS = ("gpu", "index", "minor_number")
+UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
+NAME_LABELS = ("modelName", "model_name", "devicename", "name")
+SIGN = re.compile(rb'"resultType"\s*:\s*"(\w+)"')
+
+
+def sniff(head: bytes) -> bool:
+    """Tell whether ``head`` is an answer of Prometheus' query interface."""
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n[").startswith(b"{") and SIGN.search(head) is not None
+
+
+def read(lines: Iterator[bytes]) -> Telemetry:
+    """Read every known series. Raises SourceError for an instant query and where no series is known."""
+    content = b"\n".join(lines)
+    table = SampleTable()
+    numbers: dict[tuple[str, str], int] = {}
+    unknown: set[str] = set()
+    for answer in _answers(content):
+        data = answer.get("data")
+        if not isinstance(data, dict) or data.get("resultType") != "matrix":
+            said = "This is no range query of Prometheus (resultType matrix). Ask /api/v1/query_range with start, end and step."
+            raise SourceError("E-TYPE", said)
+        for series in data.get("result") or []:
+            _read_series(series, table, numbers, unknown)
+    if unknown:
+        table.note(
+            "series_unknown",
+            "info",
+            "Series of no use here were left out.",
+            example=", ".join(sorted(unknown)),
+            count=len(unknown),
+        )
+    if table.is_empty():
+        named = ", ".join(sorted(unknown)[:4]) or "none at all"
+        raise SourceError(
+            "E-NOEV", f"The answer holds no GPU series of dcgm-exporter, nvitop-exporter or Sawtooth (it has: {named})."
+        )
+    if len({host for host, _ in numbers}) > 1:
+        table.host = None
+        table.note("several_hosts", "info", "The answer holds several hosts; their GPUs are numbered one after the other.")
+    return table.telemetry()
+
+
+def _answers(content: bytes) -> list[dict[str, Any]]:
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        try:
+            found = [json.loads(line) for line in content.split(b"\n") if line.strip()]
+        except (ValueError, RecursionError):
+            raise SourceError("E-JSON", "The answer of Prometheus is not whole. Save it again.") from None
+    answers = found if isinstance(found, list) else [found]
+    return [a for a in answers if isinstance(a, dict)]
+
+
+def _read_series(series: Any, table: SampleTable, numbers: dict[tuple[str, str], int], unknown: set[str]) -> None:
+    if not isinstance(series, dict) or not isinstance(series.get("metric"), dict):
+        return
+    labels = {str(k): str(v) for k, v in series["metric"].items()}
+    name = labels.get("__name__", "")
+    name = name if name in FIELDS else UNIT_SUFFIX.sub("", name)
+    if name not in FIELDS:
+        unknown.add(name or "a series without __name__ (an expression)")
+        return
+    if "link" in labels or labels.get("GPU_I_ID") or "MIG" in labels.get("devicename", ""):
+        table.note(
+            "instances_left_out",
+            "info",
+            "Series of MIG instances and single links were left out; those of whole GPUs are here.",
+        )
+        return
+    device = _device(labels, table, numbers)
+    column, factor = FIELDS[name]
+    for pair in series.get("values") or []:
+        try:
+            seconds, value = float(pair[0]), float(pair[1])
+        except (TypeError, ValueError, LookupError, OverflowError):
+            table.note("line_unreadable", "data_loss", "Values that are no number were left out.", example=str(pair))
+            continue
+        if math.isfinite(value) and math.isfinite(seconds):
+            table.add(device, round(seconds * 1000) * 1_000_000, {column: value * factor})
+
+
+def _device(labels: dict[str, str], table: SampleTable, numbers: dict[tuple[str, str], int]) -> int:
+    def first(names: tuple[str, ...]) -> str | None:
+        return next((labels[n] for n in names if n in labels), None)
+
+    host, uuid, index = first(HOST_LABELS) or "", first(UUID_LABELS), first(INDEX_LABELS)
+    key = (host, uuid or index or "")
+    if key not in numbers:
+        wanted = int(index) if index is not None and index.isdecimal() else len(numbers)
+        numbers[key] = wanted if wanted not in numbers.values() else max(numbers.values()) + 1
+        table.devices[numbers[key]] = {"name": first(NAME_LABELS), "uuid": uuid}
+        table.host = host or None
+    return numbers[key]
+
+
+READER = Reader("Prometheus range query", sniff, read)

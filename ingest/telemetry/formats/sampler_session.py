@@ -1,0 +1,41 @@
+"""Our own sampler's sessions: a segment, or the segments of a session one after the other. The format is in ``sawtooth.ingest.sampler``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.ingest.sampler.segments import decode_line
+from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.session import SessionTable, note_damage
+
+
+def sniff(head: bytes) -> bool:
+    """Tell whether ``head`` begins with a checksummed head record."""
+    first = head.lstrip(b"\r\n").split(b"\n", 1)[0]
+    return first.startswith(b'{"k":"head",') and b'"columns":' in first
+
+
+def read(lines: Iterator[bytes]) -> Telemetry:
+    """Read the records; torn or damaged lines are counted, other sessions' records in the same file are not mixed in."""
+    collected, damaged = SessionTable(), 0
+    session: str | None = None
+    for line in lines:
+        if not line.strip():
+            continue
+        record = decode_line(line)
+        if record is None:
+            damaged += 1
+            continue
+        if record.get("k") == "head":
+            session = session or record.get("session")
+            if record.get("session") != session:
+                said = "The file holds more than one session; the first was read. Give the others one by one."
+                collected.table_.note("several_sessions", "data_loss", said)
+                break
+        collected.add([record])
+    table = collected.table()
+    note_damage(table, damaged)
+    return table.telemetry()
+
+
+READER = Reader("sampler session", sniff, read)

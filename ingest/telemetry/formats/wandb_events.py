@@ -1,0 +1,164 @@
+"""System metrics of Weights & Biases: ``run.history(stream="events")`` saved as CSV, JSON or JSON lines.
+
+W&B samples every 15 s unless told otherwise, and ``history`` thins to 500 rows unless ``samples`` is raised.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.quantities.quantity import RATIO
+from sawtooth.ingest.quantities.registry import names_in
+from sawtooth.ingest.telemetry.reader import Reader, Telemetry
+from sawtooth.ingest.telemetry.table import SampleTable
+from sawtooth.ingest.telemetry.values import cells
+
+FIELDS = names_in("wandb")  # what follows ``gpu.<i>.`` → column and factor
+_KEY = re.compile(r"(?:^|.* - )(?:system[./])?gpu\.(?:process\.)?(\d+)\.(\w+)(?:/l:.*)?$")
+_SIGN = re.compile(rb'(?:^|[",{\[ /.-])(?:system[./])?gpu\.(?:process\.)?\d+\.\w+')
+TIME_KEYS = ("_timestamp", "timestamp")
+RELATIVE_KEYS = ("_runtime", "Relative Time (Process)", "Relative Time (Wall)")
+THINNED_ROWS = 500  # history()'s default number of samples
+RATIO_LIMIT = 1.5  # no ratio exceeds 1 by more than rounding; a busy GPU's percent do
+
+
+def sniff(head: bytes) -> bool:
+    """Tell whether the header or first record names ``gpu.<i>.<metric>`` columns."""
+    first = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    part = first.split(b"\n", 1)[0] if not first.startswith((b"{", b"[")) else first[:8192]
+    return _SIGN.search(part) is not None and b'"traceEvents"' not in head
+
+
+def read(lines: Iterator[bytes]) -> Telemetry:
+    """Read the records; values that W&B wrote for ``gpu.process`` stand in only where the GPU's own are missing."""
+    table, shares = SampleTable(), _Shares()
+    count = 0
+    for record in _records(lines, table):
+        count += 1
+        time_ns = _time(record, table)
+        if time_ns is None:
+            table.note("line_unreadable", "data_loss", "Records without a time were left out.")
+            continue
+        for process in (False, True):
+            for key, value in record.items():
+                found = _KEY.match(key)
+                if found and ("gpu.process." in key) is process:
+                    _add(table, shares, int(found.group(1)), time_ns, found.group(2), value)
+    shares.add_to(table)
+    if count == THINNED_ROWS:
+        said = "Exactly 500 rows: W&B thins history() to 500 unless samples is given. Export with run.history(stream='events', samples=100000)."
+        table.note("thinned", "data_loss", said)
+    if table.is_empty():
+        raise SourceError(
+            "E-NOEV", "The export holds no GPU metrics (system.gpu.0.gpu and the like). Export with stream='events'."
+        )
+    return table.telemetry()
+
+
+class _Shares:
+    """DCGM and GPM shares, which versions of W&B wrote as ratios or as percent: told apart by the largest value of all."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, str, float]] = []
+
+    def add_to(self, table: SampleTable) -> None:
+        largest = max((row[3] for row in self.rows), default=0.0)
+        factor = RATIO if largest <= RATIO_LIMIT else 1
+        for device, time_ns, column, value in self.rows:
+            table.add(device, time_ns, {column: value * factor})
+        if self.rows:
+            unit = "ratios from 0 to 1" if factor == RATIO else "percent"
+            table.note(
+                "scale_inferred", "info", f"SM, tensor and DRAM activity were taken as {unit}: the largest is {largest:g}."
+            )
+
+
+def _add(table: SampleTable, shares: _Shares, device: int, time_ns: int, name: str, value: Any) -> None:
+    number = _number(value)
+    if number is None or name not in FIELDS:
+        return
+    column, factor = FIELDS[name]
+    table.devices.setdefault(device, {})
+    if factor == RATIO:
+        shares.rows.append((device, time_ns, column, number))
+    else:
+        table.add(device, time_ns, {column: number * factor})
+
+
+def _records(lines: Iterator[bytes], table: SampleTable) -> Iterator[dict[str, Any]]:
+    text = (line.decode("utf-8", errors="replace").lstrip("\ufeff") for line in lines)
+    first = next((line for line in text if line.strip()), "")
+    if first.lstrip().startswith("["):
+        yield from _json_list("\n".join([first, *text]))
+    elif first.lstrip().startswith("{"):
+        yield from _json_lines(first, text, table)
+    else:
+        names = cells(first)
+        for line in text:
+            if line.strip():
+                yield dict(zip(names, cells(line), strict=False))
+
+
+def _json_list(content: str) -> Iterator[dict[str, Any]]:
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        raise SourceError("E-JSON", "The export is not whole. Save it again.") from None
+    yield from (record for record in found if isinstance(record, dict))
+
+
+def _json_lines(first: str, text: Iterator[str], table: SampleTable) -> Iterator[dict[str, Any]]:
+    try:
+        whole = json.loads(first)
+    except (ValueError, RecursionError):
+        whole = None
+    if isinstance(whole, dict) and all(isinstance(v, dict) for v in whole.values()) and whole:
+        yield from _transposed(whole)  # pandas' default orient: column → row → value
+        return
+    for line in (first, *text):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            table.note("line_unreadable", "data_loss", "Lines that are no whole record were left out.", example=line)
+            continue
+        if isinstance(record, dict):
+            yield record
+
+
+def _transposed(columns: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    rows = dict.fromkeys(key for column in columns.values() for key in column)
+    for row in rows:
+        yield {name: column.get(row) for name, column in columns.items()}
+
+
+def _time(record: dict[str, Any], table: SampleTable) -> int | None:
+    for key in TIME_KEYS:
+        if (seconds := _number(record.get(key))) is not None:
+            scale = 1e-3 if seconds > 1e11 else 1.0  # pandas writes milliseconds where it took the column for dates
+            return round(seconds * scale * 1e6) * 1000
+    for key in RELATIVE_KEYS:
+        if (seconds := _number(record.get(key))) is not None:
+            table.clock = "unknown"
+            if "no_times" not in table.diagnostics:
+                said = "The export has only times since the run's start. Keep _timestamp, or give the start, to lay it over a trace."
+                table.note("no_times", "info", said)
+            return round(seconds * 1e6) * 1000
+    return None
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) and not isinstance(value, bool) else None
+
+
+READER = Reader("W&B system metrics", sniff, read)

@@ -1,0 +1,146 @@
+"""Telemetry: a registry of readers, and what every format needs done once (clock order, gaps, storing)."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from sawtooth.ingest.decode import I64
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.source import Source
+from sawtooth.ingest.telemetry.formats import (
+    dcgmi_dmon,
+    nvidia_smi_csv,
+    nvidia_smi_dmon,
+    nvml_jsonl,
+    prometheus_json,
+    sampler_session,
+    wandb_events,
+)
+from sawtooth.ingest.telemetry.reader import Reader
+from sawtooth.ingest.writer import Writer
+
+GAP_PERIODS = 3  # a pause of more than three periods is a hole, as sample_gaps says
+READ_ERRORS = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RecursionError,
+    csv.Error,
+)  # of readers given nonsense
+
+
+def readers() -> list[Reader]:
+    """Return every reader; a new format is a module under ``sawtooth.ingest.telemetry.formats`` and its line here."""
+    return [
+        sampler_session.READER,
+        nvml_jsonl.READER,
+        nvidia_smi_dmon.READER,
+        dcgmi_dmon.READER,
+        nvidia_smi_csv.READER,
+        prometheus_json.READER,
+        wandb_events.READER,
+    ]
+
+
+def reader_for(head: bytes) -> Reader | None:
+    """Return the reader that knows ``head``, None where it is no telemetry."""
+    return next((reader for reader in readers() if reader.sniff(head)), None)
+
+
+def lines(source: Source) -> Iterator[bytes]:
+    """Yield the lines of ``source`` without their ends."""
+    rest = b""
+    for piece in source.pieces():
+        *whole, rest = (rest + piece).split(b"\n")
+        for line in whole:
+            yield line.rstrip(b"\r")
+        if len(rest) > source.limits.event_bytes:
+            raise SourceError(
+                "E-TOKEN", f"A line is longer than {source.limits.event_bytes >> 20} MB; no telemetry has such lines."
+            )
+    if rest:
+        yield rest
+
+
+def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
+    """Read ``source``, write its tables, return the recording row. Raises SourceError where it holds no sample."""
+    try:
+        found = reader.read(lines(source))
+    except READ_ERRORS as error:
+        raise SourceError(
+            "E-JSON", f"This begins like {reader.name} but goes on as something else ({error}). Record or copy it again."
+        ) from error
+    columns = found.columns
+    if not columns or not len(columns["time_ns"]):
+        raise SourceError(
+            "E-NOEV", f"This {reader.name} file holds no samples. Let the sampler run for a while and give the file again."
+        )
+    order = np.lexsort((columns["time_ns"], columns["device"]))
+    columns = {name: values[order] for name, values in columns.items()}
+    same = (np.diff(columns["device"]) == 0) & (np.diff(columns["time_ns"]) == 0)
+    if same.any():  # delivered twice
+        keep = np.concatenate([[True], ~same])
+        columns = {name: values[keep] for name, values in columns.items()}
+        found.diagnostics.append(
+            {
+                "key": "samples_twice",
+                "severity": "info",
+                "sentence": "Samples with the same device and time were kept once.",
+                "count": int(same.sum()),
+            }
+        )
+    writer.insert("samples", columns)
+    for device in found.devices:
+        writer.insert_row("devices", device)
+    inferred = [] if found.gaps_complete else _gaps(columns["device"], columns["time_ns"])
+    for gap in [*inferred, *found.gaps]:
+        writer.insert_row("sample_gaps", gap)
+    for row in found.diagnostics:
+        writer.insert_row("diagnostics", row)
+    for key in source.damage:
+        writer.insert_row(
+            "diagnostics",
+            {
+                "key": key,
+                "severity": "data_loss",
+                "sentence": "The gzip file is damaged; what could be read is here.",
+                "count": 1,
+            },
+        )
+    return {
+        **about,
+        "kind": "telemetry",
+        "event_count": len(columns["time_ns"]),
+        "clock": found.clock,
+        "first_ns": int(columns["time_ns"].min()),
+        "last_ns": int(columns["time_ns"].max()),
+        "truncated": found.truncated or bool(source.damage),
+        "host": found.host,
+        "driver_version": next((d["driver"] for d in found.devices if d.get("driver")), None),
+        "vendor": vendor_of(found.devices),
+        "metadata": found.metadata,
+    }
+
+
+def vendor_of(devices: list[dict[str, Any]]) -> str | None:
+    """Return the maker of the devices where a name tells."""
+    names = " ".join(str(d.get("name") or "") for d in devices).lower()
+    makers = {"nvidia": "nvidia", "tesla": "nvidia", "geforce": "nvidia", "amd": "amd", "instinct": "amd", "intel": "intel"}
+    return next((maker for sign, maker in makers.items() if sign in names), None)
+
+
+def _gaps(device: I64, time_ns: I64) -> Iterator[dict[str, Any]]:
+    """Yield the holes of samples that are ordered by (device, time)."""
+    for number in np.unique(device):
+        times = time_ns[device == number]
+        steps = np.diff(times)
+        if len(steps) < 2:
+            continue
+        for i in np.flatnonzero(steps > GAP_PERIODS * np.median(steps)):
+            yield {"device": int(number), "start_ns": int(times[i]), "end_ns": int(times[i + 1]), "reason": None}

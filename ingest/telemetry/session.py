@@ -1,0 +1,276 @@
+"""Reads sampler sessions: a growing one incrementally, a finished one as a telemetry recording.
+
+The format is the one ``sawtooth.ingest.sampler`` documents. A line that is torn or whose checksum fails is skipped, for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
+from sawtooth.ingest.sampler.segments import decode_line, encode_line, join_segments, segment_name
+from sawtooth.ingest.telemetry.table import SampleTable
+
+SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
+READ_BYTES = 4 << 20  # per look and segment, so that one look at a long session stays short
+KEPT_EVENTS = 1000  # in the recording's metadata; a session of a sick GPU can hold thousands
+ODD = (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    IndexError,
+)  # what strange JSON does to code that reads it
+DEVICES_MOST = 1024  # numbers of a host's GPUs; the largest have 16
+SLEW_NS, SLEW_SHARE = 1_000_000, 0.001  # NTP slews by at most 0.05 %; a larger change of wall against monotonic time is a step
+
+
+def is_session_id(text: str) -> bool:
+    """Tell whether ``text`` can name a session."""
+    return SESSION_ID.fullmatch(text) is not None
+
+
+def is_time(value: object) -> TypeGuard[int]:
+    """Tell whether ``value`` can be a clock's nanoseconds: beyond, no calendar has it and 64 bits do not hold sums with it."""
+    return isinstance(value, int) and 0 <= value < 1 << 62
+
+
+class SessionReader:
+    """Tails one session folder from ``segment`` on. ``poll`` returns the records that are new; ``damaged`` counts lines skipped."""
+
+    def __init__(self, folder: Path, segment: int = 1) -> None:
+        self.folder = folder
+        self.damaged = 0
+        self.ended: str | None = None
+        self._meta: dict[str, Any] | None = None
+        self._segment = segment
+        self._offset = 0
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """The session's meta.json. Raises SourceError while it is not there or not whole."""
+        if self._meta is None:
+            try:
+                value = json.loads((self.folder / "meta.json").read_bytes())
+            except (OSError, ValueError, RecursionError):
+                value = None
+            if not isinstance(value, dict) or not isinstance(value.get("columns"), list):
+                raise SourceError("E-TYPE", "This folder holds no sampler session: its meta.json is missing or damaged.")
+            self._meta = value
+        return self._meta
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Segment and byte offset up to which has been read."""
+        return self._segment, self._offset
+
+    def poll(self) -> list[dict[str, Any]]:
+        """Return the whole records appended since the last call, in order."""
+        records: list[dict[str, Any]] = []
+        while True:
+            more = self._read_segment(records)
+            following = self.folder / segment_name(self._segment + 1)
+            if more:
+                continue
+            if not following.exists() and not self._skip_missing():
+                return records
+            # The segment is complete once a later one exists: look once more, then what is left of it is a torn line.
+            if following.exists() and not self._read_segment(records):
+                self._leave_segment()
+
+    def _skip_missing(self) -> bool:
+        """Go on past segments that were deleted (pushed and acknowledged elsewhere)."""
+        numbers = sorted(int(p.stem.split("-")[1]) for p in self.folder.glob("samples-[0-9]*.jsonl"))
+        later = [n for n in numbers if n > self._segment]
+        if not later or (self.folder / segment_name(self._segment)).exists():
+            return False
+        self._segment, self._offset = later[0], 0
+        return True
+
+    def _leave_segment(self) -> None:
+        try:
+            size = (self.folder / segment_name(self._segment)).stat().st_size
+        except OSError:
+            size = self._offset
+        self.damaged += size > self._offset
+        self._segment, self._offset = self._segment + 1, 0
+
+    def _read_segment(self, records: list[dict[str, Any]]) -> bool:
+        try:
+            with (self.folder / segment_name(self._segment)).open("rb") as file:
+                file.seek(self._offset)
+                content = file.read(READ_BYTES)
+        except OSError:
+            return False
+        whole = content.rfind(b"\n") + 1
+        if whole == 0:
+            return False
+        for line in content[:whole].split(b"\n")[:-1]:
+            record = decode_line(line)
+            if record is None:
+                self.damaged += 1
+                continue
+            if record.get("k") == "end":
+                self.ended = str(record.get("reason", ""))
+            records.append(record)
+        self._offset += whole
+        return True
+
+
+class SessionClock:
+    """Turns a record's monotonic time into wall time: follows slews of the wall clock, never its steps."""
+
+    def __init__(self) -> None:
+        self.offset_ns: int | None = None
+        self.stepped_ns = 0  # sum of the steps seen: recorded, not followed
+        self.steps = 0
+        self._last_m = 0
+
+    def time_ns(self, m: int, w: int) -> int:
+        """Return the time of a record; times rise as ``m`` does."""
+        offset = w - m
+        if self.offset_ns is None:
+            self.offset_ns, self._last_m = offset, m
+        moved = offset - self.stepped_ns - self.offset_ns
+        if abs(moved) <= SLEW_NS + SLEW_SHARE * (m - self._last_m):
+            self.offset_ns += moved
+        else:
+            self.stepped_ns += moved
+            self.steps += 1
+        self._last_m = m
+        return m + self.offset_ns
+
+
+@dataclass
+class SessionTable:
+    """Collects records into a SampleTable; ``table()`` may be asked at any time."""
+
+    table_: SampleTable = field(default_factory=SampleTable)
+    clock: SessionClock = field(default_factory=SessionClock)
+    columns: list[str] = field(default_factory=list)
+    processes: dict[int, list[list[Any]]] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    expected: int | None = None
+
+    def add(self, records: Iterable[dict[str, Any]]) -> None:
+        """Take records in order. A record of an unknown kind is left for later versions; one that no sampler writes costs itself."""
+        for record in records:
+            try:
+                self._take(record)
+            except ODD:
+                note_damage(self.table_, 1)
+
+    def _take(self, record: dict[str, Any]) -> None:
+        if record.get("k") == "push":
+            self.table_.metadata["pushed"] = {k: record.get(k) for k in ("clock_offset_ns", "host")}
+        m, w, q = record.get("m"), record.get("w"), record.get("q")
+        if not is_time(m) or not is_time(w):
+            return
+        time_ns = self.clock.time_ns(m, w)
+        if is_time(q):
+            if self.expected is not None and q > self.expected:
+                self.table_.note("lost_records", "data_loss", "Records of the session are missing or damaged; they are holes.")
+                self.table_.diagnostics["lost_records"].count += q - self.expected - 1
+            self.expected = q + 1
+        kind = record.get("k")
+        if kind == "head":
+            self._head(record)
+        elif kind == "tick":
+            self._tick(record, time_ns)
+        elif kind == "event":
+            self._event(record, time_ns)
+
+    def table(self) -> SampleTable:
+        """Return what has been collected."""
+        if self.clock.steps:
+            said = f"The wall clock was set {self.clock.steps} times while sampling ({self.clock.stepped_ns / 1e9:+.3f} s); samples stayed in place."
+            self.table_.diagnostics.pop("clock_step", None)
+            self.table_.note("clock_step", "info", said)
+        self.table_.metadata["events"] = self.events[:KEPT_EVENTS]
+        return self.table_
+
+    def _head(self, record: dict[str, Any]) -> None:
+        self.columns = [str(c) for c in record.get("columns", [])]
+        self.table_.host = _text(record.get("host")) or self.table_.host
+        self.table_.driver_version = _text((record.get("versions") or {}).get("driver")) or self.table_.driver_version
+        self.table_.metadata |= {k: record[k] for k in ("session", "name", "interval_ns") if k in record}
+        for gpu in record.get("devices", []):
+            device = int(gpu["device"])
+            if not 0 <= device < DEVICES_MOST:
+                raise ValueError(device)
+            major, minor = (gpu.get("compute_capability") or [None, None])[:2]
+            memory = possible("mem_total_bytes", float(gpu.get("memory_bytes") or 0))
+            self.table_.devices[device] = {
+                "device": device,
+                "name": _text(gpu.get("name")),
+                "uuid": _text(gpu.get("uuid")),
+                "memory_bytes": int(memory) if memory else None,
+                "compute_major": int(major) if major is not None else None,
+                "compute_minor": int(minor) if minor is not None else None,
+            }
+            self.table_.metadata.setdefault("capabilities", {})[str(gpu.get("uuid"))] = gpu.get("capabilities", {})
+
+    def _tick(self, record: dict[str, Any], time_ns: int) -> None:
+        for device, row in enumerate(record.get("g", [])):
+            if row is None:
+                continue
+            values = {c: v for c, v in zip(self.columns, row, strict=False) if v is not None and c in SAMPLE_COLUMNS}
+            total = self.table_.devices.get(device, {}).get("memory_bytes")
+            self.table_.add(device, time_ns, values | ({"mem_total_bytes": total} if total is not None else {}))
+        assert self.clock.offset_ns is not None
+        shift = self.clock.offset_ns - (record["w"] - record["m"])  # the driver stamps wall time: bring it onto the session's
+        for device, column, times, values in record.get("s", []):
+            if column in SAMPLE_COLUMNS:
+                for t_us, value in zip(times, values, strict=False):
+                    self.table_.add_finer(device, t_us * 1000 + shift, column, value)
+        if "p" in record:
+            self.processes[time_ns] = record["p"]
+
+    def _event(self, record: dict[str, Any], time_ns: int) -> None:
+        name = record.get("e")
+        self.events.append({"time_ns": time_ns, **{k: v for k, v in record.items() if k not in ("m", "w", "crc", "k", "q")}})
+        if name == "gap" and self.clock.offset_ns is not None:
+            start, end = (int(record[k]) + self.clock.offset_ns for k in ("from_m", "to_m"))
+            for device in self.table_.devices:
+                self.table_.gaps.append((device, start, end, str(record.get("reason"))))
+        elif name == "gpu_lost":
+            self.table_.note(
+                "gpu_lost",
+                "data_loss",
+                "A GPU was lost while sampling; its samples stop there.",
+                example=str(record.get("uuid")),
+            )
+
+
+def _text(value: object) -> str | None:
+    return str(value) if value else None
+
+
+def note_damage(table: SampleTable, lines: int) -> None:
+    """Say how many lines were left out."""
+    if lines:
+        said = "Lines of the session were torn or damaged and have been left out."
+        table.note("damaged_lines", "data_loss", said, count=lines)
+
+
+def write_session_file(folder: Path, target: Path, behind_ns: int | None = None) -> int:
+    """Write the whole lines of a session's segments, one after the other, as one file that can be ingested; return its bytes.
+
+    ``behind_ns``: how far this host found the sampling host's clock behind its own while the session was pushed; it goes with the file. Raises SourceError where the folder holds no session or no sample.
+    """
+    assert SessionReader(folder).meta
+    if not join_segments(folder, target):
+        target.unlink()
+        raise SourceError("E-NOEV", "The session holds no samples yet.")
+    if behind_ns is not None:
+        with target.open("ab") as out:
+            out.write(encode_line({"k": "push", "clock_offset_ns": behind_ns, "host": socket.gethostname()}))
+    return target.stat().st_size

@@ -1,0 +1,182 @@
+"""What every telemetry format is turned into: rows of the store's ``samples``, devices, gaps and what to say about the import."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.ingest.decode import NULL
+from sawtooth.ingest.quantities.registry import INTEGER_COLUMNS, SAMPLE_COLUMNS, possible
+from sawtooth.ingest.telemetry.reader import Telemetry
+
+GAP_PERIODS = 3  # more than three periods without a sample is a hole that nobody may draw a line across
+BUFFER_HOLE_NS = 3_000_000_000  # a driver buffer silent for longer has failed, and polled values stand in
+SHORTEST_GAP_NS = 1_000_000  # below a millisecond there are no holes, only jitter
+MOST_DEVICES = 4096  # numbers beyond are damage: hosts have at most some dozens of GPUs
+LAST_NS = 1 << 62  # the year 2116
+# What is said of values outside the range of their quantity: DCGM writes "not measured" as numbers near 2^31, 2^47 or 2^63
+BLANK = {"key": "blank_value", "severity": "info", "sentence": "Blank or impossible values were left out as not recorded."}
+
+
+UNREADABLE = "Lines that are no whole sample were left out."
+
+
+@dataclass
+class Diagnostic:
+    """One kind of trouble met on import; becomes a row of ``diagnostics``."""
+
+    key: str
+    severity: str  # info | data_loss | error
+    sentence: str
+    count: int = 1
+    example: str | None = None
+
+
+class Series:
+    """Times and values of one column of one device, in the order they came; 16 bytes a value."""
+
+    def __init__(self) -> None:
+        self.times = array("q")
+        self.values = array("d")
+
+    def add(self, time_ns: int, value: float) -> None:
+        """Append one value."""
+        self.times.append(time_ns)
+        self.values.append(value)
+
+    def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return times and values, sorted by time; of values given for one time, the first."""
+        times, first = np.unique(np.array(self.times, np.int64), return_index=True)
+        return times, np.array(self.values, np.float64)[first]
+
+
+@dataclass
+class SampleTable:
+    """Values in any order while reading; ``columns`` sorts them and uses what is given twice once.
+
+    ``devices`` are rows of the store's ``devices`` table as dicts; ``clock`` is 'unix', 'local' or 'unknown'. ``polled`` holds what was
+    read at the sampler's ticks, ``finer`` what came from a buffer with times of its own and replaces it.
+    """
+
+    clock: str = "unix"
+    host: str | None = None
+    driver_version: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    devices: dict[int, dict[str, Any]] = field(default_factory=dict)
+    polled: dict[tuple[int, str], Series] = field(default_factory=dict)
+    finer: dict[tuple[int, str], Series] = field(default_factory=dict)
+    gaps: list[tuple[int, int, int, str | None]] = field(default_factory=list)
+    diagnostics: dict[str, Diagnostic] = field(default_factory=dict)
+
+    def add(self, device: int, time_ns: int, values: dict[str, float | None]) -> None:
+        """Add values of one device and time. None is not recorded; what is impossible is left out and counted."""
+        if not (0 <= device < MOST_DEVICES and 0 <= time_ns < LAST_NS):
+            self.note("line_unreadable", "data_loss", UNREADABLE, example=f"device {device}, {time_ns} ns")
+            return
+        for column, value in values.items():
+            if value is not None:
+                self._keep(self.polled, device, time_ns, column, value)
+
+    def add_finer(self, device: int, time_ns: int, column: str, value: float) -> None:
+        """Add a value of a buffer that is finer than polling."""
+        self._keep(self.finer, device, time_ns, column, value)
+
+    def _keep(self, store: dict[tuple[int, str], Series], device: int, time_ns: int, column: str, value: float) -> None:
+        if (kept := possible(column, value)) is None:
+            self.note(BLANK["key"], BLANK["severity"], BLANK["sentence"], example=f"{column} = {value!r}")
+            return
+        key = (device, column)
+        if key not in store:
+            store[key] = Series()
+        store[key].add(time_ns, kept)
+
+    def note(self, key: str, severity: str, sentence: str, *, example: str | None = None, count: int = 1) -> None:
+        """Count occurrences of a kind of trouble."""
+        if key in self.diagnostics:
+            self.diagnostics[key].count += count
+        else:
+            self.diagnostics[key] = Diagnostic(key, severity, sentence, count, example[:200] if example else None)
+
+    def is_empty(self) -> bool:
+        """Tell whether not one value has been kept."""
+        return not self.polled and not self.finer
+
+    def device_numbers(self) -> list[int]:
+        """Return the devices that have values or a description."""
+        described = {device for device in self.devices if 0 <= device < MOST_DEVICES}
+        return sorted(described | {device for device, _ in self.polled} | {device for device, _ in self.finer})
+
+    def series(self, device: int, column: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return times and values of a column, the finer ones where they exist. Empty arrays where nothing is known."""
+        times, values = self.polled.get((device, column), Series()).arrays()
+        if (device, column) not in self.finer:
+            return times, values
+        fine_times, fine_values = self.finer[device, column].arrays()
+        after = np.searchsorted(fine_times, times)
+        inside = (after > 0) & (after < len(fine_times))
+        hole = np.zeros(len(times), bool)
+        hole[inside] = (fine_times[after[inside]] - fine_times[after[inside] - 1]) > BUFFER_HOLE_NS
+        keep = ~inside | hole
+        merged = np.concatenate([fine_times, times[keep]])
+        order, first = np.unique(merged, return_index=True)
+        return order, np.concatenate([fine_values, values[keep]])[first]
+
+    def telemetry(self) -> Telemetry:
+        """Return what the store takes. The holes are found here, where a column that is read rarely does not feign one."""
+        columns = self.columns()
+        for name in INTEGER_COLUMNS:
+            known = np.isfinite(columns[name])
+            columns[name] = np.where(known, np.where(known, columns[name], 0).round().astype(np.int64), NULL)
+        columns["device"] = columns["device"].astype(np.int64)
+        gaps = list(self.gaps)
+        for device in self.device_numbers():
+            for start, end in find_gaps(self.polled_times(device)):
+                if not any(d == device and a <= end and b >= start for d, a, b, _ in self.gaps):
+                    gaps.append((device, start, end, None))
+        return Telemetry(
+            columns,
+            devices=[{"device": n, "driver": self.driver_version, **self.devices.get(n, {})} for n in self.device_numbers()],
+            host=self.host,
+            metadata=json.dumps(self.metadata, default=str),
+            truncated="truncated" in self.diagnostics,
+            clock=self.clock,
+            diagnostics=[vars(d) for d in self.diagnostics.values()],
+            gaps=[{"device": d, "start_ns": a, "end_ns": b, "reason": why} for d, a, b, why in gaps],
+            gaps_complete=True,
+        )
+
+    def polled_times(self, device: int) -> NDArray[np.int64]:
+        """Return the times at which anything of a device was read, in order, each once."""
+        known = [np.array(s.times, np.int64) for (d, _), s in self.polled.items() if d == device]
+        return np.unique(np.concatenate(known)) if known else np.empty(0, np.int64)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return ``device`` (int32), ``time_ns`` (int64) and every column of SAMPLE_COLUMNS (float64, NaN where not recorded),
+        sorted by device and time."""
+        parts: dict[str, list[NDArray[Any]]] = {name: [] for name in ("device", "time_ns", *SAMPLE_COLUMNS)}
+        for device in self.device_numbers():
+            known = {column: self.series(device, column) for column in SAMPLE_COLUMNS}
+            times = np.unique(np.concatenate([t for t, _ in known.values()]))
+            parts["time_ns"].append(times)
+            parts["device"].append(np.full(len(times), device, np.int32))
+            for column, (at, values) in known.items():
+                whole = np.full(len(times), np.nan)
+                whole[np.searchsorted(times, at)] = values
+                parts[column].append(whole)
+        kinds = {"device": np.int32, "time_ns": np.int64}
+        return {n: np.concatenate(p) if p else np.empty(0, kinds.get(n, np.float64)) for n, p in parts.items()}
+
+
+def find_gaps(time_ns: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return (last sample before, first sample after) of each hole longer than GAP_PERIODS median periods; ``time_ns`` sorted."""
+    if len(time_ns) < 3:
+        return []
+    steps = np.diff(time_ns)
+    usual = float(np.median(steps[steps > 0])) if np.any(steps > 0) else 0.0
+    holes = np.flatnonzero(steps > max(GAP_PERIODS * usual, SHORTEST_GAP_NS))
+    return [(int(time_ns[i]), int(time_ns[i + 1])) for i in holes]

@@ -1,0 +1,113 @@
+"""Cells of other tools' tables: numbers with units, blanks, and local times."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sawtooth.ingest.telemetry.table import SampleTable
+
+MIB = 1 << 20
+MOST_CHARACTERS = 1 << 16  # of a line; the widest W&B tables have some thousand columns
+EPOCH = datetime(1970, 1, 1)
+HOUR = timedelta(hours=1)  # summer time is an hour everywhere but on Lord Howe Island
+SET_BACK_SLACK = timedelta(minutes=5)  # samples are seconds apart, at most some minutes
+# Unit in a header or a cell → factor to the store's unit of the columns that use it
+UNITS = {
+    "%": 1.0,
+    "w": 1.0,
+    "mw": 1e-3,
+    "j": 1.0,
+    "mj": 1e-3,
+    "c": 1.0,
+    "mhz": 1.0,
+    "b": 1.0,
+    "kib": 1024.0,
+    "mib": float(MIB),
+    "gib": float(1 << 30),
+    "mb/s": 1e6,
+    "kb/s": 1e3,
+    "b/s": 1.0,
+    "mib/s": float(MIB),
+}
+_NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-z%/]*)")
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+
+
+def number(cell: str, factor: float = 1.0) -> float | None:
+    """Return a cell as a number in the store's unit; None for blanks such as ``[N/A]``, ``-`` or ``[Not Supported]``.
+
+    A unit in the cell wins over ``factor``, which stands for the header's.
+    """
+    text = cell.strip()
+    if text[:2].lower() == "0x":
+        try:
+            return float(int(text, 16))
+        except (ValueError, OverflowError):
+            return None
+    if _DECIMAL_COMMA.fullmatch(text.split(" ")[0]):
+        text = text.replace(",", ".", 1)
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return None
+    unit = found.group(2).lower()
+    if unit and unit not in UNITS:
+        return None
+    value = float(found.group(1)) * (UNITS[unit] if unit else factor)
+    return value if math.isfinite(value) else None
+
+
+def cells(line: str, delimiter: str = ",") -> list[str]:
+    """Return the cells of one line of CSV; a quote that is never closed costs this line only."""
+    return next(csv.reader([line[:MOST_CHARACTERS]], delimiter=delimiter, skipinitialspace=True), [])
+
+
+class LocalTimes:
+    """Turns local times of one file into nanoseconds as if they were UTC: the recording's clock is ``local`` until somebody gives the zone.
+
+    Where the clock was set back by an hour (the end of summer time), times go on rising.
+    """
+
+    def __init__(self, table: SampleTable) -> None:
+        self._table = table
+        self._last: datetime | None = None
+        self._back = timedelta(0)
+
+    def ns(self, text: str, patterns: Sequence[str]) -> int | None:
+        """Return the time that ``text`` gives in the first of ``patterns`` (strptime) that fits; None where none does."""
+        for pattern in patterns:
+            try:
+                local = datetime.strptime(text, pattern)
+            except ValueError:
+                continue
+            return self._to_ns(local)
+        return None
+
+    def _to_ns(self, local: datetime) -> int:
+        self._table.clock = "local"
+        if "zone_unknown" not in self._table.diagnostics:
+            said = "The file's times are local and carry no zone. Give the zone to lay them over a trace."
+            self._table.note("zone_unknown", "info", said)
+        if self._last is not None and abs(self._last - local - HOUR) < SET_BACK_SLACK:
+            self._back += HOUR
+        self._last = local
+        since = local + self._back - EPOCH
+        return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+
+
+class Clockless:
+    """Times of a file that has none: counted from 0 on an unknown clock, ``default_ns`` apart until somebody gives start and interval."""
+
+    def __init__(self, default_ns: int, table: SampleTable, tool: str) -> None:
+        self._interval = default_ns
+        table.clock = "unknown"
+        table.metadata["assumed_interval_ns"] = default_ns
+        said = f"{tool} wrote no times: samples are counted from 0, {default_ns / 1e9:g} s apart. Give the start to lay them over a trace."
+        table.note("no_times", "info", said)
+
+    def ns(self, index: int) -> int:
+        """Return the time of sample ``index``."""
+        return index * self._interval

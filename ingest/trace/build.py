@@ -1,0 +1,278 @@
+"""Turn the tables of one trace into a recording: clock, ids, links. One pass over each table, a slice of time at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from sawtooth.ingest.decode import I64, NULL, integers, small_integers
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.trace.link import Launches, Nesting, enclosing
+from sawtooth.ingest.trace.source import GPU_KINDS, MOST_DEVICES, TABLES, Facts, TraceTables
+from sawtooth.ingest.trace.spool import Columns, slices
+from sawtooth.ingest.writer import Writer
+
+GPU_SLICE_ROWS = 1 << 18  # GPU operations have twice the columns of others
+UNIX_NS = 10**14 * 1000  # times beyond 1e14 microseconds (1973) are Unix time: no uptime lasts 3 years in microseconds
+
+
+def store(trace: TraceTables, facts: Facts, writer: Writer) -> dict[str, Any]:
+    """Write every table of ``trace``; return the columns of its recording row. Raises SourceError where it names too many GPUs."""
+    base = facts.base_ns or 0
+    duplicates = _Linking(trace, facts, writer, base).run()
+    stored = [trace.tables[key] for key in TABLES]
+    largest = max(table.last for table in stored if table.last is not None)
+    _write_names(trace, writer)
+    for row in facts.devices:
+        writer.insert_row("devices", row)
+    for row in facts.diagnostics():
+        writer.insert_row("diagnostics", row)
+    return {
+        **facts.recording,
+        "kind": "trace",
+        "event_count": sum(table.rows for table in stored) - duplicates,
+        "clock": "unix" if base or largest > UNIX_NS else "unknown",
+        "base_time_ns": facts.base_ns,
+        "first_ns": min(table.first for table in stored if table.first is not None) + base,
+        "last_ns": largest + base,
+        "truncated": facts.truncated,
+    }
+
+
+class _Linking:
+    """The passes: calls and GPU operations find each other by correlation, then operators are nested and calls placed in them."""
+
+    def __init__(self, trace: TraceTables, facts: Facts, writer: Writer, base: int) -> None:
+        self._trace, self._tables, self._writer, self._base = trace, trace.tables, writer, base
+        self._tolerance, self._shapes = facts.tolerance_ns, facts.shapes
+
+    def run(self) -> int:
+        """Write all event tables; return how many duplicates were left out."""
+        launches = self._launch_table()
+        call_of, kept, wanted, duplicates = self._gpu_launches(launches)
+        if launches.repeated:
+            self._trace.note("correlation_repeated", "", launches.repeated)
+        del launches  # as large as all calls
+        launched = np.bincount(call_of[call_of >= 0], minlength=self._tables["calls"].rows)
+        call_op, op_of = self._host(launched, wanted)
+        self._gpu(kept, call_of, call_op, op_of)
+        self._python()
+        self._others()
+        return duplicates
+
+    def _launch_table(self) -> Launches:
+        table, done = self._tables["calls"], 0
+        correlation, start = np.empty(table.rows, np.int64), np.empty(table.rows, np.int64)
+        for (calls,) in slices(table):
+            if calls:
+                here = slice(done, done := done + len(calls["start"]))
+                correlation[here], start[here] = calls["correlation"], calls["start"]
+        return Launches(correlation, start)
+
+    def _gpu_launches(self, launches: Launches) -> tuple[I64, list[NDArray[np.bool_]], I64, int]:
+        """Return of every kept GPU operation its call; which rows to keep, by slice; the External ids to look for; the duplicates."""
+        none, devices = np.empty(0, np.int64), set[int]()
+        calls, kept, wanted = [none], [], [none]
+        for (gpu,) in slices(self._tables["gpu"], slice_rows=GPU_SLICE_ROWS):
+            if not gpu:
+                kept.append(np.ones(0, bool))
+                continue
+            devices.update(np.unique(gpu["device"]).tolist())
+            if len(devices) > MOST_DEVICES:
+                sentence = f"The trace names more than {MOST_DEVICES} GPUs, which no host has: its device numbers are damaged. Record it again."
+                raise SourceError("E-LIMIT", sentence)
+            keep = _kept(gpu)
+            call = launches.of(gpu["correlation"][keep], gpu["start"][keep])
+            external = gpu["external_id"][keep]
+            calls.append(call)
+            kept.append(keep)
+            wanted.append(_distinct(external[external != NULL]))
+        total = np.concatenate(calls)
+        duplicates = self._tables["gpu"].rows - len(total)
+        if duplicates:
+            self._trace.note("duplicate", "", duplicates)
+        return total, kept, _distinct(np.concatenate(wanted)), duplicates
+
+    def _host(self, launched: I64, wanted: I64) -> tuple[I64, tuple[I64, I64]]:
+        """Write operators and calls; return each call's operator, and the operators that carry the ``wanted`` External ids."""
+        nesting, none = Nesting(self._tolerance), np.empty(0, np.int64)
+        call_op, externals, carriers, op_id, call_id = np.empty(self._tables["calls"].rows, np.int64), [none], [none], 0, 0
+        for ops, calls in slices(self._tables["ops"], self._tables["calls"]):
+            since = int(calls["start"][0]) if calls else None
+            thread = ops.get("thread_id", none.astype(np.int32))
+            nested = nesting.add(thread, ops.get("start", none), ops.get("dur", none), since)
+            if ops:
+                parent, depth = nested.own()
+                self._write_ops(op_id, ops, parent, depth)
+                hit = _among(ops["external_id"], wanted)
+                externals.append(ops["external_id"][hit])
+                carriers.append(np.flatnonzero(hit) + op_id)
+                op_id += len(parent)
+            if calls:
+                around = enclosing(nested, calls["thread_id"], calls["start"], calls["dur"], self._tolerance)
+                columns = self._times(calls, "name_id", "thread_id") | {
+                    "correlation": calls["correlation"],
+                    "cpu_op_id": _missing(around),
+                }
+                count = len(around)
+                self._writer.insert(
+                    "runtime_calls",
+                    {"call_id": _ids(call_id, count), **columns, "gpu_ops": launched[call_id : call_id + count]},
+                )
+                call_op[call_id : call_id + count] = around
+                call_id += count
+        external = np.concatenate(externals)
+        order = np.argsort(external, kind="stable")
+        return call_op, (external[order], np.concatenate(carriers)[order])
+
+    def _gpu(self, kept: list[NDArray[np.bool_]], call_of: I64, call_op: I64, op_of: tuple[I64, I64]) -> None:
+        kinds, done = pa.array(GPU_KINDS), 0
+        for (table,), keep in zip(slices(self._tables["gpu"], slice_rows=GPU_SLICE_ROWS), kept, strict=True):
+            if not table:
+                continue
+            gpu = table if keep.all() else {name: values[keep] for name, values in table.items()}
+            count = len(gpu["start"])
+            call = call_of[done : done + count]
+            op = np.where(call >= 0, call_op[call], -1) if len(call_op) else np.full(count, -1)
+            op = np.where(op >= 0, op, _by_external_id(*op_of, gpu["external_id"]))
+            self._writer.insert(
+                "gpu_ops",
+                {
+                    "gpu_op_id": _ids(done, count),
+                    "kind": pa.DictionaryArray.from_arrays(pa.array(gpu["kind"]), kinds),
+                    **self._times(gpu, "name_id", "device", "stream"),
+                    **_plain(gpu, "correlation", "external_id"),
+                    "call_id": _missing(call),
+                    "cpu_op_id": _missing(op),
+                    **{name: values[gpu["shape"]] for name, values in self._shapes.items()},
+                    **_plain(gpu, "registers_per_thread", "shared_memory_bytes", "blocks_per_sm", "warps_per_sm"),
+                    **_plain(gpu, "occupancy_pct", "bytes", "graph_id", "graph_node_id"),
+                },
+            )
+            self._write_collectives(gpu, done, "gpu_op_id")
+            done += count
+
+    def _python(self) -> None:
+        nesting, done = Nesting(self._tolerance), 0
+        for (calls,) in slices(self._tables["python"]):
+            if calls:
+                parent, _ = nesting.add(calls["thread_id"], calls["start"], calls["dur"]).own()
+                columns = {"python_call_id": _ids(done, len(parent)), **self._times(calls, "name_id", "thread_id")}
+                self._writer.insert("python_calls", {**columns, "parent_id": _missing(parent), "module_id": calls["module_id"]})
+                done += len(parent)
+
+    def _others(self) -> None:
+        for (rows,) in slices(self._tables["gpu_annotations"]):
+            self._writer.insert("gpu_annotations", rows and self._times(rows, "name_id", "device", "stream"))
+        for (rows,) in slices(self._tables["overheads"]):
+            self._writer.insert("overheads", rows and self._times(rows, "name_id", "thread_id"))
+        kinds = pa.array(list(self._trace.ids["sync_kinds"]), pa.string())
+        for (rows,) in slices(self._tables["syncs"]):
+            if rows:
+                columns = self._times(rows, "device", "stream", "correlation", "wait_on_stream", "wait_on_event_correlation")
+                self._writer.insert("syncs", {"kind": pa.DictionaryArray.from_arrays(pa.array(rows["kind"]), kinds), **columns})
+        names = {"allocated": "total_allocated_bytes", "reserved": "total_reserved_bytes"}
+        for (rows,) in slices(self._tables["memory"]):
+            if rows:
+                columns = {names.get(name, name): values for name, values in rows.items() if name != "start"}
+                self._writer.insert("allocations", {"time_ns": rows["start"] + self._base, **columns})
+
+    def _times(self, rows: Columns, *plain: str) -> Columns:
+        return {**_plain(rows, *plain), "start_ns": rows["start"] + self._base, "dur_ns": rows["dur"]}
+
+    def _write_ops(self, first: int, ops: Columns, parent: I64, depth: NDArray[np.int32]) -> None:
+        kinds, extras = pa.array(["op", "annotation"]), pa.array([m[0] for m in self._trace.ids["extras"]], pa.string())
+        self._writer.insert(
+            "cpu_ops",
+            {
+                "cpu_op_id": _ids(first, len(parent)),
+                "kind": pa.DictionaryArray.from_arrays(pa.array(ops["annotation"].astype(np.int8)), kinds),
+                **self._times(ops, "name_id", "thread_id"),
+                "parent_id": _missing(parent),
+                "depth": depth,
+                **_plain(ops, "external_id", "sequence_number", "forward_thread", "signature_id"),
+                "extra": pa.DictionaryArray.from_arrays(pa.array(ops["extra"], mask=ops["extra"] < 0), extras),
+            },
+        )
+        self._write_collectives(ops, first, "cpu_op_id")
+
+    def _write_collectives(self, rows: Columns, first: int, key: str) -> None:
+        for i in np.flatnonzero(rows["collective"] >= 0):
+            args = self._trace.collectives[rows["collective"][i]]
+            numbers = [*integers([args.in_elements, args.out_elements, args.sequence]), *small_integers([args.group_size])]
+            row: dict[str, Any] = {key: first + int(i)}
+            texts = {"name": args.name, "dtype": args.dtype, "group_name": args.group_name}
+            texts |= {"group_description": args.group_description, "group_ranks": args.group_ranks}
+            row |= {name: None if value is None else str(value) for name, value in texts.items()}
+            names = ("in_elements", "out_elements", "sequence", "group_size")
+            row |= {name: None if value == NULL else value for name, value in zip(names, map(int, numbers), strict=True)}
+            row["asynchronous"] = None if args.asynchronous is None else str(args.asynchronous).lower() in ("true", "1")
+            self._writer.insert_later("collectives", row)
+
+
+def _kept(gpu: Columns) -> NDArray[np.bool_]:
+    """Tell which operations to keep: not those that two profilers recorded, equal in stream, times, name and correlation."""
+    again = np.flatnonzero((np.diff(gpu["start"]) == 0) & (np.diff(gpu["dur"]) == 0) & (gpu["dur"][1:] > 0)) + 1
+    kept = np.ones(len(gpu["start"]), bool)
+    if not len(again):
+        return kept
+    seen: set[tuple[Any, ...]] = set()
+    keys = [gpu[name] for name in ("start", "dur", "correlation", "name_id", "stream", "device", "kind")]
+    for i in np.union1d(again, again - 1):
+        key = tuple(values[i] for values in keys)
+        kept[i] = gpu["correlation"][i] == NULL or key not in seen
+        seen.add(key)
+    return kept
+
+
+def _by_external_id(externals: I64, carriers: I64, asked: I64) -> I64:
+    """Return for each External id the operator that carries it, else -1; ``externals`` are sorted."""
+    if not len(externals):
+        return np.full(len(asked), -1, np.int64)
+    at = np.minimum(np.searchsorted(externals, asked), len(externals) - 1)
+    return np.where((externals[at] == asked) & (asked != NULL), carriers[at], -1)
+
+
+def _write_names(trace: TraceTables, writer: Writer) -> None:
+    writer.insert(
+        "names", {"name_id": np.arange(len(trace.ids["names"])), "name": pa.array(list(trace.ids["names"]), pa.string())}
+    )
+    keys = list(trace.ids["threads"])
+    columns = {
+        "thread_id": np.arange(len(keys)),
+        "pid": [pid for pid, _ in keys],
+        "tid": [tid for _, tid in keys],
+        "name": [trace.thread_names.get(key) for key in keys],
+        "process_name": [trace.process_names.get(pid) for pid, _ in keys],
+    }
+    writer.insert("threads", columns)
+    meanings = list(trace.ids["signatures"])
+    parts = ("input_dims", "input_types", "input_strides", "concrete_inputs")
+    columns = {name: pa.array([m[i] for m in meanings], pa.string()) for i, name in enumerate(parts)}
+    writer.insert("signatures", {"signature_id": np.arange(len(meanings)), **columns})
+
+
+def _among(values: I64, ordered: I64) -> NDArray[np.bool_]:
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values
+
+
+def _distinct(values: I64) -> I64:
+    ordered = np.sort(values)  # several times faster than np.unique, which hashes
+    return ordered[np.insert(np.diff(ordered) != 0, 0, True)] if len(ordered) else ordered
+
+
+def _plain(rows: Columns, *names: str) -> Columns:
+    return {name: rows[name] for name in names}
+
+
+def _ids(first: int, count: int) -> I64:
+    return np.arange(first, first + count)
+
+
+def _missing(values: I64) -> I64:
+    return np.where(values < 0, NULL, values)

@@ -1,0 +1,175 @@
+"""Link what belongs together: parents by nesting, launches by correlation, operators by time on the launching thread.
+
+Rows come in slices of time, so an interval that is still open at the end of a slice is carried into the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.ingest.decode import I64, NULL
+
+I32 = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Nested:
+    """Intervals of one slice with their links, behind those carried into it.
+
+    ``carried`` rows stand before the slice's own; ``parent`` is a row of these arrays, -1 for none; ``id`` is the row's id.
+    """
+
+    carried: int
+    id: I64
+    thread: I32
+    start: I64
+    dur: I64
+    parent: I64
+    depth: I32
+
+    def own(self) -> tuple[I64, I32]:
+        """Return parent ids (-1 for none) and depths of the slice's own rows."""
+        parent = self.parent[self.carried :]
+        return np.where(parent >= 0, self.id[parent], -1), self.depth[self.carried :]
+
+
+class Nesting:
+    """Finds parents slice by slice.
+
+    The parent of an interval is the innermost earlier one of its thread that is still open at its start and encloses it; an
+    interval may end up to ``tolerance`` ns after its parent (clocks of whole microseconds round both ends).
+    """
+
+    def __init__(self, tolerance: int = 0) -> None:
+        self._tolerance = tolerance
+        self._next_id = 0
+        self._open: Nested | None = None
+
+    def add(self, thread: I32, start: I64, dur: I64, since: int | None = None) -> Nested:
+        """Link the next slice; rows are in the order of ids. ``since`` is where the slice begins, if that is before its first row."""
+        if not len(start) and self._open is not None:
+            return replace(self._open, carried=len(self._open.id))
+        ids = np.arange(self._next_id, self._next_id + len(start))
+        self._next_id += len(start)
+        carried, parent, depth = 0, np.full(len(start), -1, np.int64), np.zeros(len(start), np.int32)
+        if self._open is not None:
+            old = self._open
+            keep = np.flatnonzero(old.start + old.dur >= (start[0] if since is None else min(since, start[0])))
+            carried = len(keep)
+            place = np.full(len(old.id) + 1, -1, np.int64)
+            place[keep] = np.arange(carried)
+            ids, thread = np.concatenate([old.id[keep], ids]), np.concatenate([old.thread[keep], thread])
+            start, dur = np.concatenate([old.start[keep], start]), np.concatenate([old.dur[keep], dur])
+            parent = np.concatenate([place[old.parent[keep]], parent])
+            depth = np.concatenate([old.depth[keep], depth])
+        for value in np.flatnonzero(np.bincount(thread[carried:])):
+            rows = np.flatnonzero(thread == value)
+            _link(rows, int(np.searchsorted(rows, carried)), start, dur, parent, depth, self._tolerance)
+        self._open = Nested(carried, ids, thread, start, dur, parent, depth)
+        return self._open
+
+
+def _link(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
+    """Fill ``parent`` and ``depth`` of one thread's ``rows``, of which the first ``known`` have theirs."""
+    if not _link_nested(rows, known, start, dur, parent, depth):
+        _link_overlapping(rows, known, start, dur, parent, depth, tolerance)
+
+
+def _link_nested(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32) -> bool:
+    """Link intervals that nest without partial overlaps, all at once; say whether they did.
+
+    Then an interval's depth is how many earlier ones are open at its start, and its parent the last one with a depth of one
+    less. If the parents found so enclose their children, the chain of parents is all that is open, so none is closer.
+    """
+    begin, end = start[rows], start[rows] + dur[rows]
+    lasting = end > begin  # an empty interval encloses nothing
+    before: I64 = np.cumsum(lasting) - lasting
+    level = before - np.searchsorted(np.sort(end[lasting]), begin, side="right")
+    found = np.full(len(rows), -1, np.int64)
+    order = np.argsort(level.astype(np.int16) if len(level) and level.max() < 1 << 15 else level, kind="stable")
+    borders = np.searchsorted(level[order], np.arange(int(level.max(initial=0)) + 2))
+    for number in range(1, len(borders) - 1):
+        outer, inner = order[borders[number - 1] : borders[number]], order[borders[number] : borders[number + 1]]
+        outer = outer[lasting[outer]]
+        at = np.searchsorted(outer, inner) - 1
+        if (at < 0).any():
+            return False
+        found[inner] = outer[at]
+    inside = found >= 0
+    if (end[found[inside]] < end[inside]).any() or (end[found[inside]] <= begin[inside]).any():
+        return False
+    new = slice(known, None)
+    parent[rows[new]] = np.where(inside[new], rows[found[new]], -1)
+    depth[rows[new]] = level[new]
+    return True
+
+
+def _link_overlapping(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
+    """Link any intervals, one by one, as the definition says."""
+    ends = start[rows] + dur[rows]
+    stack: list[tuple[int, int, int]] = []  # (end, row, depth), outermost first
+    for i, (row, begin, end) in enumerate(zip(rows.tolist(), start[rows].tolist(), ends.tolist(), strict=True)):
+        while stack and stack[-1][0] <= begin:
+            stack.pop()
+        if i >= known:
+            level = len(stack)
+            while level and (stack[level - 1][0] <= begin or stack[level - 1][0] + tolerance < end):
+                level -= 1
+            if level:
+                parent[row], depth[row] = stack[level - 1][1], stack[level - 1][2] + 1
+        stack.append((end, row, int(depth[row])))
+
+
+def enclosing(outer: Nested, thread: I32, start: I64, dur: I64, tolerance: int = 0) -> I64:
+    """Return for each interval the id of the innermost of ``outer`` around it, else -1."""
+    result = np.full(len(start), -1, np.int64)
+    ends = outer.start + outer.dur
+    for value in np.flatnonzero(np.bincount(thread)):
+        rows, asked = np.flatnonzero(outer.thread == value), np.flatnonzero(thread == value)
+        if not len(rows):
+            continue
+        at = np.searchsorted(outer.start[rows], start[asked], side="right") - 1
+        found = np.where(at >= 0, rows[np.maximum(at, 0)], -1)
+        end = start[asked] + dur[asked]
+        outside = np.flatnonzero((found >= 0) & (ends[found] + tolerance < end))
+        while len(outside):
+            up = outer.parent[found[outside]]
+            found[outside] = up
+            outside = outside[(up >= 0) & (ends[up] + tolerance < end[outside])]
+        result[asked] = np.where(found >= 0, outer.id[found], -1)
+    return result
+
+
+class Launches:
+    """Finds the call that launched a GPU operation, by correlation.
+
+    Correlations are unique in a process; where one is repeated all the same, the last call before the operation is taken,
+    or the first call where there is none before. 0 and missing are no correlations.
+    """
+
+    def __init__(self, correlation: I64, start: I64) -> None:
+        """``correlation`` and ``start`` of every call, in the order of ids, which is that of time."""
+        order = np.argsort(correlation, kind="stable")
+        keys = correlation[order]
+        known = (keys != NULL) & (keys != 0)
+        self._rows, self._keys = order[known].astype(np.int32 if len(order) < 1 << 31 else np.int64), keys[known]
+        self.repeated = int((self._keys[1:] == self._keys[:-1]).sum())
+        self._start = start[self._rows] if self.repeated else start[:0]
+
+    def of(self, correlation: I64, start: I64) -> I64:
+        """Return for each operation the row of its call, else -1."""
+        result = np.full(len(correlation), -1, np.int64)
+        if not len(self._keys):
+            return result
+        first = np.searchsorted(self._keys, correlation, side="left")
+        known = self._keys[np.minimum(first, len(self._keys) - 1)] == correlation
+        result[known] = self._rows[first[known]]
+        if self.repeated:
+            last = np.searchsorted(self._keys, correlation, side="right")
+            for i in np.flatnonzero(known & (last - first > 1)):
+                before = np.searchsorted(self._start[first[i] : last[i]], start[i], side="right")
+                result[i] = self._rows[first[i] + max(0, int(before) - 1)]
+        return result

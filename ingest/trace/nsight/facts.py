@@ -1,0 +1,212 @@
+"""What an export says of itself: when, where, on which GPUs, with which version; and what it cannot tell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.ingest.decode import LARGEST, NULL, small_integers
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.trace.nsight.database import EXPORT
+from sawtooth.ingest.trace.nsight.gpu import Places
+from sawtooth.ingest.trace.nsight.trace import PART, PROCESS_SHIFT, Trace
+from sawtooth.ingest.trace.source import MOST_DEVICES, TABLES, Facts
+
+UNIX_NS = 10**17  # 1973; nsys export --ts-normalize writes Unix time, no uptime reaches three years
+DEVICE_COLUMNS = (
+    "id",
+    "cuDevice",
+    "name",
+    "totalMemory",
+    "computeMajor",
+    "computeMinor",
+    "smCount",
+    "threadsPerWarp",
+    "maxWarpsPerSm",
+    "maxRegistersPerSm",
+    "maxShmemPerSm",
+)
+SAID = {"Hostname": "host", "NvDriverVersion": "driver_version"}
+KEPT = (
+    "EXPORT_PRODUCT_VERSION",
+    "EXPORT_SCHEMA_VERSION",
+)  # no more: captures hold environment variables, with people's secrets
+NO_STORE = {
+    "OSRT_API": "calls of the operating system",
+    "GPU_METRICS": "samples of GPU metrics",
+    "SCHED_EVENTS": "switches of threads",
+    "COMPOSITE_EVENTS": "samples of the CPU",
+    "CUDA_GPU_MEMORY_USAGE_EVENTS": "allocations",
+}
+SENTENCES = {
+    "time_open": (
+        "data_loss",
+        "Events without a start or an end, such as ranges still open when the recording stopped, were left out.",
+    ),
+    "time_negative": ("data_loss", "Events that end before they start were left out."),
+    "time_absurd": ("data_loss", "Events that claim to last more than 7 days were left out."),
+    "name_cut": ("info", "Very long names were cut."),
+    "not_ranges": ("info", "NVTX marks, categories and names are not stored: Sawtooth measures nothing with them."),
+    "duplicate": ("data_loss", "GPU operations recorded twice (same stream, times, name and correlation) were kept once."),
+    "correlation_repeated": (
+        "info",
+        "Launches share a correlation id with another; GPU operations went to the last one before them.",
+    ),
+    "graphs_whole": (
+        "info",
+        "CUDA graphs were traced as a whole, so their kernels are not known; record with nsys profile --cuda-graph-trace=node.",
+    ),
+    "no_gpu": ("info", "The export holds no GPU operation: record with nsys profile --trace=cuda,nvtx."),
+    "no_host": (
+        "info",
+        "The export holds no CUDA call and no range, so GPU operations cannot be linked to what launched them.",
+    ),
+    "no_ranges": (
+        "info",
+        "The export holds no NVTX range: mark steps and phases with torch.cuda.nvtx.range, and record with nsys profile --trace=cuda,nvtx.",
+    ),
+    "no_operators": (
+        "info",
+        "Nsight Systems records no PyTorch operators: run the steps under torch.autograd.profiler.emit_nvtx(), or record with torch.profiler.",
+    ),
+    "no_shapes": (
+        "info",
+        "Nothing tells the shapes of inputs, so FLOPs and advice on sizes are left out: emit_nvtx(record_shapes=True) or torch.profiler records them.",
+    ),
+    "processes": ("info", "The export holds several processes; steps are those of the process that marked the most."),
+}
+
+
+def facts(trace: Trace, places: Places) -> Facts:
+    """Return what the export says of itself. Raises SourceError where nothing in it can be used."""
+    if not any(trace.tables[key].rows for key in TABLES):
+        raise _nothing(trace)
+    _name_threads(trace)
+    said = _pairs(trace, "TARGET_INFO_SYSTEM_ENV", tuple(SAID))
+    about = _pairs(trace, "META_DATA_EXPORT", KEPT)
+    return Facts(
+        base_ns=_base(trace),
+        tolerance_ns=0,
+        truncated=False,
+        recording={
+            "vendor": "nvidia",
+            **{SAID[key]: value for key, value in said.items()},
+            "profiler_version": _version(about),
+            "record_shapes": bool(trace.ids["signatures"]),
+            **dict.fromkeys(("profile_memory", "with_stack", "with_modules", "with_flops"), False),
+            "metadata": json.dumps(about),
+        },
+        devices=list(_devices(trace, places)),
+        shapes=_shapes(trace),
+        diagnostics=lambda: _diagnostics(trace),
+    )
+
+
+def _nothing(trace: Trace) -> SourceError:
+    if left := sum(trace.notes[f"time_{key}"] for key in ("open", "negative", "absurd")):
+        return SourceError(
+            "E-NOEV", f"None of the {left:,} events of this Nsight Systems export has times that can be used. {EXPORT}"
+        )
+    return SourceError(
+        "E-NOEV",
+        "The Nsight Systems export holds no GPU operation, CUDA call or NVTX range. Record with nsys profile --trace=cuda,nvtx.",
+    )
+
+
+def _version(about: dict[str, str]) -> str | None:
+    version = about.get("EXPORT_PRODUCT_VERSION")
+    return f"Nsight Systems {version}" if version else None
+
+
+def _base(trace: Trace) -> int | None:
+    """Return the Unix time of the export's time 0, None where its times are Unix time already or it does not say."""
+    largest = max(table.last for table in trace.tables.values() if table.last is not None)
+    for batch in trace.database.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)):
+        began = batch[0][0]
+        if isinstance(began, int) and 0 < began < LARGEST // 2 and largest < UNIX_NS:
+            shift = _pairs(trace, "META_DATA_EXPORT", ("EXPORT_PARAM_TIME_SHIFT",)).get("EXPORT_PARAM_TIME_SHIFT", "0")
+            return began - (int(shift) if shift.lstrip("-").isdecimal() and len(shift) < 19 else 0)
+    return None
+
+
+def _pairs(trace: Trace, table: str, keys: tuple[str, ...]) -> dict[str, str]:
+    """Return the named values of a table of names and values."""
+    batches = trace.database.rows(table, ("name", "value"))
+    return {name: value[:200] for batch in batches for name, value in batch if name in keys and isinstance(value, str)}
+
+
+def _devices(trace: Trace, places: Places) -> Iterator[dict[str, Any]]:
+    """Yield the rows of table ``devices``, by the numbers that GPU operations carry."""
+    numbers = {gpu: cuda for (_, cuda), gpu in places.gpu_of.items()} if not places.ambiguous else {}
+    seen: set[int] = set()
+    for batch in trace.database.rows("TARGET_INFO_GPU", DEVICE_COLUMNS):
+        for row in batch[:MOST_DEVICES]:
+            values = [None if v == NULL else int(v) for v in small_integers([*row[:2], *row[4:]])]
+            gpu, cuda, major, minor, sms, warp, warps, registers, shared = values
+            device = numbers.get(gpu if gpu is not None else -1, cuda if cuda is not None and not places.ambiguous else gpu)
+            if device is None or device in seen:
+                continue
+            seen.add(device)
+            yield {
+                "device": device,
+                "name": row[2][:200] if isinstance(row[2], str) else None,
+                "memory_bytes": row[3] if isinstance(row[3], int) and row[3] > 0 else None,
+                "compute_major": major,
+                "compute_minor": minor,
+                "sms": sms,
+                "warp_size": warp,
+                "max_threads_per_sm": warp * warps if warp and warps and warp * warps < 1 << 31 else None,
+                "registers_per_sm": registers,
+                "shared_memory_per_sm_bytes": shared,
+            }
+
+
+def _shapes(trace: Trace) -> dict[str, NDArray[np.int64]]:
+    sizes = small_integers([size for shape in trace.ids["shapes"] for size in shape]).reshape(-1, 6)
+    return {f"{what}_{axis}": sizes[:, 3 * i + j] for i, what in enumerate(("grid", "block")) for j, axis in enumerate("xyz")}
+
+
+def _name_threads(trace: Trace) -> None:
+    """Take the names of the threads and processes that appear in the tables."""
+    threads, pids = trace.ids["threads"], {pid for pid, _ in trace.ids["threads"]}
+    for batch in trace.database.rows("ThreadNames", ("globalTid", "nameId")):
+        for number, name in batch:
+            key = (str((number >> PROCESS_SHIFT) & PART), str(number & PART)) if isinstance(number, int) else ("", "")
+            if key in threads and (text := trace.text(name)):
+                trace.thread_names[key] = text[:200]
+    for batch in trace.database.rows("PROCESSES", ("pid", "name")):
+        trace.process_names |= {str(pid): name[:200] for pid, name in batch if str(pid) in pids and isinstance(name, str)}
+
+
+def _diagnostics(trace: Trace) -> Iterator[dict[str, Any]]:
+    """Yield the rows of table ``diagnostics``."""
+    tables, notes = trace.tables, dict(trace.notes)
+    lacking = {
+        "no_gpu": not tables["gpu"].rows,
+        "no_host": not tables["ops"].rows and not tables["calls"].rows,
+        "no_ranges": not tables["ops"].rows,
+        "no_operators": not any("::" in name for name in trace.ids["names"]) or not tables["ops"].rows,
+        "no_shapes": not trace.ids["signatures"],
+    }
+    notes |= {key: 1 for key, absent in lacking.items() if absent}
+    processes = len({pid for pid, _ in trace.ids["threads"]})
+    if processes > 1:
+        notes["processes"] = processes
+    for key, count in sorted(notes.items()):
+        severity, sentence = SENTENCES[key]
+        example = trace.examples.get(key, "")[:200] or None
+        yield {"key": key, "severity": severity, "sentence": sentence, "count": count, "example": example}
+    for table, what in NO_STORE.items():
+        if count := trace.database.count(table):
+            sentence = f"The export holds {what}, which are not stored: Sawtooth measures nothing with them yet."
+            yield {
+                "key": f"not_stored_{table.lower()}",
+                "severity": "info",
+                "sentence": sentence,
+                "count": count,
+                "example": None,
+            }

@@ -1,0 +1,179 @@
+"""The GPU's side: kernels, copies, memory sets, graphs launched as a whole, and synchronizations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.ingest.decode import I64, NULL, small_integers
+from sawtooth.ingest.trace.nsight.trace import PART, PROCESS_SHIFT, Trace, column
+from sawtooth.ingest.trace.source import GPU_KINDS
+from sawtooth.ingest.trace.spool import Columns
+
+# CUpti_ActivityMemcpyKind and CUpti_ActivityMemoryKind, in torch.profiler's words; from 11 on Nsight's own, of unified memory
+COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
+COPIES |= {11: "HtoD", 12: "DtoH", 13: "DtoD"}
+MEMORY = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device", 6: "Managed"}
+SYNCS = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
+NO_STREAM = (1 << 32) - 1
+COMMON = ("deviceId", "globalPid", "contextId", "streamId", "correlationId", "graphId", "graphNodeId")
+KERNEL = (
+    "gridX",
+    "gridY",
+    "gridZ",
+    "blockX",
+    "blockY",
+    "blockZ",
+    "registersPerThread",
+    "staticSharedMemory",
+    "dynamicSharedMemory",
+)
+KERNEL_NAMES = ("demangledName", "shortName", "mangledName", "name")
+OTHER_STREAM = 1 << 16  # added where two processes number their streams alike on one GPU
+
+
+class Places:
+    """Devices and streams, the same in every process of the file.
+
+    A process counts the GPUs it may see, and its streams, from 0. Where two processes call different GPUs by one number, the host's own
+    numbers are taken; where two have a stream of one number on the same GPU, the later gets another.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.gpu_of: dict[tuple[int, int], int] = {}
+        for batch in trace.database.rows("TARGET_INFO_CUDA_DEVICE", ("pid", "cudaId", "gpuId")):
+            self.gpu_of |= {(pid, cuda): gpu for pid, cuda, gpu in batch if NULL not in (cuda, gpu)}
+        meanings: dict[int, set[int]] = {}
+        for (_, cuda), gpu in self.gpu_of.items():
+            meanings.setdefault(cuda, set()).add(gpu)
+        self.ambiguous = any(len(gpus) > 1 for gpus in meanings.values())
+        self._streams: dict[tuple[int, ...], int] = {}
+        self._taken: set[tuple[int, int]] = set()
+
+    def find(self, batch: list[tuple[Any, ...]]) -> tuple[I64, I64]:
+        """Return device and stream of rows that begin with COMMON's first four."""
+        device = small_integers([row[2] for row in batch])
+        device[device == NULL] = 0
+        keys = np.column_stack([device, column(batch, 1), column(batch, 2), column(batch, 3)])
+        distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
+        found = np.array([self._place(*row) for row in distinct.tolist()], np.int64)[inverse.reshape(-1)]
+        return found[:, 0], found[:, 1]
+
+    def _place(self, device: int, process: int, context: int, stream: int) -> tuple[int, int]:
+        if self.ambiguous:
+            device = self.gpu_of.get(((process >> PROCESS_SHIFT) & PART, device), device)
+        stream = 0 if stream in (NULL, NO_STREAM) else stream
+        key = (device, process, context, stream)
+        if key not in self._streams:
+            number = stream
+            while (device, number) in self._taken:
+                number += OTHER_STREAM
+            self._taken.add((device, number))
+            self._streams[key] = number
+        return device, self._streams[key]
+
+
+def read_kernels(trace: Trace, places: Places) -> None:
+    """Read kernels into table gpu."""
+    shapes = trace.ids["shapes"]
+    for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_KERNEL", (*COMMON, *KERNEL_NAMES, *KERNEL)):
+        at = 2 + len(COMMON)
+        names = {numbers: _kernel_name(trace, numbers) for numbers in {row[at : at + 4] for row in batch}}
+        first = at + len(KERNEL_NAMES)
+        place = first - 2 + 6  # behind the grid and the block
+        static, dynamic = column(batch, place + 1), column(batch, place + 2)
+        columns: Columns = {
+            "name_id": np.array([names[row[at : at + 4]] for row in batch], np.int32),
+            "shape": np.array([shapes.setdefault(row[first : first + 6], len(shapes)) for row in batch], np.int32),
+            "registers_per_thread": small_integers(column(batch, place).tolist()),
+            "shared_memory_bytes": np.where((static == NULL) | (dynamic == NULL), NULL, static + dynamic),
+        }
+        _add(trace, places, "kernel", batch, (start, dur), columns)
+
+
+def _kernel_name(trace: Trace, numbers: tuple[Any, ...]) -> int:
+    return trace.name(next((text for number in numbers if (text := trace.text(number))), None))
+
+
+def read_copies(trace: Trace, places: Places) -> None:
+    """Read copies and memory sets into table gpu, named as torch.profiler names them."""
+    for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_MEMCPY", (*COMMON, "bytes", "copyKind", "srcKind", "dstKind")):
+        at = 2 + len(COMMON)
+        names = {kinds: trace.name(_copy_name(*kinds)) for kinds in {row[at + 1 :] for row in batch}}
+        columns: Columns = {
+            "name_id": np.array([names[row[at + 1 :]] for row in batch], np.int32),
+            "bytes": column(batch, at - 2),
+        }
+        _add(trace, places, "memcpy", batch, (start, dur), columns)
+    for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_MEMSET", (*COMMON, "bytes", "memKind")):
+        at = 2 + len(COMMON)
+        sets = [trace.name(f"Memset ({MEMORY.get(row[at + 1], 'Unknown')})") for row in batch]
+        _add(
+            trace, places, "memset", batch, (start, dur), {"name_id": np.array(sets, np.int32), "bytes": column(batch, at - 2)}
+        )
+
+
+def _copy_name(kind: Any, source: Any, target: Any) -> str:
+    """Return such as ``Memcpy HtoD (Pageable -> Device)``."""
+    if kind in (11, 12, 13):
+        return f"Memcpy {COPIES[kind]} (Managed -> Managed)"
+    ends = f" ({MEMORY.get(source, 'Unknown')} -> {MEMORY.get(target, 'Unknown')})" if source != NULL or target != NULL else ""
+    return f"Memcpy {COPIES.get(kind, 'Unknown')}{ends}"
+
+
+def read_graphs(trace: Trace, places: Places) -> None:
+    """Read graphs that were traced as a whole (nsys's usual way): the GPU was busy, with kernels nobody recorded."""
+    for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", COMMON):
+        names = [trace.name(f"CUDA graph {row[7]} (traced as a whole)" if row[7] != NULL else "CUDA graph") for row in batch]
+        trace.note("graphs_whole", "", len(batch))
+        _add(trace, places, "kernel", batch, (start, dur), {"name_id": np.array(names, np.int32)})
+
+
+def read_syncs(trace: Trace, places: Places) -> None:
+    """Read what synchronizations waited for into table syncs."""
+    kinds = trace.ids["sync_kinds"]
+    for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", (*COMMON[:5], "syncType")):
+        device, stream = places.find(batch)
+        correlation = trace.correlations(column(batch, 4), column(batch, 1))
+        pairs = zip(batch, correlation.tolist(), strict=True)
+        words = [trace.waits.get(call) or SYNCS.get(row[7], "Unknown") for row, call in pairs]
+        null = np.full(len(batch), NULL)
+        columns: Columns = {
+            "kind": np.array([kinds.setdefault(word, len(kinds)) for word in words], np.int32),
+            "device": device,
+            "stream": np.where(column(batch, 3) >= NO_STREAM, NULL, stream),
+            "start": start,
+            "dur": dur,
+            "correlation": correlation,
+            "wait_on_stream": null,
+            "wait_on_event_correlation": null,
+        }
+        trace.add("syncs", columns)
+
+
+def _add(trace: Trace, places: Places, kind: str, batch: list[tuple[Any, ...]], times: tuple[I64, I64], given: Columns) -> None:
+    count = len(batch)
+    device, stream = places.find(batch)
+    null, unknown = np.full(count, NULL), np.full(count, np.nan)
+    columns: dict[str, NDArray[Any]] = {
+        "kind": np.full(count, GPU_KINDS.index(kind), np.int8),
+        "device": device,
+        "stream": stream,
+        "start": times[0],
+        "dur": times[1],
+        "correlation": trace.correlations(column(batch, 4), column(batch, 1)),
+        "external_id": null,
+        "shape": np.full(count, trace.ids["shapes"].setdefault((NULL,) * 6, len(trace.ids["shapes"])), np.int32),
+        "registers_per_thread": null,
+        "shared_memory_bytes": null,
+        "blocks_per_sm": unknown,
+        "warps_per_sm": unknown,
+        "occupancy_pct": unknown,
+        "bytes": null,
+        "graph_id": column(batch, 5),
+        "graph_node_id": column(batch, 6),
+        "collective": np.full(count, -1, np.int32),
+    }
+    trace.add("gpu", {**columns, **given})

@@ -1,0 +1,171 @@
+"""The host's side: NVTX ranges, calls of the CUDA libraries, CUDA API calls, and what the profiler itself took.
+
+PyTorch's emit_nvtx writes each operator as a range called ``aten::mm, seq = 3, op_id = 7, sizes = [[8, 8], [8, 8]]``: those are operators,
+as are the ranges that NVIDIA's libraries open in a domain of their own. All others are annotations, as record_function's are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+
+from sawtooth.ingest.decode import I64, NULL
+from sawtooth.ingest.trace.nsight.trace import Trace, column
+from sawtooth.ingest.trace.spool import Columns
+
+RANGE_TYPES = frozenset((59, 60, 70, 71))  # push/pop and start/end, live and imported
+DOMAIN_TYPE = 75  # its text names the domain
+LIBRARIES = {
+    "nccl",
+    "cccl",
+    "cub",
+    "thrust",
+    "cublas",
+    "cublaslt",
+    "cudnn",
+    "cufft",
+    "cusolver",
+    "cusparse",
+    "cutensor",
+    "dali",
+    "tensorrt",
+}
+REMEMBERED = 1 << 16  # meanings of texts: emit_nvtx numbers each range, so its texts never repeat
+LIBRARY_TABLES = ("CUBLAS_EVENTS", "CUDNN_EVENTS")
+# function getNvtxStr of PyTorch's torch/csrc/autograd/profiler_util
+EMITTED = re.compile(
+    r"(?P<name>.+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = (?P<op>\d+))?(?:, sizes = (?P<sizes>\[.{0,8192}?\]))?(?:, input_op_ids = .*)?"
+)
+OPERATOR = re.compile(
+    r"[a-z_0-9]+::\S+|autograd::.*|\w+Backward\w*|\w*AccumulateGrad"
+)  # what else emit_nvtx writes is a record_function
+VERSION = re.compile(r"_v\d+$|_ptsz$|_ptds$")  # cudaMemcpyAsync_v3020: the API version it came with
+WAITS = {  # which kind of synchronization a call is: its number means different things in exports of different years
+    "cudaStreamSynchronize": "Stream Sync",
+    "cuStreamSynchronize": "Stream Sync",
+    "cudaStreamWaitEvent": "Stream Wait Event",
+    "cuStreamWaitEvent": "Stream Wait Event",
+    "cudaEventSynchronize": "Event Sync",
+    "cuEventSynchronize": "Event Sync",
+    "cudaDeviceSynchronize": "Context Sync",
+    "cuCtxSynchronize": "Context Sync",
+}
+OVERHEADS = {
+    2: "Driver Compiler",
+    3: "Buffer Flush",
+    4: "Instrumentation",
+    5: "Resource",
+    6: "Runtime Triggered Module Loading",
+    7: "Lazy Function Loading",
+    8: "Command Buffer Full",
+}
+
+
+def read_ranges(trace: Trace) -> None:
+    """Read NVTX ranges and the calls of libraries into table ops."""
+    domains = _domains(trace)
+    meanings: dict[tuple[str, int], tuple[int, bool, int, int, int]] = {}
+    wanted = ("eventType", "text", "textId", "globalTid", "domainId")
+    for batch, start, dur in trace.batches("NVTX_EVENTS", wanted, only=RANGE_TYPES):
+        kept = []
+        if len(meanings) > REMEMBERED:
+            meanings.clear()
+        for _, _, _, text, text_id, _, domain in batch:
+            key = (text if isinstance(text, str) else trace.text(text_id), domain if isinstance(domain, int) else 0)
+            kept.append(meanings[key] if key in meanings else meanings.setdefault(key, _meaning(trace, *key, domains)))
+        _add(trace, np.array(kept, np.int64), trace.threads(column(batch, 3)), start, dur)
+    for table in LIBRARY_TABLES:
+        for batch, start, dur in trace.batches(table, ("nameId", "globalTid")):
+            plain = [(trace.name(trace.text(row[2])), False, NULL, -1, -1) for row in batch]
+            _add(trace, np.array(plain, np.int64), trace.threads(column(batch, 1)), start, dur)
+
+
+def _add(trace: Trace, meanings: I64, threads: Any, start: I64, dur: I64) -> None:
+    count = len(start)
+    null = np.full(count, NULL)
+    columns = {
+        "annotation": meanings[:, 1].astype(bool),
+        "name_id": meanings[:, 0].astype(np.int32),
+        "thread_id": threads,
+        "start": start,
+        "dur": dur,
+        "external_id": null,
+        "sequence_number": meanings[:, 2],
+        "forward_thread": null,
+        "signature_id": meanings[:, 3].astype(np.int32),
+        "extra": meanings[:, 4].astype(np.int32),
+        "collective": np.full(count, -1, np.int32),
+    }
+    trace.add("ops", columns)
+
+
+def _meaning(trace: Trace, text: str, domain: int, domains: dict[int, str]) -> tuple[int, bool, int, int, int]:
+    """Return of a range its name's id, whether it is an annotation, its sequence number, and the ids of its inputs and further facts."""
+    found = EMITTED.fullmatch(text)
+    if found and found["name"] != text:
+        operator = OPERATOR.fullmatch(found["name"]) is not None
+        sequence = int(found["seq"]) if found["seq"] and operator else NULL
+        signature = _signature(trace, found["sizes"]) if found["sizes"] else -1
+        return trace.name(found["name"]), not operator, sequence, signature, -1
+    title = domains.get(domain, "")
+    extra = -1
+    if title:
+        extras = trace.ids["extras"]
+        extra = extras.setdefault((json.dumps({"NVTX domain": title}),), len(extras))
+    return trace.name(text), title.lower() not in LIBRARIES, NULL, -1, extra
+
+
+def _signature(trace: Trace, sizes: str) -> int:
+    try:
+        dims = json.dumps(json.loads(sizes), separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return -1
+    signatures = trace.ids["signatures"]
+    return signatures.setdefault((dims, None, None, None), len(signatures))
+
+
+def _domains(trace: Trace) -> dict[int, str]:
+    names: dict[int, str] = {}
+    for batch in trace.database.rows("NVTX_EVENTS", ("eventType", "text", "textId", "domainId")):
+        for kind, text, text_id, domain in batch:
+            if kind == DOMAIN_TYPE and isinstance(domain, int):
+                names[domain] = (text if isinstance(text, str) else trace.text(text_id))[:200]
+        if other := sum(row[0] not in RANGE_TYPES and row[0] != DOMAIN_TYPE for row in batch):
+            trace.note("not_ranges", "", other)
+    return names
+
+
+def read_calls(trace: Trace) -> None:
+    """Read calls of the CUDA runtime and driver into table calls."""
+    names: dict[Any, int] = {}
+    waits: dict[Any, str] = {}
+    for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_RUNTIME", ("nameId", "globalTid", "correlationId")):
+        for number in {row[2] for row in batch} - names.keys():
+            name = VERSION.sub("", trace.text(number))
+            names[number] = trace.name(name)
+            if name in WAITS:
+                waits[number] = WAITS[name]
+        thread = column(batch, 1)
+        columns: Columns = {
+            "name_id": np.array([names[row[2]] for row in batch], np.int32),
+            "thread_id": trace.threads(thread),
+            "start": start,
+            "dur": dur,
+            "correlation": trace.correlations(column(batch, 2), thread),
+        }
+        trace.add("calls", columns)
+        for row, correlation in zip(batch, columns["correlation"].tolist(), strict=True):
+            if row[2] in waits:
+                trace.waits[correlation] = waits[row[2]]
+
+
+def read_overheads(trace: Trace) -> None:
+    """Read what the profiler, lazy loading and full queues took into table overheads."""
+    for table in ("CUPTI_ACTIVITY_KIND_OVERHEAD", "PROFILER_OVERHEAD"):
+        for batch, start, dur in trace.batches(table, ("overheadType", "nameId", "globalTid")):
+            names = [trace.name(OVERHEADS.get(row[2]) or trace.text(row[3]) or "Profiler") for row in batch]
+            columns = {"name_id": np.array(names, np.int32), "thread_id": trace.threads(column(batch, 2))}
+            trace.add("overheads", {**columns, "start": start, "dur": dur})

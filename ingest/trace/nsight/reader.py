@@ -1,0 +1,66 @@
+"""The trace source of what ``nsys export --type sqlite`` writes, of 2022 to today."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sawtooth.ingest.source import Source
+from sawtooth.ingest.trace.nsight.database import check_header, opened_database
+from sawtooth.ingest.trace.nsight.facts import facts
+from sawtooth.ingest.trace.nsight.gpu import Places, read_copies, read_graphs, read_kernels, read_syncs
+from sawtooth.ingest.trace.nsight.host import read_calls, read_overheads, read_ranges
+from sawtooth.ingest.trace.nsight.trace import Trace
+from sawtooth.ingest.trace.source import Facts, TraceSource, TraceTables
+from sawtooth.ingest.trace.spool import Spool
+
+MAGIC = b"SQLite format 3\x00"
+
+
+def sniff(head: bytes) -> bool:
+    """Tell whether ``head`` begins a SQLite database; whether it is an export of Nsight Systems, its tables tell."""
+    return head.startswith(MAGIC)
+
+
+@contextmanager
+def read(opened: Source, folder: Path, progress: Callable[[int], None]) -> Iterator[tuple[TraceTables, Facts]]:
+    """Read the tables that Sawtooth knows; all others are not touched."""
+    spool = Spool(folder)
+    try:
+        with _plain_file(opened, folder) as path, opened_database(path) as database:
+            trace = Trace(database, opened.limits, spool)
+            places = Places(trace)
+            for step in (read_ranges, read_calls, read_overheads):
+                step(trace)
+                progress(trace.events)
+            for part in (read_kernels, read_copies, read_graphs, read_syncs):
+                part(trace, places)
+                progress(trace.events)
+            yield trace, facts(trace, places)
+    finally:
+        spool.close()
+
+
+@contextmanager
+def _plain_file(opened: Source, folder: Path) -> Iterator[Path]:
+    """Give the database as a file, unpacked where the source is compressed. Every byte is read on the way: its hash is the recording's id."""
+    if not opened.gzipped:
+        check_header(opened.path)
+        for _ in opened.pieces():
+            pass
+        yield opened.path
+        return
+    place = Path(tempfile.mkdtemp(prefix=".draft.", dir=folder))
+    try:
+        with (place / "export.sqlite").open("wb") as file:
+            for piece in opened.pieces():
+                file.write(piece)
+        yield place / "export.sqlite"
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+SOURCE = TraceSource("Nsight Systems SQLite export", sniff, read)

@@ -1,0 +1,124 @@
+"""The tables of one export while it is read: ids of what repeats, processes, threads, and what was left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.ingest.decode import I64, LARGEST, NULL, integers
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.source import Limits
+from sawtooth.ingest.trace.nsight.database import Database
+from sawtooth.ingest.trace.source import TABLES
+from sawtooth.ingest.trace.spool import Columns, Spool, Table
+
+UNNAMED = "(unnamed)"
+LONGEST_NS = 7 * 86400 * 10**9  # as in other traces: no event lasts a week, a record that was never closed claims it
+PROCESS_SHIFT = 24  # globalTid is machine, process and thread, 24 bits for each of the last two
+PART = (1 << PROCESS_SHIFT) - 1
+CORRELATION_BITS = 40  # CUPTI counts in 32 bits, anew in each process
+
+
+class Trace:
+    """Everything one export holds, as tables on its own clock (nanoseconds since the session began)."""
+
+    def __init__(self, database: Database, limits: Limits, spool: Spool) -> None:
+        self.database = database
+        self._limits = limits
+        self.ids: dict[str, dict[Any, int]] = {
+            key: {} for key in ("names", "threads", "signatures", "extras", "sync_kinds", "shapes")
+        }
+        self.tables = {key: Table(spool) for key in TABLES}
+        self.collectives: list[Any] = []
+        self.thread_names: dict[tuple[str, str], str] = {}
+        self.process_names: dict[str, str] = {}
+        self.waits: dict[int, str] = {}  # kinds of synchronization by the correlation of their calls
+        self.notes: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
+        self._texts: dict[int, str] = {}
+        self._name_length = 0
+        self._threads: dict[int, int] = {}
+        self._processes: dict[int, int] = {}
+
+    def note(self, key: str, example: str, count: int = 1) -> None:
+        """Count one kind of trouble, for the diagnostics."""
+        self.notes[key] += count
+        self.examples.setdefault(key, example)
+
+    def batches(
+        self, table: str, columns: Sequence[str], only: frozenset[int] | None = None
+    ) -> Iterator[tuple[list[tuple[Any, ...]], I64, I64]]:
+        """Yield rows of ``start``, ``end`` and ``columns`` that have usable times, with their starts and durations in nanoseconds.
+
+        With ``only``, rows whose first column is none of these numbers are left out.
+        """
+        for rows in self.database.rows(table, ("start", "end", *columns), needed=("start", "end")):
+            batch = rows if only is None else [row for row in rows if row[2] in only]
+            start, end = integers([row[0] for row in batch]), integers([row[1] for row in batch])
+            missing = (np.minimum(start, end) <= -LARGEST) | (np.maximum(start, end) >= LARGEST)  # NULL is below all
+            dur = np.where(missing, 0, end - np.where(missing, 0, start))
+            wrong = {"open": missing, "negative": dur < 0, "absurd": dur > LONGEST_NS}
+            for key, bad in wrong.items():
+                if count := int(bad.sum()):
+                    self.note(f"time_{key}", table, count)
+            good = np.flatnonzero(~(wrong["open"] | wrong["negative"] | wrong["absurd"]))
+            if len(good):
+                yield [batch[i] for i in good] if len(good) < len(batch) else batch, start[good], dur[good]
+
+    def name(self, text: str | None) -> int:
+        """Return the id of a name. Raises SourceError for more or longer names than anyone could read."""
+        text = text or UNNAMED
+        if len(text) > self._limits.name_length:
+            self.note("name_cut", text[:80])
+            text = text[: self._limits.name_length]
+        ids = self.ids["names"]
+        if text not in ids:
+            self._name_length += len(text)
+            if len(ids) >= self._limits.distinct_names or self._name_length > self._limits.names_length:
+                sentence = (
+                    f"More than {len(ids):,} different names: this is not a trace anyone could read. Profile a shorter time."
+                )
+                raise SourceError("E-LIMIT", sentence)
+        return ids.setdefault(text, len(ids))
+
+    def text(self, number: Any) -> str:
+        """Return the text that ``number`` stands for in table StringIds, empty for none."""
+        if not isinstance(number, int) or number == NULL:
+            return ""
+        if number not in self._texts:
+            self._texts[number] = self.database.text(number, self._limits.name_length) or ""
+        return self._texts[number]
+
+    def threads(self, numbers: I64) -> NDArray[np.int32]:
+        """Return ids of the threads that ``numbers`` (globalTid) name."""
+        return np.fromiter(map(self._thread, numbers.tolist()), np.int32, len(numbers))
+
+    def _thread(self, number: int) -> int:
+        if number not in self._threads:
+            key = (str((number >> PROCESS_SHIFT) & PART), str(number & PART)) if number != NULL else ("", "")
+            self._threads[number] = self.ids["threads"].setdefault(key, len(self.ids["threads"]))
+        return self._threads[number]
+
+    def correlations(self, values: I64, of: I64) -> I64:
+        """Return correlations that are unique in the file; ``of`` is the globalTid or globalPid of each, as they count anew in each process."""
+        numbers = [self._processes.setdefault(key, len(self._processes)) for key in (of >> PROCESS_SHIFT).tolist()]
+        known = (values > 0) & (values < 1 << CORRELATION_BITS)
+        return np.where(known, values + (np.array(numbers, np.int64) << CORRELATION_BITS), NULL)
+
+    def add(self, table: str, columns: Columns) -> None:
+        """Append rows to one of the tables."""
+        self.tables[table].add(columns)
+
+    @property
+    def events(self) -> int:
+        """How many rows are read."""
+        return sum(table.rows for table in self.tables.values())
+
+
+def column(batch: list[tuple[Any, ...]], place: int) -> I64:
+    """Return one of the columns asked for (0: the first behind start and end) as integers."""
+    return integers([row[place + 2] for row in batch])

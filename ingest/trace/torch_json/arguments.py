@@ -1,0 +1,116 @@
+"""The arguments of events that are stored, by the names the profilers give them. Numbers may come as int, float or text."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+from msgspec import Raw, field
+
+from sawtooth.ingest.decode import NULL
+
+Number = int | float | str | None
+NOTHING = Raw(b"")
+NO_ARGS = Raw(b"{}")
+
+
+class GpuArgs(msgspec.Struct, gc=False):
+    """Kernels, copies and memory sets."""
+
+    device: Number = NULL
+    stream: Number = NULL
+    correlation: Number = NULL
+    external: Number = field(name="External id", default=NULL)
+    external_2021: Number = field(name="external id", default=NULL)
+    registers: Number = field(name="registers per thread", default=NULL)
+    shared: Number = field(name="shared memory", default=NULL)
+    blocks: Number = field(name="blocks per SM", default=None)
+    warps: Number = field(name="warps per SM", default=None)
+    occupancy: Number = field(name="est. achieved occupancy %", default=None)
+    bytes: Number = NULL
+    graph: Number = field(name="graph id", default=NULL)
+    node: Number = field(name="graph node id", default=NULL)
+    grid: Raw = NOTHING
+    block: Raw = NOTHING
+
+
+class CallArgs(msgspec.Struct, gc=False):
+    """Runtime and driver calls."""
+
+    correlation: Number = NULL
+
+
+class OpArgs(msgspec.Struct, gc=False):
+    """Operators and annotations."""
+
+    external: Number = field(name="External id", default=NULL)
+    sequence: Number = field(name="Sequence number", default=NULL)
+    forward: Number = field(name="Fwd thread id", default=NULL)
+
+
+class ShapeArgs(msgspec.Struct, gc=False):
+    """Inputs of operators; ``dims_2021`` is an older spelling."""
+
+    dims: Raw = field(name="Input Dims", default=NOTHING)
+    types: Raw = field(name="Input type", default=NOTHING)
+    strides: Raw = field(name="Input Strides", default=NOTHING)
+    concrete: Raw = field(name="Concrete Inputs", default=NOTHING)
+    dims_2021: Raw = field(name="Input dims", default=NOTHING)
+
+
+class PythonArgs(msgspec.Struct, gc=False):
+    """Python calls."""
+
+    module: Number = field(name="Python module id", default=NULL)
+
+
+class SyncArgs(msgspec.Struct, gc=False):
+    """Synchronizations."""
+
+    kind: Number = field(name="cuda_sync_kind", default=None)
+    device: Number = NULL
+    stream: Number = NULL
+    correlation: Number = NULL
+    wait_stream: Number = field(name="wait_on_stream", default=NULL)
+    wait_event: Number = field(name="wait_on_cuda_event_record_corr_id", default=NULL)
+
+
+class MemoryArgs(msgspec.Struct, gc=False):
+    """Allocator events."""
+
+    address: Number = field(name="Addr", default=NULL)
+    bytes: Number = field(name="Bytes", default=NULL)
+    allocated: Number = field(name="Total Allocated", default=NULL)
+    reserved: Number = field(name="Total Reserved", default=NULL)
+    device_type: Number = field(name="Device Type", default=NULL)
+    device: Number = field(name="Device Id", default=NULL)
+
+
+class CollectiveArgs(msgspec.Struct, gc=False):
+    """Collectives, on operators and on kernels."""
+
+    name: Number = field(name="Collective name", default=None)
+    dtype: Number = None
+    in_elements: Number = field(name="In msg nelems", default=NULL)
+    out_elements: Number = field(name="Out msg nelems", default=NULL)
+    group_name: Number = field(name="Process Group Name", default=None)
+    group_description: Number = field(name="Process Group Description", default=None)
+    group_size: Number = field(name="Group size", default=NULL)
+    group_ranks: Number = field(name="Process Group Ranks", default=None)
+    sequence: Number = field(name="Seq", default=NULL)
+    asynchronous: bool | Number = field(name="Is asynchronized op", default=None)
+
+
+EXTRA = (
+    "Call stack",
+    "Module Hierarchy",
+    "Backend",
+    "kernel_backend",
+    "kernel_hash",
+    "kernel_file",
+    "kernel_name",
+    "kernel_kwargs",
+    "num_warps",
+    "num_stages",
+)  # arguments of operators that are kept as JSON
+EXTRA_MARK = re.compile(b'"(?:' + "|".join(EXTRA).encode() + b')"\\s*:\\s*(?!""|\\[\\])')

@@ -1,0 +1,439 @@
+"""Sort decoded events by category into columns. Ids of names, threads and signatures are given in order of appearance."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import Raw
+from numpy.typing import NDArray
+
+from sawtooth.ingest.decode import I64, LARGEST, NULL, decimal_ns, floats, integers, small_integers
+from sawtooth.ingest.trace.source import GPU_KINDS
+from sawtooth.ingest.trace.spool import Columns
+from sawtooth.ingest.trace.torch_json.arguments import (
+    EXTRA,
+    EXTRA_MARK,
+    NOTHING,
+    CallArgs,
+    CollectiveArgs,
+    GpuArgs,
+    MemoryArgs,
+    OpArgs,
+    PythonArgs,
+    ShapeArgs,
+    SyncArgs,
+)
+from sawtooth.ingest.trace.torch_json.events import DECODE_ERRORS, FLOWS, Event
+from sawtooth.ingest.trace.torch_json.interning import Canonical, Interned, Names, Threads, plain_id
+from sawtooth.ingest.trace.torch_json.repair import repair
+
+LONGEST_NS = 7 * 86400 * 1_000_000_000  # CUPTI writes durations of years when a record was never closed; no event lasts a week
+FAR_NS = 1000 * 1_000_000_000  # torch 2.12 writes 0/0 for events it lost; in a trace that is past this time none starts at 0
+DISTINCT_SIGNATURES = 300_000  # scalars that change with every step make new ones for ever; beyond this they are not recorded
+DISTINCT_EXTRAS = 200_000  # likewise for call stacks
+MICROSECOND = 1000
+
+# category (lower case) -> what it is filed as; every producer since 2021
+KINDS = {
+    "cpu_op": "op",
+    "operator": "operator",
+    "user_annotation": "annotation",
+    "cuda_runtime": "call",
+    "cuda_driver": "call",
+    "runtime": "call",
+    "driver": "call",
+    "hip_runtime": "call",
+    "hip_driver": "call",
+    "mtia_runtime": "call",
+    "xpu_runtime": "call",
+    "xpu_driver": "call",
+    "glow_runtime": "call",
+    "privateuse1_runtime": "call",
+    "privateuse1_driver": "call",
+    "kernel": "kernel",
+    "mtia_ccp_events": "kernel",
+    "hpu_op": "kernel",
+    "gpu_memcpy": "memcpy",
+    "memcpy": "memcpy",
+    "gpu_memset": "memset",
+    "memset": "memset",
+    "gpu_user_annotation": "gpu_annotation",
+    "python_function": "python",
+    "python function": "python",
+    "cuda_sync": "sync",
+    "xpu_sync": "sync",
+    "overhead": "overhead",
+}
+EDGE_KINDS = ("op", "annotation", "call", "python")  # what may come as begin and end ('B', 'E') from other tools
+MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")  # filed as operators before 2022
+
+
+@dataclass
+class Filed:
+    """What filing some events gave: columns by table, with ids of the filing's own, and every key that is new."""
+
+    events: int
+    columns: list[tuple[str, Columns]]
+    fresh: dict[str, list[Any]]  # by what the ids are of: names, threads, signatures, extras, sync_kinds, shapes
+    collectives: list[CollectiveArgs]
+    notes: Counter[str]
+    examples: dict[str, str]
+    other: Counter[str]
+    thread_names: dict[tuple[str, str], str]
+    process_names: dict[str, str]
+    whole_microseconds: bool
+
+
+class Filing:
+    """Files events, a block at a time; ``take`` gives what has been filed since it was last asked."""
+
+    def __init__(self, name_length: int) -> None:
+        self._notes: Counter[str] = Counter()
+        self._names = Names(name_length, self._notes)
+        self._threads = Threads()
+        self._signatures = Canonical(DISTINCT_SIGNATURES, self._notes)
+        self._extras = Canonical(DISTINCT_EXTRAS, self._notes)
+        self._sync_kinds, self._shapes = Interned(), Interned()
+        self._ids = {
+            "names": self._names,
+            "threads": self._threads.texts,
+            "signatures": self._signatures.meanings,
+            "extras": self._extras.meanings,
+            "sync_kinds": self._sync_kinds,
+            "shapes": self._shapes,
+        }
+        self._clear()
+        self._file: dict[str, Callable[[str, list[Event], I64, I64], None]] = {
+            "op": self._ops,
+            "operator": self._ops,
+            "annotation": self._ops,
+            "call": self._calls,
+            "kernel": self._gpu,
+            "memcpy": self._gpu,
+            "memset": self._gpu,
+            "gpu_annotation": self._gpu_annotations,
+            "python": self._python,
+            "sync": self._syncs,
+            "overhead": self._overheads,
+        }
+
+    def _clear(self) -> None:
+        self._columns: list[tuple[str, Columns]] = []
+        self._found_collectives: list[CollectiveArgs] = []
+        self._examples: dict[str, str] = {}
+        self._other: Counter[str] = Counter()
+        self._thread_names: dict[tuple[str, str], str] = {}
+        self._process_names: dict[str, str] = {}
+        self._whole = True  # no time has a fraction: both ends of an event are rounded
+        self._events = 0
+
+    def take(self) -> Filed:
+        """Return what was filed since the last call."""
+        notes = Counter(self._notes)
+        self._notes.clear()
+        fresh = {key: ids.drain() for key, ids in self._ids.items()}
+        filed = Filed(
+            self._events,
+            self._columns,
+            fresh,
+            self._found_collectives,
+            notes,
+            self._examples,
+            self._other,
+            self._thread_names,
+            self._process_names,
+            self._whole,
+        )
+        self._clear()
+        return filed
+
+    def _put(self, table: str, columns: Columns) -> None:
+        self._columns.append((table, columns))
+
+    def add(self, events: list[Event]) -> None:
+        """File one block of events."""
+        self._events += len(events)
+        complete = [e for e in events if e.ph == "X"]
+        if len(complete) < len(events):
+            self._not_complete([e for e in events if e.ph != "X"])
+        groups: defaultdict[str, list[Event]] = defaultdict(list)
+        for event in complete:
+            groups[event.cat].append(event)
+        by_kind: defaultdict[str, list[Event]] = defaultdict(list)
+        for category, group in groups.items():
+            if (kind := KINDS.get(category.lower())) is not None:
+                by_kind[kind] += group
+            else:
+                self._other[category] += len(group)
+        timed = [e for group in by_kind.values() for e in group]  # one call for all kinds: it costs more than its numbers
+        starts, durs = decimal_ns([e.ts for e in timed]), decimal_ns([e.dur for e in timed])
+        begin = 0
+        for kind, group in by_kind.items():
+            here = slice(begin, begin := begin + len(group))
+            kept, start, dur = self._sound(group, starts[here], durs[here])
+            if kept:
+                self._file[kind](kind, kept, start, dur)
+
+    def _sound(self, events: list[Event], start: I64, dur: I64) -> tuple[list[Event], I64, I64]:
+        """Return the events whose times make sense, with start and duration; drop and count the others."""
+        no_start, no_dur = (start == NULL) | (np.abs(start) >= LARGEST), dur == NULL
+        lost = (start == 0) & (dur == 0) if int(start.max()) > FAR_NS else np.zeros(len(start), bool)
+        bad = no_start | (dur < 0) | (dur > LONGEST_NS) | lost
+        if bad.any():
+            self._note_bad(events, no_start | no_dur, "time_missing")
+            self._note_bad(events, ~no_start & (dur < 0) & ~no_dur, "duration_negative")
+            self._note_bad(events, ~no_start & (dur > LONGEST_NS), "duration_absurd")
+            self._note_bad(events, lost, "time_zero")
+            events = [e for e, b in zip(events, bad, strict=True) if not b]
+            start, dur = start[~bad], dur[~bad]
+        if self._whole:
+            self._whole = not ((start % MICROSECOND).any() or (dur % MICROSECOND).any())
+        return events, start, dur
+
+    def _note_bad(self, events: list[Event], rows: NDArray[np.bool_], key: str) -> None:
+        if count := int(rows.sum()):
+            self._notes[key] += count
+            self._examples.setdefault(key, events[int(rows.argmax())].name)
+
+    # -- ids
+    def _name_ids(self, events: list[Event]) -> NDArray[np.int32]:
+        return np.fromiter(map(self._names.__getitem__, [e.name for e in events]), np.int32, len(events))
+
+    def _thread_ids(self, events: list[Event]) -> NDArray[np.int32]:
+        return np.fromiter(map(self._threads.__getitem__, [(e.pid, e.tid) for e in events]), np.int32, len(events))
+
+    def _args(self, events: Sequence[Event], form: Any) -> tuple[list[Any], bytes]:
+        """Return the arguments of every event as ``form``, and the text of all of them."""
+        raws = [e.args for e in events]
+        text = b"[" + b",".join(raws) + b"]"
+        try:
+            return msgspec.json.decode(text, type=list[form]), text
+        except DECODE_ERRORS:
+            return [_loose_args(raw, form) for raw in raws], text
+
+    # -- one method per kind
+    def _ops(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
+        args, text = self._args(events, OpArgs)
+        annotation = np.full(len(events), kind == "annotation")
+        if kind == "operator":
+            annotation = np.array([MARKER.match(e.name) is not None for e in events])
+        self._put(
+            "ops",
+            {
+                "annotation": annotation,
+                "name_id": self._name_ids(events),
+                "thread_id": self._thread_ids(events),
+                "start": start,
+                "dur": dur,
+                "external_id": integers([a.external for a in args]),
+                "sequence_number": integers([a.sequence for a in args]),
+                "forward_thread": integers([a.forward for a in args]),
+                "signature_id": self._signature_ids(events)
+                if b'"Input' in text or b'"Concrete' in text
+                else _none(len(events)),
+                "extra": self._extra_ids(events) if EXTRA_MARK.search(text) else _none(len(events)),
+                "collective": self._collectives(events, text),
+            },
+        )
+
+    def _signature_ids(self, events: list[Event]) -> NDArray[np.int32]:
+        args = self._args(events, ShapeArgs)[0]
+        find = self._signatures.__getitem__
+        keys = ((bytes(a.dims or a.dims_2021), bytes(a.types), bytes(a.strides), bytes(a.concrete)) for a in args)
+        return np.fromiter(map(find, keys), np.int32, len(events))
+
+    def _extra_ids(self, events: list[Event]) -> NDArray[np.int32]:
+        result = _none(len(events))
+        for i, event in enumerate(events):
+            if EXTRA_MARK.search(event.args):
+                found = _object(event.args)
+                result[i] = self._extras[
+                    (msgspec.json.encode({k: found[k] for k in EXTRA if found.get(k) not in (None, "", [])}),)
+                ]
+        return result
+
+    def _collectives(self, events: list[Event], text: bytes) -> NDArray[np.int32]:
+        result = _none(len(events))
+        if b'"Collective name"' in text:
+            rows = [i for i, e in enumerate(events) if b'"Collective name"' in bytes(e.args)]
+            result[rows] = np.arange(len(self._found_collectives), len(self._found_collectives) + len(rows))
+            self._found_collectives += self._args([events[i] for i in rows], CollectiveArgs)[0]
+        return result
+
+    def _calls(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
+        columns: Columns = {
+            "name_id": self._name_ids(events),
+            "thread_id": self._thread_ids(events),
+            "start": start,
+            "dur": dur,
+        }
+        self._put("calls", {**columns, "correlation": integers([a.correlation for a in self._args(events, CallArgs)[0]])})
+
+    def _gpu(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
+        args, text = self._args(events, GpuArgs)
+        shapes = self._shapes
+        external = integers([a.external for a in args])
+        if b'"external id"' in text:
+            external = np.where(external == NULL, integers([a.external_2021 for a in args]), external)
+        self._put(
+            "gpu",
+            {
+                "kind": np.full(len(events), GPU_KINDS.index(kind), np.int8),
+                "name_id": self._name_ids(events),
+                "device": _known(small_integers([a.device for a in args]), events, "pid"),
+                "stream": _known(integers([a.stream for a in args]), events, "tid"),
+                "start": start,
+                "dur": dur,
+                "correlation": integers([a.correlation for a in args]),
+                "external_id": external,
+                "shape": np.fromiter((shapes[bytes(a.grid), bytes(a.block)] for a in args), np.int32, len(args)),
+                "registers_per_thread": small_integers([a.registers for a in args]),
+                "shared_memory_bytes": integers([a.shared for a in args]),
+                "blocks_per_sm": floats([a.blocks for a in args]),
+                "warps_per_sm": floats([a.warps for a in args]),
+                "occupancy_pct": floats([a.occupancy for a in args]),
+                "bytes": integers([a.bytes for a in args]),
+                "graph_id": integers([a.graph for a in args]),
+                "graph_node_id": integers([a.node for a in args]),
+                "collective": self._collectives(events, text),
+            },
+        )
+
+    def _gpu_annotations(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
+        missing = np.full(len(events), NULL)
+        columns: Columns = {
+            "device": _known(missing.copy(), events, "pid"),
+            "stream": _known(missing, events, "tid"),
+        }
+        self._put("gpu_annotations", {"name_id": self._name_ids(events), **columns, "start": start, "dur": dur})
+
+    def _python(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
+        columns: Columns = {
+            "name_id": self._name_ids(events),
+            "thread_id": self._thread_ids(events),
+            "start": start,
+            "dur": dur,
+        }
+        self._put("python", {**columns, "module_id": integers([a.module for a in self._args(events, PythonArgs)[0]])})
+
+    def _syncs(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
+        args = self._args(events, SyncArgs)[0]
+        kinds = [self._sync_kinds[str(a.kind) if a.kind is not None else e.name] for a, e in zip(args, events, strict=True)]
+        self._put(
+            "syncs",
+            {
+                "kind": np.array(kinds, np.int32),
+                "device": _known(small_integers([a.device for a in args]), events, "pid"),
+                "stream": _known(integers([a.stream for a in args]), events, "tid"),
+                "start": start,
+                "dur": dur,
+                "correlation": integers([a.correlation for a in args]),
+                "wait_on_stream": integers([a.wait_stream for a in args]),
+                "wait_on_event_correlation": integers([a.wait_event for a in args]),
+            },
+        )
+
+    def _overheads(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
+        self._put(
+            "overheads", {"name_id": self._name_ids(events), "thread_id": self._thread_ids(events), "start": start, "dur": dur}
+        )
+
+    # -- what is no complete ('X') event
+    def _not_complete(self, events: list[Event]) -> None:
+        phases = [e.ph for e in events]
+        for phase in set(phases):
+            if phase in FLOWS:
+                self._other[f"ph {phase}"] += phases.count(phase)
+                continue
+            group = [e for e in events if e.ph == phase]
+            if phase == "M":
+                self._metadata(group)
+            elif phase in ("B", "E"):
+                self._edges(phase, group)
+            else:
+                memory = [e for e in group if e.name == "[memory]"] if phase in ("i", "I") else []
+                self._other[f"ph {phase}"] += len(group) - len(memory)
+                if memory:
+                    self._memory(memory)
+
+    def _metadata(self, events: list[Event]) -> None:
+        for event in events:
+            name = _object(event.args).get("name")
+            pid, tid = plain_id(event.pid), plain_id(event.tid)
+            if event.name == "thread_name" and name is not None:
+                self._thread_names[pid, tid] = str(name)
+            elif event.name == "process_name" and name is not None:
+                self._process_names[pid] = str(name)
+
+    def _memory(self, events: list[Event]) -> None:
+        time = decimal_ns([e.ts for e in events])
+        args = self._args(events, MemoryArgs)[0]
+        columns: Columns = {"start": time, "thread_id": self._thread_ids(events)}
+        for key in ("device_type", "device"):
+            columns[key] = small_integers([getattr(a, key) for a in args])
+        for key in ("address", "bytes", "allocated", "reserved"):
+            columns[key] = integers([getattr(a, key) for a in args])
+        bad = (time == NULL) | (np.abs(time) >= LARGEST)
+        self._note_bad(events, bad, "time_missing")
+        self._put("memory", {key: values[~bad] for key, values in columns.items()})
+
+    def _edges(self, phase: str, events: list[Event]) -> None:
+        known = [e for e in events if KINDS.get(e.cat.lower()) in EDGE_KINDS or (phase == "E" and not e.cat)]
+        self._other[f"ph {phase}"] += len(events) - len(known)
+        if not known:
+            return
+        time = decimal_ns([e.ts for e in known])
+        kinds = [EDGE_KINDS.index(KINDS.get(e.cat.lower(), "op")) for e in known]
+        bad = (time == NULL) | (np.abs(time) >= LARGEST)
+        self._note_bad(known, bad, "time_missing")
+        names = self._name_ids(known) if phase == "B" else _none(len(known))
+        columns: Columns = {
+            "start": time,
+            "thread_id": self._thread_ids(known),
+            "name_id": names,
+            "kind": np.array(kinds, np.int8),
+        }
+        self._put("edges", {key: values[~bad] for key, values in columns.items()})
+
+
+def _none(count: int) -> NDArray[np.int32]:
+    return np.full(count, -1, np.int32)
+
+
+def _known(values: I64, events: list[Event], field: str) -> I64:
+    """Fill NULLs of ``values`` with the number in the row's pid or tid ('stream 7'), else 0: a device and a stream always exist."""
+    for i in np.flatnonzero(values == NULL):
+        digits = re.search(r"-?\d{1,9}", str(getattr(events[i], field)))
+        values[i] = int(digits.group()) if digits else 0
+    return values
+
+
+def _object(raw: Raw) -> dict[str, Any]:
+    """Return the arguments of one event as a dict; empty where they are no object."""
+    for text in (bytes(raw), repair(bytes(raw))[0]):
+        try:
+            found = msgspec.json.decode(text)
+        except DECODE_ERRORS:
+            continue
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _loose_args(raw: Raw, form: Any) -> Any:
+    """Read arguments that do not have the types they should: what fits is kept, the rest is not recorded."""
+    result = form()
+    found = _object(raw)
+    for known in msgspec.structs.fields(form):
+        value = found.get(known.encode_name)
+        if getattr(result, known.name) is NOTHING:
+            if known.encode_name in found:
+                setattr(result, known.name, Raw(msgspec.json.encode(value)))
+        elif isinstance(value, int | float | str):
+            setattr(result, known.name, value)
+    return result

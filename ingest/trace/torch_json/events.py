@@ -1,0 +1,130 @@
+"""One event of a trace: how it is decoded, strictly a block at a time or loosely one by one."""
+
+from __future__ import annotations
+
+import re
+from typing import Union
+
+import msgspec
+from msgspec import Raw
+
+from sawtooth.ingest.trace.torch_json.arguments import NO_ARGS, NOTHING, Number
+
+DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+LEAD_BYTES = 256  # a comma and its blanks are far shorter; where they are not, the block does not decode and is read one by one
+TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+
+
+class Event(msgspec.Struct, gc=False):
+    """One trace event. Times and arguments stay text until they are read exactly."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: Number = None
+    tid: Number = None
+    ts: Raw = NOTHING
+    dur: Raw = NOTHING
+    args: Raw = NO_ARGS
+
+
+def _tagged(phase: str) -> type[msgspec.Struct]:
+    """Return an event type for one phase. Arrows of the viewer, a third of a trace, get no fields: nothing is measured with them."""
+    fields = [] if phase in FLOWS else [(f.name, f.type, f.default) for f in msgspec.structs.fields(Event) if f.name != "ph"]
+    form = msgspec.defstruct(f"Event_{phase}", fields, tag_field="ph", tag=phase, gc=False)
+    form.ph = phase  # type: ignore[attr-defined]  # so that events of every phase read alike
+    return form
+
+
+FLOWS = ("s", "t", "f")
+PHASES = ("X", *FLOWS, "i", "I", "M", "C", "B", "E")
+TAGGED = msgspec.json.Decoder(list[Union[tuple(map(_tagged, PHASES))]])  # type: ignore[misc]  # noqa: UP007  (made at run time)
+
+
+Found = tuple[Event | None, bytes | None] | None  # an event, and what follows the array's end where it was met
+EVENTS = msgspec.json.Decoder(list[Event])
+EVENT = msgspec.json.Decoder(Event)
+
+
+def decode_events(text: bytes) -> list[Event]:
+    """Decode a JSON array of events. Raises one of DECODE_ERRORS."""
+    try:
+        return TAGGED.decode(text)
+    except msgspec.ValidationError:  # a phase that is rare, missing or no text
+        return EVENTS.decode(text)
+
+
+def strict(block: bytes | memoryview) -> list[Event] | None:
+    """Decode ``block``, which may begin with the comma behind the event before it; None where it is not whole events."""
+    view = memoryview(block)
+    lead = bytes(view[:LEAD_BYTES])
+    begin = len(lead) - len(bare(lead))
+    try:
+        return decode_events(b"".join((b"[", view[begin:], b"]")))
+    except DECODE_ERRORS:
+        return None
+
+
+def bare(text: bytes) -> bytes:
+    """Return ``text`` without the comma and blanks before it."""
+    return text.lstrip(b", \t\r\n")
+
+
+def brackets(text: bytes) -> int:
+    """Return how many brackets are opened in ``text``."""
+    return text.count(b"[") + text.count(b"{")
+
+
+def incomplete(text: bytes) -> bool:
+    """Tell whether ``text`` is the beginning of valid JSON."""
+    try:
+        EVENT.decode(text)
+    except DECODE_ERRORS as error:
+        return "truncated" in str(error)
+    return False
+
+
+def decode_one(text: bytes) -> Found:
+    """Decode one event; with it, what follows the array's end where that lies in ``text``. None where it does not decode."""
+    try:
+        return EVENT.decode(text), None
+    except msgspec.ValidationError:
+        return _loose(text)
+    except DECODE_ERRORS as error:
+        end = _trailing(str(error), text)
+        rest = bare(text[end:])
+        if not end or not rest.startswith(b"]"):
+            return None
+        found = decode_one(text[:end])
+        return (found[0], rest[1:]) if found is not None and found[1] is None else None
+
+
+def first_object(text: bytes) -> int:
+    """Return where the first of several values in ``text`` ends when it is an object, else 0."""
+    try:
+        EVENT.decode(text)
+    except DECODE_ERRORS as error:
+        return _trailing(str(error), text)
+    return 0
+
+
+def _trailing(message: str, text: bytes) -> int:
+    match = TRAILING.search(message)
+    return text.rfind(b"}", 0, int(match.group(1))) + 1 if match else 0
+
+
+def _loose(text: bytes) -> Found:
+    """Decode an event of which ph, cat, name, pid or tid have another type than they should."""
+    try:
+        fields = msgspec.json.decode(text, type=dict[str, Raw])
+        event = Event()
+        for key in ("ph", "cat", "name", "pid", "tid"):
+            value = msgspec.json.decode(fields[key]) if key in fields else None
+            if isinstance(value, str if key in ("ph", "cat", "name") else int | float | str):
+                setattr(event, key, value)
+    except DECODE_ERRORS:
+        return None
+    for key in ("ts", "dur", "args"):
+        if key in fields:
+            setattr(event, key, fields[key])
+    return event, None

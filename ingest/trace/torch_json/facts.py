@@ -1,0 +1,244 @@
+"""What a trace says about itself: devices, versions, ranks, and the trouble met while reading it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.ingest.decode import NULL, integers, small_integers
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.trace.source import MOST_DEVICES, TABLES, Facts
+from sawtooth.ingest.trace.torch_json.blocks import EXAMPLE_BYTES
+from sawtooth.ingest.trace.torch_json.columns import MICROSECOND
+from sawtooth.ingest.trace.torch_json.edges import pair_edges
+from sawtooth.ingest.trace.torch_json.events import DECODE_ERRORS
+from sawtooth.ingest.trace.torch_json.repair import REPAIRS
+from sawtooth.ingest.trace.torch_json.tables import Trace
+
+FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
+TAKEN = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
+TIMELESS = {
+    "time_missing": "no readable ts or dur",
+    "time_zero": "start and duration 0",
+    "duration_negative": "a negative duration",
+    "duration_absurd": "a duration of more than 7 days",
+}
+DEVICE_FIELDS = {
+    "memory_bytes": ("totalGlobalMem",),
+    "compute_major": ("computeMajor",),
+    "compute_minor": ("computeMinor",),
+    "sms": ("numSms", "maxComputeUnits"),
+    "warp_size": ("warpSize",),
+    "max_threads_per_sm": ("maxThreadsPerMultiprocessor",),
+    "registers_per_sm": ("regsPerMultiprocessor",),
+    "shared_memory_per_sm_bytes": ("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor"),
+}
+SENTENCES = {
+    "time_missing": ("data_loss", "Events without a readable ts or dur were left out."),
+    "time_zero": ("data_loss", "Events with start 0 and duration 0, which torch 2.12 writes for what it lost, were left out."),
+    "duration_negative": ("data_loss", "Events with a negative duration were left out."),
+    "duration_absurd": (
+        "data_loss",
+        "Events that claim to last more than 7 days were left out; CUPTI writes these when a record was never closed.",
+    ),
+    "event_unreadable": ("data_loss", "Events that are no valid JSON, even after repair, were left out."),
+    "event_deep": ("data_loss", "Events nested beyond all bounds were left out."),
+    "event_cut": ("data_loss", "The last event was cut off and left out."),
+    "edge_unmatched": ("data_loss", "Begins without an end, or ends without a begin, were left out."),
+    "name_missing": ("info", "Events without a name are called (unnamed)."),
+    "name_cut": ("info", "Very long names were cut."),
+    "metadata_repaired": ("info", "The part before the events was no valid JSON and was repaired."),
+    "tail": ("info", "Text after the end of the trace was ignored."),
+    "tail_long": ("info", "Very much text follows the events; it was ignored."),
+    "second_events": ("data_loss", "A second traceEvents list was ignored."),
+    "duplicate": ("data_loss", "GPU operations recorded twice (same stream, times, name and correlation) were kept once."),
+    "correlation_repeated": (
+        "info",
+        "Launches share a correlation id with another launch; GPU operations went to the last one before them.",
+    ),
+    "signatures_left_out": (
+        "data_loss",
+        "Operators have more different inputs than can be kept; the inputs of the later ones are not recorded.",
+    ),
+    "no_gpu": ("info", "The trace holds no GPU operation: it was recorded without a GPU, or without ProfilerActivity.CUDA."),
+    "no_host": (
+        "info",
+        "The trace holds no host event, so GPU operations cannot be linked to what launched them; add ProfilerActivity.CPU.",
+    ),
+    "gzip_truncated": ("data_loss", "The gzip file ends too early: the copy or the job was cut off. What came before is here."),
+    "gzip_damaged": ("data_loss", "The gzip data is damaged in the middle. What came before is here."),
+    "gzip_crc": ("data_loss", "The gzip checksum does not match: the data may be damaged."),
+    "gzip_tail": ("info", "Bytes after the end of the gzip data were ignored."),
+    "truncated": (
+        "data_loss",
+        "The trace ends before its closing bracket: the job was stopped while writing it. What it held is here.",
+    ),
+}
+SENTENCES |= {f"mended_{kind}": ("info", sentence) for kind, sentence in REPAIRS.items()}
+
+
+def facts(trace: Trace, damage: list[str]) -> Facts:
+    """Return what a trace that is read says of itself; ``damage`` is its container's. Raises SourceError where nothing in it can be used."""
+    document = trace.document
+    pair_edges(trace)
+    if not any(trace.tables[key].rows for key in TABLES):
+        raise _nothing(trace)
+    for key in damage:
+        document.note(key, "")
+    truncated = document.truncated or "gzip_truncated" in damage or "gzip_damaged" in damage
+    if truncated:
+        document.note("truncated", "")
+    base = int(integers([document.metadata.get("baseTimeNanoseconds", NULL)])[0])
+    return Facts(
+        base_ns=None if base == NULL else base,
+        tolerance_ns=MICROSECOND if trace.whole_microseconds else 0,
+        truncated=truncated,
+        recording=facts_of(trace),
+        devices=list(rows_of_devices(document.metadata.get("deviceProperties"))),
+        shapes=shape_columns(trace.ids["shapes"]),
+        diagnostics=lambda: diagnostics(trace),
+    )
+
+
+def _nothing(trace: Trace) -> SourceError:
+    """Return the refusal of a trace whose events are all of other kinds, or have no times."""
+    timeless = ", ".join(f"{what} ({count:,})" for key, what in TIMELESS.items() if (count := trace.document.notes[key]))
+    if timeless:
+        return SourceError("E-NOEV", f"None of the events has times that can be used: {timeless}. Record the trace again.")
+    kinds = ", ".join(f"{key.strip() or 'no category'} ({count:,})" for key, count in trace.other.most_common(4))
+    what = kinds or "only names of processes and threads"
+    sentence = f"No event of a kind that torch.profiler writes was found; there are: {what}. Give a torch.profiler trace."
+    return SourceError("E-NOEV", sentence)
+
+
+def diagnostics(trace: Trace) -> Iterator[dict[str, Any]]:
+    """Yield the rows of table ``diagnostics``."""
+    document, tables = trace.document, trace.tables
+    notes = dict(document.notes)
+    if not tables["gpu"].rows:
+        notes["no_gpu"] = 1
+    if not tables["ops"].rows and not tables["calls"].rows:
+        notes["no_host"] = 1
+    for key, count in sorted(notes.items()):
+        severity, sentence = SENTENCES[key]
+        example = document.examples.get(key, "")[:EXAMPLE_BYTES] or None
+        yield {"key": key, "severity": severity, "sentence": sentence, "count": count, "example": example}
+    for key, count in sorted(trace.other.items()):
+        if not count:
+            continue
+        what = f"Events with ph {key[3:]}" if key.startswith("ph ") else f"Events of category {key!r}"
+        sentence = f"{what} are not stored: Sawtooth measures nothing with them."
+        yield {
+            "key": f"not_stored_{key.replace(' ', '_')[:60]}",
+            "severity": "info",
+            "sentence": sentence,
+            "count": count,
+            "example": None,
+        }
+
+
+def rows_of_devices(found: Any) -> Iterator[dict[str, Any]]:
+    """Yield the rows of table ``devices`` from deviceProperties."""
+    for i, device in enumerate(found[:MOST_DEVICES] if isinstance(found, list) else []):
+        if not isinstance(device, dict):
+            continue
+        number = _small(device.get("id"))
+        row: dict[str, Any] = {
+            "device": i if number is None else number,
+            "name": str(device["name"]) if device.get("name") else None,
+        }
+        for column, keys in DEVICE_FIELDS.items():
+            read = _integer if column.endswith("_bytes") else _small
+            row[column] = next((v for key in keys if (v := read(device.get(key))) is not None), None)
+        yield row
+
+
+def shape_columns(shapes: dict[tuple[bytes, bytes], int]) -> dict[str, NDArray[np.int64]]:
+    """Return grid and block sizes by shape id."""
+    columns = {f"{what}_{axis}": np.full(len(shapes), NULL) for what in ("grid", "block") for axis in "xyz"}
+    for texts, number in shapes.items():
+        for what, text in zip(("grid", "block"), texts, strict=True):
+            try:
+                found = msgspec.json.decode(text) if text else None
+            except DECODE_ERRORS:
+                found = None
+            if isinstance(found, list) and len(found) == 3:
+                for axis, value in zip("xyz", small_integers(found), strict=True):
+                    columns[f"{what}_{axis}"][number] = value
+    return columns
+
+
+def facts_of(trace: Trace) -> dict[str, Any]:
+    """Return what the trace says about itself, as columns of table ``recording``."""
+    found = trace.document.metadata
+    job = found.get("distributedInfo")
+    job = job if isinstance(job, dict) else {}
+    flags: dict[str, bool | None] = {}
+    for key in FLAGS:
+        flags[key] = bool(found[key]) if key in found else (False if "schemaVersion" in found else None)
+    tables = trace.tables
+    seen = {
+        "record_shapes": trace.ids["signatures"],
+        "with_stack": tables["python"].rows,
+        "profile_memory": tables["memory"].rows,
+    }
+    flags |= {key: True for key, value in seen.items() if value}
+    return {
+        "vendor": vendor_of(trace),
+        "host": _text(found.get("host_name")),
+        "rank": _small(job.get("rank")),
+        "world_size": _small(job.get("world_size")),
+        "backend": _text(job.get("backend")),
+        "nccl_version": _text(job.get("nccl_version")),
+        "trace_id": _text(found.get("trace_id")),
+        "torch_version": _text(found.get("torch_version") or found.get("pytorch_version")),
+        "runtime_version": _text(found.get("cuda_runtime_version", found.get("hip_runtime_version"))),
+        "driver_version": _text(found.get("cuda_driver_version", found.get("hip_driver_version"))),
+        "profiler_version": _text(found.get("cupti_version", found.get("roctracer_version"))),
+        **flags,
+        "metadata": msgspec.json.encode({k: v for k, v in found.items() if k not in TAKEN}).decode(),
+    }
+
+
+def vendor_of(trace: Trace) -> str | None:
+    """Return the maker of the GPUs, from versions, device names, or the names of runtime calls."""
+    found = trace.document.metadata
+    devices = found.get("deviceProperties")
+    names = (
+        " ".join(str(d.get("name", "")) for d in devices if isinstance(d, dict)).lower() if isinstance(devices, list) else ""
+    )
+    hip = any(name.startswith("hip") for name in trace.ids["names"])
+    signs = (
+        (
+            "amd",
+            "roctracer_version" in found or "hip_runtime_version" in found or hip or re.search(r"amd|radeon|instinct", names),
+        ),
+        (
+            "nvidia",
+            "cupti_version" in found or "cuda_runtime_version" in found or re.search(r"nvidia|tesla|geforce|quadro|rtx", names),
+        ),
+        ("intel", re.search(r"intel|xpu", names)),
+        ("meta", re.search(r"artemis|mtia", names)),
+        ("huawei", "ascend" in names),
+        ("nvidia", any(name.startswith(("cudaLaunch", "cudaMemcpy", "cuLaunch")) for name in trace.ids["names"])),
+    )
+    return next((vendor for vendor, sign in signs if sign), None)
+
+
+def _integer(value: Any) -> int | None:
+    number = int(integers([value])[0])
+    return None if number == NULL else number
+
+
+def _small(value: Any) -> int | None:
+    number = int(small_integers([value])[0])
+    return None if number == NULL else number
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else value if isinstance(value, str) else str(value)

@@ -1,0 +1,97 @@
+"""Ids for what repeats: names, threads, inputs of operators. Dense, in order of first appearance."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from sawtooth.ingest.trace.torch_json.arguments import Number
+from sawtooth.ingest.trace.torch_json.events import DECODE_ERRORS
+from sawtooth.ingest.trace.torch_json.repair import repair
+
+UNNAMED = "(unnamed)"
+
+
+class Interned(dict[Any, int]):
+    """Dense ids in order of first appearance; ``fresh`` are the keys not yet taken by ``drain``."""
+
+    def __init__(self) -> None:
+        self.fresh: list[Any] = []
+
+    def __missing__(self, key: Any) -> int:
+        self[key] = value = len(self)
+        self.fresh.append(key)
+        return value
+
+    def drain(self) -> list[Any]:
+        """Return the keys that are new since the last call, in the order of their ids."""
+        fresh, self.fresh = self.fresh, []
+        return fresh
+
+
+class Names(Interned):
+    """Ids of names. Odd ones (empty, overlong) are looked at each time, so that usual ones cost one look-up."""
+
+    def __init__(self, longest: int, notes: Counter[str]) -> None:
+        super().__init__()
+        self._longest, self._notes = longest, notes
+
+    def __missing__(self, key: str) -> int:
+        if not key:
+            self._notes["name_missing"] += 1
+            return self[UNNAMED]
+        if len(key) > self._longest:
+            self._notes["name_cut"] += 1
+            return self[key[: self._longest]]
+        return super().__missing__(key)
+
+
+class Threads(dict[Any, int]):
+    """Ids of (pid, tid), which are numbers in one place and text in another."""
+
+    def __init__(self) -> None:
+        self.texts = Interned()
+
+    def __missing__(self, key: tuple[Number, Number]) -> int:
+        self[key] = value = self.texts[plain_id(key[0]), plain_id(key[1])]
+        return value
+
+
+class Canonical(dict[Any, int]):
+    """Ids of JSON texts that mean the same: looked up by their bytes, filed by their meaning; -1 beyond ``limit``."""
+
+    def __init__(self, limit: int, notes: Counter[str]) -> None:
+        self.meanings = Interned()
+        self._limit, self._notes = limit, notes
+
+    def __missing__(self, key: Any) -> int:
+        meaning = tuple(_compact(part) for part in key)
+        if not any(meaning):
+            return -1
+        if len(self.meanings) >= self._limit and meaning not in self.meanings:
+            self._notes["signatures_left_out"] += 1
+            return -1
+        value = self.meanings[meaning]
+        if len(self) < 2 * self._limit:
+            self[key] = value
+        return value
+
+
+def plain_id(value: Number) -> str:
+    """Return a pid or tid as text, the same for 7, 7.0 and "7"."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return "" if value is None else str(value)
+
+
+def _compact(text: bytes) -> str | None:
+    if not text or text == b"null":
+        return None
+    for candidate in (text, repair(text)[0]):
+        try:
+            return msgspec.json.encode(msgspec.json.decode(candidate)).decode()
+        except DECODE_ERRORS:
+            continue
+    return None

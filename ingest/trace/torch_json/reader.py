@@ -1,0 +1,40 @@
+"""The first trace source: what ``torch.profiler`` exports, whole, cut off or damaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sawtooth.ingest.source import Source
+from sawtooth.ingest.trace.source import Facts, TraceSource, TraceTables
+from sawtooth.ingest.trace.spool import Spool
+from sawtooth.ingest.trace.torch_json.blocks import Document
+from sawtooth.ingest.trace.torch_json.facts import facts
+from sawtooth.ingest.trace.torch_json.tables import Trace
+from sawtooth.ingest.trace.torch_json.worker import Reading, worker_count
+
+
+def sniff(head: bytes) -> bool:
+    """Tell whether ``head`` is JSON with a list of trace events."""
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[") and b'"traceEvents"' in head
+
+
+@contextmanager
+def read(opened: Source, folder: Path, progress: Callable[[int], None]) -> Iterator[tuple[TraceTables, Facts]]:
+    """Read every event, with further processes where they are worth it."""
+    spool = Spool(folder)
+    document = Document(opened.pieces(), opened.limits)
+    trace = Trace(document, opened.limits, spool)
+    reading = Reading(document, trace, opened.limits, folder, worker_count(opened.total_bytes))
+    try:
+        for events in reading.run():
+            progress(events)
+        reading.close()
+        yield trace, facts(trace, opened.damage)
+    finally:
+        reading.close()
+        spool.close()
+
+
+SOURCE = TraceSource("torch.profiler JSON", sniff, read)

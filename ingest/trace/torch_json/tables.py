@@ -1,0 +1,116 @@
+"""The tables of one trace, merged from what was filed of its blocks, in the order of the file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.source import Limits
+from sawtooth.ingest.trace.source import TABLES
+from sawtooth.ingest.trace.spool import Spool, Table
+from sawtooth.ingest.trace.torch_json.arguments import CollectiveArgs
+from sawtooth.ingest.trace.torch_json.blocks import Document, too_deep
+from sawtooth.ingest.trace.torch_json.columns import DISTINCT_EXTRAS, DISTINCT_SIGNATURES, Filed
+from sawtooth.ingest.trace.torch_json.interning import Interned
+
+IDS = {  # column -> what its ids are of
+    "name_id": "names",
+    "thread_id": "threads",
+    "signature_id": "signatures",
+    "extra": "extras",
+    "shape": "shapes",
+}
+LIMITED = {"signatures": DISTINCT_SIGNATURES, "extras": DISTINCT_EXTRAS}
+
+
+class Origin:
+    """What the ids of one filing are in the whole trace."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, NDArray[np.int32]] = {}
+
+
+class Trace:
+    """Everything one trace holds, as tables on the trace's own clock."""
+
+    def __init__(self, document: Document, limits: Limits, spool: Spool) -> None:
+        self.document = document
+        self._limits = limits
+        self.ids = {key: Interned() for key in ("names", "threads", "signatures", "extras", "sync_kinds", "shapes")}
+        self.collectives: list[CollectiveArgs] = []
+        self.tables = {key: Table(spool) for key in (*TABLES, "edges")}
+        self.thread_names: dict[tuple[str, str], str] = {}
+        self.process_names: dict[str, str] = {}
+        self.other: Counter[str] = Counter()
+        self.events = 0
+        self._name_length = 0
+        self.whole_microseconds = True
+
+    def note(self, key: str, example: str, count: int = 1) -> None:
+        """Count one kind of trouble, for the diagnostics."""
+        self.document.note(key, example, count)
+
+    def merge(self, filed: Filed, origin: Origin) -> None:
+        """Add what a filing gave; ``origin`` belongs to that filing. Raises SourceError for too many names."""
+        for key, fresh in filed.fresh.items():
+            if fresh or key not in origin.ids:
+                known = origin.ids.get(key, np.empty(0, np.int32))
+                origin.ids[key] = np.concatenate([known, np.fromiter((self._id(key, k) for k in fresh), np.int32, len(fresh))])
+        self._name_length += sum(map(len, filed.fresh["names"]))
+        if len(self.ids["names"]) > (limit := self._limits.distinct_names):
+            raise SourceError(
+                "E-LIMIT", f"More than {limit:,} different names: this is not a trace anyone could read. Profile fewer steps."
+            )
+        if self._name_length > self._limits.names_length:
+            raise SourceError(
+                "E-LIMIT",
+                f"Names of more than {self._limits.names_length >> 20} million characters: this is not a trace anyone could read. Profile fewer steps.",
+            )
+        for table, columns in filed.columns:
+            for column, values in columns.items():
+                if column in IDS or (table == "syncs" and column == "kind"):
+                    columns[column] = _mapped(values, origin.ids[IDS.get(column, "sync_kinds")])
+                elif column == "collective" and len(self.collectives):
+                    columns[column] = np.where(values < 0, values, values + np.int32(len(self.collectives)))
+            self.tables[table].add(columns)
+        self.collectives += filed.collectives
+        for key, count in filed.notes.items():
+            self.document.note(key, filed.examples.get(key, ""), count)
+        self.other += filed.other
+        self.thread_names |= filed.thread_names
+        self.process_names |= filed.process_names
+        self.whole_microseconds &= filed.whole_microseconds
+        self.events += filed.events
+
+    def _id(self, kind: str, key: Any) -> int:
+        ids = self.ids[kind]
+        if kind in LIMITED and len(ids) >= LIMITED[kind] and key not in ids:
+            self.document.note("signatures_left_out", "")
+            return -1
+        return ids[key]
+
+    def check(self) -> None:
+        """Raise SourceError, saying why, where the document held no event at all."""
+        notes = self.document.notes
+        if self.events:
+            return
+        if notes["event_deep"]:
+            raise too_deep()
+        if notes["event_cut"] or (self.document.truncated and not notes):
+            raise self.document.cut_early()
+        if notes["event_unreadable"]:
+            example = self.document.examples["event_unreadable"][:60]
+            raise SourceError("E-JSON", f"No event could be read; the first begins with {example!r}. Export the trace again.")
+        raise SourceError(
+            "E-NOEV", "The trace holds no events. Was the profiler stopped before its schedule reached an active step?"
+        )
+
+
+def _mapped(values: NDArray[np.int32], ids: NDArray[np.int32]) -> NDArray[np.int32]:
+    if not len(ids):
+        return values
+    return np.where(values < 0, np.int32(-1), ids[values])

@@ -1,0 +1,102 @@
+"""Write the tables of one recording into a file; ``sawtooth.ingest.files`` makes it whole or absent."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from sawtooth.ingest.decode import NULL
+from sawtooth.ingest.schema import STORAGE_VERSION, schema_sql
+
+MEMORY_LIMIT = "96MB"  # of DuckDB while writing; appends need far less
+
+
+def tool_version() -> str:
+    """Return the version of the installed distribution."""
+    try:
+        return version("sawtooth")
+    except PackageNotFoundError:
+        return "0"
+
+
+class Writer:
+    """Tables of one recording under a temporary name.
+
+    Each insert is committed without a log: a transaction over all of them would hold them in memory, and a draft that is not
+    finished is thrown away as a whole. Rows are stored by a thread of their own while the next are linked.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._waiting: dict[tuple[str, tuple[str, ...]], list[tuple[Any, ...]]] = {}
+        self._storing = ThreadPoolExecutor(1)
+        self._last: Future[None] | None = None
+        self._connection = duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT, "preserve_insertion_order": True})
+        self._connection.execute("SET temp_directory = ?", [str(path.parent)])  # gone with the draft, whatever happens
+        quoted = str(path).replace("'", "''")
+        self._connection.execute(
+            f"ATTACH '{quoted}' AS recording_file (STORAGE_VERSION '{STORAGE_VERSION}', RECOVERY_MODE 'NO_WAL_WRITES')"
+        )
+        self._connection.execute("USE recording_file")
+        self._connection.execute(schema_sql())
+
+    def insert(self, table: str, columns: dict[str, Any]) -> None:
+        """Append rows. Integer arrays hold NULL (int64) or -1 (int32) for what is not recorded, floats hold NaN.
+
+        Trouble of one insert is raised by the call after it.
+        """
+        if columns and len(next(iter(columns.values()))):
+            self._wait()
+            self._last = self._storing.submit(self._store, table, columns)
+
+    def _store(self, table: str, columns: dict[str, Any]) -> None:
+        rows = pa.table({name: _arrow(values) for name, values in columns.items()})
+        self._connection.register("incoming", rows)
+        self._connection.execute(f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM incoming")
+        self._connection.unregister("incoming")
+
+    def _wait(self) -> None:
+        if self._last is not None:
+            last, self._last = self._last, None
+            last.result()
+
+    def insert_later(self, table: str, row: dict[str, Any]) -> None:
+        """Append one of many rows of a small table; the rows are written together."""
+        self._waiting.setdefault((table, tuple(row)), []).append(tuple(row.values()))
+
+    def insert_row(self, table: str, row: dict[str, Any]) -> None:
+        """Append one row."""
+        self._wait()
+        marks = ", ".join("?" for _ in row)
+        self._connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
+
+    def finish(self) -> None:
+        """Write everything and close."""
+        for (table, names), rows in self._waiting.items():
+            self.insert(table, dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+        self._wait()
+        self._connection.execute("CHECKPOINT recording_file")
+        self._connection.execute("USE memory")
+        self._connection.execute("DETACH recording_file")
+
+    def close(self) -> None:
+        """Close whatever is open."""
+        self._storing.shutdown()
+        self._connection.close()
+
+
+def _arrow(values: Any) -> pa.Array:
+    if not isinstance(values, np.ndarray):
+        return values if isinstance(values, pa.Array) else pa.array(values)
+    if values.dtype == np.int64:
+        return pa.array(values, mask=values == NULL)
+    if values.dtype == np.int32:
+        return pa.array(values, mask=values == -1)
+    if values.dtype == np.float64:
+        return pa.array(values, mask=np.isnan(values))
+    return pa.array(values)

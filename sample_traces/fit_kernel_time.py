@@ -1,0 +1,199 @@
+"""Fit the kernel-time model to grids and write `analysis/knowledge/kernel_time.toml`.
+
+    python sample_traces/fit_kernel_time.py tests/kernel_grids/*.jsonl.gz
+
+The grids are what `kernel_grid.py` measured. Every fourth case of a kind that has many is kept out of the fit, and judged apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import itertools
+import json
+import math
+import sys
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:  # started as a script, the folder above is not on the path
+    sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402 - after the path is set
+from scipy.optimize import least_squares  # noqa: E402
+
+from sawtooth.analysis.knowledge.hardware import Gpu, identify  # noqa: E402
+from sawtooth.analysis.knowledge.kernel_time import Row, Work, time_ms  # noqa: E402
+from sawtooth.analysis.knowledge.kernel_work import (  # noqa: E402
+    attention_work,
+    convolution_work,
+    moving_work,
+    optimizer_work,
+    product_work,
+)
+from sawtooth.analysis.knowledge.traffic import operator_bytes  # noqa: E402
+
+TABLE = ROOT / "analysis" / "knowledge" / "kernel_time.toml"
+TYPE_OF = {"bf16": "c10::BFloat16", "fp16": "c10::Half", "fp32": "float", "tf32": "float"}
+# name: (first value, least, most); what a kind of kernel does not list stays 0
+FACTORS = {
+    "launch_us": (2.5, 0.4, 60.0),
+    "compute": (1.3, 0.9, 600.0),
+    "memory": (1.2, 0.4, 20.0),
+    "serial": (0.3, 0.001, 20.0),
+    "l2": (0.5, 0.05, 8.0),
+    "epilogue_us": (0.8, 0.01, 20.0),
+    "split_us": (3.0, 0.3, 20.0),
+}
+USED = {
+    "gemm": ("launch_us", "compute", "memory", "l2", "epilogue_us", "split_us"),
+    "conv": ("launch_us", "compute", "memory", "serial", "epilogue_us"),
+    "attention": ("launch_us", "compute", "memory"),
+    "move": ("launch_us", "memory"),
+    "optimizer": ("launch_us", "memory"),
+}
+FEWEST = 6  # cases without which a row is not fitted
+MANY = 24  # cases from which on every KEPT_OUT-th is not fitted to
+KEPT_OUT = 4
+Cases = list[tuple[Work, float]]
+
+
+def work_of(case: dict[str, Any]) -> Work | None:
+    """The work of one line of the grid, by the code that reads traces."""
+    operator, dtype, dims = case["operator"], case["dtype"], case["dims"]
+    family = case["family"]
+    if family == "gemm":
+        return product_work(operator, dims, strides_of(case), dtype)
+    if family == "conv":
+        return (
+            convolution_work(operator, dims, None, concrete_of(case), dtype, layout=case["layout"])
+            if not case["benchmark"]
+            else None
+        )
+    if family == "attention":
+        backward = operator.endswith("_backward")
+        query, key = dims[-3:-1]
+        made = attention_work(query, key, dtype, backend=case["backend"], causal=case["causal"], backward=backward)
+        return made if case["backend"] != "math" else None
+    if family == "optimizer":
+        # one tensor at a time, the number of tensors decides and not their size
+        kind = case["kind"]
+        return optimizer_work(operator.removesuffix(".step"), kind, math.prod(dims[0])) if kind != "single" else None
+    types = [TYPE_OF[dtype]] * len(dims)
+    moved = operator_bytes(operator.removesuffix("_rows").removesuffix("_bias").removesuffix("_cast"), dims, types, None)
+    return moving_work(operator, moved, dtype, case.get("layout")) if moved else None
+
+
+def strides_of(case: dict[str, Any]) -> list[list[int]]:
+    """The strides that the profiler records of a product's operands."""
+    found = []
+    for shape, letter in zip(case["dims"], case["layout"], strict=True):
+        rows, columns = shape[-2:]
+        found.append([*([rows * columns] * (len(shape) - 2)), *((1, rows) if letter == "T" else (columns, 1))])
+    return found
+
+
+def concrete_of(case: dict[str, Any]) -> list[str]:
+    """The arguments of a convolution as the profiler writes them."""
+    stride, padding = ([case[name]] * 2 for name in ("stride", "padding"))
+    place = [str(stride), str(padding), "[1, 1]", "False", "[0, 0]", str(case["groups"])]
+    backward = case["operator"].endswith("_backward")
+    return ["", "", "", "[0]", *place, "[True, True, False]"] if backward else ["", "", "", *place]
+
+
+def read(paths: list[Path]) -> dict[str, Cases]:
+    """(work, measured ms) of the grids by row of the table; TF32 products also pooled over layouts for traces without strides."""
+    found: dict[str, Cases] = defaultdict(list)
+    for line in itertools.chain.from_iterable(gzip.decompress(path.read_bytes()).splitlines() for path in paths):
+        case = json.loads(line)
+        work = work_of(case)
+        if work is not None and case["cold_us"] > 0:
+            found[work.row].append((work, case["cold_us"] / 1e3))
+            if work.row.startswith("gemm.tf32.") and not work.row.endswith("odd"):
+                found["gemm.tf32.any"].append((work, case["cold_us"] / 1e3))
+    return found
+
+
+def kept_out(cases: Cases) -> Cases:
+    """The cases that are not fitted to."""
+    return cases[::KEPT_OUT] if len(cases) >= MANY else []
+
+
+def fit(name: str, every: Cases, gpu: Gpu) -> Row:
+    """The row with the least absolute log residuals (softened near 0), judged on all of `every`."""
+    cases = [case for i, case in enumerate(every) if i % KEPT_OUT] if len(every) >= MANY else every
+    names = USED[name.split(".")[0]]
+    first, least, most = (np.log([FACTORS[key][i] for key in names]) for i in range(3))
+    measured = np.log([ms for _, ms in cases])
+
+    def residuals(logs: np.ndarray) -> np.ndarray:
+        factors: dict[str, Any] = dict(zip(names, np.exp(logs).tolist(), strict=True))
+        row = Row(**factors)
+        return np.log([time_ms(work, row, gpu) or math.nan for work, _ in cases]) - measured
+
+    best = least_squares(residuals, first, bounds=(least, most), loss="soft_l1", f_scale=0.1, diff_step=1e-3, max_nfev=80)
+    rounded: dict[str, Any] = {key: float(f"{value:.4g}") for key, value in zip(names, np.exp(best.x), strict=True)}
+    return judged(Row(**rounded), every, gpu)
+
+
+def judged(row: Row, cases: Cases, gpu: Gpu) -> Row:
+    """`row` with its residuals on `cases`."""
+    logs = np.array([math.log(ms / (time_ms(work, row, gpu) or math.nan)) for work, ms in cases])
+    off = np.abs(np.expm1(-logs))
+    low, high = np.quantile(logs, (0.1, 0.9))
+    said = {"n": len(logs), "median": float(np.median(off)), "p80": float(np.quantile(off, 0.8)), "worst": float(off.max())}
+    return replace(
+        row, log_low=round(float(low), 3), log_high=round(float(high), 3), residuals={k: round(v, 3) for k, v in said.items()}
+    )
+
+
+def written(fitted: dict[str, Row], source: str) -> str:
+    """The table as TOML."""
+    lines = [
+        "# Factors of the kernel-time model (kernel_time.py), fitted by sample_traces/fit_kernel_time.py. residuals: |estimated ÷ measured − 1|",
+        f'source = "{source}"',
+        "",
+        "[rows]",
+    ]
+    for name, row in sorted(fitted.items()):
+        cells = [f"{key} = {getattr(row, key):g}" for key in (*FACTORS, "log_low", "log_high") if getattr(row, key)]
+        said = ", ".join(f"{key} = {value}" for key, value in row.residuals.items())
+        lines.append(f'"{name}" = {{ {", ".join(cells)}, residuals = {{ {said} }} }}')
+    return "\n".join(lines) + "\n"
+
+
+def table(fitted: dict[str, Row], title: str) -> str:
+    """Residuals by row as Markdown."""
+    lines = [f"| {title} | cases | median | 80 % | worst |", "|---|--:|--:|--:|--:|"]
+    for name, row in sorted(fitted.items()):
+        r = row.residuals
+        lines.append(f"| {name} | {r['n']:.0f} | {r['median']:.1%} | {r['p80']:.1%} | {r['worst']:.0%} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Fit, write the table and print the residuals."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("grid", type=Path, nargs="+")
+    args = parser.parse_args()
+    gpu = identify("NVIDIA H200", 9, 0, 132, None, "nvidia")
+    if gpu is None:
+        sys.exit("the hardware table has no H200")
+    grids = {name: cases for name, cases in read(args.grid).items() if len(cases) >= FEWEST}
+    fitted = {name: fit(name, cases, gpu) for name, cases in grids.items()}
+    TABLE.write_text(
+        written(
+            fitted,
+            "NVIDIA H200 (132 SMs, 989.4 TFLOP/s in bf16, 4.8 TB/s), torch 2.11, CUDA 13.0, cuDNN 9; durations by CUPTI, inputs not in L2",
+        )
+    )
+    print(table(fitted, "all cases"))
+    apart = {name: judged(fitted[name], kept_out(cases), gpu) for name, cases in grids.items() if kept_out(cases)}
+    print(table(apart, "not fitted to"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Time kernels over grids of shapes, dtypes and layouts: the measurements that the kernel-time model is fitted to.
+
+    python sample_traces/kernel_grid.py --out grid.jsonl
+    python sample_traces/kernel_grid.py --family products --seed 1 --out other_products.jsonl
+
+Each line is one case (see `kernel_cases.py`): operator, dtype, shapes, what else distinguishes it, and `cold_us` and `warm_us`, the sum of its
+kernels' durations by CUPTI, as a trace has them, with inputs that cannot be in the L2 cache and with inputs that were just used (medians over
+repeats), the kernels' names, and `event_us`, the time by CUDA events of one call among many, launch gaps included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:  # started as a script, the folder above is not on the path
+    sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402 - after the path is set
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
+
+from sawtooth.sample_traces.kernel_case import Case, Run  # noqa: E402
+from sawtooth.sample_traces.kernel_cases import FAMILIES  # noqa: E402
+
+REPEATS = 7
+WARM_UPS = 3
+MARKER = "spin_kernel"  # what torch.cuda._sleep launches: it separates cases in the recorded kernels
+ANNOTATIONS = ("Optimizer.", "ProfilerStep", "## ")  # spans on the GPU's tracks that are no work
+PER_PROFILE = 80  # cases in one profile: its buffers stay small
+WARMING_S = 2.0  # products that bring the GPU to its working clock and temperature
+
+
+def set_up(case: Case) -> None:
+    """Set the precision switches for `case`."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = case.dtype == "tf32"
+    torch.backends.cudnn.benchmark = bool(case.extra.get("benchmark"))
+
+
+def mark() -> None:
+    """Launch the marker kernel."""
+    torch.cuda._sleep(100)
+
+
+def run_marked(runs: list[Run]) -> None:
+    """Call each of `runs` in turn, REPEATS times in all, with a marker before each call, then once more the first, as often."""
+    rotation = itertools.cycle(runs)
+    for chosen in (rotation, itertools.repeat(runs[0])):
+        for _ in range(REPEATS):
+            mark()
+            next(chosen)()
+    mark()
+
+
+def event_us(run: Run) -> float:
+    """Microseconds per call by CUDA events over REPEATS calls."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(REPEATS):
+        run()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) * 1e3 / REPEATS
+
+
+def recorded_kernels(recording: Any) -> list[tuple[str, int]]:
+    """(name, ns) of every GPU operation of a finished profile, in order of start."""
+    events = [e for e in recording.profiler.kineto_results.events() if e.device_type() == torch.autograd.DeviceType.CUDA]
+    events.sort(key=lambda e: e.start_ns())
+    return [(e.name(), e.duration_ns()) for e in events if not e.name().startswith(ANNOTATIONS)]
+
+
+def between_markers(kernels: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
+    """Kernels after each marker, up to the next one."""
+    groups: list[list[tuple[str, int]]] = []
+    for kernel in kernels:
+        if MARKER in kernel[0]:
+            groups.append([])
+        elif groups:
+            groups[-1].append(kernel)
+    return groups
+
+
+def row_of(case: Case, groups: list[list[tuple[str, int]]], host_us: float) -> dict[str, Any]:
+    """The line of one case from the kernels after each of its markers."""
+    cold, warm = (
+        [sum(ns for _, ns in group) / 1e3 for group in part] for part in (groups[:REPEATS], groups[REPEATS : 2 * REPEATS])
+    )
+    names = [name.removeprefix("void ")[:90] for name, _ in groups[0]]
+    return {
+        "family": case.family,
+        "operator": case.operator,
+        "dtype": case.dtype,
+        "dims": case.dims,
+        **case.extra,
+        "cold_us": round(statistics.median(cold), 3),
+        "warm_us": round(statistics.median(warm), 3),
+        "each_us": [round(ns / 1e3, 2) for _, ns in groups[0]],
+        "event_us": round(host_us, 2),
+        "sets": case.sets(),
+        "kernels": names,
+    }
+
+
+def time_cases(cases: list[Case]) -> list[dict[str, Any]]:
+    """Time `cases` in one profile; a case that this GPU or PyTorch refuses is left out."""
+    done: list[tuple[Case, float]] = []
+    with profile(activities=[ProfilerActivity.CUDA]) as recording:
+        for case in cases:
+            set_up(case)
+            try:
+                runs = [case.make() for _ in range(case.sets())]
+                for run in runs[:WARM_UPS]:
+                    run()
+                host_us = event_us(runs[0])
+            except (RuntimeError, ValueError) as error:
+                print(f"left out: {case.operator} {case.dtype} {case.dims} {case.extra}: {str(error).splitlines()[0][:120]}")
+                continue
+            torch.cuda.synchronize()
+            mark()  # what came before belongs to no repeat
+            run_marked(runs)
+            torch.cuda.synchronize()
+            done.append((case, host_us))
+            del runs
+    groups, per_case = between_markers(recorded_kernels(recording)), 2 * REPEATS + 2
+    if len(groups) != per_case * len(done):
+        raise RuntimeError(f"{len(groups)} markers for {len(done)} cases")
+    # the first group of a case lies between its first two markers and is empty; the last runs into the next case's warm-up
+    return [row_of(case, groups[i * per_case + 1 : (i + 1) * per_case], us) for i, (case, us) in enumerate(done)]
+
+
+def warm_the_gpu(seconds: float) -> None:
+    """Multiply for a while, so that the first cases run at the working clock."""
+    a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        a @ a
+        torch.cuda.synchronize()
+
+
+def main() -> None:
+    """Time the families asked for and write one JSON line per case."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--family", action="append", choices=sorted(FAMILIES), default=[], help="may be given several times")
+    parser.add_argument("--seed", type=int, default=0, help="0: the grid that the model is fitted to; else other random shapes")
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    warm_the_gpu(WARMING_S)
+    with args.out.open("w") as out:
+        for name in args.family or FAMILIES:
+            start, count = time.monotonic(), 0
+            cases = list(FAMILIES[name](args.seed))
+            for first in range(0, len(cases), PER_PROFILE):
+                rows = guarded(time_cases, cases[first : first + PER_PROFILE])
+                out.writelines(json.dumps(row) + "\n" for row in rows)
+                out.flush()
+                torch.cuda.empty_cache()
+                count += len(rows)
+            print(f"{name}: {count} of {len(cases)} cases in {time.monotonic() - start:.0f} s", flush=True)
+
+
+def guarded(call: Callable[[list[Case]], list[dict[str, Any]]], cases: list[Case]) -> list[dict[str, Any]]:
+    """The rows of `cases`, none where the profile came back incomplete: the other families go on."""
+    try:
+        return call(cases)
+    except RuntimeError as error:
+        print(f"{cases[0].family}: {len(cases)} cases lost: {error}", flush=True)
+        return []
+
+
+if __name__ == "__main__":
+    main()

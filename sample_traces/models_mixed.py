@@ -1,0 +1,164 @@
+"""More models for recordings that nothing was fitted to: recommendation, sound, sequences, graphs, experts, images."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
+from torch import Tensor, nn
+
+
+class Dlrm(nn.Module):
+    """Embedding tables and dense features that meet in pairwise products."""
+
+    def __init__(self, tables: int = 26, rows: int = 200_000, width: int = 64) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.EmbeddingBag(rows, width, mode="sum") for _ in range(tables))
+        self.bottom = nn.Sequential(nn.Linear(13, 512), nn.ReLU(), nn.Linear(512, width), nn.ReLU())
+        pairs = (tables + 1) * tables // 2
+        self.top = nn.Sequential(nn.Linear(width + pairs, 1024), nn.ReLU(), nn.Linear(1024, 512), nn.ReLU(), nn.Linear(512, 1))
+        self.pairs: Tensor
+        self.register_buffer("pairs", torch.tril_indices(tables + 1, tables + 1, -1), persistent=False)
+
+    def forward(self, dense: Tensor, sparse: Tensor) -> Tensor:
+        """`dense`: (batch, 13); `sparse`: (tables, batch) int64; returns (batch,) logits."""
+        first = self.bottom(dense)
+        vectors = torch.stack([first, *(table(ids[:, None]) for table, ids in zip(self.tables, sparse, strict=True))], 1)
+        products = torch.bmm(vectors, vectors.transpose(1, 2).to(vectors.dtype))[:, self.pairs[0], self.pairs[1]]
+        return self.top(torch.cat((first, products.to(first.dtype)), 1)).squeeze(1)
+
+
+class WaveNet(nn.Module):
+    """Gated dilated convolutions over sound, with skip connections."""
+
+    def __init__(self, width: int = 128, layers: int = 8, levels: int = 256) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(levels, width)
+        self.dilated = nn.ModuleList(nn.Conv1d(width, 2 * width, 2, dilation=2**i, padding=2**i) for i in range(layers))
+        self.skips = nn.ModuleList(nn.Conv1d(width, width, 1) for _ in range(layers))
+        self.head = nn.Sequential(nn.ReLU(), nn.Conv1d(width, levels, 1))
+
+    def forward(self, sound: Tensor) -> Tensor:
+        """`sound`: (batch, samples) int64; returns the loss of the next sample."""
+        x = self.embed(sound).transpose(1, 2)
+        total = torch.zeros_like(x)
+        for dilated, skip in zip(self.dilated, self.skips, strict=True):
+            left, right = dilated(x)[..., : x.shape[-1]].chunk(2, 1)
+            y = skip(torch.tanh(left) * torch.sigmoid(right))
+            total, x = total + y, x + y
+        return F.cross_entropy(self.head(total)[..., :-1], sound[:, 1:])
+
+
+class SpeechGru(nn.Module):
+    """Convolutional front end, two layers of GRU, a class per frame."""
+
+    def __init__(self, width: int = 512, classes: int = 64) -> None:
+        super().__init__()
+        self.front = nn.Conv1d(80, width, 5, 2, 2)
+        self.gru = nn.GRU(width, width, 2, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(2 * width, classes)
+
+    def forward(self, sound: Tensor) -> Tensor:
+        """(batch, 80, frames) to (batch, frames / 2, classes)."""
+        return self.head(self.gru(F.relu(self.front(sound)).transpose(1, 2))[0])
+
+
+class MessagePassing(nn.Module):
+    """A graph network: messages along edges, summed by index_add."""
+
+    def __init__(self, width: int = 128, layers: int = 4) -> None:
+        super().__init__()
+        self.messages = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(layers))
+        self.updates = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(layers))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(layers))
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        """`x`: (nodes, width), `edges`: (2, edges) int64; returns (nodes, 10)."""
+        for message, update, norm in zip(self.messages, self.updates, self.norms, strict=True):
+            sent = F.relu(message(torch.cat((x[edges[0]], x[edges[1]]), 1)))
+            total = torch.zeros(len(x), sent.shape[1], dtype=sent.dtype, device=x.device).index_add(0, edges[1], sent)
+            x = norm(x + update(torch.cat((x.to(total.dtype), total), 1)))
+        return self.head(x)
+
+
+class Experts(nn.Module):
+    """Top-1 routed experts: a Python loop over them, or one batched product with a capacity."""
+
+    def __init__(self, width: int, experts: int, batched: bool) -> None:
+        super().__init__()
+        self.gate, self.batched = nn.Linear(width, experts), batched
+        self.up = nn.Parameter(torch.randn(experts, width, 4 * width) * 0.02)
+        self.down = nn.Parameter(torch.randn(experts, 4 * width, width) * 0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(tokens, width) to the same."""
+        weight, chosen = self.gate(x).softmax(-1).max(-1)
+        if self.batched:  # the gate decides the weight; tokens are dealt out evenly, so that the shapes are fixed
+            dealt = x.view(len(self.up), -1, x.shape[1])
+            y = torch.bmm(F.gelu(torch.bmm(dealt, self.up.to(x.dtype))), self.down.to(x.dtype)).view_as(x)
+            return x + y * weight[:, None].to(y.dtype)
+        out = x.clone()
+        for index in range(len(self.up)):
+            rows = (chosen == index).nonzero().squeeze(1)
+            y = F.gelu(x[rows] @ self.up[index].to(x.dtype)) @ self.down[index].to(x.dtype)
+            out = out.index_add(0, rows, (y * weight[rows, None]).to(out.dtype))
+        return out
+
+
+class MaskedLanguage(nn.Module):
+    """BERT: encoder layers and a head over the whole vocabulary."""
+
+    def __init__(self, vocab: int, width: int = 768, layers: int = 3) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab, width)
+        layer = nn.TransformerEncoderLayer(width, 12, 4 * width, 0.1, F.gelu, batch_first=True)
+        self.blocks = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.head = nn.Linear(width, vocab)
+
+    def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """(batch, seq) int64 both; returns the loss."""
+        return F.cross_entropy(self.head(self.blocks(self.tokens(tokens))).flatten(0, 1), targets.flatten())
+
+
+class Towers(nn.Module):
+    """Two towers whose matching pairs are to be found among all of a batch."""
+
+    def __init__(self, image: nn.Module, vocab: int = 16384, width: int = 512) -> None:
+        super().__init__()
+        self.image, self.tokens = image, nn.Embedding(vocab, width)
+        layer = nn.TransformerEncoderLayer(width, 8, 4 * width, 0.0, F.gelu, batch_first=True, norm_first=True)
+        self.text = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.scale = nn.Parameter(torch.tensor(2.6))
+
+    def forward(self, images: Tensor, tokens: Tensor) -> Tensor:
+        """The symmetric contrastive loss."""
+        left = F.normalize(self.image(images).float(), dim=-1)
+        right = F.normalize(self.text(self.tokens(tokens)).mean(1).float(), dim=-1)
+        logits = self.scale.exp() * left @ right.t()
+        labels = torch.arange(len(logits), device=logits.device)
+        return (F.cross_entropy(logits, labels) + F.cross_entropy(logits.t(), labels)) / 2
+
+
+def generator(width: int = 64) -> nn.Module:
+    """DCGAN's generator for 64 × 64 images."""
+    parts: list[nn.Module] = []
+    for inputs, outputs, stride in ((100, 8, 1), (8, 4, 2), (4, 2, 2), (2, 1, 2)):
+        size = inputs if inputs == 100 else inputs * width
+        layer = nn.ConvTranspose2d(size, outputs * width, 4, stride, 0 if stride == 1 else 1, bias=False)
+        parts += [layer, nn.BatchNorm2d(outputs * width), nn.ReLU()]
+    return nn.Sequential(*parts, nn.ConvTranspose2d(width, 3, 4, 2, 1), nn.Tanh())
+
+
+def discriminator(width: int = 64) -> nn.Module:
+    """DCGAN's discriminator."""
+    parts: list[nn.Module] = [nn.Conv2d(3, width, 4, 2, 1), nn.LeakyReLU(0.2)]
+    for factor in (1, 2, 4):
+        layer = nn.Conv2d(factor * width, 2 * factor * width, 4, 2, 1, bias=False)
+        parts += [layer, nn.BatchNorm2d(2 * factor * width), nn.LeakyReLU(0.2)]
+    return nn.Sequential(*parts, nn.Conv2d(8 * width, 1, 4), nn.Flatten())
+
+
+def volumes() -> nn.Module:
+    """An autoencoder of 3-D convolutions."""
+    down = (nn.Conv3d(1, 32, 3, 2, 1), nn.BatchNorm3d(32), nn.ReLU(), nn.Conv3d(32, 64, 3, 2, 1), nn.BatchNorm3d(64), nn.ReLU())
+    return nn.Sequential(*down, nn.ConvTranspose3d(64, 32, 4, 2, 1), nn.ReLU(), nn.ConvTranspose3d(32, 1, 4, 2, 1))

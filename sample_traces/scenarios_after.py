@@ -1,0 +1,204 @@
+"""Loops recorded after the analysis was written: nothing may be fitted to them. Each pair changes one thing only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
+from torch import Tensor, nn
+
+from sawtooth.sample_traces import models_after as m
+from sawtooth.sample_traces import models_mixed as mixed
+from sawtooth.sample_traces import workloads_after as w
+from sawtooth.sample_traces.scenarios import NONE, Scenario
+from sawtooth.sample_traces.workloads import Workload
+
+TIMING: dict[str, Any] = {"active": 4, "timed_s": 6.5, "after_s": 5.5, "synced_steps": 10, "min_steps": 10, "marks": True}
+
+
+def llama(batch: int, seq: int = 1024, norm_by_hand: bool = False, **options: Any) -> Workload:
+    """A Llama of two layers."""
+    model = m.Llama(layers=2, norm_by_hand=norm_by_hand)
+    return w.train(model, w.on_gpu(lambda: w.tokens(32000, batch, seq + 1)), lambda f, t: f(t), samples=batch, **options)
+
+
+def llama_lengths(batch: int) -> Workload:
+    """A Llama whose sequences have another length every step."""
+    data = w.lengths(8192, batch, (257, 513, 385, 897, 193, 641, 769, 321))
+    return w.train(m.Llama(512, 2, 8, 8, 8192), data, lambda f, t: f(t), samples=batch)
+
+
+def t5(batch: int, fused: bool, **options: Any) -> Workload:
+    """A T5 of one encoder and one decoder layer."""
+    data = w.on_gpu(lambda: (*w.tokens(16000, batch, 512), *w.tokens(16000, batch, 512)))
+    return w.train(m.T5(layers=1, fused=fused), data, lambda f, a, b: f(a, b), samples=batch, **options)
+
+
+def bert(batch: int, vocab: int, **options: Any) -> Workload:
+    """A BERT of three layers, sequences of 256."""
+    data = w.on_gpu(lambda: (*w.tokens(30000, batch, 256), *w.tokens(30000, batch, 256)))
+    return w.train(mixed.MaskedLanguage(vocab), data, lambda f, a, b: f(a, b), samples=batch, **options)
+
+
+def pictures(make: Callable[[], nn.Module], batch: int, source: str = "gpu", **options: Any) -> Workload:
+    """Classification of random images from the GPU's, pinned or pageable memory, or of JPEGs from N loader workers ("jpeg:N")."""
+    kind, _, count = source.partition(":")
+    if kind == "jpeg":
+        data = w.jpegs(batch, int(count))
+    else:
+        data = w.on_gpu(lambda: w.images(batch)) if kind == "gpu" else w.pinned(lambda: w.images(batch), pin=kind == "pinned")
+    return w.train(make(), data, w.classify, samples=batch, **options)
+
+
+def segmentation(batch: int, source: str = "gpu", **options: Any) -> Workload:
+    """A U-Net over images of 256 × 256 with a class per pixel."""
+
+    def make() -> w.Batch:
+        return torch.randn(batch, 3, 256, 256), torch.randint(0, 8, (batch, 256, 256))
+
+    data = w.on_gpu(make) if source == "gpu" else w.pinned(make, pin=source == "pinned")
+    return w.train(m.UNet(), data, w.classify, samples=batch, **options)
+
+
+def denoising(batch: int) -> Workload:
+    """A diffusion model's step, with a moving average of the weights."""
+
+    def loss(model: nn.Module, x: Tensor) -> Tensor:
+        noise = torch.randn_like(x)
+        level = torch.rand(len(x), 1, 1, 1, device=x.device)
+        return F.mse_loss(model(level.sqrt() * x + (1 - level).sqrt() * noise), noise)
+
+    return w.train(
+        m.UNet(3, 3, 48), w.on_gpu(lambda: w.images(batch, 64)[:1]), loss, samples=batch, average=True, optimizer="foreach"
+    )
+
+
+def recommendation(batch: int, **options: Any) -> Workload:
+    """A DLRM: 26 tables, SGD."""
+
+    def make() -> w.Batch:
+        return torch.randn(batch, 13), torch.randint(0, 50_000, (26, batch)), torch.rand(batch).round()
+
+    def loss(model: nn.Module, dense: Tensor, sparse: Tensor, clicked: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(model(dense, sparse).float(), clicked)
+
+    return w.train(mixed.Dlrm(rows=50_000), w.pinned(make), loss, samples=batch, sgd=True, precision="tf32", **options)
+
+
+def sound(batch: int, samples: int) -> Workload:
+    """A WaveNet."""
+    data = w.on_gpu(lambda: w.tokens(256, batch, samples))
+    return w.train(mixed.WaveNet(), data, lambda f, t: f(t), samples=batch, precision="tf32", optimizer="foreach")
+
+
+def speech(batch: int) -> Workload:
+    """A bidirectional GRU over frames, gradients clipped."""
+    data = w.pinned(lambda: (torch.randn(batch, 80, 400), torch.randint(0, 64, (batch, 200))))
+    loss: w.Loss = lambda f, x, y: F.cross_entropy(f(x).flatten(0, 1), y.flatten())  # noqa: E731 - passed on
+    return w.train(mixed.SpeechGru(), data, loss, samples=batch, clip="foreach", read="loss")
+
+
+def graph_network(nodes: int, edges: int) -> Workload:
+    """Message passing over a random graph."""
+    data = w.on_gpu(lambda: (torch.randn(nodes, 128), torch.randint(0, nodes, (2, edges)), torch.randint(0, 10, (nodes,))))
+    loss: w.Loss = lambda f, x, e, y: F.cross_entropy(f(x, e), y)  # noqa: E731 - passed on
+    return w.train(mixed.MessagePassing(), data, loss, samples=nodes, precision="tf32", optimizer="foreach")
+
+
+def experts(rows: int, batched: bool) -> Workload:
+    """Three layers of eight routed experts."""
+    model = nn.Sequential(nn.Linear(512, 512), *(mixed.Experts(512, 8, batched) for _ in range(3)), nn.Linear(512, 512))
+    data = w.on_gpu(lambda: (torch.randn(rows, 512), torch.randn(rows, 512)))
+    return w.train(model, data, lambda f, x, y: F.mse_loss(f(x).float(), y), samples=rows)
+
+
+def contrastive(batch: int) -> Workload:
+    """Images and texts that belong together."""
+    data = w.on_gpu(lambda: (w.images(batch)[0], *w.tokens(16384, batch, 64)))
+    model = mixed.Towers(m.ViT(384, 3, 6, classes=512))
+    return w.train(model, data, lambda f, x, t: f(x, t), samples=batch, precision="fp16", optimizer="foreach")
+
+
+def volumes(batch: int) -> Workload:
+    """A 3-D autoencoder of 64³ voxels."""
+    data = w.on_gpu(lambda: (torch.randn(batch, 1, 64, 64, 64),))
+    return w.train(mixed.volumes(), data, lambda f, x: F.mse_loss(f(x), x), samples=batch, precision="tf32", optimizer="single")
+
+
+def encoder(batch: int, graph: bool) -> Workload:
+    """A small encoder over sets of vectors, eager or as one graph."""
+    layer = nn.TransformerEncoderLayer(256, 4, 512, 0.0, batch_first=True)
+    data = w.on_gpu(lambda: (torch.randn(batch, 32, 256), torch.randn(batch, 32, 256)))
+    model = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+    return w.train(model, data, lambda f, x, y: F.mse_loss(f(x).float(), y), samples=batch, graph=graph)
+
+
+def rows_of_a_table(batch: int, workers: int) -> Workload:
+    """A small network on a table, read row by row."""
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+    return w.train(model, w.records(batch, 64, workers), w.classify, samples=batch, precision="fp32", optimizer="foreach")
+
+
+def vit(layers: int = 3) -> nn.Module:
+    """A ViT-B of fewer layers."""
+    return m.ViT(layers=layers)
+
+
+def after(
+    planted: str, make: Callable[..., Workload], *sizes: Any, fix: str = "", change: str = "", **options: Any
+) -> Scenario:
+    """A scenario of this set: 4 profiled steps, over 5 s of telemetry before and after, step marks beside."""
+    cfg = {"workload": make.__name__, "sizes": [getattr(s, "__name__", str(s)) for s in sizes]}
+    cfg |= {key: str(value) for key, value in options.items()}
+    return Scenario(planted, lambda **more: make(*sizes, **options, **more), fix, change, cfg=cfg, **TIMING)
+
+
+# fmt: off
+AFTER: dict[str, Scenario] = {
+    # Pairs first, each after its fix.
+    "vit_fp32": after("fp32 products, TF32 off", pictures, vit, 64, precision="fp32", fix="vit_tf32", change="allow_tf32 = True"),
+    "vit_tf32": after("TF32 products", pictures, vit, 64, precision="tf32", fix="vit_bf16", change="bf16 autocast"),
+    "vit_bf16": after(NONE, pictures, vit, 64),
+    "unet_pageable": after("pageable images and masks", segmentation, 16, "pageable", fix="unet_pinned", change="pin_memory"),
+    "unet_pinned": after(NONE, segmentation, 16, "pinned"),
+    "llama_adam_single": after("single-tensor AdamW", llama, 4, optimizer="single", fix="llama", change="AdamW(fused=True)"),
+    "llama": after(NONE, llama, 4),
+    "llama_norm_by_hand": after("RMSNorm written out", llama, 4, norm_by_hand=True, fix="llama", change="F.rms_norm"),
+    "mixer_eager": after("eager TF32 mixer", pictures, m.Mixer, 96, precision="tf32", fix="mixer_compiled", change="torch.compile"),
+    "mixer_compiled": after(NONE, pictures, m.Mixer, 96, precision="tf32", compiled=True),
+    "encoder_eager": after("launch-bound: small kernels", encoder, 16, False, fix="encoder_graph", change="one CUDA graph per step"),
+    "encoder_graph": after(NONE, encoder, 16, True),
+    "bert_30522": after("a vocabulary of 30522: no multiple of 8", bert, 48, 30522, fix="bert_30528", change="vocabulary padded to 30528"),
+    "bert_30528": after(NONE, bert, 48, 30528),
+    "vgg_first": after("bf16 convolutions in channels-first layout", pictures, m.vgg, 64, fix="vgg_last", change="channels_last"),
+    "vgg_last": after(NONE, pictures, m.vgg, 64, channels_last=True),
+    "dlrm_reads": after("six figures read back every step", recommendation, 2048, read="metrics", fix="dlrm", change="nothing is read"),
+    "dlrm": after(NONE, recommendation, 2048),
+    "mobile_inline": after("num_workers=0", pictures, m.efficientnet, 64, "jpeg:0", fix="mobile_workers", change="num_workers 0 -> 8"),
+    "mobile_workers": after(NONE, pictures, m.efficientnet, 64, "jpeg:8"),
+    "t5_math": after("attention as products and a softmax", t5, 32, False, fix="t5_sdpa", change="F.scaled_dot_product_attention"),
+    "t5_sdpa": after(NONE, t5, 32, True),
+    "experts_loop": after("a Python loop over experts", experts, 8192, False, fix="experts_batched", change="one batched product"),
+    "experts_batched": after(NONE, experts, 8192, True),
+    "convnext_clip_by_hand": after("gradients clipped one by one, each norm read", pictures, m.convnext, 64, clip="by_hand", fix="convnext_clip", change="clip_grad_norm_"),
+    "convnext_clip": after(NONE, pictures, m.convnext, 64, clip="foreach"),
+    # Loops without a pair.
+    "convnext_last": after(NONE, pictures, m.convnext, 128, channels_last=True),
+    "efficientnet_tf32": after(NONE, pictures, m.efficientnet, 128, precision="tf32", channels_last=True, optimizer="foreach"),
+    "wavenet": after(NONE, sound, 8, 16000),
+    "speech_gru": after(NONE, speech, 32),
+    "llama_lengths": after("lengths that vary from step to step", llama_lengths, 16),
+    "gan": after(NONE, w.adversaries, 128),
+    "control": after("an action read back at every step of the environments", w.control, 64, 16),
+    "contrastive_fp16": after(NONE, contrastive, 96),
+    "graph_network": after(NONE, graph_network, 40_000, 400_000),
+    "vit_small_batch": after("batch 4: the host cannot keep up", pictures, vit, 4),
+    "unet_accumulated": after(NONE, segmentation, 8, accumulate=2, read="loss"),
+    "denoising_average": after("an average of the weights, tensor by tensor", denoising, 32),
+    "volumes": after(NONE, volumes, 4),
+    "table_rows": after("a table read row by row", rows_of_a_table, 512, 4),
+    "llama_large": after(NONE, llama, 12, 2048, clip="foreach"),
+}
+# fmt: on

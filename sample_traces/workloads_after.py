@@ -1,0 +1,194 @@
+"""Training loops of the models in `models_after` and `models_mixed`: one trainer, and a function per kind of data or habit."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from sawtooth.sample_traces import models_mixed as mixed
+from sawtooth.sample_traces.images import JpegImages
+from sawtooth.sample_traces.workloads import DEVICE, Workload, as_graph, count_params, make_adam
+
+Batch = tuple[Tensor, ...]
+Loss = Callable[..., Tensor]
+
+
+def precision_context(precision: str) -> Callable[[], contextlib.AbstractContextManager[object]]:
+    """Set the TF32 switches and return what makes the autocast context of `precision`: fp32, tf32, bf16, fp16."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "fp32"
+    kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+    return lambda: torch.autocast(DEVICE, kind, enabled=True) if kind else contextlib.nullcontext()
+
+
+def train(
+    model: nn.Module,
+    data: Iterator[Batch],
+    loss_of: Loss,
+    *,
+    samples: int,
+    precision: str = "bf16",
+    optimizer: str = "fused",
+    sgd: bool = False,
+    clip: str = "",
+    accumulate: int = 1,
+    read: str = "",
+    compiled: bool = False,
+    graph: bool = False,
+    average: bool = False,
+    channels_last: bool = False,
+) -> Workload:
+    """A loop over `data` (batches on the host or on the GPU) that minimizes `loss_of(model, *batch)`.
+
+    `clip` is how gradients are clipped: "" (not), "foreach" or "by_hand" (each norm read back); `read` is what is read back every step:
+    "" (nothing), "loss", or "metrics" (the loss and five figures of it, one by one); `average` keeps an exponential moving average of the
+    parameters, one tensor after the other.
+    """
+    context = precision_context(precision)
+    model = model.to(DEVICE)
+    if channels_last:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in the stubs
+    tuned = [p for p in model.parameters() if p.requires_grad]
+    flags = {"single": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}[optimizer]
+    chosen: Any = torch.optim.SGD(tuned, 0.01, 0.9, **flags) if sgd else make_adam(model, optimizer, capturable=graph)
+    scaler = torch.amp.GradScaler(DEVICE) if precision == "fp16" else None
+    forward = torch.compile(model) if compiled else model
+    averages = [p.detach().clone() for p in tuned] if average else []
+    history: list[float] = []
+    place = itertools.repeat(next(data)) if graph else data  # a graph reads one place
+
+    def step(run: nn.Module = forward) -> None:  # type: ignore[assignment]  # a compiled module is a module
+        for _ in range(accumulate):
+            batch = tuple(
+                part.to(DEVICE, non_blocking=True).contiguous(memory_format=torch.channels_last)
+                if channels_last and part.dim() == 4
+                else part.to(DEVICE, non_blocking=True)
+                for part in next(place)
+            )
+            with context():
+                loss = loss_of(run, *batch) / accumulate
+            (scaler.scale(loss) if scaler else loss).backward()
+        if clip == "foreach":
+            nn.utils.clip_grad_norm_(tuned, 1.0)
+        elif clip == "by_hand":
+            for p in tuned:
+                norm = p.grad.norm().item() if p.grad is not None else 0.0
+                if norm > 1.0 and p.grad is not None:
+                    p.grad.mul_(1.0 / norm)
+        if scaler:
+            scaler.step(chosen)
+            scaler.update()
+        else:
+            chosen.step()
+        chosen.zero_grad(set_to_none=True)
+        for mean, p in zip(averages, tuned, strict=False):
+            mean.mul_(0.999).add_(p.detach(), alpha=0.001)
+        if read:
+            history.append(loss.item())
+        if read == "metrics":
+            history.extend(figure.item() for figure in (loss.exp(), loss.sqrt(), loss.log(), loss.square(), loss.isnan()))
+
+    return Workload(as_graph(step) if graph else step, count_params(model), samples * accumulate, lambda: step(model))
+
+
+def on_gpu(make: Callable[[], Batch], kinds: int = 3) -> Iterator[Batch]:
+    """A few batches that stay on the GPU."""
+    return itertools.cycle([tuple(part.to(DEVICE) for part in make()) for _ in range(kinds)])
+
+
+def pinned(make: Callable[[], Batch], kinds: int = 3, pin: bool = True) -> Iterator[Batch]:
+    """A few batches in the host's memory, pinned or not."""
+    return itertools.cycle([tuple(part.pin_memory() if pin else part for part in make()) for _ in range(kinds)])
+
+
+def tokens(vocab: int, batch: int, seq: int) -> Batch:
+    """Random token numbers."""
+    return (torch.randint(0, vocab, (batch, seq)),)
+
+
+def images(batch: int, side: int = 224, classes: int = 1000) -> Batch:
+    """Random images and their classes."""
+    return torch.randn(batch, 3, side, side), torch.randint(0, classes, (batch,))
+
+
+def classify(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of classes."""
+    return F.cross_entropy(model(x), y)
+
+
+def lengths(vocab: int, batch: int, sizes: Sequence[int]) -> Iterator[Batch]:
+    """Token batches whose length differs from step to step."""
+    return itertools.cycle([tuple(part.to(DEVICE) for part in tokens(vocab, batch, size)) for size in sizes])
+
+
+def jpegs(batch: int, workers: int, side: int = 256) -> Iterator[Batch]:
+    """JPEGs decoded by `workers` loader processes, scaled on the GPU."""
+    more: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 2} if workers else {}
+    loader = DataLoader(
+        JpegImages(batch * 100_000, side), batch_size=batch, num_workers=workers, pin_memory=True, drop_last=True, **more
+    )
+    for x, y in loader:
+        yield x.to(DEVICE, non_blocking=True).float().div_(127.5).sub_(1.0), y
+
+
+def records(batch: int, columns: int, workers: int) -> Iterator[Batch]:
+    """Rows of a table, fetched one by one by a loader as a naive Dataset does."""
+    table = torch.utils.data.TensorDataset(torch.randn(200_000, columns), torch.randint(0, 10, (200_000,)))
+    while True:
+        yield from DataLoader(table, batch_size=batch, num_workers=workers, shuffle=True, pin_memory=True, drop_last=True)
+
+
+def adversaries(batch: int) -> Workload:
+    """A GAN: one step of the discriminator, one of the generator."""
+    context = precision_context("tf32")
+    maker, judge = mixed.generator().to(DEVICE), mixed.discriminator().to(DEVICE)
+    adams = [torch.optim.Adam(part.parameters(), 2e-4, (0.5, 0.999)) for part in (maker, judge)]
+    real = next(on_gpu(lambda: images(batch, 64), 1))[0]
+
+    def step() -> None:
+        with context():
+            fake = maker(torch.randn(batch, 100, 1, 1, device=DEVICE))
+            adams[1].zero_grad()
+            (F.softplus(-judge(real)) + F.softplus(judge(fake.detach()))).mean().backward()
+            adams[1].step()
+            adams[0].zero_grad()
+            F.softplus(-judge(fake)).mean().backward()
+            adams[0].step()
+
+    return Workload(step, count_params(maker) + count_params(judge), batch)
+
+
+def control(environments: int, horizon: int) -> Workload:
+    """Actor and critic: `horizon` steps of simulated environments on the CPU, each of which needs an action, then one update."""
+    precision_context("tf32")
+    trunk = nn.Sequential(nn.Linear(24, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 5)).to(DEVICE)
+    adam = torch.optim.Adam(trunk.parameters(), 3e-4)
+    turn = torch.randn(4, 24)
+    state = torch.randn(environments, 24)
+
+    def step() -> None:
+        nonlocal state
+        seen, actions, rewards = [], [], []
+        for _ in range(horizon):
+            with torch.no_grad():
+                action = torch.distributions.Categorical(logits=trunk(state.to(DEVICE))[:, :4]).sample()
+            seen.append(state)
+            actions.append(action)
+            state = torch.tanh(0.9 * state + 0.1 * turn[action.cpu()])  # the environment's step
+            rewards.append(state[:, 0])
+        out = trunk(torch.stack(seen).to(DEVICE))
+        chosen = torch.distributions.Categorical(logits=out[..., :4]).log_prob(torch.stack(actions))
+        gain = torch.stack(rewards).to(DEVICE) - out[..., 4]
+        loss = gain.square().mean() - (chosen * gain.detach()).mean()
+        adam.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(trunk.parameters(), 0.5)
+        adam.step()
+
+    return Workload(step, count_params(trunk), environments * horizon)

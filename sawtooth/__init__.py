@@ -1,0 +1,43 @@
+"""Sawtooth: why a training run leaves its GPU waiting, what to change, and what the change would bring.
+
+In a notebook::
+
+    import sawtooth
+
+    before = sawtooth.analyse("trace.json.gz", "nvml.jsonl")   # one report object of everything that the files tell
+    after = sawtooth.analyse("fixed.json.gz")
+    sawtooth.compare(before, after).verdict
+
+The rooms are ``sawtooth.ingest`` (facts), ``sawtooth.analysis`` (meaning) and ``sawtooth.app`` (what people see). In a checkout they
+lie beside this folder, in an installed copy inside it; nobody imports them by their bare names, so that a training repository may have an
+``app`` or ``ingest`` of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sawtooth.place import IMPORT_ROOT
+
+if TYPE_CHECKING:
+    from sawtooth.analysis.store.library import Library as Library
+    from sawtooth.notebook import analyse as analyse
+    from sawtooth.notebook import compare as compare
+
+if not (IMPORT_ROOT / "sawtooth" / "ingest").is_dir():  # a checkout: the rooms lie beside this folder
+    __path__.append(str(IMPORT_ROOT))
+
+__all__ = ["Library", "analyse", "compare"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load on first use: ``import sawtooth`` alone costs nothing on a training machine."""
+    if name == "Library":
+        from sawtooth.analysis.store.library import Library
+
+        return Library
+    if name in ("analyse", "compare"):
+        from sawtooth import notebook
+
+        return getattr(notebook, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

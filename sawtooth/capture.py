@@ -1,0 +1,9 @@
+"""Record a training loop: ``from sawtooth.capture import profile``.
+
+A face of ``sawtooth.ingest.capture``, short enough to type in a training script; it loads nothing but the standard library.
+"""
+
+from sawtooth.ingest.capture.callbacks import hugging_face_callback, lightning_callback
+from sawtooth.ingest.capture.recorder import profile
+
+__all__ = ["hugging_face_callback", "lightning_callback", "profile"]

@@ -1,0 +1,281 @@
+"""The words of a comparison at their borders, with the arithmetic beside them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sawtooth.analysis.compare import significance as words
+from sawtooth.analysis.compare.bootstrap import median_change_interval
+from sawtooth.analysis.compare.measured import Measured
+from sawtooth.analysis.compare.significance import verdict
+
+
+def run(steps, best=None, source="profile", name=None, recorded=None):
+    steps = tuple(float(s) for s in steps)
+    mean = sum(steps) / len(steps) if steps else None
+    return Measured(steps, best if best is not None else mean, source, (name,) if name else (), recorded)
+
+
+def bests(*values):
+    return [Measured((value,) * 50, value, "profile", (f"{value} {i}",)) for i, value in enumerate(values)]
+
+
+def around(level, n=60, seed=1, sd=0.001):
+    return np.random.default_rng(seed).normal(level, level * sd, n)
+
+
+def test_runs_as_the_unit_by_hand():
+    # Variances 1 and 1 over 3 runs: error sqrt(1/3 + 1/3) = 0.8165; 4 degrees of freedom, t = 2.7764: half 2.2670.
+    # Smallest: max(2 % + 0.84 * 0.8165 / 100, (2.2670 + 0.84 * 0.8165) / 100) = 2.953 %.
+    found = verdict(bests(99, 100, 101), bests(105, 106, 107))
+    assert (found.word, found.confidence) == ("slower", "medium")
+    assert found.ci95_ms == pytest.approx((6 - 2.26696, 6 + 2.26696), abs=1e-4)
+    assert found.smallest_visible_share == pytest.approx(0.029528, abs=1e-6)
+    assert verdict(bests(105, 106, 107), bests(99, 100, 101)).word == "faster"
+    assert verdict(bests(99, 100, 100, 101), bests(105, 106, 106, 107)).confidence == "high"
+    assert verdict(bests(99, 100, 100, 101), bests(105, 106, 107)).confidence == "medium"
+
+
+def test_unequal_variances_lose_freedom():
+    # Variances 1 and 9: parts 1/3 and 3, error sqrt(10/3) = 1.8257; freedom 1 / (0.1^2/2 + 0.9^2/2) = 2.4390; t = 3.6400: half 6.646.
+    found = verdict(bests(99, 100, 101), bests(117, 120, 123))
+    assert (found.ci95_ms[1] - found.ci95_ms[0]) / 2 == pytest.approx(
+        words.stats.t.ppf(0.975, 1 / 0.41) * (10 / 3) ** 0.5, rel=1e-9
+    )
+    assert found.word == "slower"
+
+
+def test_runs_without_spread():
+    found = verdict(bests(100, 100, 100), bests(102, 102, 102))
+    assert (found.word, found.ci95_ms, found.smallest_visible_share) == ("slower", (2.0, 2.0), 0.02)  # exactly the 2 %
+    assert verdict(bests(100, 100, 100), bests(101.9, 101.9, 101.9)).word == "no_difference_shown"
+    none = verdict(bests(100, 100, 100), bests(101, 101, 101))
+    assert none.confidence == "high" and "within the 2.0%" in none.why
+    assert verdict(bests(100, 100, 100), bests(104, 104, 104), stored_floor_share=0.05).word == "no_difference_shown"
+
+
+def test_runs_with_little_spread_are_limited_by_two_percent():
+    # Variances 0.0001: error sqrt(2 * 0.0001 / 3) = 0.008165, far below 2 %: 0.02 + 0.84 * 0.008165 / 100.
+    found = verdict(bests(99.99, 100, 100.01), bests(104.99, 105, 105.01))
+    assert found.smallest_visible_share == pytest.approx(0.02 + 0.84 * (2e-4 / 3) ** 0.5 / 100, rel=1e-9)
+
+
+def test_medians_apart_and_equal_stopwatches_decide_nothing():
+    a = around(100)
+    a[::10] *= 3
+    found = verdict([run(a, best=100.0, source="user")], [run(around(100, seed=2), best=100.0, source="user")])
+    assert found.word == "inconclusive"
+
+
+def test_two_runs_a_side_are_judged_by_their_steps():
+    two = [run(around(100, seed=s), name=f"a{s}") for s in (1, 2)], [run(around(110, seed=s), name=f"b{s}") for s in (3, 4)]
+    found = verdict(*two)
+    assert found.word == "slower" and "between these 2 and 2 recordings" in found.why
+
+
+def test_short_recordings_by_hand():
+    # Medians 101.5 and 190.5; 130 - 101.5 + 190.5 - 150 = 69 against 1.5 + 1.5 = 3: 69 / 101.5 = 68 %.
+    found = verdict([run([100, 101, 102, 130])], [run([150, 190, 191, 192])])
+    assert (found.word, found.confidence) == ("slower", "low")
+    assert found.smallest_visible_share == pytest.approx(69 / 101.5)
+    mirrored = verdict([run([150, 190, 191, 192])], [run([100, 101, 102, 130])])
+    assert mirrored.word == "faster" and mirrored.smallest_visible_share == pytest.approx(69 / 101.5)
+    tight = verdict([run([100.0] * 4)], [run([110.0] * 4)])  # exactly 10 %
+    assert (tight.word, tight.smallest_visible_share) == ("slower", 0.1)
+    below = verdict([run([100.0] * 4)], [run([109.0] * 4)])
+    assert below.word == "inconclusive" and "9.0% is below the 10%" in below.why
+    touching = verdict([run([100, 100, 100, 115])], [run([115, 130, 130, 130])])
+    assert touching.word == "inconclusive" and "overlap" in touching.why
+    assert touching.why.startswith("4 and 4 counted steps are too few for an interval")
+
+
+def test_what_could_not_be_seen_is_said_in_words_that_can_be_used():
+    # Medians 100 and 110 ms; 2100 - 100 + 110 - 90 = 2020 ms apart, 20 times the median: 2020 / 100 + 1 = a factor of 21.
+    wild = verdict([run([90, 100, 100, 2100])], [run([90, 110, 110, 130])])
+    assert wild.smallest_visible_share == pytest.approx(20.2)
+    assert "nothing short of a factor of 21 could have been seen" in wild.why
+    assert "%" not in wild.why.removesuffix(words.OF_ESTIMATES)
+    # 150 - 100 + 105 - 90 = 65: less than a doubling stays a percentage, without decimals that nobody needs.
+    assert "A change below 65% could not" in verdict([run([90, 100, 100, 150])], [run([90, 105, 105, 120])]).why
+
+
+def test_how_many_steps_it_takes():
+    few, many = [100.0] * 3, [150.0] * 3
+    assert verdict([run(few, recorded=4)], [run(many, recorded=4)]).word == "slower"
+    assert verdict([run(few, recorded=3)], [run(many, recorded=4)]).word == "inconclusive"
+    assert verdict([run(few[:2], recorded=4)], [run(many, recorded=4)]).word == "inconclusive"
+    assert "3 recorded steps" in verdict([run(few)], [run(many)]).why
+    assert words.OF_ESTIMATES in verdict([run(around(100, 19))], [run(around(150, 40))]).why
+    assert verdict([run(around(100, 20))], [run(around(150, 40))]).ci95_ms is not None
+
+
+@pytest.mark.parametrize(("change", "floor", "word", "confidence"), [(1.05, 0.0, "slower", "medium"), (1.12, 0.0, "slower", "high"), (1.12, 0.07, "slower", "medium"), (0.9, 0.0, "faster", "high"), (1.015, 0.0, "no_difference_shown", "high"), (1.05, 0.06, "no_difference_shown", "medium")])  # fmt: skip
+def test_intervals_and_their_confidence(change, floor, word, confidence):
+    a = around(100)
+    b = a[::-1] * change
+    found = verdict([run(a)], [run(b)], stored_floor_share=floor)
+    assert (found.word, found.confidence) == (word, confidence)
+    interval = median_change_interval([a], [b])
+    assert found.ci95_ms == (interval.low_ms, interval.high_ms)
+    error = interval.half_width_ms / 1.96 / min(np.median(a), np.median(b))
+    assert found.smallest_visible_share == pytest.approx(max(0.02, floor, 1.96 * error) + 0.84 * error)
+
+
+def test_a_median_and_a_mean_that_disagree_decide_nothing():
+    # Every tenth step of A takes three times as long: mean 120, median 100. B: 106 throughout. The median rises, the mean falls.
+    a = around(100)
+    a[::10] *= 3
+    found = verdict([run(a)], [run(around(106, seed=2))])
+    assert found.word == "inconclusive" and "opposite directions" in found.why
+
+
+def test_a_few_long_steps_move_the_mean_only():
+    b = around(100, seed=2)
+    b[::10] *= 3
+    found = verdict([run(around(100))], [run(b)])
+    assert (found.word, found.confidence) == ("no_difference_shown", "low") and "a few long steps move the mean" in found.why
+
+
+def test_steps_that_drift_hold_too_few_stretches():
+    found = verdict([run(np.linspace(100, 100.5, 30))], [run(np.linspace(150, 150.5, 30))])
+    assert (found.word, found.confidence) == ("slower", "low")
+    assert found.ci95_ms is not None and "independent stretches" in found.why and found.why[0].isupper()
+
+
+@pytest.mark.parametrize(("smallest", "confidence"), [(0.05, "high"), (0.0501, "medium"), (0.1, "medium"), (0.1001, "low")])
+def test_how_sure_a_no_is(smallest, confidence):
+    assert words._sure_of_none(smallest) == confidence
+
+
+def test_why_nothing_was_shown():
+    assert words._why_none(True, 0.5, 0.02) == "the 95 % interval of the change includes 0."
+    assert (
+        words._why_none(False, 0.0123, 0.02)
+        == "a change of 1.2% is within the 2.0% by which such recordings differ with nothing changed."
+    )
+
+
+@pytest.mark.parametrize(("sources", "floor"), [(("user", "user"), 0.0), (("user", "profile"), 0.1), (("telemetry", "telemetry"), 0.1), (("estimate", "estimate"), 0.0)])  # fmt: skip
+def test_the_floor_of_the_source(sources, floor):
+    assert words._source_floor([run([1.0], source=sources[0])], [run([1.0], source=sources[1])]) == floor
+
+
+def test_steps_are_moved_to_the_best_step_time():
+    assert run([1.0, 3.0], best=4.0, source="user").steps_at_best().tolist() == [2.0, 6.0]
+    assert run([1.0, 3.0], best=4.0).steps_at_best().tolist() == [1.0, 3.0]
+    assert Measured((1.0, 3.0), None, "user").steps_at_best().tolist() == [1.0, 3.0]
+    assert run([0.0, 0.0], best=4.0, source="user").steps_at_best().tolist() == [0.0, 0.0]
+    assert run([], best=4.0, source="user").steps_at_best().tolist() == []
+    assert run([1.0] * 3).length == 3 and run([1.0] * 3, recorded=5).length == 5
+
+
+def test_a_side_without_a_step_time_is_named():
+    known, unknown, zero = run([1.0] * 30), Measured((), None), Measured((0.0,) * 30, 0.0)
+    for a, b, side in ((unknown, known, "A"), (known, unknown, "B"), (zero, known, "A"), (known, zero, "B")):
+        found = verdict([a], [b])
+        assert (found.word, found.confidence, found.why) == ("inconclusive", "low", f"No step time is known for {side}.")
+        assert (found.noise_floor_share, found.smallest_visible_share, found.ci95_ms) == (0.0, None, None)
+    assert words._mean_best([known, unknown]) is None and words._mean_best([run([2.0]), run([4.0])]) == 3.0
+
+
+def test_steps_of_no_length_cannot_be_compared():
+    half = run([0.0] * 20 + [4.0] * 10, best=2.0, source="user")
+    found = verdict([half], [run([2.0] * 30, source="user")])
+    assert found.word == "inconclusive" and "no time" in found.why
+    assert verdict([run([2.0] * 30, source="user")], [half]).word == "inconclusive"
+
+
+def test_the_same_recordings_differ_in_nothing_and_nameless_ones_may():
+    one, two = run([1.0] * 30, name="x"), run([2.0] * 30, name="y")
+    found = verdict([one, two], [two, one])
+    assert (found.word, found.confidence, found.ci95_ms, found.noise_floor_share) == (
+        "no_difference_shown",
+        "high",
+        (0.0, 0.0),
+        0.0,
+    )
+    assert verdict([one], [two]).word == "slower"
+    assert verdict([run([1.0] * 30)], [run([2.0] * 30)]).word == "slower"  # no names: not the same
+
+
+def test_half_a_millisecond_is_a_step_time():
+    assert verdict([run([0.5] * 30)], [run([0.75] * 30)]).word == "slower"
+
+
+def test_a_change_of_exactly_two_percent_is_one():
+    found = verdict([run([100.0] * 30)], [run([102.0] * 30)])
+    assert (found.word, found.confidence, found.ci95_ms) == ("slower", "medium", (2.0, 2.0))
+
+
+def test_the_smaller_of_the_two_changes_counts_where_steps_are_few():
+    # Means 100 and 119.25, medians 100 and 109: 9 % is below the tenth.
+    assert verdict([run([100.0] * 4)], [run([109, 109, 109, 150])]).word == "inconclusive"
+
+
+def test_it_takes_three_runs_on_both_sides():
+    three = [run(around(100, seed=s), name=f"a{s}") for s in (1, 2, 3)]
+    assert "between these 3 and 1 recordings" in verdict(three, [run(around(110, seed=4), name="b")]).why
+
+
+def test_a_run_without_a_name_is_not_the_same_recording():
+    sides = [run(around(100), name="x"), run(around(100, seed=2))]
+    assert verdict(sides, sides).why != "Both sides are the same recording."
+
+
+def test_a_stopwatch_without_steps_shows_nothing():
+    found = verdict([Measured((), 5.0, "user")], [run([5.0] * 30)])
+    assert (found.word, found.confidence) == ("inconclusive", "low") and found.why.startswith("0 recorded steps are too few")
+
+
+def test_a_no_says_whether_zero_lies_inside():
+    assert "includes 0" in verdict([run(around(100))], [run(around(100, seed=2))]).why
+    assert "within the 2.0%" in verdict([run(around(100))], [run(around(100)[::-1] * 1.015)]).why
+
+
+def told(best, low, high, name, source="telemetry", steps=4):
+    return Measured((best,) * steps, best, source, (name,), low_ms=low, high_ms=high)
+
+
+def test_with_few_steps_the_interval_is_that_of_the_step_times_at_95_percent():
+    # 100 (90 … 110) → 70 (66 … 76), 90 % each: √(10² + 4²) = 10.77 below and √(10² + 6²) = 11.66 above, × 1.96 / 1.645.
+    found = verdict([told(100.0, 90.0, 110.0, "a")], [told(70.0, 66.0, 76.0, "b")])
+    to_95 = 1.959964 / 1.644854
+    assert found.ci95_ms == pytest.approx((-30 - to_95 * 116**0.5, -30 + to_95 * 136**0.5), abs=1e-4)
+    assert (found.word, found.confidence) == ("faster", "low")
+    assert "widened to 95 %" in found.why
+
+
+def test_step_times_that_are_not_known_well_enough_take_the_word_back():
+    # 100 (60 … 140) → 70 (50 … 110): 30 ms of change, ± 53 ms. The steps alone lie apart.
+    a, b = told(100.0, 60.0, 140.0, "a"), told(70.0, 50.0, 110.0, "b")
+    other_source = told(70.0, 50.0, 110.0, "b", source="estimate")
+    found = verdict([a], [other_source])
+    assert (found.word, found.confidence) == ("inconclusive", "low")
+    assert "not known well enough" in found.why
+    assert (verdict([a], [b]).word, verdict([a], [b]).confidence) == ("faster", "low")  # one source errs the same way twice
+
+
+def test_an_end_that_nothing_bounds_stays_open():
+    open_b = verdict([told(100.0, 95.0, 105.0, "a")], [told(70.0, 66.0, None, "b")])
+    assert open_b.ci95_ms is not None
+    assert open_b.ci95_ms[0] == pytest.approx(-30 - 1.959964 / 1.644854 * 41**0.5, abs=1e-4)
+    assert (open_b.ci95_ms[1], open_b.word) == (None, "inconclusive")
+    assert "nothing bounds the step time from above" in open_b.why
+
+
+def test_many_steps_of_an_estimate_are_no_surer_than_the_estimate():
+    a, b = (
+        Measured(tuple(around(level, seed=seed)), level, "estimate", (name,), low_ms=0.6 * level, high_ms=1.6 * level)
+        for level, seed, name in ((100.0, 1, "a"), (80.0, 2, "b"))
+    )
+    assert (verdict([a], [b]).word, verdict([a], [b]).confidence) == ("faster", "low")
+    alone = [Measured(run.steps_ms, run.best_ms, "profile", run.recordings) for run in (a, b)]
+    assert (verdict(alone[:1], alone[1:]).word, verdict(alone[:1], alone[1:]).confidence) == ("faster", "high")
+
+
+@pytest.mark.parametrize("steps", [1, 3, 4, 19])
+def test_every_pair_with_step_times_has_an_interval(steps):
+    found = verdict([run([10.0] * steps, name="a")], [run([9.0] * steps, name="b")])
+    assert found.ci95_ms is not None
+    assert found.ci95_ms[0] < -1.0 < found.ci95_ms[1]

@@ -1,0 +1,106 @@
+"""The waterfall of the run's own step: parts by hand, and what no profiled step shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sawtooth.analysis.compare.comparison import compare
+from sawtooth.analysis.compare.waterfall import run_waterfall
+from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.run.at_best import at_best, unseen_ms
+from sawtooth.app.words import comparison as words
+from tests.support.run_results import run_of, side
+
+
+def parts(a, b):
+    return {(row.owner, row.cause): (float(row.ms_a), float(row.ms_b)) for row in run_waterfall([a], [b])}
+
+
+def measured_by(source, best_ms, *, works_ms, lost_ms, lost_as_profiled_ms=None):
+    """Return a run whose replayed step is ``works_ms`` of compute and ``lost_ms`` of synchronization."""
+    recorded = lost_ms if lost_as_profiled_ms is None else lost_as_profiled_ms
+    ledger = (
+        ("other_compute", None, round(works_ms * 1e6), float(works_ms)),
+        ("idle", "host_sync", round(recorded * 1e6), float(lost_ms)),
+    )
+    run = run_of(ledger=ledger, best_ms=best_ms, source=source)
+    best = replace(run.lead.best, estimate=Reading(float(works_ms + lost_ms)))
+    lead = replace(run.lead, best=best, ledger=at_best(run.lead.ledger, best))
+    return replace(run, ranks=[lead], lead=lead)
+
+
+def test_a_step_by_the_stopwatch_is_divided_as_the_replay_divides_it():
+    # Work 20, lost 20 in the replay. The stopwatch says 32 ms: what is lost shrinks to 12, and nothing is outside.
+    # After: work 20, lost 2, stopwatch 26: lost as recorded 3 at most, so that 26 − 20 − 3 = 3 ms are in no profiled step.
+    a = measured_by("user", 32.0, works_ms=20, lost_ms=20)
+    b = measured_by("user", 26.0, works_ms=20, lost_ms=2, lost_as_profiled_ms=3)
+    assert parts(a, b) == {
+        ("other_compute", None): (20.0, 20.0),
+        ("idle", "host_sync"): (pytest.approx(12.0), pytest.approx(3.0)),
+        (OUTSIDE_PROFILE, None): (0.0, pytest.approx(3.0)),
+    }
+    assert unseen_ms(b.lead.ledger, b.lead.best) == pytest.approx(3.0)
+
+
+def test_without_a_replay_the_profile_is_fitted_and_the_rest_is_outside():
+    # As profiled 20 of work and 20 lost. A shorter run loses less, a longer one spends the rest outside the profiled steps.
+    ledger = (("other_compute", None, 20_000_000, None), ("idle", "data_wait", 20_000_000, None))
+    shorter, longer, least = (run_of(ledger=ledger, best_ms=ms, source="user") for ms in (30.0, 50.0, 15.0))
+    assert parts(shorter, longer) == {
+        ("other_compute", None): (20.0, 20.0),
+        ("idle", "data_wait"): (10.0, 20.0),
+        (OUTSIDE_PROFILE, None): (0.0, 10.0),
+    }
+    assert parts(least, least)["other_compute", None] == (15.0, 15.0)
+
+
+def test_a_step_time_that_nobody_knows_is_not_divided():
+    lost = run_of()
+    lost = replace(lost, metrics={**lost.metrics, "best_step_time_ms": Reading(None, "No steps.")})
+    assert run_waterfall([run_of()], [lost]) == ()
+
+
+steps_ms = st.floats(0.5, 500)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["user", "telemetry", "estimate", "profile"]), steps_ms, steps_ms, steps_ms, steps_ms),
+        min_size=2,
+        max_size=2,
+    )
+)
+def test_the_parts_sum_to_the_step_exactly_and_none_is_negative(drawn):
+    a, b = (
+        measured_by(source, best, works_ms=works, lost_ms=lost, lost_as_profiled_ms=recorded)
+        for source, best, works, lost, recorded in drawn
+    )
+    rows = run_waterfall([a], [b])
+    for run, which in ((a, "ms_a"), (b, "ms_b")):
+        assert sum(getattr(row, which) for row in rows) == Fraction(run.metrics["best_step_time_ms"].value)
+        assert all(getattr(row, which) >= 0 for row in rows)
+    assert all(row.change_ms == 0 for row in run_waterfall([a], [a]))
+
+
+def test_the_largest_part_named_goes_the_way_of_the_change():
+    # Work grows by 4, synchronization shrinks by 3, copies grow by 1: the step is 2 longer, and work is named; backwards too.
+    a = run_of(ledger=(("other_compute", None, 10_000_000, None), ("idle", "host_sync", 5_000_000, None)))
+    b = run_of(
+        "b" * 16,
+        ledger=(
+            ("other_compute", None, 11_000_000, None),
+            ("exposed_memcpy", "blocking_copy", 1_000_000, None),
+            ("idle", "host_sync", 1_000_000, None),
+        ),
+    )
+    there, back = compare(side(a), side(b)), compare(side(b), side(a))
+    assert "idle" not in words.waterfall_title(words.bars(back, "run"), "run").split("largest part is")[1]
+    assert words.waterfall_title(words.bars(there, "run"), "run").startswith("The step changed by −2.00")
+    assert words.waterfall_title(words.bars(compare(side(a), side(a)), "run"), "run") == "The step changed by nothing"

@@ -1,0 +1,173 @@
+"""Time by nn.Module: forward by the call that held the launch, backward by sequence number, with the arithmetic beside."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library, Recording
+from sawtooth.analysis.store.rank_view import RankView
+from sawtooth.analysis.tables.modules import OUTSIDE, module_kernels, modules
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import ChromeTrace
+from tests.support.module_trace import KERNEL, module, small_training, work
+
+
+def opened(folder: Path, trace: ChromeTrace) -> tuple[Library, str]:
+    data = DataFolder(folder / "data").create()
+    run = bring_in(data, [(trace.write(folder / "t.json"), "t.json")]).runs[0]
+    library = Library(data)
+    analyse(run, library)
+    return library, run.recordings[0].id
+
+
+def by_name(recording: Recording) -> dict[str, dict[str, float]]:
+    return {row["name"]: row for row in modules(RankView(recording, 0, 0)).to_dict("records")}
+
+
+def test_forward_and_backward_by_hand(tmp_path: Path) -> None:
+    library, recording_id = opened(tmp_path, small_training())
+    with library.open(recording_id) as recording:
+        rows = by_name(recording)
+        outside = module_kernels(RankView(recording, 0, 0), [])
+        linear = module_kernels(RankView(recording, 0, 0), rows["Linear_0"]["ids"])  # type: ignore[arg-type]
+    assert list(rows) == ["Net_0", "Linear_0", "Linear_1", OUTSIDE]  # as called
+    own = {name: (round(row["forward_ms"] * 1000), round(row["backward_ms"] * 1000)) for name, row in rows.items()}
+    assert own == {
+        "Net_0": (5, 5),  # the addition and its backward
+        "Linear_0": (100, 50),
+        "Linear_1": (20, 10),
+        OUTSIDE: (6, 4),  # loss 3, summing gradients 2, optimizer 1; the loss's backward 4
+    }
+    assert rows["Net_0"]["total_gpu_ms"] == pytest.approx(0.190)  # 5 + 5 + 150 + 30
+    assert rows["Net_0"]["total_kernels_per_step"] == 6
+    assert sum(row["gpu_ms"] for row in rows.values()) == pytest.approx(0.200)  # 240 − 40, without a hole
+    assert rows["Net_0"]["total_host_ms"] == pytest.approx(0.090)
+    assert rows["Net_0"]["host_ms"] == pytest.approx(0.030)  # 90 − 30 − 30
+    assert rows["Linear_1"]["path"] == "Net_0 / Linear_1"
+    assert (outside["launches_per_step"].sum(), outside["ms"].sum()) == (4, pytest.approx(0.010))
+    assert linear["ms"].sum() == pytest.approx(0.150)
+
+
+def test_a_class_adds_up_its_modules_and_counts_what_is_nested_once(tmp_path: Path) -> None:
+    trace = ChromeTrace()
+    module(trace, "Sequential_0", 0, 100)
+    module(trace, "Sequential_1", 10, 90)
+    work(trace, "aten::add", 20, (30, 40), 1)
+    work(trace, "aten::add", 92, (100, 107), 2)
+    library, recording_id = opened(tmp_path, trace)
+    with library.open(recording_id) as recording:
+        row = modules(RankView(recording, 0, 0), "class").iloc[0]
+    assert (row["name"], row["instances"]) == ("Sequential", 2)
+    assert (row["gpu_ms"], row["total_gpu_ms"]) == (pytest.approx(0.017), pytest.approx(0.017))  # not 0.027
+
+
+def test_a_recomputed_forward_belongs_to_the_module_that_checkpoints(tmp_path: Path) -> None:
+    """Autograd's thread counts its own numbers: its 6 is not the main thread's."""
+    trace = ChromeTrace()
+    module(trace, "Net_0", 0, 60)
+    module(trace, "Linear_0", 5, 20)
+    work(trace, "aten::mm", 6, (10, 11), 6)
+    module(trace, "Block_0", 22, 50)
+    work(trace, "CheckpointFunction", 30, (40, 47), 7)
+    trace.thread = 2
+    trace.op("CheckpointFunctionBackward", 100, 150, **{"Sequence number": 7, "Fwd thread id": 1})
+    work(trace, "aten::mm", 105, (110, 117), 6)
+    work(trace, "MmBackward0", 120, (125, 139), 6, 2)
+    work(trace, "MmBackward0", 160, (165, 167), 6, 1)
+    library, recording_id = opened(tmp_path, trace)
+    with library.open(recording_id) as recording:
+        rows = by_name(recording)
+    own = {name: (round(row["forward_ms"] * 1000), round(row["backward_ms"] * 1000)) for name, row in rows.items()}
+    assert own == {"Net_0": (0, 0), "Linear_0": (1, 2), "Block_0": (7, 21), OUTSIDE: (0, 0)}
+
+
+def test_replicas_in_threads_are_not_guessed(tmp_path: Path) -> None:
+    trace = ChromeTrace()
+    for thread in (1, 2):
+        trace.thread = thread
+        at = 100 * thread
+        module(trace, f"Linear_{thread}", at, at + 20)
+        work(trace, "aten::mm", at + 2, (at + 10, at + 20), 3)
+    for thread in (3, 4):
+        trace.thread = thread
+        work(trace, "MmBackward0", 100 * thread, (100 * thread + 10, 100 * thread + 30), 3, thread - 2)
+    library, recording_id = opened(tmp_path, trace)
+    with library.open(recording_id) as recording:
+        rows = by_name(recording)
+    assert rows[OUTSIDE]["backward_ms"] == pytest.approx(0.040)
+
+
+def generated(rng: random.Random) -> ChromeTrace:
+    """Any calls of modules inside modules, operators in and between them, backwards of some, on up to three threads, with or without steps."""
+    trace = ChromeTrace()
+    clock, gpu, sequence = 0.0, 10.0, 0
+    made: list[int] = []
+
+    def launch(name: str, number: int | None, origin: int = 0) -> None:
+        nonlocal clock, gpu
+        length = rng.randint(1, 40_000) / 1000
+        start = max(gpu, clock) + rng.choice([0, 0.5, -2])  # on another stream they may overlap
+        work(trace, name, clock, (start, start + length), number, origin)
+        gpu, clock = start + length, clock + 10
+
+    def call(depth: int) -> None:
+        nonlocal clock, sequence
+        begin = clock
+        clock += 1
+        for _ in range(rng.randint(0, 4)):
+            if depth < 3 and rng.random() < 0.5:
+                call(depth + 1)
+            else:
+                sequence += rng.randint(0, 1)
+                made.append(sequence)
+                launch("aten::mm", sequence)
+        clock += 1
+        module(trace, f"{rng.choice(['Block', 'Linear'])}_{rng.randint(0, 3)}", begin, clock)
+
+    steps = rng.choice([0, 5])
+    for k in range(max(steps, 1)):
+        trace.thread, begin = 1, clock
+        call(0)
+        launch("aten::add_", None)
+        trace.thread = 2
+        for number in rng.sample(made, len(made) // 2):
+            launch("MmBackward0", number, rng.choice([1, 1, 2]))
+        trace.thread = 1
+        clock += 1
+        if steps:
+            trace.step(k, begin, clock)
+    trace.gpu((gpu, gpu + 3), KERNEL)  # its launch was lost
+    return trace
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_modules_and_what_is_outside_are_all_gpu_work_exactly(tmp_path: Path, seed: int) -> None:
+    library, recording_id = opened(tmp_path, generated(random.Random(seed)))
+    with library.open(recording_id) as recording:
+        whole = recording.rows(
+            "SELECT sum(dur_ns), count(*) FROM gpu_ops JOIN gpu_op_steps s USING (gpu_op_id) WHERE s.step IN (SELECT step FROM steps WHERE counted) "
+            "OR NOT EXISTS (SELECT 1 FROM steps WHERE counted)"
+        )[0]
+        rows = recording.frame("SELECT * FROM modules")
+        by_operation = recording.frame(
+            "SELECT coalesce(module, -1) AS module, sum(dur_ns)::BIGINT AS ns FROM gpu_ops JOIN gpu_op_steps s USING (gpu_op_id) "
+            "WHERE s.step IN (SELECT step FROM steps WHERE counted) OR NOT EXISTS (SELECT 1 FROM steps WHERE counted) GROUP BY 1"
+        )
+    assert (rows["forward_ns"].sum() + rows["backward_ns"].sum(), rows["kernels"].sum()) == whole
+    for total, own in (
+        ("total_forward_ns", "forward_ns"),
+        ("total_backward_ns", "backward_ns"),
+        ("total_kernels", "kernels"),
+        ("total_host_ns", "host_ns"),
+    ):
+        assert rows.loc[rows["parent"].isna(), total].sum() == rows[own].sum()
+        for row in rows[rows["module"].notna()].to_dict("records"):
+            assert row[total] == row[own] + rows.loc[rows["parent"] == row["module"], total].sum()
+    own = dict(zip(by_operation["module"], by_operation["ns"], strict=True))
+    for row in rows.fillna({"module": -1}).to_dict("records"):
+        assert row["forward_ns"] + row["backward_ns"] == own.get(row["module"], 0)

@@ -1,0 +1,126 @@
+"""Recomputation seen in operators, on profiles of both kinds of activation checkpointing."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from sawtooth.analysis.derive.events import Calls, CpuOps, Events, GpuOps
+from sawtooth.analysis.derive.recompute import recomputed
+from sawtooth.analysis.knowledge.flops import is_flop_operator, operator_flops, outermost
+
+BATCH, WIDTH, HIDDEN = 8, 16, 32
+
+
+def events_of(step: Callable[[], Any], folder: Path, *, sequences: bool = True) -> tuple[Events, np.ndarray]:
+    """Profile ``step`` on the CPU; return its operators as analysis sees them, and their FLOPs."""
+    path = folder / "trace.json"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
+            step()
+        profiler.export_chrome_trace(str(path))
+    ops = [e for e in json.loads(path.read_text())["traceEvents"] if e.get("cat") == "cpu_op"]
+    ops.sort(key=lambda e: (e["tid"], e["ts"], -e["dur"]))
+    names: dict[str, int] = {}
+    signatures: dict[str, int] = {}
+    parent: list[int] = []
+    stack: list[int] = []
+    flops = []
+    for index, op in enumerate(ops):
+        while stack and not (ops[stack[-1]]["tid"] == op["tid"] and op["ts"] < ops[stack[-1]]["ts"] + ops[stack[-1]]["dur"]):
+            stack.pop()
+        parent.append(stack[-1] if stack else -1)
+        stack.append(index)
+        args = op["args"]
+        flops.append(operator_flops(op["name"], args.get("Input Dims"), args.get("Input type"), args.get("Concrete Inputs")))
+    n = len(ops)
+
+    def column(values):
+        return np.array(values, dtype=np.int64)
+
+    cpu = CpuOps(
+        np.zeros(n, bool),
+        np.array([names.setdefault(op["name"], len(names)) for op in ops], np.int32),
+        np.zeros(n, np.int32),
+        column([op["ts"] * 1000 for op in ops]),
+        column([(op["ts"] + op["dur"]) * 1000 for op in ops]),
+        column(parent),
+        column([op["args"].get("Sequence number", -1) if sequences else -1 for op in ops]),
+        column([op["args"].get("Fwd thread id", -1) for op in ops]),
+        np.array([signatures.setdefault(str(op["args"].get("Input Dims")), len(signatures)) for op in ops], np.int32),
+    )
+    none, none32 = np.zeros(0, np.int64), np.zeros(0, np.int32)
+    gpu = GpuOps(np.zeros(0, np.int8), none32, none32, none, none, none, none, none, none, none)
+    calls = Calls(none32, none32, none, none, none, none, none32)
+    return Events(0, list(names), gpu, calls, cpu), np.array([f or 0.0 for f in flops])
+
+
+def again_flops(step: Callable[[], Any], folder: Path, **kwargs: bool) -> tuple[float, float]:
+    events, flops = events_of(step, folder, **kwargs)
+    counted = np.array([is_flop_operator(events.names[n]) for n in events.ops.name])
+    counted = outermost(events.ops.parent, counted)
+    return float(flops[recomputed(events, counted)].sum()), float(flops[counted].sum())
+
+
+def block() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(WIDTH, HIDDEN), torch.nn.GELU(), torch.nn.Linear(HIDDEN, WIDTH))
+
+
+BLOCK_FLOPS = 2 * (2 * BATCH * WIDTH * HIDDEN)  # two products of 8×16×32 forward
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_a_checkpointed_block_is_recomputed_once(use_reentrant, tmp_path):
+    layers, head = block(), torch.nn.Linear(WIDTH, 4)
+    x = torch.randn(BATCH, WIDTH, requires_grad=True)
+
+    def step() -> None:
+        head(checkpoint(layers, x, use_reentrant=use_reentrant)).sum().backward()
+
+    again, everything = again_flops(step, tmp_path)
+    head_flops = 2 * BATCH * WIDTH * 4
+    assert again == BLOCK_FLOPS
+    assert everything == 3 * (BLOCK_FLOPS + head_flops) + BLOCK_FLOPS  # forward, backward twice that, and once again
+
+
+def test_plain_training_recomputes_nothing(tmp_path):
+    layers = block()
+    x = torch.randn(BATCH, WIDTH, requires_grad=True)
+    again, everything = again_flops(lambda: layers(x).sum().backward(), tmp_path)
+    assert again == 0
+    assert everything == 3 * BLOCK_FLOPS
+
+
+def test_double_backward_is_not_recomputation(tmp_path):
+    layer = torch.nn.Linear(WIDTH, HIDDEN)
+    x = torch.randn(BATCH, WIDTH, requires_grad=True)
+
+    def step() -> None:
+        (grad,) = torch.autograd.grad(layer(x).pow(2).sum(), x, create_graph=True)
+        grad.pow(2).sum().backward()
+
+    assert again_flops(step, tmp_path)[0] == 0
+
+
+def test_without_sequence_numbers_the_checkpoint_node_tells(tmp_path):
+    layers = block()
+    x = torch.randn(BATCH, WIDTH, requires_grad=True)
+
+    def step() -> None:
+        checkpoint(layers, x, use_reentrant=True).sum().backward()
+
+    assert again_flops(step, tmp_path, sequences=False)[0] == BLOCK_FLOPS
+
+
+def test_no_operators(tmp_path):
+    events, _ = events_of(lambda: None, tmp_path)
+    assert recomputed(events, np.zeros(len(events.ops), bool)).sum() == 0

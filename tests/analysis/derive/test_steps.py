@@ -1,0 +1,167 @@
+"""Steps by launch correlation, on traces small enough to follow by hand. Times in nanoseconds."""
+
+import numpy as np
+import pytest
+
+from sawtooth.analysis.derive.events import Calls, CpuOps, Events, GpuOps
+from sawtooth.analysis.derive.steps import device_steps, find_host_steps
+
+
+def make(annotations, launches, gpu, names=None):
+    """annotations: (name, start, end); launches: (start, end); gpu: (start, end, launch index or -1)."""
+    texts = [n for n, _, _ in annotations] + ["cudaLaunchKernel", "kernel"]
+    index = {n: i for i, n in enumerate(dict.fromkeys(texts))}
+
+    def i64(values):
+        return np.array(values, np.int64)
+
+    n, m, k = len(gpu), len(launches), len(annotations)
+    return Events(
+        0,
+        list(index),
+        GpuOps(
+            np.zeros(n, np.int8), np.full(n, index["kernel"], np.int32), np.zeros(n, np.int32), i64([7] * n), i64([g[0] for g in gpu]),
+            i64([g[1] for g in gpu]), i64([g[2] for g in gpu]), i64([-1] * n), i64([-1] * n), i64([-1] * n),
+        ),
+        Calls(
+            np.full(m, index["cudaLaunchKernel"], np.int32), np.zeros(m, np.int32), i64([c[0] for c in launches]), i64([c[1] for c in launches]),
+            i64(range(m)), i64([-1] * m), np.ones(m, np.int32),
+        ),
+        CpuOps(
+            np.ones(k, bool), np.array([index[a[0]] for a in annotations], np.int32), np.zeros(k, np.int32), i64([a[1] for a in annotations]),
+            i64([a[2] for a in annotations]), i64([-1] * k), i64([-1] * k), i64([-1] * k), np.full(k, -1, np.int32),
+        ),
+    )  # fmt: skip
+
+
+def place(events):
+    return device_steps(events, find_host_steps(events), 0)
+
+
+def run_ahead():
+    """The host issues four steps in 40 ns; each keeps the GPU busy for 100 ns."""
+    annotations = [(f"ProfilerStep#{3 + k}", 10 * k, 10 * k + 10) for k in range(4)]
+    launches = [(10 * k + 2, 10 * k + 3) for k in range(4)]
+    gpu = [(5 + 100 * k, 105 + 100 * k, k) for k in range(4)]
+    return annotations, launches, gpu
+
+
+def test_steps_end_when_their_last_operation_ends_however_far_the_host_runs_ahead():
+    table = place(make(*run_ahead())).table
+    # Step k's only operation ends at 105 + 100 k; the first starts with its annotation at 0.
+    assert table["end"].tolist() == [105, 205, 305, 405]
+    assert table["start"].tolist() == [0, 105, 205, 305]
+    assert table["counted"].tolist() == [False, True, True, True]
+
+
+def test_steady_window_runs_from_the_end_of_the_first_step_to_the_end_of_the_last():
+    window = place(make(*run_ahead())).window
+    assert (window.starts.tolist(), window.ends.tolist()) == ([105], [405])
+
+
+def test_unlinked_work_before_the_first_linked_operation_is_carried_over_and_delays_the_first_step():
+    annotations, launches, gpu = run_ahead()
+    shifted = [(s + 50, e + 50, k) for s, e, k in gpu]
+    found = place(make(annotations[:2], launches[:2], [(0, 50, -1), *shifted[:2], (700, 710, -1)]))
+    assert found.status.tolist() == [1, 0, 0, 2]  # carried over, linked, linked, orphan
+    assert found.table["start"].iloc[0] == 50  # not the annotation's 0: the device was busy with older work
+    assert found.table["counted"].tolist() == [True, True]  # only one other step exists: the first must count
+
+
+def test_a_step_never_crosses_two_profiling_cycles():
+    annotations = [
+        ("ProfilerStep#3", 0, 10),
+        ("ProfilerStep#4", 10, 20),
+        ("ProfilerStep#9", 1000, 1010),
+        ("ProfilerStep#10", 1010, 1020),
+    ]
+    launches = [(1, 2), (11, 12), (1001, 1002), (1011, 1012)]
+    gpu = [(2, 8, 0), (12, 18, 1), (1002, 1008, 2), (1012, 1018, 3)]
+    table = place(make(annotations, launches, gpu)).table
+    assert table["cycle"].tolist() == [0, 0, 1, 1]
+    assert table["start"].iloc[2] == 1000
+    assert table["counted"].tolist() == [False, True, False, True]
+
+
+def durations(values):
+    """Which steps of these durations count."""
+    annotations, launches, gpu, at = [], [], [], 0
+    for k, value in enumerate(values):
+        annotations.append((f"ProfilerStep#{k}", at, at + value))
+        launches.append((at + 1, at + 2))
+        gpu.append((at + 2, at + value, k))
+        at += value
+    return place(make(annotations, launches, gpu)).table["counted"].tolist()
+
+
+@pytest.mark.parametrize("phase", range(5))
+@pytest.mark.parametrize("wait", [(300, 300, 300), (300, 220, 260)])
+def test_every_fifth_step_that_waits_is_no_warm_up_wherever_the_profile_begins(phase, wait):
+    # Batches come in bursts: the first step after a wait finds a full queue, the later ones a shorter one.
+    steps = [value for w in wait for value in (w, 125, 124, 122, 100)]
+    assert durations(steps[phase : phase + 10]) == [False] + [True] * 9
+
+
+def test_a_pause_after_faster_steps_is_no_warm_up():
+    # Of ten steps the fifth waits; the three before it are a little slower than those after it.
+    assert durations([120, 117, 115, 114, 1000, 88, 85, 84, 83, 86]) == [False] + [True] * 9
+
+
+@pytest.mark.parametrize(
+    ("values", "warm"),
+    [
+        ((900, 300, 100, 101, 99, 100, 102, 98), 1),  # the first that could count is slow, no other
+        ((900, 500, 300, 200, 100, 101, 99, 100, 102, 98), 3),  # three declining
+        ((900, 300, 305, 100, 101, 99, 100, 102, 98), 2),  # two alike
+        ((900, 500, 300, 100, 101, 99, 100, 180, 102, 98), 2),  # a later one that is slow, but nothing like them
+    ],
+)
+def test_a_warm_up_falls_and_does_not_come_again(values, warm):
+    assert durations(values) == [False] * (1 + warm) + [True] * (len(values) - 1 - warm)
+
+
+def test_leading_slow_steps_are_warm_up_but_a_rhythm_is_not():
+    assert durations([100, 300, 100, 101, 99, 100]) == [False, False, True, True, True, True]
+    # Two workers that finish together: every other step waits. Nothing of it is warm-up.
+    assert durations([100, 260, 20, 260, 20, 260, 20]) == [False, True, True, True, True, True, True]
+    # A late outlier may be the checkpoint: it stays.
+    assert durations([100, 100, 101, 99, 400, 100]) == [False, True, True, True, True, True]
+
+
+def test_a_cut_off_last_step_is_left_out():
+    annotations = [(f"ProfilerStep#{k}", 10 * k, 10 * k + 10) for k in range(5)]
+    launches = [(10 * k + j, 10 * k + j + 1) for k in range(5) for j in (1, 4)]
+    gpu = [(start + 1, start + 3, i) for i, (start, _) in enumerate(launches)][:-1]
+    table = place(make(annotations, launches, gpu)).table
+    assert table["counted"].tolist() == [False, True, True, True, False]
+    assert "cut off" in table["excluded_because"].iloc[-1]
+
+
+def test_without_profiler_steps_the_optimizer_marks_them():
+    annotations = [(name, at, at + 2) for at in (8, 18, 28) for name in ("forward", "Optimizer.step#AdamW.step")]
+    launches = [(at + 1, at + 2) for at in (2, 12, 22)]
+    gpu = [(at + 3, at + 9, i) for i, at in enumerate((2, 12, 22))]
+    host = find_host_steps(make(annotations, launches, gpu))
+    assert (host.source, host.annotation) == ("annotation", "Optimizer.step#AdamW.step")
+    assert host.starts.tolist()[1:] == host.ends.tolist()[:-1]  # (end of the previous, end of this]
+
+
+def test_names_of_steps_may_carry_their_numbers():
+    annotations = [(f"Step {10 * k} to {10 * k + 10}", 20 * k, 20 * k + 18) for k in range(3)] + [
+        ("layer 1", 50, 51),
+        ("layer 2", 52, 53),
+    ]
+    host = find_host_steps(make(annotations, [(1, 2)], [(2, 4, 0)]))
+    assert (host.source, host.annotation) == ("annotation", "Step # to #")
+    assert host.names == ["Step 0 to 10", "Step 10 to 20", "Step 20 to 30"]
+
+
+@pytest.mark.parametrize(
+    "name", ["nccl:all_reduce", "FSDP::pre_forward", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"]
+)
+def test_library_annotations_are_no_steps(name):
+    events = make([(name, 0, 5), (name, 10, 15)], [(1, 2)], [(2, 4, 0)])
+    assert find_host_steps(events).source == "none"
+    found = place(events)
+    assert len(found.table) == 0
+    assert (found.window.starts.tolist(), found.window.ends.tolist()) == ([2], [4])

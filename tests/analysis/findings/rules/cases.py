@@ -1,0 +1,132 @@
+"""What each rule fires on and what it stays quiet on: one row a rule, by its slug.
+
+Names are folders of tests/recordings and sample_traces, or hand-made ones (tests/support/sampled_loop.py). ``test_every_rule.py`` walks the
+rules and fails where one has no row, nothing it fires on, or no near miss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Case:
+    """``leads``: it is the first finding, worth a warning at least. ``beside``: it stands beside the first, or costs no step time.
+
+    ``quiet`` are near misses: recordings that differ in what the rule looks for, on which it can speak and does not. ``measured`` holds
+    (before, after, largest relative error of its prediction against the stopwatch of the run after the change).
+    """
+
+    leads: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    quiet: tuple[str, ...] = ()
+    measured: tuple[tuple[str, str, float], ...] = ()
+
+    @property
+    def fires(self) -> tuple[str, ...]:
+        return (*self.leads, *self.beside)
+
+
+CASES = {
+    "allocator-churn": Case(
+        leads=("empty_cache",), quiet=("memory_creep",), measured=(("empty_cache", "gpt_small", 0.10),)
+    ),
+    "anomaly-detection": Case(beside=("tested_gradients",), quiet=("gpt_reads",)),
+    "batches-in-bursts": Case(
+        beside=("loader_few_workers",),
+        quiet=("loader_workers", "resnet_starved", "loader_restarts"),  # in the second every step waits: too slow, not uneven
+    ),
+    "boolean-mask-waits": Case(leads=("boolean_mask",), quiet=("gpt_reads",)),
+    "casts": Case(beside=("gpt_small",), quiet=("mlp_4096",)),
+    "checkpoint-in-the-loop": Case(
+        leads=("checkpointing_io",), quiet=("gpt_reads",), measured=(("checkpointing_io", "gpt_small", 0.15),)
+    ),
+    "convolution-search": Case(leads=("conv_searches",), quiet=("conv_searches_off", "channels_first")),
+    "copies-not-overlapped": Case(
+        leads=("copy_pinned",), quiet=("copy_prefetched",), measured=(("copy_pinned", "copy_prefetched", 0.05),)
+    ),
+    "data-loader-starves-gpu": Case(
+        leads=("loader_inline", "resnet_starved", "loader_few_workers", "loader_keeps_workers"),
+        quiet=("loader_workers",),
+        measured=(
+            ("resnet_starved", "resnet_fixed", 0.05),
+            ("loader_inline", "loader_workers", 0.30),
+            ("loader_few_workers", "loader_workers", 0.05),
+        ),
+    ),
+    "elementwise-chains": Case(beside=("gpt_small",), quiet=("gpt_compiled",)),
+    "evaluation-records-graph": Case(leads=("eval_with_grad",), quiet=("eval_without_grad",)),
+    "exposed-communication": Case(leads=("reduced_after",), quiet=("ddp_balanced",)),
+    "fp32-products": Case(
+        leads=("gpt_fp32", "gpt_tf32"),
+        quiet=("gpt_small",),
+        measured=(("gpt_fp32", "gpt_small", 0.15), ("gpt_tf32", "gpt_small", 0.10)),
+    ),
+    "fp8-products": Case(beside=("mlp_4096",), quiet=("mm_fp8",)),
+    "garbage-collection": Case(
+        leads=("collected_garbage",), quiet=("gpt_reads_stack",), measured=(("collected_garbage", "gpt_small", 0.15),)
+    ),
+    "host-waits-for-gpu": Case(
+        leads=("gpt_reads", "gpt_reads_stack"), quiet=("gpt_no_reads",), measured=(("gpt_reads", "gpt_no_reads", 0.10),)
+    ),
+    "launch-bound": Case(
+        leads=("mlp_eager", "small_batch"),
+        quiet=("mlp_graph", "conv_searches", "gpt_compiled"),  # telemetry sees no idle time in the last
+        measured=(("mlp_eager", "mlp_graph", 0.15),),
+    ),
+    "layout-conversions": Case(
+        leads=("channels_first",), quiet=("channels_last",), measured=(("channels_first", "channels_last", 0.25),)
+    ),
+    "memory-creep": Case(leads=("memory_creep",), quiet=("gpt_stack_memory",)),
+    "memory-headroom": Case(beside=("gpt_small",), quiet=("memory_full",)),
+    "memory-near-limit": Case(beside=("memory_full",), quiet=("resnet_fixed", "optimizer_heavy")),
+    "misaligned-dimensions": Case(
+        leads=("mlp_4093", "vocab_50257"),
+        quiet=("mlp_4096", "vocab_50304"),
+        measured=(("mlp_4093", "mlp_4096", 0.15), ("vocab_50257", "vocab_50304", 0.15)),
+    ),
+    "optimizer-foreach": Case(beside=("adam_foreach",), quiet=("gpt_small",)),
+    "optimizer-not-fused": Case(
+        beside=("adam_single",), quiet=("adam_fused",), measured=(("adam_single", "adam_fused", 0.35),)
+    ),
+    "optimizer-share": Case(beside=("optimizer_heavy",), quiet=("memory_full",)),
+    "pageable-copies": Case(
+        leads=("copy_pageable",), quiet=("copy_pinned",), measured=(("copy_pageable", "copy_pinned", 0.05),)
+    ),
+    "periodic-stalls": Case(beside=("slow_every_fourth",), quiet=("gpt_small",)),
+    "power-cap": Case(beside=("held_down_by_power", "gpt_tf32"), quiet=("some_power_cap", "held_down_by_heat")),
+    "prefetch-queue-hid-the-loader": Case(
+        leads=("full_queue",),
+        quiet=("loader_workers", "loader_few_workers", "loader_keeps_workers"),  # the profile of the last two shows the wait
+    ),
+    "profile-not-representative": Case(leads=("checkpoint_unseen",), quiet=("checkpointing_io",)),
+    "profiler-distorts": Case(beside=("checkpointing_io",), quiet=("gpt_small",)),
+    "python-between-operators": Case(
+        leads=("python_host", "slow_every_fourth"),
+        quiet=("gpt_small",),
+        measured=(("python_host", "gpt_small", 0.10), ("slow_every_fourth", "gpt_small", 0.05)),
+    ),
+    "recompilation": Case(leads=("recompiles",), quiet=("gpt_compiled",)),
+    "recomputation": Case(beside=("recompute",), quiet=("gpt_small",)),
+    "small-batch": Case(beside=("adam_fused",), quiet=("gpt_small", "conv_searches")),
+    "small-collectives": Case(beside=("reduced_after",), quiet=("ddp_balanced", "reduced_within")),
+    "steps-not-marked": Case(beside=("gpt_no_steps",), quiet=("gpt_small",)),
+    "straggling-rank": Case(
+        leads=("ddp_straggler",), quiet=("ddp_balanced",), measured=(("ddp_straggler", "ddp_balanced", 0.15),)
+    ),
+    "tensors-made-on-cpu": Case(
+        leads=("mask_from_cpu",), quiet=("mask_on_gpu",), measured=(("mask_from_cpu", "mask_on_gpu", 0.15),)
+    ),
+    "tf32-off": Case(beside=("gpt_fp32",), quiet=("gpt_tf32",), measured=(("gpt_fp32", "gpt_tf32", 0.20),)),
+    "thermal-slowdown": Case(beside=("held_down_by_heat",), quiet=("mm_fp8", "two_hot_samples", "held_down_by_power")),
+    "unfused-activation": Case(beside=("norm_by_hand",), quiet=("gpt_small",)),
+    "unfused-attention": Case(
+        leads=("attention_math",), quiet=("attention_sdpa",), measured=(("attention_math", "attention_sdpa", 0.20),)
+    ),
+    "unfused-norm": Case(leads=("norm_by_hand",), quiet=("gpt_small",)),
+    "workers-start-again": Case(leads=("loader_restarts",), quiet=("loader_keeps_workers",)),
+    "zeroed-gradients": Case(
+        beside=("filled_gradients",),
+        quiet=("zeroed_gradients", "gpt_small"),  # one fused fill of the first is 0.2 % of its step
+    ),
+}  # fmt: skip

@@ -1,0 +1,109 @@
+"""Every rule fires where its trouble is, stays quiet beside it, and says what was committed.
+
+A message that changed on purpose is committed anew with ``pytest tests/analysis/findings/rules --snapshot-update``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from sawtooth.analysis.findings import rules as rules_folder
+from sawtooth.analysis.findings.checking import all_rules
+from sawtooth.analysis.findings.rule import NEEDS, Rule
+from sawtooth.analysis.knowledge.causes import NOT_RANKED_FIRST
+from sawtooth.analysis.run.model import Finding
+from sawtooth.app.words import causes as cause_words
+from tests.analysis.findings.rules.cases import CASES, Case
+from tests.support.findings_of import finding, result_of, together
+from tests.support.paths import RECORDINGS, SAMPLES
+
+HEALTHY = ("gpt", "gpt_small", "gpt_no_reads", "mlp_graph", "resnet_fixed", "loader_workers", "copy_prefetched",
+           "mlp_4096", "channels_last", "attention_sdpa", "mm_fp8")  # fmt: skip
+MEASURED = [(slug, *pair) for slug, case in CASES.items() for pair in case.measured]
+every_rule = pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.slug)
+
+
+@every_rule
+def test_a_rule_fires_where_its_trouble_is_and_not_beside_it(rule: Rule, snapshot: SnapshotAssertion) -> None:
+    assert rule.slug in CASES, f"{rule.slug} has no row in {Path(__file__).with_name('cases.py').name}"
+    case = CASES[rule.slug]
+    assert case.fires, f"{rule.slug} has no recording or hand-made trace that it fires on"
+    assert case.quiet, f"{rule.slug} has no near miss"
+    messages = {}
+    for name in case.fires:
+        found = finding(name, rule.slug)
+        assert found is not None, f"{rule.slug} is quiet on {name}"
+        check_whole(found)
+        messages[name] = {"title": found.title, "fix": found.fix, "severity": found.severity}
+    assert messages == snapshot
+    check_quiet(rule, case)
+
+
+def check_whole(found: Finding) -> None:
+    """A finding proves what it says, and says what to change, what that brings and what it risks."""
+    assert found.evidence and found.changes and found.risk and found.prediction_note
+    assert all(row["end_ns"] > row["start_ns"] for row in found.evidence if row.get("start_ns") is not None)
+
+
+def check_quiet(rule: Rule, case: Case) -> None:
+    for name in case.quiet:
+        assert finding(name, rule.slug) is None, f"{rule.slug} fires on {name}"
+        unchecked = {n.rule: n.because for n in result_of(name).not_checked}
+        assert rule.slug not in unchecked, f"{name} is no near miss: {unchecked[rule.slug]}"
+
+
+@pytest.mark.parametrize(("slug", "name"), [(slug, name) for slug, case in CASES.items() for name in case.leads])
+def test_the_first_finding_names_the_planted_trouble(slug: str, name: str) -> None:
+    first = result_of(name).findings[0]
+    assert first.rule == slug
+    assert first.severity in ("critical", "warning")
+    assert any(row.get("start_ns") is not None for row in first.evidence)
+
+
+def test_no_row_is_of_a_rule_that_is_not_there() -> None:
+    assert set(CASES) == {rule.slug for rule in all_rules()}
+
+
+def test_a_rule_lies_in_the_file_of_its_name() -> None:
+    files = {path.stem for path in Path(rules_folder.__path__[0]).glob("*.py")} - {"__init__"}
+    assert {rule.slug.replace("-", "_") for rule in all_rules()} == files
+
+
+@every_rule
+def test_a_rule_needs_and_explains_what_there_is(rule: Rule) -> None:
+    assert set(rule.needs) <= set(NEEDS)
+    for cause in rule.explains.causes:
+        assert cause not in NOT_RANKED_FIRST, f"nothing of the user's own removes {cause}"
+        assert cause_words.waits_for(cause) != cause_words.waits_for(None), f"{cause} is no cause of the ledger"
+    assert rule.explains.called is None or rule.explains.causes, "what has a name of its own has a mechanism"
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_run_is_left_in_peace(name: str) -> None:
+    assert [f.title for f in result_of(name).findings if f.severity != "info"] == []
+
+
+def stopwatch_ms(name: str) -> float:
+    truth = next(base / name / "truth.json" for base in (RECORDINGS, SAMPLES) if (base / name).is_dir())
+    return float(json.loads(truth.read_text(encoding="utf-8"))["step_s_pipelined"]) * 1e3
+
+
+@pytest.mark.parametrize(("slug", "before", "after", "within"), MEASURED)
+def test_the_prediction_against_the_measured_after_run(slug: str, before: str, after: str, within: float) -> None:
+    found = finding(before, slug)
+    assert found is not None
+    assert found.predicted_step_ms == pytest.approx(stopwatch_ms(after), rel=within)
+
+
+def test_two_findings_of_one_change_are_predicted_together() -> None:
+    both = together("norm_by_hand", ("unfused-norm", "unfused-activation"))
+    assert both == pytest.approx(stopwatch_ms("gpt_small"), rel=0.10)
+
+
+def test_a_wait_is_named_by_the_users_own_line() -> None:
+    first = result_of("gpt_reads_stack").findings[0]
+    assert ".py(" in first.title and "<built-in" not in first.title and "torch/" not in first.title

@@ -1,0 +1,49 @@
+"""What no prediction may say, held over every recording."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.replay.edits import Edit, WhatIf, apply
+from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.run_analysis import whatif_of
+from tests.support.findings_of import NAMES, library, result_of
+
+REPLAYS_WITHIN = 0.03  # as near as a replay must be to the recording that its work is compared with
+
+
+def work_left_ms(rank: RankResult, whatif: WhatIf, edits: tuple[Edit, ...]) -> float:
+    """What the GPU works a step with ``edits`` made, at least: its busy time as recorded less all the time that the edits take from operations."""
+    busy_ns = sum(row.ns for row in rank.ledger if row.owner != "idle") / len(rank.counted)
+    saved_ns = 0
+    for problem, sign in ((whatif.problem, 1), (apply(whatif.problem, edits), -1)):
+        saved_ns += sign * int(problem.ops.dur[np.isin(problem.ops.step, whatif.counted)].sum())
+    return (busy_ns - saved_ns / len(rank.counted)) / 1e6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_prediction_is_shorter_than_the_work_that_is_left_to_the_gpu(name: str) -> None:
+    result = result_of(name)
+    rank = result.lead
+    assert rank is not None and rank.best.ms is not None
+    with library().open(rank.recording_id) as recording:
+        whatif = whatif_of(recording, rank)
+    changes = [f.edits for f in result.findings if f.edits]
+    changes.append(tuple(dict.fromkeys(edit for edits in changes for edit in edits)))
+    busy_ms = work_left_ms(rank, whatif, ()) if whatif is not None else 0.0
+    for factor in (0.3, 1.0, 3.0) if whatif is not None else ():
+        # The stopwatch says less or more than the replay; where it says less than the GPU works, the work fills the step.
+        watch_ms = rank.best.ms * factor
+        best = replace(rank.best, source="user", reading=Reading(watch_ms))
+        for edits in changes:
+            predicted = whatif.predict_ms(best, edits)
+            least = work_left_ms(rank, whatif, edits) * min(1.0, watch_ms / busy_ms)
+            assert predicted is not None and predicted >= least * (1 - REPLAYS_WITHIN), (edits[:1], watch_ms, predicted, least)
+    for finding in result.findings:
+        if finding.edits and finding.predicted_step_ms is not None and whatif is not None:
+            least = work_left_ms(rank, whatif, finding.edits) * min(1.0, rank.best.ms / busy_ms)
+            assert finding.predicted_step_ms >= least * (1 - REPLAYS_WITHIN), finding.title

@@ -1,0 +1,127 @@
+"""Rules whose trouble cannot be recorded on demand, on a loop and telemetry built by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from sawtooth.analysis.findings.rule import RuleInput
+from sawtooth.analysis.findings.rules import small_batch
+from sawtooth.analysis.findings.rules.python_between_operators import how_often
+from sawtooth.analysis.findings.rules.straggling_rank import check as straggling
+from sawtooth.analysis.run.model import Communication, Finding, RankWaits, RunResult, Straggler
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.findings_of import result_of
+from tests.support.run_results import run_of
+from tests.support.sampled_loop import HARDWARE_SLOWDOWN, SOFTWARE_HEAT, write
+
+
+def sampled(folder: Path, **said: Any) -> RunResult:
+    """Analyse a loop and its telemetry (``sampled_loop.write``)."""
+    library = Library(DataFolder(folder / "data"))
+    run = bring_in(library.folder, [(path, path.name) for path in write(folder, **said)]).runs[0]
+    result = analyse(run, library)
+    library.close()
+    return result
+
+
+@pytest.mark.parametrize(("later_s", "words"), [(-120, "ends 1.9"), (90, "begins 1.5 minutes after"), (-30, None), (30, None)])
+def test_telemetry_of_another_time_judges_nothing(tmp_path: Path, later_s: int, words: str | None) -> None:
+    """Six seconds of samples at 10 %, two minutes before the trace (they end 114.1 s before it) or 90 s after it, are of another run."""
+    result = sampled(tmp_path, later_s=later_s, util=10)
+    assert result.lead is not None and result.lead.represents is not None
+    told = [d.sentence for d in result.diagnostics if d.key == "telemetry_elsewhere"]
+    util = result.metrics["nvml_gpu_util_mean"]
+    if words is None:
+        assert (told, util.trust, result.lead.represents.represents) == ([], "ok", False)
+    else:
+        assert words in told[0] and (util.trust, util.notes[-1]) == ("caution", told[0])
+        assert result.lead.represents.represents is None and result.lead.best.source != "telemetry"
+
+
+def test_a_loader_whose_queue_was_full_while_the_profiler_looked_is_named() -> None:
+    # A step takes 1 ms as profiled; telemetry sees 10 % of the time at work that fills 0.7 ms of a step and 2 µs of dispatch, so the run's takes 7.02 ms.
+    found = result_of("full_queue").findings[0]
+    assert (found.rule, found.severity) == ("prefetch-queue-hid-the-loader", "critical")
+    assert "telemetry says about 7.02 ms for the run" in found.title
+    assert found.predicted_step_ms == pytest.approx(1.0, rel=0.1)  # less what recording cost
+    assert found.ceiling_ms_per_step == pytest.approx(6.0, rel=0.05)
+
+
+@pytest.mark.parametrize("reason", [SOFTWARE_HEAT, HARDWARE_SLOWDOWN])
+def test_clocks_held_down_by_heat_or_hardware_are_named(tmp_path: Path, reason: int) -> None:
+    # 12 of 60 samples of 0.1 s: 1.2 s of the 5.9 s between the first sample and the last, 20 %.
+    found = next(f for f in sampled(tmp_path, throttled=12, reason=reason).findings if f.rule == "thermal-slowdown")
+    assert "held the clocks down for 20% of the sampled time at 1200 MHz" in found.title
+    row = found.evidence[0]
+    assert row["end_ns"] - row["start_ns"] == 1_200_000_000
+
+
+class NoRows:
+    """A recording without gaps."""
+
+    def frame(self, sql: str, parameters: object = None) -> pd.DataFrame:
+        return pd.DataFrame(columns=["start_ns", "end_ns"])
+
+
+def late_ranks(stragglers: tuple[Straggler, ...], late_ms: float) -> list[Finding]:
+    """Return what is said of a run of 40 ms a step, 50 replayed, whose rank 1 comes ``late_ms`` late under the profiler."""
+    run = run_of(ledger=[("other_compute", None, 60_000_000, 40.0)], best_ms=40.0, source="estimate")
+    assert run.lead is not None
+    waits = tuple(RankWaits(i, i, 0, 0.0, late_ms * i, None, None, None, None) for i in range(2))
+    communication = Communication(pd.DataFrame(), waits, 0, (), stragglers, 50.0)
+    return list(straggling(RuleInput(replace(run, communication=communication), run.lead, NoRows())))  # type: ignore[arg-type]
+
+
+def test_a_late_rank_costs_what_the_job_gains_without_it() -> None:
+    # 20 of the 50 ms replayed are gained, which of a step of 40 is 16.
+    late = Straggler("rank", (1,), (1,), None, "data_wait", None, 25.0, 20.0)
+    (found,) = late_ranks((late,), 25.0)
+    assert found.title == "Rank 1 takes 25 ms of each step longer than the others: its data loader"
+    assert (found.severity, found.confidence) == ("critical", "high")
+    assert (found.predicted_step_ms, found.ceiling_ms_per_step) == (pytest.approx(24.0), pytest.approx(16.0))
+
+
+def test_a_slow_gpu_and_a_slow_host_are_called_so() -> None:
+    slow = Straggler("rank", (1,), (1,), None, None, 1.25, 25.0, 20.0)
+    assert late_ranks((slow,), 0.0)[0].title.endswith(": equal kernels that take 1.25 times as long on its GPU")
+    host = Straggler("host", (0, 1), (8, 9), "node0001", "python_host", None, 8.0, 7.0)
+    (found,) = late_ranks((host,), 0.0)
+    assert found.title == "Host node0001 with its 2 ranks takes 8 ms of each step longer than the others: Python on its host"
+
+
+def test_lateness_that_only_the_profiler_makes_is_not_predicted() -> None:
+    (found,) = late_ranks((), 25.0)
+    assert (found.severity, found.predicted_step_ms, found.ceiling_ms_per_step) == ("info", None, None)
+    assert "without it the ranks take about equally long" in found.title
+    assert late_ranks((), 1.0) == []  # 2.5 % of the step
+
+
+@pytest.mark.parametrize(
+    ("times", "steps", "words"),
+    [(2, 7, "2 times in 7 steps"), (1, 3, "once in 3 steps"), (4, 4, "once a step"), (9, 3, "3 times a step")],
+)
+def test_how_often_python_holds_the_launches_up(times: int, steps: int, words: str) -> None:
+    assert how_often(times, steps) == words
+
+
+def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A stopwatch says 4 ms, the estimate loses 4.2 ms to launches: the GPU works 1 of the 4 ms, so four times the batch fits, not millions.
+    monkeypatch.setattr(small_batch, "searching_convolutions", lambda given: SimpleNamespace(count=0))
+    run = run_of(
+        ledger=[("other_compute", None, 1_000_000, 1.0), ("idle", "launch_bound", 6_000_000, 4.2)], best_ms=4.0, source="user"
+    )
+    assert run.lead is not None
+    memory = SimpleNamespace(memory_peak_bytes=1e9, memory_total_bytes=150e9)
+    (found,) = small_batch.check(RuleInput(run, run.lead, NoRows(), memory))  # type: ignore[arg-type]
+    assert found.title.startswith("The host takes 4 ms to launch a step that keeps the GPU busy for 1 ms;")
+    assert "about 4.0 times as large" in found.fix
+    assert found.ceiling_ms_per_step == pytest.approx(3.0)

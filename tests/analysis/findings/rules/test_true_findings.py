@@ -1,0 +1,193 @@
+"""Findings that were false or too sure on real loops, each on a trace built by hand that shows why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.run.model import Finding, RunResult
+from tests.support.by_hand import ADDS, analysed
+from tests.support.chrome_trace import ChromeTrace
+
+STEP_US = 1000
+FLOAT = ["float", "float"]
+
+
+def of_rule(result: RunResult, rule: str) -> Finding | None:
+    """Return the finding of a rule, None where it is quiet."""
+    assert rule not in {n.rule for n in result.not_checked}
+    return next((f for f in result.findings if f.rule == rule), None)
+
+
+def kernels(trace: ChromeTrace, at: float, count: int, operator: str = "aten::add", each_us: float = 4) -> None:
+    """Add operators of ``each_us`` from ``at`` on, each with one kernel as long, which starts 2 µs after its launch began."""
+    for i in range(count):
+        start = at + i * each_us
+        trace.op(operator, start, start + each_us * 0.9, [[64, 64], [64, 64]], FLOAT)
+        trace.launch((start + each_us / 4, start + each_us / 2), (start + 3, start + 3 + each_us * 0.95), ADDS)
+
+
+def step_of_closure(trace: ChromeTrace, at: float, own_kernels: int) -> None:
+    """Add ``Optimizer.step`` with a closure: 60 kernels forward, 20 backward on autograd's thread, then ``own_kernels`` of the optimizer."""
+    trace.host("user_annotation", "Optimizer.step#AdamW.step", at + 5, at + 950)
+    trace.host("user_annotation", "forward pass", at + 6, at + 255)
+    kernels(trace, at + 10, 60)
+    trace.thread = 2
+    trace.op("autograd::engine::evaluate_function: AddBackward0", at + 260, at + 350)
+    kernels(trace, at + 262, 20)
+    trace.thread = 1
+    if own_kernels:
+        kernels(trace, at + 400, own_kernels, "aten::addcdiv_")
+
+
+@pytest.mark.parametrize(("own_kernels", "words"), [(0, None), (60, "launches 60 kernels a step")])
+def test_a_closure_inside_the_optimizer_is_not_the_optimizer(tmp_path: Path, own_kernels: int, words: str | None) -> None:
+    trace = ChromeTrace()
+    for k in range(4):
+        trace.step(k + 1, STEP_US * k, STEP_US * (k + 1))
+        step_of_closure(trace, STEP_US * k, own_kernels)
+    trace.host(
+        "user_annotation", "Optimizer.step#AdamW.step", STEP_US * 4 - 40, STEP_US * 4
+    )  # cut off before its backward pass
+    kernels(trace, STEP_US * 4 - 39, 600, each_us=0.05)
+    found = of_rule(analysed(tmp_path, trace), "optimizer-not-fused")
+    assert (found is None) if words is None else (found is not None and words in found.title)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_without_workers_starts_none_anew(tmp_path: Path, workers: int) -> None:
+    # Making the iterator and its first batch take 300 of 1,000 µs of every step.
+    trace = ChromeTrace(with_stack=1)
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        trace.host("python_function", "torch/utils/data/dataloader.py(428): _get_iterator", at + 10, at + 310)
+        for worker in range(workers):
+            trace.host(
+                "python_function", "multiprocessing/process.py(110): start", at + 20 + 100 * worker, at + 110 + 100 * worker
+            )
+        kernels(trace, at + 400, 20)
+    found = of_rule(analysed(tmp_path, trace), "workers-start-again")
+    assert (found is not None) == bool(workers)
+
+
+HALF = ["c10::BFloat16", "c10::BFloat16"]
+TOKENS, WIDTH, ODD_WIDTH = 788, 768, 774  # 788 = 4 images of 197 tokens: no multiple of 8, and nobody's to choose
+CUTLASS = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x128_32x4_tn_align{}>(cutlass::Params)"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "strides", "align", "words"),
+    [
+        ([TOKENS, WIDTH], [WIDTH, 3072], [[WIDTH, 1], [1, WIDTH]], 8, None),  # x · Wᵀ
+        ([3072, TOKENS], [TOKENS, WIDTH], [[1, 3072], [WIDTH, 1]], 8, None),  # dyᵀ · x: a sum over 788
+        ([3072, TOKENS], [TOKENS, WIDTH], None, 8, None),
+        ([TOKENS, ODD_WIDTH], [ODD_WIDTH, 3072], [[ODD_WIDTH, 1], [1, ODD_WIDTH]], 2, "774"),
+        ([TOKENS, WIDTH], [WIDTH, 50257], [[WIDTH, 1], [1, WIDTH]], 1, "50257"),  # the result's rows
+        ([TOKENS, WIDTH], [WIDTH, 50257], [[WIDTH, 1], [1, WIDTH]], 8, None),  # the kernel itself says that it loads whole tiles
+    ],
+)  # fmt: skip
+def test_only_the_contiguous_dimension_of_a_product_must_be_aligned(
+    tmp_path: Path, first: list[int], second: list[int], strides: list[list[int]] | None, align: int, words: str | None
+) -> None:
+    trace = ChromeTrace()
+    more = {"Input Strides": strides} if strides else {}
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        trace.op("aten::mm", at + 10, at + 60, [first, second], HALF, **more)
+        trace.launch((at + 20, at + 25), (at + 30, at + 990), CUTLASS.format(align))
+    found = of_rule(analysed(tmp_path, trace), "misaligned-dimensions")
+    assert (found is None) if words is None else (found is not None and words in found.title)
+
+
+def products(folder: Path, kernel: str) -> RunResult:
+    """Return a run of four steps, each with one FP32 product of 1024 × 1024 × 1024 that fills it."""
+    trace = ChromeTrace()
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        trace.op("aten::mm", at + 10, at + 60, [[1024, 1024], [1024, 1024]], FLOAT)
+        trace.launch((at + 20, at + 25), (at + 30, at + 990), kernel)
+    return analysed(folder, trace)
+
+
+def test_a_chosen_precision_is_an_opportunity_and_no_critical_finding(tmp_path: Path) -> None:
+    found = of_rule(
+        products(tmp_path, "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x16_stage4_tensor16x8x8_kernel"),
+        "fp32-products",
+    )
+    assert found is not None and found.severity == "warning"
+
+
+def test_one_cause_is_one_critical_finding(tmp_path: Path) -> None:
+    result = products(tmp_path, "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_ffma_kernel")
+    assert [f.rule for f in result.findings if f.severity == "critical"] == ["fp32-products"]
+    second = of_rule(result, "tf32-off")
+    assert second is not None and second.severity == "warning" and "gains do not add up" in second.prediction_note
+
+
+def test_without_the_reads_the_work_that_only_served_them_is_gone(tmp_path: Path) -> None:
+    # A step: a kernel of 200 µs, then ten norms of 20 µs, each read at once. What is left without the reads is the kernel and the launches.
+    trace = ChromeTrace()
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        trace.op("aten::add", at + 10, at + 30, [[64, 64], [64, 64]], FLOAT)
+        trace.launch((at + 15, at + 20), (at + 25, at + 225), ADDS)
+        for i in range(10):
+            t = at + 240 + 60 * i
+            trace.op("aten::linalg_vector_norm", t, t + 9, [[1024, 1024]], ["float"])
+            trace.launch(
+                (t + 3, t + 6), (t + 10, t + 30), "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(int)"
+            )
+            trace.op("aten::item", t + 10, t + 50, [[]], ["float"])
+            trace.op("aten::_local_scalar_dense", t + 11, t + 49, [[]], ["float"])
+            trace.launch((t + 12, t + 16), (t + 31, t + 33), "Memcpy DtoH (Device -> Pageable)", "gpu_memcpy")
+            trace.host("cuda_runtime", "cudaStreamSynchronize", t + 17, t + 45)
+    found = of_rule(analysed(tmp_path, trace), "host-waits-for-gpu")
+    assert found is not None and found.predicted_step_ms is not None
+    assert found.predicted_step_ms < 0.41  # 200 and, with the norms left in, at least another 200
+    assert {type(edit).__name__ for edit in found.edits} == {"WithoutWaits", "WithoutOps"}
+
+
+@pytest.mark.parametrize(
+    ("estimates", "share", "trust"), [((0, 40), 0.2, "caution"), ((0, 0), None, "unusable"), ((30, 50), 0.4, "ok")]
+)
+def test_an_estimate_of_no_occupancy_with_full_sms_is_no_estimate(
+    tmp_path: Path, estimates: tuple[int, int], share: float | None, trust: str
+) -> None:
+    trace = ChromeTrace()
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        for i, percent in enumerate(estimates):
+            facts = {"blocks per SM": 1.0, "warps per SM": 12.0, "est. achieved occupancy %": percent}
+            trace.launch((at + 10 + i, at + 11 + i), (at + 30 + 400 * i, at + 430 + 400 * i), f"kernel{i}", **facts)
+    reading = analysed(tmp_path, trace).metrics["achieved_occupancy"]
+    assert reading.value == (None if share is None else pytest.approx(share))
+    assert reading.trust == trust
+
+
+@pytest.mark.parametrize(
+    ("channels", "norm", "advised"),
+    [(128, "aten::native_batch_norm", True), (128, "aten::native_group_norm", False), (48, "aten::native_batch_norm", False)],
+)
+def test_channels_last_is_advised_where_a_network_can_gain(tmp_path: Path, channels: int, norm: str, advised: bool) -> None:
+    # Converting takes 300 of the 1,000 µs of a step, the convolution 400, the norm 200.
+    trace = ChromeTrace()
+    image = [32, channels, 32, 32]
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        trace.op("aten::convolution", at + 10, at + 40, [image, [channels, channels, 3, 3]], HALF)
+        trace.launch((at + 12, at + 15), (at + 20, at + 320), "void cudnn::ops::nchwToNhwcKernel<__half, __half, float>(int)")
+        trace.launch(
+            (at + 16, at + 20),
+            (at + 321, at + 721),
+            "sm80_xmma_fprop_implicit_gemm_f16f16_f16f32_f32_nhwckrsc_nhwc_tilesize128x128x32_kernel",
+        )
+        trace.op(norm, at + 50, at + 80, [image], HALF)
+        trace.launch((at + 60, at + 65), (at + 722, at + 922), "void at::native::norm_kernel(int)")
+    assert (of_rule(analysed(tmp_path, trace), "layout-conversions") is not None) == advised

@@ -1,0 +1,84 @@
+"""One plan: each fix brings what those before it left, no kernel is counted twice, and guesses are left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.findings.plan import plan_of
+from sawtooth.analysis.metrics.reading import Reading, missing
+from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.replay.edits import AsGraph, ScaledOps, TimedOps, WhatIf
+from sawtooth.analysis.run.model import Finding
+from sawtooth.analysis.run_analysis import analyse, whatif_of
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.words import plan as words
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import matmul_loop
+
+
+@pytest.fixture
+def loop(tmp_path: Path):
+    """A loop whose replayed step of 741 µs is 600 µs of product and 100 µs of addition; the rest waits for the host."""
+    library = Library(DataFolder(tmp_path / "data"))
+    run = bring_in(library.folder, [(matmul_loop(step_us=760).write(tmp_path / "t.json"), "t.json")]).runs[0]
+    result = analyse(run, library)
+    with library.open(result.lead.recording_id) as recording:
+        whatif = whatif_of(recording, result.lead)
+    library.close()
+    step = Reading(whatif.step_ms())
+    return result, whatif, BestStepTime("profile", step, step, missing("Not in this test."), step.value)
+
+
+def finding(rule, *edits, severity="warning", confidence="high"):
+    return Finding(rule, severity, f"{rule} costs time", "Change it.", confidence, edits=edits)
+
+
+def products(whatif: WhatIf) -> tuple[int, ...]:
+    return tuple(whatif.problem.ops.op[whatif.problem.ops.dur >= 500_000].tolist())
+
+
+def test_two_ways_to_a_faster_kernel_are_one_gain(loop):
+    _, whatif, best = loop
+    ops = products(whatif)
+    half, third = ScaledOps(ops, 0.5, 0.45, 0.55), ScaledOps(ops, 1 / 3, 0.3, 0.4)
+    assert whatif.predict_ms(best, [half, third]) == whatif.predict_ms(best, [third]) == whatif.predict_ms(best, [third, half])
+    timed = TimedOps(ops, (10_000,) * len(ops))
+    assert whatif.predict_ms(best, [half, timed]) == whatif.predict_ms(best, [timed])
+
+
+def test_each_fix_is_timed_after_those_before_it_and_a_guess_is_left_out(loop):
+    _, whatif, best = loop
+    ops = products(whatif)
+    graph, half = finding("graph", AsGraph()), finding("half", ScaledOps(ops, 0.5, 0.45, 0.55))
+    same = finding("same", ScaledOps(ops, 0.6, 0.55, 0.65))
+    guess = finding("guess", ScaledOps(ops, 0.1, 0.1, 0.1), severity="info", confidence="low")
+    plan = plan_of(whatif, best, [guess, graph, half, same, finding("no edit")])
+    assert [step.rule for step in plan] == ["graph", "half"]
+    assert [step.before_ms for step in plan] == [best.ms, plan[0].predicted_step_ms]
+    # As one graph the step is its 700 µs of kernels. With the product halved it is what the host needs between two graphs.
+    assert plan[0].predicted_step_ms == pytest.approx(0.7, rel=1e-6)
+    assert 0.4 < plan[1].predicted_step_ms < 0.7
+    assert plan[1].predicted_step_ms == whatif.predict_ms(best, [AsGraph(), ScaledOps(ops, 0.5, 0.45, 0.55)])
+    assert all(step.predicted_low_ms < step.predicted_step_ms < step.predicted_high_ms for step in plan)
+
+
+def test_what_brings_nothing_at_first_is_tried_again_after_the_others(loop):
+    _, whatif, best = loop
+    half, graph = finding("half", ScaledOps(products(whatif), 0.5, 0.45, 0.55)), finding("graph", AsGraph())
+    assert plan_of(whatif, best, [half]) == ()  # the host sets the pace
+    assert [step.rule for step in plan_of(whatif, best, [half, graph])] == ["graph", "half"]
+
+
+def test_without_a_replay_there_is_no_plan_and_a_plan_reads_in_order(loop):
+    result, whatif, best = loop
+    assert plan_of(None, best, [finding("graph", AsGraph())]) == ()
+    graph, half = finding("graph", AsGraph()), finding("half", ScaledOps(products(whatif), 0.5, 0.45, 0.55))
+    planned = replace(result, findings=[graph, half], plan=plan_of(whatif, best, [graph, half]))
+    first, then = words.lines(planned)
+    assert first.startswith("Change it: 741") and then.startswith("then Change it: 700")
+    assert "a step with 2 changes" in words.title(planned)
+    assert words.title(replace(planned, plan=())) is None

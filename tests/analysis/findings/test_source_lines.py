@@ -1,0 +1,93 @@
+"""The user's own line behind a Python call: libraries are climbed over, and who has no such line is left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.findings.source_lines import is_user_line, user_lines, user_stack
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import ChromeTrace, matmul_loop
+
+
+@pytest.mark.parametrize(
+    ("frame", "own"),
+    [
+        ("train.py(12): step", True),
+        ("src/loop/train.py(240): <lambda>", True),
+        ("model.pyx(3): forward", True),
+        ("profile.py(7): main", True),  # a name of the standard library that people give their own scripts
+        ("site-packages/torch/nn/modules/module.py(1501): _call_impl", False),
+        ("torch/utils/data/dataloader.py(701): __next__", False),
+        ("/usr/lib/python3.11/threading.py(982): run", False),
+        ("threading.py(982): run", False),
+        ("json/decoder.py(337): decode", False),
+        ("transformers/trainer.py(2100): train", False),
+        ("<frozen runpy>(88): _run_code", False),
+        ("<built-in method item of Tensor object at 0x7f>", False),
+        ("nn.Module: Linear_0", False),
+        ("train.py", False),
+    ],
+)
+def test_a_line_is_the_users_where_no_library_and_no_built_in_holds_it(frame: str, own: bool) -> None:
+    assert is_user_line(frame) is own
+
+
+def calls(trace: ChromeTrace, *stack: str) -> None:
+    """Add Python calls inside one another, outermost first, in the first step."""
+    first = sum(event["cat"] == "python_function" for event in trace.events)
+    for depth, name in enumerate(stack):
+        parent = first + depth if depth else None
+        facts = {"Python id": first + depth + 1, "Python parent id": parent, "Python thread": 0}
+        trace.host("python_function", name, 11 + first + depth, 90 - depth - 2 * first, **facts)
+
+
+def test_the_innermost_line_of_the_users_is_found_above_the_library(tmp_path: Path) -> None:
+    trace = matmul_loop(steps=3)
+    trace.top["with_stack"] = 1
+    calls(trace, "train.py(5): main", "train.py(12): step", "torch/_tensor.py(40): item", "<built-in method item>")
+    trace.host(
+        "python_function", "torch/hub.py(1): load", 91, 95, **{"Python id": 90, "Python parent id": None, "Python thread": 0}
+    )
+    library = Library(DataFolder(tmp_path / "data"))
+    run = bring_in(library.folder, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0]
+    with library.open(run.traces[0].id) as recording:
+        known = dict(recording.rows("SELECT name, python_call_id FROM python_calls JOIN names USING (name_id)"))
+        lines = user_lines(recording, list(known.values()))
+    library.close()
+    assert {name: lines.get(call) for name, call in known.items()} == {
+        "train.py(5): main": "train.py(5): main",
+        "train.py(12): step": "train.py(12): step",
+        "torch/_tensor.py(40): item": "train.py(12): step",
+        "<built-in method item>": "train.py(12): step",
+        "torch/hub.py(1): load": None,
+    }
+
+
+def test_the_users_own_frames_are_the_way_to_what_was_launched(tmp_path: Path) -> None:
+    trace = matmul_loop(steps=3)
+    trace.top["with_stack"] = 1
+    for name, start, python_id, parent in (
+        ("train.py(5): main", 1, 1, None),
+        ("torch/nn/modules/module.py(9): _call", 2, 2, 1),
+    ):
+        trace.host(
+            "python_function",
+            name,
+            start,
+            990 - start,
+            **{"Python id": python_id, "Python parent id": parent, "Python thread": 0},
+        )
+    trace.host(
+        "python_function", "model.py(12): forward", 3, 980, **{"Python id": 3, "Python parent id": 2, "Python thread": 0}
+    )
+    library = Library(DataFolder(tmp_path / "data"))
+    run = bring_in(library.folder, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0]
+    with library.open(run.traces[0].id) as recording:
+        starts = [row[0] for row in recording.rows("SELECT start_ns FROM gpu_ops ORDER BY start_ns")]
+        assert user_stack(recording, 0, starts[0]) == ("train.py(5): main", "model.py(12): forward")
+        assert user_stack(recording, 0, starts[-1]) == ()  # launched by a later step, outside every recorded call
+    library.close()

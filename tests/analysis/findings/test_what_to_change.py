@@ -1,0 +1,123 @@
+"""The Verdict's changes: ticks and a price in the address, what they bring together, and the report as one HTML file."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.page.findings import gain as on_the_page
+from sawtooth.app.reports.html import run_html
+from sawtooth.app.reports.text import gain
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import ChromeTrace, matmul_loop
+from tests.support.pages import opened, run_of, words_of
+
+
+def launching() -> ChromeTrace:
+    """Six steps of 1 ms with ten kernels of 5 µs each, launched 100 µs apart: launch-bound."""
+    trace = ChromeTrace()
+    for k in range(6):
+        at = 1000.0 * k
+        trace.step(k, at, at + 1000)
+        for i in range(10):
+            t = at + 100 * i
+            trace.op("aten::add", t + 5, t + 90, [[64, 64], [64, 64], []], ["c10::BFloat16", "c10::BFloat16", "Scalar"])
+            trace.launch((t + 40, t + 50), (t + 60, t + 65), "void at::native::vectorized_elementwise_kernel<4, Add>(int)")
+    return trace
+
+
+@pytest.fixture
+def loop(app_data: DataFolder, tmp_path: Path) -> str:
+    return run_of(app_data, launching().write(tmp_path / "trace.json"))
+
+
+def ticks(test: AppTest) -> dict[str, bool]:
+    return {box.key: bool(box.value) for box in test.checkbox if str(box.key).startswith("combine-")}
+
+
+def test_a_tick_says_what_it_brings_and_stands_in_the_address(loop: str) -> None:
+    test = opened("verdict", loop)
+    key = next(key for key in ticks(test) if key.endswith("launch-bound"))
+    test.checkbox(key).check().run()
+    assert test.query_params["fixes"] == "launch-bound"
+    said = words_of(test)
+    assert "saved of every 24 h" in said
+    test.checkbox(key).uncheck().run()
+    assert "fixes" not in test.query_params
+
+
+def test_the_address_restores_ticks_and_price(loop: str) -> None:
+    test = opened("verdict", loop, fixes="launch-bound,no-such-rule", price="2.5")
+    assert [key for key, on in ticks(test).items() if on] == [f"combine-{loop}-1-launch-bound"]
+    assert "saved" in words_of(test)
+
+
+def result_of(folder: Path, trace: ChromeTrace, name: str = "t") -> RunResult:
+    library = Library(DataFolder(folder / "data"))
+    run = bring_in(library.folder, [(trace.write(folder / "t.json"), "t.json")], name=name).runs[0]
+    result = analyse(run, library)
+    library.close()
+    return result
+
+
+def found(**said: object) -> Finding:
+    return Finding("r", "info", "A finding", "Change it.", "low", **said)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("finding", "claims", "said"),
+    [
+        (found(predicted_step_ms=8.0, predicted_speedup=1.25, ceiling_ms_per_step=3.0), "gain", "10.0 → ≈ 8.00 ms"),
+        (
+            found(predicted_step_ms=9.96, predicted_speedup=1.004),
+            "caution",
+            "no gain on its own: another bottleneck takes over",
+        ),
+        (found(ceiling_ms_per_step=3.0), "ceiling", "at most 3.00 ms a step"),
+        (found(ceiling_ms_per_step=0.0), "caution", "a caution, no gain claimed"),
+        (found(), "caution", "a caution, no gain claimed"),
+        (found(ends_the_run=True), "caution", "ends the run"),
+    ],
+)
+def test_a_finding_says_whether_it_claims_a_gain_a_ceiling_or_nothing(finding: Finding, claims: str, said: str) -> None:
+    assert finding.claims == claims
+    assert gain(finding, 10.0).replace("\xa0", " ") == said
+    assert on_the_page(finding).replace("\xa0", " ").startswith(said.removeprefix("10.0 "))
+
+
+def test_what_claims_no_gain_is_kept_apart_from_what_to_change(app_data: DataFolder, tmp_path: Path) -> None:
+    """A loop whose steps an annotation marks: that the profiler's are missing is worth knowing, and makes no step shorter."""
+    trace = launching()
+    for event in trace.events:
+        event["name"] = event["name"].replace("ProfilerStep#", "Optimizer.step#SGD.step ").split(" ")[0]
+    test = opened("verdict", run_of(app_data, trace.write(tmp_path / "t.json")))
+    folded = next(box for box in test.expander if "no gain claimed" in box.label)
+    inside = " ".join(str(e.value) for e in [*folded.markdown, *folded.html, *folded.caption])
+    assert "marks no profiler steps" in inside and "for kernel launches" not in inside, inside
+
+
+def test_the_report_of_a_run_holds_its_verdict_changes_and_readings(tmp_path: Path) -> None:
+    result = result_of(tmp_path, launching())
+    page = run_html(result)
+    first = result.findings[0]
+    text = html.unescape(page)
+    assert all(said in text for said in (first.title, first.fix, first.risk, first.changes[0].after))
+    assert page.count('<div class="bar"') == 2  # as recorded and without the profiler
+    widths = [float(w) for w in re.findall(r"width:([\d.]+)%\"", page.split("small legend")[0])]
+    assert sum(widths) == pytest.approx(100, abs=0.01)  # the parts are the whole
+    assert "not checked, because" in page
+
+
+def test_the_report_of_a_run_cannot_ask_for_anything_and_names_stay_text(tmp_path: Path) -> None:
+    page = run_html(result_of(tmp_path, matmul_loop(), "<img src=http://evil.example/a.png onerror=alert(1)>"))
+    assert "default-src 'none'; style-src 'unsafe-inline'\"" in page
+    assert "<script" not in page and "<img" not in page and "&lt;img src=http://evil.example" in page
+    assert not re.search(r"(?:src|href)\s*=\s*[\"']?(?:https?:)?//", page.replace("&lt;img src=http", ""))

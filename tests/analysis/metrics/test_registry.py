@@ -1,0 +1,94 @@
+"""Metrics as rows: ranges, what lowers the trust of which, cards and aliases."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from sawtooth.analysis.metrics import trust
+from sawtooth.analysis.metrics.metric import Measured
+from sawtooth.analysis.metrics.reading import Reading, missing
+from sawtooth.analysis.metrics.registry import ALIASES, CARDS, METRICS, possible, readings_of, with_aliases
+from sawtooth.analysis.metrics.step_time import BestStepTime
+
+KERNELS = pd.DataFrame(
+    [("gemm", "kernel", 600, 6, 300.0, 50.0, None, None), ("elementwise", "kernel", 150, 3, 75.0, None, 50.0, None), ("copy", "memcpy", 50, 1, None, None, 50.0, None)],
+    columns=["category", "kind", "ns", "launches", "sm_ns", "occupancy_pct", "undecided_ns", "occupancy_unseen_ns"],
+)  # fmt: skip
+
+
+def measured(kernels: pd.DataFrame = KERNELS) -> Measured:
+    """A window of 1,000 ns in one step: 600 of tensor cores, 150 of other compute, 50 of a copy, 200 of nothing."""
+    step = Reading(1e-3)
+    return Measured(
+        best=BestStepTime("profile", step, step, missing("No replay."), 1e-3),
+        counted=1,
+        window_ns=1000,
+        owned_ns={"tensor_core_compute": 600, "other_compute": 150, "exposed_memcpy": 50, "idle": 200},
+        kernels=kernels,
+        facts={"kernels_in_counted_steps": 9},
+    )
+
+
+def test_shares_of_a_window_that_can_be_counted_by_hand() -> None:
+    values = {key: reading.value for key, reading in readings_of(measured()).items()}
+    assert (values["gpu_busy_share"], values["gpu_idle_share"]) == (0.8, 0.2)
+    assert values["tensor_core_time_share"] == 0.8  # 600 of 750
+    assert values["tensor_core_unknown_share"] == pytest.approx(50 / 750)  # the copy is no compute
+    assert values["sm_efficiency"] == 0.375  # (300 + 75) of 1,000
+    assert values["achieved_occupancy"] == 0.5  # only the first is known
+    assert values["kernel_launches_per_step"] == 9
+    assert values["mfu"] is None and values["nvml_gpu_util_mean"] is None
+
+
+def test_a_value_that_cannot_be_is_missing_with_the_reason() -> None:
+    reading = readings_of(measured(KERNELS.assign(occupancy_pct=1e9)))["achieved_occupancy"]
+    assert reading.value is None and reading.why_missing is not None
+    assert "1e+07, and nothing above 1 can be" in reading.why_missing
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kept"),
+    [
+        ("gpu_busy_share", 1.0 + 1e-9, True),  # what floats lose
+        ("gpu_busy_share", 1.01, False),
+        ("nvml_gpu_util_mean", -0.2, False),
+        ("mfu", 1.4, True),  # 8-bit operators
+        ("mfu", 9.0, False),
+        ("mfu_factor_busy", 1.3, True),  # a stopwatch below the profile
+        ("best_step_time_ms", -1.0, False),
+        ("best_step_time_ms", 1e7, True),
+    ],
+)
+def test_the_range_of_a_metric(key: str, value: float, kept: bool) -> None:
+    assert (possible(METRICS[key], Reading(value)).value == value) is kept
+
+
+def test_every_share_has_its_bounds_but_factors_that_may_exceed_one() -> None:
+    unbounded = {m.key for m in METRICS.values() if m.unit == "share" and m.high is None}
+    assert unbounded == {"mfu_factor_busy", "mfu_factor_efficiency"}
+
+
+def test_lost_launches_lower_what_rests_on_launches_and_nothing_else() -> None:
+    before = {key: Reading(0.5) for key in METRICS}
+    after = trust.apply({**before, "tensor_core_unknown_share": Reading(0.0)}, {}, {"orphan_ns": 6, "gpu_ns": 100})
+    lowered = {key for key, reading in after.items() if reading.trust == "caution"}
+    assert lowered == {key for key, metric in METRICS.items() if "lost_launches" in metric.doubted_by}
+    assert {"step_time_ms", "mfu"} <= lowered and "gpu_busy_share" not in lowered
+    assert "6% of GPU time has no launch" in after["mfu"].notes[-1]
+
+
+def test_a_truncated_file_lowers_all() -> None:
+    after = trust.apply({key: Reading(0.05) for key in METRICS}, {"truncated": True}, {})
+    assert {reading.trust for reading in after.values()} == {"caution"}
+
+
+def test_cards_stand_in_the_order_of_their_rows() -> None:
+    assert [metric.key for metric in CARDS] == ["best_step_time_ms", "mfu", "tensor_core_time_share", "gpu_busy_share"]
+
+
+def test_an_alias_is_a_key_of_the_same_value() -> None:
+    assert ALIASES == {"step_time_best_ms": "best_step_time_ms"}
+    both = with_aliases({"best_step_time_ms": 5.0, "mfu": 0.4})
+    assert both == {"best_step_time_ms": 5.0, "mfu": 0.4, "step_time_best_ms": 5.0}
+    assert not set(ALIASES) & set(METRICS)

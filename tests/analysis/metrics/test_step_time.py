@@ -1,0 +1,116 @@
+"""Which witness of the step time decides, what the others do to it, and the interval from the trace alone."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
+from sawtooth.analysis.metrics.witness import StepWork, Witness, by_trace
+
+WORK = StepWork(kernel_ns=29.8e6, dispatched=1067)  # a ViT: 31.1 ms with its dispatch
+
+
+def steps(*durations_ms: float) -> pd.DataFrame:
+    ends = pd.Series(durations_ms).cumsum() * 1e6
+    return pd.DataFrame({"counted": True, "start_ns": ends - pd.Series(durations_ms) * 1e6, "end_ns": ends})
+
+
+def chosen(
+    profiled: tuple[float, ...],
+    estimate_ms: float,
+    *,
+    work: StepWork = WORK,
+    user_ms: float | None = None,
+    **witnesses: Witness,
+) -> BestStepTime:
+    return choose_step_time(steps(*profiled), {"step_ns": estimate_ms * 1e6}, user_ms, work=work, **witnesses)  # type: ignore[arg-type]
+
+
+def telemetry(ms: float) -> Witness:
+    return Witness("telemetry", ms, 0.92 * ms, 1.08 * ms, ("seen",))
+
+
+MARKS = Witness("marks", 31.9, 31.6, 32.2)
+
+
+def test_the_best_witness_decides_and_nothing_is_averaged() -> None:
+    everything = chosen((71, 71), 49.2, user_ms=31.87, telemetry=telemetry(31.3), marks=MARKS)
+    assert (everything.source, everything.ms) == ("user", 31.87)
+    assert [w.source for w in everything.witnesses] == ["user", "marks", "telemetry", "estimate"]
+    without_user = chosen((71, 71), 49.2, telemetry=telemetry(31.3), marks=MARKS)
+    assert (without_user.source, without_user.ms, without_user.reading.trust) == ("marks", 31.9, "ok")
+    assert (without_user.reading.low, without_user.reading.high) == (31.6, 32.2)
+    by_law = chosen((71, 71), 49.2, telemetry=telemetry(31.3))
+    assert (by_law.source, by_law.ms, by_law.reading.trust) == ("telemetry", 31.3, "caution")
+    assert chosen((71, 71), 49.2).source == "estimate"
+
+
+def test_a_gpu_bound_profile_that_telemetry_confirms_was_measured() -> None:
+    best = chosen((32.0, 32.2), 31.9, telemetry=telemetry(31.3))
+    assert (best.source, best.ms) == ("profile", pytest.approx(32.1))
+    assert best.reading.low is not None and best.reading.high is not None
+    assert best.reading.low <= 32.1 <= best.reading.high <= 31.3 * 1.08
+    assert chosen((32.0, 32.2), 31.9, telemetry=telemetry(60.0)).source == "telemetry"
+
+
+def test_disagreement_is_said_with_both_numbers_and_costs_trust() -> None:
+    best = chosen((71, 71), 49.2, marks=Witness("marks", 50.0, 49.5, 50.5), telemetry=telemetry(31.3))
+    assert (best.source, best.reading.trust) == ("marks", "caution")
+    assert any("31.3 ms" in note and "50 ms" in note and "disagree" in note for note in best.reading.notes)
+    agreed = chosen((71, 71), 49.2, marks=MARKS, telemetry=telemetry(31.3))
+    assert agreed.reading.trust == "ok" and any("Telemetry agrees: 31.3 ms" in note for note in agreed.reading.notes)
+
+
+def test_a_witness_as_wide_as_the_trace_alone_does_not_replace_it() -> None:
+    best = chosen((71, 71), 49.2, telemetry=Witness("telemetry", 100.0, 50.0, 200.0))
+    assert best.source == "estimate"
+
+
+def test_the_floor_in_the_interval_is_said_with_what_would_tell() -> None:
+    best = chosen((71, 72), 49.2)
+    assert best.gpu_may_limit and best.floor_ms == pytest.approx(31.08, abs=0.01)
+    assert any("sawtooth sample" in note for note in best.reading.notes)
+    host_bound = chosen((71, 72), 60.0, work=StepWork(10e6, 500))
+    assert not host_bound.gpu_may_limit
+
+
+def test_only_a_much_longer_run_is_not_represented() -> None:
+    assert chosen((21, 21), 20.8, work=StepWork(15.3e6, 930), telemetry=telemetry(130.0)).represented is False
+    assert chosen((71, 71), 49.2, telemetry=telemetry(31.3)).represented
+
+
+def test_the_trace_alone_is_narrow_where_the_gpu_bounds_it_and_honest_where_not() -> None:
+    bound = by_trace(WORK, [32.0, 32.4, 32.2], 32.1)
+    assert bound is not None and bound.width is not None and bound.width < 1.2 and bound.holds(31.87)
+    limited = by_trace(WORK, [71.0, 72.0], 49.2)
+    assert (
+        limited is not None
+        and limited.holds(31.87)
+        and limited.low_ms == pytest.approx(max(0.96 * 31.08, 49.2 / 1.6), abs=0.01)
+    )
+    assert limited.high_ms == pytest.approx(72 * 1.05)
+    assert by_trace(WORK, [], None) is None
+
+
+def test_a_loader_that_never_waited_in_the_profile_bounds_nothing_from_above() -> None:
+    best = chosen((21, 21), 20.8, work=StepWork(15.3e6, 930, hidden_loader=True))
+    assert best.reading.high is None and best.reading.low is not None and best.reading.low > 15
+    assert any("no upper bound from this trace" in note for note in best.reading.notes)
+    assert chosen(
+        (21, 21), 20.8, work=StepWork(15.3e6, 930, hidden_loader=True), telemetry=telemetry(130.0)
+    ).reading.high == pytest.approx(140.4)
+
+
+def test_telemetry_cannot_be_quicker_than_the_kernels() -> None:
+    best = chosen((71, 71), 49.2, telemetry=telemetry(31.3))
+    assert best.reading.low is not None and best.reading.low >= 0.95 * 31.08
+
+
+def test_telemetry_cannot_skip_what_every_step_loads_by_itself() -> None:
+    work = StepWork(kernel_ns=20e6, dispatched=1000, loading_ns=570e6)
+    best = chosen((606, 608), 600.0, work=work, telemetry=telemetry(326.0))
+    assert best.source == "profile" and best.ms == pytest.approx(607)
+    assert "telemetry" not in {witness.source for witness in best.witnesses}
+    by_workers = chosen((606, 608), 600.0, work=StepWork(20e6, 1000), telemetry=telemetry(326.0))
+    assert by_workers.source == "telemetry", "worker processes may load ahead outside the profile"

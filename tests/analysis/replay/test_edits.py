@@ -1,0 +1,152 @@
+"""Edits of the replay: each changes the step by what the arithmetic beside it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.replay.edits import (
+    AsGraph,
+    Edit,
+    FasterHost,
+    ScaledOps,
+    WhatIf,
+    WithoutCalls,
+    WithoutHostCause,
+    WithoutOps,
+    WithoutWaits,
+    apply,
+)
+from sawtooth.analysis.replay.machine import ReplayProblem, replay, step_times
+from tests.support.replay_traces import launch_bound, problem_of, sync_every_step
+from tests.support.tiny_trace import TinyTrace
+
+NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+FIRST, SECOND = (0, 2, 4), (1, 3, 5)  # the first and the second call of each of the three steps
+
+
+def step_us(problem: ReplayProblem, *edits: Edit) -> list[float]:
+    edited = apply(problem, edits)
+    return [ns / 1000 for ns in step_times(edited, replay(edited), 0, problem.steps).tolist()]
+
+
+def loading() -> TinyTrace:
+    """Steps of 100 µs on the host: 30 µs in the loader before the first launch, 20 µs before the second."""
+    trace = TinyTrace()
+    for k in range(3):
+        t = 100.0 * k
+        trace.step(t, t + 100)
+        trace.op(NEXT, t + 1, t + 31, annotation=True)
+        trace.launch((t + 40, t + 45), (t + 47, t + 50))
+        trace.op(NEXT, t + 50, t + 70, annotation=True)
+        trace.launch((t + 80, t + 85), (t + 87, t + 90))
+    return trace
+
+
+def test_a_launch_that_is_not_made_takes_its_gap_and_its_kernel_with_it() -> None:
+    problem = problem_of(launch_bound())
+    assert step_us(problem) == [100, 100]
+    # A step: gap 55, launch 5, gap 35, launch 5. Without the second launch and the gap before it: 60.
+    assert step_us(problem, WithoutCalls(SECOND)) == [60, 60]
+    # Without the first launch and its gap of 55: 40. The first step's own begins the replay and stays.
+    assert step_us(problem, WithoutCalls(FIRST)) == [40, 40]
+    assert step_us(problem, WithoutCalls(())) == [100, 100]
+    # Of the gap of 35 in the loop below the loader takes 20, which is asked all the same.
+    assert step_us(problem_of(loading()), WithoutCalls(SECOND)) == [80, 80]
+
+
+def test_a_wait_that_is_not_made_costs_neither_the_wait_nor_its_gap() -> None:
+    # A step: launch 5, gap 5, the wait for a kernel of 60, gap 30. Without the wait the host needs 5 + 30; the kernel's 60 set the pace.
+    problem = problem_of(sync_every_step())
+    assert step_us(problem, WithoutCalls(SECOND)) == [60, 60]
+    assert step_us(problem, WithoutWaits(SECOND)) == [60, 60]
+    # Only the first wait gone: the second step's kernel follows at once, the others wait as before.
+    assert step_us(problem, WithoutWaits((1,))) == [60, 100]
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"),
+    [
+        (WithoutHostCause("data_wait"), 50),  # 100 − 30 − 20
+        (WithoutHostCause("data_wait", keep_share=0.5), 75),  # 100 − 15 − 10
+        (WithoutHostCause("data_wait", calls=FIRST), 70),  # 100 − 30: the wait before the second launch stays
+        (WithoutHostCause("data_wait", calls=SECOND), 80),  # 100 − 20
+        (WithoutHostCause("data_wait", keep_share=0.5, calls=SECOND), 90),  # 100 − 10
+        (WithoutHostCause("data_wait", calls=()), 100),
+        (WithoutHostCause("python_host"), 60),  # 100 − 25 − 15: what the loader leaves of the gaps of 55 and 35
+    ],
+)
+def test_a_cause_of_the_host_goes_before_the_calls_that_are_meant(edit: Edit, expected: float) -> None:
+    assert step_us(problem_of(loading()), edit) == [expected, expected]
+
+
+def test_edits_are_made_together_and_removals_last() -> None:
+    # Without the second launches and the loader: gap 55 − 30 of the loader's before the first launch remains, and its 5: 30.
+    problem = problem_of(loading())
+    both = (WithoutCalls(SECOND), WithoutHostCause("data_wait"))
+    assert step_us(problem, *both) == step_us(problem, *reversed(both)) == [30, 30]
+
+
+def test_a_graph_holds_no_python_that_runs_between_two_of_them() -> None:
+    # The first launch of a step follows the loader's 30 µs and 25 of Python, neither of which a graph holds. The launch of 5 becomes one
+    # graph launch of 10, the gap of 35 before the second launch goes with the capture, but for the loader's 20: 30 + 25 + 10 + 20.
+    assert step_us(problem_of(loading()), AsGraph()) == [85, 85]
+
+
+@pytest.mark.parametrize("edit", [AsGraph(), FasterHost(0.0)])
+def test_a_step_that_is_launched_sooner_is_not_shorter_than_the_gpu_works_now(edit: Edit) -> None:
+    # A step of 100 µs: a kernel of 20 µs on one stream, later one of 20 µs on another. Nothing recorded says that the second waits for the first,
+    # so launched together both would run at once. The GPU works 40 µs a step.
+    trace = TinyTrace()
+    for k in range(3):
+        t = 100.0 * k
+        trace.step(t, t + 100)
+        trace.op("aten::slow", t + 1, t + 99)
+        trace.launch((t + 5, t + 10), (t + 20, t + 40), stream=7)
+        trace.launch((t + 90, t + 95), (t + 97, t + 117), stream=8)
+    problem = problem_of(trace)
+    assert max(step_us(problem, edit)) < 40
+    assert WhatIf(problem, 0, problem.steps).step_ms((edit,)) == pytest.approx(0.040)
+
+
+def of_step(ms: float, source: str) -> BestStepTime:
+    return BestStepTime(source, Reading(ms), Reading(ms), Reading(0.1), ms, represented=source != "telemetry")
+
+
+@pytest.mark.parametrize(
+    ("source", "best_us", "edit", "expected_us"),
+    [
+        # A step of 100 µs: the kernels of 3 µs end 5 µs after their launches, which are all that holds them up. The GPU works 6.
+        ("user", 100, FasterHost(0.0), 6),
+        ("user", 50, FasterHost(0.0), 6),  # half of the replay's step: half of its waits, all of its work
+        ("user", 200, FasterHost(0.0), 12),
+        ("user", 6, FasterHost(0.0), 6),
+        ("user", 3, FasterHost(0.0), 3),  # shorter than the GPU's work as recorded: the work fills it
+        ("user", 50, WithoutCalls(SECOND), 40),  # 80 of 100
+        ("telemetry", 90, FasterHost(0.0), 6),  # 90 − 94 is nothing that a step can take
+        ("telemetry", 150, FasterHost(0.0), 56),
+        ("user", 3, ScaledOps((0, 1, 2, 3, 4, 5), 0.5), 3),  # the host sets the pace
+    ],
+)
+def test_no_prediction_is_shorter_than_what_the_gpu_then_works(
+    source: str, best_us: float, edit: Edit, expected_us: float
+) -> None:
+    whatif = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
+    assert whatif.predict_ms(of_step(best_us / 1000, source), [edit]) == pytest.approx(expected_us / 1000)
+
+
+def test_a_removed_kernel_takes_its_own_launching_with_it_and_no_other_work() -> None:
+    trace = TinyTrace()
+    for step in range(3):
+        t = 1000.0 * step
+        trace.step(t, t + 1000)
+        trace.launch((t + 5, t + 10), (t + 12, t + 20))
+        trace.op("aten::add", t + 930, t + 960)  # 920 of Python, in which an environment is stepped, then an operator of 30
+        trace.launch((t + 940, t + 945), (t + 947, t + 950))
+    problem = problem_of(trace)
+    assert step_us(problem) == [1000, 1000]
+    # Of the gap of 930 the operator's 10 and 50 of the Python before it go, and the call's 5.
+    assert step_us(problem, WithoutOps(SECOND)) == [935, 935]
+    # As a graph each launch saves its call of 5 and its operator's 10; the Python beyond 50 before the second stays, as between steps.
+    assert step_us(problem, AsGraph())[0] >= 870

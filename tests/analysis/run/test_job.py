@@ -1,0 +1,79 @@
+"""Who holds a job up, told from made jobs whose truth is known: the rank or host, its reason, and what a step gains without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.run.model import Communication
+from sawtooth.analysis.run.report import report_json
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.bulk_synchronous import Planted, job
+
+
+def told(folder: Path, planted: Planted, *, ranks: int = 8, per_host: int = 4, mesh: bool = True) -> Communication:
+    data = DataFolder(folder / "data").create()
+    paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(job(ranks, per_host, planted, mesh=mesh))]
+    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    result = analyse(run, Library(data))
+    assert result.communication is not None
+    late = report_json(result)["stragglers"]
+    assert [(each["ranks"], each["gain_ms"]) for each in late] == [
+        (list(s.ranks), s.gain_ms) for s in result.communication.stragglers
+    ]
+    return result.communication
+
+
+def test_no_rank_is_named_where_none_is_late(tmp_path: Path) -> None:
+    assert told(tmp_path, Planted(clock_us={1: 4000.0})).stragglers == ()
+
+
+@pytest.mark.parametrize("mesh", [False, True])
+def test_one_ranks_loader_is_named_with_what_it_costs(tmp_path: Path, mesh: bool) -> None:
+    (late,) = told(tmp_path, Planted(loader_us={5: 800.0}), mesh=mesh).stragglers
+    assert (late.kind, late.ranks, late.host, late.reason) == ("rank", (5,), "node0001", "data_wait")
+    assert late.own_ms == pytest.approx(0.8, abs=0.02)
+    assert late.gain_ms == pytest.approx(0.8, abs=0.02)
+
+
+def test_a_slow_host_is_named_as_one(tmp_path: Path) -> None:
+    (late,) = told(tmp_path, Planted(host_us=dict.fromkeys(range(4, 8), 900.0))).stragglers
+    assert (late.kind, sorted(r or 0 for r in late.ranks), late.host, late.reason) == (
+        "host",
+        [4, 5, 6, 7],
+        "node0001",
+        "python_host",
+    )
+    assert late.gain_ms == pytest.approx(0.9, abs=0.02)
+
+
+def test_two_late_ranks_gain_together_what_neither_gains_alone(tmp_path: Path) -> None:
+    both, first, second = told(tmp_path, Planted(loader_us={1: 900.0, 6: 700.0})).stragglers
+    assert (both.kind, set(both.ranks), both.reason) == ("set", {1, 6}, "data_wait")
+    assert both.gain_ms == pytest.approx(0.9, abs=0.02)
+    assert (first.ranks, first.gain_ms) == ((1,), pytest.approx(0.2, abs=0.02))
+    assert (second.ranks, second.gain_ms) == ((6,), pytest.approx(0.0, abs=0.02))
+
+
+def test_a_slow_gpu_runs_equal_kernels_longer(tmp_path: Path) -> None:
+    (late,) = told(tmp_path, Planted(slow_gpu={2: 1.4})).stragglers
+    assert (late.ranks, late.reason) == ((2,), None)
+    assert late.kernel_ratio == pytest.approx(
+        1.4, rel=0.35
+    )  # of its quiet kernels, the tail after the collectives is as quick as the others'
+    assert late.gain_ms == pytest.approx(0.4, abs=0.02)
+
+
+def test_clocks_of_hosts_are_known_through_groups(tmp_path: Path) -> None:
+    communication = told(tmp_path, Planted(clock_us={1: 4000.0, 2: -2500.0}), ranks=9, per_host=3)
+    first = {r.rank: r for r in communication.ranks}[0]
+    base = first.clock_offset_ns
+    assert base is not None
+    offsets = {r.rank: (r.clock_offset_ns or 0) - base for r in communication.ranks}
+    assert {rank: round(offset / 1000) for rank, offset in offsets.items()} == {
+        0: 0, 1: 0, 2: 0, 3: 4000, 4: 4000, 5: 4000, 6: -2500, 7: -2500, 8: -2500,
+    }  # fmt: skip

@@ -1,0 +1,195 @@
+"""Who waits for whom: collectives matched over the ranks of a run, with the arithmetic beside."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.trust import unsure_of_waits
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.ranks import collective_table
+from sawtooth.analysis.run.view import causes_of, open_rank
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.store.sql import run_query
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.words.run import first_line
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import BASE_NS, ChromeTrace
+from tests.support.paths import RECORDINGS
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+STEP_US = 1000
+
+
+def rank_trace(rank: int, world: int, begins: list[float], end: float, clock_us: float = 0, steps: int = 4) -> ChromeTrace:
+    """Each step: 300 µs of computation from 40, then one all-reduce per entry of ``begins``, 50 µs apart at the end, the first until ``end``."""
+    trace = ChromeTrace(
+        distributedInfo={"backend": "nccl", "rank": rank, "world_size": world},
+        baseTimeNanoseconds=BASE_NS + round(clock_us * 1000),
+    )
+    for k in range(steps):
+        at = k * STEP_US
+        trace.step(3 + k, at, at + STEP_US)
+        trace.launch((at + 20, at + 30), (at + 40, at + 340), "void at::native::vectorized_elementwise_kernel<4, Add>(int)")
+        for i, begin in enumerate(begins):
+            told = {
+                "Collective name": "allreduce", "dtype": "Float", "In msg nelems": 1000, "Out msg nelems": 1000,
+                "Group size": world, "Process Group Name": "0", "Process Group Ranks": str(list(range(world))),
+            }  # fmt: skip
+            trace.launch((at + 35 + 2 * i, at + 36 + 2 * i), (at + begin, at + end + 50 * i), NCCL, stream=17, **told)
+    return trace
+
+
+def analysed(folder: Path, traces: list[ChromeTrace]) -> RunResult:
+    data = DataFolder(folder / "data").create()
+    paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(traces)]
+    run = bring_in(data, [(path, path.name) for path in paths]).runs[0]
+    return analyse(run, Library(data))
+
+
+def split_of(result: RunResult) -> dict[int | None, dict[str | None, int]]:
+    return {r.rank: {row.cause: row.ns for row in r.ledger if row.owner == "exposed_comm"} for r in result.ranks}
+
+
+def test_two_ranks_by_hand(tmp_path: Path) -> None:
+    """Rank 0's kernel runs 400 to 800, rank 1's 700 to 800: the transfer takes 100 µs, and rank 0 waits 300 of its 400."""
+    result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)])
+    counted = len(result.ranks[0].counted)
+    assert split_of(result) == {
+        0: {"comm_wait": 300_000 * counted, "comm_transfer": 100_000 * counted},
+        1: {"comm_transfer": 100_000 * counted},
+    }
+    found = result.communication
+    assert found is not None
+    late = max(found.ranks, key=lambda waits: waits.late_ms)
+    assert (late.rank, late.last_share, late.late_ms) == (1, 1.0, pytest.approx(0.3))
+    assert not found.stragglers  # it computes no longer than rank 0, nor does its host: nothing says that it loses the time
+    row = collective_table(found, counted).iloc[0]
+    assert (row["bytes"], row["calls_per_step"], row["transfer_ms"]) == (4000, 1, pytest.approx(0.1))
+    assert row["bus_gb_s"] == pytest.approx(0.04)  # 4 kB in 100 µs; 2 · (2 − 1) / 2 = 1
+
+
+def test_gaps_and_causes_of_a_rank_say_what_the_ledger_says(tmp_path: Path) -> None:
+    """Alone, a recording's exposed communication is unattributed; as a rank of its run, cut where the last rank came."""
+    result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)])
+    rank = next(r for r in result.ranks if r.rank == 0)
+    counted = len(rank.counted)
+    library = Library(DataFolder(tmp_path / "data"))
+    with library.open(rank.recording_id) as recording:
+        sql = "SELECT cause, sum(end_ns - start_ns)::BIGINT, count(*) FROM gaps WHERE owner = 'exposed_comm' GROUP BY 1 ORDER BY 1"
+        assert recording.rows(sql) == [("unattributed", 400_000 * counted, counted)]
+        everything = recording.rows("SELECT sum(end_ns - start_ns), count(*) FROM gaps")[0]
+    with open_rank(library, rank) as view:
+        recording = view.recording
+        assert recording.rows(sql) == [("comm_transfer", 100_000 * counted, counted), ("comm_wait", 300_000 * counted, counted)]
+        assert recording.rows("SELECT sum(end_ns - start_ns), count(*) FROM gaps")[0] == (
+            everything[0],
+            everything[1] + counted,
+        )
+        causes = dict(recording.rows("SELECT cause, ns FROM causes WHERE owner = 'exposed_comm'"))
+    assert causes == split_of(result)[0]
+    asked = run_query(DataFolder(tmp_path / "data"), rank.recording_id, sql, causes=causes_of([rank])).rows
+    assert [tuple(row) for row in asked.to_numpy()] == [
+        ("comm_transfer", 100_000 * counted, counted),
+        ("comm_wait", 300_000 * counted, counted),
+    ]  # a viewer's SQL sees what the screens show
+
+
+def test_clocks_of_other_hosts_change_nothing(tmp_path: Path) -> None:
+    result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800, clock_us=5_000_000)])
+    assert split_of(result)[0]["comm_wait"] == 300_000 * len(result.ranks[0].counted)
+    assert result.communication is not None
+    assert result.communication.ranks[1].clock_offset_ns == 5_000_000_000
+    assert result.communication.ranks[1].clock_error_ns == 0
+
+
+def test_one_rank_cannot_tell(tmp_path: Path) -> None:
+    result = analysed(tmp_path, [rank_trace(0, 2, [400], 800)])
+    assert result.communication is None
+    assert set(split_of(result)[0]) == {"unattributed"}
+    # 400 of 1000 µs are a collective that nothing overlaps: the sentence says so, and whether the run is as slow stays in doubt.
+    assert result.lead is not None
+    assert "40 % (400 µs) goes to communication not overlapped by compute" in first_line(result).replace("\xa0", " ")
+    best = result.metrics["best_step_time_ms"]
+    assert best.trust == "caution" and "0.4 ms of each step only communicate and may be waiting" in best.notes[-1]
+
+
+def test_only_what_may_be_waiting_is_in_doubt() -> None:
+    # 5 % of 10 ms is 0.5 ms: not above the limit. A stopwatch's step time holds whatever the profile waited for.
+    metrics = {"best_step_time_ms": Reading(10.0), "mfu": Reading(0.4), "gpu_busy_share": Reading(0.9)}
+    assert unsure_of_waits(metrics, 0.5, "profile") == metrics
+    assert unsure_of_waits(metrics, 5.0, "user") == metrics
+    doubted = unsure_of_waits(metrics, 0.51, "profile")
+    assert [doubted[key].trust for key in metrics] == ["caution", "caution", "ok"]
+
+
+def test_the_finding_speaks_of_the_lead_ranks_transfer(tmp_path: Path) -> None:
+    """Rank 0 communicates for 400 µs, of which it waits 300: the finding names the ledger's transfer of the rank that leads, 100 µs."""
+    result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)])
+    assert result.lead is not None
+    (found,) = [f for f in result.findings if f.rule == "exposed-communication"]
+    rows = {row.cause: row.ms_per_step for row in result.lead.ledger if row.owner == "exposed_comm"}
+    assert found.ceiling_ms_per_step == pytest.approx(rows["comm_transfer"]) == pytest.approx(0.1)
+    assert found.title == "The GPU only communicates for 100 µs of each step"
+
+
+def test_collectives_that_other_ranks_lack_stay_unknown(tmp_path: Path) -> None:
+    result = analysed(tmp_path, [rank_trace(0, 2, [400, 400], 800), rank_trace(1, 2, [700], 800)])
+    assert set(split_of(result)[0]) == {"unattributed"}
+    assert result.communication is not None and result.communication.notes
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_order_of_the_ranks_says_the_same_and_sums_are_exact(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    begins = [[rng.uniform(350, 790), rng.uniform(350, 790)] for _ in range(3)]
+    seen = []
+    data = DataFolder(tmp_path / "data").create()
+    paths = [rank_trace(r, 3, begins[r], 800).write(tmp_path / f"{r}.json") for r in range(3)]
+    for order in itertools.islice(itertools.permutations(paths), 0, 6, 2):
+        (run,) = bring_in(data, [(path, path.name) for path in order]).runs
+        data.manifest_file(run.id).unlink()  # else the next order would find it as it is
+        result = analyse(run, Library(data))
+        for rank in result.ranks:
+            assert sum(row.ns for row in rank.ledger) == rank.window_ns
+        found = result.communication
+        assert found is not None
+        late = [straggler.ranks for straggler in found.stragglers]
+        seen.append((split_of(result), late, {w.rank: (round(w.wait_ms, 9), w.last_share) for w in found.ranks}))
+    assert seen[0] == seen[1] == seen[2]
+
+
+def recorded(tmp_path: Path, name: str) -> RunResult:
+    data = DataFolder(tmp_path / "data").create()
+    paths = sorted((RECORDINGS / name).glob("*.trace.json.gz"))
+    return analyse(bring_in(data, [(path, path.name) for path in paths]).runs[0], Library(data))
+
+
+def test_the_late_rank_of_a_real_run_is_named(tmp_path: Path) -> None:
+    """Rank 1's batch comes 25 ms late every step: the other rank's exposed communication is waiting, nearly all of it."""
+    result = recorded(tmp_path, "ddp_straggler")
+    first = next(r for r in result.ranks if r.rank == 0)
+    wait = sum(row.ms_per_step or 0 for row in first.ledger if row.owner == "exposed_comm" and row.cause == "comm_wait")
+    assert wait == pytest.approx(25, rel=0.1)
+    assert result.communication is not None
+    (late,) = result.communication.stragglers
+    assert (late.kind, late.ranks, late.reason) == ("rank", (1,), "python_host")
+    assert late.own_ms == pytest.approx(25, abs=0.5)
+    # stopwatches: 31.7 ms a step, 11.3 with no rank late (tests/recordings/ddp_balanced)
+    assert result.communication.step_ms == pytest.approx(31.7, rel=0.15)
+    assert late.gain_ms == pytest.approx(31.7 - 11.3, rel=0.15)
+    for rank in result.ranks:
+        assert sum(row.ns for row in rank.ledger) == rank.window_ns
+
+
+def test_balanced_ranks_have_no_straggler(tmp_path: Path) -> None:
+    result = recorded(tmp_path, "ddp_balanced")
+    assert result.communication is not None
+    assert result.communication.stragglers == ()
+    assert result.communication.step_ms == pytest.approx(11.26, rel=0.15)  # by the stopwatch
+    assert all(w.wait_ms < 0.5 for w in result.communication.ranks)

@@ -1,0 +1,86 @@
+"""What a run loses most to, and how much of the recording it is said of: on ledgers and traces built by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.step_time import choose_step_time
+from sawtooth.analysis.run.verdict import Judgement, judge
+from sawtooth.app.words.run import headline, is_lower_bound, mfu_sentence
+from tests.support.by_hand import ADDS, analysed
+from tests.support.chrome_trace import ChromeTrace
+from tests.support.run_results import run_of
+
+COMPUTES = ("other_compute", None, 400_000, 0.4)
+
+
+def judged(*lost: tuple[str, int], **more: object) -> Judgement:
+    """Return the verdict on a step that computes for 0.4 ms and loses ``lost``: (cause, ns)."""
+    rows = [COMPUTES, *(("idle", cause, ns, ns / 1e6) for cause, ns in lost)]
+    run = run_of(ledger=rows, source="estimate", **more)
+    assert run.lead is not None
+    verdict = judge(run.lead)
+    assert verdict is not None
+    return verdict
+
+
+def test_a_cause_that_owns_little_of_what_is_lost_is_no_headline() -> None:
+    verdict = judged(("unattributed", 590_000), ("host_sync", 10_000))
+    assert verdict.loss is not None and verdict.loss.cause == "unattributed"
+    assert verdict.loss.ms == pytest.approx(0.6)
+    assert "wait for the device" not in headline(verdict) and "host" not in headline(verdict)
+
+
+def test_a_cause_that_owns_most_is_the_headline() -> None:
+    verdict = judged(("unattributed", 200_000), ("host_sync", 400_000), ("launch_latency", 900_000))
+    assert verdict.loss is not None and verdict.loss.cause == "host_sync"
+
+
+def test_a_loss_of_many_causes_is_said_to_be_one() -> None:
+    verdict = judged(("host_sync", 60_000), ("data_wait", 55_000), ("allocator", 50_000))
+    assert verdict.loss is not None and verdict.loss.cause is None and verdict.loss.ms == pytest.approx(0.165)
+    assert "several causes, none of which owns most of it" in headline(verdict)
+
+
+def test_kernels_that_do_not_tell_are_not_read_as_none() -> None:
+    assert "None of its compute time" in headline(judged())
+    unknown = headline(judged(metrics={"tensor_core_unknown_share": 0.6}))
+    assert "None" not in unknown and "60\u00a0% runs in kernels that do not tell" in unknown
+
+
+def test_without_steps_the_head_and_the_tail_of_a_capture_count(tmp_path: Path) -> None:
+    # 100 µs of kernels without a gap in a capture of 1,000 µs: its window is all busy, the recording a tenth.
+    trace = ChromeTrace()
+    trace.op("aten::empty", 0, 5)
+    for i in range(10):
+        trace.launch((400 + 2 * i, 401 + 2 * i), (450 + 10 * i, 460 + 10 * i), ADDS)
+    trace.op("aten::empty", 990, 1000)
+    result = analysed(tmp_path, trace)
+    assert result.lead is not None and not len(result.lead.counted)
+    verdict = judge(result.lead)
+    assert verdict is not None
+    assert verdict.busy_share == pytest.approx(0.1)
+    assert sum(part.ms for part in verdict.parts) == pytest.approx(1.0)
+    assert headline(verdict).startswith("The GPU works 10\u00a0% of the recorded time")
+
+
+def test_two_steps_of_which_one_may_be_warm_up_are_doubted() -> None:
+    steps = pd.DataFrame(
+        {"cycle": [0, 0], "start_ns": [0, 30_000_000], "end_ns": [30_000_000, 40_000_000], "counted": [True, True]}
+    )
+    assert choose_step_time(steps, None, None).profiled.trust == "caution"
+    later = pd.concat([steps, steps.assign(start_ns=40_000_000, end_ns=50_000_000)], ignore_index=True)
+    assert choose_step_time(later.assign(counted=[False, True, True, True]), None, None).profiled.trust == "ok"
+
+
+def test_an_mfu_of_missing_flops_is_said_to_be_a_lower_bound() -> None:
+    metrics = {
+        "mfu": Reading(0.3, trust="caution"),
+        "flops_per_step": Reading(1e12, trust="caution", notes=("A lower bound: shapes are known for 60% of GEMM time.",)),
+    }
+    assert is_lower_bound(metrics) and "reaches at least 30" in mfu_sentence(metrics, None)
+    assert not is_lower_bound({"flops_per_step": Reading(1e12)})

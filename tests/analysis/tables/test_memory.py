@@ -1,0 +1,64 @@
+"""Memory over time by hand, and its screen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.store.rank_view import RankView
+from sawtooth.analysis.tables.memory import memory_use
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import matmul_loop
+from tests.support.pages import opened, words_of
+
+
+def with_allocations(folder: Path, totals: bool) -> Path:
+    """Three events on the GPU: +100, +300, −300 bytes, at 10, 20 and 30 µs; and one on the host that does not count."""
+    trace = matmul_loop()
+    held = 0
+    for at, size in ((10, 100), (20, 300), (30, -300)):
+        held += size
+        args = {"Device Type": 1, "Device Id": 0, "Addr": 4096, "Bytes": size}
+        if totals:
+            args |= {"Total Allocated": held, "Total Reserved": 1000}
+        trace.events.append(
+            {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 1, "tid": 1, "ts": at, "args": args}
+        )
+    host = {"Device Type": 0, "Device Id": -1, "Addr": 1, "Bytes": 10**9, "Total Allocated": 10**9}
+    trace.events.append(
+        {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 1, "tid": 1, "ts": 15, "args": host}
+    )
+    return trace.write(folder / "memory.json")
+
+
+@pytest.mark.parametrize("totals", [True, False])
+def test_the_peak_is_what_was_held_at_once(tmp_path: Path, totals: bool) -> None:
+    library = Library(DataFolder(tmp_path / "data"))
+    run = bring_in(library.folder, [(with_allocations(tmp_path, totals), "memory.json")]).runs[0]
+    with library.open(run.recordings[0].id, derived=False) as recording:
+        use = memory_use(RankView(recording, 0, 0))
+    library.close()
+    assert use is not None
+    assert use.peak_bytes == 400
+    assert list(use.allocated) == [100, 400, 100]
+    assert use.relative is not totals
+    assert use.reserved_peak_bytes == (1000 if totals else None)
+    assert use.unused_share == (pytest.approx(0.6) if totals else None)
+    assert (use.allocations, use.allocated_bytes) == (2, 400)
+
+
+def test_the_screen_says_the_peak(app_data: DataFolder, tmp_path: Path) -> None:
+    run = bring_in(app_data, [(with_allocations(tmp_path, True), "memory.json")]).runs[0].id
+    text = words_of(opened("memory", run))
+    assert "Tensors take 400\u00a0B at the peak" in text
+    assert "No call allocates or frees device memory" in text
+
+
+def test_without_allocations_it_says_how_to_record_them(app_data: DataFolder, tmp_path: Path) -> None:
+    run = bring_in(app_data, [(matmul_loop().write(tmp_path / "t.json"), "t.json")]).runs[0].id
+    test = opened("memory", run)
+    assert "The trace has no allocations" in words_of(test)
+    assert "profile_memory=True" in test.code[0].value

@@ -1,0 +1,250 @@
+"""The level of detail: no operation is lost, the budget holds, and a view near enough shows the operations themselves."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sawtooth.analysis.derive import timeline_sums as timeline_store
+from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.analysis.run.view import open_rank
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library, Recording
+from sawtooth.analysis.store.rank_view import RankView
+from sawtooth.analysis.tables import timeline
+from sawtooth.analysis.tables.timeline import BARS, Span, merged_columns, span_of_ms, within_budget
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import ChromeTrace
+from tests.support.paths import RECORDINGS, SAMPLES
+
+KINDS = ("tensor_core_compute", "other_compute", "memset")
+
+
+def operations(rows: list[tuple[int, int, int, int]]) -> pd.DataFrame:
+    """Rows of (lane, start, duration, kind) as single bars."""
+    lane, start, dur, kind = (np.array([r[i] for r in rows], np.int64) for i in range(4))
+    return pd.DataFrame(
+        {
+            "lane": lane,
+            "kind": np.array(KINDS, object)[kind],
+            "start_ns": start,
+            "end_ns": start + dur,
+            "name_id": pd.array([0] * len(rows), dtype="Int64"),
+            "operations": 1,
+            "busy_ns": dur,
+            "fill": 1.0,
+        }
+    )[list(BARS)]
+
+
+NOTHING = pd.DataFrame({"lane": [], "kind": [], "bin": [], "busy_ns": [], "operations": []}).astype(
+    {"lane": "int64", "bin": "int64", "busy_ns": "int64", "operations": "int64", "kind": object}
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 99_000), st.integers(1, 1000), st.integers(0, 2)), min_size=1, max_size=400
+    ),
+    st.integers(16, 200),
+)
+def test_bars_hold_every_operation_within_the_budget(rows: list[tuple[int, int, int, int]], budget: int) -> None:
+    view = Span(0, 100_000)
+    bars = within_budget(NOTHING, operations(rows), 200, view, budget)
+    assert len(bars) <= budget
+    assert bars["operations"].sum() == len(rows)
+    assert bars["busy_ns"].sum() == sum(r[2] for r in rows)
+    assert ((bars["start_ns"] >= view.start_ns) & (bars["end_ns"] <= view.end_ns)).all()
+
+
+def test_columns_merge_by_hand() -> None:
+    # Columns of 100 ns. Column 0: 60 ns tensor + 30 other = 90 of 100, drawn as 4 quarters of tensor. Column 1: the same, so one bar.
+    # Column 2: 10 ns of other, one quarter. Column 4 stands alone.
+    summed = pd.DataFrame(
+        [(7, "t", 0, 60, 2), (7, "o", 0, 30, 1), (7, "t", 1, 80, 1), (7, "o", 2, 10, 1), (7, "o", 4, 10, 1)],
+        columns=["lane", "kind", "bin", "busy_ns", "operations"],
+    )
+    bars = merged_columns(summed, 100, Span(1000, 1450))
+    found = list(bars[["kind", "start_ns", "end_ns", "operations", "busy_ns", "fill"]].itertuples(index=False, name=None))
+    assert found == [("t", 1000, 1200, 4, 170, 1.0), ("o", 1200, 1300, 1, 10, 0.25), ("o", 1400, 1450, 1, 10, 0.25)]
+
+
+def test_spans() -> None:
+    whole = Span(1000, 2000)
+    assert Span(500, 1500).within(whole) == Span(1000, 1500)
+    assert Span(5000, 6000).within(whole) == whole
+    assert Span(1400, 1600).zoomed(2, whole) == Span(1300, 1700)
+    assert Span(1400, 1600).shifted(10, whole) == Span(1800, 2000)
+    assert Span(1400, 1600).shifted(-10, whole) == Span(1000, 1200)
+    assert span_of_ms(2.0, 1.0, 0) == Span(1_000_000, 2_000_000)
+    assert span_of_ms(1.0, 1.0, 0).ns == 1000
+    assert Span(1000, 3000).relative_ms(0) == (pytest.approx(0.001), pytest.approx(0.003))
+
+
+@pytest.fixture(scope="module")
+def gpt(tmp_path_factory: pytest.TempPathFactory):
+    """A recording with more operations than a picture has bars: 5,818 on the GPU."""
+    folder = DataFolder(tmp_path_factory.mktemp("timeline")).create()
+    trace = SAMPLES / "gpt" / "trace.json.gz"
+    manifest = bring_in(folder, [(trace, trace.name)]).runs[0]
+    library = Library(folder)
+    ensure_derived(folder, manifest.traces[0].id)
+    with library.open(manifest.traces[0].id) as recording:
+        yield recording
+    library.close()
+
+
+def totals(bars: pd.DataFrame) -> dict[int, tuple[int, int]]:
+    grouped = bars.groupby("lane")[["operations", "busy_ns"]].sum()
+    return {int(lane): (int(row.operations), int(row.busy_ns)) for lane, row in grouped.iterrows()}
+
+
+def test_from_afar_the_sums_hold_every_operation_of_the_recording(gpt: Recording) -> None:
+    whole = timeline.extent(gpt)
+    streams = timeline.streams(RankView(gpt, 0, 0))["stream"].tolist()
+    bars = timeline.gpu_bars(RankView(gpt, 0, 0), whole, streams)
+    assert len(bars) <= timeline.GPU_BUDGET
+    expected = gpt.rows("SELECT stream, count(*), sum(dur_ns) FROM gpu_ops WHERE device = 0 GROUP BY 1")
+    assert totals(bars) == {lane: (operations, busy) for lane, operations, busy in expected}
+    threads = timeline.threads(gpt)["thread_id"].tolist()
+    bars = timeline.host_bars(gpt, whole, threads)
+    expected = gpt.rows("SELECT lane, count(*), sum(dur_ns) FROM host_lanes GROUP BY 1")
+    assert totals(bars) == {lane: (operations, busy) for lane, operations, busy in expected}
+
+
+@pytest.mark.parametrize(("start", "share"), [(0.0, 0.5), (0.4, 0.3), (0.5, 0.1), (0.613, 0.08), (0.9, 0.1)])
+def test_a_part_read_from_sums_is_the_part_read_from_operations_but_for_its_first_cell(
+    gpt: Recording, start: float, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = timeline.extent(gpt)
+    view = Span(whole.start_ns + int(whole.ns * start), whole.start_ns + int(whole.ns * (start + share)))
+    streams = timeline.streams(RankView(gpt, 0, 0))["stream"].tolist()
+    summed = timeline.gpu_bars(RankView(gpt, 0, 0), view, streams)
+    cell = timeline_store.cell_ns(whole.ns)
+    monkeypatch.setattr(timeline_store, "cell_ns", lambda _: whole.ns)  # no view is wide enough for sums
+    read = totals(timeline.gpu_bars(RankView(gpt, 0, 0), view, streams))
+    wider = totals(timeline.gpu_bars(RankView(gpt, 0, 0), Span(view.start_ns - cell, view.end_ns), streams))
+    for lane, (operations, _) in totals(summed).items():
+        assert read[lane][0] <= operations <= wider[lane][0]
+    assert (summed["end_ns"][summed["name_id"].isna()] <= view.end_ns).all()
+    assert (summed["end_ns"] > summed["start_ns"]).all()
+
+
+def lost_read(recording: Recording, table: str, kind: str, view: Span) -> dict[tuple[str, str], int]:
+    """Sum the parts of pieces in view from the pieces alone."""
+    part = f"least(end_ns, {view.end_ns}) - greatest(start_ns, {view.start_ns})"
+    rows = recording.rows(
+        f"SELECT owner, {kind}, sum({part})::BIGINT FROM {table} WHERE device = 0 AND start_ns < {view.end_ns} AND end_ns > {view.start_ns} GROUP BY ALL"
+    )
+    return {(owner, kind): ns for owner, kind, ns in rows}
+
+
+def names_read(recording: Recording, rows: str, view: Span) -> dict[str, tuple[int, int, float]]:
+    """Sum operations in view by name from the operations alone: how many, ns, the longest."""
+    part = f"least(start_ns + dur_ns, {view.end_ns}) - greatest(start_ns, {view.start_ns})"
+    found = recording.rows(
+        f"SELECT name, count(*), sum({part})::BIGINT, max(dur_ns) FROM {rows} JOIN names USING (name_id) "
+        f"WHERE start_ns < {view.end_ns} AND start_ns + dur_ns > {view.start_ns} GROUP BY 1"
+    )
+    return {name: rest for name, *rest in found}
+
+
+def views(whole: Span) -> list[Span]:
+    """The whole, borders of cells and a nanosecond beside them, and views too near for sums."""
+    cell, rng = timeline_store.cell_ns(whole.ns), random.Random(7)
+    found = [whole, Span(whole.start_ns - 5, whole.end_ns + 5)]
+    found += [Span(whole.start_ns + 3 * cell + by, whole.start_ns + 4000 * cell + by) for by in (-1, 0, 1)]
+    found += [Span(whole.start_ns + 700 * cell + 1, whole.start_ns + n * cell) for n in (701, 702, 703, 704)]
+    for _ in range(12):
+        start = whole.start_ns + rng.randrange(whole.ns)
+        found.append(Span(start, start + rng.randrange(1, int(whole.ns * rng.choice((1, 0.1, 0.001))))))
+    return found
+
+
+def test_what_a_view_comes_to_is_the_sum_of_its_pieces_exactly(gpt: Recording) -> None:
+    assert (
+        gpt.rows("SELECT count(*) FROM lane_sums WHERE source = 'gaps'")[0][0] > 100
+    )  # some are summed, and some are too long for it
+    for view in views(timeline.extent(gpt)):
+        owned = lost_read(gpt, "segments", "owner", view)
+        facts = timeline.facts_in_view(RankView(gpt, 0, 0), view)
+        if not owned:
+            assert facts is None
+            continue
+        assert facts is not None
+        assert facts.busy_share == sum(ns for (owner, _), ns in owned.items() if owner != "idle") / view.ns
+        wanted = lost_read(gpt, "gaps", "cause", view)
+        if wanted:
+            assert {(owner, cause): ms for owner, cause, ms in facts.lost} == {key: ns / 1e6 for key, ns in wanted.items()}
+        for table, rows, count in (
+            (timeline.operations_in_view(RankView(gpt, 0, 0), view), timeline_store.GPU, "operations"),
+            (timeline.operators_in_view(gpt, view), timeline_store.HOST, "calls"),
+        ):
+            read = names_read(gpt, rows, view)
+            assert len(table) == min(len(read), 200)
+            for row in table.to_dict("records"):
+                assert (row[count], round(row["ms"] * 1e6), row["longest_us"] * 1e3) == pytest.approx(
+                    tuple(read[row["name"]]), rel=1e-12
+                )
+
+
+def test_what_the_ranks_tell_is_in_the_sums(tmp_path: Path) -> None:
+    """Exposed communication is split into waiting and transfer when a run is read: no view may show it as it lies in the file."""
+    folder = DataFolder(tmp_path).create()
+    recordings = RECORDINGS / "ddp_straggler"
+    library = Library(folder)
+    (run,) = bring_in(folder, [(path, path.name) for path in sorted(recordings.glob("*.trace.json.gz"))]).runs
+    told = next(rank for rank in analyse(run, library).ranks if "comm_wait" in rank.exposed_causes)
+    with open_rank(library, told) as rank:
+        recording = rank.recording
+        whole = timeline.extent(recording)
+        for view in (whole, Span(whole.start_ns + whole.ns // 3, whole.end_ns)):
+            wanted = lost_read(recording, "gaps", "cause", view)
+            assert ("exposed_comm", "comm_wait") in wanted
+            facts = timeline.facts_in_view(rank, view)
+            assert facts is not None
+            assert {(owner, cause): ms for owner, cause, ms in facts.lost} == {key: ns / 1e6 for key, ns in wanted.items()}
+        bars = timeline.gap_bars(rank, whole)
+        assert int(bars["busy_ns"].sum()) == sum(lost_read(recording, "gaps", "cause", whole).values())
+    library.close()
+
+
+def test_the_lanes_give_an_operation_the_owner_that_the_ledger_gives_it(tmp_path: Path) -> None:
+    """Copies and fills filed as kernels, and one kernel name that is two things by the operator that launches it; nothing overlaps."""
+    trace = ChromeTrace()
+    matrices = [[64, 64], [64, 64]]
+    for k in range(3):
+        at = 1000 * k
+        trace.step(k + 1, at, at + 1000)
+        trace.launch((at + 2, at + 5), (at + 20, at + 120), "__amd_rocclr_copyBufferAligned")
+        trace.launch((at + 6, at + 9), (at + 120, at + 170), "__amd_rocclr_fillBufferAligned")
+        trace.op("aten::mm", at + 10, at + 20, matrices, ["c10::BFloat16"] * 2)
+        trace.launch((at + 12, at + 15), (at + 200, at + 500), "product")
+        trace.op("aten::mm", at + 30, at + 40, matrices, ["double"] * 2)
+        trace.launch((at + 32, at + 35), (at + 500, at + 540), "product")
+    folder = DataFolder(tmp_path / "data").create()
+    written = trace.write(tmp_path / "trace.json")
+    recording_id = bring_in(folder, [(written, written.name)]).runs[0].traces[0].id
+    ensure_derived(folder, recording_id)
+    library = Library(folder)
+    with library.open(recording_id) as recording:
+        whole = timeline.extent(recording)
+        bars = timeline.gpu_bars(RankView(recording, 0, 0), whole, [7])
+        by_name = timeline.operations_in_view(RankView(recording, 0, 0), whole)
+        owned = dict(
+            recording.rows("SELECT owner, sum(end_ns - start_ns)::BIGINT FROM segments WHERE owner <> 'idle' GROUP BY 1")
+        )
+        exceptions = recording.rows("SELECT count(*) FROM owner_exceptions")[0][0]
+    library.close()
+    assert owned == {"exposed_memcpy": 300_000, "memset": 150_000, "tensor_core_compute": 900_000, "other_compute": 120_000}
+    assert bars.groupby("kind")["busy_ns"].sum().to_dict() == owned
+    assert exceptions == 3, "the three of one name that are not what its others are"
+    assert dict(zip(by_name["name"], by_name["kind"], strict=True))["__amd_rocclr_copyBufferAligned"] == "exposed_memcpy"

@@ -1,0 +1,127 @@
+"""Planted shifts are found within one sample; even, periodic and unrelated signals are claimed for nothing."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sawtooth.analysis.intervals import union
+from sawtooth.analysis.telemetry.alignment import Activity, align, zones_that_fit
+
+TENTH = 100_000_000
+S = 10**9
+T0 = 1_795_000_000 * S
+
+
+def work(seed: int, seconds: float = 90.0) -> Activity:
+    """Kernels of 30 to 400 ms with pauses of 20 to 600 ms between them, from T0 − 30 s on."""
+    draw = np.random.default_rng(seed)
+    n = int(seconds * 4)
+    busy, idle = draw.integers(30, 400, n) * 10**6, draw.integers(20, 600, n) * 10**6
+    starts = T0 - 30 * S + np.cumsum(busy + idle) - busy
+    return Activity(starts, starts + busy, int(starts[0]), int(starts[-1] + busy[-1]))
+
+
+def cut(whole: Activity, first: int, last: int) -> Activity:
+    keep = union(np.clip(whole.starts_ns, first, last), np.clip(whole.ends_ns, first, last))
+    return Activity(keep.starts, keep.ends, first, last)
+
+
+def sampled(whole: Activity, shift: int, seconds: int = 60, noise: float = 0.0, seed: int = 0, spacing: int = TENTH):
+    """What a sampler whose clock is ``shift`` behind saw from T0 − 25 s on: percent of each window that a kernel ran."""
+    true = T0 - 25 * S + spacing * np.arange(seconds * S // spacing + 1)
+    share = np.array([_work_between(whole, a, b) for a, b in itertools.pairwise(true)]) / spacing
+    percent = 100 * share + noise * np.random.default_rng(seed).normal(size=len(share))
+    return true[1:] - shift, percent
+
+
+def _work_between(whole: Activity, a: int, b: int) -> int:
+    return int(np.maximum(np.minimum(whole.ends_ns, b) - np.maximum(whole.starts_ns, a), 0).sum())
+
+
+def test_half_a_dozen_windows_by_hand() -> None:
+    # 13 windows of 0.1 s; busy in windows 0, 1, 5, 6, 8 and 12: no other shift of the 40 has that pattern
+    on = [0, 1, 5, 6, 8, 12]
+    trace = Activity(*union([T0 + k * TENTH for k in on], [T0 + (k + 1) * TENTH for k in on]), T0, T0 + 13 * TENTH)
+    values = np.zeros(60)
+    values[[20 + k for k in on]] = 100.0
+    values[[3, 9, 40, 50]] = 100.0
+    times = T0 - 2 * S + TENTH * np.arange(1, 61) - 7 * S  # the sampler's clock is 7 s behind
+    found = align(trace, times, values)
+    assert found.shift_ns is not None
+    assert abs(found.shift_ns - 7 * S) <= TENTH
+    assert found.windows == 13
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), shift=st.integers(-20 * S, 20 * S), noise=st.sampled_from([0.0, 3.0, 8.0]))
+def test_a_planted_shift_is_found_within_one_sample(seed: int, shift: int, noise: float) -> None:
+    whole = work(seed)
+    times, values = sampled(whole, shift, noise=noise, seed=seed)
+    found = align(cut(whole, T0, T0 + 8 * S), times, values)
+    assert found.shift_ns is not None, found
+    assert abs(found.shift_ns - shift) <= TENTH
+    assert found.within_ns is not None
+    assert found.within_ns <= 2 * TENTH
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_unrelated_telemetry_claims_nothing(seed: int) -> None:
+    times, values = sampled(work(seed + 1000), 0)
+    assert align(cut(work(seed), T0, T0 + 8 * S), times, values).shift_ns is None
+
+
+def test_a_rhythm_that_repeats_itself_is_not_told_apart() -> None:
+    starts = T0 - 30 * S + np.arange(180) * S // 2
+    loop = Activity(starts, starts + S // 5, int(starts[0]), int(starts[-1]))
+    times, values = sampled(loop, 3 * S)
+    found = align(cut(loop, T0, T0 + 8 * S), times, values)
+    assert found.shift_ns is None
+    assert "periodic" in str(found.why_none)
+
+
+def test_no_overlap_within_the_bound_claims_nothing() -> None:
+    whole = work(5)
+    times, values = sampled(whole, 0)
+    late = cut(whole, T0, T0 + 8 * S)
+    assert align(late, times - 3600 * S, values, most_ns=120 * S).shift_ns is None
+    assert align(late, times - 3600 * S, values).shift_ns == pytest.approx(3600 * S, abs=TENTH)
+
+
+@pytest.mark.parametrize(
+    ("trace", "word"),
+    [
+        (Activity(np.array([T0]), np.array([T0 + 8 * S]), T0, T0 + 8 * S), "uniform"),
+        (Activity(np.array([T0]), np.array([T0 + S // 20]), T0, T0 + S // 10), "are needed"),
+    ],
+)
+def test_what_cannot_be_compared_says_why(trace: Activity, word: str) -> None:
+    times, values = sampled(work(1), 0)
+    found = align(trace, times, values)
+    assert found.shift_ns is None
+    assert word in str(found.why_none)
+
+
+def test_a_constant_signal_and_too_few_samples_claim_nothing() -> None:
+    trace = cut(work(2), T0, T0 + 8 * S)
+    times = T0 - 10 * S + TENTH * np.arange(400)
+    assert align(trace, times, np.full(400, 50.0)).shift_ns is None
+    assert "too few" in str(align(trace, times[:5], np.zeros(5)).why_none)
+
+
+def test_a_hole_in_sampling_is_no_evidence() -> None:
+    whole = work(9)
+    times, values = sampled(whole, S)
+    inside = (times > T0 - S + 2 * S) & (times < T0 - S + 5 * S)
+    assert align(cut(whole, T0, T0 + 8 * S), times[~inside], values[~inside]).shift_ns is None
+
+
+def test_zones_that_put_the_trace_inside() -> None:
+    # ten minutes of local telemetry that began at 12:00; the trace is from 10:03 UTC: +2:00 only (+2:15 would begin at 09:45 and end 09:55)
+    noon = 1_783_000_800 * S // (3600 * S) * 3600 * S
+    assert zones_that_fit((noon - 7200 * S + 180 * S, noon - 7200 * S + 190 * S), (noon, noon + 600 * S)) == [120]
+    assert zones_that_fit((noon + 30 * 3600 * S,) * 2, (noon, noon + 600 * S)) == []

@@ -1,0 +1,33 @@
+"""Whether the profiled steps speak for the run, by what telemetry says of its step time."""
+
+from __future__ import annotations
+
+from sawtooth.analysis.metrics.witness import Witness
+from sawtooth.analysis.telemetry.profile_fit import judge_profile
+
+SEEN = ("Kernels take 15 ms of a step: a step takes 125 ms.",)
+
+
+def test_a_starved_run_is_not_what_its_profile_shows() -> None:
+    verdict = judge_profile(Witness("telemetry", 125.0, 115.0, 135.0, SEEN), 25e6)
+    assert (verdict.represents, verdict.step_ns) == (False, 125e6)
+    assert "5 times the 25 ms" in verdict.sentence and "not representative" in verdict.sentence
+
+
+def test_a_longer_step_whose_interval_holds_the_estimate_accuses_nobody() -> None:
+    assert judge_profile(Witness("telemetry", 33.0, 24.0, 45.0, SEEN), 25e6).represents is True
+
+
+def test_agreement_leaves_the_profile_alone() -> None:
+    verdict = judge_profile(Witness("telemetry", 26.0, 24.0, 28.0, SEEN), 25.5e6)
+    assert verdict.represents is True and "in line with" in verdict.sentence
+
+
+def test_what_cannot_be_told_is_not_judged() -> None:
+    for telemetry, estimate in (
+        ("Too few samples.", 25e6),
+        (Witness("telemetry", None, 20.0, None, SEEN), 25e6),
+        (Witness("telemetry", 30.0, 28.0, 32.0, SEEN), None),
+    ):
+        verdict = judge_profile(telemetry, estimate)
+        assert verdict.represents is None and verdict.sentence

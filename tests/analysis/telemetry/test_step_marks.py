@@ -1,0 +1,58 @@
+"""The step time by the loop's own marks."""
+
+import numpy as np
+import pytest
+
+from sawtooth.analysis.telemetry.step_marks import by_marks
+
+MS = 1_000_000
+
+
+def marks(*gaps_ms: float, profiled: range = range(0)) -> list[tuple[int, int, str]]:
+    ends = np.cumsum([0.0, *gaps_ms]) * MS
+    return [(step, int(end), "profile" if step in profiled else "train") for step, end in enumerate(ends)]
+
+
+def test_the_mean_between_marks_is_the_step() -> None:
+    witness = by_marks(marks(*[26.0, 28.0] * 50))
+    assert witness is not None and witness.ms == pytest.approx(27.0)
+    assert witness.low_ms < 27.0 < witness.high_ms and witness.width < 1.05
+
+
+def test_a_checkpoint_every_ten_steps_is_part_of_what_a_step_takes_and_one_pause_is_not() -> None:
+    every_ten = by_marks(marks(*([26.0] * 9 + [1700.0]) * 8))
+    assert every_ten is not None and every_ten.ms == pytest.approx((9 * 26 + 1700) / 10, rel=0.12)
+    once = by_marks(marks(*[26.0] * 40, 30_000.0, *[26.0] * 40))
+    assert once is not None and once.ms == pytest.approx(26.0)
+    assert "left out" in once.notes[1]
+
+
+def test_warm_up_and_a_queue_that_fills_are_left_out() -> None:
+    slow_start = by_marks(marks(900.0, 120.0, *[30.0] * 60))
+    assert slow_start is not None and slow_start.ms == pytest.approx(30.0)
+    quick_start = by_marks(marks(*[4.0] * 12, *[30.0] * 60))
+    assert quick_start is not None and quick_start.ms == pytest.approx(30.0)
+
+
+def test_steps_of_the_profile_count_for_nothing_and_those_before_it_speak_first() -> None:
+    gaps = [20.0] * 40 + [90.0] * 6 + [25.0] * 40
+    witness = by_marks(marks(*gaps, profiled=range(41, 47)))
+    assert witness is not None and witness.ms == pytest.approx(20.0)
+    few_before = by_marks(marks(*[20.0] * 5, *[90.0] * 6, *[25.0] * 40, profiled=range(6, 12)))
+    assert few_before is not None and few_before.ms == pytest.approx(25.0, rel=0.03)
+
+
+def test_too_few_marks_say_nothing() -> None:
+    assert by_marks(marks(*[20.0] * 6)) is None
+    assert by_marks([]) is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_interval_holds_the_truth_of_noisy_steps(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    held = 0
+    for _ in range(40):
+        witness = by_marks(marks(*rng.lognormal(np.log(20), 0.2, 100)))
+        assert witness is not None
+        held += witness.holds(20 * np.exp(0.02))
+    assert held >= 30  # of 40 at 90 %; 30 is three standard deviations below

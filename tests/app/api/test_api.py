@@ -1,0 +1,97 @@
+"""The HTTP API: what it answers, and that paths come from manifests only."""
+
+import gzip
+
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from sawtooth.app.api import routes
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder, Manifest
+from tests.support.chrome_trace import three_steps
+
+TRACE = gzip.compress(three_steps().json())
+
+
+@pytest.fixture
+def run(app_data: DataFolder, tmp_path) -> Manifest:
+    path = tmp_path / "trace"
+    path.write_bytes(TRACE)
+    return bring_in(app_data, [(path, 'na"me;\r\n\u202eé.json.gz')]).runs[0]
+
+
+@pytest.fixture
+def client(app_data: DataFolder) -> TestClient:
+    return TestClient(Starlette(routes=routes()))
+
+
+def test_runs_are_listed_and_shown_as_their_manifests(client: TestClient, run: Manifest) -> None:
+    assert [r["id"] for r in client.get("/api/v1/runs").json()["runs"]] == [run.id]
+    assert client.get(f"/api/v1/runs/{run.id}").json()["recordings"][0]["id"] == run.recordings[0].id
+
+
+def test_the_source_comes_back_bit_by_bit_under_a_safe_name(client: TestClient, run: Manifest) -> None:
+    answer = client.get(f"/api/v1/runs/{run.id}/trace")
+    assert answer.status_code == 200
+    assert gzip.decompress(answer.content) == gzip.decompress(TRACE)
+    disposition = answer.headers["content-disposition"]
+    assert "attachment" in disposition
+    assert not set(disposition) & set("\r\n\u202e")
+    part = client.get(f"/api/v1/runs/{run.id}/trace", headers={"range": "bytes=0-1"})
+    assert (part.status_code, part.content) == (206, b"\x1f\x8b")
+
+
+def test_the_report_is_the_command_line_s(client: TestClient, run: Manifest) -> None:
+    report = client.get(f"/api/v1/runs/{run.id}/report").json()
+    assert report["report_version"] == 1
+    assert report["run"]["id"] == run.id
+    assert report["metrics"]["step_time_ms"]["value"] == pytest.approx(0.1)  # step ends are 100 us apart
+
+
+@pytest.mark.parametrize("path", ["0" * 16, "..%2f..%2fetc%2fpasswd", "not-an-id", "' OR 1=1", "0" * 5000])
+@pytest.mark.parametrize("tail", ["", "/trace", "/report"])
+def test_what_is_no_run_is_not_found(client: TestClient, path: str, tail: str) -> None:
+    answer = client.get(f"/api/v1/runs/{path}{tail}")
+    assert answer.status_code == 404
+    assert "/tmp" not in answer.text
+
+
+def test_a_trace_that_was_not_kept_or_does_not_exist_is_said(client: TestClient, run: Manifest, app_data: DataFolder) -> None:
+    assert client.get(f"/api/v1/runs/{run.id}/trace?rank=7").status_code == 404
+    app_data.source_file(run.recordings[0].id).unlink()
+    assert "not kept" in client.get(f"/api/v1/runs/{run.id}/trace").json()["error"]["sentence"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b'{"files": 3}', b'{"files": []}', b'{"files": [{"upload": "../x", "name": "y"}]}', b"\xff\xfe", b"[" * 60_000],
+)
+def test_a_senseless_order_is_refused_in_words(client: TestClient, body: bytes) -> None:
+    answer = client.post("/api/v1/jobs", content=body)
+    assert answer.status_code in (400, 404)
+    assert answer.json()["error"]["sentence"]
+
+
+def test_an_upload_becomes_a_run(client: TestClient, app_data: DataFolder) -> None:
+    import threading
+
+    upload = client.put("/api/v1/uploads?name=mine.json.gz", content=TRACE).json()["upload"]
+    job = client.post("/api/v1/jobs", json={"files": [{"upload": upload, "name": "mine.json.gz"}]}).json()["job"]
+    for thread in threading.enumerate():
+        if thread.name == f"job-{job}":
+            thread.join(60)
+    ended = client.get(f"/api/v1/jobs/{job}").json()
+    assert (ended["stage"], ended["error"]) == ("done", None)
+    assert app_data.read_manifest(ended["run_ids"][0]).name == "mine"
+    assert client.delete("/api/v1/jobs/unknown").status_code == 404
+
+
+def test_what_a_person_types_is_cleaned(run: Manifest) -> None:
+    from sawtooth.app.page.run_edit import edited
+
+    changed = edited(run, " new\u202e name \n", "a, b,, a,\x00c", "notes")
+    assert changed.name == "new  name"
+    assert changed.tags == ["a", "b", "c"]
+    assert edited(run, "  ", "", "").name == run.name
+    assert changed.id == run.id

@@ -1,0 +1,291 @@
+"""Pushed sessions: acknowledged once on disk, at most once, resumable, limited, and whole after either side was killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.testclient import TestClient
+
+from sawtooth.app.api import live, routes
+from sawtooth.app.server.access import AccessMiddleware
+from sawtooth.app.server.push import push_command, push_token
+from sawtooth.app.settings import Settings
+from sawtooth.ingest.errors import NotFoundError, UsageError
+from sawtooth.ingest.receiver import Receiver, RefusedError, clock_offset_ns, is_pushed
+from sawtooth.ingest.sampler.segments import encode_line
+from sawtooth.ingest.schema import DataFolder
+from sawtooth.ingest.telemetry.session import SessionReader
+from tests.support.paths import ROOT
+from tests.support.servers import Server, free_port, start_server, without_bundled
+
+SESSION = "20260101T000000Z-node-abc123"
+PATH = f"/api/v1/live/{SESSION}"
+
+
+@pytest.fixture
+def options(monkeypatch, tmp_path) -> Settings:
+    options = Settings(DataFolder(tmp_path / "data"), disk_reserve_bytes=1)
+    options.data.create()
+    monkeypatch.delenv("SAWTOOTH_PUSH_TOKEN", raising=False)
+    monkeypatch.setattr(live, "settings", lambda: options)
+    monkeypatch.setattr(live, "pace", live.Pace())
+    return options
+
+
+@pytest.fixture
+def client(options) -> TestClient:
+    app = Starlette(routes=routes(), middleware=[Middleware(AccessMiddleware, settings=options)])
+    bearer = {"authorization": f"Bearer {push_token(options.data.root)}"}
+    return TestClient(app, base_url="http://localhost:8501", headers=bearer)
+
+
+def send(
+    client: TestClient, segment: int, offset: int, body: bytes, *, crc: str | None = None, path: str = PATH, **headers: str
+):
+    headers["X-Content-CRC32"] = crc or f"{zlib.crc32(body):08x}"
+    return client.post(f"{path}?segment={segment}&offset={offset}", content=body, headers=headers)
+
+
+def line(number: int, pad: int = 0) -> bytes:
+    return encode_line({"k": "tick", "q": number, "m": number, "w": number, "pad": "x" * pad})
+
+
+def test_a_batch_is_on_disk_when_it_is_acknowledged_and_a_repeat_changes_nothing(client, options, monkeypatch) -> None:
+    synced: list[int] = []
+    real = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (synced.append(os.fstat(file).st_ino), real(file))[1])
+    assert client.get(PATH).json()["segments"] == {}
+    assert send(client, 0, 0, b"{}\n").json()["size"] == 3
+    first = line(0)
+    answer = send(client, 1, 0, first)
+    assert answer.status_code == 200
+    assert answer.json()["size"] == len(first)
+    assert answer.json()["sent_ns"] >= answer.json()["received_ns"]
+    path = options.data.live / SESSION / "samples-0001.jsonl"
+    assert path.read_bytes() == first
+    assert path.stat().st_ino in synced
+    assert send(client, 1, 0, first).json()["size"] == len(first)
+    assert path.read_bytes() == first
+    assert client.get(PATH).json()["segments"] == {"0": 3, "1": len(first)}
+    assert is_pushed(path.parent)
+
+
+@pytest.mark.parametrize("offset", [1, 5000])
+def test_another_offset_is_answered_with_where_to_go_on(client, options, offset) -> None:
+    first = line(0)
+    send(client, 1, 0, first)
+    answer = send(client, 1, offset, line(1, pad=100))
+    assert answer.status_code == 409
+    assert answer.json()["size"] == len(first)
+    assert (options.data.live / SESSION / "samples-0001.jsonl").read_bytes() == first
+
+
+def test_what_is_damaged_too_large_or_no_session_is_refused(client, options) -> None:
+    assert send(client, 1, 0, line(0), crc="00000000").status_code == 400
+    assert send(client, 1, 0, line(0), crc="nonsense").status_code == 400
+    assert send(client, 1, 0, b"x" * (1 << 20) + b"x").status_code == 413
+    assert send(client, 1, 40 << 20, b"x").status_code == 413
+    assert send(client, 12345, 0, b"x").status_code == 400
+    assert client.post(PATH, content=b"x").status_code == 400
+    for name in (".hidden", "a" * 81, "a%2F..%2Fb", "a b"):
+        assert send(client, 1, 0, b"x", path=f"/api/v1/live/{name}").status_code in (400, 404)
+    assert [p for p in options.data.live.iterdir() if p.name != SESSION] == []
+
+
+def test_a_session_that_is_sampled_here_is_not_written_to(client, options) -> None:
+    folder = options.data.live / SESSION
+    folder.mkdir()
+    (folder / "samples-0001.jsonl").write_bytes(line(0))
+    assert send(client, 1, len(line(0)), line(1)).status_code == 409
+    assert send(client, 2, 0, line(1)).status_code == 409
+    assert send(client, 1, 0, line(0)).status_code == 200
+    assert [p.name for p in folder.iterdir()] == ["samples-0001.jsonl"]
+    assert (folder / "samples-0001.jsonl").read_bytes() == line(0)
+
+
+def test_a_full_disk_keeps_what_was_there(client, options, monkeypatch) -> None:
+    send(client, 1, 0, line(0))
+    real = os.write
+
+    def full(file: int, data) -> int:
+        if len(data) > 20:
+            return real(file, bytes(data)[:20])
+        raise OSError(28, "no space")
+
+    monkeypatch.setattr("sawtooth.ingest.receiver.os.write", full)
+    assert send(client, 1, len(line(0)), line(1)).status_code == 507
+    assert (options.data.live / SESSION / "samples-0001.jsonl").read_bytes() == line(0)
+    monkeypatch.undo()
+
+
+def test_the_disk_is_never_filled_to_the_brim(tmp_path) -> None:
+    receiver = Receiver(tmp_path, reserve_bytes=1 << 60)
+    with pytest.raises(RefusedError) as refused:
+        receiver.append(SESSION, 1, 0, line(0))
+    assert refused.value.status == 507
+
+
+def test_a_tail_that_a_power_cut_left_is_cut_off_at_the_first_touch(tmp_path) -> None:
+    Receiver(tmp_path).append(SESSION, 1, 0, line(0) + line(1))
+    path = tmp_path / SESSION / "samples-0001.jsonl"
+    good = path.read_bytes()
+    for tail in (line(2)[:30], b"\0" * 4096, line(2)[:-20] + b"\0" * 19 + b"\n"):
+        path.write_bytes(good + tail)
+        assert Receiver(tmp_path).held(SESSION) == {1: len(good)}
+        assert path.read_bytes() == good
+
+
+def test_sessions_have_a_limit(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("sawtooth.ingest.receiver.MAX_SESSIONS", 2)
+    receiver = Receiver(tmp_path)
+    for name in ("a", "b"):
+        receiver.append(name, 1, 0, line(0))
+    with pytest.raises(RefusedError):
+        receiver.append("c", 1, 0, line(0))
+    receiver.append("a", 1, len(line(0)), line(1))
+    with pytest.raises(NotFoundError):
+        receiver.held("../x")
+
+
+def test_batches_have_a_pace() -> None:
+    pace = live.Pace(rate=10, burst=3)
+    assert [pace.allows("s", 0.0) for _ in range(5)] == [True, True, True, False, False]
+    assert pace.allows("other", 0.0)
+    assert [pace.allows("s", 0.1), pace.allows("s", 0.1)] == [True, False]
+
+
+def test_too_many_batches_are_asked_to_wait(client, monkeypatch) -> None:
+    monkeypatch.setattr(live, "pace", live.Pace(rate=0.0001, burst=1))
+    assert send(client, 1, 0, line(0)).status_code == 200
+    answer = send(client, 1, 0, line(0))
+    assert answer.status_code == 429
+    assert answer.headers["retry-after"] == "1"
+
+
+def test_the_clock_s_offset_is_kept(client, options) -> None:
+    send(client, 1, 0, line(0), **{"X-Clock-Offset-Ns": "-2000000000"})
+    assert clock_offset_ns(options.data.live / SESSION) == -2_000_000_000
+    send(client, 1, len(line(0)), line(1), **{"X-Clock-Offset-Ns": "-2000000900"})
+    assert clock_offset_ns(options.data.live / SESSION) == -2_000_000_000
+    send(client, 1, len(line(0) + line(1)), line(2), **{"X-Clock-Offset-Ns": "1e9"})
+    assert clock_offset_ns(options.data.live / SESSION) == -2_000_000_000
+
+
+def test_the_push_token_opens_nothing_else_and_nothing_else_opens_this(options) -> None:
+    token = push_token(options.data.root)
+    guarded = Settings(options.data, token="the-server-s-own-token")
+    app = Starlette(routes=routes(), middleware=[Middleware(AccessMiddleware, settings=guarded)])
+    client = TestClient(app, base_url="http://gpu-box:8501")
+    for given, status in ((token, 200), ("the-server-s-own-token", 200), ("wrong", 401), ("", 401)):
+        assert client.get(PATH, headers={"authorization": f"Bearer {given}"}).status_code == status
+        assert send(client, 1, 0, line(0), authorization=f"Bearer {given}").status_code == status
+    assert client.get("/api/v1/runs", headers={"authorization": f"Bearer {token}"}).status_code == 401
+    assert client.get(f"{PATH}?token={token}").status_code == 401
+    origin = {"authorization": f"Bearer {token}", "origin": "http://evil.test"}
+    assert send(client, 1, 0, line(0), **origin).status_code == 403
+
+
+def test_the_push_token_stays_and_is_private(tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("SAWTOOTH_PUSH_TOKEN", raising=False)
+    token = push_token(tmp_path)
+    assert push_token(tmp_path) == token
+    assert len(token) >= 32
+    assert (tmp_path / "push_token").stat().st_mode & 0o077 == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["push_token"]
+    assert push_command("http://a:1/", token) == f"sawtooth sample --push http://a:1 --token {token}"
+    monkeypatch.setenv("SAWTOOTH_PUSH_TOKEN", "short")
+    with pytest.raises(UsageError):
+        push_token(tmp_path)
+
+
+KILLS = 6  # of each side; SAWTOOTH_KILLS asks for more
+
+
+def _sampler(parent: Path, url: str, token: str) -> subprocess.Popen[bytes]:
+    recording = ROOT / "sample_traces" / "resnet_starved" / "nvml.jsonl"
+    command = [
+        sys.executable,
+        "-m",
+        "sawtooth.ingest.sampler",
+        "--replay",
+        str(recording),
+        "--loop",
+        "--speed",
+        "5",
+        "--copies",
+        "4",
+    ]
+    return subprocess.Popen(
+        [*command, "--out", str(parent), "--push", url, "--token", token], cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )  # fmt: skip
+
+
+def _acknowledged(data: Path) -> dict[str, bytes]:
+    return {f"{p.parent.name}/{p.name}": p.read_bytes() for p in (data / "live").glob("*/samples-*.jsonl")}
+
+
+@pytest.mark.browser  # starts real servers
+def test_killing_receiver_and_sampler_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """Real processes, killed in turn. At the end what the dashboard holds is byte for byte what the samplers hold on disk."""
+    kills = int(os.environ.get("SAWTOOTH_KILLS", KILLS))
+    dice, spool, data, port = random.Random(1), tmp_path / "spool", without_bundled(tmp_path / "data"), free_port()
+    token, url = push_token(data), f"http://localhost:{port}"
+    server: Server = start_server(data, port=port)
+    sampler = _sampler(spool, url, token)
+    seen: dict[str, bytes] = {}
+    try:
+        for _ in range(kills):
+            time.sleep(dice.uniform(1.0, 2.5))
+            server.process.send_signal(signal.SIGKILL)
+            server.process.wait()
+            held = _acknowledged(data)
+            for name, content in seen.items():
+                assert held[name].startswith(content)
+            seen = held
+            server = start_server(data, port=port)
+            time.sleep(dice.uniform(1.0, 2.5))
+            sampler.kill()
+            sampler.wait()
+            sampler = _sampler(spool, url, token)
+        time.sleep(2)
+        sampler.terminate()
+        sampler.wait(60)
+        sent = {p.name for p in spool.iterdir()}
+        for session in sent:
+            resume = [
+                sys.executable,
+                "-m",
+                "sawtooth.ingest.sampler",
+                "--resume-push",
+                str(spool / session),
+                "--push",
+                url,
+                "--token",
+                token,
+            ]
+            subprocess.run(resume, cwd=ROOT, check=True, timeout=60, stderr=subprocess.DEVNULL)
+    finally:
+        sampler.kill()
+        sampler.wait()
+        server.stop()
+    assert len(sent) == kills + 1
+    for session in sent:
+        for path in (spool / session).glob("samples-*.jsonl"):
+            content = path.read_bytes()
+            assert (data / "live" / session / path.name).read_bytes() == content[: content.rfind(b"\n") + 1]
+        reader = SessionReader(data / "live" / session)
+        numbers = [record["q"] for record in reader.poll()]
+        assert reader.meta["session"] == session
+        assert reader.damaged == 0
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) > 10

@@ -1,0 +1,134 @@
+"""``sawtooth compare`` from files to text, JSON, Markdown and HTML, its gates and exit codes, and hostile names."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from sawtooth.analysis.compare.comparison import compare
+from sawtooth.analysis.version import TOOL_VERSION
+from sawtooth.app.cli import cli, main
+from sawtooth.app.reports import comparison as compare_text
+from sawtooth.app.reports import html as html_report
+from sawtooth.app.words import comparison as compare_words
+from tests.support.chrome_trace import matmul_loop
+from tests.support.run_results import run_of, side
+
+
+@pytest.fixture
+def traces(tmp_path):
+    slow = matmul_loop(steps=6).write(tmp_path / "before.json")
+    fast = matmul_loop(steps=6, step_us=800, matmul_us=400).write(tmp_path / "after.json")
+    return str(slow), str(fast), str(tmp_path / "data")
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, ["compare", *arguments])
+
+
+def test_the_version_is_told():
+    assert CliRunner().invoke(cli, ["--version"]).output.strip() == TOOL_VERSION
+
+
+def test_text_leads_with_the_verdict(traces):
+    a, b, data = traces
+    found = run(a, b, "--data", data)
+    assert found.exit_code == 0
+    assert found.output.splitlines()[0] == "after is 1.25\u00a0× as fast as before: 1.00\u00a0ms → 800\u00a0µs a step."
+    assert "tensor-core compute" in found.output
+
+
+def test_json_holds_the_contract_and_its_waterfall_sums(traces):
+    a, b, data = traces
+    found = json.loads(run(a, b, "--data", data, "--format", "json").output)
+    assert sum(row["change_ms"] for row in found["waterfall"]) == pytest.approx(
+        found["profile_step_time_ms"]["change_ms"], abs=1e-12
+    )
+    assert found["best_step_time_ms"]["verdict"] == "faster"
+    assert found["a"]["name"] == "before"
+
+
+def test_a_file_against_itself_shows_no_difference(traces):
+    a, _, data = traces
+    found = json.loads(run(a, a, "--data", data, "--format", "json").output)
+    assert found["best_step_time_ms"]["verdict"] == "no_difference_shown"
+    assert {row["change_ms"] for row in found["waterfall"]} == {0.0}
+    assert {row["change_ms"] for row in (*found["kernels"], *found["operators"])} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("swap", "gate", "code"),
+    [
+        (False, "best_step_time_ms:+5%", 0),
+        (True, "best_step_time_ms:+5%", 1),
+        (True, "best_step_time_ms:+1ms", 0),
+        (False, "sawtooth_period_s:+1s", 2),  # no telemetry: not known
+    ],
+)
+def test_gates_set_the_exit_code(traces, swap, gate, code):
+    a, b, data = traces
+    found = run(*((b, a) if swap else (a, b)), "--data", data, "--fail-on", gate)
+    assert found.exit_code == code
+    assert gate in found.output
+
+
+def test_wrong_usage_exits_2_with_one_sentence(traces, monkeypatch, capsys):
+    a, b, data = traces
+    for arguments in ([a, b, "--fail-on", "speed:+5%"], [a, "nowhere.json"]):
+        monkeypatch.setattr("sys.argv", ["sawtooth", "compare", *arguments, "--data", data])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert stopped.value.code == 2
+        assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_markdown_carries_the_marker_and_html_asks_for_nothing(traces, tmp_path):
+    a, b, data = traces
+    assert run(a, b, "--data", data, "--format", "md").output.startswith(
+        "<!-- sawtooth-report -->\n## after is 1.25\u00a0× as fast"
+    )
+    output = tmp_path / "report.html"
+    assert run(a, b, "--data", data, "--format", "html", "--output", str(output)).exit_code == 0
+    page = output.read_text(encoding="utf-8")
+    assert "default-src 'none'" in page
+    assert page.count("Plotly.newPlot(") >= 3
+    assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=", page)
+    assert '"showSendToCloud": false' in page
+
+
+HOSTILE = "<script>alert(1)</script>|[a](b)@everyone https://evil.example #12"
+
+
+def test_a_hostile_name_stays_text_in_markdown_and_html():
+    found = run_of("a" * 16)
+    named = replace(found, manifest=msgspec.structs.replace(found.manifest, name=HOSTILE))
+    comparison = compare(side(named), side(run_of("b" * 16)))
+    page = html_report.comparison_html(comparison, scripts=False)
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+    text = compare_text.markdown(comparison)
+    assert "<script>" not in text
+    assert "https://evil" not in text
+    assert "@everyone" not in text
+    assert "\\[a\\](b)" in text
+
+
+def test_three_runs_a_side_are_averaged_and_named():
+    a = [
+        run_of(f"{i:016x}", ledger=(("idle", "data_wait", ns, None),))
+        for i, ns in enumerate((99_000_000, 100_000_000, 101_000_000))
+    ]
+    b = [
+        run_of(f"{i + 8:016x}", ledger=(("idle", "data_wait", ns, None),))
+        for i, ns in enumerate((79_000_000, 80_000_000, 81_000_000))
+    ]
+    comparison = compare(side(*a), side(*b))
+    assert comparison.best.a == pytest.approx(100)
+    assert comparison.verdict.word == "faster"
+    assert "3 and 3 runs" in compare_words.certainty(comparison)
+    assert "95 % interval" in compare_words.certainty(comparison)

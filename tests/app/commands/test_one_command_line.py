@@ -1,0 +1,124 @@
+"""One command line: the same options everywhere, a suffix that decides, folders with all below them, and runs to list and change."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from sawtooth.app.cli import cli
+from sawtooth.app.commands.runs import size_of
+from sawtooth.ingest.errors import UsageError
+from tests.support.chrome_trace import matmul_loop
+from tests.support.paths import ROOT
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, list(arguments))
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    """A folder with one run in it and another in a folder below."""
+    folder = tmp_path / "traces"
+    (folder / "below").mkdir(parents=True)
+    matmul_loop(steps=6).write(folder / "first.json")
+    matmul_loop(steps=6, step_us=800, matmul_us=400).write(folder / "below" / "second.json")
+    return folder
+
+
+@pytest.fixture
+def data(traces: Path, tmp_path: Path) -> str:
+    folder = str(tmp_path / "data")
+    assert run("ingest", str(traces / "first.json"), "--name", "my  first run", "--data", folder).exit_code == 0
+    return folder
+
+
+@pytest.mark.parametrize("command", ["report", "compare", "sweep", "ingest", "export", "import", "runs", "serve", "demo"])
+def test_every_command_has_a_short_help(command: str) -> None:
+    assert "Usage" in run(command, "-h").output
+
+
+def test_a_folder_stands_for_all_below_it_and_each_run_is_reported(traces: Path, tmp_path: Path) -> None:
+    found = run("report", str(traces), "--each", "--format", "json", "--data", str(tmp_path / "d"))
+    assert {r["run"]["name"] for r in json.loads(found.stdout)} == {"first", "second"}
+    refused = run("report", str(traces))
+    assert isinstance(refused.exception, UsageError) and "2 runs" in str(refused.exception)
+
+
+def test_the_suffix_decides_the_format(traces: Path, tmp_path: Path) -> None:
+    trace = str(traces / "first.json")
+    for name, begins in (("r.json", "{"), ("r.md", "<!-- sawtooth"), ("r.html", "<!doctype"), ("r.txt", "first")):
+        out = tmp_path / name
+        assert run("report", trace, "-o", str(out)).exit_code == 0
+        assert out.read_text(encoding="utf-8").lstrip().startswith(begins)
+    refused = run("report", trace, "--out", str(tmp_path / "r.pdf"))
+    assert isinstance(refused.exception, UsageError) and "--format" in str(refused.exception)
+
+
+def test_a_folder_with_nothing_readable_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "empty" / ".hidden").mkdir(parents=True)
+    (tmp_path / "empty" / ".hidden" / "x.json").write_text("{}")
+    for command in ("ingest", "report"):
+        refused = run(command, str(tmp_path / "empty"), "--data", str(tmp_path / "data"))
+        assert isinstance(refused.exception, UsageError) and "neither a trace nor telemetry" in str(refused.exception)
+
+
+def test_several_recordings_a_side_may_lie_in_one_folder(traces: Path, tmp_path: Path) -> None:
+    found = run("compare", str(traces), str(traces / "first.json"), "--format", "json", "--data", str(tmp_path / "d"))
+    assert found.exit_code == 0, found.exception
+    assert len(json.loads(found.stdout)["a"]["runs"]) == 2
+
+
+def test_runs_are_listed_and_changed(data: str) -> None:
+    identifier = json.loads(run("runs", "--json", "--data", data).stdout)[0]["id"]
+    assert run("report", "My\u00a0first run", "--data", data).exit_code == 0  # as copied from a page
+    assert run("runs", "tag", identifier, "baseline", "batch_size=64", "--data", data).output.endswith(
+        "baseline, batch_size=64\n"
+    )
+    assert run("runs", "tag", "--data", data, identifier, "--", "-baseline").output.endswith("batch_size=64\n")
+    assert run("runs", "rename", identifier, "second name", "--data", data).exit_code == 0
+    row = run("runs", "--data", data).output
+    assert row.startswith(identifier) and "second name" in row and "batch_size=64" in row
+    assert run("runs", "prune", "--max-size", "1kB", "--data", data).exit_code == 0  # it has a tag: it stays
+    assert identifier in run("runs", "--data", data).output
+    assert run("runs", "rm", "second name", "--data", data).exit_code == 0
+    assert "No runs yet" in run("runs", "--data", data).output
+
+
+def test_prune_removes_the_oldest_until_the_rest_fits(data: str, traces: Path) -> None:
+    oldest = json.loads(run("runs", "--json", "--data", data).stdout)[0]["id"]
+    assert run("ingest", str(traces / "below" / "second.json"), "--data", data).exit_code == 0
+    size = sum(p.stat().st_size for p in Path(data).rglob("*") if p.is_file())
+    limit = str(size * 3 // 4)
+    assert "Would remove" in run("runs", "prune", "--max-size", limit, "--dry-run", "--data", data).output
+    run("runs", "prune", "--max-size", limit, "--data", data)
+    left = [found["id"] for found in json.loads(run("runs", "--json", "--data", data).stdout)]
+    assert oldest not in left and len(left) == 1
+
+
+@pytest.mark.parametrize(("text", "size"), [("20GB", 20 * 10**9), ("500 mb", 5 * 10**8), ("1.5k", 1500), ("12", 12)])
+def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
+    assert size_of(text) == size
+    with pytest.raises(UsageError):
+        size_of("many")
+
+
+def test_ctrl_c_is_a_clean_end() -> None:
+    waits = "import sys, time; from sawtooth.app import cli as c; c.cli = lambda: (print('ready', flush=True), time.sleep(60)); c.main()"
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-c", waits],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+    child.send_signal(signal.SIGINT)
+    _, on_stderr = child.communicate(timeout=60)
+    assert (child.returncode, on_stderr) == (130, b"\nStopped.\n")

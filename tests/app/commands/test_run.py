@@ -1,0 +1,49 @@
+"""`sawtooth run` in the whole product: the verdict after the training's own output, and never another exit code."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sawtooth.app.commands import run
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.reports import brief
+from sawtooth.ingest import children
+from sawtooth.ingest.capture.launch import Launched
+from sawtooth.ingest.runs.bundle import export_runs
+from sawtooth.ingest.schema import DataFolder
+from tests.support.paths import RECORDINGS
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A recorded run in one file."""
+    folder = DataFolder(tmp_path / "recorded").create()
+    files = [(path, path.name) for path in sorted((RECORDINGS / "gpt_small").glob("*.json*")) if path.name != "truth.json"]
+    export_runs(folder, [bring_in(folder, files).runs[0].id], tmp_path / "run.sawtooth")
+    return tmp_path / "run.sawtooth"
+
+
+def test_the_verdict_comes_in_five_lines_with_the_page_s_address(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run._tell(Launched(0, bundle), tmp_path / "data")
+    lines = capsys.readouterr().err.splitlines()
+    assert 3 <= len(lines) <= 5
+    assert any(line.startswith("sawtooth: Step ") for line in lines)
+    assert "/verdict?run=" in lines[-1]
+
+
+def test_a_bug_of_ours_is_a_sentence(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brief, "lines", lambda result: 1 / 0)
+    run._tell(Launched(0, bundle), tmp_path / "data")
+    assert "explaining it failed (ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_options_after_the_command_are_its_own(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys; print(sys.argv[1:]); sys.exit(5)")
+    command = children.command("sawtooth", "run", "--no-sample", "train.py", "--data", "x", "--help")
+    done = subprocess.run(command, cwd=tmp_path, env=children.environment(), capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (5, "['--data', 'x', '--help']\n"), done.stderr

@@ -1,0 +1,61 @@
+"""The recordings that ship are brought in once."""
+
+import gzip
+import json
+from pathlib import Path
+
+from sawtooth.app.jobs.bundled import SAMPLES, bundled, first_pair, import_bundled
+from sawtooth.app.jobs.queue import Jobs
+from sawtooth.app.settings import Settings
+from sawtooth.ingest.schema import DataFolder, Manifest
+from tests.support.servers import until
+
+
+def _samples(folder: Path) -> Path:
+    for name, truth in (("slow", {"fixed_by": [{"recording": "fixed"}]}), ("fixed", {"fixed_by": []}), ("empty", None)):
+        (folder / name).mkdir(parents=True)
+        if truth is not None:
+            (folder / name / "trace.json.gz").write_bytes(gzip.compress(b"{}"))
+            (folder / name / "nvml.jsonl").write_bytes(b"")
+            (folder / name / "truth.json").write_text(json.dumps({"planted": "x", **truth}))
+    return folder
+
+
+def test_the_shipped_recordings_are_a_starved_run_its_fix_and_another() -> None:
+    items = {item.name: item for item in bundled()}
+    assert len(items) >= 3
+    assert any(item.fixed_by in items for item in items.values())
+    assert all(len(item.files) >= 2 for item in items.values())
+    assert all(sum(path.stat().st_size for path in item.files) < 2_000_000 for item in items.values())
+    assert (SAMPLES / "__init__.py").exists()
+
+
+def test_each_recording_is_brought_in_once_and_one_that_was_deleted_stays_deleted(tmp_path: Path) -> None:
+    samples = _samples(tmp_path / "samples")
+    data = DataFolder(tmp_path / "data").create()
+    jobs = Jobs(Settings(data), command=lambda folder: ["true"])
+    assert import_bundled(jobs, data, samples) == ["slow", "fixed"]
+    assert import_bundled(jobs, data, samples) == []
+    (data.root / "bundled.json").write_bytes(b'{"imported": ["\xcd')
+    assert import_bundled(jobs, data, samples) == ["slow", "fixed"]
+    jobs.close()
+
+
+def test_the_first_one_is_read_alone_so_that_its_answer_comes_soon(tmp_path: Path) -> None:
+    jobs = Jobs(Settings(DataFolder(tmp_path / "data").create()), command=lambda folder: ["sleep", "30"])
+    try:
+        import_bundled(jobs, jobs.settings.data, _samples(tmp_path / "samples"))
+        until(lambda: any(job.stage == "reading" for job in jobs.all()))
+        fixed, slow = jobs.all()
+        assert (slow.stage, fixed.stage) == ("reading", "waiting")
+    finally:
+        jobs.close()
+
+
+def test_the_first_pair_is_the_slow_run_and_its_fix(tmp_path: Path) -> None:
+    samples = _samples(tmp_path / "samples")
+    slow = Manifest(id="a" * 16, name="slow", recordings=[], bundled=True)
+    fixed = Manifest(id="b" * 16, name="fixed", recordings=[], bundled=True)
+    assert first_pair([fixed, slow], samples) == (slow, fixed)
+    assert first_pair([slow], samples) is None
+    assert first_pair([slow, Manifest(id="c" * 16, name="fixed", recordings=[])], samples) is None

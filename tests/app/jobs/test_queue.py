@@ -1,0 +1,153 @@
+"""Ingest jobs: whatever the child does, the server answers in words."""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sawtooth.app.jobs.queue import Job, JobOrder, Jobs, Outcome, crash_sentence, sweep
+from sawtooth.app.settings import Settings
+from sawtooth.ingest.errors import NotFoundError, UsageError
+from sawtooth.ingest.schema import DataFolder
+from tests.support.paths import ROOT
+
+DONE = (
+    'import json,pathlib,sys; pathlib.Path(sys.argv[1],"result.json").write_text(json.dumps({"run_ids": ["0123456789abcdef"]}))'
+)
+
+
+def _jobs(tmp_path, code: str) -> Jobs:
+    settings = Settings(DataFolder(tmp_path / "data").create())
+    return Jobs(settings, command=lambda folder: [sys.executable, "-c", code, str(folder)])
+
+
+def _uploaded(jobs: Jobs, content: bytes = b"{}") -> list[tuple[Path, str]]:
+    path = jobs.settings.data.uploads / os.urandom(16).hex()
+    path.write_bytes(content)
+    return [(path, "trace.json")]
+
+
+def _ended(job: Job) -> Job:
+    for thread in threading.enumerate():
+        if thread.name == f"job-{job.id}":
+            thread.join(30)
+    return job
+
+
+def test_a_job_ends_with_its_run_and_leaves_no_files(tmp_path) -> None:
+    jobs = _jobs(tmp_path, DONE)
+    job = _ended(jobs.start(_uploaded(jobs)))
+    assert job.stage == "done"
+    assert job.outcome.run_ids == ["0123456789abcdef"]
+    assert list(jobs.settings.data.uploads.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "lack of memory"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGXCPU)", "processor time"),
+        ("import os; os.kill(os.getpid(), 11)", "crashed on this file"),
+        ("raise SystemExit(7)", "status 7"),
+        ("pass", "without a result"),
+        ("import pathlib,sys; pathlib.Path(sys.argv[1], 'result.json').write_text('{broken')", "without a result"),
+    ],
+)
+def test_a_child_that_dies_is_explained(tmp_path, code, says) -> None:
+    jobs = _jobs(tmp_path, code)
+    job = _ended(jobs.start(_uploaded(jobs)))
+    assert job.stage == "failed"
+    assert says in job.outcome.sentence
+    assert str(tmp_path) not in job.outcome.sentence
+    assert list(jobs.settings.data.uploads.iterdir()) == []
+
+
+def test_a_child_that_dies_while_it_analyses_has_kept_its_runs(tmp_path) -> None:
+    progress = '{"stage": "deriving", "runs": ["0123456789abcdef"]}'
+    for end in ("raise SystemExit(1)", "import os; os.kill(os.getpid(), 11)"):
+        jobs = _jobs(
+            tmp_path / end[:5],
+            f"import pathlib, sys; pathlib.Path(sys.argv[1], 'progress.json').write_text('{progress}'); {end}",
+        )
+        job = _ended(jobs.start(_uploaded(jobs)))
+        assert (job.stage, job.outcome.run_ids) == ("failed", ["0123456789abcdef"])
+        assert "its run is listed" in job.outcome.sentence and "Nothing of" not in job.outcome.sentence
+
+
+def test_an_error_s_sentence_reaches_the_user(tmp_path) -> None:
+    code = 'import json,pathlib,sys; pathlib.Path(sys.argv[1],"result.json").write_text(json.dumps({"code": "E-EMPTY", "sentence": "The file is empty."})); sys.exit(1)'
+    jobs = _jobs(tmp_path, code)
+    job = _ended(jobs.start(_uploaded(jobs)))
+    assert (job.stage, job.outcome) == ("failed", Outcome(code="E-EMPTY", sentence="The file is empty."))
+
+
+def test_a_running_job_shows_its_progress_and_can_be_cancelled(tmp_path) -> None:
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    code = (
+        "import json,pathlib,sys,threading\n"
+        'pathlib.Path(sys.argv[1],"progress.json").write_text(json.dumps({"stage": "reading", "share": 0.25, "events": 1200}))\n'
+        f"open({str(ready)!r}, 'w').close()\n"
+        "threading.Event().wait()"
+    )
+    jobs = _jobs(tmp_path, code)
+    job = jobs.start(_uploaded(jobs))
+    ready.open().close()  # blocks until the child has written its progress
+    seen = jobs.get(job.id)
+    assert (seen.stage, seen.progress.share, seen.progress.events) == ("reading", 0.25, 1200)
+    jobs.cancel(job.id)
+    assert _ended(job).stage == "cancelled"
+    assert list(jobs.settings.data.uploads.iterdir()) == []
+    assert jobs.all() == [job]
+    jobs.dismiss(job.id)
+    with pytest.raises(NotFoundError):
+        jobs.get(job.id)
+
+
+def test_the_child_does_not_see_the_token(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("SAWTOOTH_TOKEN", "a-token-of-this-test")
+    code = "import json,os,pathlib,sys; pathlib.Path(sys.argv[1],'result.json').write_text(json.dumps({'notices': [str('SAWTOOTH_TOKEN' in os.environ)]}))"
+    jobs = _jobs(tmp_path, code)
+    assert _ended(jobs.start(_uploaded(jobs))).outcome.notices == ["False"]
+
+
+def test_the_child_dies_with_its_server(tmp_path) -> None:
+    import subprocess
+
+    code = "import sawtooth.app.jobs.child as j, threading; j._die_with_the_server(); print('up', flush=True); threading.Event().wait()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
+    with child:
+        assert child.stdout.readline() == b"up\n"
+        child.stdin.close()
+        assert child.wait(30) == 3
+
+
+def test_no_job_without_files_and_none_after_the_end(tmp_path) -> None:
+    jobs = _jobs(tmp_path, DONE)
+    with pytest.raises(UsageError):
+        jobs.start([])
+    jobs.close()
+    with pytest.raises(UsageError):
+        jobs.start(_uploaded(jobs))
+
+
+def test_sweeping_takes_what_dead_servers_left_and_nothing_else(tmp_path) -> None:
+    uploads = DataFolder(tmp_path).create().uploads
+    dead, alive, fresh = uploads / "job-dead", uploads / "job-alive", uploads / "job-half"
+    for folder, pid in ((dead, 2**22 + 5), (alive, os.getppid())):
+        folder.mkdir()
+        (folder / "job.json").write_bytes(msgspec.json.encode(JobOrder("x", [], server_pid=pid)))
+    fresh.mkdir()
+    assert sweep(uploads, now=fresh.stat().st_mtime + 1) == 1
+    assert sorted(p.name for p in uploads.iterdir()) == ["job-alive", "job-half"]
+
+
+@pytest.mark.parametrize("code", [None, -signal.SIGKILL, -signal.SIGXCPU, -signal.SIGSEGV, 1, 0])
+def test_every_ending_has_a_sentence_with_a_way_on(code) -> None:
+    sentence = crash_sentence(code)
+    assert sentence.endswith(".")
+    assert "Traceback" not in sentence

@@ -1,0 +1,283 @@
+"""The Live screen's numbers: bounded series, sessions as they grow, what is said and what raises an alarm."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sawtooth.app.charts.live import live_lanes
+from sawtooth.app.live import words as live_words
+from sawtooth.app.live.series import BUCKETS, KEPT_NS, POINTS_MOST, LiveSeries, thinned
+from sawtooth.app.live.sessions import CATCH_UP_BYTES, FRESH_SECONDS, LiveSession, LiveSessions, _alerts, session_info, sessions
+from sawtooth.app.server.local_sampler import LocalSampler, replay_command
+from sawtooth.ingest.sampler.fields import COLUMNS
+from sawtooth.ingest.sampler.segments import SegmentWriter
+from tests.support.paths import SAMPLES
+from tests.support.sessions import read_session
+
+START = 1_800_000_000_000_000_000
+STEP = 100_000_000
+
+
+def write(
+    folder: Path, values: list[float], *, gpus: int = 1, writer: SegmentWriter | None = None, at: int = 0, end: bool = False
+):
+    """Write ticks whose GPU activity is ``values``; other columns are constants."""
+    devices = [{"device": d, "name": "NVIDIA H200", "uuid": f"GPU-{d}", "memory_bytes": 100e9} for d in range(gpus)]
+    meta = {"v": 1, "session": folder.name, "host": "node7", "started_m": 0, "started_w": START, "interval_ns": STEP}
+    writer = writer or SegmentWriter(folder, {**meta, "columns": list(COLUMNS), "devices": devices, "name": "my job", "pid": 1})
+    for i, value in enumerate(values, start=at):
+        given = {"gr_active_pct": value, "power_w": 100 + value, "clock_sm_mhz": 1980, "mem_used_bytes": 40e9}
+        row = [given.get(column) for column in COLUMNS]
+        m = i * STEP
+        writer.write({"k": "tick", "m": m, "w": START + m, "g": [row] * gpus})
+    if end:
+        writer.write({"k": "end", "m": (at + len(values)) * STEP, "w": START, "reason": "time"})
+    writer.sync(0)
+    return writer
+
+
+def starved(samples: int, period: int = 10, busy: int = 2) -> list[float]:
+    """Return a GPU that works ``busy`` of each ``period`` samples."""
+    return [100.0 if i % period < busy else 0.0 for i in range(samples)]
+
+
+def test_a_session_is_read_as_it_grows_and_says_what_the_gpu_does(tmp_path: Path) -> None:
+    writer = write(tmp_path / "s", starved(100))
+    session = LiveSessions(tmp_path).get("s")
+    assert session is not None
+    assert session.samples == 100
+    write(tmp_path / "s", starved(500), writer=writer, at=100)
+    session.look()
+    assert session.samples == 600
+    gpu = session.gpus[0]
+    tooth = session.sawtooth(0)
+    assert tooth is not None
+    assert tooth.period_s == pytest.approx(1.0, rel=0.02)  # 10 samples of 0.1 s
+    assert (
+        live_words.sentence(session, gpu, tooth, live=True)
+        == "GPU 0 works 20\u00a0% of each 1.00\u00a0s and waits for the rest."
+    )
+    assert "duty 20\u00a0%" in live_words.describe_rhythm(tooth, gpu)
+    assert session.mean(0, "gr_active_pct", 10) == pytest.approx(20, abs=1)
+    assert session.mean(0, "tensor_active_pct", 10) is None
+    writer.close()
+
+
+def test_without_gpu_activity_sm_activity_shows_the_rhythm_and_utilization_the_share(tmp_path: Path) -> None:
+    for shown, label in ((0.5, "SM activity"), (0.02, "GPU utilization")):  # half of the SMs work, or one in fifty
+        folder = tmp_path / f"s{shown}"
+        write(folder, [0.0] * 2).close()
+        session = LiveSession(folder)
+        session.look()
+        gpu = session.gpus[0]
+        del gpu.series["gr_active_pct"]
+        for i, value in enumerate(starved(600)):
+            for column, scale in (("sm_active_pct", shown), ("util_pct", 1.0)):
+                gpu.series.setdefault(column, LiveSeries()).add(START + (i + 2) * STEP, scale * value)
+        session.last_ns = START + 601 * STEP
+        tooth = session.sawtooth(0)
+        assert tooth is not None
+        assert "works 20\u00a0% of each 1.00\u00a0s" in live_words.sentence(session, gpu, tooth, live=True)
+        assert f"Sawtooth in {label}" in live_words.describe_rhythm(tooth, gpu)
+
+
+def test_a_busy_and_an_idle_gpu_have_no_sawtooth(tmp_path: Path) -> None:
+    for value, words in ((97.0, "is at work 97\u00a0% of the last"), (0.0, "does nothing in the last")):
+        folder = tmp_path / f"s{value:.0f}"
+        write(folder, [value] * 200).close()
+        session = LiveSessions(tmp_path).get(folder.name)
+        assert session is not None
+        tooth = session.sawtooth(0)
+        assert tooth is not None
+        assert tooth.period_s is None
+        assert words in live_words.sentence(session, session.gpus[0], tooth, live=True)
+        assert "No sawtooth" in live_words.describe_rhythm(tooth, session.gpus[0])
+
+
+def test_alerts_name_memory_that_is_nearly_full_and_clocks_that_are_held_down(tmp_path: Path) -> None:
+    write(tmp_path / "s", [90.0] * 30).close()
+    session = LiveSession(tmp_path / "s")
+    session.look()
+    gpu = session.gpus[0]
+    assert session.alerts() == []
+    after = START + 31 * STEP
+    gpu.series["mem_used_bytes"].add(after, 97e9)
+    (memory,) = _alerts(gpu)
+    assert memory == "GPU 0 has 97% of its memory in use: 3.0 of 100 GB are left."
+    gpu.series["mem_used_bytes"].add(after + 1, 10e9)
+    mask = gpu.series.setdefault("clock_event_mask", LiveSeries())
+    mask.add(after, 0x40)
+    assert _alerts(gpu) == []  # the clock is as fast as ever: the reason costs nothing
+    gpu.series["clock_sm_mhz"].add(after, 1200)
+    (held,) = _alerts(gpu)
+    assert (
+        held
+        == "GPU 0 is throttled by hardware thermal slowdown: its SM clock is 1200 MHz and has been 1980 MHz in this session."
+    )
+    gpu.series["gr_active_pct"].add(after, 0.0)
+    assert _alerts(gpu) == []  # idle GPUs lower their clocks by themselves
+    gpu.lost = True
+    assert "no longer answers" in _alerts(gpu)[0]
+
+
+def test_the_list_tells_live_ended_and_silent_sessions(tmp_path: Path) -> None:
+    write(tmp_path / "live", [1.0] * 3).close()
+    write(tmp_path / "done", [1.0] * 3, end=True).close()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / ".hidden").mkdir()
+    found = {info.id: info for info in sessions(tmp_path)}
+    assert set(found) == {"live", "done"}
+    now = time.time()
+    assert found["live"].live(now)
+    assert not found["live"].live(now + FRESH_SECONDS + 5)
+    assert not found["done"].live(now)
+    assert sessions(tmp_path)[0].id == "live"
+    assert session_info(tmp_path / "broken") is None
+    assert LiveSessions(tmp_path).get("broken") is None
+    assert LiveSessions(tmp_path).get("../done") is None
+
+
+def test_a_long_session_is_entered_near_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = write(tmp_path / "s", [1.0] * 50)
+    for part in range(1, 4):
+        writer.start_segment(part * 50 * STEP, START + part * 50 * STEP)
+        write(tmp_path / "s", [2.0] * 50, writer=writer, at=part * 50)
+    writer.close()
+    assert CATCH_UP_BYTES > 1 << 20
+    size = (tmp_path / "s" / "samples-0004.jsonl").stat().st_size
+    monkeypatch.setattr("sawtooth.app.live.sessions.CATCH_UP_BYTES", 2 * size + 100)
+    session = LiveSession(tmp_path / "s")
+    session.look()
+    assert session.samples == 100
+    assert session.left_out_bytes > 0
+
+
+@pytest.mark.parametrize("samples", [10, 5_000, 60_000])
+def test_lines_are_short_and_keep_every_extreme(samples: int) -> None:
+    series, rng = LiveSeries(), np.random.default_rng(1)
+    values = rng.uniform(10, 20, samples)
+    values[samples // 3], values[samples // 2] = 99.0, 1.0
+    for i, value in enumerate(values):
+        series.add(START + i * STEP, float(value))
+    time_ns, drawn = series.line(START)
+    assert len(drawn) <= POINTS_MOST + 2
+    assert (drawn.max(), drawn.min()) == (99.0, 1.0)
+    assert (np.diff(time_ns) >= 0).all()
+    recent = series.since(START + (samples - 5) * STEP)[1]
+    assert recent.tolist() == values[-5:].tolist()
+    assert len(series._time) <= 2 * KEPT_NS // STEP + 1
+    assert len(series._bucket) <= BUCKETS
+
+
+def test_a_sample_that_does_not_rise_is_left_out() -> None:
+    series = LiveSeries()
+    for time_ns, value in ((10, 1.0), (20, 2.0), (20, 9.0), (15, 9.0)):
+        series.add(time_ns, value)
+    assert series.latest() == 2.0
+    assert series.peak == 2.0
+
+
+def test_thinning_keeps_order() -> None:
+    time_ns = np.arange(10_001, dtype=np.int64)
+    kept, _ = thinned(time_ns, np.sin(time_ns / 7.0))
+    assert len(kept) <= POINTS_MOST
+    assert (np.diff(kept) > 0).all()
+
+
+def test_the_sampler_starts_once_and_ends_whole(tmp_path: Path) -> None:
+    recording = SAMPLES / "resnet_starved" / "nvml.jsonl"
+    sampler = LocalSampler()
+    pid = sampler.start(replay_command(tmp_path, recording))
+    try:
+        assert sampler.start(replay_command(tmp_path, recording)) == pid
+        deadline = time.monotonic() + 30
+        while not (found := sessions(tmp_path)) and time.monotonic() < deadline:
+            time.sleep(0.05)  # another process
+        assert found[0].pid == pid
+    finally:
+        sampler.stop()
+    assert sampler.pid is None
+    assert sessions(tmp_path)[0].ended
+
+
+def test_a_sampler_that_cannot_start_says_why(tmp_path: Path) -> None:
+    sampler = LocalSampler()
+    script = "import sys; sys.exit('sawtooth sample: There is no NVIDIA driver.')"
+    sampler.start([sys.executable, "-c", script])
+    process = sampler._process
+    assert isinstance(process, subprocess.Popen)
+    process.wait(20)
+    deadline = time.monotonic() + 20
+    while sampler.trouble is None and time.monotonic() < deadline:
+        time.sleep(0.02)  # another thread hears the child
+    assert sampler.trouble == "There is no NVIDIA driver."
+
+
+def test_every_quantity_is_drawn_once_and_only_what_was_measured() -> None:
+    line = (np.array([-1.0, 0.0]), np.array([1.0, 2.0]))
+    columns = ("gr_active_pct", "util_pct", "sm_active_pct", "power_w", "mem_used_bytes")
+    figure = live_lanes(dict.fromkeys(columns, line), 10.0, "GPU 0", dark=True, period_s=0.3).figure
+    assert len(figure.data) == len(columns)
+    assert list(figure.data[-1].y) == [np.float32(1e-9), np.float32(2e-9)]  # GB
+    assert live_lanes({}, 10.0, "GPU 0", dark=False).table.empty
+
+
+def pushed(folder: Path, meta: dict[str, object], records: list[dict[str, object]]) -> None:
+    """Write a session as a stranger with the push token can: NaN and all."""
+    folder.mkdir(parents=True)
+    (folder / "push.json").write_text("{}")
+    whole = {
+        "started_m": 0,
+        "started_w": START,
+        "columns": ["util_pct", "power_w"],
+        "devices": [{"device": 0, "name": "G"}],
+        **meta,
+    }
+    (folder / "meta.json").write_text(json.dumps(whole))
+    bodies = [json.dumps(record).encode()[:-1] for record in records]
+    lines = [b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body)) for body in bodies]
+    (folder / "samples-0001.jsonl").write_bytes(b"".join(lines))
+
+
+@pytest.mark.parametrize("started", [10**30, -(10**18), 1e300])
+def test_a_session_with_an_impossible_clock_hides_itself_and_no_other(tmp_path: Path, started: float) -> None:
+    pushed(tmp_path / "odd", {"started_w": started}, [])
+    write(tmp_path / "good", [50.0] * 10).close()
+    assert [info.id for info in sessions(tmp_path)] == ["good"]
+
+
+def test_a_pushed_session_is_never_taken_for_this_servers_sampler(tmp_path: Path) -> None:
+    pushed(tmp_path / "p", {"pid": 1}, [])
+    info = session_info(tmp_path / "p")
+    assert info is not None and info.pid is None
+
+
+def test_what_no_gpu_reports_is_left_out(tmp_path: Path) -> None:
+    def tick(i: int, row: list[object], **more: object) -> dict[str, object]:
+        return {"k": "tick", "m": i * STEP, "w": START + i * STEP, "g": [row], **more}
+
+    odd = [math.nan, math.inf, -math.inf, 1e308, -1, 10**400, "x", None, [1]]
+    records = [tick(i, [value, value]) for i, value in enumerate(odd)]
+    records += [{**tick(50, [50.0, 200.0]), "m": 10**30}, {**tick(51, [50.0, 200.0]), "w": -5}]
+    records += [tick(60, [None], s=[[0, "util_pct", [10**30], [5]], [0, "of my own", [1], [5]]]), tick(61, [60.0, 300.0])]
+    devices = [{"device": i, "name": "G", "memory_bytes": math.nan} for i in range(500)]
+    pushed(tmp_path / "p", {"devices": devices}, records)
+    session = LiveSessions(tmp_path).get("p")
+    assert session is not None
+    assert len(session.gpus) <= 64
+    gpu = session.gpus[0]
+    assert set(gpu.series) == {"util_pct", "power_w"} and gpu.memory_bytes is None
+    assert (gpu.latest("util_pct"), gpu.series["power_w"].peak) == (60.0, 300.0)
+    assert session.last_ns == START + 61 * STEP
+    said = live_words.sentence(session, gpu, session.sawtooth(0), live=True)
+    assert said.replace("\u00a0", " ") == "GPU 0 is at work 60 % of the last 10.0 s."
+    assert read_session(tmp_path / "p").columns()["util_pct"].tolist() == [60.0]

@@ -1,0 +1,106 @@
+"""A run's card is analysed once and follows what the user told."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sawtooth.analysis import kept as result_store
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.runs import card as run_card
+from sawtooth.app.runs.card import READINGS, card_of, kept_card
+from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts, new_manifest
+from tests.support.chrome_trace import BASE_NS, three_steps
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> DataFolder:
+    return DataFolder(tmp_path / "data").create()
+
+
+@pytest.fixture
+def library(folder: DataFolder):
+    library = Library(folder)
+    yield library
+    library.close()
+
+
+@pytest.fixture
+def run(folder: DataFolder, tmp_path: Path) -> Manifest:
+    """Three steps of 100 us, each with one kernel of 60 us, and telemetry at 10 Hz with a hole of a second."""
+    trace = three_steps().write(tmp_path / "trace.json")
+    telemetry = tmp_path / "nvml.jsonl"
+    times = [*range(0, 2000, 100), *range(3000, 5000, 100)]
+    lines = [
+        {"meta": True, "name": "NVIDIA H200", "hz": 10},
+        *({"t_ns": BASE_NS + ms * 1_000_000, "gpu_util": 50} for ms in times),
+    ]
+    telemetry.write_text("\n".join(json.dumps(line) for line in lines))
+    return bring_in(folder, [(trace, trace.name), (telemetry, telemetry.name)]).runs[0]
+
+
+def test_a_card_holds_the_gpu_the_first_line_and_the_sawtooth(run: Manifest, library: Library) -> None:
+    card = card_of(run, library)
+    assert card.gpu == "NVIDIA H200"
+    assert set(card.readings) == set(READINGS)
+    assert "GPU works" in card.headline  # telemetry has another step, and nothing says why: no change is promised
+    assert card.utilization == [0.5] * 20 + [None] + [0.5] * 20
+    assert card.problem is None
+
+
+def test_a_card_is_analysed_once(run: Manifest, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = card_of(run, library)
+    monkeypatch.setattr(result_store, "analyse", lambda *_: pytest.fail("analysed again"))
+    assert card_of(run, library) == first
+    assert card_of(msgspec.structs.replace(run, name="another name"), library) == first
+
+
+def test_a_card_follows_what_the_user_told_and_leaves_no_old_file(run: Manifest, library: Library, folder: DataFolder) -> None:
+    card_of(run, library)
+    told = msgspec.structs.replace(run, facts=UserFacts(step_time_ms=0.25))
+    assert card_of(told, library).readings["best_step_time_ms"].value == pytest.approx(0.25)
+    assert len(list(folder.derived.glob("*.card.msgpack"))) == 1
+    result_store.remove_kept(folder, run.id)
+    assert list(folder.derived.glob("*.card.msgpack")) == []
+
+
+def test_a_damaged_card_is_made_again(run: Manifest, library: Library, folder: DataFolder) -> None:
+    """Whichever byte is damaged, also one of a number, which would still be a number."""
+    first = card_of(run, library)
+    path = next(folder.derived.glob("*.card.msgpack"))
+    content = path.read_bytes()
+    for at in range(0, len(content), 7):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        assert kept_card(run, folder) is None
+    for damaged in (b"", b"{damaged", b"\xcd\xff" * 40, content[:-1]):
+        path.write_bytes(damaged)
+        assert card_of(run, library) == first
+
+
+def test_a_missing_recording_is_said_and_not_kept(library: Library, folder: DataFolder) -> None:
+    manifest = new_manifest([RecordingRef(id="00112233445566aa", kind="trace", source_name="gone")], "gone")
+    assert "not in this data folder" in str(card_of(manifest, library).problem)
+    assert list(folder.derived.glob("*.card.msgpack")) == []
+
+
+def test_a_large_run_is_analysed_by_a_child_once(run: Manifest, folder: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    from sawtooth.app.jobs.queue import Jobs
+    from sawtooth.app.runs.card import is_large, kept_card
+    from sawtooth.app.settings import Settings
+
+    assert not is_large(run, folder)
+    monkeypatch.setattr(run_card, "INLINE_BYTES", 1)
+    assert is_large(run, folder)
+    jobs = Jobs(Settings(folder))
+    job = jobs.analyse(run.id)
+    assert jobs.analyse(run.id) is job
+    for thread in threading.enumerate():
+        if thread.name == f"job-{job.id}":
+            thread.join(120)
+    assert (job.stage, job.outcome.sentence) == ("done", "")
+    assert kept_card(run, folder) is not None
+    jobs.close()

@@ -1,0 +1,147 @@
+"""The Runs screen: search, sort, a tag's history, and deleting only after a yes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.app.jobs import child as ingest_job
+from sawtooth.app.jobs.queue import JobFile, JobOrder
+from sawtooth.app.runs import card as run_card
+from sawtooth.app.runs.card import Card
+from sawtooth.app.runs.listing import history, history_title, matching, ordered, tags
+from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, new_manifest
+from tests.support.chrome_trace import matmul_loop
+from tests.support.pages import charts, run_of, words_of
+from tests.support.paths import ROOT
+
+
+def run(number: int, name: str, *tags: str, notes: str = "") -> Manifest:
+    made = new_manifest([RecordingRef(f"{number:016x}", "trace", "trace.json")], name)
+    return msgspec.structs.replace(made, created_ns=number, tags=list(tags), notes=notes)
+
+
+RUNS = [run(1, "Alpha", "resnet", "baseline"), run(2, "beta", "resnet", notes="eight workers"), run(3, "gamma")]
+READINGS = {
+    RUNS[0].id: {"best_step_time_ms": Reading(300.0), "mfu": Reading(0.02)},
+    RUNS[1].id: {"best_step_time_ms": Reading(60.0), "mfu": Reading(0.1)},
+}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "tag", "found"),
+    [("", None, [0, 1, 2]), ("ALP", None, [0]), ("workers", None, [1]), (RUNS[2].id[:6], None, [2]), ("", "resnet", [0, 1])],
+)
+def test_runs_are_found_by_name_tag_note_and_id(wanted: str, tag: str | None, found: list[int]) -> None:
+    assert matching(RUNS, wanted, tag) == [RUNS[i] for i in found]
+
+
+@pytest.mark.parametrize(
+    ("by", "order"),
+    [("newest", [2, 1, 0]), ("name", [0, 1, 2]), ("step_time_best_ms", [1, 0, 2]), ("mfu", [1, 0, 2])],
+)
+def test_runs_are_sorted_and_the_unknown_come_last(by: str, order: list[int]) -> None:
+    assert ordered(RUNS, by, READINGS) == [RUNS[i] for i in order]
+
+
+def test_a_tags_history_goes_from_its_first_run_to_its_last() -> None:
+    assert tags(RUNS) == ["baseline", "resnet"]
+    rows = history(matching(RUNS[::-1], "", "resnet"), READINGS)
+    assert rows["name"].tolist() == ["Alpha", "beta"]
+    assert rows["step_ms"].tolist() == [300, 60]
+    title = history_title("resnet", rows).replace("\u00a0", " ")
+    assert title == "resnet, 2 runs: step 300 ms → 60.0 ms, MFU 2.0 % → 10 %"
+    assert "no two of them" in history_title("x", history(RUNS[2:], READINGS))
+
+
+@pytest.fixture
+def four(app_data: DataFolder, tmp_path: Path) -> list[str]:
+    """Four runs, the first two tagged, of 1 ms and 0.8 ms a step."""
+    ids = []
+    for number, (step, product) in enumerate([(1000, 600), (800, 400), (900, 500), (1100, 700)]):
+        ids.append(run_of(app_data, matmul_loop(step_us=step, matmul_us=product).write(tmp_path / f"run{number}.json")))
+        if number < 2:
+            app_data.write_manifest(msgspec.structs.replace(app_data.read_manifest(ids[-1]), tags=["nightly"]))
+    return ids
+
+
+def runs_page(**query: str) -> AppTest:
+    test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=60)
+    test.run()  # the first visit makes the cards
+    for key, value in query.items():
+        test.query_params[key] = value
+    return test.run()
+
+
+def test_the_address_narrows_and_a_tag_shows_its_history(four: list[str]) -> None:
+    test = runs_page()
+    test.selectbox("tag").select("nightly").run()
+    said = words_of(test).replace("\u00a0", " ")
+    assert "nightly, 2 runs: step 1.00 ms → 800 µs" in said
+    assert len(charts(test)) == 1
+    assert {box.key for box in test.checkbox} == {f"pick-{run}" for run in four[:2]}
+    test.text_input("find").input("run1").run()
+    assert [box.key for box in test.checkbox] == [f"pick-{four[1]}"]
+
+
+def test_the_fastest_run_comes_first_where_asked(four: list[str]) -> None:
+    test = runs_page()
+    test.selectbox("sort").select("step_time_best_ms").run()
+    assert [box.key for box in test.checkbox] == [f"pick-{four[i]}" for i in (1, 2, 0, 3)]
+
+
+def deletion_page() -> None:
+    import streamlit as st
+
+    from sawtooth.app.page import frame, run_edit
+
+    known = {m.id: m for m in frame.data_folder().manifests()}
+    if st.query_params["run"] in known:
+        run_edit.deletion(known[st.query_params["run"]])
+
+
+def test_a_run_is_deleted_only_after_a_yes(four: list[str], app_data: DataFolder) -> None:
+    test = AppTest.from_function(deletion_page, default_timeout=60)
+    test.query_params["run"] = four[0]
+    test.run()
+    assert test.button(f"delete-{four[0]}").disabled
+    test.checkbox(f"sure-{four[0]}").check().run()
+    test.button(f"delete-{four[0]}").click().run()
+    assert [m.id for m in app_data.manifests()] == four[:0:-1]
+
+
+def test_a_run_that_cannot_be_analysed_leaves_the_others_their_cards(four: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def card_of(manifest: Manifest, library: object) -> Card:
+        if manifest.id == four[0]:
+            raise ZeroDivisionError
+        return made(manifest, library)
+
+    made = run_card.card_of
+    monkeypatch.setattr(run_card, "card_of", card_of)
+    test = runs_page()
+    assert {box.key for box in test.checkbox} == {f"pick-{run}" for run in four}
+    assert "Analysing this run failed" in words_of(test) and "This page failed" not in words_of(test)
+
+
+def test_a_run_that_cannot_be_analysed_is_said_and_the_others_of_its_files_are_there(
+    app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [matmul_loop(step_us=us).write(tmp_path / f"run{us}.json") for us in (1000, 1200)]
+    files = [JobFile(str(path), path.name, path.stat().st_size) for path in paths]
+    failing = iter([True, False])
+    keep = ingest_job._keep_analyses
+
+    def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:
+        if next(failing):
+            raise ZeroDivisionError
+        keep(folder, runs)
+
+    monkeypatch.setattr(ingest_job, "_keep_analyses", _keep_analyses)
+    outcome = ingest_job.run(JobOrder(str(app_data.root), files, separate=True), lambda progress: None)
+    assert len(outcome.run_ids) == 2 and not outcome.sentence
+    assert len(outcome.notices) == 1 and "its analysis failed" in outcome.notices[0]
+    assert len(list(app_data.derived.glob("*.card.msgpack"))) == 1

@@ -1,0 +1,98 @@
+"""The Compare screen: its address holds the whole view, swapping works, and what is missing is named with the way to bring it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import matmul_loop
+from tests.support.pages import charts, opened_at, words_of
+from tests.support.prepared import prepared
+
+
+def opened(**query: str) -> AppTest:
+    return opened_at("compare", **query)
+
+
+def add(data: DataFolder, tmp_path, name: str, tags=(), **loop) -> str:
+    path = matmul_loop(steps=6, **loop).write(tmp_path / f"{name}.json")
+    manifest = prepared(data, path, name=name)
+    data.write_manifest(msgspec.structs.replace(manifest, tags=list(tags)))
+    return manifest.id
+
+
+@pytest.fixture
+def pair(app_data: DataFolder, tmp_path) -> tuple[str, str]:
+    return add(app_data, tmp_path, "before"), add(app_data, tmp_path, "after", step_us=800, matmul_us=400)
+
+
+def test_an_address_shows_the_comparison_with_its_waterfall(pair):
+    test = opened(a=pair[0], b=pair[1])
+    text = words_of(test)
+    assert "after is 1.25\u00a0× as fast as before: 1.00\u00a0ms → 800\u00a0µs a step." in text
+    assert "The step changed by −200\u00a0µs" in text
+    waterfall = charts(test)[0]["data"]
+    assert [bar["x"][0] for bar in waterfall] == pytest.approx([1.0, -0.2, 0.8])
+
+
+def test_swapping_the_sides_changes_the_address_and_the_verdict(pair):
+    test = opened(a=pair[0], b=pair[1])
+    next(b for b in test.button if b.label == "Swap sides").click().run()
+    assert (test.query_params["a"], test.query_params["b"]) == (pair[1], pair[0])
+    assert "before takes 1.25\u00a0× as long as after" in words_of(test)
+
+
+def test_without_an_address_two_runs_are_the_example_and_the_address_holds_them(pair):
+    test = opened()
+    assert {test.query_params["a"], test.query_params["b"]} == set(pair)
+    assert "An example" in words_of(test)
+
+
+def test_choosing_another_run_writes_it_into_the_address(pair, app_data, tmp_path):
+    third = add(app_data, tmp_path, "third", step_us=900, matmul_us=500)
+    test = opened(a=pair[0], b=pair[1])
+    next(m for m in test.multiselect if m.label == "B, after").set_value([third]).run()
+    assert test.query_params["b"] == third
+    assert "third is 1.11\u00a0× as fast as before" in words_of(test)
+
+
+def test_view_state_in_the_address_is_the_view(pair):
+    test = opened(a=pair[0], b=pair[1], changed="Operators", named="add")
+    table = next(f.value for f in test.dataframe if "matched_by" in f.value.columns)
+    assert list(table["what"]) == ["aten::add [[1024,1024],[1024,1024],[]]"]
+
+
+def test_a_run_that_is_not_here_is_named_with_the_way_to_bring_it(pair):
+    text = words_of(opened(a=pair[0], b="0123456789abcdef"))
+    assert "Side B is run 0123456789abcdef, which this server does not have." in text
+    assert "not complete" in text
+
+
+def test_a_recording_that_is_gone_is_named(pair, app_data):
+    for ref in app_data.read_manifest(pair[1]).recordings:
+        app_data.recording_file(ref.id).unlink()
+    assert "Side B is after, whose recording is no longer here." in words_of(opened(a=pair[0], b=pair[1]))
+
+
+@pytest.mark.parametrize("address", [{"a": "<script>", "b": "../.."}, {"a": ",,", "b": "x" * 500}, {"a": "", "b": ""}])
+def test_a_hostile_address_is_answered(pair, address):
+    words_of(opened(**address))
+
+
+def test_three_runs_with_a_tag_make_a_sweep(app_data, tmp_path):
+    runs = [
+        add(app_data, tmp_path, f"workers {n}", tags=[f"workers={n}"], step_us=step)
+        for n, step in ((1, 2000), (4, 1010), (8, 1000))
+    ]
+    test = opened(a=runs[0], b=runs[1], more=runs[2])
+    assert "workers = 4 gives" in words_of(test)
+    table = next(f.value for f in test.dataframe if "throughput" in f.value.columns)
+    assert list(table["value"]) == ["1", "4", "8"]
+    assert list(table["note"]) == ["", "sweet spot", ""]
+
+
+def test_one_run_is_not_enough_and_the_page_says_so(app_data, tmp_path):
+    add(app_data, tmp_path, "alone")
+    assert "a comparison needs two" in words_of(opened())

@@ -1,0 +1,81 @@
+"""What a newcomer meets: an example's answer first, examples apart from one's own runs, and no dead end on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.runs.card import card_of
+from sawtooth.ingest.runs.manifests import overlapping_telemetry
+from sawtooth.ingest.schema import DataFolder, Manifest
+from tests.support import sampled_loop
+from tests.support.chrome_trace import matmul_loop
+from tests.support.pages import opened_at, words_of
+from tests.support.prepared import prepared
+
+
+def example(data: DataFolder, folder: Path) -> Manifest:
+    manifest = msgspec.structs.replace(prepared(data, *sampled_loop.full_queue(folder), name="an example"), bundled=True)
+    data.write_manifest(manifest)
+    return manifest
+
+
+def own(data: DataFolder, folder: Path, name: str, step_us: int = 1000) -> Manifest:
+    return prepared(data, matmul_loop(steps=6, step_us=step_us).write(folder / f"{name}.json"), name=name)
+
+
+def run_names(test: AppTest) -> list[str]:
+    return list(next(box for box in test.sidebar.selectbox if box.label == "Run").options)
+
+
+def test_the_first_sentence_is_the_example_s_verdict_with_its_gain(app_data: DataFolder, tmp_path: Path) -> None:
+    manifest = example(app_data, tmp_path)
+    library = Library(app_data)
+    card = card_of(manifest, library)
+    library.close()
+    assert "Give the loader more workers: " in card.headline and "→ ≈" in card.headline
+    assert words_of(opened_at("runs")).index(card.headline) < 300  # the page's first sentence
+
+
+def test_examples_leave_the_lists_when_the_first_own_run_arrives_and_their_links_open(
+    app_data: DataFolder, tmp_path: Path
+) -> None:
+    bundled = example(app_data, tmp_path)
+    assert run_names(opened_at("runs")) == ["an example"]
+    own(app_data, tmp_path, "mine")
+    assert run_names(opened_at("runs")) == ["mine"]
+    assert "an example" not in words_of(opened_at("runs"))
+    linked = opened_at("verdict", run=bundled.id)
+    assert linked.session_state["run"] == bundled.id
+    assert "Give the loader more workers" in words_of(linked)
+
+
+@pytest.mark.parametrize(("came_from", "expected"), [(0, (0, 1)), (1, (0, 1)), (2, (1, 2))])
+def test_compare_opens_with_the_run_one_came_from(
+    app_data: DataFolder, tmp_path: Path, came_from: int, expected: tuple[int, int]
+) -> None:
+    runs = []
+    for at, name in enumerate(("first", "second", "third")):
+        manifest = own(app_data, tmp_path, name, 1000 + 100 * at)
+        runs.append(manifest.id)
+        app_data.write_manifest(msgspec.structs.replace(manifest, created_ns=at + 1))
+    test = opened_at("compare", run=runs[came_from])
+    assert (test.query_params["a"], test.query_params["b"]) == tuple(runs[i] for i in expected)
+
+
+def test_telemetry_of_the_same_time_is_offered_and_attached_by_a_button(app_data: DataFolder, tmp_path: Path) -> None:
+    trace, telemetry = sampled_loop.write(tmp_path)
+    run = prepared(app_data, trace, name="traced")
+    samples = prepared(app_data, telemetry, name="sampled")
+    (tmp_path / "later").mkdir()
+    prepared(app_data, sampled_loop.write(tmp_path / "later", later_s=3600)[1], name="an hour later")
+    assert overlapping_telemetry(app_data, run) == [samples]
+    test = opened_at("verdict", run=run.id)
+    assert "Telemetry was sampled while this trace was recorded: sampled." in words_of(test)
+    next(b for b in test.button if b.label == "Attach").click().run()
+    assert [ref.kind for ref in app_data.read_manifest(run.id).recordings] == ["trace", "telemetry"]
+    assert "Telemetry was sampled while" not in words_of(test)

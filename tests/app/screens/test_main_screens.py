@@ -1,0 +1,400 @@
+"""Verdict, Kernels, Operators and Telemetry with data and in every state in which some of it is missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from sawtooth.app.page import panel
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
+from tests.support.module_trace import small_training
+from tests.support.pages import charts, opened, run_of, words_of
+from tests.support.telemetry_files import telemetry_file
+
+SCREENS = ("verdict", "timeline", "idle", "kernels", "operators", "modules", "efficiency", "ranks", "memory", "telemetry")
+
+
+@pytest.fixture
+def loop(app_data: DataFolder, tmp_path: Path) -> str:
+    """A run whose GPU works 700 of every 1000 µs, 600 of them on tensor cores, with telemetry around it."""
+    trace = matmul_loop().write(tmp_path / "loop.json")
+    # 40 % and 100 % in turn: 70 % on average, as the trace says, so that the profiled steps represent the run
+    told = telemetry_file(tmp_path / "telemetry.jsonl", start_ns=BASE_NS - 3_000_000_000, low=40)
+    return run_of(app_data, trace, told)
+
+
+def test_verdict_says_how_much_of_a_step_the_gpu_works(loop: str) -> None:
+    test = opened("verdict", loop)
+    text = words_of(test)
+    # of the run, whose step telemetry puts at 702 of 1,027 µs; the profile's 70 % of 1.00 ms stands small beside it
+    assert "The GPU works 68\u00a0% of each ≈ 1.03\u00a0ms step" in text
+    assert "70\u00a0% as profiled" in text
+    metrics = {m.label: m.value for m in test.metric}
+    assert metrics["Step time"] == "1.03\u00a0ms"
+    assert metrics["Tensor-core time"] == "86\u00a0%"  # 600 of 700 µs
+    assert metrics["GPU busy"] == "68\u00a0%"
+    bar, minute = charts(test)[:2]
+    drawn = {trace["name"]: trace for trace in bar["data"]}
+    assert sum(float(_numbers(trace["x"])[0]) for trace in drawn.values()) == pytest.approx(
+        1.027, abs=1e-3
+    )  # the parts are the run's step
+    assert minute["data"][0]["line"]["shape"] == "vh"  # a sample describes the window before it
+
+
+def _numbers(values: object) -> list[float]:
+    """Return what Plotly was given, whether it travels as a list or packed."""
+    if isinstance(values, dict):
+        import base64
+
+        import numpy as np
+
+        return np.frombuffer(base64.b64decode(values["bdata"]), dtype=values["dtype"]).tolist()
+    return list(values)  # type: ignore[call-overload]
+
+
+def test_kernels_are_per_step_and_follow_the_group_and_the_search(loop: str) -> None:
+    test = opened("kernels", loop)
+    assert "86\u00a0% of GPU work is one kernel: nvjet_sm90" in words_of(test)
+    rows = test.dataframe[0].value
+    assert list(rows["ms"]) == pytest.approx([0.6, 0.1])
+    assert list(rows["launches_per_step"]) == pytest.approx([1, 1])
+    assert list(rows["share"]) == pytest.approx([6 / 7, 1 / 7])
+    test.text_input(key="kernel").set_value("ELEMENTWISE add").run()
+    words_of(test)
+    assert len(test.dataframe[0].value) == 1
+    test.text_input(key="kernel").set_value("no such thing").run()
+    assert "No name matches" in words_of(test)
+
+
+@pytest.mark.parametrize("group", ["Category", "Tensor cores", "Operator", "Operator and shape"])
+def test_every_group_of_kernels_sums_to_the_same_time(loop: str, group: str) -> None:
+    test = opened("kernels", loop, kernels_by=group)
+    words_of(test)
+    rows = test.dataframe[0].value
+    assert rows["ms"].sum() == pytest.approx(0.7)
+    if group == "Operator and shape":
+        assert rows["shapes"].iloc[0] == "1024×1024, 1024×1024"
+
+
+def test_operators_show_time_tensor_cores_and_flops(loop: str) -> None:
+    test = opened("operators", loop)
+    assert "aten::mm takes most time on the GPU: 0.600 ms per step" in words_of(test)
+    row = test.dataframe[0].value.iloc[0]
+    assert row["tensor_core_share"] == pytest.approx(1)
+    assert row["gflop_per_step"] == pytest.approx(2 * 1024**3 / 1e9)
+    assert row["tflops"] == pytest.approx(2 * 1024**3 / 600e-6 / 1e12)
+
+
+@pytest.mark.parametrize("group", ["Tree", "Module", "Class"])
+def test_modules_show_forward_and_backward_and_add_up(app_data: DataFolder, tmp_path: Path, group: str) -> None:
+    run = run_of(app_data, small_training().write(tmp_path / "t.json"))
+    test = opened("modules", run, modules_by=group)
+    assert (
+        "Linear modules take 90\u00a0% of GPU work: 120\u00a0µs forward, 60.0\u00a0µs backward; 5.0\u00a0% is outside modules."
+        in words_of(test)
+    )
+    rows = test.dataframe[0].value
+    assert rows["gpu_ms"].sum() == pytest.approx(0.2)
+    test.text_input(key="module").set_value("linear").run()
+    words_of(test)
+    assert test.dataframe[0].value["gpu_ms"].sum() == pytest.approx(0.18)
+
+
+def test_a_trace_without_module_calls_says_how_to_record_them(loop: str) -> None:
+    test = opened("modules", loop)
+    assert "The trace has no module calls." in words_of(test)
+    assert "with_stack=True" in test.code[0].value
+
+
+def test_telemetry_shows_holes_throttling_and_the_average(app_data: DataFolder, tmp_path: Path) -> None:
+    run = run_of(app_data, telemetry_file(tmp_path / "t.jsonl", hole=True))
+    test = opened("telemetry", run)
+    text = words_of(test)
+    assert "Utilization averages" in text
+    assert "1 hole in sampling" in text
+    assert "power cap" in text
+    strip, lanes = charts(test)[:2]
+    values = _numbers(lanes["data"][0]["y"])
+    assert any(v is None or v != v for v in values), "a hole is drawn as a hole"
+    assert len(lanes["layout"]["shapes"]) >= 1  # the throttle band
+    assert strip["layout"]["dragmode"] == "select"
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_telemetry_alone(app_data: DataFolder, tmp_path: Path, name: str) -> None:
+    text = words_of(opened(name, run_of(app_data, telemetry_file(tmp_path / "t.jsonl"))))
+    if name != "telemetry":
+        assert "telemetry and no trace" in text, text
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_a_trace_of_the_host_only(app_data: DataFolder, tmp_path: Path, name: str) -> None:
+    trace = ChromeTrace()
+    trace.step(1, 0, 100)
+    trace.op("aten::mm", 10, 50)
+    text = words_of(opened(name, run_of(app_data, trace.write(tmp_path / "cpu.json"))))
+    if name != "telemetry":
+        assert "No GPU work is recorded" in text
+        assert "ProfilerActivity.CUDA" in "\n".join(code.value for code in opened(name, _only_run(app_data)).code)
+
+
+def _only_run(data: DataFolder) -> str:
+    return data.manifests()[0].id
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_no_steps(app_data: DataFolder, tmp_path: Path, name: str) -> None:
+    trace = matmul_loop()
+    trace.events = [e for e in trace.events if not e["name"].startswith("ProfilerStep")]
+    text = words_of(opened(name, run_of(app_data, trace.write(tmp_path / "t.json"))))
+    if name == "timeline":
+        assert "The GPU works" in text
+    if name == "verdict":
+        assert "no steps" in text
+        assert "of the recorded time" in text
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_no_shapes(app_data: DataFolder, tmp_path: Path, name: str) -> None:
+    trace = matmul_loop()
+    for event in trace.events:
+        event["args"].pop("Input Dims", None)
+        event["args"].pop("Input type", None)
+    trace.top["record_shapes"] = 0
+    run = run_of(app_data, trace.write(tmp_path / "t.json"))
+    words_of(opened(name, run))
+    if name == "operators":
+        assert "The trace has no shapes" in words_of(opened(name, run, operators_by="Operator and shape"))
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_hostile_names_stay_text(app_data: DataFolder, tmp_path: Path, name: str) -> None:
+    evil = '<img src=x onerror=alert(1)>![](http://evil.example/x.png) %{x} <a href="http://evil.example">k</a>'
+    trace = matmul_loop()
+    for event in trace.events:
+        if event["cat"] in ("kernel", "cpu_op"):
+            event["name"] = evil
+    run = run_of(app_data, trace.write(tmp_path / "t.json"))
+    test = opened(name, run)
+    words_of(test)
+    for element in test.main:
+        body = str(getattr(element.proto, "body", ""))
+        assert "<img src=x" not in body
+        assert '<a href="http' not in body, "links of our own stay on this server"
+    for chart in charts(test):
+        assert "<img" not in json.dumps(chart)
+        assert "<a href" not in json.dumps(chart)
+        assert not any("evil" in str(trace.get("hovertemplate")) for trace in chart["data"])
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_every_chart_has_words_for_those_who_cannot_see_it(loop: str, name: str) -> None:
+    test = opened(name, loop)
+    for chart in test.get("plotly_chart"):
+        assert len(chart.proto.alt) > 20
+
+
+def test_timeline_draws_what_the_address_says(loop: str) -> None:
+    whole = opened("timeline", loop)
+    assert "of the whole" in words_of(whole)
+    # The second step as the device has it: its end and the start of the next lie at 1740 and 2740 µs of the trace.
+    near = opened("timeline", loop, t0="1.74", t1="2.74")
+    assert "The GPU works 70\u00a0% of the 1.00\u00a0ms in view" in words_of(near)
+    [figure, *_] = charts(near)
+    bars = [trace for trace in figure["data"] if trace["type"] == "bar"]
+    widths = {trace["name"]: sum(_numbers(trace["x"])) for trace in bars}
+    assert widths["tensor-core compute"] == pytest.approx(0.6)
+    assert widths["other compute"] == pytest.approx(0.1)
+    assert widths["counted step"] == pytest.approx(1.0)
+    low, high = figure["layout"]["xaxis"]["range"] if "xaxis" in figure["layout"] else (None, None)
+    assert (low, high) == (pytest.approx(1.74), pytest.approx(2.74))
+
+
+@pytest.mark.parametrize(
+    "query", [{"t0": "nan", "t1": "x"}, {"t0": "9e99", "t1": "1e99"}, {"t0": "5", "t1": "-5"}, {"t0": "1"}]
+)
+def test_a_range_that_makes_no_sense_shows_something(loop: str, query: dict[str, str]) -> None:
+    assert "The GPU works" in words_of(opened("timeline", loop, **query))
+
+
+def test_closer_and_whole_recording_move_the_address(loop: str) -> None:
+    test = opened("timeline", loop)
+    next(b for b in test.button if b.label == "Zoom in").click().run()
+    assert "in view" in words_of(test)
+    assert "t0" in test.query_params
+    next(b for b in test.button if b.label == "Whole recording").click().run()
+    assert "of the whole" in words_of(test)
+    assert "t0" not in test.query_params
+
+
+def test_telemetry_of_another_time_stands_beside_the_lanes(app_data: DataFolder, tmp_path: Path) -> None:
+    told = telemetry_file(tmp_path / "t.jsonl", start_ns=BASE_NS - 60_000_000_000)
+    run = run_of(app_data, matmul_loop().write(tmp_path / "t.json"), told)
+    text = words_of(opened("timeline", run))
+    assert "before the trace" in text
+
+
+def test_telemetry_of_the_same_time_lies_on_the_lanes(loop: str) -> None:
+    test = opened("timeline", loop)
+    assert "not at the same time" not in words_of(test)
+    assert any(trace["type"] == "scatter" and trace["line"]["shape"] == "vh" for trace in charts(test)[0]["data"])
+
+
+def test_another_run_chosen_on_the_timeline_is_shown_whole(loop: str, app_data: DataFolder, tmp_path: Path) -> None:
+    other = run_of(app_data, matmul_loop(steps=5).write(tmp_path / "other.json"))
+    test = opened("timeline", loop, t0="1.74", t1="2.74")
+    test.query_params["run"] = other
+    assert "The GPU works" in words_of(test.run())
+    assert "t0" not in test.query_params
+
+
+def test_without_external_links_there_is_no_perfetto(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sawtooth.app.settings import settings
+
+    monkeypatch.setenv("SAWTOOTH_NO_EXTERNAL", "1")
+    settings.cache_clear()
+    test = opened("timeline", loop)
+    words_of(test)
+    assert not [e for e in test.main if "perfetto" in str(e.proto).lower()]
+    monkeypatch.delenv("SAWTOOTH_NO_EXTERNAL")
+    settings.cache_clear()
+    assert [e for e in opened("timeline", loop).main if "perfetto" in str(e.proto).lower()]
+
+
+def test_idle_names_the_largest_cause_and_the_longest_wait(loop: str) -> None:
+    test = opened("idle", loop)
+    text = words_of(test)
+    assert "of each step are lost to" in text
+    rows = test.dataframe[0].value  # the table behind the chart
+    assert rows["recorded_ms"].sum() == pytest.approx(0.3)  # 300 of 1000 µs
+    waits = next(d.value for d in test.dataframe if "evidence" in d.value)
+    assert waits["ms"].is_monotonic_decreasing
+    assert waits["ms"].sum() == pytest.approx(0.9)  # three counted steps
+    assert "Show on the timeline" in text
+
+
+def test_efficiency_multiplies_to_mfu(loop: str) -> None:
+    test = opened("efficiency", loop)
+    assert "dense 16-bit peak" in words_of(test)
+    bars = charts(test)[0]["data"][0]
+    *factors, mfu = _numbers(bars["x"])
+    product = 1.0
+    for factor in factors:
+        product *= factor
+    assert product == pytest.approx(mfu)
+    # 2 × 1024³ FLOPs of 989.4 TFLOP/s in the 1.027 ms that telemetry says: 1 ms as profiled, and the dispatch of the kernels
+    assert mfu == pytest.approx(2 * 1024**3 / 1.027e-3 / 989.4e12, rel=0.01)
+
+
+def test_what_the_viewer_knows_is_kept_with_the_run(loop: str, app_data: DataFolder) -> None:
+    test = opened("efficiency", loop)
+    field = next(n for n in test.number_input if n.label == "FLOPs per step")
+    field.set_value(1e12)
+    next(b for b in test.button if b.label == "Keep").click().run()
+    words_of(test)
+    assert app_data.read_manifest(loop).facts.flops_per_step == 1e12
+    metrics = {m.label: m.value for m in opened("efficiency", loop).metric}
+    assert metrics["Achieved"] == "974\u00a0TFLOP/s"  # 10¹² in 1.027 ms
+
+
+def test_a_sawtooth_is_said_and_drawn(app_data: DataFolder, tmp_path: Path) -> None:
+    run = run_of(app_data, telemetry_file(tmp_path / "t.jsonl", samples=300))
+    test = opened("telemetry", run)
+    assert "rises and falls every 1.00\u00a0s, between 0 and 100\u00a0%" in words_of(test)
+    assert any("one period" in a["text"] for a in charts(test)[1]["layout"]["annotations"])
+
+
+def test_one_rank_says_how_to_bring_the_others(loop: str) -> None:
+    test = opened("ranks", loop)
+    assert "trace of one rank only" in words_of(test)
+    assert "sawtooth ingest rank" in test.code[0].value
+
+
+def test_two_ranks_name_the_late_one(app_data: DataFolder, tmp_path: Path) -> None:
+    files = []
+    for rank, comm_us in ((0, 200), (1, 50)):
+        trace = matmul_loop()
+        trace.top["distributedInfo"] = {"backend": "nccl", "rank": rank, "world_size": 2}
+        for k in range(4):
+            at = k * 1000
+            trace.launch(
+                (at + 92, at + 95),
+                (at + 745, at + 745 + comm_us),
+                "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgs)",
+            )
+        files.append(trace.write(tmp_path / f"rank{rank}.json"))
+    test = opened("ranks", run_of(app_data, *files))
+    # Rank 0 spends 200 µs a step in the collective, rank 1 only 50: rank 0 waits 150 µs for rank 1.
+    text = words_of(test)
+    # Neither its kernels nor its host take longer: it is named as late under the profiler, and not as holding the job up.
+    assert "No rank is a straggler" in text
+    assert "rank 0, device 0 waits most: 150\u00a0µs of each step in collectives" in text
+    verdict = words_of(opened("verdict", _only_run(app_data)))
+    assert "Under the profiler rank 1 comes 150 µs late to the others" in verdict
+
+
+def test_local_telemetry_asks_for_its_zone_and_is_laid_over_the_trace_with_it(app_data: DataFolder, tmp_path: Path) -> None:
+    from datetime import UTC, datetime
+
+    begins = BASE_NS // 10**9 - 3 + 3600
+    local = [datetime.fromtimestamp(begins + k / 10, UTC).strftime("%Y/%m/%d %H:%M:%S.%f")[:-3] for k in range(60)]
+    log = tmp_path / "smi.csv"
+    log.write_text("timestamp, utilization.gpu [%]\n" + "".join(f"{t}, {100 * (k // 5 % 2)} %\n" for k, t in enumerate(local)))
+    run = run_of(app_data, matmul_loop().write(tmp_path / "loop.json"), log)
+    test = opened("telemetry", run)
+    text = words_of(test)
+    assert "not aligned with the trace: its times are local and have no time zone" in text
+    assert "if its zone is UTC+1." in text
+    assert "not aligned with the trace" in words_of(opened("timeline", run))
+    ref = app_data.read_manifest(run).telemetry[0]
+    test.text_input(key=f"zone-{ref.id}").set_value("Mars")
+    assert "is not a time zone" in words_of(submitted(test))
+    test.text_input(key=f"zone-{ref.id}").set_value("+01:00")
+    assert "−3,600.000\u00a0s are added" in words_of(submitted(test))
+    assert app_data.read_manifest(run).telemetry[0].offset_ns == -3600 * 10**9
+    assert "not aligned with the trace" not in words_of(opened("timeline", run))
+
+
+def submitted(test: AppTest) -> AppTest:
+    return next(b for b in test.button if b.label == "Save").click().run()
+
+
+def test_a_shift_that_the_signals_show_is_offered_and_kept(app_data: DataFolder, tmp_path: Path) -> None:
+    import random
+
+    draw, kernels, at = random.Random(3), [], 0
+    while at < 8_000_000:  # µs: eight seconds of irregular work
+        length = draw.randint(30_000, 400_000)
+        kernels.append((at, length))
+        at += length + draw.randint(20_000, 600_000)
+    trace = ChromeTrace()
+    for start, length in kernels:
+        trace.launch((start, start), (start, start + length), "nvjet_sm90_tst")
+    lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10}]
+    for k in range(-100, 300):
+        a, b = k * 100_000, (k + 1) * 100_000
+        busy = sum(max(0, min(s + n, b) - max(s, a)) for s, n in kernels) / 100_000
+        lines.append(
+            {"t_ns": BASE_NS + b * 1000 - 7 * 10**9, "gpm_graphics": 100 * busy if 0 <= a < at else draw.randint(0, 100)}
+        )
+    told = tmp_path / "nvml.jsonl"
+    told.write_text("\n".join(map(json.dumps, lines)))
+    run = run_of(app_data, trace.write(tmp_path / "t.json"), told)
+    test = opened("telemetry", run)
+    next(b for b in test.button if b.label == "Compare the signals").click().run()
+    assert "added to their times" in words_of(test)
+    next(b for b in test.button if b.label == "Use this shift").click().run()
+    words_of(test)
+    kept = app_data.read_manifest(run).telemetry[0].offset_ns
+    assert kept is not None
+    assert abs(kept - 7 * 10**9) <= 10**8
+
+
+def test_no_name_of_a_trace_is_a_formula_in_a_spreadsheet() -> None:
+    rows = pd.DataFrame({"name": ["=HYPERLINK(1)", "@x", "-1+1", "gemm", None], "ms": [-1.5, 2.0, 3.0, 4.0, 5.0]})
+    assert panel._csv(rows).split() == ["name,ms", "'=HYPERLINK(1),-1.5", "'@x,2.0", "'-1+1,3.0", "gemm,4.0", ",5.0"]

@@ -1,0 +1,110 @@
+"""Every screen in every empty state: it says what is missing and what to do, and never fails."""
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from sawtooth.app.page import frame
+from sawtooth.app.page.frame import SCREENS, SECTIONS, page_of
+from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, new_manifest
+from tests.support.paths import ROOT
+
+BUILT = [screen.name for screen in SCREENS if screen.exists]
+
+
+def _open(name: str, **query: str) -> AppTest:
+    test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=30)
+    test.switch_page(page_of(name))
+    for key, value in query.items():
+        test.query_params[key] = value
+    return test.run()
+
+
+def _text(test: AppTest) -> str:
+    """Return every text on the page; html elements carry theirs in ``body``."""
+    return "\n".join(str(getattr(element.proto, "body", "") or getattr(element.proto, "label", "")) for element in test.main)
+
+
+def _fine(test: AppTest) -> str:
+    assert len(test.exception) == 0
+    text = _text(test)
+    assert "This page failed" not in text, text
+    assert "Traceback" not in text
+    assert text.strip(), "the page is blank"
+    return text
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_without_any_run(app_data: DataFolder, name: str) -> None:
+    text = _fine(_open(name))
+    if next(s for s in SCREENS if s.name == name).needs_run:
+        assert "no run yet" in text
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_with_a_link_to_a_run_that_is_not_here(app_data: DataFolder, name: str) -> None:
+    text = _fine(_open(name, run="0123456789abcdef"))
+    if next(s for s in SCREENS if s.name == name).needs_run:
+        assert "no run" in text
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_with_a_run_whose_recording_is_gone(app_data: DataFolder, name: str) -> None:
+    manifest = _missing(app_data)
+    _fine(_open(name, run=manifest.id))
+
+
+def _missing(data: DataFolder) -> Manifest:
+    manifest = new_manifest(
+        [RecordingRef(id="00112233445566aa", kind="trace", source_name="gone.json.gz")], "a run without its file"
+    )
+    data.write_manifest(manifest)
+    return manifest
+
+
+def test_a_damaged_manifest_does_not_take_the_others_away(app_data: DataFolder) -> None:
+    manifest = _missing(app_data)
+    (app_data.runs / "ffffffffffffffff.json").write_text("{damaged")
+    text = _fine(_open("runs", run=manifest.id))
+    assert "1 run" in text
+
+
+def test_the_address_chooses_the_run_and_the_newest_is_the_default(app_data: DataFolder) -> None:
+    old = _missing(app_data)
+    newer = Manifest(id="a" * 16, name="newer", recordings=[], created_ns=old.created_ns + 1)
+    app_data.write_manifest(newer)
+    assert _open("runs").session_state["run"] == newer.id
+    assert _open("runs", run=old.id).session_state["run"] == old.id
+
+
+def test_a_screen_that_fails_shows_one_sentence_and_no_path(app_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sawtooth.app.page import frame
+
+    def broken() -> None:
+        raise RuntimeError(f"secret in {ROOT}")
+
+    monkeypatch.setattr(frame, "data_folder", broken)
+    test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=30).run()
+    assert str(ROOT) not in _text(test)
+
+
+def test_the_dashboard_stays_a_frame() -> None:
+    assert len((ROOT / "app" / "dashboard.py").read_text().splitlines()) <= 40
+
+
+def test_the_navigation_groups_every_screen(app_data: DataFolder) -> None:
+    assert {screen.section for screen in SCREENS} == {"", *SECTIONS}
+    _missing(app_data)
+    labels = [str(getattr(element.proto, "body", "")) for element in _open("verdict").sidebar]
+    assert [section for section in SECTIONS if any(f">{section}<" in label for label in labels)] == list(SECTIONS)
+
+
+def test_a_screen_is_dimmed_that_the_recordings_have_nothing_for(app_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace, other, nvml = (
+        RecordingRef(id=f"{i:016x}", kind=kind, source_name="x") for i, kind in enumerate(("trace", "trace", "telemetry"))
+    )
+    for recordings, empty in (([trace], {"telemetry", "ranks"}), ([trace, other, nvml], set())):
+        manifest = new_manifest(recordings, "a run")
+        app_data.write_manifest(manifest)
+        monkeypatch.setattr(frame.st, "session_state", {"run": manifest.id})
+        monkeypatch.setattr(frame, "data_folder", lambda: app_data)
+        assert frame.empty_screens() == empty

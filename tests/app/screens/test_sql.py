@@ -1,0 +1,99 @@
+"""The SQL screen: examples, links, limits, and sentences instead of errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from sawtooth.analysis.store.sql_examples import EXAMPLES
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import matmul_loop
+from tests.support.pages import opened, run_of, words_of
+from tests.support.telemetry_files import telemetry_file
+
+COUNT = "SELECT kind, count(*) AS operations FROM gpu_ops GROUP BY kind"
+
+
+@pytest.fixture
+def loop(app_data: DataFolder, tmp_path: Path) -> str:
+    return run_of(app_data, matmul_loop().write(tmp_path / "loop.json"), telemetry_file(tmp_path / "told.jsonl"))
+
+
+def shown_rows(test: AppTest) -> list[list[object]]:
+    return test.dataframe[0].value.to_numpy().tolist()
+
+
+def test_without_a_query_the_page_says_where_to_start(loop: str) -> None:
+    test = opened("sql", loop)
+    assert "tables for what no screen shows" in words_of(test)
+    assert "write a query of your own" in words_of(test)
+    assert len(test.dataframe) == 0
+
+
+def test_a_link_with_a_query_shows_its_answer(loop: str) -> None:
+    test = opened("sql", loop, sql="SELECT count(*) AS steps FROM steps")
+    assert "1 row" in words_of(test)
+    steps = shown_rows(test)[0][0]
+    assert steps == len(opened("sql", loop, sql="FROM steps").dataframe[0].value)
+    assert test.text_area(key="sql_text").value == "SELECT count(*) AS steps FROM steps"
+
+
+def test_a_query_of_one_s_own_goes_into_the_address(loop: str) -> None:
+    test = opened("sql", loop)
+    test.text_area(key="sql_text").set_value(COUNT)
+    test.button[0].click().run()
+    assert "row" in words_of(test)
+    assert test.query_params["sql"] == COUNT
+    long = COUNT + " -- " + "x" * 2_000
+    test.text_area(key="sql_text").set_value(long)
+    test.button[0].click().run()
+    assert "not part of this page" in words_of(test)
+    assert "sql" not in test.query_params
+    assert len(test.dataframe) == 1
+
+
+def test_an_example_is_a_starting_point(loop: str) -> None:
+    test = opened("sql", loop)
+    example = next(e for e in EXAMPLES if e.kind == "trace")
+    test.button_group(key="sql_example").select(example.title).run()
+    words_of(test)
+    assert test.text_area(key="sql_text").value == example.sql
+    assert len(test.dataframe[0].value)
+
+
+def test_each_recording_of_a_run_can_be_asked_and_has_examples_of_its_own(loop: str) -> None:
+    test = opened("sql", loop, sql="SELECT kind FROM recording")
+    assert shown_rows(test) == [["trace"]]
+    chooser = test.selectbox(key="recording")
+    chooser.select_index(1).run()
+    assert shown_rows(test) == [["telemetry"]]
+
+
+@pytest.mark.parametrize(
+    ("sql", "told"),
+    [
+        ("SELEC 1", "syntax error"),
+        ("SELECT nothing FROM steps", "nothing"),
+        ("DROP TABLE gpu_ops", "Only statements that read are run here"),
+        ("SELECT * FROM read_text('/etc/passwd')", "disabled by configuration"),
+    ],
+)
+def test_what_cannot_be_run_is_answered_in_a_sentence(loop: str, app_data: DataFolder, sql: str, told: str) -> None:
+    text = words_of(opened("sql", loop, sql=sql))
+    assert "This query failed" in text
+    assert told in text
+    assert str(app_data.root) not in text
+
+
+def test_no_row_is_an_answer(loop: str) -> None:
+    assert "The query returned no rows" in words_of(opened("sql", loop, sql="SELECT * FROM gpu_ops WHERE false"))
+
+
+def test_the_browser_of_tables_explains_every_column(loop: str) -> None:
+    test = opened("sql", loop)
+    test.selectbox(key="sql_table").select("steps").run()
+    words = "\n".join(str(element.proto.body) for element in test.get("html"))
+    assert "excluded_<wbr>because" in words
+    assert "Why a step is not counted" in words

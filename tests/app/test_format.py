@@ -1,0 +1,164 @@
+"""Numbers and names as people see them."""
+
+import pytest
+
+from sawtooth.analysis.metrics.reading import Reading, missing
+from sawtooth.app import format as fmt
+
+NB = "\u00a0"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (41.26, "41.3"),
+        (312.4, "312"),
+        (0.03124, "0.0312"),
+        (1240, "1,240"),
+        (9.996, "10.0"),
+        (-2.5, "−2.50"),
+        (3e-5, "3.0e−5"),
+    ],
+)
+def test_numbers_have_three_significant_figures(value: float, text: str) -> None:
+    assert fmt.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (340, "340 ns"),
+        (8_200, "8.20 µs"),
+        (41_300_000, "41.3 ms"),
+        (999_600_000, "1.00 s"),
+        (90e9, "90.0 s"),
+        (180e9, "3.00 min"),
+        (18 * 3600e9, "18.0 h"),
+        (-1500, "−1.50 µs"),
+    ],
+)
+def test_a_duration_takes_the_unit_that_reads_best(ns: float, text: str) -> None:
+    assert fmt.duration_ns(ns) == text.replace(" ", NB)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 %"),
+        (1, "100 %"),
+        (0.884, "88 %"),
+        (0.0621, "6.2 %"),
+        (0.0052, "0.52 %"),
+        (0.00001, "< 0.01 %"),
+        (0.9996, "99.9 %"),
+        (0.996, "99.6 %"),
+        (1.02, "102 %"),
+        (-0.06, "−6.0 %"),
+    ],
+)
+def test_a_share_never_claims_all_or_nothing_by_rounding(value: float, text: str) -> None:
+    assert fmt.share(value) == text.replace(" ", NB)
+
+
+def test_amounts_take_decimal_prefixes() -> None:
+    assert fmt.bytes_(1_240_000_000) == f"1.24{NB}GB"
+    assert fmt.bytes_(840) == f"840{NB}B"
+    assert fmt.flop_rate(312.4) == f"312{NB}TFLOP/s"
+    assert fmt.flop_rate(1979) == f"1.98{NB}PFLOP/s"
+    assert fmt.flops(1_555_140_968_448) == f"1.56{NB}TFLOP"
+    assert fmt.count(918) == "918"
+    assert fmt.count(5_020_000) == f"5.02{NB}M"
+    assert fmt.factor(6.64) == f"6.6{NB}×"
+    assert fmt.signed(fmt.share(0.05), 0.05) == f"+5.0{NB}%"
+
+
+def test_a_reading_shows_its_metric_s_unit_and_a_missing_one_no_number() -> None:
+    assert fmt.reading("step_time_ms", Reading(312.0)) == f"312{NB}ms"
+    assert fmt.reading("mfu", Reading(0.0052)) == f"0.52{NB}%"
+    assert fmt.reading("mfu", missing("no shapes were recorded")) == fmt.MISSING
+
+
+def test_every_metric_s_unit_has_a_format() -> None:
+    from sawtooth.analysis.metrics.registry import METRICS
+
+    for metric in METRICS.values():
+        assert fmt.in_unit(0.5, metric.unit)
+        assert metric.unit in {"ms", "share", "FLOP", "TFLOP/s", "count", "bytes", "s", "percent"}, metric.key
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "![x](http://evil.example/x.png)",
+    "<img src=http://evil.example/x.png onerror=alert(1)>",
+    "[link](javascript:alert(1))",
+    "$\\frac{1}{2}$",
+    ":material/delete:",
+    ":red[text]",
+    "http://evil.example www.evil.example a@evil.example",
+    "**bold** _it_ `code`",
+    "%{x} %{customdata}",
+    "a<b>c</b>d &lt;b&gt;",
+    "\u202egnp.exe",
+    "line\nbreak\r\ttab\x00",
+    "'; DROP TABLE gpu_ops; --",
+    "x" * 5000,
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_escaped_names_hold_no_markup(name: str) -> None:
+    escaped = fmt.plain(name)
+    assert "<" not in escaped
+    assert ">" not in escaped
+    assert len(fmt.clean(name, 120)) <= 120
+    assert not set(fmt.clean(name)) & set("\n\r\t\x00\u202e")
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_in_markdown_keep_no_sign_that_begins_something(name: str) -> None:
+    import html
+
+    escaped = fmt.markdown(name)
+    assert not set(escaped) & set("<>*_`[]()!$\\:/@\n")
+    shown = html.unescape(escaped).replace("\u2060", "")
+    assert shown == fmt.clean(name, fmt.NAME_LENGTH)
+    assert "http://" not in html.unescape(escaped)
+    assert "www." not in html.unescape(escaped)
+
+
+@pytest.mark.parametrize("name", ["resnet50-baseline (2)", "aten::mm", "at 10:30", "a <b> [c]", "x_y.pt.trace.json.gz"])
+def test_an_ordinary_name_is_copied_as_it_is(name: str) -> None:
+    import html
+
+    assert html.unescape(fmt.markdown(name)) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a->b",
+        "a <- b",
+        ":smile:",
+        ":material/delete:",
+        "http://evil.example",
+        "www.evil.example",
+        "a@evil.example",
+        "x--y",
+        "x>=y",
+    ],
+)
+def test_what_begins_an_arrow_an_icon_or_an_address_is_parted(name: str) -> None:
+    import html
+
+    shown = html.unescape(fmt.markdown(name))
+    assert shown != name
+    assert shown.replace("\u2060", "") == name
+
+
+@pytest.mark.parametrize(
+    ("key", "heading"),
+    [("longest_wait_ms", "Longest wait, ms"), ("data-loader-starves-gpu", "Data loader starves gpu"), ("ms", "Ms"), ("", "")],
+)
+def test_a_key_becomes_a_heading(key: str, heading: str) -> None:
+    assert fmt.heading(key) == heading

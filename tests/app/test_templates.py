@@ -1,0 +1,62 @@
+"""Every template escapes what it is given, and a name that nobody gave is an error."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from jinja2 import UndefinedError
+
+from sawtooth.app import templates
+from sawtooth.app.charts.base import LegendEntry
+
+HOSTILE = "<img src=x onerror=alert(1)>\"'&\u202e\x07"
+SAFE = "&lt;img src=x onerror=alert(1)&gt;&#34;&#39;&amp;  "
+CARDS = templates.pieces("cards.html")
+
+
+def macros() -> list[str]:
+    return sorted(name for name, macro in vars(CARDS).items() if hasattr(macro, "arguments"))
+
+
+@pytest.mark.parametrize("name", macros())
+def test_every_card_escapes_all_it_is_given(name: str) -> None:
+    values = {
+        "headers": [HOSTILE],
+        "rows": [[HOSTILE]],
+        "names": [HOSTILE],
+        "pairs": [(HOSTILE, HOSTILE)],
+        "entries": [LegendEntry(HOSTILE, HOSTILE)],
+    }
+    macro = getattr(CARDS, name)
+    shown = macro(*(values.get(argument, HOSTILE) for argument in macro.arguments))
+    assert SAFE.rstrip() in shown
+    assert "<img src=x" not in shown
+    assert "\u202e" not in shown and "\x07" not in shown
+
+
+def test_the_cards_are_walked() -> None:
+    assert {"headline", "table", "legend", "problem"} <= set(macros())
+
+
+def test_a_value_that_nobody_gave_is_an_error() -> None:
+    with pytest.raises(UndefinedError):
+        templates.render("refusal.html", sentence="No.")
+
+
+def test_the_refusal_asks_for_a_token_only_where_one_helps() -> None:
+    assert "<form" in templates.render("refusal.html", sentence="No.", asks_for_token=True)
+    page = templates.render("refusal.html", sentence=HOSTILE, asks_for_token=False)
+    assert "<form" not in page
+    assert SAFE.rstrip() in page
+
+
+def test_a_long_name_may_wrap() -> None:
+    assert "a_<wbr>b&lt;c" in CARDS.table(["rule"], [["a_b<c"]], "")
+
+
+def test_code_keeps_its_lines() -> None:
+    code = SimpleNamespace(framework="PyTorch", before="if a < b:\n    pass", after="")
+    finding = SimpleNamespace(title="", fix="", severity="", confidence="", prediction_note="", risk=None, changes=[code])
+    change = SimpleNamespace(finding=finding, gain="", evidence=SimpleNamespace(headings=()))
+    assert "<pre>if a &lt; b:\n    pass</pre>" in templates.pieces("report_parts.html").change(1, change)

@@ -1,0 +1,29 @@
+"""The report as text and Markdown speaks of the run first; what the profile shows stands beside it, labelled."""
+
+from __future__ import annotations
+
+from sawtooth.app.reports.text import markdown, text
+from tests.support.run_results import run_of
+
+LEDGER = [("other_compute", None, 9_000_000, 9.0), ("idle", "launch_bound", 11_000_000, 1.0)]
+
+
+def test_the_run_leads_and_the_profile_stands_beside_it() -> None:
+    # Under the profiler a step takes 20 ms, 9 of them busy; the run's takes 10.
+    run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate", metrics={"gpu_busy_share": 0.45})
+    lines = text(run).splitlines()
+    busy = [line.split() for line in lines if line.strip().startswith("GPU busy")]
+    assert busy[0][:2] == ["GPU", "busy"] and "90" in busy[0][2]
+    assert busy[1][2] == "profiled" or busy[1][1] == "busy,"
+    table = lines[next(i for i, line in enumerate(lines) if line.startswith("Where a step goes")) :]
+    assert table[0].split("  ")[-1].strip() == "a profiled step" and "a step of the run" in table[0]
+    idle = next(line for line in table if "idle" in line)
+    assert idle.index("1.00") < idle.index("10") < idle.index("11.0")  # ms of the run, its share in percent, ms of the profile
+
+
+def test_markdown_has_the_same_columns() -> None:
+    run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate", metrics={"gpu_busy_share": 0.45})
+    assert "| where a step goes | a step of the run | share | a profiled step |" in markdown(run)
+    assert "| GPU busy, profiled | 45" in markdown(run)
+    plain = run_of(ledger=[(o, c, ns, None) for o, c, ns, _ in LEDGER])
+    assert "| where a step goes | a profiled step | share |" in markdown(plain)

@@ -1,0 +1,72 @@
+"""Colours: one class, one colour, readable in both themes."""
+
+import pytest
+
+from sawtooth.analysis.knowledge import causes, owners
+from sawtooth.app.charts.rankings import class_colour
+from sawtooth.app.theme import CAUSES, OWNERS, PALETTE, QUANTITIES, TEXTURES, UNKNOWN, colour_of
+
+
+def _luminance(hex_colour: str) -> float:
+    channels = [int(hex_colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(one: str, other: str) -> float:
+    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize(("key", "colour"), [*OWNERS.items(), *CAUSES.items(), *QUANTITIES.items(), ("unknown", UNKNOWN)])
+def test_every_class_can_be_told_from_the_page_in_both_themes(key: str, colour: object) -> None:
+    # WCAG 1.4.11: what a picture is made of needs 3:1 against what surrounds it
+    assert _contrast(colour.light, "#FFFFFF") >= 3, key
+    assert _contrast(colour.dark, "#14171A") >= 3, key
+
+
+def test_every_owner_and_cause_has_its_colour_and_its_name() -> None:
+    for row, colours in [*((o, OWNERS) for o in owners.OWNERS), *((c, CAUSES) for c in causes.CAUSES)]:
+        assert (colours[row.key].light, colours[row.key].dark, colours[row.key].hatched) == PALETTE[row.colour]
+        assert colours[row.key].label == row.label
+    assert colour_of("idle", "data_wait") is CAUSES["data_wait"]
+    assert colour_of("idle") is OWNERS["idle"]
+
+
+def test_an_owner_keeps_its_colour_and_name_where_only_its_cause_is_missing() -> None:
+    assert colour_of("exposed_comm", "unattributed") is OWNERS["exposed_comm"]
+    assert colour_of("exposed_memcpy", "unattributed") is OWNERS["exposed_memcpy"]
+    assert colour_of("idle", "unattributed") is CAUSES["unattributed"]
+
+
+def test_measured_lines_share_no_colour_with_owners_and_causes() -> None:
+    for theme in ("light", "dark"):
+        classes = {getattr(c, theme) for c in (*OWNERS.values(), *CAUSES.values())}
+        assert classes.isdisjoint(getattr(c, theme) for c in QUANTITIES.values())
+
+
+def test_causes_of_neighbouring_colours_differ_in_texture() -> None:
+    """Simulated for those who see no red or no green, these pairs are nearly one colour."""
+    for one, other in (
+        ("vermilion", "sienna"),
+        ("vermilion", "ochre"),
+        ("crimson", "sienna"),
+        ("crimson", "umber"),
+        ("violet", "indigo"),
+    ):
+        assert TEXTURES.get(one) != TEXTURES.get(other), (one, other)
+
+
+def test_a_kernel_has_the_colour_of_the_owner_its_time_goes_to() -> None:
+    assert class_colour("memcpy", "no") is OWNERS["exposed_memcpy"]
+    assert class_colour("memset", "no") is OWNERS["memset"]
+    assert class_colour("communication", "no") is OWNERS["exposed_comm"]
+    assert class_colour("gemm", "likely") is OWNERS["tensor_core_compute"]
+    assert class_colour("gemm", "no") is OWNERS["other_compute"]
+    assert class_colour("gemm", "unknown") is UNKNOWN, "nobody knows which of the two it is"
+
+
+def test_no_two_causes_share_a_colour_in_a_theme_except_by_design() -> None:
+    for theme in ("light", "dark"):
+        colours = [getattr(c, theme) for c in CAUSES.values()]
+        assert len(colours) == len(set(colours))

@@ -1,0 +1,92 @@
+"""The headline is what to change and what it brings; where nobody knows, what the time goes to."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sawtooth.analysis.metrics.trust import Diagnostic
+from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.app.reports import text as report_text
+from sawtooth.app.reports.html import run_html
+from sawtooth.app.words.headline import action, below, headline, tab_title
+from sawtooth.app.words.run import first_line
+from tests.support.paths import ROOT
+from tests.support.run_results import run_of
+
+PAD = Finding(
+    "misaligned-dimensions",
+    "critical",
+    "Products with dimensions of 50257 take 40 ms of each step",
+    "Pad 774 and 50257 to multiples of 64.",
+    "medium",
+    predicted_step_ms=35.12,
+    predicted_speedup=65.7 / 35.12,
+)
+SLOW = [("other_compute", None, 65_700_000, 65.7)]
+
+
+def run_with(*findings: Finding, **more: Any) -> RunResult:
+    return replace(run_of(ledger=SLOW), findings=list(findings), **more)
+
+
+def plain(sentence: str) -> str:
+    return sentence.replace("\xa0", " ")
+
+
+def test_the_headline_is_the_change_with_its_gain_wherever_a_run_is_named() -> None:
+    result = run_with(PAD)
+    expected = "Pad 774 and 50257 to multiples of 64: 65.7 → ≈ 35.1 ms"
+    assert plain(headline(result)) == expected
+    assert below(result) == first_line(result)
+    assert plain(tab_title(result)) == f"{expected} · run aaaa"
+    for report in (report_text.text(result), report_text.markdown(result), run_html(result)):
+        assert expected in plain(report) and first_line(result) in report
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"confidence": "low"}, "Pad 774 and 50257 to multiples of 64: 65.7 → ≈ 35.1 ms (low confidence)"),
+        ({"predicted_step_ms": None, "ceiling_ms_per_step": 30.0}, "Pad 774 and 50257 to multiples of 64: up to 30.0 ms of each 65.7 ms step"),
+        ({"ends_the_run": True}, "Products with dimensions of 50257 take 40 ms of each step"),
+    ],
+)  # fmt: skip
+def test_what_is_less_certain_says_so(changed: dict[str, Any], expected: str) -> None:
+    assert plain(headline(run_with(replace(PAD, **changed)))) == expected
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"predicted_step_ms": 65.0, "predicted_speedup": 65.7 / 65.0},  # within noise
+        {"predicted_step_ms": None, "ceiling_ms_per_step": None},
+        {"predicted_step_ms": None, "ceiling_ms_per_step": 30.0, "severity": "info"},  # worth knowing, and no advice
+    ],
+)
+def test_without_a_change_worth_it_the_headline_is_what_the_time_goes_to(changed: dict[str, Any]) -> None:
+    result = run_with(replace(PAD, **changed))
+    assert headline(result) == first_line(result)
+    assert below(result) is None
+
+
+def test_a_trace_that_was_cut_off_says_so_in_the_headline() -> None:
+    result = run_with(PAD, diagnostics=[Diagnostic("truncated", "data_loss", "The file ends early.", 1)])
+    assert headline(result).endswith("ms. The trace file is cut off.")
+
+
+MESSAGES = ROOT / "tests/analysis/findings/rules/__snapshots__/test_every_rule.ambr"
+FIXES = sorted(
+    {match[2] for match in re.finditer(r"'fix': (['\"])(.+)\1,$", MESSAGES.read_text(encoding="utf-8"), re.MULTILINE)}
+)
+
+
+@pytest.mark.parametrize("fix", FIXES)
+def test_the_first_clause_of_every_fix_stands_alone(fix: str) -> None:
+    short = action(replace(PAD, fix=fix))
+    assert 2 <= len(short.split()) <= 14 and short[0].isupper(), short
+    assert short.split()[1] not in ("it", "them", "this", "that", "these"), short
+    assert fix.startswith(short) and short.count("(") == short.count(")"), short

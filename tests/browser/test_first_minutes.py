@@ -1,0 +1,92 @@
+"""Nobody gets lost: Back and Forward keep a comparison, a run of the command line appears, a file dropped anywhere is taken."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import matmul_loop, three_steps
+from tests.support.servers import Server, start_server, without_bundled
+
+pytestmark = pytest.mark.browser
+SLOW = 90_000  # ms; a fresh server compiles and analyses
+SEEN_WITHIN_SECONDS = 2.0 if (os.cpu_count() or 1) > os.getloadavg()[0] else 15.0  # on a machine with a core to spare
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, list[str]]]:
+    """A server with three runs, oldest first."""
+    folder = tmp_path_factory.mktemp("minutes")
+    data = DataFolder(without_bundled(folder / "data"))
+    runs = []
+    for name, step_us in (("before", 1000), ("after", 800), ("third", 900)):
+        path = matmul_loop(steps=6, step_us=step_us, matmul_us=400).write(folder / f"{name}.json")
+        runs.append(bring_in(data, [(path, path.name)], name=name).runs[0].id)
+    server = start_server(folder / "data")
+    yield server, runs
+    server.stop()
+
+
+def test_back_and_forward_restore_a_comparison(here: tuple[Server, list[str]], page: Page) -> None:
+    server, (a, b, third) = here
+    page.goto(f"{server.url}/compare?a={a}&b={b}")
+    expect(page.locator("h1")).to_contain_text("after is", timeout=SLOW)
+    page.get_by_role("link", name="Runs").first.click()
+    expect(page.locator("h1")).to_contain_text("3 runs", timeout=SLOW)
+    page.go_back()
+    expect(page.locator("h1")).to_contain_text("after is", timeout=SLOW)
+    assert f"a={a}" in page.url and f"b={b}" in page.url
+    page.get_by_role("button", name="Swap sides").click()
+    expect(page.locator("h1")).to_contain_text("before is", timeout=SLOW)
+    page.go_back()
+    expect(page.locator("h1")).to_contain_text("after is", timeout=SLOW)
+    page.go_forward()
+    expect(page.locator("h1")).to_contain_text("before is", timeout=SLOW)
+    page.get_by_role("link", name="Runs").first.click()
+    expect(page.locator("h1")).to_contain_text("3 runs", timeout=SLOW)
+    page.get_by_role("link", name="Compare", exact=True).click()
+    expect(page.locator("h1")).to_contain_text("third is", timeout=SLOW)
+    page.go_back()
+    expect(page.locator("h1")).to_contain_text("3 runs", timeout=SLOW)
+    page.go_back()
+    expect(page.locator("h1")).to_contain_text("before is", timeout=SLOW)
+    page.goto(f"{server.url}/compare?a={a}&b={third}")
+    expect(page.locator("h1")).to_contain_text("third is", timeout=SLOW)
+    page.go_back()
+    expect(page.locator("h1")).to_contain_text("before is", timeout=SLOW)
+
+
+def test_a_run_of_the_command_line_appears_by_itself(here: tuple[Server, list[str]], page: Page, tmp_path: Path) -> None:
+    server, _ = here
+    page.goto(f"{server.url}/runs")
+    expect(page.get_by_text("third").first).to_be_visible(timeout=SLOW)
+    path = matmul_loop(steps=7).write(tmp_path / "late.json")
+    bring_in(DataFolder(server.data), [(path, path.name)], name="brought later")
+    began = time.monotonic()
+    expect(page.locator("h1")).to_contain_text("4 runs", timeout=SLOW)
+    assert time.monotonic() - began < SEEN_WITHIN_SECONDS
+    expect(page.get_by_text("brought later").first).to_be_visible(timeout=SLOW)
+
+
+def test_a_file_dropped_on_another_screen_is_taken(here: tuple[Server, list[str]], page: Page, tmp_path: Path) -> None:
+    server, (a, b, _) = here
+    page.goto(f"{server.url}/compare?a={a}&b={b}")
+    expect(page.locator("h1")).to_contain_text("after is", timeout=SLOW)
+    content = three_steps().json().decode()
+    expect(page.locator(".zone")).to_have_count(1, timeout=SLOW)
+    page.evaluate(
+        """content => {
+            const files = new DataTransfer();
+            files.items.add(new File([content], 'anywhere.json', { type: 'application/json' }));
+            document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: files, bubbles: true }));
+        }""",
+        content,
+    )
+    expect(page.get_by_text("anywhere is ready.").first).to_be_visible(timeout=SLOW)

@@ -1,0 +1,107 @@
+"""A picture of every screen at every width in both themes, and what a reader cannot use on it.
+
+    python -m tests.gallery --out pictures [--screens verdict,compare] [--widths 1440,390] [--themes light,dark] [--data FOLDER]
+
+Serves the bundled recordings (from ``--data``, kept there, else from a folder of its own). Lists text below WCAG's contrast, cut text and pages that
+scroll sideways; ends with 1 where there is any. Streamlit's own elements count too: what stands there is seen all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from sawtooth.app.page.frame import SCREENS
+from tests.support.chromium import executable
+from tests.support.servers import start_server
+
+CHECK = (Path(__file__).parent / "page_check.js").read_text(encoding="utf-8")
+WIDTHS, NARROW, HEIGHT = (1440, 800, 390), 640, 900
+ON_A_PHONE = ("runs", "verdict", "compare", "live")  # what is used there
+BUNDLED = 3
+READ_SECONDS, SHOW_MS, SETTLE_MS = 240, 60_000, 1500
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Take the pictures; return 1 where a check fails."""
+    options = _options().parse_args(arguments)
+    chromium = executable()
+    if chromium is None:
+        print("No Chromium here: set SAWTOOTH_CHROMIUM.", file=sys.stderr)
+        return 2
+    options.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as spare, sync_playwright() as playwright:
+        server = start_server(options.data or Path(spare) / "data")
+        try:
+            runs = _runs(server.url)
+            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            failed = _pictures(browser, server.url, _addresses(runs, options.run), options)
+            browser.close()
+        finally:
+            server.stop()
+    return 1 if failed else 0
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.gallery")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--data", type=Path, help="a data folder with the runs to show; the bundled ones are read into it")
+    parser.add_argument("--run", help="the run to show, by its name")
+    parser.add_argument("--screens", default=",".join(screen.name for screen in SCREENS if screen.exists))
+    parser.add_argument("--widths", default=",".join(map(str, WIDTHS)))
+    parser.add_argument("--themes", default="light,dark")
+    return parser
+
+
+def _runs(url: str) -> dict[str, str]:
+    """Return run ids by name, once the bundled recordings are read."""
+    deadline = time.monotonic() + READ_SECONDS
+    while time.monotonic() < deadline:
+        runs = json.load(urlopen(f"{url}/api/v1/runs", timeout=30))["runs"]
+        if len(runs) >= BUNDLED:
+            return {run["name"]: run["id"] for run in runs}
+        time.sleep(1)
+    raise TimeoutError("The bundled recordings were not read in time.")
+
+
+def _addresses(runs: dict[str, str], asked: str | None) -> dict[str, str]:
+    """Return the address of each screen: of the run asked for, else of the bundled one that starves."""
+    run = runs[asked or "resnet_starved"]
+    by_screen = {screen.name: f"{screen.name}?run={run}" for screen in SCREENS}
+    return by_screen | {"runs": "", "live": "live", "compare": f"compare?a={runs['resnet_starved']}&b={runs['resnet_fixed']}"}
+
+
+def _pictures(browser: Browser, url: str, addresses: dict[str, str], options: argparse.Namespace) -> int:
+    failed = 0
+    for theme in options.themes.split(","):
+        for width in map(int, options.widths.split(",")):
+            context = browser.new_context(viewport={"width": width, "height": HEIGHT}, color_scheme=theme)
+            page = context.new_page()
+            for name in options.screens.split(","):
+                if width >= NARROW or name in ON_A_PHONE:
+                    problems = _picture(page, f"{url}/{addresses[name]}", options.out / f"{name}-{width}-{theme}.png")
+                    failed += bool(problems)
+                    print(f"{name} {width} {theme}: {'; '.join(problems) or 'fine'}", flush=True)
+            context.close()
+    return failed
+
+
+def _picture(page: Page, address: str, path: Path) -> list[str]:
+    """Take one picture; return what a reader cannot use."""
+    page.goto(address)
+    page.locator(".st-headline").first.wait_for(timeout=SHOW_MS)
+    page.locator("[data-testid=stStatusWidget], [data-testid=stSkeleton]").first.wait_for(state="hidden", timeout=SHOW_MS)
+    page.wait_for_timeout(SETTLE_MS)  # charts draw after the script has ended
+    page.screenshot(path=path, timeout=SHOW_MS)
+    return [str(problem) for problem in page.evaluate(CHECK)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

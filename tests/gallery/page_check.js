@@ -1,0 +1,35 @@
+// What a reader cannot use: text below 4.5:1 (3:1 where large), text cut off without an ellipsis, a page that scrolls sideways.
+() => {
+  const rgb = (text) => { const n = (text.match(/[\d.]+/g) || []).map(Number); return n.length < 3 ? null : [n[0], n[1], n[2], n.length > 3 ? n[3] : 1]; };
+  const over = (top, under) => [0, 1, 2].map((i) => top[i] * top[3] + under[i] * (1 - top[3]));
+  const light = (c) => { const l = c.slice(0, 3).map((v) => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }); return 0.2126 * l[0] + 0.7152 * l[1] + 0.0722 * l[2]; };
+  const contrast = (a, b) => { const [x, y] = [light(a), light(b)].sort((m, n) => n - m); return (x + 0.05) / (y + 0.05); };
+  const backdrop = (element) => {
+    const layers = [];
+    for (let e = element; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c && c[3] > 0) { layers.push(c); if (c[3] === 1) break; } }
+    return layers.reverse().reduce((under, top) => over(top, under), [255, 255, 255]);
+  };
+  const opacity = (element) => { let o = 1; for (let e = element; e; e = e.parentElement) o *= Number(getComputedStyle(e).opacity); return o; };
+  const problems = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const text = node.textContent.trim(), element = node.parentElement;
+    if (!text || !element || ["SCRIPT", "STYLE", "NOSCRIPT"].includes(element.tagName) || !element.checkVisibility({ checkOpacity: true, checkVisibilityCSS: true })) continue;
+    const box = element.getBoundingClientRect();
+    if (box.width < 2 || box.height < 2 || element.closest("[disabled], [aria-disabled=true], [data-stale=true]")) continue;
+    const style = getComputedStyle(element), svg = element instanceof SVGElement;
+    const colour = rgb(svg ? style.fill : style.color);
+    if (!colour) continue;
+    if (/Material/.test(style.fontFamily)) continue; // an icon: its word stands beside it
+    const size = parseFloat(style.fontSize), large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+    // Text inside a bar stands on the bar's colour, which the layers below an SVG text do not tell.
+    if (!(svg && element.closest(".bars"))) {
+      const under = backdrop(element), seen = contrast(over([...colour.slice(0, 3), colour[3] * opacity(element) * (svg ? Number(style.fillOpacity || 1) : 1)], under), under);
+      if (seen < (large ? 3 : 4.5) - 0.05) problems.push(`contrast ${seen.toFixed(1)}: ${text.slice(0, 50)}`);
+    }
+    if (!svg && style.overflowX === "hidden" && style.textOverflow !== "ellipsis" && element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 0) problems.push(`cut: ${text.slice(0, 50)}`);
+  }
+  const main = document.querySelector("[data-testid=stMain]") || document.scrollingElement;
+  if (main.scrollWidth > main.clientWidth + 1) problems.push(`scrolls sideways: ${main.scrollWidth} in ${main.clientWidth}`);
+  return [...new Set(problems)];
+}

@@ -1,0 +1,219 @@
+"""The capture helper around real loops on the CPU, with a clock that says each step takes 20 ms and a sampler that is scripted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from sawtooth.ingest.capture import beside
+from sawtooth.ingest.capture import recorder as capturing
+from sawtooth.ingest.capture.callbacks import hugging_face_callback, lightning_callback
+from sawtooth.ingest.capture.recorder import Capture, profile
+from sawtooth.ingest.runs.bundle import import_bundle, open_bundle
+from sawtooth.ingest.schema import DataFolder
+from tests.support.paths import ROOT
+from tests.support.sampler_bench import recorded
+
+
+class SteppingClock:
+    """Time that the loop itself moves on."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+class FakeSampler:
+    """A sampler that has written a session, and says something on stderr when stopped."""
+
+    def __init__(self, out: Path, *, says: bytes = b"") -> None:
+        if not says:
+            recorded(out)
+        self.says = says
+        self.stopped = False
+
+    def poll(self) -> None:
+        return None
+
+    def send_signal(self, number: int) -> None:
+        self.stopped = True
+
+    def communicate(self, timeout: float | None = None) -> tuple[None, bytes]:
+        return None, self.says
+
+
+def train(capture: Capture, clock: SteppingClock, steps: int, step_ms: float = 20.0) -> int:
+    model, x = torch.nn.Linear(16, 16), torch.randn(4, 16)
+    for done in range(steps):
+        model(x).square().mean().backward()
+        clock.ns += int(step_ms * 1e6)
+        capture.step()
+        if capture.done:
+            return done + 1
+    return steps
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SteppingClock:
+    made = SteppingClock()
+    monkeypatch.setattr(capturing.time, "perf_counter_ns", made)
+    monkeypatch.setitem(Capture.__init__.__kwdefaults__, "clock_ns", made)  # type: ignore[arg-type]
+    monkeypatch.setattr(beside, "start_sampler", FakeSampler)
+    return made
+
+
+def test_one_file_holds_trace_telemetry_and_what_the_stopwatch_said(tmp_path: Path, clock: SteppingClock) -> None:
+    model = torch.nn.Linear(10, 10)
+    target = tmp_path / "baseline"
+    with profile(
+        target, samples=64, tokens=1024, parameters=model, settings={"batch": 64}, notes="hello", seconds=1.0
+    ) as capture:
+        used = train(capture, clock, 500)
+    # 10 skipped, 50 in the timed second, 3 + 5 profiled, a fifth of 50 after.
+    assert used == 10 + 50 + 8 + 10
+    assert capture.path == tmp_path / "baseline.sawtooth" and capture.why_not == []
+    assert capture.step_time_ms == pytest.approx(20.0) and capture.step_time_after_ms == pytest.approx(20.0)
+    with open_bundle(capture.path) as bundle:
+        (run,) = bundle.manifest.runs
+    assert (
+        run.name == "baseline"
+        and run.settings["batch"] == "64"
+        and run.notes.startswith("hello\nStep time measured over 50 steps")
+    )
+    assert run.facts.step_time_ms == pytest.approx(20.0)
+    assert (run.facts.samples_per_step, run.facts.tokens_per_step, run.facts.parameters) == (64, 1024, 110)
+    assert [r.kind for r in run.recordings] == ["trace", "telemetry", "marks"]
+    (made,) = import_bundle(capture.path, DataFolder(tmp_path / "data"))
+    assert [r.kind for r in made.recordings] == ["trace", "telemetry", "marks"] and made.facts == run.facts
+
+
+def test_the_loop_goes_on_after_the_file_is_written(tmp_path: Path, clock: SteppingClock) -> None:
+    with profile(tmp_path / "x.sawtooth", seconds=0.1, skip=1) as capture:
+        train(capture, clock, 500)
+        assert capture.done and (tmp_path / "x.sawtooth").exists()
+        before = (tmp_path / "x.sawtooth").read_bytes()
+        for _ in range(100):
+            capture.step()
+    assert (tmp_path / "x.sawtooth").read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["x.sawtooth"]
+
+
+def test_a_loop_that_ends_early_keeps_what_there_is(tmp_path: Path, clock: SteppingClock) -> None:
+    with profile(tmp_path / "x", seconds=0.4, skip=2, warmup=2, active=5) as capture:
+        train(capture, clock, 2 + 20 + 2 + 3)
+    assert capture.path is not None and any("only 3 of 5 steps" in why for why in capture.why_not)
+    with profile(tmp_path / "y", seconds=100) as capture:
+        train(capture, clock, 30)
+    assert capture.path is not None and any("no trace" in why for why in capture.why_not)
+    with open_bundle(capture.path) as bundle:
+        assert [r.kind for r in bundle.manifest.runs[0].recordings] == ["telemetry", "marks"]
+        assert bundle.manifest.runs[0].facts.step_time_ms == pytest.approx(20)
+
+
+def test_without_a_gpu_the_file_says_that_telemetry_is_missing(
+    tmp_path: Path, clock: SteppingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = b"sampling into x\nsawtooth sample: This machine has no working NVIDIA driver.\n"
+    monkeypatch.setattr(beside, "start_sampler", lambda out: FakeSampler(out, says=says))
+    with profile(tmp_path / "x", seconds=0.1) as capture:
+        train(capture, clock, 200)
+    assert capture.why_not == ["no telemetry: This machine has no working NVIDIA driver."]
+    assert capture.path is not None
+    with open_bundle(capture.path) as bundle:
+        assert "no telemetry" in bundle.manifest.runs[0].notes
+
+
+def test_the_real_sampler_is_started_and_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = beside.start_sampler(tmp_path / "live")
+    said = beside.stop_sampler(process)
+    assert process.returncode is not None
+    assert said is None or "sampl" in said or "driver" in said  # on a machine without a GPU it says so
+
+
+def test_too_few_steps_say_how_many_are_needed(
+    tmp_path: Path, clock: SteppingClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with profile(tmp_path / "x", sampler=False) as capture:
+        train(capture, clock, 5)
+    assert capture.path is None and list(tmp_path.iterdir()) == []
+    assert "at least 38 are needed" in capsys.readouterr().err  # 10 skipped + 20 timed + 3 + 5 profiled
+
+
+def test_an_error_of_the_loop_stays_the_loops(tmp_path: Path, clock: SteppingClock) -> None:
+    with pytest.raises(ZeroDivisionError), profile(tmp_path / "x", sampler=False) as capture:
+        train(capture, clock, 3)
+        raise ZeroDivisionError
+    assert capture.path is None
+
+
+def test_a_failing_profiler_does_not_stop_the_training(tmp_path: Path, clock: SteppingClock) -> None:
+    with profile(tmp_path / "x", sampler=False, seconds=0.1, no_such_option=True) as capture:
+        assert train(capture, clock, 100) < 100
+    assert "TypeError" in capture.why_not[-1]
+
+
+def test_ranks_write_files_of_their_own_and_one_of_a_host_samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for key, value in {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3"}.items():
+        monkeypatch.setenv(key, value)
+    capture = profile(tmp_path / "run.sawtooth")
+    assert capture.wanted.name == "run-rank3.sawtooth" and capture._with_sampler is False
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert profile(tmp_path / "run")._with_sampler is True
+
+
+def test_lightning(tmp_path: Path, clock: SteppingClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, module = ModuleType("lightning"), ModuleType("lightning.pytorch")
+    module.Callback = type("Callback", (), {})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "lightning", package)
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", module)
+    callback = lightning_callback(tmp_path / "l", seconds=0.1)
+    assert isinstance(callback, module.Callback)
+    callback.on_train_start(None, torch.nn.Linear(2, 2))
+    for index in range(100):
+        clock.ns += 20_000_000
+        callback.on_train_batch_end(None, None, None, None, index)
+    callback.on_train_end(None, None)
+    assert (tmp_path / "l.sawtooth").exists()
+    with open_bundle(tmp_path / "l.sawtooth") as bundle:
+        assert bundle.manifest.runs[0].facts.parameters == 6
+
+
+def test_hugging_face(tmp_path: Path, clock: SteppingClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("transformers")
+    module.TrainerCallback = type("TrainerCallback", (), {})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "transformers", module)
+    callback = hugging_face_callback(tmp_path / "h", seconds=0.1)
+    assert isinstance(callback, module.TrainerCallback)
+    args: Any = SimpleNamespace(per_device_train_batch_size=8, gradient_accumulation_steps=4)
+    callback.on_train_begin(args, None, None, model=torch.nn.Linear(2, 2))
+    for _ in range(100):
+        clock.ns += 20_000_000
+        callback.on_step_end(args, None, None)
+    callback.on_train_end(args, None, None)
+    with open_bundle(tmp_path / "h.sawtooth") as bundle:
+        assert bundle.manifest.runs[0].facts.samples_per_step == 32
+
+
+def test_without_the_frameworks_the_callbacks_are_plain_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("lightning", "lightning.pytorch", "pytorch_lightning", "transformers"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert hasattr(lightning_callback("x"), "on_train_batch_end") and hasattr(hugging_face_callback("x"), "on_step_end")
+
+
+def test_the_helper_needs_the_standard_library_and_torch_only() -> None:
+    import subprocess
+
+    program = (
+        "import sys, sawtooth.ingest.capture.recorder; "
+        "print([m for m in ('duckdb', 'numpy', 'pyarrow', 'msgspec', 'isal', 'torch', 'pynvml', 'streamlit') if m in sys.modules])"
+    )
+    root = str(ROOT)
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,135 @@
+"""The hook in a training process: marks, when the profile begins and ends, and that the training never notices."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sawtooth.ingest.capture.hook import ALONE_STEPS, LEAST_STEPS, PATIENCE_S, RANKS_LEAD, Hook, HookSettings
+
+MS = 1_000_000
+
+
+class Loop:
+    """A training loop with a clock set by hand and a profiler that notes when it runs."""
+
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        self.now_ns = 0
+        self.profiled: list[tuple[str, int]] = []
+        self.steps = 0
+        chosen = {"steps": 3, "after_s": 1.0, "rank": None, "ranks": 1, "ranks_here": 1, **settings}
+        self.hook = Hook(HookSettings(folder, **chosen), torch=self._torch(), clock_ns=lambda: self.now_ns)
+
+    def _torch(self) -> Any:
+        loop = self
+
+        class Profile:
+            def __init__(self, **options: Any) -> None:
+                assert options["record_shapes"]
+
+            def start(self) -> None:
+                loop.profiled.append(("start", loop.steps))
+
+            def stop(self) -> None:
+                loop.profiled.append(("stop", loop.steps))
+
+            def export_chrome_trace(self, path: str) -> None:
+                Path(path).write_text('{"traceEvents": []}')
+
+        kinds = SimpleNamespace(CPU="cpu", CUDA="cuda")
+        cuda = SimpleNamespace(is_available=lambda: True)
+        return SimpleNamespace(profiler=SimpleNamespace(ProfilerActivity=kinds, profile=Profile), cuda=cuda)
+
+    def run(self, steps: int, ms: float, optimizer: object = "one") -> None:
+        for _ in range(steps):
+            self.now_ns += int(ms * MS)
+            self.hook.on_step(optimizer)
+            self.steps += 1
+
+
+def marks_of(folder: Path) -> list[dict[str, Any]]:
+    (path,) = folder.glob("marks-*.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()][1:]
+
+
+def test_a_steady_loop_is_profiled_once_and_every_step_is_marked(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    loop.run(100, 50)
+    loop.hook.finish()
+    assert loop.profiled == [("start", LEAST_STEPS), ("stop", LEAST_STEPS + 4)]
+    assert [path.name.split("-")[0] for path in tmp_path.glob("*.json")] == ["trace"]
+    marks = marks_of(tmp_path)
+    assert [mark["i"] for mark in marks] == list(range(100))
+    assert [mark["i"] for mark in marks if mark["p"] == "profile"] == list(range(LEAST_STEPS + 1, LEAST_STEPS + 5))
+
+
+def test_a_loop_that_still_warms_up_is_waited_for_but_not_for_ever(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    for step in range(60):  # each step a twentieth shorter than the one before
+        loop.run(1, 500 * 0.95**step)
+    assert loop.profiled == []
+    loop.run(40, 20)
+    assert loop.profiled[0][0] == "start"
+    restless = Loop(tmp_path / "other")
+    (tmp_path / "other").mkdir()
+    while restless.now_ns < (PATIENCE_S + 5) * 1e9:
+        restless.run(10, 100 if (restless.steps // 10) % 2 else 300)
+    assert restless.profiled[0][0] == "start"
+
+
+def test_with_two_optimizers_the_one_that_steps_least_makes_the_steps(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    for _ in range(60):
+        loop.run(1, 30, "critic")
+        loop.run(1, 30, "critic")
+        loop.run(1, 30, "actor")
+    loop.hook.finish()
+    start, stop = (steps for _, steps in loop.profiled)
+    assert stop - start == 4 * 3  # three steps of the loop and the one that the start cut
+    assert {mark["o"] for mark in marks_of(tmp_path)} == {0, 1}
+
+
+def test_ranks_of_a_host_profile_the_same_steps(tmp_path: Path) -> None:
+    loops = [Loop(tmp_path, rank=rank, ranks=2, ranks_here=2) for rank in (0, 1)]
+    for _ in range(200):
+        for loop in loops:
+            loop.run(1, 50)
+    starts = [loop.profiled[0] for loop in loops]
+    assert starts[0] == starts[1] and starts[0][1] >= LEAST_STEPS + RANKS_LEAD
+
+
+def test_ranks_that_share_no_folder_profile_from_a_fixed_step(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, rank=3, ranks=16, ranks_here=8)
+    loop.run(ALONE_STEPS + 10, 50)
+    assert loop.profiled[0] == ("start", ALONE_STEPS)
+
+
+@pytest.mark.parametrize("broken", ["start", "stop", "mark"])
+def test_what_fails_in_the_hook_ends_the_hook_and_never_the_training(tmp_path: Path, broken: str) -> None:
+    loop = Loop(tmp_path)
+    if broken == "mark":
+        loop.hook.settings = HookSettings(tmp_path / "gone", 3, 1.0, None, 1, 1)
+    else:
+        real = loop.hook._torch.profiler.profile
+
+        class Broken(real):  # type: ignore[misc, valid-type]
+            def __getattribute__(self, name: str) -> Any:
+                if name == broken:
+                    raise RuntimeError("CUPTI is taken")
+                return super().__getattribute__(name)
+
+        loop.hook._torch.profiler.profile = Broken
+    loop.run(100, 50)
+    assert loop.hook._broken
+    if broken != "mark":
+        (trouble,) = tmp_path.glob("trouble-*.json")
+        assert "CUPTI is taken" in json.loads(trouble.read_text())["error"]
+        assert len(marks_of(tmp_path)) >= LEAST_STEPS, "what was marked before is kept"
+
+
+def test_no_profile_where_none_is_wanted(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, steps=0)
+    loop.run(200, 50)
+    assert loop.profiled == []

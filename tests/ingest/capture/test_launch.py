@@ -1,0 +1,109 @@
+"""`sawtooth run`: the command stays what it is, and what was recorded beside it is in the file."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from sawtooth.ingest import children
+from sawtooth.ingest.capture import launch
+
+TRAINING = """
+import argparse, sys, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int)
+parser.add_argument("--code", type=int, default=0)
+given = parser.parse_args()
+torch.set_num_threads(1)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(given.epochs):
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+print("trained", given.epochs)
+sys.exit(given.code)
+"""
+
+
+def started(*words: str, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
+    command = children.command("sawtooth.ingest.capture.commands", "run", *words)
+    environment = children.environment() | variables
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=240)
+
+
+def members(bundle: Path) -> dict[str, bytes]:
+    """What was recorded, by kind."""
+    with zipfile.ZipFile(bundle) as archive:
+        (run,) = json.loads(archive.read("manifest.json"))["runs"]
+        return {about["kind"]: gzip.decompress(archive.read(about["member"])) for about in run["recordings"]}
+
+
+def test_a_script_with_flags_keeps_its_output_and_exit_code_and_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    done = started(
+        *("-o", "run.sawtooth", "--no-sample", "--after", "0.001", "--steps", "2"),
+        *("train.py", "--epochs", "60", "--code", "7"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 7, done.stderr
+    assert done.stdout == "trained 60\n"
+    recorded = members(tmp_path / "run.sawtooth")
+    marks = [json.loads(line) for line in recorded["marks"].splitlines()]
+    assert [mark["i"] for mark in marks[1:]] == list(range(60))
+    assert b"Optimizer.step#SGD.step" in recorded["trace"]
+
+
+@pytest.mark.parametrize("words", [("--", "sh", "-c", "echo out; echo err >&2; exit 3"), ("sh", "-c", "echo out; exit 3")])
+def test_any_command_runs_as_it_is(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = started("--no-sample", *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (3, "out\n")
+    assert not list(tmp_path.glob("*.sawtooth"))
+
+
+def test_a_command_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    done = started("--no-sample", "no-such-command", cwd=tmp_path)
+    assert done.returncode == launch.NOT_FOUND
+    assert "There is no command 'no-such-command'." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_training_sees_its_own_packages_and_sitecustomize(tmp_path: Path) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "__init__.py").write_text("whose = 'mine'")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import builtins; builtins.customized = True")
+    (tmp_path / "train.py").write_text("import app, sys; print(app.whose, customized, 'sawtooth' in sys.modules)")
+    given = os.pathsep.join([str(tmp_path), str(tmp_path / "site")])
+    command = [
+        sys.executable,
+        "-c",
+        f"import sys; sys.path.insert(0, {str(launch.IMPORT_ROOT)!r}); from sawtooth.ingest.capture.commands import main; main(['run', '--no-sample', 'train.py'])",
+    ]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": given}, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "mine True False\n", done.stderr
+
+
+def test_what_is_sent_to_the_recorder_reaches_the_training(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
+        "pathlib.Path('ready').touch()\n"
+        "time.sleep(60)\n"
+    )
+    command = children.command("sawtooth.ingest.capture.commands", "run", "--no-sample", "train.py")
+    process = subprocess.Popen(command, cwd=tmp_path, env=children.environment())
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 9

@@ -1,0 +1,201 @@
+"""``.sawtooth`` files: out of one data folder into another, and what is no such file refused in a sentence."""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.errors import NotFoundError, SourceError, UsageError
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.runs.bundle import (
+    BROKEN,
+    BundleManifest,
+    BundleRecording,
+    BundleRun,
+    export_runs,
+    import_bundle,
+    is_bundle,
+    open_bundle,
+    write_bundle,
+)
+from sawtooth.ingest.runs.manifests import register_run
+from sawtooth.ingest.schema import DataFolder, Manifest, UserFacts
+from tests.support.bundles import manifest_bytes, packed
+from tests.support.paths import SAMPLES
+
+
+def a_run(tmp_path: Path, *, keep_source: bool = True) -> tuple[DataFolder, Manifest]:
+    folder = DataFolder(tmp_path / "a").create()
+    refs = [ingest_file(SAMPLES / "gpt" / name, folder, keep_source=keep_source) for name in ("trace.json.gz", "nvml.jsonl")]
+    facts = UserFacts(step_time_ms=46.05, samples_per_step=16.0)
+    return folder, register_run(folder, refs, "GPT", {"batch": "16"}, notes="a note", tags=["x"], facts=facts)
+
+
+def test_a_run_travels_with_its_facts_and_the_same_id(tmp_path: Path) -> None:
+    folder, run = a_run(tmp_path)
+    target = tmp_path / "gpt.sawtooth"
+    export_runs(folder, [run.id], target)
+    assert is_bundle(target) and zipfile.ZipFile(target).namelist() == ["manifest.json", "sources/0001.gz", "sources/0002.gz"]
+    other = DataFolder(tmp_path / "b")
+    (made,) = import_bundle(target, other)
+    assert msgspec.structs.replace(made, created_ns=0) == msgspec.structs.replace(run, created_ns=0)
+    assert {r.source_name for r in made.recordings} == {"trace.json.gz", "nvml.jsonl"}
+    assert list(other.uploads.iterdir()) == []
+    (again,) = import_bundle(target, other)
+    assert again.id == run.id
+
+
+def test_a_bundle_is_ingested_like_any_other_file(tmp_path: Path) -> None:
+    folder, run = a_run(tmp_path)
+    target = tmp_path / "anything.bin"
+    export_runs(folder, [run.id], target)
+    other = DataFolder(tmp_path / "b").create()
+    brought = bring_in(other, [(target, "dropped.sawtooth")])
+    assert [m.id for m in brought.runs] == [run.id] and brought.runs[0].facts.step_time_ms == 46.05
+    assert list(other.derived.iterdir())
+
+
+def test_two_runs_make_a_comparison_and_share_a_source_once(tmp_path: Path) -> None:
+    folder, run = a_run(tmp_path)
+    alone = register_run(folder, [r for r in run.recordings if r.kind == "telemetry"], "telemetry only")
+    whole = export_runs(folder, [run.id, alone.id], tmp_path / "c.sawtooth", compare=True)
+    assert whole.compare == (0, 1)
+    assert len(zipfile.ZipFile(tmp_path / "c.sawtooth").namelist()) == 3
+    assert {m.id for m in import_bundle(tmp_path / "c.sawtooth", DataFolder(tmp_path / "b"))} == {run.id, alone.id}
+
+
+def test_a_source_that_was_not_kept_is_named(tmp_path: Path) -> None:
+    folder, run = a_run(tmp_path, keep_source=False)
+    with pytest.raises(NotFoundError, match="--no-keep-source"):
+        export_runs(folder, [run.id], tmp_path / "x.sawtooth")
+    assert not (tmp_path / "x.sawtooth").exists()
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"manifest.json": manifest_bytes(), "../../evil": b"x"}, "members other than"),
+        ({"manifest.json": manifest_bytes(), "sources/0001.gz/../x": b"x"}, "members other than"),
+        ({"a.txt": b"x"}, "members other than"),
+        ({"manifest.json": manifest_bytes()}, "does not contain"),
+        ({"manifest.json": manifest_bytes(format=99), "sources/0001.gz": b""}, "newer Sawtooth"),
+        ({"manifest.json": b"{", "sources/0001.gz": b""}, "cannot be read"),
+        ({"manifest.json": b'{"runs": []}', "sources/0001.gz": b""}, "does not contain"),
+        ({"manifest.json": b" " * (5 << 20), "sources/0001.gz": b""}, "too large"),
+        ({"manifest.json": manifest_bytes(runs=[{"name": "r", "recordings": "x"}]), "sources/0001.gz": b""}, "cannot be read"),
+    ],
+)
+def test_what_is_no_bundle_is_refused_in_a_sentence(tmp_path: Path, members: dict[str, bytes], said: str) -> None:
+    path = packed(tmp_path / "x.sawtooth", members)
+    with pytest.raises(SourceError, match=said) as error, open_bundle(path):
+        pass
+    assert str(error.value).count("\n") == 0 and str(tmp_path) not in str(error.value)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1e308, 5e-324])
+@pytest.mark.parametrize("fact", UserFacts.__struct_fields__)
+def test_facts_that_cannot_be_are_refused_before_anything_is_kept(tmp_path: Path, fact: str, value: float) -> None:
+    recordings = [{"member": "sources/0001.gz", "source_name": "t", "kind": "trace"}]
+    refused(tmp_path, {"name": "r", "recordings": recordings, "facts": {fact: value}}, fact)
+
+
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [("offset_ns", 10**30), ("offset_ns", -(2**63)), ("interval_ns", 0), ("interval_ns", -5), ("interval_ns", 2**63)],
+)
+def test_clocks_that_cannot_be_are_refused_before_anything_is_kept(tmp_path: Path, said: str, value: int) -> None:
+    recordings = [{"member": "sources/0001.gz", "source_name": "t", "kind": "telemetry", said: value}]
+    refused(tmp_path, {"name": "r", "recordings": recordings}, said)
+
+
+def refused(tmp_path: Path, run: dict[str, Any], named: str) -> None:
+    source = gzip.compress((SAMPLES / "gpt" / "nvml.jsonl").read_bytes())
+    path = packed(tmp_path / "x.sawtooth", {"manifest.json": manifest_bytes(runs=[run]), "sources/0001.gz": source})
+    folder = DataFolder(tmp_path / "b")
+    with pytest.raises(SourceError, match=named):
+        import_bundle(path, folder)
+    assert folder.manifests() == [] and list(folder.recordings.iterdir()) == []
+
+
+def test_what_could_not_be_read_back_is_not_kept_with_a_run(tmp_path: Path) -> None:
+    folder, run = a_run(tmp_path)
+    with pytest.raises(UsageError, match="step_time_ms"):
+        folder.write_manifest(msgspec.structs.replace(run, facts=UserFacts(step_time_ms=1e-300)))
+    assert folder.read_manifest(run.id) == run
+
+
+def test_a_name_with_a_slash_travels_whole(tmp_path: Path) -> None:
+    folder, run = a_run(tmp_path)
+    folder.write_manifest(msgspec.structs.replace(run, name="sweep/lr 1/3"))
+    export_runs(folder, [run.id], tmp_path / "x.sawtooth")
+    assert import_bundle(tmp_path / "x.sawtooth", DataFolder(tmp_path / "b"))[0].name == "sweep/lr 1/3"
+
+
+def test_members_named_twice_are_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.sawtooth", "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("manifest.json", manifest_bytes())
+        archive.writestr("sources/0001.gz", b"1")
+        archive.writestr("sources/0001.gz", b"2")
+    with pytest.raises(SourceError, match="members other than"), open_bundle(tmp_path / "x.sawtooth"):
+        pass
+
+
+def test_a_bad_source_registers_nothing(tmp_path: Path) -> None:
+    path = packed(
+        tmp_path / "x.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": gzip.compress(b"\x89PNG....")}
+    )
+    folder = DataFolder(tmp_path / "d")
+    with pytest.raises(SourceError, match="PNG"):
+        import_bundle(path, folder)
+    assert folder.manifests() == [] and list(folder.recordings.iterdir()) == [] and list(folder.uploads.iterdir()) == []
+
+
+def test_a_bomb_is_stopped(tmp_path: Path) -> None:
+    inner = gzip.compress(b"\0" * (300 << 20), 9)
+    path = packed(tmp_path / "x.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": inner}, zipfile.ZIP_DEFLATED)
+    with pytest.raises(SourceError):
+        import_bundle(path, DataFolder(tmp_path / "d"))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
+def test_a_bundle_cut_off_is_refused(tmp_path: Path, share: float) -> None:
+    source = tmp_path / "s.jsonl"
+    source.write_bytes((SAMPLES / "gpt" / "nvml.jsonl").read_bytes())
+    run = BundleRun("r", [BundleRecording("sources/0001.gz", "nvml.jsonl", "telemetry")])
+    write_bundle(tmp_path / "x.sawtooth", BundleManifest([run]), {"sources/0001.gz": source})
+    content = (tmp_path / "x.sawtooth").read_bytes()
+    (tmp_path / "cut.sawtooth").write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(SourceError) as error:
+        import_bundle(tmp_path / "cut.sawtooth", DataFolder(tmp_path / "d"))
+    assert str(error.value) == BROKEN
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damaged_bytes_are_noticed_or_harmless(tmp_path: Path, seed: int) -> None:
+    import random
+
+    source = tmp_path / "s.jsonl"
+    source.write_bytes((SAMPLES / "gpt" / "nvml.jsonl").read_bytes())
+    run = BundleRun("r", [BundleRecording("sources/0001.gz", "nvml.jsonl", "telemetry")])
+    write_bundle(tmp_path / "x.sawtooth", BundleManifest([run]), {"sources/0001.gz": source})
+    content = bytearray((tmp_path / "x.sawtooth").read_bytes())
+    at = random.Random(seed).randrange(len(content) - 8)
+    for i in range(at, at + 8):
+        content[i] ^= 0x5A
+    (tmp_path / "x.sawtooth").write_bytes(bytes(content))
+    try:
+        import_bundle(tmp_path / "x.sawtooth", DataFolder(tmp_path / "d"))
+    except SourceError as error:
+        assert str(error).endswith(".")
+
+
+def test_manifest_and_sources_must_agree(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="different members"):
+        write_bundle(tmp_path / "x.sawtooth", BundleManifest([BundleRun("r", [])]), {"sources/0001.gz": tmp_path})
+    assert list(tmp_path.iterdir()) == []

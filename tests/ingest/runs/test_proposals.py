@@ -1,0 +1,169 @@
+"""A bundle never changes a run that is here: what it says otherwise is shown before and after, and taken over when asked for."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.run.report import report_json
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.cli import cli
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.runs.manifests import attach, delete_run
+from sawtooth.ingest.runs.proposals import accept, changed, dismiss, proposal_for
+from sawtooth.ingest.schema import DataFolder, Manifest, UserFacts
+from tests.support.bundles import manifest_bytes, packed
+from tests.support.pages import opened_at
+from tests.support.paths import SAMPLES
+from tests.support.prepared import prepared
+
+GPT = SAMPLES / "gpt"
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> tuple[DataFolder, Manifest]:
+    """A run with telemetry and facts of its owner."""
+    folder = DataFolder(tmp_path / "d").create()
+    run = prepared(folder, GPT / "trace.json.gz", GPT / "nvml.jsonl")
+    owned = msgspec.structs.replace(run, facts=UserFacts(step_time_ms=100.0, samples_per_step=16.0), notes="mine", tags=["a"])
+    folder.write_manifest(owned)
+    return folder, owned
+
+
+def bundle(tmp_path: Path, *, telemetry: dict[str, Any] | None = None, other: bytes | None = None, **said: Any) -> Path:
+    """A bundle of the known trace; ``telemetry`` is what it says of the telemetry's clock, ``other`` a source that is new here."""
+    members = {"sources/0001.gz": (GPT / "trace.json.gz").read_bytes()}
+    recordings = [{"member": "sources/0001.gz", "source_name": "evil.json", "kind": "trace"}]
+    if telemetry is not None:
+        members["sources/0002.gz"] = gzip.compress((GPT / "nvml.jsonl").read_bytes())
+        recordings.append({"member": "sources/0002.gz", "source_name": "n", "kind": "telemetry", **telemetry})
+    if other is not None:
+        members["sources/0003.gz"] = gzip.compress(other)
+        recordings.append({"member": "sources/0003.gz", "source_name": "new.jsonl", "kind": "telemetry"})
+    runs = [{"name": "theirs", "recordings": recordings, **said}]
+    return packed(tmp_path / "x.sawtooth", {"manifest.json": manifest_bytes(runs=runs), **members})
+
+
+def report_of(folder: DataFolder, run: str) -> bytes:
+    library = Library(folder)
+    try:
+        return json.dumps(report_json(result_of(folder.read_manifest(run), library)), sort_keys=True).encode()
+    finally:
+        library.close()
+
+
+def another_gpu() -> bytes:
+    return (GPT / "nvml.jsonl").read_bytes().replace(b'"util": ', b'"util":  ', 1) + b"\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"facts": {"step_time_ms": 1.0}},
+        {"telemetry": {"offset_ns": 3_600_000_000_000}},
+        {"other": another_gpu()},
+        {"notes": "theirs", "tags": ["b"], "settings": {"lr": "1"}, "facts": {"peak_tflops": 1.0}},
+    ],
+)
+def test_the_report_of_a_known_run_is_the_same_after_any_import(
+    known: tuple[DataFolder, Manifest], tmp_path: Path, content: dict[str, Any]
+) -> None:
+    folder, run = known
+    manifest, report = folder.manifest_file(run.id).read_bytes(), report_of(folder, run.id)
+    brought = bring_in(folder, [(bundle(tmp_path, **content), "x.sawtooth")])
+    assert [m.id for m in brought.runs] == brought.proposals == [run.id]
+    assert folder.manifest_file(run.id).read_bytes() == manifest
+    assert report_of(folder, run.id) == report
+
+
+def test_a_fact_that_a_bundle_does_not_give_stays_when_the_proposal_is_taken(
+    known: tuple[DataFolder, Manifest], tmp_path: Path
+) -> None:
+    folder, run = known
+    bring_in(folder, [(bundle(tmp_path, telemetry={"offset_ns": 5_000_000_000}, facts={"step_time_ms": 50.0}), "x.sawtooth")])
+    proposal = proposal_for(folder, run.id)
+    assert proposal is not None
+    assert {(d.what, d.before, d.after) for d in changed(run, proposal)} == {
+        ("name", run.name, "theirs"),
+        ("step_time_ms", "100", "50"),
+        ("nvml.jsonl, time added (s)", "", "5"),
+    }
+    taken = accept(folder, run.id)
+    assert taken.facts == UserFacts(step_time_ms=50.0, samples_per_step=16.0)
+    assert (taken.notes, taken.tags, taken.telemetry[0].offset_ns) == ("mine", ["a"], 5_000_000_000)
+    assert proposal_for(folder, run.id) is None and folder.read_manifest(run.id) == taken
+
+
+@pytest.mark.parametrize("end", [dismiss, delete_run])
+def test_a_new_recording_is_gone_with_the_proposal_that_brought_it(
+    known: tuple[DataFolder, Manifest], tmp_path: Path, end: Any
+) -> None:
+    folder, run = known
+    bring_in(folder, [(bundle(tmp_path, other=another_gpu()), "x.sawtooth")])
+    proposal = proposal_for(folder, run.id)
+    assert proposal is not None
+    new = next(ref for ref in proposal.recordings if ref.id not in {r.id for r in run.recordings})
+    assert folder.recording_file(new.id).exists()
+    end(folder, run.id)
+    assert not folder.recording_file(new.id).exists() and not folder.proposal_file(run.id).exists()
+    assert folder.recording_file(run.recordings[0].id).exists() == (end is dismiss)
+
+
+def test_a_proposal_that_would_change_nothing_any_more_is_none(known: tuple[DataFolder, Manifest], tmp_path: Path) -> None:
+    folder, run = known
+    bring_in(folder, [(bundle(tmp_path, other=another_gpu(), facts={"step_time_ms": 50.0}), "x.sawtooth")])
+    proposal = proposal_for(folder, run.id)
+    assert proposal is not None
+    attach(folder, run.id, proposal.recordings)
+    facts = UserFacts(step_time_ms=50.0, samples_per_step=16.0)
+    folder.write_manifest(msgspec.structs.replace(folder.read_manifest(run.id), name="theirs", facts=facts))
+    assert proposal_for(folder, run.id) is None
+
+
+def test_the_command_line_shows_the_proposal_and_takes_it_with_apply(
+    known: tuple[DataFolder, Manifest], tmp_path: Path
+) -> None:
+    folder, run = known
+    command = ["import", str(bundle(tmp_path, facts={"step_time_ms": 50.0})), "--data", str(folder.root)]
+    shown = CliRunner().invoke(cli, command)
+    assert shown.exit_code == 0 and "step_time_ms: 100 → 50" in shown.stderr and shown.stdout == f"{run.id}\n"
+    assert folder.read_manifest(run.id) == run
+    assert CliRunner().invoke(cli, [*command, "--apply"]).exit_code == 0
+    assert folder.read_manifest(run.id).facts.step_time_ms == 50.0
+
+
+def test_the_runs_page_shows_before_and_after_and_takes_it_by_its_button(
+    known: tuple[DataFolder, Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, run = known
+    bring_in(folder, [(bundle(tmp_path, facts={"step_time_ms": 50.0}), "x.sawtooth")])
+    monkeypatch.setenv("SAWTOOTH_DATA", str(folder.root))
+    from sawtooth.app.settings import settings
+
+    settings.cache_clear()
+    try:
+        page = opened_at("runs")
+        assert any("<td>100</td>" in e.proto.body and "<td>50</td>" in e.proto.body for e in page.get("html"))
+        page.button(key=f"accept-{run.id}").click().run()
+        assert folder.read_manifest(run.id).facts.step_time_ms == 50.0
+    finally:
+        settings.cache_clear()
+
+
+def test_a_full_disk_while_deriving_leaves_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(folder: DataFolder, recording: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("sawtooth.app.jobs.intake.ensure_derived", full)
+    folder = DataFolder(tmp_path / "d").create()
+    with pytest.raises(OSError, match="No space"):
+        bring_in(folder, [(bundle(tmp_path), "x.sawtooth")])
+    assert folder.manifests() == []

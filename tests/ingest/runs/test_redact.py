@@ -1,0 +1,144 @@
+"""What leaves with --redact: no host, no home, no folder; everything the analysis needs. And the commands around it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import zipfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sawtooth.app.cli import cli
+from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.runs.bundle import is_bundle
+from sawtooth.ingest.runs.redact import CHUNK_BYTES, Redactor
+from sawtooth.ingest.sampler.segments import decode_line, encode_line
+from sawtooth.ingest.schema import DataFolder
+from tests.support import nsight_export
+from tests.support.paths import SAMPLES
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "gone"),
+    [
+        ('"/home/alice/secret/train.py(42): step"', 'train.py(42): step"', ("alice", "secret", "home")),
+        ('"/usr/lib/python3.11/site-packages/torch/nn/modules/module.py(9): f"', "site-packages/torch/nn/modules/module.py(9): f", ("/usr",)),
+        ('"/opt/conda/lib/python3.11/threading.py(1)"', "lib/python3.11/threading.py(1)", ("conda",)),
+        (r'"C:\\Users\\bob\\proj\\train.py"', 'train.py"', ("bob", "Users", "proj")),
+        ('"host_name": "gpu-17.lab.example"', '"host_name": "host-1"', ("lab", "gpu-17")),
+        ('"cwd": "/home/alice"', '"cwd": "/redacted"', ("alice",)),
+        ('"/Users/Bob Smith/a/train.py(1)"', "train.py(1)", ("Bob", "Smith")),
+        ('run --data=/mnt/big/imagenet/train', "train", ("mnt", "imagenet")),
+    ],
+)  # fmt: skip
+def test_names_go_and_files_stay(given: str, kept: str, gone: tuple[str, ...]) -> None:
+    text = Redactor().text(given)
+    assert kept in text
+    assert not [word for word in gone if word in text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"torch/nn/modules/module.py(1955): __getattr__"',
+        '"aten::add_"',
+        '"void at::native::(anonymous namespace)::f<float, 4/2>(int, a / b)"',
+        '"https://example.org/a/b"',
+        '{"ts": 1/2, "name": "x//y"}',
+        '"Memcpy HtoD (Pinned -> Device)"',
+    ],
+)
+def test_what_is_no_path_stays_as_it_is(text: str) -> None:
+    assert Redactor().text(text) == text
+
+
+def test_folders_stay_apart_and_hosts_stay_the_same_in_one_export_only() -> None:
+    one = Redactor(["node7"])
+    a, b, again = (one.text(f'"/x/{folder}/train.py"') for folder in ("a", "b", "a"))
+    assert a == again
+    assert a != b
+    assert one.host("node7") == "host-1"
+    assert one.host("node8") == "host-2"
+    assert one.text("on node7, not node70") == "on host-1, not node70"
+    assert Redactor().text('"/x/a/train.py"') != a
+    assert one.text(one.text('"/x/a/train.py"')).endswith('train.py"')
+
+
+def test_a_session_s_checksums_fit_again(tmp_path: Path) -> None:
+    head = encode_line({"k": "head", "m": 0, "w": 0, "host": "gpu-17", "boot": "abc-def", "columns": []})
+    tick = encode_line({"k": "tick", "m": 1, "w": 1, "p": [[0, 7, 1, "/home/alice/venv/bin/python"]]})
+    source, target = tmp_path / "s.jsonl", tmp_path / "t.gz"
+    source.write_bytes(head + tick + tick[:-9] + b'0000000"}\n')
+    Redactor().source(source, target)
+    lines = gzip.decompress(target.read_bytes()).splitlines()
+    first, second, damaged = (decode_line(line) for line in lines)
+    assert first is not None
+    assert second is not None
+    assert first["host"] == "host-1"
+    assert second["p"][0][3].endswith("/python")
+    assert damaged is None
+    assert b"alice" not in b"".join(lines)
+
+
+@pytest.mark.parametrize("lines", [True, False])
+def test_names_on_the_border_of_two_chunks_go_too(tmp_path: Path, lines: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert CHUNK_BYTES > 1000
+    monkeypatch.setattr("sawtooth.ingest.runs.redact.CHUNK_BYTES", 1000)
+    dice = random.Random(2)
+    events = [{"name": f"/home/alice/secret{i}/train.py({i}): f{'x' * dice.randrange(40)}", "ph": "X"} for i in range(500)]
+    source, target = tmp_path / "s.json", tmp_path / "t.gz"
+    source.write_text(json.dumps({"traceEvents": events}, indent=1 if lines else None))
+    Redactor().source(source, target)
+    text = gzip.decompress(target.read_bytes()).decode()
+    assert "alice" not in text
+    assert "secret" not in text
+    assert [e["name"].rsplit("/", 1)[1] for e in json.loads(text)["traceEvents"]] == [
+        e["name"].rsplit("/", 1)[1] for e in events
+    ]
+
+
+def _run(*arguments: str):
+    return CliRunner().invoke(cli, list(arguments))
+
+
+def test_runs_are_exported_and_imported_on_the_command_line(tmp_path: Path) -> None:
+    a, b, c = (str(tmp_path / name) for name in "abc")
+    files = [str(SAMPLES / "gpt" / name) for name in ("trace.json.gz", "nvml.jsonl")]
+    run = _run("ingest", *files, "--data", a, "--name", "GPT at /home/alice/x/y").output.split()[-1]
+    whole, cleaned = tmp_path / "w.sawtooth", tmp_path / "c.sawtooth"
+    assert "1 run," in _run("export", run, "-o", str(whole), "--data", a).output
+    assert is_bundle(whole)
+    assert _run("import", str(whole), "--data", b).output.split()[-1] == run
+    assert _run("export", run, "-o", str(cleaned), "--redact", "--data", a).exit_code == 0
+    imported = _run("import", str(cleaned), "--data", c)
+    assert imported.exit_code == 0
+    (manifest,) = DataFolder(Path(c)).manifests()
+    assert "alice" not in manifest.name
+    assert len(manifest.recordings) == 2
+    with zipfile.ZipFile(cleaned) as archive:
+        manifest_text = archive.read("manifest.json").decode()
+    assert "alice" not in manifest_text
+    assert list((Path(a) / "uploads").iterdir()) == []
+
+
+def test_what_cannot_be_exported_or_imported_is_said(tmp_path: Path) -> None:
+    data = str(tmp_path / "a")
+    assert _run("export", "0123456789abcdef", "--data", data).exit_code != 0
+    path = tmp_path / "x.sawtooth"
+    path.write_bytes(b"no zip")
+    failed = _run("import", str(path), "--data", data)
+    assert isinstance(failed.exception, UsageError)
+    assert "sawtooth ingest" in str(failed.exception)
+
+
+def test_a_database_is_not_redacted_by_halves(tmp_path: Path) -> None:
+    data, out = str(tmp_path / "a"), tmp_path / "x.sawtooth"
+    path = nsight_export.write(tmp_path / "run.sqlite", nsight_export.tables())
+    run = _run("ingest", str(path), "--data", data).output.split()[-1]
+    failed = _run("export", run, "-o", str(out), "--redact", "--data", data)
+    assert isinstance(failed.exception, UsageError) and "environment" in str(failed.exception)
+    assert not out.exists()
+    assert _run("export", run, "-o", str(out), "--data", data).exit_code == 0

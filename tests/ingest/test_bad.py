@@ -1,0 +1,152 @@
+"""Every bad input is salvaged, repaired and counted, or refused in one sentence; never a traceback, never a half recording."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.schema import DataFolder
+from sawtooth.ingest.source import Limits
+from sawtooth.ingest.trace.torch_json.blocks import Document
+from tests.support import bad_traces as bad
+from tests.support import sound_trace
+from tests.support.recorded_tables import read
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return DataFolder(tmp_path / "data").create()
+
+
+@pytest.fixture(scope="session")
+def sound(tmp_path_factory):
+    root = tmp_path_factory.mktemp("sound")
+    (root / "t.json").write_bytes(sound_trace.GOOD)
+    folder = DataFolder(root / "data")
+    return read(folder, ingest_file(root / "t.json", folder))[0]
+
+
+def ingest(folder, tmp_path, content):
+    path = tmp_path / "given"
+    path.write_bytes(content)
+    return read(folder, ingest_file(path, folder))
+
+
+def left_over(folder):
+    return [p.name for place in (folder.recordings, folder.sources, folder.runs) for p in place.iterdir()]
+
+
+@pytest.mark.parametrize("case", bad.REFUSED, ids=lambda c: c.name)
+def test_refused_in_one_sentence(tmp_path, folder, case):
+    with pytest.raises(SourceError) as refusal:
+        ingest(folder, tmp_path, case.content)
+    sentence = str(refusal.value)
+    assert refusal.value.code == case.wanted, sentence
+    assert case.says in sentence and "Traceback" not in sentence and str(tmp_path) not in sentence and len(sentence) < 300
+    assert left_over(folder) == []
+
+
+@pytest.mark.parametrize("case", bad.REPAIRED, ids=lambda c: c.name)
+def test_repaired_files_give_the_numbers_of_the_original(tmp_path, folder, sound, case):
+    tables, notes, truncated = ingest(folder, tmp_path, case.content)
+    assert tables == {**sound, "threads": tables["threads"]}
+    assert sorted(tables["threads"]) == sorted(sound["threads"])
+    assert case.note is None or notes[case.note] >= 1
+    assert truncated is (case.note in ("truncated", "gzip_truncated"))
+
+
+@pytest.mark.parametrize("case", bad.ODD, ids=lambda c: c.name)
+def test_one_odd_event_costs_at_most_itself(tmp_path, folder, sound, case):
+    tables, notes, truncated = ingest(folder, tmp_path, case.content)
+    assert not truncated
+    assert case.note is None or notes[case.note] == 1
+    odd = [row for row in tables["gpu_ops"] if row[4] == sound_trace.BASE + 500_500]  # start_ns of the kernel that was put in
+    if case.wanted == "skip":
+        assert odd == [] and tables["cpu_ops"] == sound["cpu_ops"] and tables["gpu_ops"] == sound["gpu_ops"]
+    else:
+        assert [(row[0], row[1], row[2] in (0, -1), row[5]) for row in odd] == [
+            ("kernel", case.stored or "k", True, 0 if "duration 0" in case.name else 7250)
+        ]
+        assert tables["cpu_ops"] == sound["cpu_ops"] and tables["runtime_calls"] == sound["runtime_calls"]
+        assert len(tables["gpu_ops"]) == len(sound["gpu_ops"]) + 1
+
+
+@pytest.mark.parametrize("limits", [Limits(distinct_names=5), Limits(names_length=40)], ids=["distinct", "length"])
+def test_more_names_than_anyone_could_read_are_refused(tmp_path, folder, limits):
+    path = tmp_path / "t.json"
+    path.write_bytes(sound_trace.GOOD)
+    with pytest.raises(SourceError) as refusal:
+        ingest_file(path, folder, limits=limits)
+    assert refusal.value.code == "E-LIMIT" and left_over(folder) == []
+
+
+@pytest.mark.parametrize("behind", [b", " + b'"x": "' + b"a" * 9000 + b'"}', b"}" + b" " * 9000], ids=["metadata", "blanks"])
+def test_much_behind_the_events_is_no_event_without_an_end(behind):
+    whole, cut = (
+        Document(iter([sound_trace.GOOD[:-1] + behind]), limits, size)
+        for limits, size in ((Limits(), 1 << 20), (Limits(event_bytes=2000), 1000))
+    )
+    assert sum(map(len, cut.events())) == sum(map(len, whole.events())) > 0
+    assert cut.metadata == whole.metadata and not cut.truncated
+
+
+def test_an_event_without_an_end_is_refused_with_its_place():
+    document = Document(iter([sound_trace.GOOD[:-2] + b', {"name": "' + b"a" * 9000]), Limits(event_bytes=2000), 1000)
+    with pytest.raises(SourceError, match=rf"event at byte {len(sound_trace.GOOD):,} is longer") as refusal:
+        list(document.events())
+    assert refusal.value.code == "E-TOKEN" and refusal.value.offset == len(sound_trace.GOOD)
+
+
+@pytest.mark.parametrize("what", ["folder", "pipe", "device"])
+def test_what_is_no_file_is_refused_and_never_waited_for(tmp_path, folder, what):
+    path = {"device": Path("/dev/zero")}.get(what, tmp_path / what)
+    if what == "folder":
+        path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
+    with pytest.raises(SourceError, match="not a file") as refusal:
+        bring_in(folder, [(path, path.name)])
+    assert refusal.value.code == "E-TYPE" and left_over(folder) == []
+
+
+def test_duplicates_of_two_profilers_are_kept_once(tmp_path, folder, sound):
+    """Every GPU operation written twice: the tables are those of the sound trace, and the six copies are counted."""
+    events = [
+        again for e in sound_trace.sound_events() for again in ([e, e] if e.get("cat") in ("kernel", "gpu_memcpy") else [e])
+    ]
+    tables, notes, _ = ingest(folder, tmp_path, sound_trace.text(sound_trace.sound(events)))
+    assert tables == sound and notes["duplicate"] == 6
+
+
+def test_begins_and_ends_of_other_tools_become_operators(tmp_path, folder, sound):
+    """Operators given as begin and end, in any order of the file, nest as complete ones do; a lone end is counted."""
+    events = []
+    for e in sound_trace.sound_events():
+        if e.get("cat") != "cpu_op":
+            events.append(e)
+            continue
+        begin = {k: v for k, v in e.items() if k not in ("dur", "args")} | {"ph": "B"}
+        events += [{"ph": "E", "pid": 1, "tid": 2, "ts": e["ts"] + e["dur"]}, begin]
+    events.append({"ph": "E", "pid": 1, "tid": 2, "ts": 5000.0})
+    tables, notes, _ = ingest(folder, tmp_path, sound_trace.text(sound_trace.sound(events)))
+    assert [row[:6] for row in tables["cpu_ops"]] == [row[:6] for row in sound["cpu_ops"]]
+    assert notes["edge_unmatched"] == 1
+
+
+def test_events_that_torch_lost_are_left_out(tmp_path, folder, sound):
+    """torch 2.12 writes start 0 and duration 0 for what it lost; in a trace years past its base that cannot be."""
+    late = [{**e, "ts": e["ts"] + 4e12} if e["ph"] != "M" else e for e in sound_trace.sound_events()]
+    lost = sound_trace.event("kernel", "lost", 0.0, 0.0, 0, 7, correlation=1, device=0, stream=7)
+    tables, notes, _ = ingest(folder, tmp_path, sound_trace.text(sound_trace.sound([*late, lost])))
+    assert notes["time_zero"] == 1 and len(tables["gpu_ops"]) == len(sound["gpu_ops"])
+
+
+@pytest.mark.parametrize(("kept", "note"), [(("cpu_op", "user_annotation"), "no_gpu"), (("kernel", "gpu_memcpy"), "no_host")])
+def test_traces_of_one_side_only_say_so(tmp_path, folder, kept, note):
+    events = [e for e in sound_trace.sound_events() if e.get("cat") in kept]
+    assert ingest(folder, tmp_path, sound_trace.text(sound_trace.sound(events)))[1][note] == 1

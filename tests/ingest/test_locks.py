@@ -1,0 +1,26 @@
+"""A file is held by one at a time, and free again after the block, also when it failed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sawtooth.ingest import locks
+from sawtooth.ingest.locks import held
+
+
+def test_a_file_is_held_by_one_and_free_after_a_failure(tmp_path: Path) -> None:
+    with (tmp_path / "f").open("w") as one, (tmp_path / "f").open("w") as other:
+        with pytest.raises(KeyError), held(one):
+            with pytest.raises(OSError), held(other, wait=False):
+                pytest.fail("held twice")
+            raise KeyError
+        with held(other.fileno(), wait=False):
+            pass
+
+
+def test_without_locks_the_block_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "fcntl", None)
+    with (tmp_path / "f").open("w") as one, held(one), held(one):
+        one.write("x")

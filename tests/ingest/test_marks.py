@@ -1,0 +1,67 @@
+"""Files of step marks become recordings, alone and in a bundle, and the report's step time is theirs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.capture.marks import MarkWriter
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.runs.bundle import export_runs, import_bundle
+from sawtooth.ingest.schema import DataFolder
+from tests.support.paths import RECORDINGS
+
+BEFORE_NS = 3_000_000_000  # the marks lie before the trace
+STEP_NS = 6_500_000
+
+
+def written(path: Path, steps: int, start_ns: int) -> Path:
+    clock = {"now": 0}
+    writer = MarkWriter(path, recorder="0.1.0", wall_ns=lambda: start_ns, monotonic_ns=lambda: clock["now"])
+    for step in range(steps):
+        clock["now"] += STEP_NS
+        writer.mark(step, batch=8)
+    writer.close()
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> DataFolder:
+    return DataFolder(tmp_path / "data").create()
+
+
+def test_marks_are_the_best_witness_after_the_user_and_travel_in_a_bundle(folder: DataFolder, tmp_path: Path) -> None:
+    trace = RECORDINGS / "gpt_small" / "trace.json.gz"
+    first_ns = 1_700_000_000_000_000_000
+    marks = written(tmp_path / "marks.jsonl", 300, first_ns - BEFORE_NS)
+    (run,) = bring_in(folder, [(trace, "trace.json.gz"), (marks, "marks.jsonl")]).runs
+    library = Library(folder)
+    result = analyse(run, library)
+    assert result.lead is not None and result.lead.best.source == "marks"
+    assert result.metrics["best_step_time_ms"].value == pytest.approx(STEP_NS / 1e6)
+    export_runs(folder, [run.id], tmp_path / "run.sawtooth")
+    other = DataFolder(tmp_path / "other").create()
+    (imported,) = import_bundle(tmp_path / "run.sawtooth", other)
+    assert sorted(ref.kind for ref in imported.recordings) == ["marks", "trace"]
+    library.close()
+
+
+def test_torn_and_strange_lines_are_left_out_and_counted(folder: DataFolder, tmp_path: Path) -> None:
+    path = written(tmp_path / "marks.jsonl", 20, 1_700_000_000_000_000_000)
+    with path.open("a") as file:
+        file.write(json.dumps({"k": "mark", "i": 20, "w": 1, "p": "unheard"}) + '\n{"k": "mark", "i": 2')
+    ref = ingest_file(path, folder)
+    assert ref.kind == "marks"
+    with Library(folder).open(ref.id, derived=False) as recording:
+        assert recording.rows("SELECT count(*), max(step) FROM step_marks") == [(20, 19)]
+        assert recording.rows("SELECT count FROM diagnostics WHERE key = 'marks_skipped'") == [(2,)]
+
+
+def test_a_file_with_no_mark_is_one_sentence(folder: DataFolder, tmp_path: Path) -> None:
+    (tmp_path / "marks.jsonl").write_text('{"k": "marks", "v": 1}\n')
+    with pytest.raises(SourceError, match="holds no mark"):
+        ingest_file(tmp_path / "marks.jsonl", folder)

@@ -1,0 +1,307 @@
+"""Exports of Nsight Systems: the same facts as any trace, whatever version wrote them; a damaged or hostile one is one sentence."""
+
+from __future__ import annotations
+
+import gzip
+import sqlite3
+from contextlib import closing
+
+import duckdb
+import pytest
+
+from sawtooth.analysis.derive.events import load_events
+from sawtooth.analysis.derive.steps import find_host_steps
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.schema import DataFolder
+from sawtooth.ingest.trace.nsight import database
+from tests.support import nsight_export as export
+from tests.support.paths import SHARED
+
+KERNEL, NVTX, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_RUNTIME"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return DataFolder(tmp_path / "data").create()
+
+
+@pytest.fixture
+def ask(tmp_path, folder):
+    """Write an export, ingest it, and answer SQL over its recording."""
+
+    def answer(made, *queries, statements=()):
+        ref = ingest_file(export.write(tmp_path / "given.sqlite", made, statements), folder)
+        with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as con:
+            return [con.execute(query).fetchall() for query in queries]
+
+    return answer
+
+
+def refusal(tmp_path, folder, made=None, content=None, statements=(), name="given.sqlite"):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    else:
+        export.write(path, made, statements)
+    with pytest.raises(SourceError) as refused:
+        ingest_file(path, folder)
+    assert not list(folder.recordings.iterdir()) and not list(folder.sources.iterdir())
+    sentence = str(refused.value)
+    assert len(sentence) < 300 and str(tmp_path) not in sentence
+    return refused.value.code, sentence
+
+
+def test_kernels_copies_and_calls_are_linked(ask):
+    gpu, calls, threads, recording = ask(
+        export.tables(),
+        "SELECT kind, name, sum(dur_ns)::BIGINT, count(call_id), count(cpu_op_id) FROM gpu_ops JOIN names USING (name_id) GROUP BY 1, 2 ORDER BY 1",
+        "SELECT name, sum(gpu_ops)::INT FROM runtime_calls JOIN names USING (name_id) GROUP BY 1 ORDER BY 1",
+        "SELECT pid, tid, name FROM threads",
+        "SELECT vendor, clock, first_ns, profiler_version, contains(metadata, 'somebody') FROM recording",
+    )
+    assert gpu == [
+        ("kernel", export.TEXTS[1], 4 * sum(export.KERNEL_NS), 8, 8),
+        ("memcpy", "Memcpy HtoD (Pageable -> Device)", 4 * export.COPY_NS, 4, 4),
+    ]
+    assert calls == [("cudaLaunchKernel", 8), ("cudaMemcpyAsync", 4), ("cudaStreamSynchronize", 0)]
+    assert threads == [("4242", "4242", "pt_main_thread")]
+    assert recording == [("nvidia", "unix", export.EPOCH_NS, "Nsight Systems 2024.1", False)]
+
+
+def test_details_of_kernels_devices_and_synchronizations(ask):
+    kernel, device, syncs = ask(
+        export.tables(),
+        "SELECT DISTINCT grid_x, block_x, registers_per_thread, shared_memory_bytes FROM gpu_ops WHERE kind = 'kernel'",
+        "SELECT device, name, memory_bytes, sms, max_threads_per_sm, compute_major FROM devices",
+        "SELECT kind, count(*) FROM syncs GROUP BY 1",
+    )
+    assert kernel == [(80, 256, 32, 1040)]
+    assert device == [(0, "Tesla T4", 15 << 30, 40, 1024, None)]
+    assert syncs == [("Stream Sync", 4)]  # numbered 2 in some versions, 3 in others: the call tells
+
+
+def test_ranges_nest_and_their_times_are_those_of_the_table(ask):
+    ranges, notes = ask(
+        export.tables(),
+        "SELECT kind, name, depth, dur_ns FROM cpu_ops JOIN names USING (name_id) ORDER BY cpu_op_id LIMIT 2",
+        "SELECT key, count FROM diagnostics WHERE severity = 'data_loss' OR key = 'not_ranges'",
+    )
+    assert ranges == [("annotation", "step 0", 0, export.STEP_NS), ("annotation", "forward", 1, 899_990)]
+    assert notes == [("not_ranges", 4)]
+
+
+def test_operators_of_emit_nvtx_are_operators_with_shapes(ask):
+    made = export.tables()
+    texts = (
+        "aten::mm, seq = 3, op_id = 7, sizes = [[8, 4], [4, 2]]",
+        "MmBackward0, seq = 3, op_id = 9",
+        "my phase, op_id = 11",
+    )
+    for i, text in enumerate(texts):
+        at = 100 + 10 * i
+        made[NVTX].append(
+            {"start": at, "end": at + 5, "eventType": 59, "text": text, "globalTid": export.process(1) + 1, "domainId": 0}
+        )
+    operators, shapes = ask(
+        made,
+        "SELECT kind, name, sequence_number, input_dims FROM cpu_ops JOIN names USING (name_id) LEFT JOIN signatures USING (signature_id) WHERE dur_ns = 5 ORDER BY cpu_op_id",
+        "SELECT record_shapes FROM recording",
+    )
+    assert operators == [
+        ("op", "aten::mm", 3, "[[8,4],[4,2]]"),
+        ("op", "MmBackward0", 3, None),
+        ("annotation", "my phase", None, None),
+    ]
+    assert shapes == [(True,)]
+
+
+def test_ranges_of_a_library_are_operators_and_of_another_domain_annotations(ask):
+    made = export.tables()
+    thread = export.process(export.PID) + export.PID
+    for domain, title in ((1, "NCCL"), (2, "mine")):
+        made[NVTX] += [
+            {"start": 1, "end": None, "eventType": 75, "text": title, "globalTid": thread, "domainId": domain},
+            {"start": 5, "end": 7, "eventType": 60, "text": f"in {title}", "globalTid": thread, "domainId": domain},
+        ]
+    (rows,) = ask(made, "SELECT name, kind, extra FROM cpu_ops JOIN names USING (name_id) WHERE dur_ns = 2 ORDER BY 1")
+    assert rows == [("in NCCL", "op", '{"NVTX domain": "NCCL"}'), ("in mine", "annotation", '{"NVTX domain": "mine"}')]
+
+
+def test_processes_that_number_alike_are_kept_apart(ask):
+    made = export.tables((1, 2), devices=(0, 0))
+    made["TARGET_INFO_CUDA_DEVICE"] = [{"gpuId": 5, "cudaId": 0, "pid": 1}, {"gpuId": 6, "cudaId": 0, "pid": 2}]
+    per_gpu, wrong = ask(
+        made,
+        "SELECT device, count(*), count(call_id) FROM gpu_ops GROUP BY 1 ORDER BY 1",
+        "SELECT count(*) FROM gpu_ops g JOIN runtime_calls c USING (call_id) JOIN threads t ON t.thread_id = c.thread_id WHERE (g.device = 5) <> (t.pid = '1')",
+    )
+    assert per_gpu == [(5, 12, 12), (6, 12, 12)]
+    assert wrong == [(0,)]
+
+
+def test_streams_of_two_processes_on_one_gpu_do_not_mix(ask):
+    (streams,) = ask(export.tables((1, 2)), "SELECT device, stream, count(*) FROM gpu_ops GROUP BY 1, 2 ORDER BY 2")
+    assert [(device, count) for device, _, count in streams] == [(0, 12), (0, 12)]
+
+
+@pytest.mark.parametrize("pids", [(1,), (1, 2)])
+def test_numbered_ranges_of_one_process_are_steps(tmp_path, folder, pids):
+    made = export.tables(pids, devices=range(len(pids)))
+    ref = ingest_file(export.write(tmp_path / "given.sqlite", made), folder)
+    with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as con:
+        steps = find_host_steps(load_events(con))
+    assert steps.names == [f"step {i}" for i in range(export.STEPS)]
+    assert steps.ends.tolist() == [(i + 1) * export.STEP_NS for i in range(export.STEPS)]
+
+
+def test_a_graph_traced_as_a_whole_is_busy_time(ask):
+    made = export.tables()
+    graph = {
+        "deviceId": 0,
+        "globalPid": export.process(export.PID),
+        "contextId": 1,
+        "streamId": 7,
+        "correlationId": 999,
+        "graphId": 3,
+    }
+    made["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] = [{"start": 950_000, "end": 990_000, **graph}]
+    rows, notes = ask(
+        made,
+        "SELECT kind, dur_ns FROM gpu_ops JOIN names USING (name_id) WHERE name LIKE 'CUDA graph 3%'",
+        "SELECT count FROM diagnostics WHERE key = 'graphs_whole'",
+    )
+    assert (rows, notes) == ([("kernel", 40_000)], [(1,)])
+
+
+def test_compressed_it_gives_the_same_recording(tmp_path, folder):
+    plain = export.write(tmp_path / "a.sqlite", export.tables())
+    packed = tmp_path / "a.sqlite.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    identifier = ingest_file(packed, folder).id
+    assert ingest_file(plain, DataFolder(tmp_path / "other").create()).id == identifier
+
+
+def test_an_older_version_without_most_columns_and_tables(ask):
+    made = {name: rows for name, rows in export.tables().items() if name in ("StringIds", KERNEL)}
+    made[KERNEL] = [{key: row[key] for key in ("start", "end", "deviceId", "streamId", "shortName")} for row in made[KERNEL]]
+    rows, notes = ask(
+        made,
+        "SELECT DISTINCT name, call_id, grid_x FROM gpu_ops JOIN names USING (name_id)",
+        "SELECT key FROM diagnostics WHERE key IN ('no_host', 'no_operators') ORDER BY 1",
+    )
+    assert rows == [("gemm_kernel", None, None)]
+    assert notes == [("no_host",), ("no_operators",)]
+
+
+def test_values_of_wrong_types_cost_their_rows_alone(ask):
+    made = export.tables()
+    made[KERNEL][0]["start"] = "soon"
+    made[KERNEL][1]["deviceId"] = b"\x00\xff"
+    made[KERNEL][2]["demangledName"] = "17"
+    made[KERNEL][3]["end"] = 0
+    rows, notes = ask(
+        made,
+        "SELECT count(*) FROM gpu_ops WHERE kind = 'kernel'",
+        "SELECT key, count FROM diagnostics WHERE severity = 'data_loss' ORDER BY 1",
+    )
+    assert rows == [(6,)]
+    assert notes == [("time_negative", 1), ("time_open", 1)]
+
+
+def test_hostile_strings_stay_names(ask):
+    made = export.tables()
+    made["StringIds"][0]["value"] = b"\xff\xfe'; DROP TABLE names; --\x00<script>"
+    made["ThreadNames"][0]["nameId"] = 1
+    (rows,) = ask(made, "SELECT DISTINCT name FROM gpu_ops JOIN names USING (name_id) WHERE kind = 'kernel'")
+    assert rows[0][0].startswith("\ufffd\ufffd'; DROP TABLE names; --")
+
+
+def test_views_and_virtual_tables_are_not_read(ask):
+    made = export.tables()
+    kernels = made.pop(KERNEL)
+    made["elsewhere"] = kernels
+    (kinds,) = ask(made, "SELECT DISTINCT kind FROM gpu_ops", statements=[f'CREATE VIEW "{KERNEL}" AS SELECT * FROM elsewhere'])
+    assert kinds == [("memcpy",)]
+
+
+@pytest.mark.parametrize("size", [0.3, 0.9])
+def test_a_cut_file_is_told(tmp_path, folder, size):
+    content = export.write(tmp_path / "whole", export.tables()).read_bytes()
+    code, sentence = refusal(tmp_path, folder, content=content[: int(len(content) * size)])
+    assert code == "E-TRUNC" and "cut off" in sentence and "nsys export" in sentence
+
+
+def test_damaged_pages_are_told(tmp_path, folder):
+    content = bytearray(export.write(tmp_path / "whole", export.tables()).read_bytes())
+    content[4096:] = b"\xee" * (len(content) - 4096)
+    code, sentence = refusal(tmp_path, folder, content=bytes(content))
+    assert code == "E-JSON" and "damaged" in sentence
+
+
+def test_another_database_is_told_from_an_export(tmp_path, folder):
+    code, sentence = refusal(tmp_path, folder, {"customers": [{"name": "x"}]})
+    assert code == "E-TYPE" and "without the tables of Nsight Systems" in sentence
+
+
+@pytest.mark.parametrize(("lost", "says"), [("end", "no column end"), (None, "holds no GPU operation")])
+def test_what_lacks_is_named(tmp_path, folder, lost, says):
+    made = export.tables()
+    kept = {"StringIds": made["StringIds"]}
+    if lost:
+        kept[KERNEL] = [{key: value for key, value in row.items() if key != lost} for row in made[KERNEL]]
+    assert says in refusal(tmp_path, folder, kept)[1]
+
+
+def test_times_that_are_all_unusable_are_told(tmp_path, folder):
+    rows = [{"start": "a", "end": "b", "deviceId": 0}] * 3
+    code, sentence = refusal(tmp_path, folder, {"StringIds": [{"id": 1, "value": "x"}], KERNEL: rows})
+    assert code == "E-NOEV" and "None of the 3 events" in sentence
+
+
+def test_a_row_too_large_and_a_file_too_slow_are_refused(tmp_path, folder, monkeypatch):
+    made = export.tables()
+    monkeypatch.setattr(database, "LONGEST_VALUE", 4096)
+    made[NVTX][0]["text"] = "x" * 10_000
+    assert refusal(tmp_path, folder, made)[0] == "E-LIMIT"
+    monkeypatch.setattr(database, "BATCH_S", -1.0)
+    monkeypatch.setattr(database, "OPCODES", 1)
+    code, sentence = refusal(tmp_path, folder, export.tables())
+    assert code == "E-LIMIT" and "takes longer" in sentence
+
+
+def test_large_blobs_elsewhere_are_not_touched(ask, monkeypatch):
+    monkeypatch.setattr(database, "LONGEST_VALUE", 1 << 16)
+    made = export.tables() | {"NVTX_PAYLOADS": [{"data": b"\xaa" * (1 << 20)}]}
+    made[NVTX][0]["binaryData"] = "y" * 100
+    assert ask(made, "SELECT count(*) FROM gpu_ops") == [[(12,)]]
+
+
+@pytest.mark.parametrize("name", ["run.nsys-rep", "run.qdrep", "renamed.bin"])
+def test_a_report_is_answered_with_the_command_that_exports_it(tmp_path, folder, name):
+    content = b"\x05\x00\x00\x00\x01\x08\x00" + (b"NVIDIA Nsight Systems" if name == "renamed.bin" else b"") + bytes(200)
+    code, sentence = refusal(tmp_path, folder, content=content, name=name)
+    assert code == "E-TYPE" and "nsys export --type sqlite" in sentence
+
+
+@pytest.mark.parametrize("path", sorted((SHARED / "formats").glob("nsys*.sqlite")) if SHARED else [], ids=lambda p: p.stem)
+def test_sums_equal_those_of_the_tables(folder, path):
+    ref = ingest_file(path, folder)
+    with (
+        duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as ours,
+        closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as theirs,
+    ):
+        tables = {name for (name,) in theirs.execute("SELECT name FROM sqlite_master")}
+        for kind, table in (
+            ("kernel", KERNEL),
+            ("memcpy", "CUPTI_ACTIVITY_KIND_MEMCPY"),
+            ("memset", "CUPTI_ACTIVITY_KIND_MEMSET"),
+        ):
+            here = "SELECT device, sum(dur_ns)::BIGINT FROM gpu_ops JOIN names USING (name_id) WHERE kind = ? AND name NOT LIKE 'CUDA graph%' GROUP BY 1 ORDER BY 1"
+            there = f"SELECT deviceId, sum(end - start) FROM {table} GROUP BY 1 ORDER BY 1"
+            assert ours.execute(here, [kind]).fetchall() == (theirs.execute(there).fetchall() if table in tables else [])
+        if NVTX in tables:
+            there = f"SELECT count(*), sum(end - start) FROM {NVTX} WHERE eventType IN (59, 60) AND end IS NOT NULL"
+            assert (
+                ours.execute("SELECT count(*), sum(dur_ns)::BIGINT FROM cpu_ops").fetchall() == theirs.execute(there).fetchall()
+            )

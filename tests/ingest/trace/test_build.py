@@ -1,0 +1,177 @@
+"""A small hand-made trace through the whole ingest, with the arithmetic beside the numbers."""
+
+import gzip
+import json
+
+import duckdb
+import pytest
+
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.recording import Progress, ingest_file, reingest
+from sawtooth.ingest.runs.manifests import delete_run, register_run, register_runs, telling_name
+from sawtooth.ingest.schema import DataFolder
+
+BASE = 1_700_000_000_000_000_000
+
+# one step on thread (10, 11): ProfilerStep > aten::add > aten::empty; one launch inside add; kernel 40.5 us later;
+# one graph launch in the step with two kernels; one kernel that nothing launched
+EVENTS = [
+    {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 10, "tid": 11, "ts": 100.000, "dur": 100.000, "args": {"External id": 1}},
+    {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 10, "tid": 11, "ts": 110.001, "dur": 20.5, "args": {"External id": 2, "Sequence number": 7, "Input Dims": [[2, 3], []]}},
+    {"ph": "X", "cat": "cpu_op", "name": "aten::empty", "pid": 10, "tid": 11, "ts": 112.25, "dur": 3, "args": {"External id": 3}},
+    {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 10, "tid": 11, "ts": 120.0, "dur": 5.125, "args": {"correlation": 50}},
+    {"ph": "X", "cat": "kernel", "name": "add_kernel", "pid": 0, "tid": 7, "ts": 160.501, "dur": 2.002, "args": {"correlation": 50, "device": 0, "stream": 7, "grid": [4, 2, 1], "block": [128, 1, 1], "est. achieved occupancy %": 31, "blocks per SM": "inf", "bytes": "12"}},
+    {"ph": "X", "cat": "cuda_runtime", "name": "cudaGraphLaunch", "pid": 10, "tid": 11, "ts": 150.0, "dur": 5.0, "args": {"correlation": 51}},
+    {"ph": "X", "cat": "kernel", "name": "graph_kernel", "pid": 0, "tid": 7, "ts": 170, "dur": 1, "args": {"correlation": 51, "device": 0, "stream": 7, "graph id": 3}},
+    {"ph": "X", "cat": "kernel", "name": "graph_kernel", "pid": 0, "tid": 7, "ts": 172, "dur": 1, "args": {"correlation": 51, "device": 0, "stream": 7, "graph id": 3}},
+    {"ph": "X", "cat": "gpu_memcpy", "name": "Memcpy HtoD", "pid": 0, "tid": 7, "ts": 90, "dur": 1, "args": {"correlation": 9, "device": 0, "stream": 7, "bytes": 4096}},
+    {"ph": "M", "name": "thread_name", "pid": 10, "tid": 11, "ts": 0, "args": {"name": "main"}},
+    {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": 50, "pid": 10, "tid": 11, "ts": 120.0},
+]  # fmt: skip
+TRACE = {
+    "schemaVersion": 1,
+    "deviceProperties": [
+        {"id": 0, "name": "NVIDIA H200", "numSms": 132, "computeMajor": 9, "computeMinor": 0, "totalGlobalMem": 5}
+    ],
+    "record_shapes": 1,
+    "baseTimeNanoseconds": BASE,
+    "traceEvents": EVENTS,
+    "distributedInfo": {"backend": "nccl", "rank": 1, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]},
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return DataFolder(tmp_path / "data").create()
+
+
+def put(tmp_path, content, name="trace.json"):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return path
+
+
+def rows(folder, ref, sql):
+    with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as con:
+        return con.execute(sql).fetchall()
+
+
+def test_times_links_and_nesting_are_exact(tmp_path, folder):
+    ref = ingest_file(put(tmp_path, TRACE), folder)
+    assert (ref.kind, ref.rank, ref.source_name) == ("trace", 1, "trace.json")
+    ops = rows(
+        folder,
+        ref,
+        "SELECT cpu_op_id, kind, name, start_ns, dur_ns, parent_id, depth, sequence_number FROM cpu_ops JOIN names USING (name_id) ORDER BY 1",
+    )
+    assert ops == [
+        (0, "annotation", "ProfilerStep#1", BASE + 100_000, 100_000, None, 0, None),
+        (1, "op", "aten::add", BASE + 110_001, 20_500, 0, 1, 7),
+        (2, "op", "aten::empty", BASE + 112_250, 3_000, 1, 2, None),
+    ]  # fmt: skip
+    calls = rows(folder, ref, "SELECT call_id, start_ns, dur_ns, correlation, cpu_op_id, gpu_ops FROM runtime_calls ORDER BY 1")
+    assert calls == [(0, BASE + 120_000, 5_125, 50, 1, 1), (1, BASE + 150_000, 5_000, 51, 0, 2)]
+    gpu = rows(
+        folder, ref, "SELECT gpu_op_id, kind, start_ns, dur_ns, call_id, cpu_op_id, bytes, graph_id FROM gpu_ops ORDER BY 1"
+    )
+    assert gpu == [
+        (0, "memcpy", BASE + 90_000, 1_000, None, None, 4096, None),
+        (1, "kernel", BASE + 160_501, 2_002, 0, 1, 12, None),
+        (2, "kernel", BASE + 170_000, 1_000, 1, 0, None, 3),
+        (3, "kernel", BASE + 172_000, 1_000, 1, 0, None, 3),
+    ]
+    detail = rows(
+        folder,
+        ref,
+        "SELECT grid_x, grid_y, grid_z, block_x, occupancy_pct, blocks_per_sm, device, stream FROM gpu_ops WHERE gpu_op_id = 1",
+    )
+    assert detail == [(4, 2, 1, 128, 31.0, None, 0, 7)]
+    about = rows(
+        folder,
+        ref,
+        "SELECT clock, base_time_ns, first_ns, last_ns, truncated, vendor, world_size, record_shapes, with_stack FROM recording",
+    )
+    assert about == [("unix", BASE, BASE + 90_000, BASE + 200_000, False, "nvidia", 2, True, False)]
+    assert rows(folder, ref, "SELECT name, pid, tid FROM threads") == [("main", "10", "11")]
+    assert rows(folder, ref, "SELECT input_dims FROM signatures") == [("[[2,3],[]]",)]
+
+
+def test_same_bytes_make_the_same_recording_and_keep_one_source(tmp_path, folder):
+    text = json.dumps(TRACE).encode()
+    first = ingest_file(put(tmp_path, text), folder)
+    again = ingest_file(put(tmp_path, gzip.compress(text), "other.json.gz"), folder)
+    assert first == again
+    assert gzip.decompress(folder.source_file(first.id).read_bytes()) == text
+    assert {p.name for p in folder.recordings.iterdir()} == {folder.recording_file(first.id).name}
+
+
+def test_progress_ends_with_done(tmp_path, folder):
+    seen: list[Progress] = []
+    ingest_file(put(tmp_path, TRACE), folder, progress=seen.append)
+    assert (
+        seen[-1].stage == "done" and seen[-1].bytes_done == seen[-1].bytes_total > 0 and seen[-1].events == 9
+    )  # 3 operators, 2 calls, 4 GPU operations
+
+
+def test_a_missing_recording_is_made_again_from_its_source(tmp_path, folder):
+    ref = ingest_file(put(tmp_path, TRACE), folder)
+    register_run(folder, [ref])
+    folder.recording_file(ref.id).unlink()
+    assert reingest(ref.id, folder) == ref
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"traceEvents":[]}', b"[]", b"42", b"<html>", b"PK\x03\x04aaaa"])
+def test_a_refused_file_leaves_nothing(tmp_path, folder, content):
+    with pytest.raises(SourceError) as refusal:
+        ingest_file(put(tmp_path, content), folder)
+    assert refusal.value.code.startswith("E-") and str(tmp_path) not in str(refusal.value)
+    assert not list(folder.recordings.iterdir()) and not list(folder.sources.iterdir())
+
+
+def test_ranks_join_telemetry_attaches_and_deleting_removes(tmp_path, folder):
+    other = json.loads(json.dumps(TRACE))
+    other["distributedInfo"]["rank"] = 0
+    lines = [
+        {"meta": True, "name": "NVIDIA H200"},
+        *({"t_ns": BASE + i * 10**8, "gpu_util": i, "gpm_dram_bw": float("nan")} for i in (0, 1, 2, 3, 9)),
+    ]
+    telemetry = "\n".join(json.dumps(line) for line in lines).encode()
+    refs = [
+        ingest_file(put(tmp_path, TRACE, "a.json"), folder),
+        ingest_file(put(tmp_path, other, "b.json"), folder),
+        ingest_file(put(tmp_path, telemetry, "nvml.jsonl"), folder),
+    ]
+    assert rows(folder, refs[2], "SELECT count(*), count(dram_active_pct), sum(util_pct) FROM samples") == [(5, 0, 15.0)]
+    # periods 100, 100, 100, 600 ms: the median is 100, so the last (above 300) is a gap
+    assert rows(folder, refs[2], "SELECT start_ns, end_ns FROM sample_gaps") == [(BASE + 3 * 10**8, BASE + 9 * 10**8)]
+    (run,) = register_runs(folder, refs, name="job")
+    assert [t.rank for t in run.traces] == [0, 1] and len(run.telemetry) == 1
+    assert len(register_runs(folder, refs, separate=True)) == 2
+    for manifest in folder.manifests():
+        delete_run(folder, manifest.id)
+    assert not list(folder.runs.iterdir()) and not list(folder.recordings.iterdir()) and not list(folder.sources.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("resnet50-baseline.pt.trace.json.gz", "resnet50-baseline"),
+        ("trace-without-reads.json", "trace-without-reads"),
+        ("runs/baseline/trace_3.json", "baseline"),
+        ("C:\\runs\\baseline\\profile.json.gz", "baseline"),
+        ("runs/two-nodes/rank0.trace.json", "two-nodes"),
+        ("0.trace.json.gz", None),
+        ("/tmp/tmpab12cd34.json", None),
+        ("out/pytorch_trace.json", None),
+        ("", None),
+    ],
+)
+def test_a_name_tells_one_recording_from_another(path, name):
+    assert telling_name(path) == name
+
+
+def test_a_trace_of_no_telling_name_is_called_after_the_folder_it_was_written_to(tmp_path, folder):
+    ref = ingest_file(put(tmp_path, {**TRACE, "traceName": "experiments/eight-workers/trace.json"}), folder)
+    assert register_run(folder, [ref]).name == "eight-workers"
+    plain = ingest_file(put(tmp_path, TRACE), folder)
+    assert register_run(folder, [plain]).name == "trace"

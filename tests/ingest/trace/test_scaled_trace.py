@@ -1,0 +1,36 @@
+"""The benchmark's traces are what they claim: whole repetitions with times and ids of their own."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import duckdb
+
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.schema import DataFolder
+from tests.benchmarks import scaled_trace
+from tests.support import sound_trace
+
+
+def test_repetitions_are_whole_and_apart(tmp_path):
+    source, target = tmp_path / "short.json.gz", tmp_path / "long.json.gz"
+    source.write_bytes(gzip.compress(json.dumps(sound_trace.sound()).encode()))
+    timed = len(sound_trace.sound_events()) - 1  # all but the thread's name
+    count = scaled_trace.write(source, target, 4 * timed)
+    assert count == 4 * timed + 1
+    document = json.loads(gzip.decompress(target.read_bytes()))
+    assert b'"ts": 100.125' in gzip.decompress(target.read_bytes()) and "^" not in json.dumps(document)  # fractions as written
+    assert len(document["traceEvents"]) == count
+    names = [e["name"] for e in document["traceEvents"] if e["name"].startswith("ProfilerStep#")]
+    assert names == [f"ProfilerStep#{i}" for i in range(12)]
+    folder = DataFolder(tmp_path / "data")
+    ref = ingest_file(target, folder)
+    with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as con:
+        # three steps of one kernel and one copy, four times over, each linked to a launch of its own in its own step
+        assert con.execute("SELECT count(*), count(DISTINCT correlation), count(DISTINCT call_id) FROM gpu_ops").fetchall() == [
+            (24, 24, 24)
+        ]
+        gaps = "SELECT count(*) FROM gpu_ops JOIN runtime_calls USING (call_id) WHERE gpu_ops.start_ns - runtime_calls.start_ns > 100000"
+        assert con.execute(gaps).fetchall() == [(0,)]
+        assert con.execute("SELECT max(last_ns) - min(first_ns) FROM recording").fetchall()[0][0] > 4 * 2_900_000

@@ -1,0 +1,91 @@
+"""Traces of a job whose ranks step together, with planted lateness: each step computes, meets the others in one all-reduce per group, and ends.
+
+A rank comes to its first collective as late as it is planted to; members of a group leave together, one transfer after the last has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.support.chrome_trace import BASE_NS, ChromeTrace
+
+STEP_US, COMPUTE_US, TRANSFER_US, TAIL_US = 2_000.0, 1_000.0, 100.0, 300.0
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+KERNEL = "void at::native::vectorized_elementwise_kernel<4, Add>(int)"
+
+
+@dataclass(frozen=True)
+class Planted:
+    """By rank, µs a step: what its loader takes, what its host takes outside any operator, and how many times as long its kernels are."""
+
+    loader_us: Mapping[int, float] = field(default_factory=dict)
+    host_us: Mapping[int, float] = field(default_factory=dict)
+    slow_gpu: Mapping[int, float] = field(default_factory=dict)
+    clock_us: Mapping[int, float] = field(default_factory=dict)
+
+
+def job(ranks: int, per_host: int, planted: Planted, *, mesh: bool = False, steps: int = 5) -> list[ChromeTrace]:
+    """Return one trace a rank. With ``mesh`` ranks meet those of their host first, then those of their place on every host."""
+    groups = [
+        [[*range(h, h + per_host)] for h in range(0, ranks, per_host)],
+        [[*range(r, ranks, per_host)] for r in range(per_host)],
+    ]
+    meets: Sequence[list[list[int]]] = groups if mesh else [[[*range(ranks)]]]
+    traces = [_empty(rank, ranks, per_host, planted) for rank in range(ranks)]
+    begins = [0.0] * ranks
+    for step in range(steps):
+        ready, hosts = [], []
+        for rank, trace in enumerate(traces):
+            host, took = _compute(trace, rank, step, begins[rank], planted)
+            ready.append(took)
+            hosts.append(host)
+        for level, meeting in enumerate(meets):
+            for group in meeting:
+                end = max(ready[rank] for rank in group) + TRANSFER_US
+                for rank in group:
+                    _all_reduce(traces[rank], hosts[rank] + 4 * level, (ready[rank], end), f"{level}{group[0]}", group)
+                    ready[rank] = end
+        for rank, trace in enumerate(traces):
+            trace.launch(
+                (hosts[rank] + 20, hosts[rank] + 22),
+                (ready[rank] + 2, ready[rank] + TAIL_US),
+                KERNEL,
+                grid=[99, 1, 1],
+                block=[128, 1, 1],
+            )
+            end = ready[rank] + TAIL_US
+            trace.host("cuda_runtime", "cudaDeviceSynchronize", hosts[rank] + 30, end + 5)
+            trace.step(step, begins[rank], end + 10)
+            begins[rank] = end + 12
+    return traces
+
+
+def _empty(rank: int, ranks: int, per_host: int, planted: Planted) -> ChromeTrace:
+    clock_ns = round(1000 * planted.clock_us.get(rank // per_host, 0.0))
+    return ChromeTrace(
+        distributedInfo={"backend": "nccl", "rank": rank, "world_size": ranks},
+        baseTimeNanoseconds=BASE_NS + clock_ns,
+        host_name=f"node{rank // per_host:04d}",
+    )
+
+
+def _compute(trace: ChromeTrace, rank: int, step: int, begin: float, planted: Planted) -> tuple[float, float]:
+    """Load and compute; return when the host is free and when the GPU is."""
+    at = begin + 5
+    if loader := planted.loader_us.get(rank, 0.0):
+        trace.host("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, at + loader)
+    at += loader + planted.host_us.get(rank, 0.0) + 10
+    end = at + 6 + COMPUTE_US * planted.slow_gpu.get(rank, 1.0)
+    trace.launch((at, at + 2), (at + 6, end), KERNEL, grid=[500, 1, 1], block=[128, 1, 1])
+    return at + 4, end
+
+
+def _all_reduce(trace: ChromeTrace, host: float, kernel: tuple[float, float], name: str, group: list[int]) -> None:
+    trace.launch(
+        (host, host + 2), kernel, NCCL, stream=17,
+        **{
+            "Collective name": "allreduce", "dtype": "Float", "In msg nelems": 1000, "Out msg nelems": 1000,
+            "Group size": len(group), "Process Group Name": name, "Process Group Ranks": str(group),
+        },
+    )  # fmt: skip

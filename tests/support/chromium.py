@@ -1,0 +1,43 @@
+"""Which Chromium the tests drive, and what a page in it asked for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def executable() -> str | None:
+    """Return the path of a Chromium: SAWTOOTH_CHROMIUM, the system's, or Playwright's own; None where there is none."""
+    if given := os.environ.get("SAWTOOTH_CHROMIUM"):
+        return given if Path(given).exists() else None
+    for name in NAMES:
+        if found := shutil.which(name):
+            return found
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        path = playwright.chromium.executable_path
+    return path if Path(path).exists() else None
+
+
+class Seen:
+    """What a page asked for and complained about."""
+
+    def __init__(self, page: Page) -> None:
+        self.urls: list[str] = []
+        self.errors: list[str] = []
+        page.on("request", lambda request: self.urls.append(request.url))
+        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def foreign(self, server_url: str) -> list[str]:
+        """Return every address that is not this server's (data: and blob: stay in the browser)."""
+        own = (server_url, server_url.replace("http", "ws", 1), "data:", "blob:")
+        return [url for url in self.urls if not url.startswith(own)]

@@ -1,0 +1,56 @@
+"""Findings of a committed recording or a hand-made one, each read once in a test session."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+
+from sawtooth.analysis.outlook import together_ms
+from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.paths import RECORDED_AFTER, RECORDINGS, SAMPLES
+from tests.support.sampled_loop import HAND_MADE
+
+NAMES = [f.name for root in (RECORDINGS, SAMPLES) for f in sorted(root.iterdir()) if any(f.glob("*trace.json.gz"))]
+_DATA, _MADE = (tempfile.TemporaryDirectory(prefix=f"sawtooth-{what}-") for what in ("rules", "made"))
+
+
+@lru_cache(maxsize=1)
+def library() -> Library:
+    return Library(DataFolder(Path(_DATA.name)))
+
+
+@cache
+def result_of(name: str, telemetry: bool = True) -> RunResult:
+    """Analyse the recording ``name`` of tests/recordings, tests/recordings_after, sample_traces or HAND_MADE, with its telemetry."""
+    files = [path for path in _files(name) if telemetry or not path.name.startswith("nvml.jsonl")]
+    run = bring_in(library().folder, [(f, f.name) for f in files], name=name).runs[0]
+    return analyse(run, library())
+
+
+def _files(name: str) -> list[Path]:
+    if name in HAND_MADE:
+        folder = Path(_MADE.name, name)
+        folder.mkdir()
+        return HAND_MADE[name](folder)
+    folder = next(f for f in (RECORDINGS / name, RECORDED_AFTER / name, SAMPLES / name) if f.is_dir())
+    return [*sorted(folder.glob("*trace.json.gz")), *folder.glob("nvml.jsonl*")]
+
+
+def finding(name: str, rule: str) -> Finding | None:
+    """Return the finding of ``rule`` on the recording, None where it is quiet."""
+    return next((f for f in result_of(name).findings if f.rule == rule), None)
+
+
+def together(name: str, rules: Sequence[str]) -> float | None:
+    """Return the step time in ms that the findings of ``rules`` predict together, None where one of them is missing or predicts nothing."""
+    result = result_of(name)
+    found = [f for f in result.findings if f.rule in rules and f.predicted_step_ms is not None]
+    if result.lead is None or len(found) != len(rules):
+        return None
+    return found[0].predicted_step_ms if len(found) == 1 else together_ms(library(), result.lead, found)

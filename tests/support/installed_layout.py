@@ -1,0 +1,32 @@
+"""The package as an installed copy has it, made of links to a checkout: for tools that read files and not ``__path__``.
+
+``python -m tests.support.installed_layout FOLDER`` makes ``FOLDER/sawtooth``; mypy and import-linter read it there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+ROOMS = ("app", "ingest", "analysis", "sample_traces")
+
+
+def make(folder: Path) -> Path:
+    """Make ``folder``/sawtooth anew and return ``folder``. Folders are real, files are links (copies where links are not allowed)."""
+    shutil.rmtree(folder / "sawtooth", ignore_errors=True)
+    for source, target in (("sawtooth", "sawtooth"), *((room, f"sawtooth/{room}") for room in ROOMS)):
+        for path in sorted((ROOT / source).rglob("*.py")):
+            link = folder / target / path.relative_to(ROOT / source)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                link.symlink_to(path)
+            except OSError:
+                shutil.copyfile(path, link)
+    return folder
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]))

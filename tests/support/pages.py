@@ -1,0 +1,43 @@
+"""A screen opened without a browser, its words and its charts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+from sawtooth.app.page.frame import page_of
+from sawtooth.ingest.schema import DataFolder
+from tests.support.paths import ROOT
+from tests.support.prepared import prepared
+
+
+def opened_at(screen: str, **query: str) -> AppTest:
+    """Return the screen that an address with ``query`` opens."""
+    test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=90)
+    test.switch_page(page_of(screen))
+    for key, value in query.items():
+        test.query_params[key] = value
+    return test.run()
+
+
+def opened(screen: str, run: str, **query: str) -> AppTest:
+    return opened_at(screen, run=run, **query)
+
+
+def words_of(test: AppTest) -> str:
+    """Return every text on the page; the page must not have failed."""
+    assert len(test.exception) == 0
+    text = "\n".join(str(getattr(e.proto, "body", "") or getattr(e.proto, "label", "")) for e in test.main)
+    assert "This page failed" not in text, text
+    assert "cannot be shown" not in text, text
+    return text
+
+
+def charts(test: AppTest) -> list[dict]:
+    return [json.loads(chart.proto.spec) for chart in test.get("plotly_chart")]
+
+
+def run_of(data: DataFolder, *paths: Path) -> str:
+    return prepared(data, *paths).id

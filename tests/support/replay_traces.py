@@ -1,0 +1,76 @@
+"""Traces for the replay, by hand and generated."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+
+from sawtooth.analysis.derive.events import GPU_KINDS
+from sawtooth.analysis.derive.unprofiled.problem import build_problem, host_view
+from sawtooth.analysis.knowledge.owners import OWNER_KEYS, owner_of
+from sawtooth.analysis.replay.machine import (
+    ReplayProblem,
+)
+from tests.support.tiny_trace import TinyTrace
+
+
+def problem_of(trace: TinyTrace) -> ReplayProblem:
+    events, facts = trace.events(), trace.facts()
+    return build_problem(events, trace.step_table(), facts, host_view(events, facts))
+
+
+def launch_bound() -> TinyTrace:
+    trace = TinyTrace()
+    for k in range(3):
+        t = 100.0 * k
+        trace.step(t, t + 100)
+        trace.launch((t + 10, t + 15), (t + 17, t + 20))  # 2 µs behind its launch
+        trace.launch((t + 50, t + 55), (t + 57, t + 60))
+    return trace
+
+
+def sync_every_step() -> TinyTrace:
+    trace = TinyTrace()
+    for k in range(3):
+        t = 100.0 * k
+        trace.step(t, t + 100)
+        trace.launch((t + 0, t + 5), (t + 7, t + 67))  # 60 µs of work
+        trace.call("cudaStreamSynchronize", t + 10, t + 70)  # returns 3 µs after it
+    return trace
+
+
+def pieces() -> st.SearchStrategy[TinyTrace]:
+    step = st.lists(
+        st.tuples(
+            st.integers(0, 40), st.integers(1, 9), st.integers(1, 60), st.integers(0, 9), st.sampled_from([7, 7, 7, 20]), st.booleans()
+        ),
+        min_size=1, max_size=8,
+    )  # fmt: skip
+    return st.lists(step, min_size=2, max_size=4).map(_assemble)
+
+
+def _assemble(steps: list[list[tuple[int, int, int, int, int, bool]]]) -> TinyTrace:
+    trace, now, free = TinyTrace(), 0.0, {7: 0.0, 20: 0.0}
+    for step in steps:
+        begin = now
+        for gap, own, work, latency, stream, sync in step:
+            now += gap
+            start = max(free[stream], now + own) + latency
+            trace.op("aten::op", now, now + own)
+            trace.launch((now, now + own), (start, start + work), stream=stream)
+            free[stream] = start + work
+            now += own
+            if sync:
+                end = max(now + 2, free[stream] + 1)
+                trace.call("cudaStreamSynchronize", now, end)
+                now = end
+        now += 1
+        trace.step(begin, now)
+    return trace
+
+
+def codes_of(trace: TinyTrace) -> np.ndarray:
+    events = trace.events()
+    category = ["communication" if "nccl" in events.names[n] else "other" for n in events.gpu.name]
+    owners = [owner_of(c, "no", GPU_KINDS[kind]) for c, kind in zip(category, events.gpu.kind, strict=True)]
+    return np.array([OWNER_KEYS.index(owner) for owner in owners], np.int8)

@@ -1,0 +1,81 @@
+"""Loops and telemetry built by hand: troubles that no recording shows. HAND_MADE has the files of each, by a name as recordings have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
+
+POWER_CAP, SOFTWARE_HEAT, HARDWARE_SLOWDOWN = 0x4, 0x20, 0x8  # bits of NVML's clock event reasons
+
+
+def write(
+    folder: Path, throttled: int = 0, reason: int = 0, later_s: int = 0, util: int = 100, loop: ChromeTrace | None = None
+) -> list[Path]:
+    """Write a loop and 60 samples at 10 Hz from ``later_s`` on, of which ``throttled`` carry ``reason`` at 1,200 MHz instead of 1,980."""
+    lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10}]
+    for i in range(60):
+        held = 20 <= i < 20 + throttled
+        sample = {
+            "t_ns": BASE_NS + later_s * 1_000_000_000 + i * 100_000_000,
+            "gpu_util": util,
+            "power_w": 500.0,
+            "sm_mhz": 1200 if held else 1980,
+        }
+        lines.append({**sample, "throttle": reason if held else 0})
+    telemetry = folder / "nvml.jsonl"
+    telemetry.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    loop = loop or matmul_loop()
+    loop.top["made_for"] = folder.name  # a trace of other bytes is another run
+    return [loop.write(folder / "trace.json"), telemetry]
+
+
+def full_queue(folder: Path) -> list[Path]:
+    """Kernels work 0.7 of each profiled step of 1 ms, and 10 % of the time outside the profile: there a step seems to take 7 ms."""
+    loop = matmul_loop()
+    for k in range(4):
+        loop.op("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 1000 * k + 2, 1000 * k + 5)
+    return write(folder, later_s=30, util=10, loop=loop)
+
+
+def filled_gradients(folder: Path) -> list[Path]:
+    """The optimizer fills gradients with zeros for 60 of the 1,000 µs of a step."""
+    loop = matmul_loop()
+    for k in range(4):
+        start = 1000 * k
+        loop.host("user_annotation", "Optimizer.zero_grad#AdamW.zero_grad", start + 110, start + 150)
+        loop.op("aten::zero_", start + 115, start + 140, [[1024, 1024]], ["float"])
+        fill = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)"
+        loop.launch((start + 120, start + 125), (start + 740, start + 800), fill)
+    return [loop.write(folder / "trace.json")]
+
+
+def tested_gradients(folder: Path) -> list[Path]:
+    """Autograd tests a gradient for NaN in each step, and the host waits for the answer before it launches the next kernel 100 µs later."""
+    loop = matmul_loop()
+    for k in range(4):
+        at = 1000 * k
+        loop.op("autograd::engine::evaluate_function: MmBackward0", at + 110, at + 900)
+        loop.op("aten::isnan", at + 120, at + 140)
+        loop.launch((at + 125, at + 130), (at + 745, at + 750), "CompareEq")
+        loop.op("aten::_is_any_true", at + 142, at + 160)
+        loop.launch((at + 145, at + 150), (at + 751, at + 761), "or_kernel")
+        loop.op("aten::item", at + 162, at + 790)
+        loop.launch((at + 165, at + 170), (at + 762, at + 764), "Memcpy DtoH (Device -> Pinned)", "gpu_memcpy")
+        loop.host("cuda_runtime", "cudaStreamSynchronize", at + 172, at + 780)
+        loop.launch((at + 860, at + 866), (at + 870, at + 890), "next")
+    return [loop.write(folder / "trace.json")]
+
+
+HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
+    "filled_gradients": filled_gradients,
+    "full_queue": full_queue,
+    "held_down_by_heat": partial(write, throttled=12, reason=SOFTWARE_HEAT),  # 1.2 s of 5.9 s
+    "tested_gradients": tested_gradients,
+    "two_hot_samples": partial(write, throttled=2, reason=SOFTWARE_HEAT),
+    "held_down_by_power": partial(write, throttled=30, reason=POWER_CAP),
+    "some_power_cap": partial(write, throttled=10, reason=POWER_CAP),  # 1.0 s of 5.9 s, 17 %
+}

@@ -1,0 +1,113 @@
+"""A server of this app on a free port with a data folder of its own, and what a test asks of it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from tests.support.paths import ROOT
+
+START_SECONDS = 60  # a cold start on a busy machine
+
+
+@dataclass
+class Server:
+    """A running server: its address, process and data folder."""
+
+    url: str
+    data: Path
+    process: subprocess.Popen[bytes]
+    log: Path
+    extra: dict[str, str] = field(default_factory=dict)
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(20)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def start_server(
+    data: Path, *, port: int | None = None, command: Sequence[str] = (), cwd: Path | None = None, **environment: str
+) -> Server:
+    """Start the app as ``streamlit run app/main.py`` does, or with ``command`` and ``--port``, and wait until it answers.
+
+    Raises RuntimeError with the server's log when it does not.
+    """
+    port = port or free_port()
+    log = data.parent / f"server-{port}.log"
+    streamlit = ("-m", "streamlit", "run", str(ROOT / "app" / "main.py"), "--server.port", str(port))
+    line = [sys.executable, *(command or streamlit), *(("--port", str(port)) if command else ())]
+    env = {**os.environ, "SAWTOOTH_DATA": str(data), "PYTHONPATH": str(ROOT), **environment}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            line, cwd=cwd or data.parent, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+    url = f"http://localhost:{port}"
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urlopen(f"{url}/_stcore/health", timeout=2):
+                return Server(url, data, process, log)
+        except (URLError, OSError):
+            time.sleep(0.1)
+    process.kill()
+    raise RuntimeError(f"The server did not start:\n{log.read_text(errors='replace')}")
+
+
+def without_bundled(data: Path) -> Path:
+    """Make a data folder into which no bundled recording is read at first start."""
+    data.mkdir()
+    (data / "bundled.json").write_text(json.dumps({"imported": [p.name for p in (ROOT / "sample_traces").iterdir()]}))
+    return data
+
+
+def ask(server: Server, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("localhost", int(server.url.rsplit(":", 1)[1]), timeout=120)
+    connection.request(method, path, body=body, headers={"X-Sawtooth": "1"})
+    answer = connection.getresponse()
+    content = json.loads(answer.read())
+    connection.close()
+    return answer.status, content
+
+
+def reports(server: Server) -> dict[str, Any]:
+    return {
+        run["id"]: ask(server, "GET", f"/api/v1/runs/{run['id']}/report")[1]
+        for run in ask(server, "GET", "/api/v1/runs")[1]["runs"]
+    }
+
+
+def start_job(server: Server, trace: Path) -> str:
+    upload = ask(server, "PUT", f"/api/v1/uploads?name={trace.name}", trace.read_bytes())[1]["upload"]
+    return str(
+        ask(server, "POST", "/api/v1/jobs", json.dumps({"files": [{"upload": upload, "name": trace.name}]}).encode())[1]["job"]
+    )
+
+
+def until(found: Callable[[], Any], seconds: float = 120) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if result := found():
+            return result
+        time.sleep(0.05)
+    raise AssertionError("it did not happen in time")

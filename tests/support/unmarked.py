@@ -1,0 +1,65 @@
+"""Recordings without the marks of their steps: what a profile holds when nobody called ``profiler.step()`` and no optimizer was named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+
+from sawtooth.analysis.derive.events import Events, load_events
+from sawtooth.analysis.derive.steps import device_steps, find_host_steps
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+
+ANNOTATIONS = ("user_annotation", "gpu_user_annotation")
+
+
+@dataclass(frozen=True)
+class StepsSeen:
+    """Where the steps of a trace come from, how many there are on its first device, and the median of those that count, in ms."""
+
+    source: str
+    count: int
+    ms: float | None
+
+
+def without_marks(trace: Path, target: Path) -> Path:
+    """Write ``trace`` (gzipped JSON) to ``target`` without any annotation, ProfilerStep and Optimizer.step among them, and return it."""
+    document = json.loads(gzip.decompress(trace.read_bytes()))
+    document["traceEvents"] = [event for event in document["traceEvents"] if event.get("cat") not in ANNOTATIONS]
+    target.write_bytes(gzip.compress(json.dumps(document).encode(), compresslevel=1))
+    return target
+
+
+def marked_and_not(trace: Path) -> tuple[StepsSeen, StepsSeen]:
+    """Return the steps of ``trace`` as it is and without its marks."""
+    with tempfile.TemporaryDirectory(prefix="sawtooth-unmarked-") as place:
+        folder = DataFolder(Path(place, "data")).create()
+        bare = without_marks(trace, Path(place, "bare.json.gz"))
+        return steps_seen(events_of(folder, trace)), steps_seen(events_of(folder, bare))
+
+
+def events_of(folder: DataFolder, trace: Path) -> Events:
+    """Bring ``trace`` into ``folder`` and return its events."""
+    recording = bring_in(folder, [(trace, trace.name)], name=trace.name).runs[0].recordings[0]
+    with duckdb.connect(":memory:") as con:
+        con.execute(f"ATTACH '{folder.recording_file(recording.id)}' AS r (READ_ONLY); USE r")
+        return load_events(con)
+
+
+def steps_seen(events: Events) -> StepsSeen:
+    """Return the steps of the first device that ``events`` hold."""
+    host = find_host_steps(events)
+    devices = np.unique(events.gpu.device)
+    if not len(devices) or host.source == "none":
+        return StepsSeen(host.source, 0, None)
+    table = device_steps(events, host, int(devices[0])).table
+    counted = table[table["counted"].astype(bool)]
+    return StepsSeen(
+        host.source, len(table), float((counted["end"] - counted["start"]).median()) / 1e6 if len(counted) else None
+    )

@@ -1,0 +1,48 @@
+"""Files, modules and links that the documents name are there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+DOCUMENTS = [
+    path
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("sample_traces/*.md"), *ROOT.glob("tests/**/*.md"))
+    if "recordings" not in path.parts
+]
+ROOMS = ("ingest/", "analysis/", "app/", "sawtooth/", "tests/", "docs/", "sample_traces/")
+
+
+def anchors(path: Path) -> set[str]:
+    """Return the headings of a document as its links name them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", document.read_text(encoding="utf-8")):
+        name, _, anchor = target.partition("#")
+        path = document.parent / name if name else document
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_files_and_modules_that_are_named_exist(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    for token in (token for span in re.findall(r"`([^`\n]+)`", text) for token in span.split()):
+        if token.startswith(ROOMS) and not re.search(r"[<>*{…]", token):
+            assert (ROOT / token).exists(), f"{token} is not there"
+    for module in re.findall(r"-m ((?:tests|sawtooth)[\w.]*)", text):
+        path = ROOT / module.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), f"{module} cannot be run"
+    for module in re.findall(r"from (sawtooth[\w.]*) import", text):
+        path = ROOT / module.removeprefix("sawtooth.").replace(".", "/")
+        assert (
+            path.exists() or path.with_suffix(".py").exists() or (ROOT / module.replace(".", "/")).with_suffix(".py").exists()
+        ), module

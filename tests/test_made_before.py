@@ -1,0 +1,77 @@
+"""A data folder, a bundle and a link made by an earlier version open and say the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+from typer.testing import CliRunner
+
+from sawtooth.app.cli import cli
+from sawtooth.ingest.schema import DataFolder
+from tests.support.pages import opened_at, words_of
+from tests.support.paths import ROOT
+
+MADE_BEFORE = ROOT / "tests" / "data" / "made_before"
+SAID = json.loads((MADE_BEFORE / "said.json").read_text(encoding="utf-8"))
+RUNS = sorted(SAID["runs"])
+
+
+def command(*arguments: str) -> str:
+    done = CliRunner().invoke(cli, list(arguments))
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("before")
+    with tarfile.open(MADE_BEFORE / "folder.tar.xz") as archive:
+        archive.extractall(place, filter="data")
+    return place
+
+
+def says_the_same(data: Path, run: str) -> None:
+    said: dict[str, Any] = SAID["runs"][run]
+    report = json.loads(command("report", run, "--data", str(data), "--format", "json"))
+    assert report["run"]["name"] == said["name"]
+    # the change to make stands above it since; what the GPU does in a step is the same sentence
+    does = said["verdict"].split(". ")[0]
+    assert any(
+        line.startswith(does) for line in command("report", run, "--data", str(data), "--format", "text").splitlines()[1:4]
+    )
+    for metric in ("step_time_best_ms", "mfu", "gpu_busy_share"):
+        assert report["metrics"][metric]["value"] == pytest.approx(said[metric], rel=1e-9), metric
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_data_folder_says_the_same(unpacked: Path, run: str) -> None:
+    says_the_same(unpacked / "data", run)
+
+
+def test_a_comparison_in_it_says_the_same(unpacked: Path) -> None:
+    said = SAID["comparison"]
+    best = json.loads(command("compare", *RUNS, "--data", str(unpacked / "data"), "--format", "json"))["best_step_time_ms"]
+    assert (best["verdict"], best["change_ms"]) == (said["verdict"], pytest.approx(said["change_ms"], rel=1e-9))
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_bundle_brings_the_same_runs(unpacked: Path, tmp_path: Path, run: str) -> None:
+    command("import", str(unpacked / "both.sawtooth"), "--data", str(tmp_path / "data"))
+    says_the_same(tmp_path / "data", run)
+
+
+def test_a_link_opens_the_same_comparison(unpacked: Path, app_data: DataFolder) -> None:
+    shutil.copytree(unpacked / "data", app_data.root, dirs_exist_ok=True)
+    said = SAID["comparison"]
+    address = urlsplit(said["address"])
+    page = opened_at(address.path.strip("/"), **dict(parse_qsl(address.query)))
+    step_times = said["sentence"].rpartition(": ")[2]  # the words before it were rewritten since
+    assert f"No verdict on whether mlp_4096 differs from mlp_4093: {step_times}" in words_of(page)
+    table = next(frame.value for frame in page.dataframe if "matched_by" in frame.value.columns)
+    assert list(table["what"]) == said["operators_named"]
