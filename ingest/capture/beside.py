@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest import children
+from sawtooth.ingest.sampler.segments import join_segments
 
 SAMPLER_STOP_S = 10.0  # it answers within a tick; longer means a hung driver
 
@@ -32,3 +33,12 @@ def stop_sampler(process: Any) -> str | None:
         _, stderr = process.communicate()
     lines = [line for line in (stderr or b"").decode(errors="replace").splitlines() if not line.startswith("sampling into")]
     return lines[-1].removeprefix("sawtooth sample: ") if lines else None
+
+
+def take_session(process: Any, live: Path, target: Path) -> str | None:
+    """Stop the sampler and write its session under ``live`` as one file; return None, or why there is none."""
+    trouble = stop_sampler(process)
+    sessions = sorted(live.glob("*/meta.json"))
+    if not sessions:
+        return trouble or "the sampler wrote nothing"
+    return None if join_segments(sessions[0].parent, target) else trouble or "the sampler took no sample"

@@ -16,14 +16,13 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import beside, hook
-from sawtooth.ingest.capture.packing import FORMAT, pack
-from sawtooth.ingest.sampler.segments import join_segments
+from sawtooth.ingest.capture.packing import FORMAT, pack, recorder_version
 from sawtooth.place import IMPORT_ROOT
 
 STARTUP = Path(__file__).resolve().parent / "startup"
@@ -67,7 +66,8 @@ def run(
         sampler, missing = _start_sampler(folder) if sample else (None, [])
         launched = Launched(_wait(words_of(command), _environment(folder, steps, after_s)), missing=missing)
         if sampler is not None:
-            launched.missing += _joined(folder, beside.stop_sampler(sampler))
+            why_not = beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl")
+            launched.missing += [f"No telemetry: {why_not.rstrip('.')}."] if why_not else []
         launched.missing += _troubles(folder)
         sources = _sources(folder)
         if sources:
@@ -125,22 +125,12 @@ def _signals_to(child: subprocess.Popen[bytes]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _joined(folder: Path, trouble: str | None) -> list[str]:
-    sessions = sorted((folder / "live").glob("*/meta.json"))
-    if not sessions:
-        return [f"No telemetry: {(trouble or 'the sampler wrote nothing').rstrip('.')}."]
-    if not join_segments(sessions[0].parent, folder / "telemetry.jsonl"):
-        return [f"No telemetry: {(trouble or 'the sampler took no sample').rstrip('.')}."]
-    return []
-
-
 def _troubles(folder: Path) -> list[str]:
     sentences = []
     for path in sorted(folder.glob("trouble-*.json")):
         with contextlib.suppress(OSError, ValueError):
-            sentences.append(
-                f"Recording stopped in process {json.loads(path.read_text())['pid']}: {json.loads(path.read_text())['error']}."
-            )
+            trouble = json.loads(path.read_text())
+            sentences.append(f"Recording stopped in process {trouble['pid']}: {trouble['error']}.")
     return sentences
 
 
@@ -187,11 +177,3 @@ def _write(
 def _name(command: Sequence[str]) -> str:
     script = next((word for word in command if word.endswith(".py")), command[0])
     return Path(script).stem
-
-
-def recorder_version() -> str:
-    """The version of the distribution that records: the whole product's, or the recorder's alone."""
-    for distribution in ("sawtooth", "sawtooth-recorder"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            return metadata.version(distribution)
-    return ""

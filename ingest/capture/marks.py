@@ -26,10 +26,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from sawtooth.ingest.sampler.clock import boot_id
+
 FORMAT_VERSION = 1
 PHASES = ("train", "profile", "eval", "checkpoint")
 FLUSH_NS = 1_000_000_000  # a killed job loses the marks of one second at most
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class MarkWriter:
@@ -47,7 +48,7 @@ class MarkWriter:
         self._monotonic_ns = monotonic_ns
         started_ns = wall_ns()
         self._offset_ns = started_ns - monotonic_ns()
-        head = {"k": "marks", "v": FORMAT_VERSION, "recorder": recorder, "host": platform.node(), "boot": _boot_id()}
+        head = {"k": "marks", "v": FORMAT_VERSION, "recorder": recorder, "host": platform.node(), "boot": boot_id()}
         self._lines = [json.dumps({**head, "pid": os.getpid(), "rank": rank, "w": started_ns})]
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._written_ns = 0
@@ -77,10 +78,3 @@ class MarkWriter:
             self.flush()
             os.close(self._file)
             self._file = -1
-
-
-def _boot_id() -> str | None:
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return None

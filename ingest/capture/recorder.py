@@ -23,15 +23,13 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from sawtooth.ingest.capture import beside
 from sawtooth.ingest.capture.marks import MarkWriter
-from sawtooth.ingest.capture.packing import FORMAT, pack
-from sawtooth.ingest.sampler.segments import join_segments
+from sawtooth.ingest.capture.packing import FORMAT, pack, recorder_version
 
 MIN_TIMED = 20  # steps: fewer cannot show a checkpoint every ten, nor a full prefetch queue running dry
 MAX_TIMED = 5000  # steps, however short they are
@@ -89,7 +87,7 @@ class Capture:
             self._torch = torch
         self._scratch = tempfile.TemporaryDirectory(prefix="sawtooth-")
         with contextlib.suppress(OSError):
-            self._marks = MarkWriter(self._marks_file, rank=_rank().get("rank"), recorder=_version())
+            self._marks = MarkWriter(self._marks_file, rank=_rank().get("rank"), recorder=recorder_version())
         if self._with_sampler:
             try:
                 self._sampler = self._start_sampler(Path(self._scratch.name) / "live")
@@ -238,7 +236,11 @@ class Capture:
             "settings": settings,
             "facts": facts,
         }
-        pack(self.wanted, json.dumps({"runs": [run], "format": FORMAT, "tool_version": _version()}, indent=1).encode(), sources)
+        pack(
+            self.wanted,
+            json.dumps({"runs": [run], "format": FORMAT, "tool_version": recorder_version()}, indent=1).encode(),
+            sources,
+        )
         self.path, self.done = self.wanted, True
         self._clean_up()
         print(f"sawtooth: wrote {self.wanted}", file=sys.stderr)
@@ -250,17 +252,12 @@ class Capture:
     def _telemetry(self) -> Path | None:
         if self._sampler is None or self._scratch is None:
             return None
-        trouble = beside.stop_sampler(self._sampler)
-        self._sampler = None
-        sessions = sorted((Path(self._scratch.name) / "live").glob("*/meta.json"))
-        if not sessions:
-            self.why_not.append(f"no telemetry: {trouble or 'the sampler wrote nothing'}")
-            return None
+        sampler, self._sampler = self._sampler, None
         target = Path(self._scratch.name) / "telemetry.jsonl"
-        if not join_segments(sessions[0].parent, target):
-            self.why_not.append(f"no telemetry: {trouble or 'the sampler took no sample'}")
-            return None
-        return target
+        why_not = beside.take_session(sampler, Path(self._scratch.name) / "live", target)
+        if why_not is not None:
+            self.why_not.append(f"no telemetry: {why_not}")
+        return None if why_not is not None else target
 
     def _give_up(self, why: str) -> None:
         self.why_not.append(why)
@@ -339,13 +336,6 @@ def profile(
 def _rank() -> dict[str, int]:
     rank = os.environ.get("RANK")
     return {"rank": int(rank)} if rank else {}
-
-
-def _version() -> str:
-    try:
-        return metadata.version("sawtooth")
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _count_parameters(parameters: Any) -> float | None:

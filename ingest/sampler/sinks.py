@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.sampler import FORMAT_VERSION
+from sawtooth.ingest.sampler.clock import boot_id
 from sawtooth.ingest.sampler.fields import COLUMNS
 from sawtooth.ingest.sampler.segments import SegmentWriter
 
@@ -40,14 +41,6 @@ def new_session_id(w: int, host: str | None = None) -> str:
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(w / 1e9))
     name = "".join(c if c.isalnum() and c.isascii() else "-" for c in (host or socket.gethostname()))[:40].strip("-")
     return f"{when}-{name or 'host'}-{secrets.token_hex(3)}"
-
-
-def boot_id() -> str | None:
-    """Return the kernel's boot id: monotonic times of two sessions compare only where it is the same."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return None
 
 
 class SessionSink:
