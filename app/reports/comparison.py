@@ -25,6 +25,7 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
         _plain(words.certainty(comparison)),
         "",
     ]
+    lines += [f"{_plain(tested)}\n"] if (tested := words.tested(comparison)) else []
     lines += [f"> {_plain(sentence)}\n" for sentence in words.sentences(comparison)]
     lines += [f"- {_plain(outcome.sentence)}" for outcome in outcomes]
     a, b = (_plain(fmt.clean(name, 40)) for name in words.names(comparison))
@@ -81,7 +82,7 @@ def _match(row: Match) -> str:
 
 def text(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
     """Return the comparison for a terminal."""
-    lines = [words.headline(comparison), words.certainty(comparison)]
+    lines = [words.headline(comparison), words.certainty(comparison), *filter(None, [words.tested(comparison)])]
     lines += ["", *words.sentences(comparison)] if words.sentences(comparison) else []
     lines += ["", f"A: {words.names(comparison)[0]}    B: {words.names(comparison)[1]}"]
     for rows in (audit.pair_rows(comparison), words.metric_rows(comparison)):

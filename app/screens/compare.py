@@ -99,6 +99,8 @@ def _head(comparison: Comparison, choice: Choice) -> None:
     cards.headline(words.headline(comparison), words.certainty(comparison))
     if choice.example:
         cards.small("An example: the runs that were here. Choose others below.")
+    if tested := words.tested(comparison):
+        cards.text(tested)
     for sentence in words.sentences(comparison):
         cards.caution(sentence)
     with st.container(horizontal=True, width="content", gap="small"):

@@ -134,7 +134,7 @@ def _roofline(rank: RankResult) -> None:
         return
     first = multiplying.iloc[0]
     title = (
-        f"{fmt.clean(str(first['name']), 40)} could gain most: {fmt.duration_ms(float(first['opportunity_ms']))} a step above the rooflinelineline, "
+        f"{fmt.clean(str(first['name']), 40)} could gain most: {fmt.duration_ms(float(first['opportunity_ms']))} a step above the roofline, "
         f"{fmt.share(float(first['attained_share']))} attained"
     )
     peaks = {d: gpu.peaks[d] for d in dict.fromkeys(multiplying["dtype"].dropna()) if d in gpu.peaks}

@@ -9,7 +9,7 @@ import streamlit as st
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.run.model import RankResult
-from sawtooth.analysis.run.verdict import uses_estimate
+from sawtooth.analysis.run.verdict import UNATTRIBUTED, uses_estimate
 from sawtooth.analysis.tables import waits as lost_time
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import losses
@@ -27,7 +27,7 @@ def main() -> None:
         cards.headline("Why the GPU waited is not known.")
         current.what_is_missing(result)
         return
-    rows = _causes(rank, uses_estimate(rank))
+    rows = _causes(rank, uses_estimate(rank)).assign(unprofiled_ms=lambda causes: _of_the_run(causes, rank))
     if rows.empty:
         cards.headline("The GPU never waits in the steady window.")
         cards.small("There is no idle time, exposed copy or exposed communication between the first and the last counted step.")
@@ -72,6 +72,16 @@ def _causes(rank: RankResult, by_estimate: bool) -> pd.DataFrame:
 def _longest(rank: RankResult, cause: str | None) -> pd.DataFrame:
     with current.opened(rank) as view:
         return lost_time.pieces(view, cause)
+
+
+def _of_the_run(causes: pd.DataFrame, rank: RankResult) -> pd.Series:
+    """Return what each cause costs the run's own step, as the Verdict has it: the replay, fitted to the step time that speaks for the run."""
+    known: dict[str, float] = {}
+    for row in rank.ledger:
+        if row.device == rank.device and row.ms_per_step_unprofiled_est is not None:
+            cause = row.owner if row.cause is None or (row.cause == UNATTRIBUTED and row.owner != "idle") else row.cause
+            known[cause] = known.get(cause, 0.0) + row.ms_per_step_unprofiled_est
+    return causes["cause"].map(known).astype(float)
 
 
 def _pieces(rank: RankResult, causes: list[str]) -> None:

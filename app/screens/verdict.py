@@ -30,7 +30,7 @@ def main() -> None:
 
 def _judged(result: RunResult, rank: RankResult) -> None:
     verdict = judge(rank)
-    cards.headline(headline.headline(result), headline.below(result))
+    cards.headline(headline.on_poster(result), headline.below(result))
     if not len(rank.counted):
         cards.empty_state(words.NO_STEPS, words.NO_STEPS_WHY, "profiler.step()  # after each training step", "python")
     poster.show(result, rank, verdict)

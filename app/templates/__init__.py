@@ -26,7 +26,8 @@ def _shown(value: Any) -> Any:
 
 def _prose(sentence: str) -> Markup:
     """Return a sentence, escaped. It quotes code in backticks, for terminals and Markdown; a page shows that as code."""
-    return Markup(_QUOTED_CODE.sub(r"<code>\1</code>", Markup.escape(fmt.clean(sentence))))
+    escaped = str(Markup.escape(fmt.clean(sentence)))  # as Markup, it would escape the tags that are put in
+    return Markup(_QUOTED_CODE.sub(r"<code>\1</code>", escaped))
 
 
 def _as_written(text: str) -> Markup:

@@ -9,12 +9,12 @@ import pandas as pd
 
 from sawtooth.analysis.compare.comparison import Comparison, MetricChange
 from sawtooth.analysis.compare.matching import Match
-from sawtooth.analysis.compare.prediction import Prediction
 from sawtooth.analysis.compare.sweep import Sweep
 from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
+from sawtooth.app.words.headline import action
 
 Step = Literal["run", "profiled"]  # which step a waterfall divides
 WAYS = {
@@ -230,20 +230,23 @@ def change_text(change: MetricChange) -> str:
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """Return what stands beside the verdict: what was predicted, where profiles and runs disagree, and reasons not to compare."""
-    tested = comparison.prediction
+    """Return what limits the verdict: where profiles and runs disagree, and reasons not to compare."""
     limits = [
-        *([_tested(tested)] if tested is not None else []),
         *([comparison.disagreement] if comparison.disagreement else []),
         *(reason.sentence for reason in comparison.reasons),
     ]
     return [spaced(sentence) for sentence in limits]
 
 
-def _tested(tested: Prediction) -> str:
-    """Return what was predicted of the fixes, beside what came: Predicted ≈ 159 ms for these fixes, measured 157 ms."""
-    predicted, measured = fmt.duration_ms(tested.predicted_ms), fmt.duration_ms(tested.measured_ms)
-    return f"Predicted ≈ {predicted} for {', '.join(tested.rules)}, measured {measured}."
+def tested(comparison: Comparison) -> str | None:
+    """Return what was predicted of the fixes, beside what came: Predicted ≈ 159 ms for …, measured 157 ms. None where nothing was predicted."""
+    prediction = comparison.prediction
+    if prediction is None:
+        return None
+    actions = {finding.rule: action(finding) for finding in comparison.findings_fixed}
+    fixes = "; ".join(actions.get(rule, fmt.heading(rule)) for rule in prediction.rules)
+    predicted, measured = fmt.duration_ms(prediction.predicted_ms), fmt.duration_ms(prediction.measured_ms)
+    return f"Predicted ≈ {predicted}, measured {measured}: {fixes}."
 
 
 def dots_title(a: list[float], b: list[float]) -> str:

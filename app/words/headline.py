@@ -21,6 +21,15 @@ def headline(result: RunResult) -> str:
     return f"{sentence.rstrip('.')}. The trace file is cut off." if _is_cut_off(result) else sentence
 
 
+def on_poster(result: RunResult) -> str:
+    """Return the headline above the poster, which shows the times large: the change alone, and how sure it is where that is little."""
+    change = first_change(result)
+    if change is None or change[0].claims != "gain" or change[0].ends_the_run:
+        return headline(result)
+    low = " (low confidence)" if change[0].confidence == "low" else ""
+    return f"{action(change[0])}{low}{'. The trace file is cut off.' if _is_cut_off(result) else ''}"
+
+
 def below(result: RunResult) -> str | None:
     """Return the line under the headline: what the time goes to, where the headline has said what to change; else None."""
     return first_line(result) if first_change(result) else None

@@ -39,6 +39,12 @@ def test_the_cards_are_walked() -> None:
     assert {"headline", "table", "legend", "problem"} <= set(macros())
 
 
+def test_quoted_code_is_shown_as_code() -> None:
+    told = "no calls (`with_stack=<b>`)"
+    for shown in (CARDS.headline(told, None), CARDS.line(told, "small"), CARDS.numbered(1, told)):
+        assert "(<code>with_stack=&lt;b&gt;</code>)" in shown
+
+
 def test_a_value_that_nobody_gave_is_an_error() -> None:
     with pytest.raises(UndefinedError):
         templates.render("refusal.html", sentence="No.")

@@ -12,7 +12,7 @@ from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.reports.html import run_html
-from sawtooth.app.words.headline import action, below, headline, tab_title
+from sawtooth.app.words.headline import action, below, headline, on_poster, tab_title
 from sawtooth.app.words.run import first_line
 from tests.support.paths import ROOT
 from tests.support.run_results import run_of
@@ -69,13 +69,14 @@ def test_what_is_less_certain_says_so(changed: dict[str, Any], expected: str) ->
 )
 def test_without_a_change_worth_it_the_headline_is_what_the_time_goes_to(changed: dict[str, Any]) -> None:
     result = run_with(replace(PAD, **changed))
-    assert headline(result) == first_line(result)
+    assert headline(result) == on_poster(result) == first_line(result)
     assert below(result) is None
 
 
 def test_a_trace_that_was_cut_off_says_so_in_the_headline() -> None:
     result = run_with(PAD, diagnostics=[Diagnostic("truncated", "data_loss", "The file ends early.", 1)])
     assert headline(result).endswith("ms. The trace file is cut off.")
+    assert on_poster(result) == "Pad 774 and 50257 to multiples of 64. The trace file is cut off."
 
 
 MESSAGES = ROOT / "tests/analysis/findings/rules/__snapshots__/test_every_rule.ambr"
