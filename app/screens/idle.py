@@ -9,12 +9,12 @@ import streamlit as st
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.run.model import RankResult
-from sawtooth.analysis.run.verdict import UNATTRIBUTED, uses_estimate
+from sawtooth.analysis.run.verdict import uses_estimate
 from sawtooth.analysis.tables import waits as lost_time
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import losses
 from sawtooth.app.page import cards, current, frame, panel
-from sawtooth.app.theme import CAUSES, colour_of
+from sawtooth.app.theme import CAUSES, UNATTRIBUTED, colour_of
 from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words import run as words
 
