@@ -9,7 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from sawtooth.ingest.errors import UsageError
-from sawtooth.ingest.schema import DataFolder, default_data_folder
+from sawtooth.ingest.schema import DataFolder
+from sawtooth.place import default_data_folder
 
 GB = 1_000_000_000
 DEFAULT_UPLOAD_CAP = 32 * GB  # a rank's trace of a long capture is 5 GB; the disk check below is what really protects

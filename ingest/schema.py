@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import sys
 import tempfile
 import time
 import unicodedata
@@ -104,18 +103,6 @@ def run_id_of(recordings: list[RecordingRef]) -> str:
     """Return the id of the run that holds ``recordings``: a hash of the sorted trace ids, or of the telemetry ids where there is no trace."""
     ids = sorted({r.id for r in recordings if r.kind == "trace"}) or sorted({r.id for r in recordings})
     return hashlib.sha256("\n".join(ids).encode()).hexdigest()[:16]
-
-
-def default_data_folder() -> Path:
-    """Return ``SAWTOOTH_DATA`` or the platform's folder for application data."""
-    if folder := os.environ.get("SAWTOOTH_DATA"):
-        return Path(folder)
-    home = Path.home()
-    if sys.platform == "darwin":
-        return home / "Library" / "Application Support" / "sawtooth"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")) / "sawtooth"
-    return Path(os.environ.get("XDG_DATA_HOME", home / ".local" / "share")) / "sawtooth"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from sawtooth.app import format as fmt
 from sawtooth.app.jobs.intake import bring_in, files_of
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.recording import Progress
-from sawtooth.ingest.schema import DataFolder, Manifest, default_data_folder
+from sawtooth.ingest.schema import DataFolder, Manifest
+from sawtooth.place import default_data_folder
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import socket
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from sawtooth.ingest.sampler import FORMAT_VERSION
 from sawtooth.ingest.sampler.clock import boot_id
 from sawtooth.ingest.sampler.fields import COLUMNS
 from sawtooth.ingest.sampler.segments import SegmentWriter
+from sawtooth.place import default_data_folder
 
 DISK_RETRY_NS = 10 * 10**9  # after a full disk: try a new segment this often, and never take the sampler down
 
@@ -25,15 +25,8 @@ PLAIN_KEYS = {key: held for key, held in names_in("nvml_jsonl").items() if held[
 
 
 def default_folder() -> Path:
-    """Return the live folder of the data folder: ``SAWTOOTH_DATA``, or the platform's place for application data."""
-    if folder := os.environ.get("SAWTOOTH_DATA"):
-        return Path(folder) / "live"
-    home = Path.home()
-    if sys.platform == "darwin":
-        return home / "Library" / "Application Support" / "sawtooth" / "live"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")) / "sawtooth" / "live"
-    return Path(os.environ.get("XDG_DATA_HOME", home / ".local" / "share")) / "sawtooth" / "live"
+    """Return the live folder of the data folder."""
+    return default_data_folder() / "live"
 
 
 def new_session_id(w: int, host: str | None = None) -> str:
