@@ -62,7 +62,9 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     marks = {ref.id: step_marks.witness(manifest, library, ref.rank) for ref, _ in traces}
     for ref, info in traces:
         with library.open(ref.id) as recording:
-            ranks += _ranks_of(recording, ref, info, manifest, telemetry, marks[ref.id])
+            ranks += _ranks_of(
+                recording=recording, ref=ref, info=info, manifest=manifest, telemetry=telemetry, marks=marks[ref.id]
+            )
     ranks, communication = split_communication(library, ranks)
     ranks = [replace(rank, metrics=trust.unsure_of_waits(rank.metrics, _waits_ms(rank), rank.best.source)) for rank in ranks]
     if communication is not None:
@@ -71,7 +73,16 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     diagnostics += trust.diagnostics_of(ranks)
     diagnostics += [Diagnostic("telemetry_elsewhere", "error", sentence, 1) for sentence in _elsewhere(ranks, telemetry)]
     metrics = _run_metrics(lead, ranks, telemetry, communication)
-    result = RunResult(manifest, ranks, lead, infos, diagnostics, metrics, telemetry=telemetry, communication=communication)
+    result = RunResult(
+        manifest=manifest,
+        ranks=ranks,
+        lead=lead,
+        recordings=infos,
+        diagnostics=diagnostics,
+        metrics=metrics,
+        telemetry=telemetry,
+        communication=communication,
+    )
     if lead is None:
         return result
     troughs = _troughs(library, lead, telemetry)
@@ -160,7 +171,20 @@ def _ranks_of(
 ) -> list[RankResult]:
     facts = {key: json.loads(value) for key, value in recording.rows("SELECT key, value FROM facts")}
     devices = [int(row[0]) for row in recording.rows("SELECT DISTINCT device FROM windows ORDER BY device")]
-    return [_rank(recording, ref, info, facts, device, manifest, telemetry, marks, len(devices)) for device in devices]
+    return [
+        _rank(
+            recording=recording,
+            ref=ref,
+            info=info,
+            facts=facts,
+            device=device,
+            manifest=manifest,
+            telemetry=telemetry,
+            marks=marks,
+            devices=len(devices),
+        )
+        for device in devices
+    ]
 
 
 def _rank(
@@ -189,7 +213,7 @@ def _rank(
     ledger = _ledger(recording, device, window_ns, counted)
     own = facts.get(f"device_{device}", {})
     sampled = telemetry.of(name, device, devices)
-    work = _work(recording, device, ledger, own, counted, gpu)
+    work = _work(recording=recording, device=device, ledger=ledger, facts=own, counted=counted, gpu=gpu)
     by_telemetry = run_telemetry.witness(sampled, _profile_ns(telemetry, sampled, info), work) if work is not None else None
     best = choose_step_time(
         steps,
@@ -285,7 +309,7 @@ def _gpu(recording: Recording, device: int, vendor: str | None) -> tuple[str | N
     if not rows:
         return None, None
     name, major, minor, sms, memory = rows[0]
-    gpu = identify(name, major, minor, sms, memory, vendor)
+    gpu = identify(name=name, compute_major=major, compute_minor=minor, sms=sms, memory_bytes=memory, vendor=vendor)
     return name or (gpu.name if gpu else None), gpu
 
 
@@ -296,13 +320,13 @@ def _ledger(recording: Recording, device: int, window_ns: int, counted: int) -> 
     )
     return [
         LedgerRow(
-            device,
-            owner,
-            cause,
-            ns,
-            ns / counted / 1e6 if counted else None,
-            estimate / 1e6 if estimate is not None else None,
-            ns / window_ns if window_ns else 0.0,
+            device=device,
+            owner=owner,
+            cause=cause,
+            ns=ns,
+            ms_per_step=ns / counted / 1e6 if counted else None,
+            ms_per_step_unprofiled_est=estimate / 1e6 if estimate is not None else None,
+            share=ns / window_ns if window_ns else 0.0,
         )
         for owner, cause, ns, estimate in rows
     ]

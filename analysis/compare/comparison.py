@@ -158,7 +158,7 @@ def _side_of_one(run: RunResult, library: Library) -> Side:
 def _kernels(view: RankView, per_step: Fraction) -> list[Piece]:
     rows = view.rows(_SQL["kernels"])
     return [
-        Piece(name, operator, shapes, category, ns * per_step, count * per_step)
+        Piece(name=name, operator=operator, shapes=shapes, category=category, ns=ns * per_step, count=count * per_step)
         for name, operator, shapes, category, ns, count in rows
     ]
 
@@ -166,7 +166,14 @@ def _kernels(view: RankView, per_step: Fraction) -> list[Piece]:
 def _operators(view: RankView, per_step: Fraction) -> list[Piece]:
     rows = view.rows(_SQL["operators"])
     return [
-        Piece(f"{name} {shapes}".rstrip(), name, shapes, "", ns * per_step, calls * per_step)
+        Piece(
+            name=f"{name} {shapes}".rstrip(),
+            operator=name,
+            shapes=shapes,
+            category="",
+            ns=ns * per_step,
+            count=calls * per_step,
+        )
         for name, shapes, ns, calls in rows
     ]
 

@@ -116,17 +116,17 @@ def _row(how: How, a: list[Piece], b: list[Piece]) -> Match:
         "only_b": pieces[0].name,
     }[how]
     return Match(
-        how,
-        label,
-        category,
-        operators,
-        shapes,
-        tuple(sorted({p.name for p in a})),
-        tuple(sorted({p.name for p in b})),
-        sum((p.ns for p in a), Fraction(0)),
-        sum((p.ns for p in b), Fraction(0)),
-        sum((p.count for p in a), Fraction(0)),
-        sum((p.count for p in b), Fraction(0)),
+        how=how,
+        label=label,
+        category=category,
+        operator=operators,
+        shapes=shapes,
+        names_a=tuple(sorted({p.name for p in a})),
+        names_b=tuple(sorted({p.name for p in b})),
+        ns_a=sum((p.ns for p in a), Fraction(0)),
+        ns_b=sum((p.ns for p in b), Fraction(0)),
+        count_a=sum((p.count for p in a), Fraction(0)),
+        count_b=sum((p.count for p in b), Fraction(0)),
     )
 
 

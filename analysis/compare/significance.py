@@ -102,7 +102,14 @@ UNBOUNDED = "On one side nothing bounds the step time from above."
 def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: float) -> Verdict:
     """Judge by the spread of steps or runs alone."""
     if sorted(run.recordings for run in a) == sorted(run.recordings for run in b) and all(run.recordings for run in a):
-        return Verdict("no_difference_shown", "high", "Both sides are the same recording.", (0.0, 0.0), 0.0, None)
+        return Verdict(
+            word="no_difference_shown",
+            confidence="high",
+            why="Both sides are the same recording.",
+            ci95_ms=(0.0, 0.0),
+            noise_floor_share=0.0,
+            smallest_visible_share=None,
+        )
     best_a, best_b = _mean_best(a), _mean_best(b)
     if best_a is None or best_b is None or best_a <= 0 or best_b <= 0:
         side = "A" if best_a is None or best_a <= 0 else "B"
@@ -113,14 +120,35 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: 
     steps_a, steps_b = [run.steps_at_best() for run in a], [run.steps_at_best() for run in b]
     floor = max(floor, noise_floor(steps_a), noise_floor(steps_b))
     if all(map(len, (*steps_a, *steps_b))) and not _have_length(steps_a, steps_b):
-        return Verdict("inconclusive", "low", _NO_LENGTH, None, floor, None)
+        return Verdict(
+            word="inconclusive",
+            confidence="low",
+            why=_NO_LENGTH,
+            ci95_ms=None,
+            noise_floor_share=floor,
+            smallest_visible_share=None,
+        )
     if min(sum(map(len, steps_a)), sum(map(len, steps_b))) < MIN_STEPS_FOR_INTERVAL:
         recorded = min(sum(run.length for run in side) for side in (a, b))
         if recorded < MIN_STEPS_FOR_WORD or min(sum(map(len, steps_a)), sum(map(len, steps_b))) < MIN_COUNTED_FOR_WORD:
             few = f"{recorded} recorded steps are too few: a verdict takes {MIN_STEPS_FOR_WORD} a side, an interval {MIN_STEPS_FOR_INTERVAL}."
-            return Verdict("inconclusive", "low", few, None, floor, None)
-        return _by_ranges(np.concatenate(steps_a), np.concatenate(steps_b), best_a, best_b, floor, _between(a, b))
-    return _by_interval(steps_a, steps_b, best_a, best_b, floor, _between(a, b))
+            return Verdict(
+                word="inconclusive",
+                confidence="low",
+                why=few,
+                ci95_ms=None,
+                noise_floor_share=floor,
+                smallest_visible_share=None,
+            )
+        return _by_ranges(
+            a=np.concatenate(steps_a),
+            b=np.concatenate(steps_b),
+            best_a=best_a,
+            best_b=best_b,
+            floor=floor,
+            between=_between(a, b),
+        )
+    return _by_interval(a=steps_a, b=steps_b, best_a=best_a, best_b=best_b, floor=floor, between=_between(a, b))
 
 
 _NO_LENGTH = "On one side at least half of the steps take the GPU no time, so no step time can be compared."
@@ -163,15 +191,22 @@ def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor:
     if abs(change) > half and share >= limit:
         sure: Confidence = "high" if min(len(a), len(b)) > MIN_RUNS_AS_UNIT else "medium"
         return Verdict(
-            _word(change),
-            sure,
-            f"{runs}: the 95 % interval of the change excludes 0.",
-            (change - half, change + half),
-            floor,
-            smallest,
+            word=_word(change),
+            confidence=sure,
+            why=f"{runs}: the 95 % interval of the change excludes 0.",
+            ci95_ms=(change - half, change + half),
+            noise_floor_share=floor,
+            smallest_visible_share=smallest,
         )
     why = f"{runs}: {_why_none(abs(change) <= half, share, limit)} {_could_have_seen(smallest)}"
-    return Verdict("no_difference_shown", _sure_of_none(smallest), why, (change - half, change + half), floor, smallest)
+    return Verdict(
+        word="no_difference_shown",
+        confidence=_sure_of_none(smallest),
+        why=why,
+        ci95_ms=(change - half, change + half),
+        noise_floor_share=floor,
+        smallest_visible_share=smallest,
+    )
 
 
 def _by_ranges(a: F64, b: F64, best_a: float, best_b: float, floor: float, between: str, alike: bool = False) -> Verdict:
@@ -189,20 +224,36 @@ def _by_ranges(a: F64, b: F64, best_a: float, best_b: float, floor: float, betwe
     share = min(share_of_faster(best_a, best_b), share_of_faster(middle_a, middle_b))
     if separate and share >= limit:
         why = f"{few}; {between} no step of one side reaches the other's range."
-        return Verdict(_word(change), "low", why, None, floor, smallest)
+        return Verdict(
+            word=_word(change),
+            confidence="low",
+            why=why,
+            ci95_ms=None,
+            noise_floor_share=floor,
+            smallest_visible_share=smallest,
+        )
     reason = (
         f"a change of {share:.1%} is below the {limit:.0%} that so few steps can show"
         if separate
         else "the steps of both sides overlap"
     )
-    return Verdict("inconclusive", "low", f"{few}, and {reason}. {_could_have_seen(smallest)}", None, floor, smallest)
+    return Verdict(
+        word="inconclusive",
+        confidence="low",
+        why=f"{few}, and {reason}. {_could_have_seen(smallest)}",
+        ci95_ms=None,
+        noise_floor_share=floor,
+        smallest_visible_share=smallest,
+    )
 
 
 def _by_interval(a: Sequence[F64], b: Sequence[F64], best_a: float, best_b: float, floor: float, between: str) -> Verdict:
     """Judge by the moving-block bootstrap interval of the change of the median."""
     interval = median_change_interval(a, b)
     if interval.stretches < MIN_STRETCHES:
-        rough = _by_ranges(np.concatenate(a), np.concatenate(b), best_a, best_b, floor, between, alike=True)
+        rough = _by_ranges(
+            a=np.concatenate(a), b=np.concatenate(b), best_a=best_a, best_b=best_b, floor=floor, between=between, alike=True
+        )
         return replace(rough, ci95_ms=(interval.low_ms, interval.high_ms))
     low, high = interval.low_ms, interval.high_ms
     middle_a, middle_b = float(np.median(np.concatenate(a))), float(np.median(np.concatenate(b)))
@@ -216,23 +267,44 @@ def _by_interval(a: Sequence[F64], b: Sequence[F64], best_a: float, best_b: floa
     if interval.excludes_zero() and share >= limit and agree:
         sure: Confidence = "high" if share >= max(SURE_OF_SOME, 2 * floor) else "medium"
         why = f"The 95 % interval of the change {between} excludes 0; the variation between runs is not known from them."
-        return Verdict(_word(change), sure, why, (low, high), floor, smallest)
+        return Verdict(
+            word=_word(change),
+            confidence=sure,
+            why=why,
+            ci95_ms=(low, high),
+            noise_floor_share=floor,
+            smallest_visible_share=smallest,
+        )
     if not agree and interval.excludes_zero() and share >= limit:
         why = f"The median step and the mean step change in opposite directions {between}: a few long steps decide."
-        return Verdict("inconclusive", "low", why, (low, high), floor, smallest)
+        return Verdict(
+            word="inconclusive",
+            confidence="low",
+            why=why,
+            ci95_ms=(low, high),
+            noise_floor_share=floor,
+            smallest_visible_share=smallest,
+        )
     note = _why_none(not interval.excludes_zero(), share, limit)
     if share_of_faster(best_a, best_b) >= limit > share:
         note = "the median step does not change; a few long steps move the mean."
         return Verdict(
-            "no_difference_shown",
-            "low",
-            f"Between the medians, {note} {_could_have_seen(smallest)}",
-            (low, high),
-            floor,
-            smallest,
+            word="no_difference_shown",
+            confidence="low",
+            why=f"Between the medians, {note} {_could_have_seen(smallest)}",
+            ci95_ms=(low, high),
+            noise_floor_share=floor,
+            smallest_visible_share=smallest,
         )
     why = f"{between[0].upper()}{between[1:]}, {note} {_could_have_seen(smallest)}"
-    return Verdict("no_difference_shown", _sure_of_none(smallest), why, (low, high), floor, smallest)
+    return Verdict(
+        word="no_difference_shown",
+        confidence=_sure_of_none(smallest),
+        why=why,
+        ci95_ms=(low, high),
+        noise_floor_share=floor,
+        smallest_visible_share=smallest,
+    )
 
 
 def _why_none(holds_zero: bool, share: float, limit: float) -> str:

@@ -86,7 +86,14 @@ def sweep(runs: Sequence[RunResult], setting: str | None = None, memory_bytes: M
     unit = _unit(runs)
     points = sorted((_point(run, setting, unit, (memory_bytes or {}).get(run.manifest.id)) for run in runs), key=_order)
     spot, why = _sweet_spot(points, setting, unit)
-    return Sweep(setting, unit, tuple(points), spot, why, tuple(key for key in differing if key != setting))
+    return Sweep(
+        setting=setting,
+        unit=unit,
+        points=tuple(points),
+        sweet_spot=spot,
+        why=why,
+        others=tuple(key for key in differing if key != setting),
+    )
 
 
 def _unit(runs: Sequence[RunResult]) -> str:

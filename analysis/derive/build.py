@@ -108,7 +108,7 @@ def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
     classes = classify_operations(events, signatures, vendor, major)
     host = find_host_steps(events)
     devices = [device_steps(events, host, int(d)) for d in np.unique(events.gpu.device)]
-    trace = Trace(con, events, signatures, classes, host, devices)
+    trace = Trace(con=con, events=events, signatures=signatures, classes=classes, host=host, devices=devices)
     _store_classes(trace)
     tensor = np.isin(classes.tensor_cores.astype(str), TENSOR_CORES_USED)
     flops = operator_flop_counts(events, signatures, tensor, vendor)
@@ -230,7 +230,9 @@ def _store_facts(trace: Trace, flops: FlopCounts, losses: Losses) -> None:
             "gpu_ns": int(dur.sum()),
             "estimate": losses.estimates.get(device.device),
             "phases": losses.phases.get(device.device, []),
-            "flops": device_flops(trace.events, trace.classes, flops, device, counted_ops, alone),
+            "flops": device_flops(
+                events=trace.events, classes=trace.classes, counts=flops, device=device, counted_ops=counted_ops, alone=alone
+            ),
         }
     frame = pd.DataFrame({"key": list(facts), "value": [json.dumps(v) for v in facts.values()]})
     _append(trace.con, "facts", frame)
@@ -254,7 +256,19 @@ def _store_modules(trace: Trace, work: ModuleWork, flops: FlopCounts) -> None:
     calls = _in_counted_steps(trace, work.tree.start)
     devices = [device.device for device in trace.devices]
     if devices:
-        _append(trace.con, "modules", module_table(trace.events, work, selected, calls, tensor, flops, devices))
+        _append(
+            trace.con,
+            "modules",
+            module_table(
+                events=trace.events,
+                work=work,
+                selected=selected,
+                counted_call=calls,
+                tensor=tensor,
+                flops=flops,
+                devices=devices,
+            ),
+        )
 
 
 def _in_counted_steps(trace: Trace, start: np.ndarray) -> np.ndarray:

@@ -83,13 +83,13 @@ def classify_operations(events: Events, signatures: list[Signature], vendor: str
     for kind, name, op, sig in distinct.T:
         inputs = signatures[sig] if sig >= 0 else Signature(None, None, None, None)
         found = classify(
-            events.names[name],
-            GPU_KINDS[kind],
-            events.names[op] if op >= 0 else None,
-            inputs.types,
-            inputs.dims,
-            vendor,
-            compute_major,
+            kernel_name=events.names[name],
+            kind=GPU_KINDS[kind],
+            op_name=events.names[op] if op >= 0 else None,
+            input_types=inputs.types,
+            input_dims=inputs.dims,
+            vendor=vendor,
+            compute_major=compute_major,
         )
         whose = owner_of(found.category, found.tensor_cores, GPU_KINDS[kind])
         inputs_of = (name, op if op >= 0 else None, sig if sig >= 0 else None)
@@ -100,4 +100,4 @@ def classify_operations(events: Events, signatures: list[Signature], vendor: str
     category = table["category"].to_numpy(object)
     tensor = table["tensor_cores"].to_numpy(object)
     owner = np.array([OWNER_KEYS.index(key) for key in table["owner"]], np.int8)
-    return Classes(operator, category[row], tensor[row], owner[row], row, table)
+    return Classes(operator=operator, category=category[row], tensor_cores=tensor[row], owner=owner[row], row=row, table=table)

@@ -68,7 +68,9 @@ def operator_flop_counts(
                 dtypes.append(kind)
             kinds[i] = dtypes.index(kind)
     count[rows], dtype[rows] = flops[inverse.reshape(-1)], kinds[inverse.reshape(-1)]
-    return FlopCounts(carrier, recomputed(events, carrier), count, dtype, dtypes, carrier_of)
+    return FlopCounts(
+        carrier=carrier, again=recomputed(events, carrier), count=count, dtype=dtype, dtypes=dtypes, carrier_of=carrier_of
+    )
 
 
 def device_flops(

@@ -63,7 +63,13 @@ def module_work(events: Events, facts: HostFacts) -> ModuleWork | None:
     call = events.gpu.call[linked]
     made_by = forward_operators(events.ops)
     node[linked], backward[linked] = _owner(
-        tree, events.ops, in_backward, made_by, events.calls.thread[call], events.calls.start[call], events.gpu.cpu_op[linked]
+        tree=tree,
+        ops=events.ops,
+        in_backward=in_backward,
+        made_by=made_by,
+        thread=events.calls.thread[call],
+        moment=events.calls.start[call],
+        op=events.gpu.cpu_op[linked],
     )
     return ModuleWork(tree, node, backward)
 
@@ -78,7 +84,7 @@ def _tree(events: Events, facts: HostFacts, is_module: NDArray[np.bool_], in_bac
     caller = np.where(around >= 0, np.searchsorted(call, around), -1)
     thread, start, names = facts.python_thread[call], facts.python_start[call], facts.python_name[call]
     ops = events.ops
-    holder = innermost(ops.thread, ops.start, ops.end, ops.parent, thread, start)
+    holder = innermost(thread=ops.thread, start=ops.start, end=ops.end, parent=ops.parent, at_thread=thread, at=start)
     again = (caller < 0) & (nearest(in_backward, ops.parent, holder) >= 0)
     node = np.full(len(call), -1, np.int64)
     place: dict[tuple[int, int], int] = {}
@@ -91,7 +97,15 @@ def _tree(events: Events, facts: HostFacts, is_module: NDArray[np.bool_], in_bac
         node[i] = place.setdefault(key, len(place))
         first.setdefault(name, int(node[i]))
     keys = np.array(list(place), dtype=np.int64).reshape(-1, 2)
-    return ModuleTree(keys[:, 1].astype(np.int32), keys[:, 0], thread, start, facts.python_end[call], caller, node)
+    return ModuleTree(
+        name=keys[:, 1].astype(np.int32),
+        parent=keys[:, 0],
+        thread=thread,
+        start=start,
+        end=facts.python_end[call],
+        caller=caller,
+        node=node,
+    )
 
 
 def forward_operators(ops: CpuOps) -> I64:
@@ -136,7 +150,7 @@ def _owner(
     node, backward = np.full(len(moment), -1, np.int64), np.zeros(len(moment), bool)
     row = np.arange(len(moment))
     for depth in range(NESTED_BACKWARDS):
-        call = innermost(tree.thread, tree.start, tree.end, tree.caller, thread, moment)
+        call = innermost(thread=tree.thread, start=tree.start, end=tree.end, parent=tree.caller, at_thread=thread, at=moment)
         around = nearest(in_backward, ops.parent, op)
         inside = (call >= 0) & ((around < 0) | (tree.start[call] >= ops.start[around] if len(ops) else True))
         node[row[inside]] = tree.node[call[inside]]

@@ -95,7 +95,14 @@ def _profiler_steps(events: Events, rows_of: dict[str, list[int]]) -> HostSteps:
     numbers = np.array([int(PROFILER_STEP.fullmatch(n)[1]) for n in names])  # type: ignore[index]  # they were chosen by this pattern
     # Numbers that are not consecutive mean that the schedule waited in between: a new profiling cycle.
     cycle = np.concatenate(([0], np.cumsum(np.diff(numbers) != 1))).astype(np.int64)
-    return HostSteps("profiler_step", None, names, events.ops.start[rows], events.ops.end[rows], cycle)
+    return HostSteps(
+        source="profiler_step",
+        annotation=None,
+        names=names,
+        starts=events.ops.start[rows],
+        ends=events.ops.end[rows],
+        cycle=cycle,
+    )
 
 
 def _annotation_steps(events: Events, name: str, rows: list[int]) -> HostSteps:
@@ -106,17 +113,24 @@ def _annotation_steps(events: Events, name: str, rows: list[int]) -> HostSteps:
     names = [events.names[events.ops.name[i]] for i in rows]
     if name in names or len(set(names)) < len(names):
         names = [f"{name} {i + 1}" for i in range(len(rows))]
-    return HostSteps("annotation", name, names, starts, ends, np.zeros(len(rows), np.int64))
+    return HostSteps(
+        source="annotation", annotation=name, names=names, starts=starts, ends=ends, cycle=np.zeros(len(rows), np.int64)
+    )
 
 
 def _inferred_steps(events: Events) -> HostSteps:
     periods = find_periods(events)
     if periods is None:
         empty = np.zeros(0, np.int64)
-        return HostSteps("none", None, [], empty, empty, empty)
+        return HostSteps(source="none", annotation=None, names=[], starts=empty, ends=empty, cycle=empty)
     starts, ends = periods
     return HostSteps(
-        "inferred", None, [f"step {i + 1}" for i in range(len(starts))], starts, ends, np.zeros(len(starts), np.int64)
+        source="inferred",
+        annotation=None,
+        names=[f"step {i + 1}" for i in range(len(starts))],
+        starts=starts,
+        ends=ends,
+        cycle=np.zeros(len(starts), np.int64),
     )
 
 
@@ -173,7 +187,7 @@ def device_steps(events: Events, host: HostSteps, device: int) -> DeviceSteps:
     window = _steady_window(table) if len(table) else _whole(start, end, linked)
     if len(table) and not len(window.starts):
         window = _whole(start, end, linked)
-    return DeviceSteps(device, table, window, ops, op_step, status)
+    return DeviceSteps(device=device, table=table, window=window, ops=ops, op_step=op_step, status=status)
 
 
 def _status(start: I64, linked: NDArray[np.bool_], op_step: I64, host: HostSteps) -> NDArray[np.int8]:

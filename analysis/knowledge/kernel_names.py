@@ -116,7 +116,15 @@ def classify(
     innermost operator around the launch. Kernels that copy or set memory come back as memcpy or memset whatever their kind.
     """
     dtypes = tensor_dtypes(input_types)
-    return _classify(kernel_name, kind, op_name, dtypes, _is_vector_product(op_name, input_dims), vendor, compute_major)
+    return _classify(
+        name=kernel_name,
+        kind=kind,
+        op=op_name,
+        dtypes=dtypes,
+        vector=_is_vector_product(op_name, input_dims),
+        vendor=vendor,
+        compute_major=compute_major,
+    )
 
 
 @lru_cache(maxsize=CACHE_SIZE)
@@ -126,7 +134,9 @@ def _classify(
     if kind in ("memcpy", "memset"):
         return KernelClass(kind, "no", f"the profiler files it as {kind}")
     category = _category(name, op)
-    use, reason = _tensor_cores(name, category, op, dtypes, vector, vendor, compute_major)
+    use, reason = _tensor_cores(
+        name=name, category=category, op=op, dtypes=dtypes, vector=vector, vendor=vendor, compute_major=compute_major
+    )
     return KernelClass(category, use, reason)
 
 

@@ -126,7 +126,17 @@ def time_ms(work: Work, row: Row, gpu: Gpu) -> float | None:
         sms = gpu.sms or 1
         flops_per_us = peak * 1e6 / sms / row.compute
         bytes_per_us = bandwidth * L2_SPEED_UP / 1e6 / sms / row.l2 * (1 / _item_bytes(work.dtype)) if row.l2 else math.inf
-        compute_us += sum(tiled_us(p, sms, flops_per_us, bytes_per_us, row.epilogue_us, row.split_us) for p in work.products)
+        compute_us += sum(
+            tiled_us(
+                product=p,
+                sms=sms,
+                flops_per_us=flops_per_us,
+                items_per_us=bytes_per_us,
+                epilogue_us=row.epilogue_us,
+                split_us=row.split_us,
+            )
+            for p in work.products
+        )
     traffic_us = work.bytes / bandwidth * 1e6
     overlapped = (compute_us**OVERLAP + (row.memory * traffic_us) ** OVERLAP) ** (1 / OVERLAP)
     return (row.launch_us + overlapped + row.serial * traffic_us) / 1e3

@@ -99,34 +99,34 @@ def peak_memory(measured: Measured) -> Reading:
 
 METRICS = (
     Metric(
-        "peak_memory_bytes", "Peak memory", "bytes", "neither",
-        "Largest allocated device memory seen by the allocator events; else the largest memory in use that telemetry saw.",
-        "profile_memory, telemetry.",
-        peak_memory,
+        key="peak_memory_bytes", label="Peak memory", unit="bytes", better="neither",
+        definition="Largest allocated device memory seen by the allocator events; else the largest memory in use that telemetry saw.",
+        source="profile_memory, telemetry.",
+        compute=peak_memory,
         from_telemetry=True,
     ),
     Metric(
-        "nvml_gpu_util_mean", "GPU utilization (NVML)", "share", "higher",
-        "Time-weighted mean of NVML utilization over the run's steady telemetry; holes in sampling are left out.",
-        "Telemetry.",
-        utilization,
+        key="nvml_gpu_util_mean", label="GPU utilization (NVML)", unit="share", better="higher",
+        definition="Time-weighted mean of NVML utilization over the run's steady telemetry; holes in sampling are left out.",
+        source="Telemetry.",
+        compute=utilization,
         high=1,
         from_telemetry=True,
     ),
     Metric(
-        "tensor_active_measured", "Tensor pipe active, measured", "share", "higher",
-        "Time-weighted mean of the measured tensor-pipe activity (GPM or DCGM). For large matrix products it lies 1 to 5 points above achieved FLOP/s ÷ "
+        key="tensor_active_measured", label="Tensor pipe active, measured", unit="share", better="higher",
+        definition="Time-weighted mean of the measured tensor-pipe activity (GPM or DCGM). For large matrix products it lies 1 to 5 points above achieved FLOP/s ÷ "
         "(peak × the clock the SMs ran at), measured on an H200: the pipe is also counted while it waits for operands.",
-        "Telemetry.",
-        tensor_activity,
+        source="Telemetry.",
+        compute=tensor_activity,
         high=1,
         from_telemetry=True,
     ),
     Metric(
-        "sawtooth_period_s", "Sawtooth period", "s", "neither",
-        "Period of the strongest regular rise and fall of utilization, where one is found.",
-        "Telemetry.",
-        sawtooth_period,
+        key="sawtooth_period_s", label="Sawtooth period", unit="s", better="neither",
+        definition="Period of the strongest regular rise and fall of utilization, where one is found.",
+        source="Telemetry.",
+        compute=sawtooth_period,
         from_telemetry=True,
     ),
 )  # fmt: skip

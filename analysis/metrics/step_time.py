@@ -114,7 +114,16 @@ def choose_step_time(
     source, reading = best
     represented = not _much_longer(source, reading, est)
     reading = _with_others(source, reading, witnesses)
-    chosen = BestStepTime(source, reading, profiled, est, mean_ms, tuple(witnesses), floor, represented)
+    chosen = BestStepTime(
+        source=source,
+        reading=reading,
+        profiled=profiled,
+        estimate=est,
+        mean_ms=mean_ms,
+        witnesses=tuple(witnesses),
+        floor_ms=floor,
+        represented=represented,
+    )
     if (
         chosen.gpu_may_limit
         and source in ("estimate", "profile")

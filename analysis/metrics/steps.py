@@ -16,35 +16,35 @@ def kernels_per_step(measured: Measured) -> Reading:
 
 METRICS = (
     Metric(
-        "step_time_ms", "Step time, profiled", "ms", "lower",
-        "Median over the counted steps of the difference of consecutive step ends on the device, as the profiler recorded them.",
-        "Step ends by launch correlation: a step ends when the last GPU operation it launched ends.",
-        lambda measured: measured.best.profiled,
+        key="step_time_ms", label="Step time, profiled", unit="ms", better="lower",
+        definition="Median over the counted steps of the difference of consecutive step ends on the device, as the profiler recorded them.",
+        source="Step ends by launch correlation: a step ends when the last GPU operation it launched ends.",
+        compute=lambda measured: measured.best.profiled,
         doubted_by=("lost_launches",),
     ),
     Metric(
-        "step_time_unprofiled_est_ms", "Step time, unprofiled estimate", "ms", "lower",
-        "Replay of the recorded launches, waits and GPU operations with the profiler's own cost taken off the host.",
-        "Replay calibrated on this trace.",
-        lambda measured: measured.best.estimate,
+        key="step_time_unprofiled_est_ms", label="Step time, unprofiled estimate", unit="ms", better="lower",
+        definition="Replay of the recorded launches, waits and GPU operations with the profiler's own cost taken off the host.",
+        source="Replay calibrated on this trace.",
+        compute=lambda measured: measured.best.estimate,
         doubted_by=("lost_launches",),
     ),
     Metric(
-        "best_step_time_ms", "Step time", "ms", "lower",
-        "The best known step time of the run: the user's stopwatch, else the run's own step marks, else telemetry's (kernel time and "
+        key="best_step_time_ms", label="Step time", unit="ms", better="lower",
+        definition="The best known step time of the run: the user's stopwatch, else the run's own step marks, else telemetry's (kernel time and "
         "dispatch ÷ utilization), else the profile where the estimate is within 5 % of it, else the estimate. A profile that the GPU bounds "
         "and telemetry confirms stands before telemetry's.",
-        "See step_time_source.",
-        lambda measured: measured.best.reading,
+        source="See step_time_source.",
+        compute=lambda measured: measured.best.reading,
         doubted_by=("lost_launches", "waits_inside"),
         card=1,
         alias="step_time_best_ms",
     ),
     Metric(
-        "kernel_launches_per_step", "Kernels per step", "count", "lower",
-        "Kernels of the counted steps ÷ counted steps.",
-        "GPU operations.",
-        kernels_per_step,
+        key="kernel_launches_per_step", label="Kernels per step", unit="count", better="lower",
+        definition="Kernels of the counted steps ÷ counted steps.",
+        source="GPU operations.",
+        compute=kernels_per_step,
         doubted_by=("lost_launches",),
     ),
 )  # fmt: skip

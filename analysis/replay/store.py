@@ -31,11 +31,11 @@ def load(content: bytes) -> ReplayProblem:
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         rest = json.loads(arrays["rest"].tobytes())
         return ReplayProblem(
-            HostNodes(*(arrays[f"host_{name}"] for name in HostNodes.__dataclass_fields__)),
-            DeviceOps(*(arrays[f"ops_{name}"] for name in DeviceOps.__dataclass_fields__)),
-            tuple((int(d), int(s)) for d, s in rest["streams"]),
-            arrays["steps"],
-            arrays["new_cycle"],
-            rest["queue_depth"],
-            tuple(rest["notes"]),
+            host=HostNodes(*(arrays[f"host_{name}"] for name in HostNodes.__dataclass_fields__)),
+            ops=DeviceOps(*(arrays[f"ops_{name}"] for name in DeviceOps.__dataclass_fields__)),
+            streams=tuple((int(d), int(s)) for d, s in rest["streams"]),
+            steps=arrays["steps"],
+            new_cycle=arrays["new_cycle"],
+            queue_depth=rest["queue_depth"],
+            notes=tuple(rest["notes"]),
         )

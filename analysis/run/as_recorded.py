@@ -51,12 +51,12 @@ class RecordedJob:
         groups = dict(iter(rows.groupby("collective")))
         each = [groups[collective] for collective in order]
         return RecordedJob(
-            tuple(mine["position"].to_numpy(np.int64) for mine in each),
-            tuple(mine["own"].to_numpy(np.float64) for mine in each),
-            tuple(mine["excess"].to_numpy(np.float64) for mine in each),
-            np.array([float(mine["shortest_ns"].iloc[0]) for mine in each]),
-            np.array([int(mine["number"].max()) for mine in each], np.int64),
-            ranks,
+            members=tuple(mine["position"].to_numpy(np.int64) for mine in each),
+            own=tuple(mine["own"].to_numpy(np.float64) for mine in each),
+            excess=tuple(mine["excess"].to_numpy(np.float64) for mine in each),
+            transfer=np.array([float(mine["shortest_ns"].iloc[0]) for mine in each]),
+            step=np.array([int(mine["number"].max()) for mine in each], np.int64),
+            ranks=ranks,
         )
 
     def gain_ms(self, lost_ns: Mapping[int, float]) -> float:

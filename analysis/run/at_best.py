@@ -50,7 +50,22 @@ def _with_unseen(rows: list[LedgerRow], unseen_ms: float) -> list[LedgerRow]:
         if row.owner == "idle" and row.cause == UNSEEN:
             rows[i] = replace(row, ms_per_step_unprofiled_est=(row.ms_per_step_unprofiled_est or 0.0) + unseen_ms)
             return rows
-    return [*rows, LedgerRow(rows[0].device, "idle", UNSEEN, 0, 0.0, unseen_ms, 0.0)] if rows else rows
+    return (
+        [
+            *rows,
+            LedgerRow(
+                device=rows[0].device,
+                owner="idle",
+                cause=UNSEEN,
+                ns=0,
+                ms_per_step=0.0,
+                ms_per_step_unprofiled_est=unseen_ms,
+                share=0.0,
+            ),
+        ]
+        if rows
+        else rows
+    )
 
 
 def unseen_ms(ledger: Sequence[LedgerRow], best: BestStepTime) -> float:

@@ -53,7 +53,12 @@ def as_one_job(library: Library, ranks: Sequence[RankResult], communication: Com
     hosts = [None if pd.isna(rank.info.get("host")) else str(rank.info["host"]) for rank in ranks]
     recorded = RecordedJob.of(communication.rows, len(ranks))
     late = blame(
-        job, recorded, as_quiet_as_others(own), peers(communication.rows, len(ranks)), [rank.rank for rank in ranks], hosts
+        job=job,
+        recorded=recorded,
+        own=as_quiet_as_others(own),
+        peers=peers(communication.rows, len(ranks)),
+        ranks=[rank.rank for rank in ranks],
+        hosts=hosts,
     )
     notes = communication.notes
     step_ms = job.step_ms()

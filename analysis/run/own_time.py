@@ -96,7 +96,16 @@ def own_time(recording: Recording, member: Member, communication: pd.DataFrame) 
     hidden = _by_step(hole * (1 - idle), node_step, long, steps)
     long_calls, short_calls = (tuple(host.call[long == which].tolist()) for which in (True, False))
     hidden_ns = float(hidden.mean()) if len(hidden) else 0.0
-    return OwnTime(steps, tuple(parts), quiet, loud, compute, long_calls, short_calls, hidden_ns)
+    return OwnTime(
+        steps=steps,
+        parts=tuple(parts),
+        quiet=quiet,
+        loud=loud,
+        compute=compute,
+        long_calls=long_calls,
+        short_calls=short_calls,
+        hidden_ns=hidden_ns,
+    )
 
 
 def _drained_share(problem: ReplayProblem) -> F64:

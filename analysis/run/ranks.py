@@ -103,15 +103,15 @@ def _waits(position: int, rank: RankResult, matched: pd.DataFrame, kernels: pd.D
     busy = int(kernels.loc[kernels["counted"], "dur_ns"].sum())
     hidden = busy - int(kernels.loc[kernels["counted"], "exposed_ns"].sum())
     return RankWaits(
-        position,
-        rank.rank,
-        rank.device,
-        float(mine["wait_ns"].sum()) / steps / 1e6,
-        float(late) / steps / 1e6,
-        float(mine["last"].mean()) if len(mine) else None,
-        hidden / busy if busy else None,
-        clock.offset_ns if clock is not None else None,
-        clock.error_ns if clock is not None else None,
+        position=position,
+        rank=rank.rank,
+        device=rank.device,
+        wait_ms=float(mine["wait_ns"].sum()) / steps / 1e6,
+        late_ms=float(late) / steps / 1e6,
+        last_share=float(mine["last"].mean()) if len(mine) else None,
+        overlap_share=hidden / busy if busy else None,
+        clock_offset_ns=clock.offset_ns if clock is not None else None,
+        clock_error_ns=clock.error_ns if clock is not None else None,
     )
 
 

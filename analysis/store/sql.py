@@ -53,7 +53,15 @@ def run_query(
         raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
     recording_path, derived_path = (path.relative_to(folder.root).as_posix() for path in (recording, derived))
     sql = sql.encode(errors="replace").decode()  # an address may hold half a character
-    order = Order(sql, recording_path, derived_path, causes, ROWS_MOST, ANSWER_BYTES_MOST, int(seconds) + 2)
+    order = Order(
+        sql=sql,
+        recording=recording_path,
+        derived=derived_path,
+        causes=causes,
+        rows=ROWS_MOST,
+        answer_bytes=ANSWER_BYTES_MOST,
+        processor_seconds=int(seconds) + 2,
+    )
     if not _slots.acquire(timeout=seconds):
         raise SawtoothError("Other queries are running on this server. Try again in some seconds.")
     try:

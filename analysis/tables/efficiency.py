@@ -90,9 +90,24 @@ def _operator_row(
     reasons = []
     helper_ns = 0
     for kernel, category, duration in zip(without["kernel"], without["category"], without["ns"], strict=True):
-        found = classify(kernel, "kernel", operator, types, dims, vendor, major)
+        found = classify(
+            kernel_name=kernel,
+            kind="kernel",
+            op_name=operator,
+            input_types=types,
+            input_dims=dims,
+            vendor=vendor,
+            compute_major=major,
+        )
         why = why_not_tensor_cores(
-            operator, types, dims, KernelClass(category, "no", found.reason), gpu, kernel, category in tf32_on, strides
+            op_name=operator,
+            input_types=types,
+            input_dims=dims,
+            kernel_class=KernelClass(category, "no", found.reason),
+            gpu=gpu,
+            kernel=kernel,
+            tf32_on=category in tf32_on,
+            input_strides=strides,
         )
         if why is not None and why.code == "helper":
             helper_ns += int(duration)

@@ -115,7 +115,7 @@ def align(trace: Activity, time_ns: I64, value: F64, *, most_ns: int | None = No
     shifts = _shifts(trace, times, window, most_ns)
     if not len(shifts):
         return Alignment(None, "the trace is longer than the telemetry" if most_ns is None else "the two do not overlap")
-    told, r = _told(predicted, edges, shifts, times, values, window)
+    told, r = _told(predicted=predicted, edges=edges, shifts=shifts, times=times, values=values, window=window)
     return _judged(shifts, told, r, window, int(count))
 
 

@@ -76,13 +76,13 @@ def origin_of(recording: Recording) -> Origin:
     behind = pushed.get("clock_offset_ns")
     interval = about.get("assumed_interval_ns") if isinstance(about, dict) else None
     return Origin(
-        str(clock),
-        host,
-        str(pushed["host"]) if pushed.get("host") else None,
-        behind if isinstance(behind, int) and abs(behind) < LARGEST_NS else None,
-        interval if isinstance(interval, int) and interval > 0 else None,
-        int(first or 0),
-        int(last or 0),
+        clock=str(clock),
+        host=host,
+        pushed_to=str(pushed["host"]) if pushed.get("host") else None,
+        behind_ns=behind if isinstance(behind, int) and abs(behind) < LARGEST_NS else None,
+        assumed_interval_ns=interval if isinstance(interval, int) and interval > 0 else None,
+        first_ns=int(first or 0),
+        last_ns=int(last or 0),
     )
 
 

@@ -117,10 +117,10 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
             f"it rises and falls every {found.period:.3g} s or faster, too near the {spacing:.3g} s between readings to be sure"
         )
         return Sawtooth(None, why, shortest, regularity=found.score, alias_periods_s=_aliases(found.period, spacing), **about)
-    counted = _counted(times, values, found.period, spacing, low, high)
+    counted = _counted(times=times, values=values, period=found.period, spacing=spacing, low=low, high=high)
     if counted is not None:
         found = replace(found, period=counted)
-    return _judged(times, values, spacing, shortest, found, windows_tile, about)
+    return _judged(times=times, values=values, spacing=spacing, shortest=shortest, found=found, tile=windows_tile, about=about)
 
 
 def renewal(values: F64) -> int:
@@ -185,10 +185,10 @@ def _at_scale(times: F64, values: F64, step: float, fastest: float) -> _Found | 
     lines = _peaks(frequencies, power)
     if not lines:
         return None
-    scored = [(_explained(times, values, pieces, p, step, 1), p) for p in lines]
+    scored = [(_explained(times=times, values=values, pieces=pieces, period=p, step=step, harmonics=1), p) for p in lines]
     best = max(score for score, _ in scored)
     period = next(p for score, p in sorted(scored, key=lambda x: -x[1]) if score >= best - SAME_SCORE)
-    score = _explained(times, values, pieces, period, step, FEWEST_HARMONICS)
+    score = _explained(times=times, values=values, pieces=pieces, period=period, step=step, harmonics=FEWEST_HARMONICS)
     if score < MIN_REGULARITY:
         return None
     rejected = tuple(p for p in lines if p < 0.75 * period)

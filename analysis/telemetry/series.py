@@ -62,7 +62,9 @@ def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDE
         table[column] = clock.times(table[column].to_numpy(np.int64))
     times = samples["time_ns"]
     covered = Span(int(times.min()), int(times.max()) + 1) if len(times) else Span(0, 1)
-    return Telemetry(device, name, clock, covered, samples, holes, throttled(samples))
+    return Telemetry(
+        device=device, name=name, clock=clock, span=covered, samples=samples, holes=holes, throttles=throttled(samples)
+    )
 
 
 def last(told: Telemetry, seconds: float) -> Telemetry:
@@ -78,7 +80,13 @@ def within(told: Telemetry, span: Span) -> Telemetry:
     holes = told.holes[(told.holes["start_ns"] < span.end_ns) & (told.holes["end_ns"] > span.start_ns)]
     bands = told.throttles[(told.throttles["start_ns"] < span.end_ns) & (told.throttles["end_ns"] > span.start_ns)]
     return Telemetry(
-        told.device, told.name, told.clock, span, samples, holes.reset_index(drop=True), bands.reset_index(drop=True)
+        device=told.device,
+        name=told.name,
+        clock=told.clock,
+        span=span,
+        samples=samples,
+        holes=holes.reset_index(drop=True),
+        throttles=bands.reset_index(drop=True),
     )
 
 

@@ -96,7 +96,10 @@ def summarize(
     devices = recording.rows(
         "SELECT DISTINCT s.device, d.name, d.uuid FROM samples s LEFT JOIN devices d USING (device) ORDER BY 1"
     )
-    return [_summary(recording, int(d), name, uuid, clock, profiles) for d, name, uuid in devices]
+    return [
+        _summary(recording=recording, device=int(d), name=name, uuid=uuid, clock=clock, profiles=profiles)
+        for d, name, uuid in devices
+    ]
 
 
 def device_of(found: Sequence[DeviceTelemetry], name: str | None, device: int, devices_in_trace: int) -> DeviceTelemetry | None:
@@ -137,25 +140,25 @@ def _summary(
     means = {c: weighted_mean(*series[c], steady if steady.why_none is None else whole, shadows) for c in MEANS if c in series}
     used, total = (series.get(c, (times[:0], np.empty(0)))[1] for c in ("mem_used_bytes", "mem_total_bytes"))
     return DeviceTelemetry(
-        recording.id,
-        device,
-        name,
-        uuid,
-        int(times[0]) if len(times) else 0,
-        int(times[-1]) if len(times) else 0,
-        {c: float(np.median(np.diff(t))) / 1e9 for c, (t, _) in series.items() if len(t) > 1},
-        _coverage(recording, device, times, clock.stretch),
-        steady,
-        {c: m for c, m in means.items() if m is not None},
-        float(used.max()) if len(used) else None,
-        float(total.max()) if len(total) else None,
-        _energy(series.get("energy_j"), steady),
-        signal[1] if signal else None,
-        signal[0] if signal else None,
-        tooth,
-        tuple(phases(*series[signal[0]], steady, tooth.period_s)) if signal else (),
-        tuple(_throttling(series)),
-        shadows,
+        recording_id=recording.id,
+        device=device,
+        name=name,
+        uuid=uuid,
+        first_ns=int(times[0]) if len(times) else 0,
+        last_ns=int(times[-1]) if len(times) else 0,
+        period_s={c: float(np.median(np.diff(t))) / 1e9 for c, (t, _) in series.items() if len(t) > 1},
+        coverage=_coverage(recording, device, times, clock.stretch),
+        steady=steady,
+        means={c: m for c, m in means.items() if m is not None},
+        memory_peak_bytes=float(used.max()) if len(used) else None,
+        memory_total_bytes=float(total.max()) if len(total) else None,
+        energy_j=_energy(series.get("energy_j"), steady),
+        signal=signal[1] if signal else None,
+        signal_column=signal[0] if signal else None,
+        sawtooth=tooth,
+        phases=tuple(phases(*series[signal[0]], steady, tooth.period_s)) if signal else (),
+        throttling=tuple(_throttling(series)),
+        profile_shadows=shadows,
         at_work={c: mean for c in ("util_pct", "gr_active_pct") if c in series and (mean := mean_over(*series[c], steady))},
         capped=_capped(series, steady),
     )

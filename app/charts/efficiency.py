@@ -68,7 +68,15 @@ def factors(metrics: Mapping[str, Reading], title: str, *, dark: bool) -> Chart:
     )
     alt = f"{title}. " + ", ".join(f"{label} {fmt.share(v)}" for label, v in zip(labels, values, strict=True)) + "."
     columns = {"factor": "Factor", "share": "Share", "raises": "What raises it", "notes": "Notes"}
-    return Chart(figure, title, alt, table, columns, ("mfu", *FACTORS), "The four factors multiply to MFU exactly.")
+    return Chart(
+        figure=figure,
+        title=title,
+        alt=alt,
+        table=table,
+        columns=columns,
+        metrics=("mfu", *FACTORS),
+        method="The four factors multiply to MFU exactly.",
+    )
 
 
 def roofline(rows: pd.DataFrame, peaks: Mapping[str, float], bandwidth: float, title: str, *, dark: bool) -> Chart:
@@ -151,8 +159,8 @@ def roofline(rows: pd.DataFrame, peaks: Mapping[str, float], bandwidth: float, t
         "attained_share": "Attained share", "achieved_tflops": "TFLOP/s", "attainable_tflops": "Attainable TFLOP/s", "intensity": "FLOPs per byte", "bound": "Bound by",
     }  # fmt: skip
     return Chart(
-        figure, title, alt, rows, columns, ("achieved_tflops", "flops_per_step"),
-        "An operator needs at least the time of its FLOPs at its dtype's dense peak and of its bytes at the memory's bandwidth, whichever is longer. "
+        figure=figure, title=title, alt=alt, table=rows, columns=columns, metrics=("achieved_tflops", "flops_per_step"),
+        method="An operator needs at least the time of its FLOPs at its dtype's dense peak and of its bytes at the memory's bandwidth, whichever is longer. "
         "Dots are sized by their time; blue ones are bound by compute, amber ones by memory. The time above that minimum is the opportunity; no kernel quite reaches "
         "the vendor's peaks, and 70 to 80 % is good.",
     )  # fmt: skip

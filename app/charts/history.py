@@ -36,7 +36,9 @@ def chart(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
     framed(figure, 90 + 120 * max(len(panels), 1))
     figure.update_xaxes(dtick=1 if len(rows) <= 30 else None, zeroline=False)
     figure.update_xaxes(title={"text": "runs, in order of ingestion"}, row=max(len(panels), 1), col=1)
-    return Chart(figure, title, f"{title}.", rows, _COLUMNS, ("best_step_time_ms", "mfu"))
+    return Chart(
+        figure=figure, title=title, alt=f"{title}.", table=rows, columns=_COLUMNS, metrics=("best_step_time_ms", "mfu")
+    )
 
 
 _PANELS = (("step_ms", "step, ms", fmt.duration_ms), ("mfu", "MFU, %", fmt.share))

@@ -65,13 +65,13 @@ def causes(rows: pd.DataFrame, title: str, *, dark: bool, unit: str) -> Chart:
     alt = f"{title}. " + "; ".join(_words(row) for row in table.to_dict("records")) + "."
     columns = {c: h for c, h in COLUMNS.items() if c == "label" or table[c].notna().any()}
     return Chart(
-        figure,
-        title,
-        alt,
-        table[["label", "recorded_ms", "unprofiled_ms", "recoverable_ms"]],
-        columns,
-        ("gpu_idle_share", "step_time_unprofiled_est_ms"),
-        "Every piece of lost time has one cause: what the launching thread did meanwhile, whether the queue had run dry, and what had drained it. "
+        figure=figure,
+        title=title,
+        alt=alt,
+        table=table[["label", "recorded_ms", "unprofiled_ms", "recoverable_ms"]],
+        columns=columns,
+        metrics=("gpu_idle_share", "step_time_unprofiled_est_ms"),
+        method="Every piece of lost time has one cause: what the launching thread did meanwhile, whether the queue had run dry, and what had drained it. "
         "The solid bar replays the trace without the profiler's own cost and describes the run. 'Gained' is the replay with the cause removed: "
         "removing one wait often uncovers another, so it is less than the bar, and gains do not add up.",
     )

@@ -44,15 +44,15 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
     if "reserved_bytes" in rows:
         legend.append(LegendEntry("reserved", MUTED.on(dark), hatched=True))
     return Chart(
-        figure,
-        title,
-        f"{title}. Drawn as lines over time.",
-        rows,
-        {c: h for c, h in columns.items() if c in rows},
-        ("peak_memory_bytes",),
-        "The allocator's own events: allocated is the memory of tensors, reserved is what the allocator has taken from the driver. Every second "
+        figure=figure,
+        title=title,
+        alt=f"{title}. Drawn as lines over time.",
+        table=rows,
+        columns={c: h for c, h in columns.items() if c in rows},
+        metrics=("peak_memory_bytes",),
+        method="The allocator's own events: allocated is the memory of tensors, reserved is what the allocator has taken from the driver. Every second "
         "step is shaded. Lines are thinned so that the peak stays.",
-        tuple(legend),
+        legend=tuple(legend),
     )
 
 

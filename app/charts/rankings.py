@@ -98,7 +98,7 @@ def ranked(
     )
     largest = max(values, default=1.0)
     figure.update_xaxes(title={"text": unit}, range=[0, largest * 1.18 if largest else 1], zeroline=False)
-    return Chart(figure, title, alt, pd.DataFrame(), {}, (), method)
+    return Chart(figure=figure, title=title, alt=alt, table=pd.DataFrame(), columns={}, metrics=(), method=method)
 
 
 def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: str) -> Chart:
@@ -120,4 +120,4 @@ def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: s
     figure.update_xaxes(title={"text": "duration of one launch, µs"}, zeroline=False)
     figure.update_yaxes(title={"text": "launches"}, rangemode="tozero")
     columns = {"low_us": "From, µs", "high_us": "To, µs", "launches": "Launches"}
-    return Chart(figure, title, alt, rows, columns, (), method)
+    return Chart(figure=figure, title=title, alt=alt, table=rows, columns=columns, metrics=(), method=method)

@@ -61,13 +61,13 @@ def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool) -> Chart:
         for label, row in zip(labels, rows.to_dict("records"), strict=True)
     )
     return Chart(
-        figure,
-        finding,
-        alt,
-        table,
-        columns,
-        ("exposed_comm_share", "gpu_busy_share"),
-        "Each bar is the ledger of one device over its own steady window. A collective ends for all ranks together, so a rank that joins early "
+        figure=figure,
+        title=finding,
+        alt=alt,
+        table=table,
+        columns=columns,
+        metrics=("exposed_comm_share", "gpu_busy_share"),
+        method="Each bar is the ledger of one device over its own steady window. A collective ends for all ranks together, so a rank that joins early "
         "spends more time in it.",
-        tuple(LegendEntry(PARTS[o].label, PARTS[o].on(dark)) for o in owners),
+        legend=tuple(LegendEntry(PARTS[o].label, PARTS[o].on(dark)) for o in owners),
     )

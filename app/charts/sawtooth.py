@@ -51,7 +51,7 @@ def signal(
         )
     figure.update_layout(shapes=[_step(a, b, MUTED.on(dark)) for a, b in steps])
     if sawtooth is not None:
-        _period(figure, telemetry, sawtooth, column, origin_ns, dark)
+        _period(figure=figure, telemetry=telemetry, tooth=sawtooth, column=column, origin_ns=origin_ns, dark=dark)
     framed(figure, HEIGHT_PX)
     figure.update_layout(hovermode="x unified")
     figure.update_yaxes(range=[0, TOP], tickvals=[0, 50, 100], title={"text": "%"})
@@ -62,14 +62,14 @@ def signal(
     )
     legend = [LegendEntry(BY_COLUMN[c].label, colour_of_quantity(c).on(dark)) for c in dict.fromkeys((column, *drawn))]
     return Chart(
-        figure,
-        title,
-        f"{title}. Drawn as a line over time.",
-        table,
-        {"time_s": "Time, s", **{c: BY_COLUMN[c].label for c in dict.fromkeys(drawn)}},
-        ("nvml_gpu_util_mean",),
-        "Only the steady part of the recording, outside start, profile and end. A sample describes the window that ends at its time.",
-        (*legend, *([LegendEntry("every second profiled step", faint(MUTED.on(dark)))] if steps else [])),
+        figure=figure,
+        title=title,
+        alt=f"{title}. Drawn as a line over time.",
+        table=table,
+        columns={"time_s": "Time, s", **{c: BY_COLUMN[c].label for c in dict.fromkeys(drawn)}},
+        metrics=("nvml_gpu_util_mean",),
+        method="Only the steady part of the recording, outside start, profile and end. A sample describes the window that ends at its time.",
+        legend=(*legend, *([LegendEntry("every second profiled step", faint(MUTED.on(dark)))] if steps else [])),
     )
 
 
@@ -122,12 +122,17 @@ def folded(telemetry: Telemetry, column: str, tooth: Sawtooth, *, dark: bool) ->
     period = fmt.duration_ns(tooth.period_s * 1e9)
     title = f"One tooth takes {period}" + (f"; the GPU is in the trough for {low} of it" if low else "")
     return Chart(
-        figure,
-        title,
-        f"{title}. The median of all periods and the band that eight of ten samples lie in.",
-        table,
-        {"after_s": "After the rise, s", "p10": "10th percentile, %", "median": "Median, %", "p90": "90th percentile, %"},
-        (),
-        "Every period of the steady part is laid onto the others at its rise through the middle of the range, since a loop's period wanders.",
-        (LegendEntry(f"{BY_COLUMN[column].label}, median", colour), LegendEntry("eight of ten samples", faint(colour))),
+        figure=figure,
+        title=title,
+        alt=f"{title}. The median of all periods and the band that eight of ten samples lie in.",
+        table=table,
+        columns={
+            "after_s": "After the rise, s",
+            "p10": "10th percentile, %",
+            "median": "Median, %",
+            "p90": "90th percentile, %",
+        },
+        metrics=(),
+        method="Every period of the steady part is laid onto the others at its rise through the middle of the range, since a loop's period wanders.",
+        legend=(LegendEntry(f"{BY_COLUMN[column].label}, median", colour), LegendEntry("eight of ten samples", faint(colour))),
     )

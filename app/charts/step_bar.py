@@ -63,16 +63,16 @@ def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, p
         for n in rows
     )
     return Chart(
-        figure,
-        title,
-        alt,
-        table,
-        {**_COLUMNS, "ms": unit},
-        ("gpu_busy_share", "tensor_core_time_share", "exposed_comm_share"),
-        "Every nanosecond of the steady window has one owner, in this order: tensor-core kernel, other kernel, memory set, communication, copy, "
+        figure=figure,
+        title=title,
+        alt=alt,
+        table=table,
+        columns={**_COLUMNS, "ms": unit},
+        metrics=("gpu_busy_share", "tensor_core_time_share", "exposed_comm_share"),
+        method="Every nanosecond of the steady window has one owner, in this order: tensor-core kernel, other kernel, memory set, communication, copy, "
         "idle. Time without compute is split by cause. The parts sum to the step exactly. The bar without the profiler comes from replaying "
         "the trace with the profiler's own cost taken off the host.",
-        tuple(dict.fromkeys(entry_of(colour_of(*key), dark) for key in order)),
+        legend=tuple(dict.fromkeys(entry_of(colour_of(*key), dark) for key in order)),
     )
 
 

@@ -81,7 +81,15 @@ def lanes(
     )
     for row, (panel, measured) in enumerate(panels, start=1):
         for column in measured:
-            _line(figure, telemetry, column, panel.divisor, origin_ns, dark, row)
+            _line(
+                figure=figure,
+                telemetry=telemetry,
+                column=column,
+                divisor=panel.divisor,
+                origin_ns=origin_ns,
+                dark=dark,
+                row=row,
+            )
         figure.update_yaxes(**panel.axis(), row=row, col=1)
     shapes = [_band(a, b, ACCENT.on(dark), 0.12) for a, b in steps]
     shapes += [
@@ -90,7 +98,7 @@ def lanes(
     ]
     figure.update_layout(shapes=shapes)
     if sawtooth is not None and sawtooth.period_s is not None and panels:
-        _tooth(figure, telemetry, sawtooth, panels[0][1][0], origin_ns, dark)
+        _tooth(figure=figure, telemetry=telemetry, sawtooth=sawtooth, column=panels[0][1][0], origin_ns=origin_ns, dark=dark)
     framed(figure, height * max(len(panels), 1) + 50)
     figure.update_layout(dragmode="select", selectdirection="h", hovermode="x unified")
     low, high = (telemetry.span.start_ns - origin_ns) / 1e9, (telemetry.span.end_ns - origin_ns) / 1e9
@@ -99,15 +107,15 @@ def lanes(
     columns = [column for _, measured in panels for column in measured]
     table = telemetry.samples[["time_ns", *columns]].assign(time_s=seconds(telemetry.samples["time_ns"].to_numpy(), origin_ns))
     return Chart(
-        figure,
-        title,
-        alt,
-        table[["time_s", "time_ns", *columns]],
-        {"time_s": "Time, s", **{c: c for c in columns}},
-        ("nvml_gpu_util_mean", "tensor_active_measured"),
-        "A sample describes the window that ends at its time, so a value is drawn back to the sample before. Lines are thinned so that every "
+        figure=figure,
+        title=title,
+        alt=alt,
+        table=table[["time_s", "time_ns", *columns]],
+        columns={"time_s": "Time, s", **{c: c for c in columns}},
+        metrics=("nvml_gpu_util_mean", "tensor_active_measured"),
+        method="A sample describes the window that ends at its time, so a value is drawn back to the sample before. Lines are thinned so that every "
         "peak and valley stays; times without samples are left empty; bands mark throttling.",
-        _legend(telemetry, columns, dark, bool(steps)),
+        legend=_legend(telemetry, columns, dark, bool(steps)),
     )
 
 

@@ -86,7 +86,7 @@ def waterfall(bars: Sequence[Bar], names: tuple[str, str], title: str, *, dark: 
     )
     changes = ", ".join(f"{b.label} {fmt.signed(fmt.duration_ms(b.change_ms), b.change_ms)}" for b in shown) or "no change"
     alt = f"{title}. From A, {fmt.duration_ms(total_a)}, to B, {fmt.duration_ms(total_b)}: {changes}."
-    return Chart(figure, title, alt, table, _PARTS, (), method)
+    return Chart(figure=figure, title=title, alt=alt, table=table, columns=_PARTS, metrics=(), method=method)
 
 
 def directed(change_ms: float) -> str:

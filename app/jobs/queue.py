@@ -153,7 +153,14 @@ class Jobs:
             path.replace(target)
             files.append(JobFile(str(target), called, target.stat().st_size))
         order = JobOrder(
-            str(self.settings.data.root), files, self.settings.keep_source, separate, os.getpid(), name, bundled, created_ns
+            data=str(self.settings.data.root),
+            files=files,
+            keep_source=self.settings.keep_source,
+            separate=separate,
+            server_pid=os.getpid(),
+            name=name,
+            bundled=bundled,
+            created_ns=created_ns,
         )
         return self._begin(folder, order, alone=alone)
 

@@ -75,8 +75,8 @@ def session_info(folder: Path) -> SessionInfo | None:
         grown = max(path.stat().st_mtime for path in (folder / "meta.json", *segments[-1:]))
         ended = bool(segments) and _ends(segments[-1])
         return SessionInfo(
-            folder.name, folder, meta.name or "", meta.host or "", len(meta.devices), meta.started_w, grown, ended,
-            pushed, meta.replay_of, None if pushed else meta.pid,
+            id=folder.name, folder=folder, name=meta.name or "", host=meta.host or "", gpus=len(meta.devices), started_ns=meta.started_w, grown_s=grown, ended=ended,
+            pushed=pushed, replay_of=meta.replay_of, pid=None if pushed else meta.pid,
         )  # fmt: skip
     except (OSError, RecursionError, *ODD):  # msgspec's errors are ValueErrors
         return None

@@ -92,7 +92,9 @@ def gone(manifest: Manifest) -> bool:
 def comparison_of(a: Sequence[Manifest], b: Sequence[Manifest]) -> Comparison:
     """Return the comparison of two sides, shared between viewers: do not change it."""
     stamps = tuple(_stamp(manifest) for manifest in (*a, *b))
-    return _compared(str(frame.data_folder().root), ANALYSIS_VERSION, stamps, len(a), tuple(a), tuple(b))
+    return _compared(
+        root=str(frame.data_folder().root), version=ANALYSIS_VERSION, stamps=stamps, left=len(a), _a=tuple(a), _b=tuple(b)
+    )
 
 
 def _stamp(manifest: Manifest) -> tuple[str, int]:

@@ -17,8 +17,8 @@ from sawtooth.ingest.quantities.quantity import (
 
 BOARD: tuple[Quantity, ...] = (
     Quantity(
-        "util_pct", "percent", "GPU utilization (NVML)", "Share of the window in which a kernel ran, percent (NVML utilization.gpu)", PERCENT,
-        {
+        column="util_pct", unit="percent", label="GPU utilization (NVML)", about="Share of the window in which a kernel ran, percent (NVML utilization.gpu)", range=PERCENT,
+        names={
             "nvml_jsonl": {"gpu_util": 1},
             "nvidia_smi": {"utilization.gpu": 1},
             "nvidia_smi_dmon": {"sm": 1},
@@ -31,8 +31,8 @@ BOARD: tuple[Quantity, ...] = (
         panel="utilization", mean=True,
     ),
     Quantity(
-        "mem_busy_pct", "percent", "memory busy", "Share of the window in which memory was read or written, percent", PERCENT,
-        {
+        column="mem_busy_pct", unit="percent", label="memory busy", about="Share of the window in which memory was read or written, percent", range=PERCENT,
+        names={
             "nvml_jsonl": {"mem_util": 1},
             "nvidia_smi": {"utilization.memory": 1},
             "nvidia_smi_dmon": {"mem": 1},
@@ -45,8 +45,8 @@ BOARD: tuple[Quantity, ...] = (
         mean=True,
     ),
     Quantity(
-        "mem_used_bytes", "bytes", "memory in use", "Device memory in use, bytes", MEMORY,
-        {
+        column="mem_used_bytes", unit="bytes", label="memory in use", about="Device memory in use, bytes", range=MEMORY,
+        names={
             "nvml_jsonl": {"mem_used": 1},
             "nvidia_smi": {"memory.used": MIB},
             "nvidia_smi_dmon": {"fb": MIB},
@@ -59,8 +59,8 @@ BOARD: tuple[Quantity, ...] = (
         panel="memory", whole=True,
     ),
     Quantity(
-        "mem_total_bytes", "bytes", "memory", "Device memory, bytes", MEMORY,
-        {
+        column="mem_total_bytes", unit="bytes", label="memory", about="Device memory, bytes", range=MEMORY,
+        names={
             "nvml_jsonl": {"mem_total": 1},
             "nvidia_smi": {"memory.total": MIB},
             "dcgmi": {"FBTTL": MIB},  # 250
@@ -70,8 +70,8 @@ BOARD: tuple[Quantity, ...] = (
         whole=True,
     ),
     Quantity(
-        "power_w", "W", "power", "Power draw, watts", POWER,
-        {
+        column="power_w", unit="W", label="power", about="Power draw, watts", range=POWER,
+        names={
             "nvml_jsonl": {"power_w": 1},
             # of several columns of one quantity, the first stands
             "nvidia_smi": {"power.draw.instant": 1, "power.draw": 1, "power.draw.average": 1},
@@ -85,8 +85,8 @@ BOARD: tuple[Quantity, ...] = (
         panel="power", mean=True,
     ),
     Quantity(
-        "energy_j", "J", "energy", "Energy since the driver was loaded, joules", ENERGY,
-        {
+        column="energy_j", unit="J", label="energy", about="Energy since the driver was loaded, joules", range=ENERGY,
+        names={
             "nvml_jsonl": {"energy_j": 1},
             "dcgmi": {"TOTEC": 1e-3},  # 156, millijoules
             "dcgm_exporter": {"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 1e-3, "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL": 1},
@@ -94,8 +94,8 @@ BOARD: tuple[Quantity, ...] = (
         },
     ),
     Quantity(
-        "temp_c", "°C", "temperature", "GPU temperature, °C", TEMPERATURE,
-        {
+        column="temp_c", unit="°C", label="temperature", about="GPU temperature, °C", range=TEMPERATURE,
+        names={
             "nvml_jsonl": {"temp_c": 1},
             "nvidia_smi": {"temperature.gpu": 1},
             "nvidia_smi_dmon": {"gtemp": 1},
@@ -108,8 +108,8 @@ BOARD: tuple[Quantity, ...] = (
         panel="temperature", mean=True,
     ),
     Quantity(
-        "mem_temp_c", "°C", "memory temperature", "Memory temperature, °C", TEMPERATURE,
-        {
+        column="mem_temp_c", unit="°C", label="memory temperature", about="Memory temperature, °C", range=TEMPERATURE,
+        names={
             "nvml_jsonl": {"mem_temp_c": 1},
             "nvidia_smi": {"temperature.memory": 1},
             "nvidia_smi_dmon": {"mtemp": 1},
@@ -119,8 +119,8 @@ BOARD: tuple[Quantity, ...] = (
         },
     ),
     Quantity(
-        "clock_sm_mhz", "MHz", "SM clock", "SM clock, MHz", SM_CLOCK,
-        {
+        column="clock_sm_mhz", unit="MHz", label="SM clock", about="SM clock, MHz", range=SM_CLOCK,
+        names={
             "nvml_jsonl": {"sm_mhz": 1},
             "nvidia_smi": {"clocks.current.sm": 1, "clocks.sm": 1},
             "nvidia_smi_dmon": {"pclk": 1},
@@ -133,8 +133,8 @@ BOARD: tuple[Quantity, ...] = (
         panel="clock", mean=True,
     ),
     Quantity(
-        "clock_mem_mhz", "MHz", "memory clock", "Memory clock, MHz", MEMORY_CLOCK,
-        {
+        column="clock_mem_mhz", unit="MHz", label="memory clock", about="Memory clock, MHz", range=MEMORY_CLOCK,
+        names={
             "nvml_jsonl": {"mem_mhz": 1},
             "nvidia_smi": {"clocks.current.memory": 1, "clocks.mem": 1},
             "nvidia_smi_dmon": {"mclk": 1},
@@ -147,8 +147,8 @@ BOARD: tuple[Quantity, ...] = (
         mean=True,
     ),
     Quantity(
-        "clock_event_mask", "bits", "clocks event reasons", "NVML clocks event reasons, bit mask", MASK,
-        {
+        column="clock_event_mask", unit="bits", label="clocks event reasons", about="NVML clocks event reasons, bit mask", range=MASK,
+        names={
             "nvml_jsonl": {"throttle": 1},
             "nvidia_smi": {"clocks_event_reasons.active": 1, "clocks_throttle_reasons.active": 1},
             "dcgmi": {"DVCCTR": 1},  # 112

@@ -4,8 +4,8 @@ from sawtooth.ingest.quantities.quantity import MIB, PERCENT, RATIO, TRAFFIC, Qu
 
 COUNTERS: tuple[Quantity, ...] = (
     Quantity(
-        "gr_active_pct", "percent", "GPU activity", "Graphics engine active, percent", PERCENT,
-        {
+        column="gr_active_pct", unit="percent", label="GPU activity", about="Graphics engine active, percent", range=PERCENT,
+        names={
             "nvml_jsonl": {"gpm_graphics": 1},
             "nvidia_smi_dmon": {"gract": 1},
             "dcgmi": {"GRACT": RATIO},  # 1001
@@ -16,8 +16,8 @@ COUNTERS: tuple[Quantity, ...] = (
         panel="activity", mean=True, gpm_id=1,
     ),
     Quantity(
-        "sm_active_pct", "percent", "SM activity", "SM active, percent averaged over SMs", PERCENT,
-        {
+        column="sm_active_pct", unit="percent", label="SM activity", about="SM active, percent averaged over SMs", range=PERCENT,
+        names={
             "nvml_jsonl": {"gpm_sm": 1},
             "nvidia_smi_dmon": {"smutil": 1},
             "dcgmi": {"SMACT": RATIO},  # 1002
@@ -28,8 +28,8 @@ COUNTERS: tuple[Quantity, ...] = (
         panel="activity", mean=True, gpm_id=2,
     ),
     Quantity(
-        "sm_occupancy_pct", "percent", "SM occupancy", "Resident warps of the maximum, percent", PERCENT,
-        {
+        column="sm_occupancy_pct", unit="percent", label="SM occupancy", about="Resident warps of the maximum, percent", range=PERCENT,
+        names={
             "nvml_jsonl": {"gpm_occupancy": 1},
             "nvidia_smi_dmon": {"smocc": 1},
             "dcgmi": {"SMOCC": RATIO},  # 1003
@@ -40,8 +40,8 @@ COUNTERS: tuple[Quantity, ...] = (
         mean=True, gpm_id=3,
     ),
     Quantity(
-        "tensor_active_pct", "percent", "tensor pipe", "Any tensor pipe active, percent", PERCENT,
-        {
+        column="tensor_active_pct", unit="percent", label="tensor pipe", about="Any tensor pipe active, percent", range=PERCENT,
+        names={
             "nvml_jsonl": {"gpm_tensor_any": 1},
             "nvidia_smi_dmon": {"mmaact": 1},
             "dcgmi": {"TENSO": RATIO},  # 1004
@@ -52,8 +52,8 @@ COUNTERS: tuple[Quantity, ...] = (
         panel="activity", mean=True, gpm_id=5,
     ),
     Quantity(
-        "tensor_hmma_pct", "percent", "half-precision tensor pipe", "Half-precision tensor pipe active, percent", PERCENT,
-        {
+        column="tensor_hmma_pct", unit="percent", label="half-precision tensor pipe", about="Half-precision tensor pipe active, percent", range=PERCENT,
+        names={
             "nvml_jsonl": {"gpm_tensor_hmma": 1},
             "nvidia_smi_dmon": {"hmmat": 1, "hmmaact": 1},
             "dcgmi": {"THMMA": RATIO},  # 1014
@@ -64,8 +64,8 @@ COUNTERS: tuple[Quantity, ...] = (
         mean=True, gpm_id=7,
     ),
     Quantity(
-        "tensor_imma_pct", "percent", "integer tensor pipe", "Integer tensor pipe active, percent", PERCENT,
-        {
+        column="tensor_imma_pct", unit="percent", label="integer tensor pipe", about="Integer tensor pipe active, percent", range=PERCENT,
+        names={
             "nvml_jsonl": {"gpm_tensor_imma": 1},
             "nvidia_smi_dmon": {"immat": 1, "immaact": 1},
             "dcgmi": {"TIMMA": RATIO},  # 1013
@@ -75,8 +75,8 @@ COUNTERS: tuple[Quantity, ...] = (
         gpm_id=9,
     ),
     Quantity(
-        "tensor_dfma_pct", "percent", "double-precision tensor pipe", "Double-precision tensor pipe active, percent", PERCENT,
-        {
+        column="tensor_dfma_pct", unit="percent", label="double-precision tensor pipe", about="Double-precision tensor pipe active, percent", range=PERCENT,
+        names={
             "nvml_jsonl": {"gpm_tensor_dfma": 1},
             "nvidia_smi_dmon": {"dfmat": 1, "dfmaact": 1},
             "dcgmi": {"TDFMA": RATIO},  # 1015
@@ -86,8 +86,8 @@ COUNTERS: tuple[Quantity, ...] = (
         gpm_id=6,
     ),
     Quantity(
-        "integer_pct", "percent", "integer pipe", "Integer pipe active, percent", PERCENT,
-        {
+        column="integer_pct", unit="percent", label="integer pipe", about="Integer pipe active, percent", range=PERCENT,
+        names={
             "nvml_jsonl": {"gpm_integer": 1},
             "nvidia_smi_dmon": {"intact": 1},
             "dcgm_exporter": {"DCGM_FI_PROF_PIPE_INT_ACTIVE": RATIO, "DCGM_FI_PROF_INT_UTIL_RATIO": RATIO},
@@ -96,8 +96,8 @@ COUNTERS: tuple[Quantity, ...] = (
         gpm_id=4,
     ),
     Quantity(
-        "dram_active_pct", "percent", "memory bandwidth", "Memory bandwidth in use, percent of peak", PERCENT,
-        {
+        column="dram_active_pct", unit="percent", label="memory bandwidth", about="Memory bandwidth in use, percent of peak", range=PERCENT,
+        names={
             "nvml_jsonl": {"gpm_dram_bw": 1},
             "nvidia_smi_dmon": {"dram": 1},
             "dcgmi": {"DRAMA": RATIO},  # 1005
@@ -108,8 +108,8 @@ COUNTERS: tuple[Quantity, ...] = (
         panel="activity", mean=True, gpm_id=10,
     ),
     Quantity(
-        "fp64_pct", "percent", "FP64 pipe", "FP64 pipe active, percent", PERCENT,
-        {
+        column="fp64_pct", unit="percent", label="FP64 pipe", about="FP64 pipe active, percent", range=PERCENT,
+        names={
             "nvml_jsonl": {"gpm_fp64": 1},
             "nvidia_smi_dmon": {"fp64": 1},
             "dcgmi": {"FP64A": RATIO},  # 1006
@@ -120,8 +120,8 @@ COUNTERS: tuple[Quantity, ...] = (
         gpm_id=11,
     ),
     Quantity(
-        "fp32_pct", "percent", "FP32 pipe", "FP32 pipe active, percent", PERCENT,
-        {
+        column="fp32_pct", unit="percent", label="FP32 pipe", about="FP32 pipe active, percent", range=PERCENT,
+        names={
             "nvml_jsonl": {"gpm_fp32": 1},
             "nvidia_smi_dmon": {"fp32": 1},
             "dcgmi": {"FP32A": RATIO},  # 1007
@@ -132,8 +132,8 @@ COUNTERS: tuple[Quantity, ...] = (
         mean=True, gpm_id=12,
     ),
     Quantity(
-        "fp16_pct", "percent", "FP16 pipe", "FP16 pipe (not tensor) active, percent", PERCENT,
-        {
+        column="fp16_pct", unit="percent", label="FP16 pipe", about="FP16 pipe (not tensor) active, percent", range=PERCENT,
+        names={
             "nvml_jsonl": {"gpm_fp16": 1},
             "nvidia_smi_dmon": {"fp16": 1},
             "dcgmi": {"FP16A": RATIO},  # 1008
@@ -144,8 +144,8 @@ COUNTERS: tuple[Quantity, ...] = (
         gpm_id=13,
     ),
     Quantity(
-        "pcie_tx_bps", "bytes/s", "PCIe sent", "PCIe sent, bytes per second", TRAFFIC,
-        {
+        column="pcie_tx_bps", unit="bytes/s", label="PCIe sent", about="PCIe sent, bytes per second", range=TRAFFIC,
+        names={
             "nvml_jsonl": {"gpm_pcie_tx": MIB},
             "nvidia_smi_dmon": {"txpci": 1e6, "pcitx": MIB},
             "dcgmi": {"PCITX": 1},  # 1009
@@ -157,8 +157,8 @@ COUNTERS: tuple[Quantity, ...] = (
         mean=True, gpm_id=20, gpm_scale=MIB,
     ),
     Quantity(
-        "pcie_rx_bps", "bytes/s", "PCIe received", "PCIe received, bytes per second", TRAFFIC,
-        {
+        column="pcie_rx_bps", unit="bytes/s", label="PCIe received", about="PCIe received, bytes per second", range=TRAFFIC,
+        names={
             "nvml_jsonl": {"gpm_pcie_rx": MIB},
             "nvidia_smi_dmon": {"rxpci": 1e6, "pcirx": MIB},
             "dcgmi": {"PCIRX": 1},  # 1010
@@ -170,8 +170,8 @@ COUNTERS: tuple[Quantity, ...] = (
         mean=True, gpm_id=21, gpm_scale=MIB,
     ),
     Quantity(
-        "nvlink_tx_bps", "bytes/s", "NVLink sent", "NVLink sent, bytes per second", TRAFFIC,
-        {
+        column="nvlink_tx_bps", unit="bytes/s", label="NVLink sent", about="NVLink sent, bytes per second", range=TRAFFIC,
+        names={
             "nvml_jsonl": {"gpm_nvlink_tx": MIB},
             "nvidia_smi_dmon": {"nvltx": MIB},
             "dcgmi": {"NVLTX": 1},  # 1011
@@ -183,8 +183,8 @@ COUNTERS: tuple[Quantity, ...] = (
         mean=True, gpm_id=61, gpm_scale=MIB,
     ),
     Quantity(
-        "nvlink_rx_bps", "bytes/s", "NVLink received", "NVLink received, bytes per second", TRAFFIC,
-        {
+        column="nvlink_rx_bps", unit="bytes/s", label="NVLink received", about="NVLink received, bytes per second", range=TRAFFIC,
+        names={
             "nvml_jsonl": {"gpm_nvlink_rx": MIB},
             "nvidia_smi_dmon": {"nvlrx": MIB},
             "dcgmi": {"NVLRX": 1},  # 1012

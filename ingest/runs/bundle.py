@@ -107,9 +107,26 @@ def export_runs(
                 )
             member = members.setdefault(ref.id, f"sources/{len(members) + 1:04d}.gz")
             recordings.append(
-                BundleRecording(member, ref.source_name, ref.kind, ref.rank, ref.host, ref.offset_ns, ref.interval_ns)
+                BundleRecording(
+                    member=member,
+                    source_name=ref.source_name,
+                    kind=ref.kind,
+                    rank=ref.rank,
+                    host=ref.host,
+                    offset_ns=ref.offset_ns,
+                    interval_ns=ref.interval_ns,
+                )
             )
-        runs.append(BundleRun(manifest.name, recordings, manifest.notes, manifest.tags, manifest.settings, manifest.facts))
+        runs.append(
+            BundleRun(
+                name=manifest.name,
+                recordings=recordings,
+                notes=manifest.notes,
+                tags=manifest.tags,
+                settings=manifest.settings,
+                facts=manifest.facts,
+            )
+        )
     pair = (0, 1) if compare and len(runs) == 2 else None
     whole = BundleManifest(runs, tool_version=tool_version(), compare=pair)
     sources = {member: folder.source_file(recording_id) for recording_id, member in members.items()}
@@ -207,7 +224,14 @@ def import_bundle(
         for run in bundle.manifest.runs:
             for recording in run.recordings:
                 if recording.member not in refs:
-                    refs[recording.member] = _bring_in(bundle, recording, folder, keep_source, progress, limits)
+                    refs[recording.member] = _bring_in(
+                        bundle=bundle,
+                        recording=recording,
+                        folder=folder,
+                        keep_source=keep_source,
+                        progress=progress,
+                        limits=limits,
+                    )
         if prepare is not None:
             for ref in refs.values():
                 prepare(ref)
@@ -226,7 +250,19 @@ def _register(folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef],
     run_id = run_id_of(recordings)
     if run_id not in known:
         return register_run(folder, recordings, title, settings, notes=notes, tags=tags, facts=run.facts)
-    propose(folder, Proposal(run_id, bundle_name, recordings, title, notes, tags, settings, run.facts))
+    propose(
+        folder,
+        Proposal(
+            run_id=run_id,
+            bundle_name=bundle_name,
+            recordings=recordings,
+            name=title,
+            notes=notes,
+            tags=tags,
+            settings=settings,
+            facts=run.facts,
+        ),
+    )
     return folder.read_manifest(run_id)
 
 

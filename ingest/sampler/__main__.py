@@ -119,7 +119,14 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Clock |
             )
             code = 0
         else:
-            code = _sample(options, sinks, nvml or importlib.import_module("pynvml"), clock, stop, caller)
+            code = _sample(
+                options=options,
+                sinks=sinks,
+                nvml=nvml or importlib.import_module("pynvml"),
+                clock=clock,
+                stop=stop,
+                caller=caller,
+            )
         return _drained(shipping) or code
     except (DriverLostError, ReplayError) as error:
         return _refuse(str(error))

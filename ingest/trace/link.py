@@ -67,15 +67,23 @@ class Nesting:
             depth = np.concatenate([old.depth[keep], depth])
         for value in np.flatnonzero(np.bincount(thread[carried:])):
             rows = np.flatnonzero(thread == value)
-            _link(rows, int(np.searchsorted(rows, carried)), start, dur, parent, depth, self._tolerance)
-        self._open = Nested(carried, ids, thread, start, dur, parent, depth)
+            _link(
+                rows=rows,
+                known=int(np.searchsorted(rows, carried)),
+                start=start,
+                dur=dur,
+                parent=parent,
+                depth=depth,
+                tolerance=self._tolerance,
+            )
+        self._open = Nested(carried=carried, id=ids, thread=thread, start=start, dur=dur, parent=parent, depth=depth)
         return self._open
 
 
 def _link(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
     """Fill ``parent`` and ``depth`` of one thread's ``rows``, of which the first ``known`` have theirs."""
-    if not _link_nested(rows, known, start, dur, parent, depth):
-        _link_overlapping(rows, known, start, dur, parent, depth, tolerance)
+    if not _link_nested(rows=rows, known=known, start=start, dur=dur, parent=parent, depth=depth):
+        _link_overlapping(rows=rows, known=known, start=start, dur=dur, parent=parent, depth=depth, tolerance=tolerance)
 
 
 def _link_nested(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32) -> bool:

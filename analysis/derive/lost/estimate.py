@@ -100,14 +100,34 @@ def estimate_unprofiled(
         cost.sentence,
     ]
     if not causes or not step:
-        return Estimate(step, None, recorded, error, median_error, cost, notes=tuple(notes))
-    ledger = replayed_ledger(events, view, problem, changed, run, device, counted, codes)
+        return Estimate(
+            step_ns=step,
+            why_missing=None,
+            recorded_ns=recorded,
+            replay_error=error,
+            median_error=median_error,
+            cost=cost,
+            notes=tuple(notes),
+        )
+    ledger = replayed_ledger(
+        events=events, view=view, recorded=problem, changed=changed, run=run, device=device, counted=counted, codes=codes
+    )
     loses = {}
     for cause in REMOVABLE:
         if any(found == cause for _, found in ledger):
             without = without_cause(changed, cause)
             loses[cause] = step - (_mean(step_times(without, replay(without), device, counted)) or step)
-    return Estimate(step, None, recorded, error, median_error, cost, ledger, loses, tuple(notes))
+    return Estimate(
+        step_ns=step,
+        why_missing=None,
+        recorded_ns=recorded,
+        replay_error=error,
+        median_error=median_error,
+        cost=cost,
+        ledger=ledger,
+        loses=loses,
+        notes=tuple(notes),
+    )
 
 
 def _mean(times: I64) -> float | None:
@@ -121,7 +141,15 @@ def _error(problem: ReplayProblem, device: int, counted: I32, recorded: float) -
 def _as_recorded(problem: ReplayProblem) -> Replayed:
     host, ops = problem.host, problem.ops
     zero = np.zeros(len(host), dtype=np.int64)
-    return Replayed(host.start, host.start + host.own, host.end, zero, zero, ops.fixed_start, ops.fixed_start + ops.dur)
+    return Replayed(
+        host_start=host.start,
+        host_submit=host.start + host.own,
+        host_end=host.end,
+        waited=zero,
+        queued=zero,
+        op_start=ops.fixed_start,
+        op_end=ops.fixed_start + ops.dur,
+    )
 
 
 def replayed_ledger(

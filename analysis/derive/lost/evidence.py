@@ -139,8 +139,15 @@ def describe(
     launch_op = np.where(launch >= 0, calls.cpu_op[launch], -1) if len(calls) else np.full(len(pieces), -1)
     call = np.where(pieces.wait_call >= 0, pieces.wait_call, np.where(queued | (call < 0), launch, call))
     op = np.where(pieces.wait_call >= 0, calls.cpu_op[pieces.wait_call], np.where(queued, launch_op, op)) if len(calls) else op
-    frame = innermost(facts.python_thread, facts.python_start, facts.python_end, facts.python_parent, thread, moment)
-    phase = _phases(events, facts, view, pieces, op, launch_op, frame)
+    frame = innermost(
+        thread=facts.python_thread,
+        start=facts.python_start,
+        end=facts.python_end,
+        parent=facts.python_parent,
+        at_thread=thread,
+        at=moment,
+    )
+    phase = _phases(events=events, facts=facts, view=view, pieces=pieces, op=op, launch_op=launch_op, frame=frame)
     at = np.searchsorted(step_starts, pieces.start, side="right") - 1
     step = (
         np.where((at >= 0) & (pieces.start < step_ends[np.maximum(at, 0)]), at, -1)
@@ -168,10 +175,10 @@ def _main_thread(events: Events, view: HostView) -> int:
 def _doing(events: Events, thread: NDArray[np.int32], moment: I64) -> tuple[I64, I64]:
     """Return the operator (annotations left out) and the runtime call each thread was in."""
     ops, calls = events.ops, events.calls
-    op = innermost(ops.thread, ops.start, ops.end, ops.parent, thread, moment)
+    op = innermost(thread=ops.thread, start=ops.start, end=ops.end, parent=ops.parent, at_thread=thread, at=moment)
     op[(op >= 0) & (ops.annotation[op] if len(ops) else False)] = -1  # an annotation around operators says where, not what
     none = np.full(len(calls), -1, dtype=np.int64)
-    return op, innermost(calls.thread, calls.start, calls.end, none, thread, moment)
+    return op, innermost(thread=calls.thread, start=calls.start, end=calls.end, parent=none, at_thread=thread, at=moment)
 
 
 def _phases(
@@ -180,12 +187,12 @@ def _phases(
     of_op = phase_of_ops(events, view)
     thread_main = np.full(len(pieces), _main_thread(events, view), dtype=np.int32)
     around = innermost(
-        events.ops.thread,
-        events.ops.start,
-        events.ops.end,
-        events.ops.parent,
-        thread_main,
-        pieces.host_at + (pieces.end - pieces.start) // 2,
+        thread=events.ops.thread,
+        start=events.ops.start,
+        end=events.ops.end,
+        parent=events.ops.parent,
+        at_thread=thread_main,
+        at=pieces.host_at + (pieces.end - pieces.start) // 2,
     )
 
     def of(index: I64) -> NDArray[np.int8]:

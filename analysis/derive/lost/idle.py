@@ -45,7 +45,16 @@ def explain(
     read_back = read_back_calls(events, schedule)
     found = [
         _explain_idle(schedule, order, np.flatnonzero(idle), lost, read_back),
-        explain_exposed(events, schedule, order, np.flatnonzero(~idle), lost, codes, read_back, transfer_ns),
+        explain_exposed(
+            events=events,
+            schedule=schedule,
+            order=order,
+            rows=np.flatnonzero(~idle),
+            lost=lost,
+            codes=codes,
+            read_back=read_back,
+            transfer_ns=transfer_ns,
+        ),
     ]
     columns = [np.concatenate([f[i] for f in found]) for i in range(7)]
     by_time = np.lexsort((columns[1], columns[0]))
@@ -69,7 +78,14 @@ def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_ba
     shift = np.where(linked & by_host, np.minimum(latency, usual), 0)
     host_end = np.where(linked & by_host, np.clip(submitted + shift, begin, end), end)
     results: list[tuple[np.ndarray, ...]] = [
-        _paint_host(schedule, rows[by_host], begin[by_host], host_end[by_host], shift[by_host], next_op[by_host])
+        _paint_host(
+            schedule=schedule,
+            rows=rows[by_host],
+            begin=begin[by_host],
+            end=host_end[by_host],
+            shift=shift[by_host],
+            next_op=next_op[by_host],
+        )
     ]
 
     def whole(mask: NDArray[np.bool_], start: I64, cause: NDArray[np.int8], call: I64 | None = None) -> None:
@@ -177,8 +193,8 @@ def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals)
     cause = np.where(charged, waits.cause[payer], pieces.cause[index]).astype(np.int8)
     wait_call = np.where(charged, waits.call[payer], pieces.wait_call[index])
     return Pieces(
-        pieces.gap[index], begin, end, cause, pieces.next_op[index],
-        pieces.host_at[index], wait_call,
+        gap=pieces.gap[index], start=begin, end=end, cause=cause, next_op=pieces.next_op[index],
+        host_at=pieces.host_at[index], wait_call=wait_call,
     )  # fmt: skip
 
 

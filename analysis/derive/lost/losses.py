@@ -55,7 +55,9 @@ def find_losses(events: Events, facts: HostFacts, devices: list[DeviceSteps], co
         rows = describe(events, facts, view, recorded, lost, pieces, table["start"].to_numpy(), table["end"].to_numpy())
         gaps.append(_gap_rows(rows, device.device, events.origin_ns))
         counted = table.loc[table["counted"].astype(bool), "step"].to_numpy(np.int32)
-        estimate = estimate_unprofiled(events, view, problem, device.device, counted, codes)
+        estimate = estimate_unprofiled(
+            events=events, view=view, problem=problem, device=device.device, counted=counted, codes=codes
+        )
         causes.append(_cause_rows(device.device, owned(parts, device.window), totals(pieces, lost), estimate))
         estimates[device.device] = estimate_facts(estimate)
         marked[device.device] = phases(events, view, device, pieces, lost)

@@ -119,7 +119,16 @@ def schedule_of(
         host.call[true],
         WAIT_CODES[host.wait_cause[true]],
     )
-    return Schedule(start, end, submitted, line, gpu.stream, awaited_by, paints if paints is not None else view.paints, waits)
+    return Schedule(
+        start=start,
+        end=end,
+        submitted=submitted,
+        line=line,
+        stream=gpu.stream,
+        awaited_by=awaited_by,
+        paints=paints if paints is not None else view.paints,
+        waits=waits,
+    )
 
 
 def merged(pieces: Pieces) -> Pieces:

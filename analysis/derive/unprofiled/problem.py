@@ -117,12 +117,14 @@ def build_problem(
     own, wait_ptr, wait_op, resume, slot_resume, submit = waits(events, facts, call, sync, ops)
     ops = latencies(events, ops, submit, len(streams))
     pred, gap = _predecessors(events, view, call)
-    parts, paced, (operators, others, python_calls) = _gaps(events, facts, view, call, pred, gap)
+    parts, paced, (operators, others, python_calls) = _gaps(
+        events=events, facts=facts, view=view, call=call, pred=pred, gap=gap
+    )
     launches = matching(events.names, LAUNCH_KERNEL)[calls.name[call]]
     wait_cause = _wait_causes(events, view, call)
     host = HostNodes(
-        call, calls.thread[call], pred, gap, parts, own, wait_ptr, wait_op, resume, slot_resume, operators, others, python_calls, launches, wait_cause, paced,
-        calls.start[call], calls.end[call], _gap_of_operator(events, call, gap),
+        call=call, thread=calls.thread[call], pred=pred, gap=gap, gap_parts=parts, own=own, wait_ptr=wait_ptr, wait_op=wait_op, resume=resume, slot_resume=slot_resume, operators=operators, calls=others, python_calls=python_calls, launches=launches, wait_cause=wait_cause, paced=paced,
+        start=calls.start[call], end=calls.end[call], gap_of_operator=_gap_of_operator(events, call, gap),
     )  # fmt: skip
     cycle = steps.cycle[chosen]
     new_cycle = np.concatenate([[True], cycle[1:] != cycle[:-1]]) if len(chosen) else np.zeros(0, dtype=bool)
@@ -177,8 +179,8 @@ def _device_ops(events: Events, steps: StepTable, call: I64) -> tuple[DeviceOps,
     none = np.full(len(index), -1, dtype=np.int64)
     linked = gpu.call[index] >= 0
     ops = DeviceOps(
-        index, node[index], line[index], gpu.end[index] - gpu.start[index], gpu.start[index],
-        none, np.where(linked, 0, NEVER), none, none, step_of_ops(events, steps)[index],
+        op=index, node=node[index], stream=line[index], dur=gpu.end[index] - gpu.start[index], fixed_start=gpu.start[index],
+        after_stream=none, after_launch=np.where(linked, 0, NEVER), dep=none, after_dep=none, step=step_of_ops(events, steps)[index],
     )  # fmt: skip
     return ops, tuple((int(d), int(s)) for d, s in device_stream.T)
 

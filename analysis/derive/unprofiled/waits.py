@@ -39,9 +39,9 @@ def waits(
     start, end, name = calls.start[call], calls.end[call], calls.name[call]
     duration = end - start
     op_start, op_end = ops.fixed_start, ops.fixed_start + ops.dur
-    targets = _sync_targets(events, facts, call, sync, ops, op_end)
+    targets = _sync_targets(events=events, facts=facts, call=call, sync=sync, ops=ops, op_end=op_end)
     bounds = np.searchsorted(ops.node, np.arange(len(call) + 1))
-    self_wait, staging = _self_waits(events, ops, bounds, start, end, name)
+    self_wait, staging = _self_waits(events=events, ops=ops, bounds=bounds, start=start, end=end, name=name)
     for n in np.flatnonzero(self_wait >= 0).tolist():
         targets[n] = [int(self_wait[n])]
     reached = np.array([max((int(op_end[t]) for t in found), default=NEVER) for found in targets], dtype=np.int64)
@@ -171,7 +171,7 @@ def latencies(events: Events, ops: DeviceOps, submit: I64, streams: int) -> Devi
     )  # an orphan that opens its stream follows the launch beside it
     ready = np.full(count, NEVER, dtype=np.int64)
     ready[linked] = submit[ops.node[linked]]
-    dep = _other_stream(ops, start, end, np.maximum(free, ready), launched, streams)
+    dep = _other_stream(ops=ops, start=start, end=end, ready=np.maximum(free, ready), launched=launched, streams=streams)
     dep_end = np.where(dep >= 0, end[dep], NEVER) if count else np.zeros(0, dtype=np.int64)
     by_dep = (dep >= 0) & (dep_end >= np.maximum(free, ready))
     by_launch = ~by_dep & linked & (ready > free)
@@ -194,7 +194,7 @@ def latencies(events: Events, ops: DeviceOps, submit: I64, streams: int) -> Devi
         latency[~known] = NEVER if key == "after_launch" else 0
         after[key] = latency
     return DeviceOps(
-        ops.op, ops.node, ops.stream, ops.dur, ops.fixed_start, after["after_stream"], after["after_launch"], dep, after["after_dep"], ops.step
+        op=ops.op, node=ops.node, stream=ops.stream, dur=ops.dur, fixed_start=ops.fixed_start, after_stream=after["after_stream"], after_launch=after["after_launch"], dep=dep, after_dep=after["after_dep"], step=ops.step
     )  # fmt: skip
 
 

@@ -48,7 +48,14 @@ def read(lines: Iterator[bytes]) -> Telemetry:
             for key, value in record.items():
                 found = _KEY.match(key)
                 if found and ("gpu.process." in key) is process:
-                    _add(table, shares, int(found.group(1)), time_ns, found.group(2), value)
+                    _add(
+                        table=table,
+                        shares=shares,
+                        device=int(found.group(1)),
+                        time_ns=time_ns,
+                        name=found.group(2),
+                        value=value,
+                    )
     shares.add_to(table)
     if count == THINNED_ROWS:
         said = "Exactly 500 rows: W&B thins history() to 500 unless samples is given. Export with run.history(stream='events', samples=100000)."

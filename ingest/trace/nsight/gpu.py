@@ -90,7 +90,7 @@ def read_kernels(trace: Trace, places: Places) -> None:
             "registers_per_thread": small_integers(column(batch, place).tolist()),
             "shared_memory_bytes": np.where((static == NULL) | (dynamic == NULL), NULL, static + dynamic),
         }
-        _add(trace, places, "kernel", batch, (start, dur), columns)
+        _add(trace=trace, places=places, kind="kernel", batch=batch, times=(start, dur), given=columns)
 
 
 def _kernel_name(trace: Trace, numbers: tuple[Any, ...]) -> int:
@@ -106,12 +106,17 @@ def read_copies(trace: Trace, places: Places) -> None:
             "name_id": np.array([names[row[at + 1 :]] for row in batch], np.int32),
             "bytes": column(batch, at - 2),
         }
-        _add(trace, places, "memcpy", batch, (start, dur), columns)
+        _add(trace=trace, places=places, kind="memcpy", batch=batch, times=(start, dur), given=columns)
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_MEMSET", (*COMMON, "bytes", "memKind")):
         at = 2 + len(COMMON)
         sets = [trace.name(f"Memset ({MEMORY.get(row[at + 1], 'Unknown')})") for row in batch]
         _add(
-            trace, places, "memset", batch, (start, dur), {"name_id": np.array(sets, np.int32), "bytes": column(batch, at - 2)}
+            trace=trace,
+            places=places,
+            kind="memset",
+            batch=batch,
+            times=(start, dur),
+            given={"name_id": np.array(sets, np.int32), "bytes": column(batch, at - 2)},
         )
 
 
@@ -128,7 +133,14 @@ def read_graphs(trace: Trace, places: Places) -> None:
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", COMMON):
         names = [trace.name(f"CUDA graph {row[7]} (traced as a whole)" if row[7] != NULL else "CUDA graph") for row in batch]
         trace.note("graphs_whole", "", len(batch))
-        _add(trace, places, "kernel", batch, (start, dur), {"name_id": np.array(names, np.int32)})
+        _add(
+            trace=trace,
+            places=places,
+            kind="kernel",
+            batch=batch,
+            times=(start, dur),
+            given={"name_id": np.array(names, np.int32)},
+        )
 
 
 def read_syncs(trace: Trace, places: Places) -> None:

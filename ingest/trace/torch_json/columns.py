@@ -139,16 +139,16 @@ class Filing:
         self._notes.clear()
         fresh = {key: ids.drain() for key, ids in self._ids.items()}
         filed = Filed(
-            self._events,
-            self._columns,
-            fresh,
-            self._found_collectives,
-            notes,
-            self._examples,
-            self._other,
-            self._thread_names,
-            self._process_names,
-            self._whole,
+            events=self._events,
+            columns=self._columns,
+            fresh=fresh,
+            collectives=self._found_collectives,
+            notes=notes,
+            examples=self._examples,
+            other=self._other,
+            thread_names=self._thread_names,
+            process_names=self._process_names,
+            whole_microseconds=self._whole,
         )
         self._clear()
         return filed
