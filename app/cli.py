@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from sawtooth.analysis.version import TOOL_VERSION
-from sawtooth.app.commands.bundle import export, import_
-from sawtooth.app.commands.compare import compare
-from sawtooth.app.commands.ingest import ingest
-from sawtooth.app.commands.report import report
-from sawtooth.app.commands.run import run
-from sawtooth.app.commands.runs import runs_app
-from sawtooth.app.commands.sample import CONTEXT, sample
-from sawtooth.app.commands.serve import demo, serve
-from sawtooth.app.commands.sweep import sweep
 from sawtooth.ingest.errors import SawtoothError
 
 COULD_NOT = 2
@@ -28,27 +20,65 @@ STOPPED = 130  # as shells report a process that Ctrl-C ended
 BUG = 3  # of its own: a gate must not read a crash as "regressed"
 TRACEBACK = "SAWTOOTH_TRACEBACK"
 
+# Where each command stands, and what the list of commands says of it. Its module is loaded when it is called: with pandas and SciPy
+# in between, `sawtooth --help` would take seconds.
+COMMANDS = {
+    "ingest": ("ingest", "ingest", "Bring in traces and telemetry; prints the run's id on the last line."),
+    "report": ("report", "report", "Report a run's step time, what the GPU waits for, and what to change."),
+    "compare": ("compare", "compare", "Compare two runs: faster, slower or not shown, and why; gates for CI."),
+    "sweep": ("sweep", "sweep", "Arrange runs by the setting in which they differ, and name the one to choose."),
+    "runs": ("runs", "runs_app", "List the runs, newest first; rm, tag, rename, open, prune."),
+    "export": ("bundle", "export", "Write runs with their sources into one .sawtooth file."),
+    "import": ("bundle", "import_", "Bring in the runs of a .sawtooth file."),
+    "run": ("run", "run", "Run a training command as it is, and record why its GPU waits: sawtooth run train.py --epochs 3"),
+    "sample": ("sample", "sample", "Sample the GPUs beside a training job, here or pushed to a dashboard (--push)."),
+    "serve": ("serve", "serve", "Serve the dashboard."),
+    "demo": ("serve", "demo", "Serve the dashboard with the bundled examples and open it in the browser."),
+}
+# The recorder parses the options of these itself: it must run where typer is not installed.
+THEIR_OWN_OPTIONS = {
+    "ignore_unknown_options": True,
+    "allow_extra_args": True,
+    "allow_interspersed_args": False,
+    "help_option_names": [],
+}
+
+
+class OnDemand(TyperGroup):
+    """A group whose help knows its commands by the table above, and which loads the one that is called."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the name, the command and its arguments."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, loaded(name) if name else command, rest
+
+
+def loaded(name: str) -> Any:
+    """Return the command called ``name``, from its module."""
+    module, attribute, _ = COMMANDS[name]
+    found = getattr(importlib.import_module(f"sawtooth.app.commands.{module}"), attribute)
+    if not isinstance(found, typer.Typer):
+        function, found = found, typer.Typer(add_completion=False)
+        own = {"context_settings": THEIR_OWN_OPTIONS, "add_help_option": False} if name in ("run", "sample") else {}
+        found.command(name, **own)(function)
+    return typer.main.get_command(found)
+
+
 cli = typer.Typer(
     name="sawtooth",
+    cls=OnDemand,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-cli.command()(ingest)
-cli.command()(report)
-cli.command()(compare)
-cli.command()(sweep)
-cli.add_typer(runs_app, name="runs")
-cli.command()(export)
-cli.command("import")(import_)
-cli.command(context_settings=CONTEXT, add_help_option=False)(run)
-cli.command(context_settings=CONTEXT, add_help_option=False)(sample)
-cli.command()(serve)
-cli.command()(demo)
+for _name, (_, _, _sentence) in COMMANDS.items():
+    cli.command(_name, help=_sentence)(lambda: None)
 
 
 def _version(asked: bool) -> None:
     if asked:
+        from sawtooth.analysis.version import TOOL_VERSION
+
         typer.echo(TOOL_VERSION)
         raise typer.Exit
 

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import stdtrit
 
 F64 = NDArray[np.float64]
 
@@ -63,7 +64,7 @@ def lag_one_autocorrelation(steps: F64) -> float:
     n = len(steps)
     if n < MIN_BLOCK:
         return 0.0
-    centred = stats.rankdata(steps) - (n + 1) / 2
+    centred = pd.Series(steps).rank().to_numpy() - (n + 1) / 2
     variance = float(centred @ centred)
     if variance == 0:
         return 0.0
@@ -135,7 +136,7 @@ def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int
     ordered = np.sort(drawn[1] - drawn[0])
     tail = int(resamples * TAIL)
     below, above = max(middle - float(ordered[tail]), 0.0), max(float(ordered[-1 - tail]) - middle, 0.0)
-    stretch = float(stats.t.ppf(1 - TAIL, max(sum(stretches) - 2, 1.0))) / 1.96 * math.sqrt(missed)
+    stretch = float(stdtrit(max(sum(stretches) - 2, 1.0), 1 - TAIL)) / 1.96 * math.sqrt(missed)
     return Interval(change, change - stretch * below, change + stretch * above, (longest[0], longest[1]), min(stretches))
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 from sawtooth.analysis.compare.bootstrap import TAIL
 from sawtooth.analysis.compare.measured import Measured
 
 TAIL_OF_ESTIMATES = 0.05  # step times come with 90 % intervals
-TO_95 = float(stats.norm.ppf(1 - TAIL) / stats.norm.ppf(1 - TAIL_OF_ESTIMATES))
+TO_95 = float(ndtri(1 - TAIL) / ndtri(1 - TAIL_OF_ESTIMATES))
 RUN_TO_RUN = 0.02  # of a step: what two runs of one program on one machine differ by, however alike their few steps are
 NOTHING_KNOWN = 0.10  # of a step, where one step and no interval is all there is
 
@@ -54,7 +54,7 @@ def _half_width(run: Measured) -> tuple[float | None, float | None]:
     steps = run.steps_at_best()
     if len(steps) < 2:
         return NOTHING_KNOWN * best, NOTHING_KNOWN * best
-    error = float(stats.t.ppf(1 - TAIL, len(steps) - 1)) * float(steps.std(ddof=1)) / math.sqrt(len(steps))
+    error = float(stdtrit(len(steps) - 1, 1 - TAIL)) * float(steps.std(ddof=1)) / math.sqrt(len(steps))
     half = math.hypot(error, RUN_TO_RUN * best)
     return half, half
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from sawtooth.analysis.compare.bootstrap import (
     F64,
@@ -183,7 +183,7 @@ def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor:
     error = math.sqrt(sum(parts))
     total = sum(parts)  # shares first: squares of tiny variances would vanish
     freedom = 1 / sum((p / total) ** 2 / (len(s) - 1) for p, s in zip(parts, sides, strict=True)) if total else 1.0
-    half = float(stats.t.ppf(1 - TAIL, freedom)) * error if error else 0.0
+    half = float(stdtrit(freedom, 1 - TAIL)) * error if error else 0.0
     mean_a, mean_b = float(sides[0].mean()), float(sides[1].mean())
     limit, share = max(MIN_CHANGE, floor), share_of_faster(mean_a, mean_b)
     smallest = max(limit + POWER_MARGIN * error / min(mean_a, mean_b), (half + POWER_MARGIN * error) / min(mean_a, mean_b))

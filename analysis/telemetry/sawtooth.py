@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lombscargle
 
 F64 = NDArray[np.float64]
 Confidence = Literal["high", "medium", "low"]
@@ -161,6 +160,16 @@ def _search(times: F64, values: F64, spacing: float, shortest: float) -> _Found 
     return None
 
 
+def _spectrum(times: F64, values: F64, frequencies: F64) -> F64:
+    """Return the Lomb-Scargle power of ``values`` at ``frequencies`` (Hz), as a share of all."""
+    from scipy.signal import (
+        lombscargle,  # scipy.signal takes half a second to load, which every page and command would wait for
+    )
+
+    power: F64 = lombscargle(times, values, 2 * np.pi * frequencies, normalize=True)
+    return power
+
+
 def _averaged(times: F64, values: F64, n: int) -> tuple[F64, F64]:
     whole = len(times) // n * n
     return times[:whole].reshape(-1, n)[:, -1], values[:whole].reshape(-1, n).mean(axis=1)
@@ -181,7 +190,7 @@ def _at_scale(times: F64, values: F64, step: float, fastest: float) -> _Found | 
     for piece in pieces:
         y = values[piece] - values[piece].mean()
         if y.any():
-            power += lombscargle(times[piece], y, 2 * np.pi * frequencies, normalize=True) * len(y)
+            power += _spectrum(times[piece], y, frequencies) * len(y)
     lines = _peaks(frequencies, power)
     if not lines:
         return None
@@ -202,7 +211,7 @@ def _refined(times: F64, values: F64, pieces: list[slice], period: float) -> flo
     for piece in pieces:
         y = values[piece] - values[piece].mean()
         if y.any():
-            power += lombscargle(times[piece], y, 2 * np.pi / near, normalize=True) * len(y)
+            power += _spectrum(times[piece], y, 1 / near) * len(y)
     best = int(power.argmax())
     return float(near[best]) if 0 < best < len(near) - 1 else period
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import typer
 
-from sawtooth.app.commands.inputs import data_folder
 from sawtooth.ingest.capture import commands, launch
 from sawtooth.ingest.errors import SawtoothError
 
@@ -35,6 +34,7 @@ def _tell(launched: launch.Launched, data: Path | None) -> None:
     """Bring the recording in and print the verdict; a failure here leaves the file and the training's exit code as they are."""
     from sawtooth.analysis.kept import result_of
     from sawtooth.analysis.store.library import Library
+    from sawtooth.app.commands.inputs import data_folder
     from sawtooth.app.jobs.intake import bring_in
     from sawtooth.app.reports.brief import lines
 

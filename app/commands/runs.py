@@ -31,7 +31,9 @@ WIDE = 400  # columns where the output is no terminal: programs cut for themselv
 DataOption = Annotated[Path | None, typer.Option(help="Data folder.")]
 RunsArgument = Annotated[list[str], typer.Argument(metavar="RUN…", help="Ids or names of runs.")]
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id or name of a run.")]
-runs_app = typer.Typer(invoke_without_command=True, help="List the runs of the data folder, newest first, or change them.")
+runs_app = typer.Typer(
+    invoke_without_command=True, add_completion=False, help="List the runs of the data folder, newest first, or change them."
+)
 
 
 def plain(run: Manifest) -> dict[str, Any]:

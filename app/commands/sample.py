@@ -9,9 +9,6 @@ import typer
 
 from sawtooth.ingest import children
 
-# The sampler parses its options itself: it must run where typer is not installed.
-CONTEXT = {"ignore_unknown_options": True, "allow_extra_args": True, "allow_interspersed_args": False, "help_option_names": []}
-
 
 def sample(context: typer.Context) -> None:
     """Sample the GPUs beside a training job, here or pushed to a dashboard (--push); sawtooth sample --help lists the options."""

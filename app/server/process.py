@@ -19,12 +19,9 @@ from typing import Any
 from urllib.request import urlopen
 
 from sawtooth.app.jobs.queue import Jobs, sweep
-from sawtooth.app.server.local_sampler import local_sampler
 from sawtooth.app.server.push import push_command, push_token
-from sawtooth.app.server.slow_clients import allow_many_files, end_slow_clients
 from sawtooth.app.settings import Settings, is_loopback, settings
 from sawtooth.ingest.errors import UsageError
-from sawtooth.ingest.files import sweep_all
 from sawtooth.ingest.schema import DataFolder
 
 log = logging.getLogger("sawtooth")
@@ -149,6 +146,10 @@ def _port() -> int:
 @contextlib.asynccontextmanager
 async def lifespan(_app: Any) -> AsyncIterator[None]:
     """Prepare the data folder, bring in the bundled recordings, open the browser; stop the children at the end."""
+    # here and not above: `sawtooth serve` needs none of it before the server is in its place
+    from sawtooth.app.server.local_sampler import local_sampler
+    from sawtooth.app.server.slow_clients import allow_many_files, end_slow_clients
+
     data = settings().data
     try:
         _prepare(data.create())
@@ -170,11 +171,12 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
 
 def _prepare(data: DataFolder) -> None:
     """Close the data folder to others, remove what killed processes left in it, and bring in the bundled recordings."""
+    from sawtooth.app.jobs.bundled import import_bundled
+    from sawtooth.ingest.files import sweep_all
+
     data.root.chmod(0o700)
     sweep(data.uploads, time.time())
     sweep_all(data, older_than_s=LOCKED_SECONDS)
-    from sawtooth.app.jobs.bundled import import_bundled
-
     import_bundled(jobs(), data)
 
 

@@ -45,6 +45,26 @@ def test_every_command_has_a_short_help(command: str) -> None:
     assert "Usage" in run(command, "-h").output
 
 
+def test_help_and_version_load_nothing_but_the_table_of_commands() -> None:
+    for option in ("--help", "--version"):
+        asks = f"import sys; sys.argv = ['sawtooth', {option!r}]; from sawtooth.app.cli import cli; cli(standalone_mode=False); print(sorted(sys.modules))"
+        loaded = subprocess.run(
+            [sys.executable, "-c", asks], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+        ).stdout
+        assert "'sawtooth.app.cli'" in loaded
+        assert not [name for name in ("numpy", "pandas", "scipy", "streamlit", "duckdb", "plotly") if f"'{name}'" in loaded]
+
+
+@pytest.mark.parametrize("module", ["sawtooth.app.commands.serve", "sawtooth.app.commands.run", "sawtooth.app.commands.sample"])
+def test_what_starts_something_else_starts_at_once(module: str) -> None:
+    """The server and the training load what they need themselves: here it would be loaded twice."""
+    asks = f"import sys, {module}; print(sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", asks], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+    ).stdout
+    assert not [name for name in ("numpy", "pandas", "scipy", "streamlit", "plotly") if f"'{name}'" in loaded]
+
+
 def test_a_folder_stands_for_all_below_it_and_each_run_is_reported(traces: Path, tmp_path: Path) -> None:
     found = run("report", str(traces), "--each", "--format", "json", "--data", str(tmp_path / "d"))
     assert {r["run"]["name"] for r in json.loads(found.stdout)} == {"first", "second"}
