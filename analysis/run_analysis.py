@@ -26,6 +26,7 @@ from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.edits import WhatIf
 from sawtooth.analysis.run.at_best import at_best
 from sawtooth.analysis.run.job import as_one_job
+from sawtooth.analysis.run.job_step import for_rank, in_job, job_step_time, leading
 from sawtooth.analysis.run.model import Communication, LedgerRow, RankResult, RunResult
 from sawtooth.analysis.run.ranks import split_communication
 from sawtooth.analysis.run.verdict import busy_ms
@@ -60,16 +61,19 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     traces = [(ref, info) for ref, info in zip(manifest.recordings, infos, strict=True) if ref.kind == "trace"]
     telemetry = run_telemetry.load(manifest, library, [info for _, info in traces])
     marks = {ref.id: step_marks.witness(manifest, library, ref.rank) for ref, _ in traces}
+    measured: list[Measured] = []
     for ref, info in traces:
         with library.open(ref.id) as recording:
-            ranks += _ranks_of(
+            found = _ranks_of(
                 recording=recording, ref=ref, info=info, manifest=manifest, telemetry=telemetry, marks=marks[ref.id]
             )
+            ranks += [rank for rank, _ in found]
+            measured += [of_rank for _, of_rank in found]
     ranks, communication = split_communication(library, ranks)
-    ranks = [replace(rank, metrics=trust.unsure_of_waits(rank.metrics, _waits_ms(rank), rank.best.source)) for rank in ranks]
     if communication is not None:
         communication = as_one_job(library, ranks, communication)
-    lead = max(ranks, key=_pace) if ranks else None
+    ranks = _at_job_step(ranks, measured, communication)
+    lead = leading(ranks, communication)
     diagnostics += trust.diagnostics_of(ranks)
     diagnostics += [Diagnostic("telemetry_elsewhere", "error", sentence, 1) for sentence in _elsewhere(ranks, telemetry)]
     metrics = _run_metrics(lead, ranks, telemetry, communication)
@@ -132,11 +136,20 @@ def _waits_ms(rank: RankResult) -> float:
     return sum(row.ms_per_step or 0.0 for row in rows)
 
 
-def _pace(rank: RankResult) -> tuple[float, int]:
-    """Order ranks by what a step takes them without waiting for others: collectives make their steps equal, so steps alone tell nothing."""
-    value = rank.metrics["step_time_ms"].value
-    waits_ms = sum(row.ms_per_step or 0.0 for row in rank.ledger if row.owner == "exposed_comm" and row.cause == "comm_wait")
-    return (value - waits_ms if value is not None else -1.0, rank.window_ns)
+def _at_job_step(ranks: list[RankResult], measured: list[Measured], communication: Communication | None) -> list[RankResult]:
+    """Return the ranks at their job's step time, where replaying them together tells it; else with their waits doubted."""
+    lead = leading(ranks, communication)
+    if lead is None or communication is None or communication.step_ms is None:
+        return [replace(r, metrics=trust.unsure_of_waits(r.metrics, _waits_ms(r), r.best.source)) for r in ranks]
+    best = job_step_time(ranks, lead, communication.step_ms)
+    found = []
+    for rank, of_rank in zip(ranks, measured, strict=True):
+        mine = for_rank(best, rank)
+        ledger = in_job(rank.ledger, mine)
+        works_ms = busy_ms(mine, ledger, of_rank.counted) if of_rank.counted else None
+        metrics = readings_of(replace(of_rank, best=mine, works_ms=works_ms))
+        found.append(replace(rank, best=mine, ledger=ledger, metrics=trust.apply(metrics, rank.info, rank.facts)))
+    return found
 
 
 def _run_metrics(
@@ -168,7 +181,7 @@ def _ranks_of(
     manifest: Manifest,
     telemetry: RunTelemetry,
     marks: Witness | None,
-) -> list[RankResult]:
+) -> list[tuple[RankResult, Measured]]:
     facts = {key: json.loads(value) for key, value in recording.rows("SELECT key, value FROM facts")}
     devices = [int(row[0]) for row in recording.rows("SELECT DISTINCT device FROM windows ORDER BY device")]
     return [
@@ -197,7 +210,7 @@ def _rank(
     telemetry: RunTelemetry,
     marks: Witness | None,
     devices: int,
-) -> RankResult:
+) -> tuple[RankResult, Measured]:
     steps = recording.frame("SELECT * EXCLUDE (device) FROM steps WHERE device = ? ORDER BY step", [device])
     window_ns = int(recording.rows("SELECT coalesce(sum(end_ns - start_ns), 0) FROM windows WHERE device = ?", [device])[0][0])
     name, gpu = _gpu(recording, device, _none(info["vendor"]))
@@ -238,7 +251,7 @@ def _rank(
         sampled=sampled,
         away=run_telemetry.elsewhere(sampled, _profile_ns(telemetry, sampled, info)),
     )
-    return RankResult(
+    result = RankResult(
         recording_id=ref.id,
         rank=ref.rank if ref.rank is not None else _none(info["rank"]),
         device=device,
@@ -258,7 +271,9 @@ def _rank(
         represents=judge_profile(by_telemetry, (own.get("estimate") or {}).get("step_ns"))
         if by_telemetry is not None
         else None,
+        work=work,
     )
+    return result, measured
 
 
 def _work(

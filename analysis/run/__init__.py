@@ -37,6 +37,12 @@ __getattr__, __all__ = lazy(
             "split_communication",
         ),
         "job": ("as_one_job",),
+        "job_step": (
+            "for_rank",
+            "in_job",
+            "job_step_time",
+            "leading",
+        ),
         "lateness": (
             "who",
             "why",

@@ -21,16 +21,23 @@ def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
     and never hurries it. What is then left of the step is in no profiled step. Where the work alone is more than the step, it fills it.
     Unchanged where the profile itself is the best witness, or nothing was replayed.
     """
+    if best.ms is None or best.source in ("profile", "estimate"):
+        return list(ledger)
+    return brought_to(ledger, best.ms)
+
+
+def brought_to(ledger: Sequence[LedgerRow], step_ms: float) -> list[LedgerRow]:
+    """Return the ledger with an unprofiled column that sums to ``step_ms``, as ``at_best`` says; unchanged where nothing was replayed."""
     known = [row for row in ledger if row.ms_per_step_unprofiled_est is not None]
-    if best.ms is None or best.source in ("profile", "estimate") or not known:
+    if not known:
         return list(ledger)
     lost = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known if row.owner in LOST_OWNERS)
     works = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for row in known) - lost
     recorded = math.fsum(row.ms_per_step or 0.0 for row in ledger if row.owner in LOST_OWNERS)
-    left = max(best.ms - works, 0.0)
+    left = max(step_ms - works, 0.0)
     shown = min(left, max(lost, recorded)) if lost > NOTHING_MS else 0.0
     of_lost = shown / lost if lost > NOTHING_MS else 0.0
-    of_work = min(1.0, best.ms / works) if works > NOTHING_MS else 1.0
+    of_work = min(1.0, step_ms / works) if works > NOTHING_MS else 1.0
     rows = [
         replace(
             row, ms_per_step_unprofiled_est=row.ms_per_step_unprofiled_est * (of_lost if row.owner in LOST_OWNERS else of_work)

@@ -60,11 +60,12 @@ class Member:
 
 @dataclass
 class Job:
-    """All ranks of a job, ready to be replayed together with changes in some of them."""
+    """All ranks of a job, ready to be replayed together with changes in some of them. ``unchanged`` are the runs without any."""
 
     members: Sequence[Member]
     meetings: Meetings
     given_up: int = 0
+    unchanged: Sequence[Replayed] = ()
     _kept: dict[tuple[tuple[int, tuple[Edit, ...]], ...], NDArray[np.float64] | None] = field(default_factory=dict)
 
     def step_ms(self, edits: Mapping[int, Sequence[Edit]] | None = None) -> float | None:
@@ -73,20 +74,42 @@ class Job:
         return float(steps.mean()) if steps is not None and len(steps) else None
 
     def steps_ms(self, edits: Mapping[int, Sequence[Edit]] | None = None) -> NDArray[np.float64] | None:
-        """Return the job's counted steps in ms, each that of the rank that takes longest over all steps."""
+        """Return the job's counted steps in ms: a step of the job ends when the last rank ends it."""
         key = tuple((position, tuple(each)) for position, each in sorted((edits or {}).items()))
         if key not in self._kept:
             changed = [apply(m.problem, tuple((edits or {}).get(i, ()))) for i, m in enumerate(self.members)]
             runs, given_up = together(changed, [m.offset_ns for m in self.members], self.meetings)
             if not key:
-                self.given_up = given_up
-            steps = []
-            for member, problem, run in zip(self.members, changed, runs, strict=True):
-                starts, ends = step_spans(problem, run, member.device, member.counted)
-                steps.append((ends - starts) / 1e6)
-            steps = [each for each in steps if len(each)]
-            self._kept[key] = max(steps, key=lambda each: float(each.mean())) if steps else None
+                self.given_up, self.unchanged = given_up, runs
+            self._kept[key] = _steps_ms(self.members, changed, runs)
         return self._kept[key]
+
+    def waits_ms(self) -> list[float | None]:
+        """Return, by rank position, how long a counted step waits for others in collectives, overlapped or not; None without counted steps."""
+        if self.steps_ms() is None:
+            return [None] * len(self.members)
+        waits: list[float | None] = []
+        for member, run, of_op in zip(self.members, self.unchanged, self.meetings.of_op, strict=True):
+            ops, counted = member.problem.ops, np.intersect1d(member.counted, member.problem.steps)
+            mine = [i for i in np.flatnonzero(np.isin(ops.step, counted)).tolist() if int(ops.op[i]) in of_op]
+            transfers = sum(self.meetings.transfer_ns[of_op[int(ops.op[i])]] for i in mine)
+            waited = int((run.op_end[mine] - run.op_start[mine]).sum()) - transfers
+            waits.append(waited / len(counted) / 1e6 if len(counted) else None)
+        return waits
+
+
+def _steps_ms(
+    members: Sequence[Member], problems: Sequence[ReplayProblem], runs: Sequence[Replayed]
+) -> NDArray[np.float64] | None:
+    """Return the job's steps, ms; where the ranks do not count the same ones, those of the rank that takes longest over its own."""
+    spans = [step_spans(p, run, m.device, m.counted) for m, p, run in zip(members, problems, runs, strict=True)]
+    found = [(*span, m.offset_ns) for span, m in zip(spans, members, strict=True) if len(span[0])]
+    if not found:
+        return None
+    if len({len(starts) for starts, _, _ in found}) > 1:
+        return max(((ends - starts) / 1e6 for starts, ends, _ in found), key=lambda steps: float(steps.mean()))
+    began, ended = (np.max([span[i] - span[2] for span in found], axis=0) for i in (0, 1))
+    return (ended - began) / 1e6
 
 
 def together(problems: Sequence[ReplayProblem], offsets_ns: Sequence[int], meetings: Meetings) -> tuple[list[Replayed], int]:

@@ -64,7 +64,9 @@ def as_one_job(library: Library, ranks: Sequence[RankResult], communication: Com
     step_ms = job.step_ms()
     if job.given_up:
         notes += (f"{job.given_up} collectives of the ranks contradict each other's order and hold nobody up in the replay.",)
-    return replace(communication, notes=notes, stragglers=late, step_ms=step_ms)
+    waited = zip(communication.ranks, job.waits_ms(), strict=True)
+    waits = tuple(replace(rank, unprofiled_wait_ms=ms) for rank, ms in waited)
+    return replace(communication, ranks=waits, notes=notes, stragglers=late, step_ms=step_ms)
 
 
 def peers(rows: pd.DataFrame, ranks: int) -> list[list[int]]:

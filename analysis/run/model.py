@@ -12,6 +12,7 @@ from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.metrics.trust import Diagnostic
+from sawtooth.analysis.metrics.witness import StepWork
 from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.profile_fit import Representativeness
@@ -120,7 +121,8 @@ class RankWaits:
 
     ``last_share`` is the share of collectives it came last to. ``overlap_share`` is the share of its communication kernels' time with
     computation beside it, None without such kernels. ``clock_offset_ns`` is its clock minus the first rank's, from the ends of shared
-    collectives, None where they share none, directly or through others; ``clock_error_ns`` its standard error.
+    collectives, None where they share none, directly or through others; ``clock_error_ns`` its standard error. ``unprofiled_wait_ms`` is what it waits where all
+    ranks are replayed together without the profiler, None where they cannot be.
     """
 
     position: int
@@ -132,6 +134,7 @@ class RankWaits:
     overlap_share: float | None
     clock_offset_ns: int | None
     clock_error_ns: int | None
+    unprofiled_wait_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,8 @@ class LedgerRow:
 class RankResult:
     """One device of one trace. ``steps`` has the derived table's columns; ``categories`` category, ns, launches, share.
 
-    ``exposed_causes`` cuts the exposed communication by cause where other ranks tell it, else it is empty.
+    ``exposed_causes`` cuts the exposed communication by cause where other ranks tell it, else it is empty. ``work`` is what its GPU does in
+    a step. Of several ranks that were replayed together ``best`` is the job's step time, but for what the profile shows.
     """
 
     recording_id: str
@@ -209,6 +213,7 @@ class RankResult:
     telemetry: DeviceTelemetry | None = None
     represents: Representativeness | None = None
     exposed_causes: dict[str, Intervals] = field(default_factory=dict)
+    work: StepWork | None = None
 
     @property
     def counted(self) -> pd.DataFrame:

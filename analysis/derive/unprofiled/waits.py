@@ -17,6 +17,7 @@ CLOCK_SKEW_NS = (
     100_000  # a pageable copy ended up to 20 µs after the call that waits for it: host and device clocks differ that much
 )
 BLOCKED_LAUNCH_NS = 50_000  # a launch call this long while the queue is full waited for a place in it; others take 3 to 40 µs
+COMMUNICATES = re.compile(r"nccl|rccl", re.IGNORECASE)  # kernels of communicators, which have streams of their own
 PAGEABLE = re.compile(r"Pageable", re.IGNORECASE)
 
 
@@ -172,6 +173,7 @@ def latencies(events: Events, ops: DeviceOps, submit: I64, streams: int) -> Devi
     ready = np.full(count, NEVER, dtype=np.int64)
     ready[linked] = submit[ops.node[linked]]
     dep = _other_stream(ops=ops, start=start, end=end, ready=np.maximum(free, ready), launched=launched, streams=streams)
+    dep = np.where(dep >= 0, dep, _handed_over(events, ops, launched)) if streams > 1 else dep
     dep_end = np.where(dep >= 0, end[dep], NEVER) if count else np.zeros(0, dtype=np.int64)
     by_dep = (dep >= 0) & (dep_end >= np.maximum(free, ready))
     by_launch = ~by_dep & linked & (ready > free)
@@ -219,3 +221,26 @@ def _other_stream(ops: DeviceOps, start: I64, end: I64, ready: I64, launched: ND
                 best = int(index[at])
         dep[i] = best
     return dep
+
+
+def _handed_over(events: Events, ops: DeviceOps, launched: NDArray[np.bool_]) -> I64:
+    """Return, for each communication kernel, the operation that had to end before it, else -1.
+
+    A communicator's stream waits for the stream that its caller is on: for what was launched there before. Where the host is late
+    nobody waits for anything in the recording, but a quicker host would. Kinds of kernels that began before that end wait for something else.
+    """
+    dep = np.full(len(ops), -1, np.int64)
+    communicates = matching(events.names, COMMUNICATES)[events.gpu.name[ops.op]]
+    thread = events.calls.thread[events.gpu.call[ops.op]] if len(events.calls) else np.zeros(len(ops), np.int32)
+    on: dict[int, int] = {}  # by thread: the stream of its last operation that does not communicate
+    last: dict[int, int] = {}  # by stream: its last operation
+    end = ops.fixed_start + ops.dur
+    for i in np.flatnonzero(launched & (events.gpu.call[ops.op] >= 0)).tolist():
+        if communicates[i]:
+            dep[i] = last.get(on.get(int(thread[i]), -1), -1)
+        else:
+            on[int(thread[i])] = int(ops.stream[i])
+            last[int(ops.stream[i])] = i
+    before = (dep >= 0) & (end[dep] > ops.fixed_start)
+    elsewhere = np.isin(events.gpu.name[ops.op], events.gpu.name[ops.op][before])
+    return np.where(elsewhere | (ops.stream[dep] == ops.stream), -1, dep)

@@ -246,3 +246,27 @@ def test_a_calibration_at_its_limit_is_not_called_calibrated() -> None:
     wrappers(slow, 10, own=2)
     cost = recording_cost(slow.events())
     assert not cost.calibrated and cost.at_limit and "lie beyond" in cost.sentence
+
+
+def handed_over(sends: list[tuple[float, float]]) -> list[int]:
+    """Return what each send of a trace waits for; its host is late, so that nothing has to wait in the recording.
+
+    Step k computes from 100 k + 12 to + 42 on stream 7, and sends on stream 17 when it says.
+    """
+    trace = TinyTrace()
+    for k, (start, end) in enumerate(sends):
+        t = 100.0 * k
+        trace.launch((t + 5, t + 10), (t + 12, t + 42))
+        trace.launch((start - 7, start - 2), (start, end), stream=17, name="ncclDevKernel_SendRecv(ncclDevKernelArgs)")
+        trace.step(t, t + 99)
+    ops = problem_of(trace).ops
+    return ops.dep[ops.stream == 1].tolist()
+
+
+def test_a_send_waits_for_what_was_computed_before_it_also_where_the_recorded_one_had_not_to() -> None:
+    # operations in launch order: compute 0, send 1, compute 2, send 3
+    assert handed_over([(60, 70), (160, 170)]) == [0, 2]
+
+
+def test_communication_that_once_began_before_the_computation_ended_does_not_wait_for_it() -> None:
+    assert handed_over([(60, 70), (130, 170)]) == [-1, -1]  # 130 is before 142

@@ -1,0 +1,95 @@
+"""One step time for all ranks of a job: collectives make their steps equal, so it is the job's and no rank's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
+from sawtooth.analysis.metrics.witness import StepWork, Witness
+from sawtooth.analysis.run.at_best import at_best, brought_to
+from sawtooth.analysis.run.model import Communication, LedgerRow, RankResult
+
+WAITS = ("exposed_comm", "comm_wait")  # owner and cause of what a rank waits for others
+TOGETHER = (
+    "All {ranks} ranks replayed together: in each collective a rank waits for the others as they come without the profiler."
+)
+
+
+def leading(ranks: Sequence[RankResult], communication: Communication | None) -> RankResult | None:
+    """Return the rank that sets the job's pace: the first that holds it up, else the one that waits least; None where no rank has GPU work.
+
+    Collectives make the ranks' steps equal, so steps alone tell nothing. Where the job was not replayed, profiled waits decide.
+    """
+    if communication is None or communication.step_ms is None:
+        return max(ranks, key=_pace) if ranks else None
+    if communication.stragglers:
+        return ranks[communication.stragglers[0].positions[0]]
+    return ranks[min(communication.ranks, key=lambda waits: waits.unprofiled_wait_ms or 0.0).position]
+
+
+def _pace(rank: RankResult) -> tuple[float, int]:
+    value = rank.metrics["step_time_ms"].value
+    return (value - _waited_ms(rank) if value is not None else -1.0, rank.window_ns)
+
+
+def _waited_ms(rank: RankResult) -> float:
+    """Return the exposed time a step, as recorded, in which the rank waited for others."""
+    return math.fsum(row.ms_per_step or 0.0 for row in rank.ledger if (row.owner, row.cause) == WAITS)
+
+
+def own_work(rank: RankResult) -> StepWork | None:
+    """Return what a rank's GPU does in a step without what it waits for others in collectives."""
+    work = rank.work
+    return None if work is None else replace(work, kernel_ns=work.kernel_ns - _waited_ms(rank) * 1e6, communication_ns=0.0)
+
+
+def job_step_time(ranks: Sequence[RankResult], lead: RankResult, step_ms: float) -> BestStepTime:
+    """Return the job's step time; ``step_ms`` is what its ranks replayed together take.
+
+    No step is shorter than the work of the rank that has most of it.
+    """
+    own = [work for rank in ranks if (work := own_work(rank)) is not None]
+    work = None
+    if own:
+        most = max(own, key=lambda each: each.occupied_ns)
+        work = replace(most, hidden_loader=any(w.hidden_loader for w in own), loading_ns=max(w.loading_ns for w in own))
+    notes = [*lead.best.estimate.notes, TOGETHER.format(ranks=len(ranks))]
+    said = [witness for rank in ranks for witness in rank.best.witnesses]
+    user = next((witness.ms for witness in said if witness.source == "user"), None)
+    return choose_step_time(
+        lead.steps,
+        {"step_ns": step_ms * 1e6, "notes": notes},
+        user,
+        work=work,
+        telemetry=_most(w for w in said if w.source == "telemetry" and w.ms is None),
+        marks=_most(w for w in said if w.source == "marks"),
+    )
+
+
+def for_rank(best: BestStepTime, rank: RankResult) -> BestStepTime:
+    """Return the job's step time with what the profile shows of ``rank``."""
+    return replace(best, profiled=rank.best.profiled, mean_ms=rank.best.mean_ms)
+
+
+def in_job(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
+    """Return a rank's ledger with an unprofiled column that sums to the job's step: what the rank does not need itself it waits.
+
+    A rank replayed alone keeps its collectives as long as recorded, with what the profiler cost the others inside them.
+    """
+    job_ms, rows = best.estimate.value, list(ledger)
+    if job_ms is None or not any(row.ms_per_step_unprofiled_est is not None for row in rows):
+        return rows
+    waits = [i for i, row in enumerate(rows) if (row.owner, row.cause) == WAITS]
+    needs = math.fsum(row.ms_per_step_unprofiled_est or 0.0 for i, row in enumerate(rows) if i not in waits)
+    waited = max(job_ms - needs, 0.0)
+    if waits:
+        rows[waits[0]] = replace(rows[waits[0]], ms_per_step_unprofiled_est=waited)
+    elif waited:
+        rows.append(LedgerRow(rows[0].device, *WAITS, 0, 0.0, waited, 0.0))
+    return at_best(brought_to(rows, job_ms), best)
+
+
+def _most(witnesses: Iterable[Witness]) -> Witness | None:
+    return max(witnesses, key=lambda w: w.ms if w.ms is not None else w.low_ms, default=None)

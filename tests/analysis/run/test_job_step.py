@@ -1,0 +1,103 @@
+"""A job has one step time: whichever rank is looked at, whatever its own trace says of it alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.run.job_step import in_job
+from sawtooth.analysis.run.model import LedgerRow, RunResult
+from sawtooth.analysis.run.report import report_json
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.bulk_synchronous import Planted, job
+from tests.support.paths import RECORDINGS, SHARED
+
+REAL_JOBS = ("ddp_buckets", "ddp_uneven", "fsdp_2gpu", "pp_2micro")
+
+
+def read(folder: Path, paths: list[Path]) -> RunResult:
+    data = DataFolder(folder / "data").create()
+    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    return analyse(run, Library(data))
+
+
+def row(owner: str, cause: str | None, estimate_ms: float) -> LedgerRow:
+    return LedgerRow(0, owner, cause, int(estimate_ms * 1e6), estimate_ms, estimate_ms, 0.1)
+
+
+def estimated(ms: float) -> BestStepTime:
+    return BestStepTime("estimate", Reading(ms), Reading(40.0), Reading(ms), 40.0)
+
+
+@pytest.mark.parametrize(
+    ("job_ms", "expected"),
+    [
+        (20.0, [8.0, 4.0, 2.0, 6.0]),  # it needs 8 + 4 + 2 itself, so it waits 6, however long it waited under the profiler
+        (14.0, [8.0, 4.0, 2.0, 0.0]),
+        (11.0, [8.0, 2.0, 1.0, 0.0]),  # less than it needs: what it loses shrinks, 4 + 2 to 3, and its work stays
+    ],
+)
+def test_a_rank_waits_for_what_of_the_jobs_step_it_does_not_need(job_ms: float, expected: list[float]) -> None:
+    ledger = [
+        row("other_compute", None, 8.0),
+        row("idle", "launch_bound", 4.0),
+        row("exposed_comm", "comm_transfer", 2.0),
+        row("exposed_comm", "comm_wait", 25.0),
+    ]
+    found = in_job(ledger, estimated(job_ms))
+    assert [each.ms_per_step_unprofiled_est for each in found] == pytest.approx(expected)
+    assert [each.ms_per_step for each in found] == [each.ms_per_step for each in ledger]
+
+
+def test_a_rank_that_never_waited_in_the_profile_may_wait_in_the_run() -> None:
+    *same, waits = in_job([row("other_compute", None, 8.0)], estimated(10.0))
+    assert (waits.owner, waits.cause, waits.ns, waits.ms_per_step_unprofiled_est) == ("exposed_comm", "comm_wait", 0, 2.0)
+    assert same == [row("other_compute", None, 8.0)]
+
+
+def test_all_ranks_report_the_jobs_step_and_the_late_one_leads(tmp_path: Path) -> None:
+    traces = job(4, 4, Planted(loader_us={2: 500.0}))
+    result = read(tmp_path, [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)])
+    assert result.lead is not None
+    assert result.lead.rank == 2
+    assert result.communication is not None
+    waits = [each.unprofiled_wait_ms for each in result.communication.ranks]
+    assert waits == pytest.approx([0.5, 0.5, 0.0, 0.5], abs=0.03)
+    report = report_json(result)
+    step = report["metrics"]["best_step_time_ms"]["value"]
+    assert step == result.communication.step_ms or report["step_time_source"] == "profile"
+    for rank in report["ranks"]:
+        assert rank["metrics"]["best_step_time_ms"]["value"] == step
+        estimates = [line["ms_per_step_unprofiled_est"] or 0.0 for line in rank["ledger"]]
+        assert sum(estimates) == pytest.approx(result.communication.step_ms)
+
+
+def test_the_recorded_job_with_a_late_rank_takes_what_the_stopwatch_says(tmp_path: Path) -> None:
+    result = read(tmp_path, sorted((RECORDINGS / "ddp_straggler").glob("*.trace.json.gz")))
+    assert result.lead is not None
+    assert result.lead.rank == 1
+    step = result.metrics["best_step_time_ms"]
+    assert step.value == pytest.approx(31.7, rel=0.15)  # the stopwatch's
+    assert step.low is not None and step.high is not None
+    assert step.low <= 31.7 <= step.high
+
+
+@pytest.mark.parametrize("name", REAL_JOBS)
+@pytest.mark.skipif(not (SHARED / "ranks").exists(), reason="these recordings are not part of the repository")
+def test_real_jobs_of_two_ranks_take_what_the_stopwatch_says(tmp_path: Path, name: str) -> None:
+    folder = SHARED / "ranks" / name
+    truth_ms = json.loads((folder / "truth_0.json").read_text())["step_s_pipelined"] * 1e3
+    result = read(tmp_path, sorted(folder.glob("*.trace.json.gz")))
+    step = result.metrics["best_step_time_ms"]
+    assert step.value == pytest.approx(truth_ms, rel=0.15)
+    assert step.low is not None and step.high is not None
+    assert step.low <= truth_ms <= step.high
+    assert result.communication is not None
+    assert [late.ranks for late in result.communication.stragglers] == ([(1,)] if name == "ddp_uneven" else [])
