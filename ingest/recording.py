@@ -133,11 +133,12 @@ def read_ref(path: Path) -> RecordingRef:
     try:
         with duckdb.connect(str(path), read_only=True) as connection:
             row = connection.execute("SELECT id, kind, source_name, rank, host FROM recording").fetchone()
+            sampled = connection.execute("SELECT 1 FROM samples LIMIT 1").fetchone() is not None
     except duckdb.Error as error:
         raise NotFoundError(f"Recording {path.name[:16]} is damaged. Delete it and ingest its file again.") from error
     if row is None:
         raise NotFoundError(f"Recording {path.name[:16]} is damaged. Delete it and ingest its file again.")
-    return RecordingRef(*row)
+    return RecordingRef(*row, samples=sampled and row[1] == "trace")
 
 
 def _read_trace(

@@ -51,7 +51,7 @@ class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     """One recording of a run and its role in it.
 
     Of telemetry, ``offset_ns`` is added to its times to bring them onto the traces' clock, ``interval_ns`` is the time between samples of
-    a file that has no times; both only where somebody gave them.
+    a file that has no times; both only where somebody gave them. ``samples``: a trace that holds telemetry as well.
     """
 
     id: str
@@ -61,6 +61,7 @@ class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     host: str | None = None
     offset_ns: Shift | None = None
     interval_ns: Interval | None = None
+    samples: bool = False
 
 
 class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -95,8 +96,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
     @property
     def telemetry(self) -> list[RecordingRef]:
-        """The run's telemetry recordings."""
-        return [r for r in self.recordings if r.kind == "telemetry"]
+        """The run's recordings with telemetry; traces that hold some themselves come last."""
+        return [r for r in self.recordings if r.kind == "telemetry"] + [r for r in self.recordings if r.samples]
 
 
 def run_id_of(recordings: list[RecordingRef]) -> str:

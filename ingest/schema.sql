@@ -163,9 +163,9 @@ CREATE TABLE python_calls (
     python_call_id BIGINT NOT NULL, name_id INTEGER NOT NULL, thread_id INTEGER NOT NULL, start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL,
     parent_id BIGINT, module_id BIGINT
 );
-COMMENT ON TABLE python_calls IS 'Python function calls (with_stack=True); apart, since they are most of such a trace';
+COMMENT ON TABLE python_calls IS 'Python function calls (with_stack=True), and waits in the operating system where Nsight Systems traced them; apart, since they are most of such a trace';
 COMMENT ON COLUMN python_calls.python_call_id IS 'Dense id in order of start';
-COMMENT ON COLUMN python_calls.name_id IS 'names.name_id, such as train.py(12): step or nn.Module: Linear_0';
+COMMENT ON COLUMN python_calls.name_id IS 'names.name_id, such as train.py(12): step, nn.Module: Linear_0 or read (operating system)';
 COMMENT ON COLUMN python_calls.thread_id IS 'threads.thread_id';
 COMMENT ON COLUMN python_calls.start_ns IS 'Start';
 COMMENT ON COLUMN python_calls.dur_ns IS 'Duration';

@@ -95,6 +95,8 @@ def place(
 
 
 def _placed(ref: RecordingRef, origin: Origin, trace_hosts: set[str], others: Iterable[Origin]) -> SampleClock:
+    if ref.kind == "trace":
+        return SampleClock("placed", why="one clock: the trace's own file holds the samples")
     stretch = 1.0
     if ref.interval_ns is not None and 0 < ref.interval_ns < DAY_NS and origin.assumed_interval_ns:
         stretch = ref.interval_ns / origin.assumed_interval_ns

@@ -49,9 +49,9 @@ def load(manifest: Manifest, library: Library, traces: Iterable[dict[str, Any]])
     found: list[DeviceTelemetry] = []
     for ref in manifest.telemetry:
         with library.open(ref.id, derived=False) as recording:
-            clock = clocks[ref.id]
-            for device in summarize(recording, _profiles(traces, clock), clock):
-                found.append(replace(device, host=ref.host))
+            clock, own = clocks[ref.id], ref.kind == "trace"
+            for device in summarize(recording, () if own else _profiles(traces, clock), clock):
+                found.append(replace(device, host=ref.host, profiled=own))
     return RunTelemetry(tuple(found), clocks, origins)
 
 
@@ -68,6 +68,8 @@ def witness(found: DeviceTelemetry | None, profile_ns: tuple[int, int] | None, w
     """Return what telemetry says of the step time or why it says nothing; None without samples of the device."""
     if found is None or not any(column in found.period_s for column in UTILIZATION):
         return None
+    if found.profiled:
+        return "The samples were taken under the profiler, so they cannot tell what a step takes without it."
     return elsewhere(found, profile_ns) or by_telemetry(work, found)
 
 

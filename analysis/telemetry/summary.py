@@ -39,6 +39,7 @@ class DeviceTelemetry:
     """One device of one telemetry recording. Means are over the steady part outside the profiles, in the units of the columns.
 
     ``at_work`` holds, with intervals, the columns that say how much of the time the GPU works; ``capped``: the power cap held clocks down in it.
+    ``profiled``: the profiler itself took the samples, so all of them are of the profiled time.
     """
 
     recording_id: str
@@ -63,6 +64,7 @@ class DeviceTelemetry:
     host: str | None = None
     at_work: dict[str, Mean] = field(default_factory=dict)
     capped: bool = False
+    profiled: bool = False
 
     @property
     def works_pct(self) -> float | None:
@@ -74,7 +76,8 @@ class DeviceTelemetry:
         """Say over which time the mean SM clock was taken."""
         if self.steady.start_ns is None or self.steady.end_ns is None:
             return "the whole telemetry, which has no steady part"
-        return f"telemetry's steady {(self.steady.end_ns - self.steady.start_ns) / 1e9:.1f} s, outside the profile"
+        where = "under the profiler" if self.profiled else "outside the profile"
+        return f"telemetry's steady {(self.steady.end_ns - self.steady.start_ns) / 1e9:.1f} s, {where}"
 
 
 def load_series(recording: Recording, device: int, column: str, clock: SampleClock = AS_RECORDED) -> tuple[I64, F64]:

@@ -27,7 +27,7 @@ def main() -> None:
         f"Query this run's {len(tables)} tables for what no screen shows",
         f"Queries are read-only. The first {ROWS_MOST:,} rows are shown; a query may take {SECONDS_MOST:g} s.",
     )
-    chosen = _recording([*manifest.traces, *manifest.telemetry])
+    chosen = _recording(list(dict.fromkeys([*manifest.traces, *manifest.telemetry])))
     _take_from_address()
     left, right = panel.beside()
     with left:

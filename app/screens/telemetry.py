@@ -47,7 +47,8 @@ def main() -> None:
     _lanes(telemetry, manifest.id, summary)
     if result.lead is not None and summary == result.lead.telemetry and (apart := words.activities(result.lead.metrics)):
         cards.small(apart)
-    telemetry_clock.show(result, ref, telemetry)
+    if ref.kind == "telemetry":
+        telemetry_clock.show(result, ref, telemetry)
     if result.lead is None:
         cards.small("No trace with GPU work is attached: what the GPU waits for is not known.")
 

@@ -129,6 +129,7 @@ BOARD: tuple[Quantity, ...] = (
             "nvitop": {"gpu_clock_sm": 1},
             "sawtooth_exporter": {"sawtooth_gpu_sm_clock_hertz": MHZ},
             "wandb": {"smClock": 1},
+            "nsight_systems": {"GPC Clock Frequency": 1},
         },
         panel="clock", mean=True,
     ),

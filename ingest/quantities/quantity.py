@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 Source = Literal[
-    "nvml_jsonl", "nvidia_smi", "nvidia_smi_dmon", "dcgmi", "dcgm_exporter", "nvitop", "sawtooth_exporter", "wandb"
+    "nvml_jsonl",
+    "nvidia_smi",
+    "nvidia_smi_dmon",
+    "dcgmi",
+    "dcgm_exporter",
+    "nvitop",
+    "sawtooth_exporter",
+    "wandb",
+    "nsight_systems",
 ]
 Names = Mapping[str, float]  # a source's name of the quantity → what its unit is multiplied with to give the column's
 

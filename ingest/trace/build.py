@@ -28,6 +28,8 @@ def store(trace: TraceTables, facts: Facts, writer: Writer) -> dict[str, Any]:
     _write_names(trace, writer)
     for row in facts.devices:
         writer.insert_row("devices", row)
+    if facts.samples is not None:
+        writer.insert("samples", {**facts.samples, "time_ns": facts.samples["time_ns"] + base})
     for row in facts.diagnostics():
         writer.insert_row("diagnostics", row)
     return {

@@ -57,7 +57,7 @@ class Facts:
 
     ``base_ns`` is added to its times (None: nothing is said), ``tolerance_ns`` what its times are rounded to. ``recording`` are columns
     of table ``recording``, ``devices`` rows of that table, ``shapes`` grid and block sizes by shape id. ``diagnostics`` is asked last,
-    since linking meets trouble too.
+    since linking meets trouble too. ``samples`` are columns of that table, by device and time, where the file holds telemetry as well.
     """
 
     base_ns: int | None
@@ -67,6 +67,7 @@ class Facts:
     devices: list[dict[str, Any]]
     shapes: dict[str, NDArray[Any]]
     diagnostics: Callable[[], Iterable[dict[str, Any]]]
+    samples: dict[str, NDArray[Any]] | None = None
 
 
 Read = Callable[[Source, Path, Callable[[int], None]], AbstractContextManager[tuple[TraceTables, Facts]]]

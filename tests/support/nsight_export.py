@@ -99,6 +99,31 @@ def _add_step(made: dict[str, list[Row]], pid: int, device: int, step: int) -> N
     )
 
 
+def add_metrics(made: dict[str, list[Row]], gpus: Iterable[int] = (0,), *, every_ns: int = 100_000) -> None:
+    """Sample the GPU's counters over the steps, as ``--gpu-metrics-devices`` does: busy for the first half of each step."""
+    names = {1: "GPC Clock Frequency [MHz]", 2: "GR Active [Throughput %]", 3: "SMs Active [Throughput %]"}
+    names |= {
+        4: "DRAM Read Bandwidth [Throughput %]",
+        5: "DRAM Write Bandwidth [Throughput %]",
+        6: "Compute Warps in Flight [Avg]",
+    }
+    kinds = {gpu: 0x01_00_00_00_00_00_00_00 | gpu for gpu in gpus}
+    made["TARGET_INFO_GPU_METRICS"] = [
+        {"typeId": kind, "sourceId": 1, "typeName": "NVIDIA GPU metrics", "metricId": metric, "metricName": name}
+        for kind in kinds.values()
+        for metric, name in names.items()
+    ]
+    made["GPU_METRICS"] = []
+    for at in range(every_ns, STEPS * STEP_NS + 1, every_ns):
+        busy = (at - 1) % STEP_NS < STEP_NS // 2
+        values = {1: 1_980_000_000, 2: 100 * busy, 3: 90 * busy, 4: 30 * busy, 5: 10 * busy, 6: 40}
+        made["GPU_METRICS"] += [
+            {"timestamp": at, "typeId": kind, "metricId": metric, "value": value}
+            for kind in kinds.values()
+            for metric, value in values.items()
+        ]
+
+
 def write(path: Path, made: dict[str, list[Row]], statements: Iterable[str] = ()) -> Path:
     """Write ``made`` as an export; each table has the columns that its rows name. ``statements`` are run at the end."""
     path.unlink(missing_ok=True)

@@ -38,6 +38,7 @@ USER_PHASES = (
     ("forward", re.compile(r"\b(forward|fwd)\b", re.IGNORECASE)),
     ("input", re.compile(r"\b(data|input|batch|dataloader|loader|fetch|h2d|host.to.device)\b", re.IGNORECASE)),
 )
+SYSTEM_CALL = re.compile(r" \(operating system\)$")  # filed with the Python calls, and no frame
 FRAME_PHASES = (
     (
         "checkpoint",
@@ -224,7 +225,7 @@ def _confidence(events: Events, facts: HostFacts, schedule: Schedule, pieces: Pi
         else np.zeros(len(pieces), bool)
     )
     level = np.where(linked, "high", "medium").astype(object)
-    if not len(facts.python_start):
+    if matching(events.names, SYSTEM_CALL)[facts.python_name].all():
         level[cause == CODE["python_host"]] = "medium"  # no frames were recorded: it is what is left
     carried = pieces.wait_call >= 0
     far = (

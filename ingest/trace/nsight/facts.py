@@ -13,6 +13,7 @@ from sawtooth.ingest.decode import LARGEST, NULL, small_integers
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.trace.nsight.database import EXPORT
 from sawtooth.ingest.trace.nsight.gpu import Places
+from sawtooth.ingest.trace.nsight.samples import read_samples
 from sawtooth.ingest.trace.nsight.trace import PART, PROCESS_SHIFT, Trace
 from sawtooth.ingest.trace.source import MOST_DEVICES, TABLES, Facts
 
@@ -36,8 +37,6 @@ KEPT = (
     "EXPORT_SCHEMA_VERSION",
 )  # no more: captures hold environment variables, with people's secrets
 NO_STORE = {
-    "OSRT_API": "calls of the operating system",
-    "GPU_METRICS": "samples of GPU metrics",
     "SCHED_EVENTS": "switches of threads",
     "COMPOSITE_EVENTS": "samples of the CPU",
     "CUDA_GPU_MEMORY_USAGE_EVENTS": "allocations",
@@ -103,6 +102,7 @@ def facts(trace: Trace, places: Places) -> Facts:
         devices=list(_devices(trace, places)),
         shapes=_shapes(trace),
         diagnostics=lambda: _diagnostics(trace),
+        samples=read_samples(trace, places.device_of),
     )
 
 
@@ -141,13 +141,13 @@ def _pairs(trace: Trace, table: str, keys: tuple[str, ...]) -> dict[str, str]:
 
 def _devices(trace: Trace, places: Places) -> Iterator[dict[str, Any]]:
     """Yield the rows of table ``devices``, by the numbers that GPU operations carry."""
-    numbers = {gpu: cuda for (_, cuda), gpu in places.gpu_of.items()} if not places.ambiguous else {}
     seen: set[int] = set()
     for batch in trace.database.rows("TARGET_INFO_GPU", DEVICE_COLUMNS):
         for row in batch[:MOST_DEVICES]:
             values = [None if v == NULL else int(v) for v in small_integers([*row[:2], *row[4:]])]
             gpu, cuda, major, minor, sms, warp, warps, registers, shared = values
-            device = numbers.get(gpu if gpu is not None else -1, cuda if cuda is not None and not places.ambiguous else gpu)
+            otherwise = cuda if cuda is not None and not places.ambiguous else gpu
+            device = places.number_of.get(gpu if gpu is not None else -1, otherwise)
             if device is None or device in seen:
                 continue
             seen.add(device)

@@ -49,8 +49,13 @@ class Places:
         for (_, cuda), gpu in self.gpu_of.items():
             meanings.setdefault(cuda, set()).add(gpu)
         self.ambiguous = any(len(gpus) > 1 for gpus in meanings.values())
+        self.number_of = {} if self.ambiguous else {gpu: cuda for (_, cuda), gpu in self.gpu_of.items()}
         self._streams: dict[tuple[int, ...], int] = {}
         self._taken: set[tuple[int, int]] = set()
+
+    def device_of(self, gpu: int) -> int | None:
+        """Return the device that operations on the host's GPU ``gpu`` carry, None where processes name their GPUs and not this one."""
+        return self.number_of.get(gpu) if self.number_of else gpu
 
     def find(self, batch: list[tuple[Any, ...]]) -> tuple[I64, I64]:
         """Return device and stream of rows that begin with COMMON's first four."""

@@ -33,6 +33,13 @@ LIBRARIES = {
     "dali",
     "tensorrt",
 }
+PAYLOADS = ("uint64Value", "int64Value", "doubleValue", "uint32Value", "int32Value", "floatValue")
+LONGEST_PAYLOAD, MOST_PAYLOADS = (
+    1000,
+    1 << 18,
+)  # characters of one, and different ones, that are kept: a person reads them beside the range
+SYSTEM_CALL = "{} (operating system)"
+SYSTEM_NS = 10_000  # a shorter call explains no wait, and there are thousands of them a second
 REMEMBERED = 1 << 16  # meanings of texts: emit_nvtx numbers each range, so its texts never repeat
 LIBRARY_TABLES = ("CUBLAS_EVENTS", "CUDNN_EVENTS")
 # function getNvtxStr of PyTorch's torch/csrc/autograd/profiler_util
@@ -40,7 +47,7 @@ EMITTED = re.compile(
     r"(?P<name>.+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = (?P<op>\d+))?(?:, sizes = (?P<sizes>\[.{0,8192}?\]))?(?:, input_op_ids = .*)?"
 )
 OPERATOR = re.compile(
-    r"[a-z_0-9]+::\S+|autograd::.*|\w+Backward\w*|\w*AccumulateGrad"
+    r"[a-z_0-9]+::\S+|autograd::.*|\w+Backward\w*|\w*AccumulateGrad|detach_?"
 )  # what else emit_nvtx writes is a record_function
 VERSION = re.compile(r"_v\d+$|_ptsz$|_ptds$")  # cudaMemcpyAsync_v3020: the API version it came with
 WAITS = {  # which kind of synchronization a call is: its number means different things in exports of different years
@@ -67,14 +74,15 @@ OVERHEADS = {
 def read_ranges(trace: Trace) -> None:
     """Read NVTX ranges and the calls of libraries into table ops."""
     domains = _domains(trace)
-    meanings: dict[tuple[str, int], tuple[int, bool, int, int, int]] = {}
-    wanted = ("eventType", "text", "textId", "globalTid", "domainId")
+    meanings: dict[tuple[str, int, str], tuple[int, bool, int, int, int]] = {}
+    wanted = ("eventType", "text", "textId", "globalTid", "domainId", "jsonText", "jsonTextId", *PAYLOADS)
     for batch, start, dur in trace.batches("NVTX_EVENTS", wanted, only=RANGE_TYPES):
         kept = []
         if len(meanings) > REMEMBERED:
             meanings.clear()
-        for _, _, _, text, text_id, _, domain in batch:
-            key = (text if isinstance(text, str) else trace.text(text_id), domain if isinstance(domain, int) else 0)
+        for _, _, _, text, text_id, _, domain, *payload in batch:
+            title = text if isinstance(text, str) else trace.text(text_id)
+            key = (title, domain if isinstance(domain, int) else 0, _payload(trace, *payload))
             kept.append(meanings[key] if key in meanings else meanings.setdefault(key, _meaning(trace, *key, domains)))
         _add(trace, np.array(kept, np.int64), trace.threads(column(batch, 3)), start, dur)
     for table in LIBRARY_TABLES:
@@ -102,7 +110,13 @@ def _add(trace: Trace, meanings: I64, threads: Any, start: I64, dur: I64) -> Non
     trace.add("ops", columns)
 
 
-def _meaning(trace: Trace, text: str, domain: int, domains: dict[int, str]) -> tuple[int, bool, int, int, int]:
+def _payload(trace: Trace, text: Any, text_id: Any, *numbers: Any) -> str:
+    """Return what a range carries beside its name (a number, or a text of its own), empty for nothing."""
+    said = text if isinstance(text, str) else trace.text(text_id)
+    return said or next((str(number) for number in numbers if isinstance(number, int | float) and number != NULL), "")
+
+
+def _meaning(trace: Trace, text: str, domain: int, payload: str, domains: dict[int, str]) -> tuple[int, bool, int, int, int]:
     """Return of a range its name's id, whether it is an annotation, its sequence number, and the ids of its inputs and further facts."""
     found = EMITTED.fullmatch(text)
     if found and found["name"] != text:
@@ -112,9 +126,10 @@ def _meaning(trace: Trace, text: str, domain: int, domains: dict[int, str]) -> t
         return trace.name(found["name"]), not operator, sequence, signature, -1
     title = domains.get(domain, "")
     extra = -1
-    if title:
-        extras = trace.ids["extras"]
-        extra = extras.setdefault((json.dumps({"NVTX domain": title}),), len(extras))
+    extras = trace.ids["extras"]
+    kept = payload[:LONGEST_PAYLOAD] if len(extras) < MOST_PAYLOADS else ""
+    if said := {key: value for key, value in (("NVTX domain", title), ("NVTX payload", kept)) if value}:
+        extra = extras.setdefault((json.dumps(said),), len(extras))
     return trace.name(text), title.lower() not in LIBRARIES, NULL, -1, extra
 
 
@@ -160,6 +175,19 @@ def read_calls(trace: Trace) -> None:
         for row, correlation in zip(batch, columns["correlation"].tolist(), strict=True):
             if row[2] in waits:
                 trace.waits[correlation] = waits[row[2]]
+
+
+def read_system_calls(trace: Trace) -> None:
+    """Read what the threads of ranges and CUDA calls waited for in the operating system into table python: the code around those.
+
+    Other threads poll and sleep for a living.
+    """
+    for batch, start, dur in trace.batches("OSRT_API", ("nameId", "globalTid")):
+        thread = column(batch, 1)
+        keep = np.flatnonzero((dur >= SYSTEM_NS) & trace.seen(thread))
+        names = [trace.name(SYSTEM_CALL.format(trace.text(batch[i][2]) or "call")) for i in keep.tolist()]
+        columns = {"name_id": np.array(names, np.int32), "thread_id": trace.threads(thread[keep])}
+        trace.add("python", {**columns, "start": start[keep], "dur": dur[keep], "module_id": np.full(len(keep), NULL)})
 
 
 def read_overheads(trace: Trace) -> None:

@@ -97,6 +97,10 @@ class Trace:
         """Return ids of the threads that ``numbers`` (globalTid) name."""
         return np.fromiter(map(self._thread, numbers.tolist()), np.int32, len(numbers))
 
+    def seen(self, numbers: I64) -> NDArray[np.bool_]:
+        """Tell which of ``numbers`` (globalTid) are threads that were read already."""
+        return np.isin(numbers, np.fromiter(self._threads, np.int64, len(self._threads)))
+
     def _thread(self, number: int) -> int:
         if number not in self._threads:
             key = (str((number >> PROCESS_SHIFT) & PART), str(number & PART)) if number != NULL else ("", "")

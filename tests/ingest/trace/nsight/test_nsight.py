@@ -174,6 +174,68 @@ def test_a_graph_traced_as_a_whole_is_busy_time(ask):
     assert (rows, notes) == ([("kernel", 40_000)], [(1,)])
 
 
+def test_sampled_counters_are_telemetry_on_the_trace_s_clock(tmp_path, folder, ask):
+    made = export.tables()
+    export.add_metrics(made)
+    samples, devices = ask(
+        made,
+        "SELECT count(*), min(time_ns), avg(gr_active_pct), max(sm_active_pct), max(dram_active_pct), avg(clock_sm_mhz), count(sm_occupancy_pct) FROM samples",
+        "SELECT DISTINCT device FROM samples",
+    )
+    # 4 steps of 1 ms, sampled every 0.1 ms; reads (30 %) and writes (10 %) are one quantity; warps in flight are no percentage here
+    assert samples == [(40, export.EPOCH_NS + 100_000, 50.0, 90.0, 40.0, 1980.0, 0)]
+    assert devices == [(0,)]
+    ref = ingest_file(tmp_path / "given.sqlite", folder)
+    assert (ref.kind, ref.samples) == ("trace", True)
+
+
+def test_only_gpus_that_the_program_used_are_sampled_devices(ask):
+    made = export.tables()
+    made["TARGET_INFO_CUDA_DEVICE"] = [{"gpuId": 5, "cudaId": 0, "pid": export.PID}]
+    export.add_metrics(made, gpus=(0, 5))
+    (rows,) = ask(made, "SELECT device, count(*) FROM samples GROUP BY 1")
+    assert rows == [(0, 40)]
+
+
+@pytest.mark.parametrize("damage", ["no names", "texts", "clock that wrapped"])
+def test_odd_counters_cost_themselves_alone(ask, damage):
+    made = export.tables()
+    export.add_metrics(made)
+    if damage == "no names":
+        made.pop("TARGET_INFO_GPU_METRICS")
+    for row in made["GPU_METRICS"]:
+        if damage == "texts":
+            row["value"] = "much"
+        if damage == "clock that wrapped" and row["metricId"] == 1:
+            row["value"] = 2_500_000_000 - (1 << 32)
+    (samples,) = ask(made, "SELECT count(*), max(clock_sm_mhz) FROM samples")
+    assert samples == [(40, 2500.0) if damage == "clock that wrapped" else (0, None)]
+
+
+def test_waits_in_the_operating_system_are_kept_where_they_explain(ask):
+    made = export.tables()
+    main, other = export.process(export.PID) + export.PID, export.process(export.PID) + 1
+    made["StringIds"].append({"id": 50, "value": "read"})
+    made["OSRT_API"] = [
+        {"start": 930_000, "end": 990_000, "nameId": 50, "globalTid": main},
+        {"start": 995_000, "end": 999_000, "nameId": 50, "globalTid": main},  # 4 µs
+        {"start": 0, "end": 4_000_000, "nameId": 50, "globalTid": other},  # a thread that does nothing else
+    ]
+    (rows,) = ask(made, "SELECT name, dur_ns FROM python_calls JOIN names USING (name_id)")
+    assert rows == [("read (operating system)", 60_000)]
+
+
+def test_payloads_of_ranges_are_kept_beside_them(ask):
+    made = export.tables()
+    common = {"eventType": 59, "globalTid": export.process(export.PID) + export.PID, "domainId": 0}
+    made[NVTX] += [
+        {"start": 1, "end": 3, "text": "epoch", "int64Value": 7, **common},
+        {"start": 1, "end": 3, "text": "batch", "jsonText": '{"size": 8}', **common},
+    ]
+    (rows,) = ask(made, "SELECT name, extra FROM cpu_ops JOIN names USING (name_id) WHERE dur_ns = 2 ORDER BY 1")
+    assert rows == [("batch", '{"NVTX payload": "{\\"size\\": 8}"}'), ("epoch", '{"NVTX payload": "7"}')]
+
+
 def test_compressed_it_gives_the_same_recording(tmp_path, folder):
     plain = export.write(tmp_path / "a.sqlite", export.tables())
     packed = tmp_path / "a.sqlite.gz"

@@ -1,0 +1,87 @@
+"""Runs read from exports of Nsight Systems are analysed, compared and told apart as all others; busy shares equal the export's own tables."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from sawtooth.analysis.compare import compare, side_of
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store import Library
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.schema import DataFolder, new_manifest
+from tests.support import nsight_export as export
+from tests.support.paths import SHARED
+
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return DataFolder(tmp_path / "data").create()
+
+
+def union_ns(intervals):
+    """Total length of the union of (start, end)."""
+    total = reached = 0
+    for start, end in sorted(intervals):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+@pytest.mark.parametrize("path", sorted((SHARED / "formats").glob("nsys*.sqlite")) if SHARED else [], ids=lambda p: p.stem)
+def test_the_busy_share_is_that_of_the_tables(folder, path):
+    ref = ingest_file(path, folder)
+    library = Library(folder)
+    result = analyse(new_manifest([ref], "nsight"), library)
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as theirs:
+        tables = {name for (name,) in theirs.execute("SELECT name FROM sqlite_master")}
+        work = [t for t in (KERNEL, *(f"CUPTI_ACTIVITY_KIND_{w}" for w in ("MEMCPY", "MEMSET", "GRAPH_TRACE"))) if t in tables]
+        (base,) = theirs.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME").fetchone()
+        for rank in result.ranks:
+            with library.open(ref.id) as recording:
+                windows = recording.rows("SELECT start_ns, end_ns FROM windows WHERE device = ?", [rank.device])
+            cut = [
+                (max(start + base, a), min(end + base, b))
+                for table in work
+                for start, end in theirs.execute(f"SELECT start, end FROM {table} WHERE deviceId = ?", [rank.device])
+                for a, b in windows
+                if start + base < b and end + base > a
+            ]
+            assert rank.window_ns == sum(b - a for a, b in windows)
+            assert rank.metrics["gpu_busy_share"].value == pytest.approx(union_ns(cut) / rank.window_ns, rel=1e-3)
+    library.close()
+
+
+def test_two_exports_are_compared(tmp_path, folder):
+    """The same steps with all times stretched by 1.4."""
+    slower = export.tables()
+    for rows in slower.values():
+        for row in rows:
+            if "start" in row:
+                row["start"] = row["start"] * 14 // 10
+                row["end"] = row["end"] and row["end"] * 14 // 10
+    library = Library(folder)
+    runs = [
+        analyse(new_manifest([ingest_file(export.write(tmp_path / f"{i}.sqlite", made), folder)], str(i)), library)
+        for i, made in enumerate((export.tables(), slower))
+    ]
+    assert [run.metrics["step_time_ms"].value for run in runs] == pytest.approx([1.0, 1.4])
+    compared = compare(*(side_of([run], library) for run in runs))
+    assert [float(ns) for ns in compared.profile_ns] == pytest.approx([1e6, 1.4e6])
+    assert sum(row.change_ns for row in compared.waterfall) == pytest.approx(0.4e6)
+    library.close()
+
+
+def test_samples_of_the_profiled_time_tell_nothing_of_the_step_without_the_profiler(tmp_path, folder):
+    made = export.tables()
+    export.add_metrics(made)
+    library = Library(folder)
+    ref = ingest_file(export.write(tmp_path / "a.sqlite", made), folder)
+    result = analyse(new_manifest([ref], "nsight"), library)
+    assert result.lead.telemetry.means["sm_active_pct"] == pytest.approx(45, abs=10)  # 90 % of half the time
+    assert result.lead.best.source != "telemetry"
+    library.close()
