@@ -24,6 +24,7 @@ from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.metrics.witness import StepWork, Witness
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.edits import WhatIf
+from sawtooth.analysis.run import compile_log
 from sawtooth.analysis.run.at_best import at_best
 from sawtooth.analysis.run.job import as_one_job
 from sawtooth.analysis.run.job_step import for_rank, in_job, job_step_time, leading
@@ -86,6 +87,7 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
         metrics=metrics,
         telemetry=telemetry,
         communication=communication,
+        compile_log=compile_log.load(manifest, library, lead.rank if lead else None),
     )
     if lead is None:
         return result

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 from isal import isal_zlib
 
-from sawtooth.ingest import marks
+from sawtooth.ingest import compile_log, marks
 from sawtooth.ingest.errors import NotFoundError, SourceError
 from sawtooth.ingest.files import commit, disk_error, draft, is_sound, sweep
 from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder, RecordingRef, is_id
@@ -79,17 +79,18 @@ def ingest_file(
         head = opened.head()
     except OSError as error:
         raise SourceError("E-TYPE", f"{name} cannot be read ({error.strerror}). Give a file.") from error
-    are_marks = marks.is_marks(head)
-    trace_source = None if are_marks else traces.source_for(head)
-    if trace_source is None and not are_marks:
+    # what training said of itself, line by line
+    told = marks.store if marks.is_marks(head) else compile_log.store if compile_log.is_compile_log(head) else None
+    trace_source = None if told else traces.source_for(head)
+    if trace_source is None and told is None:
         refuse_foreign(head, name)
-    reader = None if trace_source or are_marks else telemetry.reader_for(head)
+    reader = None if trace_source or told else telemetry.reader_for(head)
     with _collector_off(), draft(folder.recordings) as temporary:
         writer = Writer(temporary)
         try:
             about = {"source_name": name, "tool_version": tool_version(), "schema_version": SCHEMA_VERSION}
-            if are_marks:
-                row = marks.store(opened, writer, about)
+            if told is not None:
+                row = told(opened, writer, about)
             elif reader is not None:
                 row = telemetry.store(reader, opened, writer, about)
             else:

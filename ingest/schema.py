@@ -55,7 +55,7 @@ class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     """
 
     id: str
-    kind: str  # trace | telemetry | marks
+    kind: str  # trace | telemetry | marks | compile
     source_name: str
     rank: int | None = None
     host: str | None = None

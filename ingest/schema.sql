@@ -16,7 +16,7 @@ COMMENT ON TABLE recording IS 'One row: what this recording is and what its sour
 COMMENT ON COLUMN recording.id IS 'First 16 hex digits of the SHA-256 of the uncompressed source bytes';
 COMMENT ON COLUMN recording.schema_version IS 'Version of this schema; a newer one re-ingests from the kept source';
 COMMENT ON COLUMN recording.tool_version IS 'Version of Sawtooth that wrote the file';
-COMMENT ON COLUMN recording.kind IS 'trace, telemetry or marks';
+COMMENT ON COLUMN recording.kind IS 'trace, telemetry, marks or compile (a structured log of torch.compile)';
 COMMENT ON COLUMN recording.source_name IS 'File name of the source as given, cleaned of control characters';
 COMMENT ON COLUMN recording.source_bytes IS 'Uncompressed size of the source in bytes';
 COMMENT ON COLUMN recording.event_count IS 'Events (or samples) stored in any table of this recording';
@@ -248,6 +248,21 @@ COMMENT ON COLUMN step_marks.phase IS 'train, profile, eval or checkpoint';
 COMMENT ON COLUMN step_marks.optimizer IS 'Which optimizer stepped, by first appearance';
 COMMENT ON COLUMN step_marks.samples IS 'Samples in the batch, where the loop said so';
 COMMENT ON COLUMN step_marks.tokens IS 'Length of the batch in tokens, where the loop said so';
+
+CREATE TABLE compile_events (
+    kind VARCHAR NOT NULL, compile_id VARCHAR, time_ns BIGINT, dur_ns BIGINT, "function" VARCHAR, file VARCHAR, line INTEGER,
+    reason VARCHAR, hint VARCHAR
+);
+COMMENT ON TABLE compile_events IS 'What torch.compile said of itself in its structured log (TORCH_TRACE): filled in recordings of such logs alone';
+COMMENT ON COLUMN compile_events.kind IS 'graph_break, recompile, compile or compile_backward';
+COMMENT ON COLUMN compile_events.compile_id IS 'Frame and how often it was compiled, such as 3/0: the compiled region of that name in a trace';
+COMMENT ON COLUMN compile_events.time_ns IS 'Start of a compilation; of others about when they were met';
+COMMENT ON COLUMN compile_events.dur_ns IS 'How long it compiled';
+COMMENT ON COLUMN compile_events."function" IS 'Function that was compiled';
+COMMENT ON COLUMN compile_events.file IS 'File of the break, or of the function that was compiled';
+COMMENT ON COLUMN compile_events.line IS 'Line of the break, or first line of the function';
+COMMENT ON COLUMN compile_events.reason IS 'Why the graph broke, which guard failed, or why compiling failed';
+COMMENT ON COLUMN compile_events.hint IS 'Dynamo''s own advice on a break';
 
 CREATE TABLE diagnostics (key VARCHAR NOT NULL, severity VARCHAR NOT NULL, sentence VARCHAR NOT NULL, count BIGINT NOT NULL, example VARCHAR);
 COMMENT ON TABLE diagnostics IS 'Trouble met on import, as data';

@@ -23,6 +23,7 @@ SKIPPED_SUFFIXES = (
     ".log",
     ".duckdb",
 )  # never a trace or telemetry in a folder given whole
+COMPILE_LOG = "dedicated_log_torch_trace"  # what TORCH_TRACE writes, with the suffix .log
 KEPT_AS_IT_IS = "is here already and was left as it is; the file describes it differently."
 NO_CORRECTION = clocks.ClockCorrection()
 
@@ -102,9 +103,13 @@ def _unpack(
     )
 
 
+def _skipped(path: Path) -> bool:
+    return path.suffix in SKIPPED_SUFFIXES and not path.name.startswith(COMPILE_LOG)
+
+
 def files_of(path: Path) -> tuple[list[tuple[Path, str]], bool]:
     """Return the files that ``path`` (a file, or a folder with all below it) stands for, and whether it is a folder."""
     if path.is_dir():
-        inside = sorted((p.relative_to(path), p) for p in path.rglob("*") if p.is_file() and p.suffix not in SKIPPED_SUFFIXES)
+        inside = sorted((p.relative_to(path), p) for p in path.rglob("*") if p.is_file() and not _skipped(p))
         return [(p, at.as_posix()) for at, p in inside if not any(part.startswith(".") for part in at.parts)], True
     return [(path, path.name)], False

@@ -1,4 +1,4 @@
-"""Loops and telemetry built by hand: troubles that no recording shows. HAND_MADE has the files of each, by a name as recordings have."""
+"""Loops and telemetry built by hand: troubles that no recording of tests/recordings shows. HAND_MADE has the files of each, by a name as recordings have."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
+from tests.support.paths import GRAPH_BREAKS
 
 POWER_CAP, SOFTWARE_HEAT, HARDWARE_SLOWDOWN = 0x4, 0x20, 0x8  # bits of NVML's clock event reasons
 
@@ -70,9 +71,16 @@ def tested_gradients(folder: Path) -> list[Path]:
     return [loop.write(folder / "trace.json")]
 
 
+def graph_breaks(folder: Path, count: int) -> list[Path]:
+    """Return the recording with ``count`` planted breaks, and its log."""
+    return [path for kind in ("json.gz", "log.gz") if (path := GRAPH_BREAKS / f"breaks_{count}.{kind}").exists()]
+
+
 HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     "filled_gradients": filled_gradients,
     "full_queue": full_queue,
+    "graph_breaks_0": partial(graph_breaks, count=0),
+    "graph_breaks_20": partial(graph_breaks, count=20),
     "held_down_by_heat": partial(write, throttled=12, reason=SOFTWARE_HEAT),  # 1.2 s of 5.9 s
     "tested_gradients": tested_gradients,
     "two_hot_samples": partial(write, throttled=2, reason=SOFTWARE_HEAT),

@@ -6,7 +6,7 @@ Why it costs time
     ``torch.compile`` specializes on shapes and values. A new batch size, sequence length or Python number compiles again, for seconds.
 What to do
     Keep shapes the same (drop or pad the last batch, pad to buckets), or compile with ``dynamic=True``; ``TORCH_LOGS=recompiles`` names the
-    guard that failed.
+    guard that failed, and ``TORCH_TRACE=folder`` writes a log that says it here.
 When it is wrong
     When the profile began before warm-up ended: profile later steps.
 References
@@ -16,12 +16,15 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.02  # of the step: loading a kernel once costs less than that of a few steps
+
+REASONS = 5  # of the log, the first: the same guard fails again and again
 
 CHANGES = (
     CodeChange("PyTorch", "model = torch.compile(model)", "model = torch.compile(model, dynamic=True)"),
@@ -58,8 +61,15 @@ def check(given: RuleInput) -> Iterator[Finding]:
         note="The compiling removed from the replay.",
         risk="Code for dynamic shapes can be slower than specialized code.",
         changes=CHANGES,
-        evidence=given.gap_evidence("compilation"),
+        evidence=[*given.gap_evidence("compilation"), *_reasons(given)],
     )
+
+
+def _reasons(given: RuleInput) -> Iterator[dict[str, Any]]:
+    """Yield which guards failed where, as torch.compile's log has it."""
+    log = given.run.compile_log
+    for said in log.recompiled[:REASONS] if log is not None else ():
+        yield {"place": said.place, "reason": said.reason, "times": said.times}
 
 
 RULE = Rule("recompilation", ("steps",), check, Explains(("compilation",)))

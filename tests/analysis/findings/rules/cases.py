@@ -66,6 +66,7 @@ CASES = {
     "garbage-collection": Case(
         leads=("collected_garbage",), quiet=("gpt_reads_stack",), measured=(("collected_garbage", "gpt_small", 0.15),)
     ),
+    "graph-breaks": Case(beside=("graph_breaks_20",), quiet=("graph_breaks_0", "recompiles")),
     "host-waits-for-gpu": Case(
         leads=("gpt_reads", "gpt_reads_stack"), quiet=("gpt_no_reads",), measured=(("gpt_reads", "gpt_no_reads", 0.10),)
     ),

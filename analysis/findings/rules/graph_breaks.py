@@ -1,0 +1,96 @@
+"""A compiled function is left and entered again within the step.
+
+What it checks
+    Compiled regions inside compiled regions: what Dynamo calls after a break of the graph. Their number is counted in the trace; places and reasons
+    come from torch.compile's log, where it was dropped beside the trace.
+Why it costs time
+    At each break the host returns to Python, looks the next piece up and checks its guards, runs a wrapper, and does the same on the way back: 0.1
+    to 0.5 ms. Kernels cannot be fused across it, and no CUDA graph spans it.
+What to do
+    Record the places once (``TORCH_TRACE=folder``), or let ``fullgraph=True`` fail at the first. Take out prints and logging, reads of GPU values, and
+    branches on them; wrap code of other libraries as a custom operator.
+When it is wrong
+    Where the GPU is the slower side, the host's time is hidden, and only fusion is lost, which this does not predict. A function that is compiled
+    apart on purpose and called from a compiled one counts as a break: to Dynamo it is one.
+References
+    https://docs.pytorch.org/docs/stable/compile/programming_model.graph_breaks_index.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sawtooth.analysis.findings.compiled import Breaks, breaks
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.run.compile_log import CompileLog
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+LEAST_A_STEP = 0.5  # a break in fewer than every second step is one of another path (an evaluation, a log)
+MOST_ROWS = 20
+
+CHANGES = (
+    CodeChange(
+        "PyTorch", "model = torch.compile(model)", "model = torch.compile(model, fullgraph=True)   # fails at the first break"
+    ),
+    CodeChange(
+        "PyTorch",
+        "if loss.item() > limit:\n    scale = scale / 2",
+        "scale = torch.where(loss > limit, scale / 2, scale)   # no value of the GPU decides in Python",
+    ),
+    CodeChange("Lightning", "model = torch.compile(LitNet())", "model = torch.compile(LitNet(), fullgraph=True)"),
+    CodeChange(
+        "Transformers",
+        "TrainingArguments(torch_compile=True)",
+        "torch.compile(model, fullgraph=True)   # once, to find the places",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding where steps leave compiled code."""
+    found = breaks(given)
+    if found.per_step < LEAST_A_STEP:
+        return
+    cost, count = found.host_ms, f"{found.per_step:.3g} graph break{'' if round(found.per_step, 2) == 1 else 's'}"
+    each = f": the host spends {in_words(cost)} of each step there, {in_words(cost / found.per_step)} a break" if cost else ""
+    log = given.run.compile_log
+    first = log.breaks[0] if log is not None and log.breaks else None
+    where = (
+        f" First: {first.place}, {first.reason.rstrip('.')}."
+        if first
+        else " Record the places with TORCH_TRACE=folder and drop the log on this run."
+    )
+    yield given.finding(
+        RULE.slug,
+        f"{count} a step in code of torch.compile{each}",
+        f"Take out what Dynamo cannot follow until torch.compile(…, fullgraph=True) passes.{where}",
+        ceiling_ms=min(cost, given.lost_ms("launch_bound", "python_host")) if cost else None,
+        edits=found.edits,
+        confidence="medium",
+        note="The host comes to the first kernel after each break as quickly as to other kernels. That more kernels could be fused is not counted.",
+        risk="fullgraph=True stops the run where a break is left; a larger graph takes longer to compile.",
+        changes=CHANGES,
+        evidence=_evidence(found, log),
+    )
+
+
+def _evidence(found: Breaks, log: CompileLog | None) -> Iterator[dict[str, Any]]:
+    """Yield a row for each break of a step: the region it ends and the one after it, and what the log says of it."""
+    steps = max(len(found.given.rank.counted), 1)
+    for (within, name), rows in list(found.rows.groupby(["within", "name"], sort=False))[:MOST_ROWS]:
+        said = log.break_in(within.rpartition(" ")[2]) if log is not None else None
+        row = rows.iloc[0]
+        yield {
+            "name": name,
+            "after": within,
+            "times_per_step": len(rows) / steps,
+            "place": said.place if said else None,
+            "reason": said.reason if said else None,
+            "hint": said.hint if said else None,
+            "start_ns": int(row["start_ns"]),
+            "end_ns": int(row["end_ns"]),
+        }
+
+
+RULE = Rule("graph-breaks", ("steps",), check, Explains(()))

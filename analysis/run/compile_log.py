@@ -1,0 +1,69 @@
+"""What torch.compile's own log, dropped beside the trace, says: where graphs break, and why code was compiled again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sawtooth.analysis.store.library import Library
+from sawtooth.ingest.schema import Manifest
+
+MOST_PLACES = 100  # of either kind, the most frequent: a page shows a few, a report some more
+
+
+@dataclass(frozen=True)
+class Said:
+    """One place: where (``file.py:12`` or a function's name), why, what Dynamo advises, the compiled frame (such as 3/0), and how often."""
+
+    place: str
+    reason: str
+    hint: str
+    frame: str
+    times: int
+
+
+@dataclass(frozen=True)
+class CompileLog:
+    """Breaks of graphs and recompilations by place, how many functions were compiled, and how long that took, seconds."""
+
+    breaks: tuple[Said, ...]
+    recompiled: tuple[Said, ...]
+    compiled: int
+    seconds: float
+
+    def break_in(self, frame: str) -> Said | None:
+        """Return the break that ends the graph of ``frame``."""
+        return next((said for said in self.breaks if said.frame == frame), None)
+
+
+def load(manifest: Manifest, library: Library, rank: int | None) -> CompileLog | None:
+    """Return what the logs of ``rank`` say (of every rank, where logs name none); None where the run has none."""
+    refs = [ref for ref in manifest.recordings if ref.kind == "compile" and (rank is None or ref.rank in (rank, None))]
+    breaks: list[Said] = []
+    recompiled: list[Said] = []
+    compiled, seconds = 0, 0.0
+    for ref in refs:
+        with library.open(ref.id, derived=False) as recording:
+            # A frame that is met again (another version of it) breaks at the same line.
+            rows = recording.rows(
+                "SELECT kind, coalesce(parse_filename(file) || ':' || line, ''), coalesce(reason, ''), coalesce(any_value(hint), ''), "
+                "coalesce(min(compile_id), ''), count(*) FROM compile_events WHERE kind IN ('graph_break', 'recompile') "
+                "GROUP BY kind, file, line, reason, CASE WHEN kind = 'graph_break' THEN compile_id END ORDER BY min(time_ns), 2 LIMIT ?",
+                [2 * MOST_PLACES],
+            )
+            functions = dict(
+                recording.rows(
+                    "SELECT compile_id, coalesce(any_value(\"function\") || ' (' || parse_filename(any_value(file)) || ':' || any_value(line) || ')', "
+                    "any_value(\"function\")) FROM compile_events WHERE kind = 'compile' AND compile_id IS NOT NULL GROUP BY 1"
+                )
+            )
+            count, ns = recording.rows(
+                "SELECT count(*) FILTER (kind = 'compile'), coalesce(sum(dur_ns), 0) FROM compile_events WHERE kind IN ('compile', 'compile_backward')"
+            )[0]
+        breaks += [Said(*row[1:]) for row in rows if row[0] == "graph_break"]
+        recompiled += [
+            Said(place or functions.get(frame) or f"frame {frame}", reason, hint, frame, times)
+            for kind, place, reason, hint, frame, times in rows
+            if kind == "recompile"
+        ]
+        compiled, seconds = compiled + int(count), seconds + float(ns) / 1e9
+    return CompileLog(tuple(breaks[:MOST_PLACES]), tuple(recompiled[:MOST_PLACES]), compiled, seconds) if refs else None

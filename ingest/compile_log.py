@@ -1,0 +1,211 @@
+"""The structured log of torch.compile (``TORCH_TRACE=FOLDER python train.py``) to recordings with the table ``compile_events``.
+
+A line such as ``V1122 04:25:10.720000 20723 torch/_dynamo/x.py:50] {"artifact": {…}, "frame_id": 0, "has_payload": "…"}`` begins an entry;
+lines that begin with a tab are its payload. Most are graphs and generated code, which are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sawtooth.ingest.decode import NULL
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.source import Source
+from sawtooth.ingest.telemetry.registry import lines
+from sawtooth.ingest.writer import Writer
+
+ENTRY = re.compile(rb"(?:\[rank(\d{1,6})\]:)?[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^ ]{1,500}\] (\{.*)", re.DOTALL)
+CLOCK = re.compile(rb'\t"ts": (\d{16})')  # of the events between: Unix microseconds, which the lines' own times are not
+WANTED = (b'"dynamo_graph_break_reason"', b'"recompile_reasons"', b'compilation_metrics": {')
+PAYLOAD_LINES, TEXT_LENGTH = 200, 500  # that are kept of one entry's payload, and of one text: a person reads them
+MOST_EVENTS = 1_000_000
+PLACE = re.compile(r"in user code at (.{1,400}):(\d{1,7})$", re.MULTILINE)
+REASON_ENDS = re.compile(r"\n\s*(?:Explanation: |Developer debug context|User code traceback|Traceback )")
+REASON_TITLE = re.compile(r"Graph Break Reason:(?: Encountered graph break when attempting to trace [^\n]*)?", re.IGNORECASE)
+HINT = re.compile(r"^\s*Hint: (.*)$", re.MULTILINE)
+
+
+class _Artifact(msgspec.Struct):
+    name: str = ""
+
+
+class _Metrics(msgspec.Struct):
+    compile_id: str | None = None
+    co_name: str | None = None
+    co_filename: str | None = None
+    co_firstlineno: int | None = None
+    start_time: float | None = None
+    entire_frame_compile_time_s: float | None = None
+    duration_us: float | None = None
+    dynamo_cumulative_compile_time_us: float | None = None
+    fail_reason: str | None = None
+    restart_reasons: list[str] | None = None
+
+    @property
+    def dur_ns(self) -> int | None:
+        """How long it compiled, under the name of the version that wrote it."""
+        us = next((v for v in (self.duration_us, self.dynamo_cumulative_compile_time_us) if v is not None), None)
+        us = us if us is not None or self.entire_frame_compile_time_s is None else self.entire_frame_compile_time_s * 1e6
+        return round(us * 1000) if us is not None and 0 <= us < 1e12 else None
+
+
+class _Entry(msgspec.Struct):
+    artifact: _Artifact | None = None
+    compilation_metrics: _Metrics | None = None
+    bwd_compilation_metrics: _Metrics | None = None
+    frame_id: int | None = None
+    frame_compile_id: int | None = None
+
+
+@dataclass(frozen=True)
+class _Event:
+    kind: str  # graph_break, recompile, compile or compile_backward
+    compile_id: str | None
+    time_ns: int | None
+    dur_ns: int | None = None
+    function: str | None = None
+    file: str | None = None
+    line: int | None = None
+    reason: str | None = None
+    hint: str | None = None
+
+
+def is_compile_log(head: bytes) -> bool:
+    """Tell from its first bytes whether a file is a structured log of torch.compile."""
+    return ENTRY.match(head.partition(b"\n")[0]) is not None
+
+
+def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
+    """Read ``source``, write its events, return the recording row. Raises SourceError where nothing was compiled.
+
+    Entries that are torn or of another form are left out and counted.
+    """
+    skipped: list[bytes] = []
+    rank: list[int] = []
+    events = list(_events(lines(source), skipped, rank))
+    if not events:
+        raise SourceError(
+            "E-NOEV", "This log of torch.compile holds no compilation: was it stopped before the first step? Record it again."
+        )
+    _write(events, writer)
+    if skipped:
+        sentence = "Entries of the log of torch.compile were torn or not understood, and left out."
+        row = {"key": "compile_log_skipped", "severity": "info", "sentence": sentence, "count": len(skipped)}
+        writer.insert_row("diagnostics", row)
+    times = [event.time_ns for event in events if event.time_ns is not None]
+    return {
+        **about,
+        "kind": "compile",
+        "event_count": len(events),
+        "clock": "unix" if times else "unknown",
+        "first_ns": min(times, default=None),
+        "last_ns": max(times, default=None),
+        "truncated": bool(source.damage),
+        "rank": rank[0] if rank else None,
+    }
+
+
+def _write(events: list[_Event], writer: Writer) -> None:
+    texts = ("kind", "compile_id", "function", "file", "reason", "hint")
+    numbers = ("time_ns", "dur_ns")
+    columns: dict[str, Any] = {name: [getattr(event, name) for event in events] for name in texts}
+    for name in numbers:
+        columns[name] = np.array([NULL if (v := getattr(event, name)) is None else v for event in events], np.int64)
+    columns["line"] = np.array([-1 if event.line is None else event.line for event in events], np.int32)
+    writer.insert("compile_events", columns)
+
+
+def _events(every: Iterable[bytes], skipped: list[bytes], rank: list[int]) -> Iterator[_Event]:
+    decoder = msgspec.json.Decoder(_Entry)
+    entry: _Entry | None = None
+    payload: list[bytes] = []
+    now: int | None = None
+    count = 0
+    for line in chain(every, [b"V"]):  # the last entry ends too
+        if line.startswith(b"\t"):
+            if found := CLOCK.match(line):
+                now = int(found[1]) * 1000
+            if entry is not None and len(payload) < PAYLOAD_LINES:
+                payload.append(line[1:])
+            continue
+        if entry is not None:
+            yield from _of_entry(entry, b"\n".join(payload), now)
+            count += 1
+        if count > MOST_EVENTS:
+            raise SourceError(
+                "E-LIMIT", f"The log of torch.compile holds more than {MOST_EVENTS:,} compilations. Record fewer steps."
+            )
+        entry, payload = None, []
+        begun = ENTRY.match(line)
+        if begun and begun[1] and not rank:
+            rank.append(int(begun[1]))
+        if begun and any(word in line for word in WANTED):
+            try:
+                entry = decoder.decode(begun[2])
+            except msgspec.MsgspecError:
+                skipped.append(line[:80])
+
+
+def _of_entry(entry: _Entry, payload: bytes, now: int | None) -> Iterator[_Event]:
+    own = None if entry.frame_id is None or entry.frame_compile_id is None else f"{entry.frame_id}/{entry.frame_compile_id}"
+    text = payload.decode("utf-8", "replace")
+    if entry.artifact is not None and entry.artifact.name == "dynamo_graph_break_reason":
+        place = PLACE.search(text)
+        rest = text[place.end() :] if place else text
+        hint = HINT.search(text)
+        yield _Event(
+            "graph_break",
+            own,
+            now,
+            file=place[1] if place else None,
+            line=int(place[2]) if place else None,
+            reason=_reason(rest),
+            hint=hint[1].strip()[:TEXT_LENGTH] if hint else None,
+        )
+    elif entry.artifact is not None and entry.artifact.name == "recompile_reasons":
+        yield _Event("recompile", own, now, reason=_first_of(payload))
+    for kind, metrics in (("compile", entry.compilation_metrics), ("compile_backward", entry.bwd_compilation_metrics)):
+        if metrics is not None:
+            yield _compiled(kind, metrics, own, now)
+
+
+def _compiled(kind: str, metrics: _Metrics, own: str | None, now: int | None) -> _Event:
+    began, dur = metrics.start_time, metrics.dur_ns
+    start = round(began * 1e9) if began is not None and 0 < began < 4e9 else now - (dur or 0) if now is not None else None
+    line = metrics.co_firstlineno
+    return _Event(
+        kind,
+        (metrics.compile_id or own or "")[:80] or None,
+        start,
+        dur,
+        _cut(metrics.co_name),
+        _cut(metrics.co_filename),
+        line if line is not None and 0 <= line < 1 << 31 else None,
+        _cut(metrics.fail_reason),
+    )
+
+
+def _reason(text: str) -> str | None:
+    """Return what a break's payload gives as its reason, without Dynamo's advice and traceback."""
+    text = REASON_ENDS.split(REASON_TITLE.sub("", text, count=1), maxsplit=1)[0]
+    return " ".join(text.split())[:TEXT_LENGTH] or None
+
+
+def _first_of(payload: bytes) -> str | None:
+    """Return the first of the guards that failed; each further entry of a function's cache has one of its own."""
+    try:
+        reasons = msgspec.json.decode(payload, type=list[str])
+    except msgspec.MsgspecError:
+        return _cut(payload.decode("utf-8", "replace"))
+    return _cut(reasons[0]) if reasons else None
+
+
+def _cut(text: str | None) -> str | None:
+    return " ".join(text.split())[:TEXT_LENGTH] or None if text else None

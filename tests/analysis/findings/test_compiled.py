@@ -1,0 +1,79 @@
+"""Breaks of torch.compile's graphs: counted exactly, and their cost against what a stopwatch saw without them."""
+
+from __future__ import annotations
+
+import json
+from statistics import mean
+
+import pytest
+
+from sawtooth.analysis.findings.compiled import regions
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import ChromeTrace
+from tests.support.paths import GRAPH_BREAKS
+
+STOPWATCH_MS = json.loads((GRAPH_BREAKS / "truth.json").read_text(encoding="utf-8"))["step_ms"]
+STEPS = 8  # profiled
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    opened = Library(DataFolder(tmp_path_factory.mktemp("compiled")).create())
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def run(library):
+    def analysed(count, *kinds):
+        files = [GRAPH_BREAKS / f"breaks_{count}.{kind}.gz" for kind in kinds]
+        return analyse(bring_in(library.folder, [(f, f.name) for f in files], name=str(count)).runs[0], library)
+
+    return analysed
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 20])
+def test_breaks_are_counted_exactly_in_the_trace(library, run, count):
+    recording = run(count, "json").lead.recording_id
+    with library.open(recording) as opened:
+        found = regions(opened)
+    assert len(found) == STEPS * (count + 1)
+    assert found["within"].notna().sum() == STEPS * count
+
+
+@pytest.mark.parametrize("count", [1, 5, 20])
+def test_what_breaks_cost_is_what_the_stopwatch_saw(run, count):
+    """The step without the breaks is another recording's; its measured blocks lie within a tenth of their mean, so the gain within two."""
+    found = next(f for f in run(count, "json").findings if f.rule == "graph-breaks")
+    lost = mean(STOPWATCH_MS[str(count)]) - mean(STOPWATCH_MS["0"])
+    noise = max(STOPWATCH_MS[str(count)]) - mean(STOPWATCH_MS[str(count)]) + max(STOPWATCH_MS["0"]) - mean(STOPWATCH_MS["0"])
+    gain = run(count, "json").lead.best.ms - found.predicted_step_ms
+    assert gain == pytest.approx(lost, rel=0.15, abs=noise)
+
+
+def test_the_log_names_place_and_reason_of_each_break(run):
+    result = run(20, "json", "log")
+    found = next(f for f in result.findings if f.rule == "graph-breaks")
+    assert len(result.compile_log.breaks) == 20
+    assert result.compile_log.compiled == 21
+    lines = [row["place"] for row in found.evidence]
+    assert lines[0] == "net20.py:5"  # behind the first block: the function begins in line 3
+    assert len(set(lines)) == 20 and all(line.startswith("net20.py:") for line in lines)
+    assert {row["reason"] for row in found.evidence} == {"Call to `torch._dynamo.graph_break()`"}
+    assert all(row["times_per_step"] == 1 for row in found.evidence)
+
+
+def test_functions_compiled_apart_break_no_graph(tmp_path, library):
+    trace = ChromeTrace()
+    for i in range(3):
+        trace.host("cpu_op", f"Torch-Compiled Region: {i}/0", 10 + 20 * i, 20 + 20 * i)
+    trace.host("cpu_op", "Torch-Compiled Region: 3/0", 90, 130)
+    trace.host("cpu_op", "aten::mm", 95, 125)
+    trace.host("cpu_op", "Torch-Compiled Region: 4/0", 100, 120)
+    ref = ingest_file(trace.write(tmp_path / "trace.json"), library.folder)
+    with library.open(ref.id, derived=False) as opened:
+        assert regions(opened)["within"].tolist() == [None, None, None, None, "Torch-Compiled Region: 3/0"]
