@@ -14,6 +14,7 @@ __getattr__, __all__ = lazy(
             "AuditRow",
             "audit",
         ),
+        "compile_log": ("CompileLog",),
         "model": (
             "CodeChange",
             "Communication",
