@@ -1,4 +1,4 @@
-"""Where this copy of Sawtooth lies, and where it keeps its data."""
+"""Where this copy of Sawtooth lies, where it keeps its data, and which version it is."""
 
 import os
 import sys
@@ -22,3 +22,15 @@ def default_data_folder() -> Path:
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA", home / "AppData" / "Local")) / "sawtooth"
     return Path(os.environ.get("XDG_DATA_HOME", home / ".local" / "share")) / "sawtooth"
+
+
+def recorder_version() -> str:
+    """Return the version of the distribution that records: the whole product's, or the recorder's alone; "" from a checkout."""
+    from importlib import metadata  # not above: a training process loads this module, and is told its recorder's version
+
+    for distribution in ("sawtooth", "sawtooth-recorder"):
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return ""

@@ -39,7 +39,7 @@ def test_files_and_modules_that_are_named_exist(document: Path) -> None:
         if token.startswith(ROOMS) and not re.search(r"[<>*{…]", token):
             assert (ROOT / token).exists(), f"{token} is not there"
     for module in re.findall(r"-m ((?:tests|sawtooth)[\w.]*)", text):
-        path = ROOT / module.replace(".", "/")
+        path = ROOT / re.sub(r"^sawtooth\.", "", module).replace(".", "/")
         assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), f"{module} cannot be run"
     for module in re.findall(r"from (sawtooth[\w.]*) import", text):
         path = ROOT / module.removeprefix("sawtooth.").replace(".", "/")

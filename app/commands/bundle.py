@@ -57,6 +57,8 @@ def import_(
         raise UsageError(f"{file.name} is not a .sawtooth file. For traces and telemetry use sawtooth ingest.")
     folder = data_folder(data)
     brought = bring_in(folder, [(file, file.name)])
+    for sentence in brought.notices:
+        typer.echo(sentence, err=True)
     for run in brought.runs:
         typer.echo(f"{fmt.clean(run.name)}: {fmt.many(len(run.traces), 'trace')}, {len(run.telemetry)} telemetry", err=True)
         if run.id in brought.proposals:

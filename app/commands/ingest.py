@@ -77,7 +77,7 @@ def ingest(
     )
     for sentence in brought.refused:
         typer.echo(f"Left out {sentence}", err=True)
-    for sentence in brought.unplaced:
+    for sentence in brought.notices:
         typer.echo(sentence, err=True)
     for run in brought.runs if tag else []:
         folder.write_manifest(msgspec.structs.replace(run, tags=list(dict.fromkeys([*run.tags, *(tag or [])]))))

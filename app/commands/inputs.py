@@ -100,6 +100,6 @@ def _ingest(folder: DataFolder, paths: list[Path], keep: bool) -> list[Manifest]
         typer.echo("\r\x1b[K", nl=False, err=True)
     for sentence in brought.refused:
         typer.echo(f"Left out {sentence}", err=True)
-    for sentence in brought.unplaced:
+    for sentence in brought.notices:
         typer.echo(sentence, err=True)
     return brought.runs

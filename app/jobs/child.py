@@ -81,7 +81,7 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
     names = {manifest.id: manifest.name for manifest in brought.runs}  # a bundle may hold a run twice
     runs = list(names)
     report(Progress("deriving", 1.0, runs=runs))
-    notices = [f"Left out {clean(s, 400)}" for s in brought.refused] + [clean(s, 400) for s in brought.unplaced]
+    notices = [f"Left out {clean(s, 400)}" for s in brought.refused] + [clean(s, 400) for s in brought.notices]
     notices += [f"{clean(names[run_id], 80)} {KEPT_AS_IT_IS} The Runs page shows both." for run_id in brought.proposals]
     for run_id, name in names.items():
         try:

@@ -10,9 +10,10 @@ from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.recording import Progress, ingest_file
 from sawtooth.ingest.runs import clocks
-from sawtooth.ingest.runs.bundle import import_bundle, is_bundle
+from sawtooth.ingest.runs.bundle import import_bundle, is_bundle, open_bundle
 from sawtooth.ingest.runs.manifests import register_runs
 from sawtooth.ingest.runs.proposals import proposal_for
+from sawtooth.ingest.runs.recorders import recorder_of, too_new
 from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef
 
 SKIPPED_SUFFIXES = (
@@ -30,14 +31,15 @@ NO_CORRECTION = clocks.ClockCorrection()
 
 @dataclass(frozen=True)
 class Brought:
-    """The runs that came of the files, a sentence for each file that could not be read, and one for each that cannot be placed in time.
+    """The runs that came of the files, a sentence for each file that could not be read, and notices: of telemetry that cannot be placed in
+    time, and of files by a recorder newer than this Sawtooth.
 
     ``proposals``: ids of those runs that were here already and stayed as they are, of which a bundle says otherwise.
     """
 
     runs: list[Manifest]
     refused: list[str]
-    unplaced: list[str]
+    notices: list[str]
     proposals: list[str]
 
 
@@ -60,13 +62,15 @@ def bring_in(
     refs: list[RecordingRef] = []
     unpacked: list[Manifest] = []
     refused: list[str] = []
-    unplaced: list[str] = []
+    notices: list[str] = []
     first_error: SawtoothError | None = None
     for path, shown in files:
         report = (lambda p, shown=shown: progress(shown, p)) if progress else None
         try:
             if is_bundle(path):
-                unpacked += _unpack(path, shown, folder, keep_source, progress)
+                runs, recorder = _unpack(path, shown, folder, keep_source, progress)
+                unpacked += runs
+                notices += _too_new(shown, recorder)
                 continue
             ref = ingest_file(path, folder, source_name=shown, keep_source=keep_source, progress=report)
             ensure_derived(folder, ref.id)
@@ -74,7 +78,8 @@ def bring_in(
                 clock, first_ns = clocks.clock_of(folder, ref)
                 ref = clocks.apply(ref, clock, first_ns, correction)
                 if (lacks := clocks.needs(ref, clock)) is not None:
-                    unplaced.append(f"{shown}: {lacks}")
+                    notices.append(f"{shown}: {lacks}")
+            notices += _too_new(shown, recorder_of(folder, ref))
         except SawtoothError as error:
             if not tolerant:
                 raise
@@ -86,14 +91,24 @@ def bring_in(
         raise first_error
     made = register_runs(folder, refs, name=name, separate=separate) if refs else []
     proposals = [run.id for run in unpacked if proposal_for(folder, run.id) is not None]
-    return Brought([*unpacked, *made], refused, unplaced, list(dict.fromkeys(proposals)))
+    return Brought([*unpacked, *made], refused, notices, list(dict.fromkeys(proposals)))
+
+
+def _too_new(shown: str, recorder: str) -> list[str]:
+    said = too_new(recorder)
+    return [f"{shown}: {said}"] if said else []
 
 
 def _unpack(
     path: Path, shown: str, folder: DataFolder, keep_source: bool, progress: Callable[[str, Progress], None] | None
-) -> list[Manifest]:
-    """Bring in the runs of a ``.sawtooth`` file; new ones keep their names and facts. All that is derived is written first, so that a full disk leaves no run."""
-    return import_bundle(
+) -> tuple[list[Manifest], str]:
+    """Bring in the runs of a ``.sawtooth`` file, which keep their names and facts; return them and the version that wrote the file.
+
+    All that is derived is written first, so that a full disk leaves no run.
+    """
+    with open_bundle(path) as bundle:
+        recorder = bundle.manifest.tool_version
+    runs = import_bundle(
         path,
         folder,
         keep_source=keep_source,
@@ -101,6 +116,7 @@ def _unpack(
         prepare=lambda ref: ensure_derived(folder, ref.id),
         name=shown,
     )
+    return runs, recorder
 
 
 def _skipped(path: Path) -> bool:

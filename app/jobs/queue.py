@@ -92,7 +92,7 @@ class Job:
     finished: float | None = None
     process: subprocess.Popen[bytes] | None = None
     analyses: tuple[str, ...] = ()
-    alone: bool = False
+    alone: bool = False  # the first example: what ships tells its answer meanwhile
 
     @property
     def active(self) -> bool:

@@ -9,6 +9,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app.charts import history
 from sawtooth.app.format import bytes_, clean, count, markdown, reading, share
 from sawtooth.app.jobs.bundled import first_pair
+from sawtooth.app.jobs.first_answer import first_answer
 from sawtooth.app.jobs.queue import Job
 from sawtooth.app.page import cards, frame, panel
 from sawtooth.app.page.drop_zone import drop_zone
@@ -68,11 +69,9 @@ def _arrivals(shown: tuple[object, ...]) -> None:
 def _head(manifests: list[Manifest]) -> None:
     example = _example(manifests)
     if example is not None:
-        slow, known = example
-        about = (
-            f"That is what Sawtooth says of {clean(slow.name, 40)}, an example. Drop a trace of yours to read its own answer."
-        )
-        cards.headline(known.headline, f"{known.state} {about}".strip())
+        name, answer, state = example
+        about = f"That is what Sawtooth says of {clean(name, 40)}, an example. Drop a trace of yours to read its own answer."
+        cards.headline(answer, f"{state} {about}".strip())
     elif all(m.bundled for m in manifests):
         under = "Drop a torch.profiler trace and read the answer within seconds."
         if any(job.active for job in jobs().all()):
@@ -85,14 +84,20 @@ def _head(manifests: list[Manifest]) -> None:
         )
 
 
-def _example(manifests: list[Manifest]) -> tuple[Manifest, Card] | None:
-    """Return the example that opens the page of a newcomer, with its card; None as long as it is not analysed, or beside runs of the user's own."""
+def _example(manifests: list[Manifest]) -> tuple[str, str, str] | None:
+    """Return the name, headline and state of the example that opens a newcomer's page; None beside runs of the user's own.
+
+    While the example is being read, its answer is the one that ships.
+    """
     if not all(m.bundled for m in manifests):
         return None
     pair = first_pair(manifests)
     slow = pair[0] if pair else next((m for m in manifests if kept_card(m, frame.data_folder())), None)
     known = kept_card(slow, frame.data_folder()) if slow is not None else None
-    return (slow, known) if slow is not None and known is not None else None
+    if slow is not None and known is not None:
+        return slow.name, known.headline, known.state
+    ships = first_answer() if any(job.alone and job.active for job in jobs().all()) else None
+    return (ships.name, ships.headline, ships.state) if ships is not None else None
 
 
 def _three_ways_in() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from sawtooth.ingest import children
 from sawtooth.ingest.sampler.segments import join_segments
 
 SAMPLER_STOP_S = 10.0  # it answers within a tick; longer means a hung driver
+SAMPLER_START_S = 1.0  # it starts in 0.2 to 0.5 s; a slower one is not waited for
+LOOK_EVERY_S = 0.02
 
 
 def start_sampler(out: Path) -> subprocess.Popen[bytes]:
@@ -20,6 +24,16 @@ def start_sampler(out: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command, env=children.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
+
+
+def starts(process: Any, live: Path, clock: Callable[[], float] = time.monotonic) -> bool:
+    """Wait until the sampler has its GPUs, for at most SAMPLER_START_S; return False where it has ended instead: no GPU, no permission."""
+    until = clock() + SAMPLER_START_S
+    while clock() < until and not any(live.glob("*/meta.json")):
+        if process.poll() is not None:
+            return False
+        time.sleep(LOOK_EVERY_S)
+    return True
 
 
 def stop_sampler(process: Any) -> str | None:

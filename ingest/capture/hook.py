@@ -23,6 +23,7 @@ from sawtooth.ingest.capture.marks import MarkWriter
 FOLDER = "SAWTOOTH_RUN_FOLDER"
 PROFILED_STEPS = "SAWTOOTH_RUN_STEPS"
 AFTER_SECONDS = "SAWTOOTH_RUN_AFTER"
+RECORDER = "SAWTOOTH_RUN_RECORDER"
 LEAST_STEPS = (
     20  # before the profile: a loader's first queue, cuDNN's searches and the allocator's growth are over by then in most loops
 )
@@ -40,7 +41,7 @@ ALONE_STEPS = 50  # where ranks share no folder they all profile from this step 
 
 @dataclass(frozen=True)
 class HookSettings:
-    """What the launcher told: the run's folder, how many steps to profile (0: none) and after how many seconds of the loop, and this process's rank in its job."""
+    """What the launcher told: the run's folder, how many steps to profile (0: none) and after how many seconds of the loop, this process's rank in its job, and the recorder's version."""
 
     folder: Path
     steps: int
@@ -48,6 +49,7 @@ class HookSettings:
     rank: int | None
     ranks: int
     ranks_here: int
+    recorder: str = ""
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> HookSettings:
@@ -60,6 +62,7 @@ class HookSettings:
             int(environment["RANK"]) if environment.get("RANK") and ranks > 1 else None,
             ranks,
             int(environment.get("LOCAL_WORLD_SIZE") or ranks),
+            environment.get(RECORDER, ""),
         )
 
 
@@ -99,7 +102,7 @@ class Hook:
         number = list(self._steps).index(optimizer) if optimizer in self._steps else len(self._steps)
         index = self._steps[optimizer] = self._steps.get(optimizer, -1) + 1
         if self._marks is None:
-            self._marks = MarkWriter(self._file("marks", "jsonl"), rank=self.settings.rank)
+            self._marks = MarkWriter(self._file("marks", "jsonl"), rank=self.settings.rank, recorder=self.settings.recorder)
         self._marks.mark(index, phase="profile" if self._profiler is not None else "train", optimizer=number)
         if self._over or optimizer != self._leading():
             return

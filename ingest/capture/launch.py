@@ -22,8 +22,8 @@ from typing import Any
 
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import beside, hook
-from sawtooth.ingest.capture.packing import FORMAT, pack, recorder_version
-from sawtooth.place import IMPORT_ROOT
+from sawtooth.ingest.capture.packing import FORMAT, pack
+from sawtooth.place import IMPORT_ROOT, recorder_version
 
 STARTUP = Path(__file__).resolve().parent / "startup"
 PROFILED_STEPS = 5  # enough for a median, few enough for a trace of some megabytes
@@ -64,10 +64,11 @@ def run(
     with tempfile.TemporaryDirectory(prefix="sawtooth-run-") as scratch:
         folder = Path(scratch)
         sampler, missing = _start_sampler(folder) if sample else (None, [])
+        for sentence in missing:  # at once, not after hours of training
+            print(f"sawtooth: {sentence} The training runs without it.", file=sys.stderr, flush=True)
         launched = Launched(_wait(words_of(command), _environment(folder, steps, after_s)), missing=missing)
         if sampler is not None:
-            why_not = beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl")
-            launched.missing += [f"No telemetry: {why_not.rstrip('.')}."] if why_not else []
+            launched.missing += _without(beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl"))
         launched.missing += _troubles(folder)
         sources = _sources(folder)
         if sources:
@@ -76,10 +77,19 @@ def run(
 
 
 def _start_sampler(folder: Path) -> tuple[Any, list[str]]:
+    """Start the sampler; return it, or None and why there is no telemetry."""
+    live = folder / "live"
     try:
-        return beside.start_sampler(folder / "live"), []
+        sampler = beside.start_sampler(live)
     except OSError as error:
         return None, [f"No telemetry: the sampler did not start ({error})."]
+    if beside.starts(sampler, live):
+        return sampler, []
+    return None, _without(beside.take_session(sampler, live, folder / "telemetry.jsonl"))
+
+
+def _without(why_not: str | None) -> list[str]:
+    return [f"No telemetry: {why_not.rstrip('.')}."] if why_not else []
 
 
 def _environment(folder: Path, steps: int, after_s: float) -> dict[str, str]:
@@ -90,6 +100,7 @@ def _environment(folder: Path, steps: int, after_s: float) -> dict[str, str]:
         hook.FOLDER: str(folder),
         hook.PROFILED_STEPS: str(steps),
         hook.AFTER_SECONDS: str(after_s),
+        hook.RECORDER: recorder_version(),
         "SAWTOOTH_IMPORT_ROOT": str(IMPORT_ROOT),
     }
     # without it CUPTI stays attached after the profile and slows every later launch

@@ -5,13 +5,11 @@ See ``sawtooth.ingest.runs.bundle`` for what the manifest says and how such a fi
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import re
 import shutil
 import zipfile
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import IO
 
@@ -45,14 +43,6 @@ def pack(target: Path, manifest: bytes, sources: Mapping[str, Path]) -> None:
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def recorder_version() -> str:
-    """Return the version of the distribution that records: the whole product's, or the recorder's alone; "" from a checkout."""
-    for distribution in ("sawtooth", "sawtooth-recorder"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            return metadata.version(distribution)
-    return ""
 
 
 def _copy_gzipped(source: Path, out: IO[bytes]) -> None:

@@ -29,7 +29,8 @@ from typing import Any
 
 from sawtooth.ingest.capture import beside
 from sawtooth.ingest.capture.marks import MarkWriter
-from sawtooth.ingest.capture.packing import FORMAT, pack, recorder_version
+from sawtooth.ingest.capture.packing import FORMAT, pack
+from sawtooth.place import recorder_version
 
 MIN_TIMED = 20  # steps: fewer cannot show a checkpoint every ten, nor a full prefetch queue running dry
 MAX_TIMED = 5000  # steps, however short they are

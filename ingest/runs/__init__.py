@@ -9,6 +9,7 @@ __getattr__, __all__ = lazy(
             "export_runs",
             "import_bundle",
             "is_bundle",
+            "open_bundle",
         ),
         "clocks": (
             "ClockCorrection",
@@ -26,6 +27,10 @@ __getattr__, __all__ = lazy(
             "changed",
             "dismiss",
             "proposal_for",
+        ),
+        "recorders": (
+            "recorder_of",
+            "too_new",
         ),
     },
 )

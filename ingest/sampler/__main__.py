@@ -21,6 +21,7 @@ from sawtooth.ingest.sampler.prometheus import PrometheusSink, parse_address
 from sawtooth.ingest.sampler.push import DRAIN_S, Push, available_on_disk, refuse_url
 from sawtooth.ingest.sampler.replay import Replay, ReplayError, read_recording
 from sawtooth.ingest.sampler.sinks import PlainSink, SessionSink, default_folder
+from sawtooth.place import recorder_version
 
 SHORTEST_INTERVAL_S = 0.02  # power is the fastest signal there is: one sample per 20 ms
 
@@ -262,7 +263,7 @@ def _describe(sinks: list[Sink], driver: NvmlDriver) -> None:
         if isinstance(sink, PlainSink):
             sink.driver_version = driver.versions.get("driver")
         if isinstance(sink, SessionSink):
-            sink.facts |= {"versions": driver.versions}
+            sink.facts |= {"versions": {**driver.versions, "recorder": recorder_version()}}
 
 
 def _alive(watched: int | None, child: subprocess.Popen[bytes] | None) -> Callable[[], bool]:

@@ -16,7 +16,7 @@ from sawtooth.ingest.sampler import FORMAT_VERSION
 from sawtooth.ingest.sampler.clock import boot_id
 from sawtooth.ingest.sampler.fields import COLUMNS
 from sawtooth.ingest.sampler.segments import SegmentWriter
-from sawtooth.place import default_data_folder
+from sawtooth.place import default_data_folder, recorder_version
 
 DISK_RETRY_NS = 10 * 10**9  # after a full disk: try a new segment this often, and never take the sampler down
 
@@ -128,6 +128,7 @@ class PlainSink:
                 "hz": round(1 / self._interval_s, 3),
                 "gpus": [{"gpu": g["device"], "uuid": g["uuid"], "name": g["name"]} for g in gpus],
                 "host": socket.gethostname(),
+                "recorder": recorder_version(),
             }
         )
 

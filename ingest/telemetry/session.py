@@ -200,7 +200,9 @@ class SessionTable:
     def _head(self, record: dict[str, Any]) -> None:
         self.columns = [str(c) for c in record.get("columns", [])]
         self.table_.host = _text(record.get("host")) or self.table_.host
-        self.table_.driver_version = _text((record.get("versions") or {}).get("driver")) or self.table_.driver_version
+        versions = record.get("versions") or {}
+        self.table_.driver_version = _text(versions.get("driver")) or self.table_.driver_version
+        self.table_.metadata["recorder"] = _text(versions.get("recorder"))
         self.table_.metadata |= {k: record[k] for k in ("session", "name", "interval_ns") if k in record}
         for gpu in record.get("devices", []):
             device = int(gpu["device"])

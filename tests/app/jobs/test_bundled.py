@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 from sawtooth.app.jobs.bundled import SAMPLES, bundled, first_pair, import_bundled
+from sawtooth.app.jobs.first_answer import FILE, first_answer, made
 from sawtooth.app.jobs.queue import Jobs
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.schema import DataFolder, Manifest
@@ -50,6 +51,18 @@ def test_the_first_one_is_read_alone_so_that_its_answer_comes_soon(tmp_path: Pat
         assert (slow.stage, fixed.stage) == ("reading", "waiting")
     finally:
         jobs.close()
+
+
+def test_the_answer_that_ships_is_what_this_analysis_says() -> None:
+    assert first_answer() == made(), "python -m sawtooth.app.jobs.first_answer writes it anew"
+
+
+def test_a_folder_without_an_answer_or_with_a_damaged_one_has_none(tmp_path: Path) -> None:
+    samples = _samples(tmp_path / "samples")
+    assert first_answer(samples) is None
+    (samples / "slow" / FILE).write_text('{"name": "slow", "headl')
+    first_answer.cache_clear()
+    assert first_answer(samples) is None
 
 
 def test_the_first_pair_is_the_slow_run_and_its_fix(tmp_path: Path) -> None:

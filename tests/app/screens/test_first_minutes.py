@@ -9,7 +9,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.bundled import import_bundled
+from sawtooth.app.jobs.first_answer import first_answer
+from sawtooth.app.jobs.queue import Jobs
 from sawtooth.app.runs.card import card_of
+from sawtooth.app.server import process
+from sawtooth.app.settings import Settings
 from sawtooth.ingest.runs.manifests import overlapping_telemetry
 from sawtooth.ingest.schema import DataFolder, Manifest
 from tests.support import sampled_loop
@@ -39,6 +44,21 @@ def test_the_first_sentence_is_the_example_s_verdict_with_its_gain(app_data: Dat
     library.close()
     assert "Give the loader more workers: " in card.headline and "→ ≈" in card.headline
     assert words_of(opened_at("runs")).index(card.headline) < 300  # the page's first sentence
+
+
+def test_before_the_example_is_read_the_answer_that_ships_stands_first(
+    app_data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = Jobs(Settings(app_data), command=lambda folder: ["sleep", "30"])
+    monkeypatch.setattr(process, "jobs", lambda: jobs)
+    ships = first_answer()
+    assert ships is not None
+    try:
+        assert ships.headline not in words_of(opened_at("runs"))  # nothing is being read
+        import_bundled(jobs, app_data)
+        assert words_of(opened_at("runs")).index(ships.headline) < 300
+    finally:
+        jobs.close()
 
 
 def test_examples_leave_the_lists_when_the_first_own_run_arrives_and_their_links_open(

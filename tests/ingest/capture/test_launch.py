@@ -14,6 +14,7 @@ import pytest
 
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import launch
+from sawtooth.place import recorder_version
 
 TRAINING = """
 import argparse, sys, torch
@@ -59,6 +60,9 @@ def test_a_script_with_flags_keeps_its_output_and_exit_code_and_is_recorded(tmp_
     marks = [json.loads(line) for line in recorded["marks"].splitlines()]
     assert [mark["i"] for mark in marks[1:]] == list(range(60))
     assert b"Optimizer.step#SGD.step" in recorded["trace"]
+    with zipfile.ZipFile(tmp_path / "run.sawtooth") as archive:
+        packed_by = json.loads(archive.read("manifest.json"))["tool_version"]
+    assert packed_by == marks[0]["recorder"] == recorder_version() != ""
 
 
 @pytest.mark.parametrize("words", [("--", "sh", "-c", "echo out; echo err >&2; exit 3"), ("sh", "-c", "echo out; exit 3")])
@@ -73,6 +77,42 @@ def test_a_command_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     assert done.returncode == launch.NOT_FOUND
     assert "There is no command 'no-such-command'." in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("complaint", "told"),
+    [
+        (
+            "This machine has no working NVIDIA driver.",
+            "No telemetry: This machine has no working NVIDIA driver. The training runs",
+        ),
+        ("No permission to read the GPUs.", "No telemetry: No permission to read the GPUs. The training runs"),
+    ],
+)
+def test_that_there_will_be_no_telemetry_is_said_before_the_training_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], complaint: str, told: str
+) -> None:
+    refusing = [sys.executable, "-c", f"import sys; sys.exit('sawtooth sample: {complaint}')"]
+    monkeypatch.setattr(
+        launch.beside,
+        "start_sampler",
+        lambda live: subprocess.Popen(refusing, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE),
+    )
+    done = launch.run([sys.executable, "-c", "import sys; print('training', file=sys.stderr)"], tmp_path / "x.sawtooth")
+    said = capfd.readouterr().err
+    assert said.index(told) < said.index("training\n")
+    assert done.exit_code == 0 and done.missing == [told.split(" The training")[0]]
+
+
+def test_a_sampler_that_is_slow_to_start_is_not_waited_for(tmp_path: Path) -> None:
+    ticks = iter(range(100))
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        assert launch.beside.starts(process, tmp_path, clock=lambda: next(ticks) * 0.4)
+        assert next(ticks) <= 5
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_the_training_sees_its_own_packages_and_sitecustomize(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_local_telemetry_is_laid_over_nothing_until_its_zone_is_given(tmp_path: 
     local = [dt.datetime.fromtimestamp(row["t"], dt.UTC).strftime("%Y/%m/%d %H:%M:%S.%f")[:-3] for row in lines]
     log = csv_log(tmp_path / "smi.csv", local)
     bare = bring_in(folder, [(trace, "trace.json"), (log, "smi.csv")])
-    assert "smi.csv" in bare.unplaced[0]
+    assert "smi.csv" in bare.notices[0]
     library = Library(folder)
     result = analyse(bare.runs[0], library)
     told = read(library, result, bare.runs[0])
@@ -111,7 +111,7 @@ def test_local_telemetry_is_laid_over_nothing_until_its_zone_is_given(tmp_path: 
     assert not told.clock.known
     assert not series.overlap(told, span, "unix")
     placed = bring_in(folder, [(trace, "trace.json"), (log, "smi.csv")], correction=ClockCorrection(time_zone="+02:00"))
-    assert placed.unplaced == []
+    assert placed.notices == []
     assert placed.runs[0].id == bare.runs[0].id
     result = analyse(placed.runs[0], library)
     told = read(library, result, placed.runs[0])

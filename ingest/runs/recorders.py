@@ -1,0 +1,46 @@
+"""Which Sawtooth recorded a file: a recorder newer than this one may have written what this one does not know."""
+
+from __future__ import annotations
+
+import re
+
+import duckdb
+import msgspec
+
+from sawtooth.ingest.errors import NotFoundError
+from sawtooth.ingest.schema import DataFolder, RecordingRef
+from sawtooth.ingest.writer import tool_version
+
+_RELEASE = re.compile(r"\d{1,9}(?:\.\d{1,9}){0,3}")
+
+
+class _Metadata(msgspec.Struct):
+    recorder: str | None = None
+
+
+def recorder_of(folder: DataFolder, ref: RecordingRef) -> str:
+    """Return the version that recorded telemetry or marks, "" where the file names none. Raises NotFoundError."""
+    if ref.kind == "trace":
+        return ""
+    try:
+        with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as connection:
+            row = connection.execute("SELECT metadata FROM recording").fetchone()
+    except duckdb.Error as error:
+        raise NotFoundError(f"The recording {ref.source_name} is missing or damaged.") from error
+    try:
+        return msgspec.json.decode(row[0], type=_Metadata).recorder or "" if row and row[0] else ""
+    except msgspec.MsgspecError:
+        return ""
+
+
+def too_new(recorder: str, here: str | None = None) -> str | None:
+    """Return what to say of a file by ``recorder`` where that is a later release than this Sawtooth (``here``); None where not, or unknown."""
+    theirs, ours = _release(recorder), _release(here or tool_version())
+    if not any(ours) or theirs <= ours:
+        return None
+    return f"it was recorded by Sawtooth {recorder[:20]}, and this is {here or tool_version()}: what is new in it is left out. Update Sawtooth."
+
+
+def _release(version: str) -> tuple[int, ...]:
+    found = _RELEASE.match(version)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()

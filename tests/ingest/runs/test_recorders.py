@@ -1,0 +1,60 @@
+"""Every recorded file names what recorded it, and a later release than this one is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.capture.marks import MarkWriter
+from sawtooth.ingest.capture.packing import FORMAT, pack
+from sawtooth.ingest.runs import recorders
+from sawtooth.ingest.runs.recorders import too_new
+from sawtooth.ingest.sampler import __main__ as sampler
+from sawtooth.ingest.schema import DataFolder
+from tests.support.fake_nvml import FakeClock, FakeNvml
+
+
+@pytest.mark.parametrize(
+    ("recorder", "here", "told"),
+    [
+        ("0.2.0", "0.1.0", True),
+        ("0.10", "0.9.9", True),
+        ("0.1.0", "0.1.0", False),
+        ("0.1.0", "0.2.0", False),
+        ("", "0.1.0", False),
+        ("a fork", "0.1.0", False),
+        ("9.0", "0", False),  # a checkout that is not installed does not know what it is
+    ],
+)
+def test_a_later_release_is_told(recorder: str, here: str, told: bool) -> None:
+    assert (too_new(recorder, here) is not None) is told
+
+
+def marks(folder: Path, recorder: str) -> Path:
+    writer = MarkWriter(folder / "marks.jsonl", recorder=recorder)
+    writer.mark(0)
+    writer.close()
+    return folder / "marks.jsonl"
+
+
+def session(folder: Path) -> Path:
+    nvml = FakeNvml(FakeClock())
+    nvml.cost_s["nvmlGpmSampleGet"] = 0.1  # its clock passes only by what calls cost
+    assert sampler.main(["--out", str(folder / "live"), "--seconds", "0.3", "--interval", "0.05"], nvml=nvml) == 0
+    return next((folder / "live").glob("*/samples-0001.jsonl"))
+
+
+def test_marks_telemetry_and_bundles_are_checked_when_they_come_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler, "recorder_version", lambda: "7.1")
+    monkeypatch.setattr(recorders, "tool_version", lambda: "7.0")
+    made = {"marks.jsonl": marks(tmp_path, "8.0"), "telemetry.jsonl": session(tmp_path)}
+    described = {"name": "run", "recordings": [{"member": "sources/0001.gz", "source_name": "m.jsonl", "kind": "marks"}]}
+    manifest = {"runs": [described], "format": FORMAT, "tool_version": "9.0"}
+    made["run.sawtooth"] = tmp_path / "run.sawtooth"
+    pack(made["run.sawtooth"], json.dumps(manifest).encode(), {"sources/0001.gz": made["marks.jsonl"]})
+    notices = bring_in(DataFolder(tmp_path / "data").create(), [(path, name) for name, path in made.items()]).notices
+    versions = {name: said.split("Sawtooth ")[1].split(",")[0] for name, _, said in (n.partition(": ") for n in notices)}
+    assert versions == {"marks.jsonl": "8.0", "telemetry.jsonl": "7.1", "run.sawtooth": "9.0"}
