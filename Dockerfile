@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # docker build -t sawtooth . && docker run -p 8501:8501 -v sawtooth:/data sawtooth
-# The log prints the link with the token. One replica per data volume: sessions live in the process.
+# The log prints a link that logs one browser in. One replica per data volume: sessions live in the process.
 FROM python:3.13-slim AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/sawtooth

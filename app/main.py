@@ -23,7 +23,7 @@ limit_scripts()
 app = st.App(
     Path(__file__).with_name("dashboard.py").resolve(),
     routes=routes(),
-    middleware=[Middleware(AccessMiddleware, settings=started_settings(st.get_option("server.address")))],
+    middleware=[Middleware(AccessMiddleware, settings=started_settings())],
     lifespan=lifespan,
     on_script_error=script_failed,
 )

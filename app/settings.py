@@ -20,10 +20,11 @@ SHORTEST_TOKEN = 12  # characters: below it a chosen token can be guessed by try
 
 @dataclass(frozen=True)
 class Settings:
-    """Options of this server. ``token`` is None on a loopback address; ``external_links`` allows the one link that leaves."""
+    """Options of this server. ``token`` is None until it starts, then only with ``no_token``; ``external_links`` allows the one link that leaves."""
 
     data: DataFolder
     token: str | None = None
+    no_token: bool = False
     external_links: bool = True
     demo: bool = False
     allowed_hosts: tuple[str, ...] = ()
@@ -44,6 +45,7 @@ def settings_from(environment: dict[str, str]) -> Settings:
     return Settings(
         data=DataFolder(Path(data).expanduser().absolute() if data else default_data_folder().absolute()),
         token=token,
+        no_token=environment.get("SAWTOOTH_NO_TOKEN", "") not in ("", "0"),
         external_links=environment.get("SAWTOOTH_NO_EXTERNAL", "") in ("", "0"),
         demo=environment.get("SAWTOOTH_DEMO", "") not in ("", "0"),
         allowed_hosts=_listed(environment.get("SAWTOOTH_ALLOWED_HOSTS")),

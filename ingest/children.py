@@ -9,6 +9,13 @@ from collections.abc import Mapping
 from sawtooth.place import IMPORT_ROOT
 
 ADDED = "SAWTOOTH_PATH_ADDED"  # set where PYTHONPATH was changed, for a child that starts somebody else's program
+SECRETS = ("SAWTOOTH_TOKEN", "SAWTOOTH_PUSH_TOKEN")
+# What a server's children may know of its environment: paths, language, time zone, libraries and GPUs. A service's has credentials of all kinds.
+HANDED_DOWN = (
+    "APPDATA", "COMSPEC", "HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LOCALAPPDATA", "LOGNAME", "PATH", "PATHEXT", "SYSTEMROOT",
+    "TEMP", "TMP", "TMPDIR", "TZ", "USER", "USERPROFILE", "VIRTUAL_ENV",
+)  # fmt: skip
+HANDED_DOWN_FAMILIES = ("CUDA_", "DYLD_", "LC_", "NVIDIA_", "OMP_", "PYTHON", "SAWTOOTH_", "XDG_")
 
 
 def command(module: str, *arguments: str) -> list[str]:
@@ -25,9 +32,19 @@ def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
     return variables
 
 
+def handed_down(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the part of ``base`` (this process's environment where None) that a child of the server needs, with our folder on its path."""
+    variables = os.environ if base is None else base
+    known = {name: value for name, value in variables.items() if name in HANDED_DOWN or name.startswith(HANDED_DOWN_FAMILIES)}
+    return environment({name: value for name, value in known.items() if name not in SECRETS})
+
+
 def environment_before(base: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Undo ``environment``: what a training command started by one of our children must see, or it might find our folders for its own."""
-    variables = dict(os.environ if base is None else base)
+    """Undo ``environment``: what a training command started by one of our children must see, or it might find our folders for its own.
+
+    Our own secrets are not the training's either.
+    """
+    variables = {name: value for name, value in (os.environ if base is None else base).items() if name not in SECRETS}
     if variables.pop(ADDED, None) == "1":
         rest = variables.pop("PYTHONPATH", "").split(os.pathsep)[1:]
         if rest:

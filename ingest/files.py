@@ -84,6 +84,7 @@ def sweep_all(data: DataFolder, older_than_s: float = STALE_S) -> None:
         data.runs,
         data.proposals,
         data.uploads,
+        data.access,
         data.live,
         *data.live.glob("*"),
     ):

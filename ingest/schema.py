@@ -147,10 +147,16 @@ class DataFolder:
         """Sampler sessions: folders of append-only segments."""
         return self.root / "live"
 
+    @property
+    def access(self) -> Path:
+        """Who is logged in, and links that are not used yet: hashes of secrets, no secret."""
+        return self.root / "access"
+
     def create(self) -> DataFolder:
         """Make the folders that are missing and return self. A new data folder is its owner's alone: traces tell paths and hosts."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for folder in (self.recordings, self.derived, self.sources, self.runs, self.proposals, self.uploads, self.live):
+        places = (self.recordings, self.derived, self.sources, self.runs, self.proposals, self.uploads, self.live, self.access)
+        for folder in places:
             folder.mkdir(parents=True, exist_ok=True)
         return self
 

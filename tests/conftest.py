@@ -19,7 +19,7 @@ def app_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataFo
 
     cached = (settings, server.jobs, library.library_of)
     monkeypatch.setenv("SAWTOOTH_DATA", str(tmp_path / "data"))
-    for name in ("SAWTOOTH_TOKEN", "SAWTOOTH_NO_EXTERNAL", "SAWTOOTH_DEMO"):
+    for name in ("SAWTOOTH_TOKEN", "SAWTOOTH_NO_TOKEN", "SAWTOOTH_NO_EXTERNAL", "SAWTOOTH_DEMO"):
         monkeypatch.delenv(name, raising=False)
     for cache in cached:
         cache.cache_clear()

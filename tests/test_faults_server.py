@@ -15,7 +15,7 @@ import pytest
 
 from sawtooth.ingest.schema import DataFolder
 from tests.support import fault_stage as stage
-from tests.support.servers import Server, ask, reports, start_job, start_server, until, without_bundled
+from tests.support.servers import LOGGED_IN, Server, ask, reports, start_job, start_server, until, without_bundled
 
 pytestmark = pytest.mark.slow
 
@@ -67,6 +67,7 @@ def test_a_second_server_leaves_the_first_one_s_work_alone_and_outlives_it(tmp_p
     connection.putrequest("PUT", "/api/v1/uploads?name=new.json.gz")
     connection.putheader("Content-Length", str(len(content)))
     connection.putheader("X-Sawtooth", "1")
+    connection.putheader("Authorization", LOGGED_IN["Authorization"])
     connection.endheaders()
     connection.send(content[:1000])
     job = start_job(servers[0], trace)

@@ -21,6 +21,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder
 from sawtooth.app.runs.card import kept_card
 from sawtooth.app.runs.listing import listed
+from sawtooth.app.server.start import link_to
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.runs.manifests import delete_run
 from sawtooth.ingest.schema import DataFolder, Manifest
@@ -127,7 +128,8 @@ def open_(
     run: RunArgument, data: DataOption = None, port: Annotated[int, typer.Option(help="The dashboard's port.")] = 8501
 ) -> None:
     """Open a run's verdict in the browser; the dashboard must be running."""
-    manifest = data_folder(data).resolve_run(run)
+    folder = data_folder(data)
+    manifest = folder.resolve_run(run)
     base = f"http://127.0.0.1:{port}"
     try:
         with urlopen(f"{base}/_stcore/health", timeout=2):
@@ -136,7 +138,7 @@ def open_(
         raise UsageError(f"No dashboard answers on port {port}. Start one: sawtooth serve --port {port}") from None
     url = f"{base}/verdict?run={manifest.id}"
     typer.echo(url)
-    webbrowser.open(url)
+    webbrowser.open(link_to(folder, url, handed_over=True))
 
 
 @runs_app.command()

@@ -1,32 +1,96 @@
-"""``sawtooth serve`` and ``sawtooth demo``: run the dashboard."""
+"""``sawtooth serve`` and ``sawtooth demo``: run the dashboard, let others in and out."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sawtooth.app.server import process as server
+from sawtooth.app import format as fmt
+from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.server import start
+from sawtooth.app.server.sessions import Listed, sessions_of
+from sawtooth.ingest.errors import NotFoundError, UsageError
+
+PortOption = Annotated[int, typer.Option(help="Port.")]
+DataOption = Annotated[Path | None, typer.Option(help="Data folder.")]
+NoTokenOption = Annotated[
+    bool, typer.Option("--no-token", help="Ask nobody to log in: only where no other user can reach this machine.")
+]
 
 
 def serve(
-    port: Annotated[int, typer.Option(help="Port.")] = 8501,
-    address: Annotated[str, typer.Option(help="Address to listen on. A token is required beyond this machine.")] = "127.0.0.1",
-    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
+    port: PortOption = start.DEFAULT_PORT,
+    address: Annotated[str, typer.Option(help="Address to listen on.")] = start.DEFAULT_ADDRESS,
+    data: DataOption = None,
     no_external: Annotated[
         bool, typer.Option("--no-external", help="Hide the only link that leaves this machine (Open in Perfetto).")
     ] = False,
-    token: Annotated[str | None, typer.Option(help="Token that viewers need.")] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(help="Token to log in with. Others can see it in the list of processes: prefer SAWTOOTH_TOKEN."),
+    ] = None,
+    no_token: NoTokenOption = False,
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate, to serve https.", exists=True, dir_okay=False)] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The certificate's key.", exists=True, dir_okay=False)] = None,
+    link: Annotated[bool, typer.Option("--link", help="Only print a new link that logs one browser in.")] = False,
+    sessions: Annotated[bool, typer.Option("--sessions", help="Only list who is logged in.")] = False,
+    end_session: Annotated[
+        str | None, typer.Option(metavar="ID|all", help="Only log a session of that list out, or all of them.")
+    ] = None,
 ) -> None:
     """Serve the dashboard."""
-    server.serve(port=port, address=address, data=data, external=not no_external, token=token)
+    if (tls_cert is None) != (tls_key is None):
+        raise UsageError("--tls-cert and --tls-key belong together.")
+    tls = (tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
+    if end_session is not None:
+        _end(end_session, data)
+    elif sessions:
+        _list(data)
+    elif link:
+        typer.echo(start.link_to(data_folder(data), start.url_of(address, port, secure=tls is not None)))
+    else:
+        if token:
+            typer.echo("sawtooth: --token can be read in the list of processes. SAWTOOTH_TOKEN cannot.", err=True)
+        environment = start.environment_for(
+            data=data, address=address, token=token, no_token=no_token, external=not no_external
+        )
+        start.serve(port=port, address=address, tls=tls, environment=environment)
 
 
 def demo(
-    port: Annotated[int, typer.Option(help="Port.")] = 8501,
-    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
+    port: PortOption = start.DEFAULT_PORT,
+    data: DataOption = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the browser.")] = True,
+    no_token: NoTokenOption = False,
 ) -> None:
     """Serve the dashboard with the bundled example and open it in the browser."""
-    server.serve(port=port, data=data, demo=True, open_browser=open_browser)
+    environment = start.environment_for(data=data, no_token=no_token, demo=True, open_browser=open_browser)
+    start.serve(port=port, environment=environment)
+
+
+def _list(data: Path | None) -> None:
+    found = sessions_of(data_folder(data)).all()
+    for listed in found:
+        typer.echo("  ".join(row_of(listed)))
+    if not found:
+        typer.echo("Nobody is logged in.")
+
+
+def row_of(listed: Listed) -> tuple[str, ...]:
+    """Return a session's id, when it was last used, when and how it began, and by whom."""
+    session = listed.session
+    used, began = (time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) for at in (listed.seen, session.created))
+    user = f"user {session.user}" if session.user is not None else ""
+    who = " ".join(filter(None, (session.address, user)))
+    return listed.id, f"used {used}", f"since {began} by {session.how}", fmt.clean(who), fmt.clean(session.agent)
+
+
+def _end(session: str, data: Path | None) -> None:
+    kept = sessions_of(data_folder(data))
+    ended = [listed.id for listed in kept.all() if session in (listed.id, "all") and kept.end(listed.id)]
+    if not ended and session != "all":
+        raise NotFoundError(f"There is no session {session[:40]!r}; `sawtooth serve --sessions` lists them.")
+    typer.echo(f"Logged out: {fmt.many(len(ended), 'session')}.")

@@ -262,8 +262,7 @@ class Jobs:
         with self._lock:
             if not job.active:
                 return
-            environment = children.environment() | {"PYTHONUNBUFFERED": "1"}
-            environment.pop("SAWTOOTH_TOKEN", None)
+            environment = children.handed_down() | {"PYTHONUNBUFFERED": "1"}
             job.stage = "reading"
             job.process = subprocess.Popen(
                 list(self._command(job.folder)),

@@ -68,6 +68,7 @@ SCREENS: tuple[Screen, ...] = (
     Screen("live", "Live", ":material/sensors:", "All runs", needs_run=False),
     Screen("sql", "SQL", ":material/code:", "All runs"),
     Screen("reference", "Reference", ":material/menu_book:", "All runs", needs_run=False),
+    Screen("logins", "Logins", ":material/key:", "All runs", needs_run=False),
 )
 
 

@@ -17,7 +17,7 @@ from sawtooth.app.live.words import about_session, describe_rhythm, duration, no
 from sawtooth.app.page import cards, frame
 from sawtooth.app.server.local_sampler import bundled_telemetry, gpus_here, local_sampler, start_replay, start_sampling
 from sawtooth.app.server.process import jobs
-from sawtooth.app.server.push import push_command, push_token
+from sawtooth.app.server.push import command_to_show
 from sawtooth.app.settings import is_loopback, settings
 
 EVERY_SECONDS = 1.0  # a page that moves once a second looks alive; the samples are ten a second
@@ -279,11 +279,13 @@ def _push_how() -> None:
     parts = urlsplit(address)
     base = f"{parts.scheme}://{parts.netloc}"
     cards.small("GPUs of another host: run this beside the training job. It opens no port there:")
-    st.code(push_command(base, push_token(settings().data.root)), language=None, wrap_lines=True)
+    st.code(command_to_show(base, settings()), language=None, wrap_lines=True)
+    if not settings().token:
+        cards.small("Nobody logs in here, so this page does not show the token: `sawtooth serve` prints it.")
     if is_loopback(parts.hostname or ""):
         cards.small(
-            "This address only works on this machine. From another one, open a tunnel first, or serve with --address 0.0.0.0 "
-            f"(the server then has a token): ssh -R {parts.port or 8501}:localhost:{parts.port or 8501} TRAINING-HOST"
+            "This address only works on this machine. From another one, open a tunnel first, or serve with --address 0.0.0.0: "
+            f"ssh -R {parts.port or 8501}:localhost:{parts.port or 8501} TRAINING-HOST"
         )
 
 

@@ -18,7 +18,8 @@ from sawtooth.app.page.run_edit import edit
 from sawtooth.app.runs import listing as run_list
 from sawtooth.app.runs.card import READINGS, Card, card_of, is_large, kept_card
 from sawtooth.app.server.process import jobs
-from sawtooth.app.server.push import push_command, push_token
+from sawtooth.app.server.push import command_to_show
+from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import Manifest
 
@@ -117,7 +118,7 @@ def _three_ways_in() -> None:
             st.code("sawtooth ingest trace.json.gz nvml.jsonl", language=None, wrap_lines=True)
         with st.container():
             cards.small("Live, from the training machine:")
-            st.code(push_command(_own_address(), push_token(frame.data_folder().root)), language=None, wrap_lines=True)
+            st.code(command_to_show(_own_address(), settings()), language=None, wrap_lines=True)
 
 
 _RECORD = """from torch.profiler import profile, schedule, tensorboard_trace_handler

@@ -25,5 +25,12 @@ __getattr__, __all__ = lazy(
             "push_command",
             "push_token",
         ),
+        "sessions": ("sessions_of",),
+        "start": (
+            "environment_for",
+            "link_to",
+            "serve",
+            "url_of",
+        ),
     },
 )

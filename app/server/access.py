@@ -1,36 +1,34 @@
 """Who may talk to the server: one ASGI middleware before pages, API, WebSocket and media.
 
-On a loopback address no token is needed, but the Host header must name this machine (against DNS rebinding) and requests
-that write must come from our own pages (Origin, and a header that no form can send). On any other address every request needs
-the token, as in Jupyter: once as ``?token=`` in the link, which becomes a cookie, or as ``Authorization: Bearer``.
-Samplers that push need a token on any address: the push token, which opens ``/api/v1/live/`` only, or the server's.
+Every request needs a login (``sawtooth.app.server.login``): a session's cookie, or the token as ``Authorization: Bearer``. On loopback too,
+since other users of a GPU host reach it as well; ``--no-token`` is for who is alone there. The Host header must name this machine where
+there is no token (against DNS rebinding), and requests that write must come from our own pages (Origin, and a header that no form can send).
+Samplers that push need a token of their own on any address: the push token, which opens ``/api/v1/live/`` only, or the server's.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import hmac
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
+import logging
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import urlsplit
 
 import uvicorn.config
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import cookie_parser
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from sawtooth.app import templates
 from sawtooth.app.server.flow import Sockets
+from sawtooth.app.server.headers import security_headers
+from sawtooth.app.server.login import LOGIN, LOGOUT, SLOWED, Caller, Door, Refusal, WrongTokens, caller_of
 from sawtooth.app.server.push import PREFIX as PUSH_PREFIX
 from sawtooth.app.server.push import push_token
+from sawtooth.app.server.sessions import sessions_of
 from sawtooth.app.settings import Settings, is_loopback
 
+log = logging.getLogger("sawtooth")
 # Streamlit's own uploads lie in memory, as many as anyone sends; nothing of ours uses these.
 CLOSED_PATHS = ("/_stcore/upload_file", "/_stcore/metrics", "/_stcore/agent")
 OPEN_PATHS = ("/_stcore/health",)  # says "ok" and nothing else: container health checks have no token
@@ -38,53 +36,7 @@ PEER = "sawtooth.peer"  # key of the scope
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 WRITE_HEADER = "x-sawtooth"  # a browser sends it across origins only after a preflight, which we never grant
 NO_PUSH = "This is not the server's push token. sawtooth serve prints it, and the Live page shows it."
-COOKIE_SECONDS = 30 * 24 * 3600  # as long as a link is likely to be used again
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why a request is not served: the status and a sentence for people."""
-
-    status: int
-    sentence: str
-
-
-def content_security_policy(index_html: str = "") -> str:
-    """Return the policy the app passes: everything from here, scripts only from files, blobs (components) and the index page's own lines."""
-    inline = re.findall(r"<script(?![^>]*\bsrc=)[^>]*>(.*?)</script>", index_html, flags=re.DOTALL)
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in inline)
-    return "; ".join(
-        (
-            "default-src 'self'",
-            f"script-src 'self' blob: {hashes}".strip(),
-            "style-src 'self' 'unsafe-inline'",
-            "img-src 'self' data: blob:",
-            "font-src 'self' data:",
-            "media-src 'self' data: blob:",
-            "connect-src 'self' ws: wss:",
-            "worker-src 'self' blob:",
-            "object-src 'none'",
-            "base-uri 'self'",
-            "form-action 'self'",
-            "frame-ancestors 'none'",
-        )
-    )
-
-
-def security_headers() -> dict[str, str]:
-    """Return the headers every answer carries."""
-    import streamlit
-
-    index = Path(streamlit.__file__).with_name("static") / "index.html"
-    return {
-        "content-security-policy": content_security_policy(index.read_text(encoding="utf-8") if index.exists() else ""),
-        "x-content-type-options": "nosniff",
-        "x-frame-options": "DENY",
-        "referrer-policy": "no-referrer",
-        "cross-origin-resource-policy": "same-origin",
-        "permissions-policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
-        "x-robots-tag": "noindex",
-    }
+FAILED = "This is a bug in Sawtooth; the server's log has the details."
 
 
 class AccessMiddleware:
@@ -95,53 +47,81 @@ class AccessMiddleware:
         self.settings = settings
         self.headers = security_headers()
         self._sockets = Sockets()
+        self._door = Door(settings.token, sessions_of(settings.data)) if settings.token else None
+        self._wrong = self._door.wrong if self._door else WrongTokens()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve, redirect or refuse."""
-        if scope["type"] not in ("http", "websocket"):
-            await self.app(scope, receive, send)
-            return
-        guarded = self._with_headers(send) if scope["type"] == "http" else send
-        if scope["path"] in OPEN_PATHS:
-            await self.app(scope, receive, guarded)
-            return
-        answer = self._answer(scope)
-        if answer is None and scope["type"] == "websocket":
-            peer = self._peer(scope)
-            self._sockets.opened(peer)
-            try:
-                await self.app(scope, self._sockets.paced(receive), guarded)
-            finally:
-                self._sockets.closed(peer)
-        elif answer is None:
-            await self.app(scope, receive, guarded)
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
+            await self._websocket(scope, receive, send)
         else:
-            await answer(scope, receive, guarded)
+            await self.app(scope, receive, send)
 
-    def _with_headers(self, send: Send) -> Send:
-        async def send_with_headers(message: Message) -> None:
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = False
+
+        async def guarded(message: Message) -> None:
+            nonlocal began
             if message["type"] == "http.response.start":
+                began = True
                 headers = MutableHeaders(scope=message)
                 for name, value in self.headers.items():
                     headers.setdefault(name, value)
             await send(message)
 
-        return send_with_headers
+        app: ASGIApp | None = self.app
+        if scope["path"] not in OPEN_PATHS:
+            app = await self._answer(scope, receive) or self.app
+        try:
+            await app(scope, receive, guarded)
+        except Exception:
+            if began:
+                raise
+            log.exception("a request to %r failed", scope["path"][:80])
+            await PlainTextResponse(FAILED, 500)(scope, receive, guarded)
 
-    def _answer(self, scope: Scope) -> Response | None:
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if await self._answer(scope, receive) is not None:
+            await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
+            return
+        peer = self._peer(scope)
+        self._sockets.opened(peer)
+        try:
+            await self.app(scope, self._while_logged_in(scope, self._sockets.paced(receive)), send)
+        finally:
+            self._sockets.closed(peer)
+
+    def _while_logged_in(self, scope: Scope, receive: Receive) -> Receive:
+        """Return ``receive`` of a page that ends with its session."""
+        door, caller = self._door, self._caller(scope)
+        if door is None or not door.secret(caller):
+            return receive
+
+        async def until_it_ends() -> Message:
+            message = await receive()
+            ended = message["type"] == "websocket.receive" and not door.logged_in(caller)
+            return {"type": "websocket.disconnect", "code": 1008} if ended else message
+
+        return until_it_ends
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Response | None:
         """Return what to answer in place of the app, or None to let the request through."""
         headers = Headers(scope=scope)
-        refusal = self._refusal(scope, headers)
-        if refusal is None and scope["type"] == "http" and scope["path"].startswith(PUSH_PREFIX):
-            return None if self._may_push(headers) else _refuse(Refusal(401, NO_PUSH), headers)
-        if refusal is None and self.settings.token is not None and not self._trusted_proxy(scope):
-            answer = self._token_answer(scope, headers, self.settings.token)
-            if answer is not None:
+        if refusal := self._refusal(scope, headers):
+            return _refuse(refusal, headers)
+        if scope["type"] == "http" and scope["path"].startswith(PUSH_PREFIX):
+            refusal = self._no_push(scope, headers)
+            return _refuse(refusal, headers) if refusal else None
+        if self._door is not None and not self._trusted_proxy(scope):
+            caller = self._caller(scope)
+            if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in (LOGIN, LOGOUT):
+                return await self._door.form(scope, receive, caller)
+            if answer := self._door.answer(scope, caller):
                 return answer
-        refusal = refusal or self._closed(scope)
-        return _refuse(refusal, headers) if refusal else None
+        closed = self._closed(scope)
+        return _refuse(closed, headers) if closed else None
 
     def _closed(self, scope: Scope) -> Refusal | None:
         """Refuse what could fill the memory."""
@@ -164,10 +144,7 @@ class AccessMiddleware:
             and not is_loopback(str(local[0]))
             and not self._trusted_proxy(scope)
         ):
-            return Refusal(
-                403,
-                "This server listens beyond this machine without a token. Start it with: sawtooth serve --address … --token …",
-            )
+            return Refusal(403, "This server listens beyond this machine without a token. Start it without --no-token.")
         writes = scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
         origin = headers.get("origin")
         if writes and origin is not None and _netloc(origin) != host.lower():
@@ -182,12 +159,21 @@ class AccessMiddleware:
             return name in self.settings.allowed_hosts or is_loopback(name)
         return is_loopback(name) or self.settings.token is not None  # with a token a rebound page still lacks the cookie
 
-    def _may_push(self, headers: Headers) -> bool:
+    def _no_push(self, scope: Scope, headers: Headers) -> Refusal | None:
         """Samplers have no cookie: each of their requests carries the push token, which opens nothing else, or the server's own."""
+        caller = self._caller(scope)
+        if self._wrong.blocked(caller):
+            return Refusal(429, SLOWED)
         kind, _, sent = headers.get("authorization", "").partition(" ")
         accepted = [push_token(self.settings.data.root), *([self.settings.token] if self.settings.token else [])]
         fits = [hmac.compare_digest(sent.strip().encode(), token.encode()) for token in accepted]
-        return kind.lower() == "bearer" and any(fits)
+        if kind.lower() == "bearer" and any(fits):
+            return None
+        self._wrong.count(caller, PUSH_PREFIX)
+        return Refusal(401, NO_PUSH)
+
+    def _caller(self, scope: Scope) -> Caller:
+        return caller_of(scope, scope.get(PEER, scope.get("client")))
 
     def _peer(self, scope: Scope) -> str:
         """Return the address that a request came from, "" where it has none."""
@@ -196,46 +182,6 @@ class AccessMiddleware:
 
     def _trusted_proxy(self, scope: Scope) -> bool:
         return self._peer(scope) in self.settings.trusted_proxies
-
-    def _token_answer(self, scope: Scope, headers: Headers, token: str) -> Response | None:
-        name, value = cookie_of(token)
-        # not http.cookies: that drops all of them where another server of this host has set one such as x={"a": 1}
-        if hmac.compare_digest(cookie_parser(headers.get("cookie", "")).get(name, "").encode(), value.encode()):
-            return None if "token" not in _query(scope) or scope["type"] == "websocket" else _without_token(scope)
-        kind, _, sent = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and hmac.compare_digest(sent.strip().encode(), token.encode()):
-            return None
-        offered = _query(scope).get("token", "")
-        if (
-            offered
-            and scope["type"] == "http"
-            and scope["method"] in SAFE_METHODS
-            and hmac.compare_digest(offered.encode(), token.encode())
-        ):
-            answer = _without_token(scope)
-            secure = scope.get("scheme") == "https"
-            answer.set_cookie(name, value, max_age=COOKIE_SECONDS, httponly=True, samesite="lax", secure=secure, path="/")
-            return answer
-        return _refuse(Refusal(401, "This server needs its token: open the link that it printed when it started."), headers)
-
-
-def cookie_of(token: str) -> tuple[str, str]:
-    """Return name and value of the cookie that stands for ``token``: two servers on one host do not overwrite each other's."""
-    digest = hashlib.sha256(b"sawtooth cookie name\0" + token.encode()).hexdigest()
-    return f"sawtooth_{digest[:8]}", hmac.new(token.encode(), b"sawtooth cookie", hashlib.sha256).hexdigest()
-
-
-def _query(scope: Scope) -> dict[str, str]:
-    return dict(parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True))
-
-
-def _without_token(scope: Scope) -> RedirectResponse:
-    rest: Iterable[tuple[str, str]] = [
-        pair for pair in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True) if pair[0] != "token"
-    ]
-    query = urlencode(list(rest))
-    path = "/" + scope["path"].lstrip("/\\")  # never //host, which would leave
-    return RedirectResponse(f"{path}?{query}" if query else path, status_code=303)
 
 
 def _host_name(host: str) -> str:
@@ -269,5 +215,6 @@ def keep_peers() -> None:
 def _refuse(refusal: Refusal, headers: Headers) -> Response:
     if "text/html" not in headers.get("accept", ""):
         return PlainTextResponse(refusal.sentence, refusal.status)
-    page = templates.render("refusal.html", sentence=refusal.sentence, asks_for_token=refusal.status == 401)
-    return HTMLResponse(page, refusal.status)
+    return HTMLResponse(
+        templates.render("refusal.html", sentence=refusal.sentence, asks_for_token=False, target="/"), refusal.status
+    )

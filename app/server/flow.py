@@ -44,6 +44,10 @@ class Bucket:
         self._then = now
         return max(0.0, -self._left / self.rate)
 
+    def empty(self) -> bool:
+        """Tell whether another message would have to wait."""
+        return self._left + (self._clock() - self._then) * self.rate < 1
+
 
 class Sockets:
     """The WebSockets that are open, in all and by peer, and when their messages are handed on."""

@@ -35,7 +35,14 @@ class Gpus:
 def gpus_here() -> Gpus:
     """Ask the driver once, in a child: a hung driver must not hang the pages."""
     try:
-        done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", PROBE],
+            capture_output=True,
+            text=True,
+            timeout=PROBE_SECONDS,
+            check=False,
+            env=children.handed_down(),
+        )
     except (OSError, subprocess.TimeoutExpired):
         return Gpus(0, "The NVIDIA driver does not answer.")
     if done.returncode == 0 and done.stdout.strip().isdigit():
@@ -90,14 +97,13 @@ class LocalSampler:
             if self._running() and self._process is not None:
                 return self._process.pid
             self.trouble = None
-            environment = {key: value for key, value in os.environ.items() if key != "SAWTOOTH_TOKEN"}
             self._process = self._popen(
                 list(command),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
-                env=children.environment(environment),
+                env=children.handed_down(),
             )
             threading.Thread(target=self._keep_last_words, args=(self._process,), daemon=True).start()
             return self._process.pid

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import secrets
 from pathlib import Path
 
-from sawtooth.app.settings import SHORTEST_TOKEN
+from sawtooth.app.server.tokens import kept_token
+from sawtooth.app.settings import SHORTEST_TOKEN, Settings
 from sawtooth.ingest.errors import UsageError
 
 PREFIX = "/api/v1/live/"
 FILE = "push_token"
+VARIABLE = "SAWTOOTH_PUSH_TOKEN"
 
 
 def push_token(root: Path) -> str:
@@ -18,32 +19,21 @@ def push_token(root: Path) -> str:
 
     ``SAWTOOTH_PUSH_TOKEN`` takes its place. Raises UsageError for one that is too short.
     """
-    if token := os.environ.get("SAWTOOTH_PUSH_TOKEN"):
+    if token := os.environ.get(VARIABLE):
         if len(token) < SHORTEST_TOKEN:
-            raise UsageError(f"SAWTOOTH_PUSH_TOKEN has {len(token)} characters; take at least {SHORTEST_TOKEN}.")
+            raise UsageError(f"{VARIABLE} has {len(token)} characters; take at least {SHORTEST_TOKEN}.")
         return token
-    path = root / FILE
-    for _ in range(2):
-        try:
-            kept = path.read_bytes().strip()
-            if len(kept) >= SHORTEST_TOKEN and kept.isascii():
-                return kept.decode("ascii")
-            path.unlink()  # cut off while it was written, or damaged since
-        except FileNotFoundError:
-            pass
-        root.mkdir(parents=True, exist_ok=True)
-        made = root / f".{FILE}.{secrets.token_hex(4)}"
-        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_urlsafe(24))
-        try:
-            os.link(made, path)  # of two servers that start at once, the first one's token stays
-        except OSError:
-            if not path.exists():
-                made.replace(path)
-        made.unlink(missing_ok=True)
-    return path.read_text(encoding="ascii").strip()
+    return kept_token(root, FILE, "The push token")
 
 
-def push_command(address: str, token: str) -> str:
-    """Return what to run beside the training job; ``address`` is this server's as the other host sees it."""
-    return f"sawtooth sample --push {address.rstrip('/')} --token {token}"
+def push_command(address: str, token: str | None) -> str:
+    """Return what to run beside the training job; ``address`` is this server's as the other host sees it.
+
+    The token is handed over in the environment, which other users of that host cannot read; arguments they can. None leaves it to be filled in.
+    """
+    return f"{VARIABLE}={token or '…'} sawtooth sample --push {address.rstrip('/')}"
+
+
+def command_to_show(address: str, options: Settings) -> str:
+    """Return ``push_command`` for a page: without the token where anybody may read the page."""
+    return push_command(address, push_token(options.data.root) if options.token else None)

@@ -54,7 +54,14 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--name", default="", help="a name for the session")
     p.add_argument("--watch-pid", type=int, default=None, metavar="PID", help="stop when this process ends")
     p.add_argument("--push", default=None, metavar="URL", help="send the session to a dashboard, acknowledged and resumable")
-    p.add_argument("--token", default=None, help="the dashboard's push token (default: the environment's SAWTOOTH_TOKEN)")
+    p.add_argument(
+        "--token-file",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="the dashboard's push token (default: SAWTOOTH_PUSH_TOKEN)",
+    )
+    p.add_argument("--token", default=None, help="the same, for all users of this host to see in its list of processes")
     p.add_argument(
         "--resume-push", type=Path, default=None, metavar="DIR", help="send the rest of an earlier session, then stop"
     )
@@ -99,8 +106,11 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Clock |
     if options.command[:1] == ["--"]:
         del options.command[0]
     options.format = options.format or _format_of(options.out)
-    options.token = options.token or os.environ.get("SAWTOOTH_TOKEN")
     clock = clock or Clock()
+    try:
+        options.token = push_token_of(options)
+    except (OSError, UnicodeDecodeError) as error:
+        return _refuse(f"--token-file cannot be read ({getattr(error, 'strerror', None) or 'it is no text'}).")
     if refusal := _refusal(options):
         return _refuse(refusal)
     stop = threading.Event()
@@ -139,6 +149,16 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Clock |
         return _refuse(f"The samples cannot be written or served: {error.strerror}.")
 
 
+def push_token_of(options: argparse.Namespace) -> str | None:
+    """Return the token to push with: as given, from its file (the first word of it), or from the environment. Raises OSError, UnicodeDecodeError."""
+    if options.token:
+        print("sawtooth sample: --token can be read in the list of processes. SAWTOOTH_PUSH_TOKEN cannot.", file=sys.stderr)
+        return str(options.token)
+    if options.token_file is not None:
+        return next(iter(options.token_file.read_text(encoding="ascii").split()), None)
+    return os.environ.get("SAWTOOTH_PUSH_TOKEN") or os.environ.get("SAWTOOTH_TOKEN")
+
+
 def _format_of(out: Path | None) -> str:
     return "jsonl" if out is not None and out.suffix == ".jsonl" else "session"
 
@@ -161,7 +181,7 @@ def _refusal(options: argparse.Namespace) -> str | None:
     if options.push is None:
         return "--resume-push needs --push URL." if options.resume_push else None
     if not options.token:
-        return "--push needs --token (or SAWTOOTH_TOKEN in the environment); sawtooth serve prints it."
+        return "--push needs the push token, in SAWTOOTH_PUSH_TOKEN or --token-file; sawtooth serve prints it."
     if options.format != "session":
         return "--push sends sessions: leave --format out."
     return refuse_url(options.push)

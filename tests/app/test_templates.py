@@ -51,8 +51,8 @@ def test_a_value_that_nobody_gave_is_an_error() -> None:
 
 
 def test_the_refusal_asks_for_a_token_only_where_one_helps() -> None:
-    assert "<form" in templates.render("refusal.html", sentence="No.", asks_for_token=True)
-    page = templates.render("refusal.html", sentence=HOSTILE, asks_for_token=False)
+    assert "<form" in templates.render("refusal.html", sentence="No.", asks_for_token=True, target=HOSTILE)
+    page = templates.render("refusal.html", sentence=HOSTILE, asks_for_token=False, target="/")
     assert "<form" not in page
     assert SAFE.rstrip() in page
 

@@ -200,7 +200,7 @@ def clicks(folder: DataFolder, run: str, names: list[tuple[str, str]], rounds: i
     sys.path.insert(0, str(ROOT / "tests"))  # as the tests' own imports
     from playwright.sync_api import sync_playwright
 
-    from tests.support.chromium import executable
+    from tests.support.chromium import executable, log_in
     from tests.support.servers import start_server
 
     server = start_server(folder.root, SAWTOOTH_DEMO="0")
@@ -208,7 +208,9 @@ def clicks(folder: DataFolder, run: str, names: list[tuple[str, str]], rounds: i
     try:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=executable(), args=["--no-sandbox"])
-            page = browser.new_page()
+            context = browser.new_context()
+            log_in(context)
+            page = context.new_page()
             page.set_default_timeout(120_000)
             for _ in range(rounds):
                 page.goto(f"{server.url}/?run={run}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.support.chromium import Seen, executable
+from tests.support.chromium import Seen, executable, log_in
 from tests.support.servers import Server, start_server
 
 expect.set_options(timeout=30_000)  # ms; Playwright's 5 s are short where two servers and two browsers share two cores
@@ -38,6 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def context(browser: Browser) -> Iterator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1440, "height": 1000})
     context.set_default_timeout(30_000)
+    log_in(context)
     yield context
     context.close()
 

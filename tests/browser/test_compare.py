@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
-from tests.support.chromium import Seen
+from tests.support.chromium import Seen, log_in
 from tests.support.servers import start_server
 
 pytestmark = pytest.mark.browser
@@ -46,6 +46,7 @@ def test_a_link_shows_the_same_page_in_another_browser_after_a_restart(tmp_path:
     a, b = pair(tmp_path)
     server = start_server(tmp_path / "data")
     context = browser.new_context(viewport={"width": 1440, "height": 1000})
+    log_in(context)
     page = context.new_page()
     seen = Seen(page)
     try:
@@ -66,6 +67,7 @@ def test_a_link_shows_the_same_page_in_another_browser_after_a_restart(tmp_path:
     assert port is not None
     again = start_server(tmp_path / "data", port=port)
     fresh = browser.new_context(viewport={"width": 1440, "height": 1000})
+    log_in(fresh)
     try:
         page = fresh.new_page()
         page.goto(link)

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from sawtooth.app.page.frame import SCREENS
-from tests.support.chromium import Seen
+from tests.support.chromium import Seen, log_in
 from tests.support.paths import ROOT
 from tests.support.servers import Server
 
@@ -68,6 +68,7 @@ def test_every_screen_shows_its_answer_first_and_fits_the_page(
     server: Server, browser: Browser, width: int, scheme: str
 ) -> None:
     context = browser.new_context(viewport={"width": width, "height": 1000}, color_scheme=scheme)
+    log_in(context)
     context.set_default_timeout(60_000)
     page = context.new_page()
     watched = Seen(page)

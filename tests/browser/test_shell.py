@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from sawtooth.app.page.frame import SCREENS
 from sawtooth.ingest.schema import DataFolder, RecordingRef, new_manifest
 from tests.support.chrome_trace import three_steps
-from tests.support.chromium import Seen
+from tests.support.chromium import Seen, log_in
 from tests.support.paths import ROOT
 from tests.support.servers import Server, start_server, without_bundled
 
@@ -180,6 +180,7 @@ def test_the_address_names_the_run_and_survives_reload_and_back(empty_server: Se
 
 def test_the_page_works_narrow_dark_and_by_keyboard(empty_server: Server, browser, tmp_path: Path) -> None:
     context = browser.new_context(viewport={"width": 800, "height": 1000}, color_scheme="dark")
+    log_in(context)
     page = context.new_page()
     page.goto(empty_server.url)
     zone = page.locator("input[type=file]").first
@@ -196,8 +197,16 @@ def test_a_server_with_a_token_shows_its_door_and_opens_with_the_link(tmp_path: 
     server = start_server(tmp_path / "data", SAWTOOTH_TOKEN=token)
     try:
         page.goto(f"{server.url}/reference")
-        expect(page.get_by_text("needs its token")).to_be_visible()
-        page.goto(f"{server.url}/reference?token={token}")
+        expect(page.get_by_text("Log in with the link")).to_be_visible()
+        page.get_by_label("Token").fill("not the token")
+        page.get_by_role("button", name="Open").click()
+        expect(page.get_by_text("This is not the server's token.")).to_be_visible()
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Open").click()
+        expect(page.get_by_text("as the code defines them")).to_be_visible()
+        assert page.url == f"{server.url}/reference"
+        page.context.clear_cookies()
+        page.goto(f"{server.url}/reference?token={token}")  # as older versions printed it
         expect(page.get_by_text("as the code defines them")).to_be_visible()
         assert "token" not in page.url
     finally:

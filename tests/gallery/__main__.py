@@ -14,13 +14,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from urllib.request import urlopen
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from sawtooth.app.page.frame import SCREENS
-from tests.support.chromium import executable
-from tests.support.servers import start_server
+from tests.support.chromium import executable, log_in
+from tests.support.servers import Server, fetch, start_server
 
 CHECK = (Path(__file__).parent / "page_check.js").read_text(encoding="utf-8")
 WIDTHS, NARROW, HEIGHT = (1440, 800, 390), 640, 900
@@ -40,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as spare, sync_playwright() as playwright:
         server = start_server(options.data or Path(spare) / "data")
         try:
-            runs = _runs(server.url)
+            runs = _runs(server)
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
             failed = _pictures(browser, server.url, _addresses(runs, options.run), options)
             browser.close()
@@ -60,11 +59,11 @@ def _options() -> argparse.ArgumentParser:
     return parser
 
 
-def _runs(url: str) -> dict[str, str]:
+def _runs(server: Server) -> dict[str, str]:
     """Return run ids by name, once the bundled recordings are read."""
     deadline = time.monotonic() + READ_SECONDS
     while time.monotonic() < deadline:
-        runs = json.load(urlopen(f"{url}/api/v1/runs", timeout=30))["runs"]
+        runs = json.loads(fetch(server, "/api/v1/runs"))["runs"]
         if len(runs) >= BUNDLED:
             return {run["name"]: run["id"] for run in runs}
         time.sleep(1)
@@ -83,6 +82,7 @@ def _pictures(browser: Browser, url: str, addresses: dict[str, str], options: ar
     for theme in options.themes.split(","):
         for width in map(int, options.widths.split(",")):
             context = browser.new_context(viewport={"width": width, "height": HEIGHT}, color_scheme=theme)
+            log_in(context)
             page = context.new_page()
             for name in options.screens.split(","):
                 if width >= NARROW or name in ON_A_PHONE:

@@ -21,13 +21,12 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.request import urlopen
 
 import numpy as np
 import psutil
 
 from tests.load.viewer import LoadError, Page, Viewer
-from tests.support.servers import Server, start_server
+from tests.support.servers import LOGGED_IN, Server, fetch, start_server
 
 SCREENS = ("verdict", "kernels", "operators", "idle", "efficiency", "timeline")
 FILTERS = {"kernels": ("gemm", "elementwise"), "operators": ("aten::mm", "add")}
@@ -101,6 +100,7 @@ def upload(url: str, megabytes: int) -> float:
     connection.putrequest("PUT", "/api/v1/uploads?name=load.json")
     connection.putheader("Content-Length", str(megabytes * MEGABYTE))
     connection.putheader("X-Sawtooth", "1")
+    connection.putheader("Authorization", LOGGED_IN["Authorization"])
     connection.endheaders()
     for _ in range(megabytes):
         connection.send(block)
@@ -126,8 +126,8 @@ async def run_phase(url: str, known: Known, given: argparse.Namespace, uploads: 
 
 async def measure(server: Server, given: argparse.Namespace) -> int:
     """Run the phases and print the table; return the exit code."""
-    with urlopen(f"{server.url}/api/v1/runs") as answer:
-        named = {run["name"]: run["id"] for run in json.load(answer)["runs"] if run["name"].startswith("load-")}
+    listed = json.loads(fetch(server, "/api/v1/runs"))["runs"]
+    named = {run["name"]: run["id"] for run in listed if run["name"].startswith("load-")}
     runs = [named[name] for name in sorted(named)[: given.runs]]
     process, started = psutil.Process(server.process.pid), time.monotonic()
     known = await alone(server.url, runs)

@@ -20,12 +20,11 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import urlopen
 
 import psutil
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
-from tests.support.servers import Server, start_server
+from tests.support.servers import LOGGED_IN, Server, fetch, start_server
 
 SLOWEST_CALL_S = 1.0
 GROWTH_MB = 300.0
@@ -58,7 +57,8 @@ async def opened(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     key = base64.b64encode(os.urandom(16)).decode()
     writer.write(
         f"GET /_stcore/stream HTTP/1.1\r\nHost: {parts.netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: streamlit\r\n\r\n".encode()
+        f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: streamlit\r\n"
+        f"Authorization: {LOGGED_IN['Authorization']}\r\n\r\n".encode()
     )
     await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
     return reader, writer
@@ -111,8 +111,7 @@ def measured(server: Server, flood: Callable[[str], Awaitable[None]]) -> tuple[f
     threading.Thread(target=flooding, daemon=True).start()
     while not done.wait(CALL_EVERY_S):
         started = time.perf_counter()
-        with urlopen(f"{server.url}/api/v1/runs", timeout=120) as answer:
-            answer.read()
+        fetch(server, "/api/v1/runs")
         slowest = max(slowest, time.perf_counter() - started)
         memory, threads = max(memory, process.memory_info().rss), max(threads, process.num_threads())
     deadline = time.monotonic() + AFTER_SECONDS

@@ -12,6 +12,8 @@ import websockets
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
+from tests.support.servers import LOGGED_IN
+
 LONGEST_SECONDS = 60.0  # a rerun that takes longer counts as an error
 
 
@@ -36,7 +38,9 @@ class Viewer:
         self._socket: Any = None
 
     async def open(self) -> Viewer:
-        self._socket = await websockets.connect(self._url, subprotocols=["streamlit"], max_size=None, open_timeout=60)
+        self._socket = await websockets.connect(
+            self._url, subprotocols=["streamlit"], additional_headers=LOGGED_IN, max_size=None, open_timeout=60
+        )
         return self
 
     async def close(self) -> None:

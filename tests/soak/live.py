@@ -26,7 +26,7 @@ import psutil
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 from sawtooth.app.server.push import push_token
-from tests.support.chromium import executable
+from tests.support.chromium import executable, log_in
 from tests.support.paths import ROOT
 from tests.support.servers import Server, start_server, without_bundled
 
@@ -129,7 +129,9 @@ def _watch(server: Server, session: Path, seconds: float, viewers: int) -> Measu
 
 def _viewer(browser: Browser, server: Server, session: str, number: int) -> Page:
     """Open the session as one person would: each looks at another GPU and another window."""
-    page = browser.new_context(viewport={"width": 1440, "height": 1000}).new_page()
+    context = browser.new_context(viewport={"width": 1440, "height": 1000})
+    log_in(context)
+    page = context.new_page()
     window = ("10+s", "1+min", "5+min", "Whole+session")[number % 4]
     until = time.monotonic() + 60
     while True:

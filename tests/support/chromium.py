@@ -7,8 +7,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support.servers import COOKIE
+
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import BrowserContext, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -25,6 +27,12 @@ def executable() -> str | None:
     with sync_playwright() as playwright:
         path = playwright.chromium.executable_path
     return path if Path(path).exists() else None
+
+
+def log_in(context: BrowserContext) -> None:
+    """Let a browser in at every server of the tests, as if it had been there before."""
+    name, value = COOKIE
+    context.add_cookies([{"name": name, "value": value, "domain": host, "path": "/"} for host in ("localhost", "127.0.0.1")])
 
 
 class Seen:

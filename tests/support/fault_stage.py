@@ -101,8 +101,9 @@ def leftovers(folder: DataFolder) -> list[str]:
         "derived": (".duckdb", "card.msgpack", "result.msgpack"),
         "sources": ".json.gz",
         "runs": ".json",
+        "access": "",
     }
-    found, own = [], [folder.root / "bundled.json", folder.root / "push_token"]
+    found, own = [], [folder.root / "bundled.json", folder.root / "push_token", folder.root / "token"]
     for path in (path for path in folder.root.rglob("*") if path not in own):
         kind = kinds.get(path.parent.name)
         if path.is_file() and (kind is None or not path.name.endswith(kind) or path.name.startswith(".")):

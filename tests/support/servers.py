@@ -13,12 +13,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from urllib.error import URLError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
+from sawtooth.app.server.login import session_cookie_of
+from sawtooth.app.server.sessions import Sessions, print_of
 from tests.support.paths import ROOT
 
 START_SECONDS = 60  # a cold start on a busy machine
+TOKEN = "a-token-of-the-tests"
+LOGGED_IN = {"Authorization": f"Bearer {TOKEN}"}
+COOKIE = (session_cookie_of(TOKEN), "a-session-of-the-tests")
 
 
 @dataclass
@@ -51,13 +57,14 @@ def start_server(
 ) -> Server:
     """Start the app as ``streamlit run app/main.py`` does, or with ``command`` and ``--port``, and wait until it answers.
 
-    Raises RuntimeError with the server's log when it does not.
+    It asks for TOKEN, and knows the session of COOKIE, as if a browser of the tests had logged in before. Raises RuntimeError with the server's log when it does not.
     """
     port = port or free_port()
     log = data.parent / f"server-{port}.log"
     streamlit = ("-m", "streamlit", "run", str(ROOT / "app" / "main.py"), "--server.port", str(port))
     line = [sys.executable, *(command or streamlit), *(("--port", str(port)) if command else ())]
-    env = {**os.environ, "SAWTOOTH_DATA": str(data), "PYTHONPATH": str(ROOT), **environment}
+    env = {**os.environ, "SAWTOOTH_DATA": str(data), "PYTHONPATH": str(ROOT), "SAWTOOTH_TOKEN": TOKEN, **environment}
+    _log_in(data)
     with log.open("wb") as output:
         process = subprocess.Popen(
             line, cwd=cwd or data.parent, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output
@@ -74,6 +81,19 @@ def start_server(
     raise RuntimeError(f"The server did not start:\n{log.read_text(errors='replace')}")
 
 
+def _log_in(data: Path) -> None:
+    """Keep the session of COOKIE, unless the folder cannot be written."""
+    sessions = Sessions(data / "access")
+    with mock.patch("sawtooth.app.server.sessions.secrets.token_urlsafe", return_value=COOKIE[1]):
+        sessions.open(sessions.new("token", "the tests", "", None, print_of(TOKEN)))
+
+
+def fetch(server: Server, path: str, timeout: float = 120) -> bytes:
+    """Return what the server answers who is logged in."""
+    with urlopen(Request(f"{server.url}{path}", headers=LOGGED_IN), timeout=timeout) as answer:
+        return bytes(answer.read())
+
+
 def without_bundled(data: Path) -> Path:
     """Make a data folder into which no bundled recording is read at first start."""
     data.mkdir()
@@ -83,7 +103,7 @@ def without_bundled(data: Path) -> Path:
 
 def ask(server: Server, method: str, path: str, body: bytes | None = None) -> tuple[int, Any]:
     connection = http.client.HTTPConnection("localhost", int(server.url.rsplit(":", 1)[1]), timeout=120)
-    connection.request(method, path, body=body, headers={"X-Sawtooth": "1"})
+    connection.request(method, path, body=body, headers={"X-Sawtooth": "1", **LOGGED_IN})
     answer = connection.getresponse()
     content = json.loads(answer.read())
     connection.close()

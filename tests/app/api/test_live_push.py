@@ -202,7 +202,7 @@ def test_the_push_token_stays_and_is_private(tmp_path, monkeypatch) -> None:
     assert len(token) >= 32
     assert (tmp_path / "push_token").stat().st_mode & 0o077 == 0
     assert [p.name for p in tmp_path.iterdir()] == ["push_token"]
-    assert push_command("http://a:1/", token) == f"sawtooth sample --push http://a:1 --token {token}"
+    assert push_command("http://a:1/", token) == f"SAWTOOTH_PUSH_TOKEN={token} sawtooth sample --push http://a:1"
     monkeypatch.setenv("SAWTOOTH_PUSH_TOKEN", "short")
     with pytest.raises(UsageError):
         push_token(tmp_path)

@@ -108,11 +108,12 @@ def test_a_running_job_shows_its_progress_and_can_be_cancelled(tmp_path) -> None
         jobs.get(job.id)
 
 
-def test_the_child_does_not_see_the_token(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("SAWTOOTH_TOKEN", "a-token-of-this-test")
-    code = "import json,os,pathlib,sys; pathlib.Path(sys.argv[1],'result.json').write_text(json.dumps({'notices': [str('SAWTOOTH_TOKEN' in os.environ)]}))"
+def test_the_child_sees_what_it_needs_of_the_environment_and_no_secret(tmp_path, monkeypatch) -> None:
+    for name in ("SAWTOOTH_TOKEN", "SAWTOOTH_PUSH_TOKEN", "AWS_SECRET_ACCESS_KEY", "TZ"):
+        monkeypatch.setenv(name, "a-value-of-this-test")
+    code = "import json,os,pathlib,sys; pathlib.Path(sys.argv[1],'result.json').write_text(json.dumps({'notices': sorted(n for n, v in os.environ.items() if v == 'a-value-of-this-test')}))"
     jobs = _jobs(tmp_path, code)
-    assert _ended(jobs.start(_uploaded(jobs))).outcome.notices == ["False"]
+    assert _ended(jobs.start(_uploaded(jobs))).outcome.notices == ["TZ"]
 
 
 def test_the_child_dies_with_its_server(tmp_path) -> None:

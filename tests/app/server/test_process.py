@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from sawtooth.ingest.schema import DRAFT_PREFIX
-from tests.support.servers import Server, start_server
+from tests.support.servers import LOGGED_IN, Server, start_server
 
 MEGABYTE = 1 << 20
 UPLOAD_MB = 300
@@ -45,6 +45,7 @@ def test_a_large_upload_costs_no_memory_and_blocks_nobody(server: Server) -> Non
         connection.putrequest("PUT", "/api/v1/uploads?name=large.json")
         connection.putheader("Content-Length", str(UPLOAD_MB * MEGABYTE))
         connection.putheader("X-Sawtooth", "1")
+        connection.putheader("Authorization", LOGGED_IN["Authorization"])
         connection.endheaders()
         for sent in range(UPLOAD_MB):
             connection.send(block)
@@ -65,6 +66,7 @@ def test_a_client_that_vanishes_leaves_nothing(server: Server) -> None:
         connection.putrequest("PUT", "/api/v1/uploads?name=half.json")
         connection.putheader("Content-Length", str(50 * MEGABYTE))
         connection.putheader("X-Sawtooth", "1")
+        connection.putheader("Authorization", LOGGED_IN["Authorization"])
         connection.endheaders()
         connection.send(bytes(5 * MEGABYTE))
         assert _until(lambda: any(uploads.glob(f"{DRAFT_PREFIX}*")))
@@ -89,7 +91,7 @@ def test_the_server_s_own_files_cannot_be_asked_for(server: Server) -> None:
         "//etc/passwd",
     ):
         with _connection(server) as connection:
-            connection.request("GET", path)
+            connection.request("GET", path, headers=LOGGED_IN)
             body = connection.getresponse().read()
         assert b"root:" not in body
         assert b"import streamlit" not in body

@@ -4,21 +4,48 @@ import socket
 
 import pytest
 
-from sawtooth.app.server import process as server
+from sawtooth.app.server import process
+from sawtooth.app.server import start as server
+from sawtooth.app.server.sessions import Sessions
+from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.schema import DataFolder
 
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch) -> None:
-    for name in ("SAWTOOTH_TOKEN", "SAWTOOTH_DATA", "SAWTOOTH_NO_EXTERNAL", "SAWTOOTH_DEMO", "SAWTOOTH_URL"):
+    for name in (
+        "SAWTOOTH_TOKEN",
+        "SAWTOOTH_DATA",
+        "SAWTOOTH_NO_EXTERNAL",
+        "SAWTOOTH_DEMO",
+        "SAWTOOTH_NO_TOKEN",
+        "SAWTOOTH_OPEN",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_loopback_needs_no_token_and_any_other_address_gets_one() -> None:
-    assert "SAWTOOTH_TOKEN" not in server.environment_for(address="127.0.0.1")
-    made = server.environment_for(address="0.0.0.0")["SAWTOOTH_TOKEN"]
-    assert len(made) >= 32
-    assert made != server.environment_for(address="0.0.0.0")["SAWTOOTH_TOKEN"]
+def test_a_server_asks_for_a_token_on_any_address_unless_it_is_told_not_to(app_data, monkeypatch) -> None:
+    made = process.started_settings().token
+    assert made is not None and len(made) >= 32
+    monkeypatch.delenv("SAWTOOTH_TOKEN")
+    settings.cache_clear()
+    assert process.started_settings().token == made  # and keeps it, so that who is logged in stays so
+    assert (app_data.root / "token").stat().st_mode & 0o077 == 0
+    monkeypatch.delenv("SAWTOOTH_TOKEN")
+    monkeypatch.setenv("SAWTOOTH_NO_TOKEN", "1")
+    settings.cache_clear()
+    assert process.started_settings().token is None
+
+
+def test_only_a_server_of_this_machine_goes_without_a_token() -> None:
+    assert server.environment_for(no_token=True)["SAWTOOTH_NO_TOKEN"] == "1"
+    for options in ({"address": "0.0.0.0"}, {"token": "my-own-long-token"}):
+        with pytest.raises(UsageError, match="only you can reach"):
+            server.environment_for(no_token=True, **options)
+
+
+def test_a_given_token_is_the_server_s() -> None:
     assert server.environment_for(address="0.0.0.0", token="my-own-long-token")["SAWTOOTH_TOKEN"] == "my-own-long-token"
     assert server.environment_for(token="my-own-long-token")["SAWTOOTH_TOKEN"] == "my-own-long-token"
 
@@ -43,15 +70,22 @@ def test_serve_execs_streamlit_with_the_absolute_script(monkeypatch, tmp_path) -
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server.serve(port=port, data=tmp_path, external=False, demo=True, open_browser=True)
+    environment = server.environment_for(data=tmp_path, external=False, demo=True, open_browser=True)
+    server.serve(port=port, tls=(tmp_path / "cert", tmp_path / "key"), environment=environment)
     assert seen["argv"][1:5] == ["-P", "-m", "streamlit", "run"]
     assert seen["argv"][5].endswith("/app/main.py")
     assert seen["env"]["SAWTOOTH_DATA"] == str(tmp_path)
     assert seen["env"]["SAWTOOTH_NO_EXTERNAL"] == "1"
-    assert seen["env"]["SAWTOOTH_URL"] == ""
-    assert seen["env"]["SAWTOOTH_OPEN"] == f"http://127.0.0.1:{port}/"
+    assert seen["env"]["SAWTOOTH_OPEN"] == "1"
+    assert seen["argv"][-4:] == ["--server.sslCertFile", str(tmp_path / "cert"), "--server.sslKeyFile", str(tmp_path / "key")]
 
 
-def test_the_link_names_the_token_once() -> None:
-    assert server.url_of("127.0.0.1", 8501, None) == "http://127.0.0.1:8501/"
-    assert server.url_of("::1", 8501, "t0ken-of-this-test") == "http://[::1]:8501/?token=t0ken-of-this-test"
+def test_a_link_opens_once_and_names_no_token(tmp_path) -> None:
+    data = DataFolder(tmp_path)
+    assert server.url_of("::1", 8501, secure=True) == "https://[::1]:8501/"
+    link = server.link_to(data, server.url_of("127.0.0.1", 8501, "verdict?run=x"))
+    address, code = link.split("&launch=")
+    assert address == "http://127.0.0.1:8501/verdict?run=x"
+    sessions = Sessions(data.access)
+    assert sessions.redeem(code, None)
+    assert not sessions.redeem(code, None)

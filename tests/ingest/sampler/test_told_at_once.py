@@ -57,6 +57,22 @@ def test_a_wrong_token_is_an_error_and_a_right_one_says_where_to_watch(
     assert words in capsys.readouterr().err
 
 
+def test_the_push_token_comes_from_a_file_or_the_environment_and_arguments_are_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SAWTOOTH_PUSH_TOKEN", "from-the-environment")
+    (tmp_path / "push_token").write_text("from-the-file  0123abcd\n")  # as the server keeps it
+    for arguments, token in (
+        ([], "from-the-environment"),
+        (["--token-file", str(tmp_path / "push_token")], "from-the-file"),
+        (["--token", "given"], "given"),
+    ):
+        assert command.push_token_of(command.parser().parse_args(arguments)) == token
+    assert "list of processes" in capsys.readouterr().err
+    assert command.main(["--push", "http://d:1", "--token-file", str(tmp_path / "none")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
 def test_a_file_of_lines_is_what_ingest_reads(tmp_path: Path) -> None:
     out = tmp_path / "x.jsonl"
     assert command.main(["-o", str(out), "--seconds", "0.3", "--interval", "0.05"], nvml=gpus()) == 0

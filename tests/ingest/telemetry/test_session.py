@@ -255,7 +255,7 @@ def test_the_offset_of_the_clocks_is_measured(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--push", "http://d"], "needs --token"),
+        (["--push", "http://d"], "needs the push token"),
         (["--push", "dashboard:8501", "--token", "T"], "such as https://"),
         (["--resume-push", "x"], "needs --push"),
         (["--interval", "0.001"], "at least 0.02 s"),
@@ -266,6 +266,7 @@ def test_wrong_usage_is_a_sentence(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SAWTOOTH_TOKEN", raising=False)
+    monkeypatch.delenv("SAWTOOTH_PUSH_TOKEN", raising=False)
     assert command.main(arguments) == 2
     assert said in capsys.readouterr().err
 

@@ -1,0 +1,41 @@
+"""Which user of this machine holds the other end of a connection: on a shared host, loopback belongs to everybody."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import sys
+from pathlib import Path
+
+TABLES = {4: Path("/proc/net/tcp"), 6: Path("/proc/net/tcp6")}
+ESTABLISHED = b"01"
+USER_COLUMN = 7
+
+
+def user_of(client: tuple[str, int] | None, server: tuple[str, int] | None) -> int | None:
+    """Return the id of the user whose socket asks from ``client``; None where it is no loopback address or the system does not tell."""
+    if client is None or server is None or not isinstance(server[1], int):
+        return None
+    try:
+        here, there = _address(client[0]), _address(server[0])
+        if not here.is_loopback:
+            return None
+        table = TABLES[here.version].read_bytes()
+    except (ValueError, OSError):
+        return None
+    start = table.find(b" %s %s %s " % (_row(here, client[1]), _row(there, server[1]), ESTABLISHED))
+    if start < 0:
+        return None
+    return int(table[table.rfind(b"\n", 0, start) + 1 :].split(None, USER_COLUMN + 1)[USER_COLUMN])
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    address = ipaddress.ip_address(text.split("%")[0])
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _row(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> bytes:
+    """Return an address as the kernel's table writes it: words of 32 bits in the byte order of the machine."""
+    packed = socket.inet_pton(socket.AF_INET if address.version == 4 else socket.AF_INET6, str(address))
+    words = (packed[i : i + 4] for i in range(0, len(packed), 4))
+    return b"".join(b"%08X" % int.from_bytes(word, sys.byteorder) for word in words) + b":%04X" % port

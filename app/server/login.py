@@ -1,0 +1,228 @@
+"""Logging in: by a one-time link, by the token in a form, and by what older versions used, their links and cookies."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import parse_qs, parse_qsl, urlencode
+
+from starlette.datastructures import Headers
+from starlette.requests import Request, cookie_parser
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import Receive, Scope
+
+from sawtooth.app import templates
+from sawtooth.app.server.flow import Bucket
+from sawtooth.app.server.local_user import user_of
+from sawtooth.app.server.sessions import SESSION_SECONDS, Sessions, print_of
+
+log = logging.getLogger("sawtooth")
+LOGIN, LOGOUT = "/login", "/logout"
+LINK, TOKEN = "launch", "token"  # in an address
+FORM_BYTES, FORM_SECONDS = 8 << 10, 10.0  # a token and an address, in one packet
+WRONG_AT_ONCE, WRONG_PER_SECOND = 10.0, 0.1  # tokens tried by one peer: a person mistypes twice, a program guesses thousands
+PEERS_REMEMBERED = 4096
+LOG_EVERY_SECONDS = 10.0  # a line; the next one says how many came between
+NEEDED = "Log in with the link that the server printed when it started, or with its token. `sawtooth serve --link` prints a new link."
+USED = "This link was used already, or it is older than a day. `sawtooth serve --link` prints a new one."
+WRONG = "This is not the server's token."
+SLOWED = "Too many wrong tokens came from there. Try again in a minute."
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a request is not served: the status and a sentence for people."""
+
+    status: int
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks: the peer's address, its user where it is one of this machine, and the headers."""
+
+    address: str
+    user: int | None
+    headers: Headers
+
+    @property
+    def key(self) -> str:
+        """What wrong tokens are counted by: on a shared host one user must not slow the others."""
+        return f"user {self.user}" if self.user is not None else self.address
+
+
+def caller_of(scope: Scope, peer: tuple[str, int] | None) -> Caller:
+    """Return who sends a request; ``peer`` is the other end of its connection."""
+    server = scope.get("server")
+    return Caller(peer[0] if peer else "", user_of(peer, tuple(server) if server else None), Headers(scope=scope))
+
+
+class WrongTokens:
+    """Counts wrong tokens by who sent them: after a few, further ones are not even looked at for a while. Logs them, not more than a line at a time."""
+
+    def __init__(self) -> None:
+        self._peers: dict[str, Bucket] = {}
+        self._logged, self._unlogged = float("-inf"), 0
+
+    def blocked(self, caller: Caller) -> bool:
+        """Tell whether the caller has to wait."""
+        bucket = self._peers.get(caller.key)
+        return bucket is not None and bucket.empty()
+
+    def count(self, caller: Caller, path: str) -> None:
+        """Take note of a wrong token."""
+        if len(self._peers) > PEERS_REMEMBERED:
+            self._peers = {key: bucket for key, bucket in self._peers.items() if bucket.empty()}
+        self._peers.setdefault(caller.key, Bucket(WRONG_PER_SECOND, WRONG_AT_ONCE)).wait_s()
+        self._unlogged += 1
+        if time.monotonic() - self._logged >= LOG_EVERY_SECONDS:
+            log.warning(
+                "a wrong token came from %s for %r (%d since the last such line)", caller.key, path[:80], self._unlogged
+            )
+            self._logged, self._unlogged = time.monotonic(), 0
+
+
+class Door:
+    """Lets in who has a session, a link or the token of this server."""
+
+    def __init__(self, token: str, sessions: Sessions) -> None:
+        self.sessions = sessions
+        self.wrong = WrongTokens()
+        self._token, self._print = token, print_of(token)
+        self._old_cookie = cookie_of(token)
+        self.cookie = session_cookie_of(token)
+
+    def is_token(self, sent: str) -> bool:
+        """Tell whether ``sent`` is the token, in the same time whatever it is."""
+        return hmac.compare_digest(sent.encode(), self._token.encode())
+
+    def logged_in(self, caller: Caller) -> bool:
+        """Tell whether the request brings a session, or the cookie of an older version."""
+        # not http.cookies: that drops all of them where another server of this host has set one such as x={"a": 1}
+        cookies = cookie_parser(caller.headers.get("cookie", ""))
+        if (secret := cookies.get(self.cookie)) and self.sessions.find(secret, caller.user, self._print):
+            return True
+        name, value = self._old_cookie
+        return hmac.compare_digest(cookies.get(name, "").encode(), value.encode())
+
+    def secret(self, caller: Caller) -> str:
+        """Return the request's session cookie, "" where it has none."""
+        return cookie_parser(caller.headers.get("cookie", "")).get(self.cookie, "")
+
+    def answer(self, scope: Scope, caller: Caller) -> Response | None:
+        """Return what to answer a request that is not a form's: None lets it in."""
+        query = _query(scope)
+        readable = scope["type"] == "http" and scope["method"] == "GET"
+        by_link = bool(readable and query.get(LINK) and self.sessions.redeem(query[LINK], caller.user))
+        if self.logged_in(caller):
+            return _cleaned(scope) if readable and (LINK in query or TOKEN in query) else None
+        if by_link:
+            return self._welcome(scope, caller, "link", _cleaned(scope))
+        bearer = _bearer(caller.headers)
+        offered = bearer or (query.get(TOKEN, "") if readable else "")
+        if not offered:
+            return self.refuse(Refusal(401, USED if query.get(LINK) else NEEDED), caller, scope)
+        if refusal := self.checked(offered, caller, scope["path"]):
+            return self.refuse(refusal, caller, scope)
+        return None if bearer else self._welcome(scope, caller, "token", _cleaned(scope))
+
+    def checked(self, offered: str, caller: Caller, path: str) -> Refusal | None:
+        """Look at a token; return why it does not open, None where it does."""
+        if self.wrong.blocked(caller):
+            return Refusal(429, SLOWED)
+        if self.is_token(offered):
+            return None
+        self.wrong.count(caller, path)
+        return Refusal(401, WRONG)
+
+    async def form(self, scope: Scope, receive: Receive, caller: Caller) -> Response:
+        """Answer a form: the token opens a session, leaving ends it."""
+        if scope["path"] == LOGOUT:
+            self.sessions.end_of(self.secret(caller))
+            left = RedirectResponse("/", status_code=303)
+            left.delete_cookie(self.cookie, path="/")
+            left.delete_cookie(self._old_cookie[0], path="/")
+            return left
+        fields = await _fields(Request(scope, receive))
+        target = fields.get("next", "/")
+        if refusal := self.checked(fields.get(TOKEN, ""), caller, scope["path"]):
+            return self.refuse(refusal, caller, scope, target)
+        return self._welcome(scope, caller, "token", RedirectResponse(_local(target), status_code=303))
+
+    def _welcome(self, scope: Scope, caller: Caller, how: str, answer: Response) -> Response:
+        agent = caller.headers.get("user-agent", "")
+        secret = self.sessions.open(self.sessions.new(how, agent, caller.address, caller.user, self._print))
+        answer.set_cookie(
+            self.cookie,
+            secret,
+            max_age=int(SESSION_SECONDS),
+            httponly=True,
+            samesite="lax",
+            secure=scope.get("scheme") == "https",
+            path="/",
+        )
+        return answer
+
+    def refuse(self, refusal: Refusal, caller: Caller, scope: Scope, target: str | None = None) -> Response:
+        """Return the page that asks for the token, and leads on to where its reader wanted to go."""
+        if "text/html" not in caller.headers.get("accept", ""):
+            return PlainTextResponse(refusal.sentence, refusal.status)
+        page = templates.render(
+            "refusal.html", sentence=refusal.sentence, asks_for_token=True, target=target or _cleaned(scope).headers["location"]
+        )
+        # a form of a page without a referrer comes from the origin "null", which is nobody's
+        return HTMLResponse(page, refusal.status, {"referrer-policy": "same-origin", "cache-control": "no-store"})
+
+
+def cookie_of(token: str) -> tuple[str, str]:
+    """Return name and value of the cookie that older versions set for ``token``; it opens as long as the token is the same."""
+    digest = hashlib.sha256(b"sawtooth cookie name\0" + token.encode()).hexdigest()
+    return f"sawtooth_{digest[:8]}", hmac.new(token.encode(), b"sawtooth cookie", hashlib.sha256).hexdigest()
+
+
+def session_cookie_of(token: str) -> str:
+    """Return the name of the session's cookie: two servers on one host do not overwrite each other's."""
+    return f"sawtooth_session_{hashlib.sha256(b'sawtooth session name' + token.encode()).hexdigest()[:8]}"
+
+
+def _bearer(headers: Headers) -> str:
+    kind, _, sent = headers.get("authorization", "").partition(" ")
+    return sent.strip() if kind.lower() == "bearer" else ""
+
+
+async def _fields(request: Request) -> dict[str, str]:
+    """Return the fields of a short form, none of one that is too long or does not come."""
+    body = b""
+    try:
+        async with asyncio.timeout(FORM_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > FORM_BYTES:
+                    return {}
+    except Exception:  # it was slow, or went away
+        return {}
+    return {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+
+
+def _query(scope: Scope) -> dict[str, str]:
+    return dict(parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True))
+
+
+def _cleaned(scope: Scope) -> RedirectResponse:
+    """Lead to the same address without what opened it."""
+    rest: Iterable[tuple[str, str]] = [
+        pair for pair in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True) if pair[0] not in (LINK, TOKEN)
+    ]  # fmt: skip
+    query = urlencode(list(rest))
+    path = "/" if scope["path"] in (LOGIN, LOGOUT) else scope["path"]
+    return RedirectResponse(_local(f"{path}?{query}" if query else path), status_code=303)
+
+
+def _local(target: str) -> str:
+    """Return an address of this server, whatever was asked for: never //host, which would leave."""
+    return "/" + target.lstrip("/\\")

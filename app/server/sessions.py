@@ -1,0 +1,212 @@
+"""Who is logged in: sessions and one-time links, kept as hashes in the data folder, where every server and command of its owner sees them.
+
+A session's cookie and a link's code are random and stand nowhere on disk. A session can be ended at any time; it is over within a second,
+its open pages with their next message. On a folder that cannot be written both live in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from sawtooth.ingest.schema import DataFolder, write_atomically
+from sawtooth.ingest.seals import sealed, unsealed
+
+log = logging.getLogger("sawtooth")
+SESSION_SECONDS = 30 * 24 * 3600.0  # without a request: as long as a link is likely to be used again
+LINK_SECONDS = 24 * 3600.0  # a link waits in a terminal or a container's log; a day later nobody remembers who saw it
+SEEN_EVERY_SECONDS = 300.0  # how exactly "last seen" is known; each look would be a write
+BELIEVED_SECONDS = 1.0  # a session is looked up again after this, so that an ended one is over
+MOST_SESSIONS = 500  # the longest unseen goes: a script that logs in anew each minute must not fill the folder
+MOST_LINKS = 100
+TEXT_LENGTH = 120  # of a browser's name worth keeping
+
+
+class Session(msgspec.Struct, frozen=True):
+    """One login: how (``link`` or ``token``), when (Unix seconds), by which browser, from where, and as which user of this machine.
+
+    ``user`` is the only one that may use it, None where the system does not tell. ``token`` is the print of the token that it stands on.
+    """
+
+    how: str
+    created: float
+    agent: str = ""
+    address: str = ""
+    user: int | None = None
+    token: str | None = None
+
+
+class _Link(msgspec.Struct, frozen=True):
+    until: float
+    user: int | None = None
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A session as people see it: its id, which opens nothing, what is known of it, and when it was last used."""
+
+    id: str
+    session: Session
+    seen: float
+
+
+class Sessions:
+    """The sessions of one data folder. All methods may be called from any thread and from several processes."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._memory: dict[str, bytes] = {}  # what could not be written
+        self._believed: dict[str, tuple[float, Session]] = {}
+
+    def link(self, user: int | None = None) -> str:
+        """Return the code of a new link that logs one browser in, once; with ``user`` only one of that user of this machine."""
+        self._remove_oldest("link-*", MOST_LINKS)
+        code = secrets.token_urlsafe(24)
+        self._write(_name("link", code), _Link(self._clock() + LINK_SECONDS, user))
+        return code
+
+    def redeem(self, code: str, user: int | None) -> bool:
+        """Use a link up. False where there is none such, it is too old, or it is another user's, who keeps it."""
+        name = _name("link", code)
+        content = self._read(name)
+        try:
+            link = msgspec.json.decode(content, type=_Link) if content else None
+        except msgspec.MsgspecError:
+            link = None
+        if link is None or (link.user is not None and user is not None and link.user != user):
+            return False
+        return self._remove(name) and self._clock() <= link.until
+
+    def open(self, session: Session) -> str:
+        """Begin a session; return its secret, which is the cookie's value."""
+        self._remove_oldest("session-*", MOST_SESSIONS)
+        secret = secrets.token_urlsafe(32)
+        self._write(_name("session", secret), session)
+        return secret
+
+    def new(self, how: str, agent: str, address: str, user: int | None, token: str | None) -> Session:
+        """Return a session that begins now, its texts cut to what is worth keeping."""
+        return Session(how, self._clock(), agent[:TEXT_LENGTH], address[:TEXT_LENGTH], user, token)
+
+    def find(self, secret: str, user: int | None, token: str) -> Session | None:
+        """Return the session of a cookie for requests by ``user``, while ``token`` (a print) is the server's; None where there is none."""
+        name = _name("session", secret)
+        now, (since, session) = self._clock(), self._believed.get(name, (0.0, None))
+        if session is None or not 0 <= now - since < BELIEVED_SECONDS:
+            session = self._session(name, now)
+            if session is None:
+                self._believed.pop(name, None)
+                return None
+            if len(self._believed) > MOST_SESSIONS:
+                self._believed.clear()
+            self._believed[name] = (now, session)
+        belongs = session.user is None or session.user == user
+        return session if belongs and session.token in (None, token) else None
+
+    def all(self) -> list[Listed]:
+        """Return every session, the last used first."""
+        names = {path.name for path in self._folder.glob("session-*")} | {n for n in self._memory if n.startswith("session-")}
+        now, found = self._clock(), []
+        for name in names:
+            session = self._session(name, now, looks_only=True)
+            if session is not None:
+                found.append(Listed(name.removeprefix("session-"), session, self._seen(name) or session.created))
+        return sorted(found, key=lambda listed: listed.seen, reverse=True)
+
+    def end(self, session_id: str) -> bool:
+        """End a session by its id; False where there is none such."""
+        name = f"session-{session_id}"
+        self._believed.pop(name, None)
+        return session_id.isalnum() and self._remove(name)
+
+    def end_of(self, secret: str) -> None:
+        """End the session of a cookie."""
+        self.end(_name("session", secret).removeprefix("session-"))
+
+    def id_of(self, secret: str) -> str:
+        """Return the id of a cookie's session, whether there is one or not."""
+        return _name("session", secret).removeprefix("session-")
+
+    def _session(self, name: str, now: float, *, looks_only: bool = False) -> Session | None:
+        content, seen = self._read(name), self._seen(name)
+        if content is None:
+            return None
+        try:
+            session = msgspec.json.decode(content, type=Session)
+        except msgspec.MsgspecError:
+            return None
+        if now - (seen or session.created) > SESSION_SECONDS:
+            self._remove(name)
+            return None
+        if not looks_only and seen is not None and now - seen > SEEN_EVERY_SECONDS:
+            with contextlib.suppress(OSError):
+                os.utime(self._folder / name, (now, now))
+        return session
+
+    def _seen(self, name: str) -> float | None:
+        try:
+            return (self._folder / name).stat().st_mtime
+        except OSError:
+            return None
+
+    def _read(self, name: str) -> bytes | None:
+        if name in self._memory:
+            return self._memory[name]
+        try:
+            return unsealed((self._folder / name).read_bytes())
+        except OSError:
+            return None
+        except ValueError:
+            log.warning("a login kept in %s was damaged and is over: that browser logs in again", name)
+            self._remove(name)
+            return None
+
+    def _write(self, name: str, content: Session | _Link) -> None:
+        encoded = sealed(msgspec.json.format(msgspec.json.encode(content), indent=2))
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(self._folder / name, encoded)
+        except OSError:
+            self._memory[name] = unsealed(encoded)
+
+    def _remove(self, name: str) -> bool:
+        if self._memory.pop(name, None) is not None:
+            return True
+        try:
+            (self._folder / name).unlink()  # of two that use one link, one is told that it was there
+        except OSError:
+            return False
+        return True
+
+    def _remove_oldest(self, pattern: str, most: int) -> None:
+        """Make room for one more."""
+        with contextlib.suppress(OSError):
+            kept = sorted(self._folder.glob(pattern), key=lambda path: path.stat().st_mtime)
+            for path in kept[: max(0, len(kept) - most + 1)]:
+                path.unlink(missing_ok=True)
+
+
+def _name(kind: str, secret: str) -> str:
+    return f"{kind}-{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
+
+
+def print_of(token: str) -> str:
+    """Return what stands for a token where it need not be shown."""
+    return hashlib.sha256(b"sawtooth token print\0" + token.encode()).hexdigest()[:32]
+
+
+@lru_cache(maxsize=8)
+def sessions_of(data: DataFolder) -> Sessions:
+    """Return the sessions of a data folder, one object for all of this process."""
+    return Sessions(data.access)

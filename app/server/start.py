@@ -1,0 +1,108 @@
+"""Starting the server from the command line, and the addresses that lead to it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+from sawtooth.app.server.sessions import sessions_of
+from sawtooth.app.settings import is_loopback, settings_from
+from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.schema import DataFolder
+
+MAIN = Path(__file__).resolve().parents[1] / "main.py"
+DEFAULT_PORT = 8501
+DEFAULT_ADDRESS = "127.0.0.1"
+NO_TOKEN, OPEN = "SAWTOOTH_NO_TOKEN", "SAWTOOTH_OPEN"  # also read by sawtooth.app.settings and sawtooth.app.server.process
+
+
+def environment_for(
+    *,
+    data: Path | None = None,
+    address: str = DEFAULT_ADDRESS,
+    token: str | None = None,
+    no_token: bool = False,
+    external: bool = True,
+    demo: bool = False,
+    open_browser: bool = False,
+) -> dict[str, str]:
+    """Return the environment a server process needs for these options. Raises UsageError for options that make no sense."""
+    environment = dict(os.environ)
+    if no_token and (token or not is_loopback(address)):
+        raise UsageError("--no-token is for a server that only you can reach: on this machine, and without --token.")
+    if no_token:
+        environment.pop("SAWTOOTH_TOKEN", None)
+    given = {
+        "SAWTOOTH_DATA": str(data.expanduser().absolute()) if data is not None else None,
+        "SAWTOOTH_TOKEN": token,
+        NO_TOKEN: "1" if no_token else None,
+        "SAWTOOTH_NO_EXTERNAL": None if external else "1",
+        "SAWTOOTH_DEMO": "1" if demo else None,
+        OPEN: "1" if open_browser else None,
+    }
+    environment |= {name: value for name, value in given.items() if value}
+    settings_from(environment)
+    return environment
+
+
+def serve(
+    *,
+    port: int = DEFAULT_PORT,
+    address: str = DEFAULT_ADDRESS,
+    tls: tuple[Path, Path] | None = None,
+    environment: dict[str, str],
+) -> None:
+    """Run the server in place of this process; does not return. ``tls`` is a certificate and its key. Raises UsageError when it cannot start."""
+    _check_port(address, port)
+    # -P: a folder called app where the user stands must not be taken for ours
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "streamlit",
+        "run",
+        str(MAIN),
+        "--server.port",
+        str(port),
+        "--server.address",
+        address,
+    ]
+    if tls is not None:
+        command += ["--server.sslCertFile", str(tls[0].absolute()), "--server.sslKeyFile", str(tls[1].absolute())]
+    if sys.platform == "win32":  # exec there detaches from the console
+        import subprocess
+
+        raise SystemExit(subprocess.call(command, env=environment))
+    os.execve(sys.executable, command, environment)
+
+
+def url_of(address: str, port: int, path: str = "", *, secure: bool = False) -> str:
+    """Return the address of a page of the server, as a browser needs it."""
+    host = socket.gethostname() if address in ("0.0.0.0", "::", "") else address
+    host = f"[{host}]" if ":" in host else host
+    return f"{'https' if secure else 'http'}://{host}:{port}/{path}"
+
+
+def link_to(data: DataFolder, url: str, *, handed_over: bool = False) -> str:
+    """Return ``url`` with a code that logs one browser in, once.
+
+    ``handed_over``: to a browser as an argument, which other users of this machine can read; the code is then only good for this user.
+    """
+    user = os.getuid() if handed_over and hasattr(os, "getuid") else None
+    return f"{url}{'&' if '?' in url else '?'}launch={sessions_of(data).link(user)}"
+
+
+def _check_port(address: str, port: int) -> None:
+    if not 0 < port < 65536:
+        raise UsageError(f"{port} is not a port; ports are 1 to 65535.")
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            raise UsageError(
+                f"Port {port} on {address} cannot be used ({error.strerror}). Choose another: sawtooth serve --port {port + 1}"
+            ) from None
