@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from sawtooth.app import format as fmt
-from sawtooth.app.commands.inputs import data_folder
 from sawtooth.app.server import start
 from sawtooth.app.server.sessions import Listed, sessions_of
 from sawtooth.ingest.errors import NotFoundError, UsageError
+from sawtooth.ingest.schema import DataFolder, default_data_folder
 
 PortOption = Annotated[int, typer.Option(help="Port.")]
 DataOption = Annotated[Path | None, typer.Option(help="Data folder.")]
@@ -50,7 +49,7 @@ def serve(
     elif sessions:
         _list(data)
     elif link:
-        typer.echo(start.link_to(data_folder(data), start.url_of(address, port, secure=tls is not None)))
+        typer.echo(start.link_to(_folder(data), start.url_of(address, port, secure=tls is not None)))
     else:
         if token:
             typer.echo("sawtooth: --token can be read in the list of processes. SAWTOOTH_TOKEN cannot.", err=True)
@@ -71,8 +70,12 @@ def demo(
     start.serve(port=port, environment=environment)
 
 
+def _folder(data: Path | None) -> DataFolder:
+    return DataFolder((data or default_data_folder()).expanduser().absolute()).create()
+
+
 def _list(data: Path | None) -> None:
-    found = sessions_of(data_folder(data)).all()
+    found = sessions_of(_folder(data)).all()
     for listed in found:
         typer.echo("  ".join(row_of(listed)))
     if not found:
@@ -81,6 +84,8 @@ def _list(data: Path | None) -> None:
 
 def row_of(listed: Listed) -> tuple[str, ...]:
     """Return a session's id, when it was last used, when and how it began, and by whom."""
+    from sawtooth.app import format as fmt  # here and not above: a server that starts needs no pandas twice
+
     session = listed.session
     used, began = (time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) for at in (listed.seen, session.created))
     user = f"user {session.user}" if session.user is not None else ""
@@ -89,8 +94,8 @@ def row_of(listed: Listed) -> tuple[str, ...]:
 
 
 def _end(session: str, data: Path | None) -> None:
-    kept = sessions_of(data_folder(data))
+    kept = sessions_of(_folder(data))
     ended = [listed.id for listed in kept.all() if session in (listed.id, "all") and kept.end(listed.id)]
     if not ended and session != "all":
         raise NotFoundError(f"There is no session {session[:40]!r}; `sawtooth serve --sessions` lists them.")
-    typer.echo(f"Logged out: {fmt.many(len(ended), 'session')}.")
+    typer.echo(f"Logged out: {len(ended)} session{"" if len(ended) == 1 else "s"}.")

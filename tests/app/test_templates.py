@@ -57,6 +57,11 @@ def test_the_refusal_asks_for_a_token_only_where_one_helps() -> None:
     assert SAFE.rstrip() in page
 
 
+def test_code_in_a_sentence_is_shown_as_code_and_the_rest_as_text() -> None:
+    page = templates.render("refusal.html", sentence="Run `a < b`, not <b>.", asks_for_token=False, target="/")
+    assert "Run <code>a &lt; b</code>, not &lt;b&gt;." in page
+
+
 def test_a_long_name_may_wrap() -> None:
     assert "a_<wbr>b&lt;c" in CARDS.table(["rule"], [["a_b<c"]], "")
 
