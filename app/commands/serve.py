@@ -98,4 +98,4 @@ def _end(session: str, data: Path | None) -> None:
     ended = [listed.id for listed in kept.all() if session in (listed.id, "all") and kept.end(listed.id)]
     if not ended and session != "all":
         raise NotFoundError(f"There is no session {session[:40]!r}; `sawtooth serve --sessions` lists them.")
-    typer.echo(f"Logged out: {len(ended)} session{'' if len(ended) == 1 else 's'}.")
+    typer.echo(f"Logged out: {len(ended)}.")

@@ -1,4 +1,4 @@
-"""The server's process: start, access, tokens, slow clients, and the sampler of this machine."""
+"""The server's process: start, access, logins, tokens, slow clients, and the sampler of this machine."""
 
 from sawtooth.faces import lazy
 
@@ -22,10 +22,16 @@ __getattr__, __all__ = lazy(
             "started_settings",
         ),
         "push": (
+            "command_to_show",
             "push_command",
             "push_token",
         ),
-        "sessions": ("sessions_of",),
+        "login": ("session_cookie_of",),
+        "sessions": (
+            "Listed",
+            "Sessions",
+            "sessions_of",
+        ),
         "start": (
             "environment_for",
             "link_to",
