@@ -11,7 +11,8 @@ import typer
 from sawtooth.app.server import start
 from sawtooth.app.server.sessions import Listed, sessions_of
 from sawtooth.ingest.errors import NotFoundError, UsageError
-from sawtooth.ingest.schema import DataFolder, default_data_folder
+from sawtooth.ingest.schema import DataFolder
+from sawtooth.place import default_data_folder
 
 PortOption = Annotated[int, typer.Option(help="Port.")]
 DataOption = Annotated[Path | None, typer.Option(help="Data folder.")]
