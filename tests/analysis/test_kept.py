@@ -94,15 +94,15 @@ def test_a_run_is_analysed_once_until_the_user_tells_something(
     library.close()
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x80", b"\xc1", pickle.dumps({"result": None, "lead": 0}), b"{}"])
-def test_a_damaged_file_is_not_believed(damage: bytes, small: tuple[Manifest, Library]) -> None:
+def test_a_damaged_file_is_not_believed(small: tuple[Manifest, Library]) -> None:
     manifest, library = small
     first = result_of(manifest, library)
-    with pytest.raises(SawtoothError, match="damaged"):
-        load(damage, manifest)
     file = next(library.folder.derived.glob("*.result.msgpack"))
-    file.write_bytes(damage)
-    assert kept_result(manifest, library.folder) is None
+    for damage in (b"", b"\x80", b"\xc1", pickle.dumps({"result": None, "lead": 0}), b"{}"):
+        with pytest.raises(SawtoothError, match="damaged"):
+            load(damage, manifest)
+        file.write_bytes(damage)
+        assert kept_result(manifest, library.folder) is None
     assert_same(first, result_of(manifest, library))
     assert kept_result(manifest, library.folder) is not None
     library.close()

@@ -20,6 +20,7 @@ from tests.support import sound_trace
 from tests.support.paths import SAMPLES
 
 NUMBERS = ("steps", "window_ns", "metrics", "ledger", "phases", "kernel_categories", "findings", "devices")
+CUT_QUICK = {(0.02, True), (0.5, False), (0.99, True)}  # (share that is left, gzip)
 SKIPPED = [case for case in bad.ODD if case.wanted == "skip"]
 
 
@@ -99,8 +100,14 @@ def test_repaired_files_and_odd_events_leave_the_numbers_of_the_original(report,
     assert case.note is None or answer.notes[case.note] >= 1
 
 
-@pytest.mark.parametrize("share", [0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99])
-@pytest.mark.parametrize("packed", [True, False], ids=["gzip", "plain"])
+@pytest.mark.parametrize(
+    ("share", "packed"),
+    [
+        pytest.param(share, packed, marks=() if (share, packed) in CUT_QUICK else pytest.mark.slow, id=f"{kind}-{share}")
+        for kind, packed in (("gzip", True), ("plain", False))
+        for share in (0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
+    ],
+)
 def test_a_real_recording_that_was_cut_is_salvaged_and_says_so(report, share, packed):
     content = (SAMPLES / "gpt" / "trace.json.gz").read_bytes()
     content = content if packed else gzip.decompress(content)
