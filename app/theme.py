@@ -82,6 +82,10 @@ QUANTITIES: dict[str, Colour] = {
     "clock_sm_mhz": Colour("", "#006978", "#4DD0E1"),
     "temp_c": Colour("", "#6A1B9A", "#CE93D8"),
     "mem_used_bytes": Colour("", "#33691E", "#AED581"),
+    "cpu_pct": Colour("", "#283593", "#9FA8DA"),
+    "workers_cpu_pct": Colour("", "#558B2F", "#DCE775"),
+    "workers_blocked_pct": Colour("", "#880E4F", "#F48FB1"),
+    "disk_busy_pct": Colour("", "#37474F", "#B0BEC5"),
 }
 
 

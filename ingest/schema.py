@@ -19,6 +19,7 @@ import msgspec
 
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.locks import held
+from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import samples_sql
 from sawtooth.ingest.seals import sealed, unsealed
 
@@ -37,9 +38,10 @@ Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # ns
 
 def schema_sql() -> str:
     """Return the statements that make a recording's tables: schema.sql, with the sampled quantities in table ``samples``."""
-    columns, comments = samples_sql()
     text = SCHEMA_SQL.read_text(encoding="utf-8")
-    return text.replace("-- sampled quantities", columns).replace("-- comments of sampled quantities", comments)
+    for what, (columns, comments) in (("sampled", samples_sql()), ("host", samples_sql("host_samples", HOST))):
+        text = text.replace(f"-- {what} quantities", columns).replace(f"-- comments of {what} quantities", comments)
+    return text
 
 
 def is_id(text: str) -> bool:

@@ -231,6 +231,14 @@ COMMENT ON COLUMN samples.device IS 'Ordinal of the GPU in this telemetry';
 COMMENT ON COLUMN samples.time_ns IS 'End of the window the values describe';
 -- comments of sampled quantities
 
+CREATE TABLE host_samples (
+    time_ns BIGINT NOT NULL,
+    -- host quantities
+);
+COMMENT ON TABLE host_samples IS 'Telemetry of the host beside its GPUs: one row per time, about one a second; a value describes the window that ends at time_ns';
+COMMENT ON COLUMN host_samples.time_ns IS 'End of the window the values describe';
+-- comments of host quantities
+
 CREATE TABLE sample_gaps (device INTEGER NOT NULL, start_ns BIGINT NOT NULL, end_ns BIGINT NOT NULL, reason VARCHAR);
 COMMENT ON TABLE sample_gaps IS 'Times without samples: more than three periods between two of them, or a gap the sampler recorded';
 COMMENT ON COLUMN sample_gaps.device IS 'Ordinal of the GPU in this telemetry';

@@ -192,6 +192,10 @@ NEEDS: dict[str, tuple[Callable[[RuleInput], bool], str]] = {
     "stacks": (_has("with_stack"), "the trace has no Python calls (`with_stack=True`)"),
     "memory": (_has("profile_memory"), "the trace has no allocations (`profile_memory=True`)"),
     "telemetry": (lambda g: g.telemetry is not None, "no telemetry is attached to the run (`sawtooth sample`)"),
+    "host": (
+        lambda g: g.run.telemetry.host is not None,
+        "the telemetry has no samples of the host: record it with a newer `sawtooth sample`",
+    ),
     "ranks": (
         lambda g: len({r.rank for r in g.run.ranks}) > 1,
         "the run holds one rank; ingest the traces of all ranks together",

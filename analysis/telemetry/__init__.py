@@ -15,6 +15,11 @@ __getattr__, __all__ = lazy(
             "Origin",
             "SampleClock",
         ),
+        "host": (
+            "CORES_FULL_PCT",
+            "HostLoad",
+            "Limit",
+        ),
         "of_run": ("RunTelemetry",),
         "phases": ("ThrottleBand",),
         "profile_fit": (

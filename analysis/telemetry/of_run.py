@@ -12,6 +12,7 @@ from sawtooth.analysis.metrics.witness import StepWork, Witness
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.clock import Origin, SampleClock, origin_of, place
 from sawtooth.analysis.telemetry.dispatch_law import by_telemetry
+from sawtooth.analysis.telemetry.host import HostLoad, host_load
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, device_of, summarize
 from sawtooth.ingest.schema import Manifest
 
@@ -26,12 +27,14 @@ ANOTHER_RUN_NS = 60_000_000_000  # samples that end a minute before the trace, o
 class RunTelemetry:
     """Summaries of every sampled device.
 
-    All times are on the traces' clock where ``clocks`` (by recording) could bring them there; ``origins`` say what the recordings told of it.
+    All times are on the traces' clock where ``clocks`` (by recording) could bring them there; ``origins`` say what the recordings told of it;
+    ``host`` what the first of them says of the host beside the GPUs.
     """
 
     devices: tuple[DeviceTelemetry, ...]
     clocks: dict[str, SampleClock] = field(default_factory=dict)
     origins: dict[str, Origin] = field(default_factory=dict)
+    host: HostLoad | None = None
 
     def of(self, name: str | None, device: int, devices_in_trace: int) -> DeviceTelemetry | None:
         """Return the summary of a trace's device, None where nothing was sampled for it."""
@@ -47,12 +50,15 @@ def load(manifest: Manifest, library: Library, traces: Iterable[dict[str, Any]])
             origins[ref.id] = origin_of(recording)
     clocks = place(manifest.telemetry, origins, traces)
     found: list[DeviceTelemetry] = []
+    host: HostLoad | None = None
     for ref in manifest.telemetry:
         with library.open(ref.id, derived=False) as recording:
             clock, own = clocks[ref.id], ref.kind == "trace"
             for device in summarize(recording, () if own else _profiles(traces, clock), clock):
                 found.append(replace(device, host=ref.host, profiled=own))
-    return RunTelemetry(tuple(found), clocks, origins)
+            here = [device.steady for device in found if device.recording_id == ref.id]
+            host = host or host_load(recording, here[0] if here else None, clock)
+    return RunTelemetry(tuple(found), clocks, origins, host)
 
 
 def _profiles(traces: Iterable[dict[str, Any]], clock: SampleClock) -> list[tuple[int, int]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
+import duckdb
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -12,10 +14,13 @@ from tsdownsample import MinMaxLTTBDownsampler
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.tables.timeline import Span
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
+from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import QUANTITIES
 from sawtooth.ingest.quantities.throttling import HOLDING_BITS, holding
 
 POINTS_MOST = 2000  # of a line; a screen is about 1,500 pixels wide, and the browser draws 4,000 points in 40 ms
+OF_HOST = tuple(quantity.column for quantity in HOST if quantity.panel)
+SAME_TICK_NS = 1_000_000  # one tick reads the GPUs and the host
 DRAWN = tuple(quantity.column for quantity in QUANTITIES if quantity.panel)  # what a picture may show
 
 
@@ -56,6 +61,7 @@ def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDE
     samples = recording.frame(
         f"SELECT time_ns, {columns}, clock_event_mask FROM samples WHERE device = ? ORDER BY time_ns", [device]
     )
+    samples = _with_host(recording, samples)
     holes = recording.frame("SELECT start_ns, end_ns, reason FROM sample_gaps WHERE device = ? ORDER BY start_ns", [device])
     name = recording.rows("SELECT any_value(name) FROM devices WHERE device = ?", [device])[0][0]
     for table, column in ((samples, "time_ns"), (holes, "start_ns"), (holes, "end_ns")):
@@ -65,6 +71,15 @@ def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDE
     return Telemetry(
         device=device, name=name, clock=clock, span=covered, samples=samples, holes=holes, throttles=throttled(samples)
     )
+
+
+def _with_host(recording: Recording, samples: pd.DataFrame) -> pd.DataFrame:
+    """Return ``samples`` with what is drawn of the host, at the samples that were taken with it; recordings of before have no table for it."""
+    with contextlib.suppress(duckdb.CatalogException):
+        host = recording.frame(f"SELECT time_ns, {', '.join(OF_HOST)} FROM host_samples ORDER BY time_ns")
+        if len(host) and len(samples):
+            return pd.merge_asof(samples, host, on="time_ns", tolerance=SAME_TICK_NS)
+    return samples
 
 
 def last(told: Telemetry, seconds: float) -> Telemetry:

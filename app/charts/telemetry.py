@@ -17,6 +17,7 @@ from sawtooth.analysis.telemetry.series import Telemetry, line, one_tooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.theme import ACCENT, CAUSES, colour_of_quantity
+from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
 PANEL_PX = 128
@@ -44,12 +45,13 @@ PANELS: dict[str, Panel] = {
     "clock": Panel("SM clock, MHz"),
     "memory": Panel("Memory in use, GB", divisor=1e9),
     "temperature": Panel("Temperature, °C"),
+    "host": Panel("Host, %"),
 }
 
 
 def columns_of(panel: str) -> list[str]:
     """Return the quantities that a panel shows."""
-    return [quantity.column for quantity in QUANTITIES if quantity.panel == panel]
+    return [quantity.column for quantity in (*QUANTITIES, *HOST) if quantity.panel == panel]
 
 
 def seconds(time_ns: NDArray[np.int64], origin_ns: int) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""What is sampled of a GPU, one row a quantity, with everything that is said about it; and why clocks are held down.
+"""What is sampled of GPUs and of their host, one row a quantity, with everything that is said about it; and why clocks are held down.
 
 A row holds the column of table ``samples`` and its unit, the values that are possible, its label, its panel on the charts, and its name
 and unit in every source. The sampler, the readers, the store's schema, the analysis and the charts all take it from here: a new quantity
@@ -11,6 +11,7 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
+        "host": ("HOST",),
         "quantity": (
             "RATIO",
             "Quantity",
@@ -18,6 +19,7 @@ __getattr__, __all__ = lazy(
         ),
         "registry": (
             "BY_COLUMN",
+            "HOST_COLUMNS",
             "INTEGER_COLUMNS",
             "QUANTITIES",
             "SAMPLE_COLUMNS",

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from sawtooth.ingest.quantities.board import BOARD
 from sawtooth.ingest.quantities.counters import COUNTERS
+from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.quantity import Quantity, Source
 
 QUANTITIES: tuple[Quantity, ...] = BOARD + COUNTERS
-BY_COLUMN: Mapping[str, Quantity] = {quantity.column: quantity for quantity in QUANTITIES}
-SAMPLE_COLUMNS = tuple(BY_COLUMN)  # the value columns of ``samples``, in its order
+BY_COLUMN: Mapping[str, Quantity] = {quantity.column: quantity for quantity in QUANTITIES + HOST}
+SAMPLE_COLUMNS = tuple(quantity.column for quantity in QUANTITIES)  # the value columns of ``samples``, in its order
+HOST_COLUMNS = tuple(quantity.column for quantity in HOST)  # those of ``host_samples``
 INTEGER_COLUMNS = frozenset(quantity.column for quantity in QUANTITIES if quantity.whole)
 
 
@@ -36,8 +38,8 @@ def possible_ones(column: str, values: Sequence[float | None]) -> tuple[list[flo
     return kept, kept.count(None) - list(values).count(None)
 
 
-def samples_sql() -> tuple[str, str]:
-    """Return what table ``samples`` declares for the quantities: its columns, and their comments."""
-    columns = ",\n    ".join(f"{q.column} {'BIGINT' if q.whole else 'DOUBLE'}" for q in QUANTITIES)
-    comments = [f"COMMENT ON COLUMN samples.{q.column} IS '{q.about.replace(chr(39), 2 * chr(39))}';" for q in QUANTITIES]
+def samples_sql(table: str = "samples", quantities: Sequence[Quantity] = QUANTITIES) -> tuple[str, str]:
+    """Return what a table of samples declares for its quantities: columns, and their comments."""
+    columns = ",\n    ".join(f"{q.column} {'BIGINT' if q.whole else 'DOUBLE'}" for q in quantities)
+    comments = [f"COMMENT ON COLUMN {table}.{q.column} IS '{q.about.replace(chr(39), 2 * chr(39))}';" for q in quantities]
     return columns, "\n".join(comments)

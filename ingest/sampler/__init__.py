@@ -21,6 +21,7 @@ A record is a line: a JSON object whose last key is ``crc``, eight hex digits of
            So any segment, or several one after the other, can be read as a file of their own
     tick   g: one row per device, in the order of ``columns``, null where not measured; an absent device's row is null
            s: driver buffers: [device, column, [time_us …], [value …]] with the driver's own wall-clock microseconds
+           h: once a second, of the host: column of host_samples: value
            p: once in ten seconds: [device, pid, memory bytes or null, process name or null]
            n: transient failures: [device, column, NVML code]
     event  e: gap (from_m, to_m, reason) | gpu_lost | gpu_back | driver_lost | driver_back | hung | heartbeat | slowed |

@@ -16,6 +16,7 @@ from typing import Any
 from sawtooth.ingest import children
 from sawtooth.ingest.sampler.clock import Clock
 from sawtooth.ingest.sampler.driver import DriverLostError, NvmlDriver
+from sawtooth.ingest.sampler.host import HostReader
 from sawtooth.ingest.sampler.loop import Sampler, Sink
 from sawtooth.ingest.sampler.prometheus import PrometheusSink, parse_address
 from sawtooth.ingest.sampler.push import DRAIN_S, Push, available_on_disk, refuse_url
@@ -75,6 +76,9 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--loop", action="store_true", help="with --replay: repeat until stopped")
     p.add_argument("--copies", type=int, default=1, help="with --replay: pretend to have this many times the GPUs")
     p.add_argument("--no-processes", action="store_true", help="do not record which processes use the GPUs")
+    p.add_argument(
+        "--no-host", action="store_true", help="do not sample the host: cores, loader workers, memory, disks, network"
+    )
     p.add_argument(
         "command",
         nargs=argparse.REMAINDER,
@@ -197,7 +201,8 @@ def _sample(options: argparse.Namespace, sinks: list[Sink], nvml: Any, clock: Cl
     _describe(sinks, driver)
     child = subprocess.Popen(options.command, env=children.environment_before()) if options.command else None
     alive = _alive(options.watch_pid, child)
-    sampler = Sampler(driver, sinks, clock=clock, stop=stop, interval_s=options.interval, caller=caller, alive=alive)
+    host = None if options.no_host else HostReader([pid for pid in (options.watch_pid, child.pid if child else None) if pid])
+    sampler = Sampler(driver, sinks, clock=clock, stop=stop, interval_s=options.interval, caller=caller, alive=alive, host=host)
     return _finish(child, sampler.run(options.seconds))
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from sawtooth.ingest.sampler.clock import Clock
 from sawtooth.ingest.sampler.driver import DriverLostError, NvmlDriver, Reading
 from sawtooth.ingest.sampler.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Gpu
+from sawtooth.ingest.sampler.host import HostReader
 
 HUNG_S = 2.0  # NVML answers within milliseconds; longer means a hung driver
 OVERHEAD_NS = 10 * 10**9  # own cost is stated this often
@@ -102,6 +103,7 @@ class Sampler:
         interval_s: float = 0.1,
         caller: Any = None,
         alive: Callable[[], bool] = lambda: True,
+        host: HostReader | None = None,
     ) -> None:
         self.driver = driver
         self.sinks = sinks
@@ -110,6 +112,8 @@ class Sampler:
         self.interval_ns = int(interval_s * 1e9)
         self.caller = caller or Caller(clock)
         self.alive = alive
+        self.host = host
+        self._on_gpu: set[int] = set()
         self._cost = _Cost(0, 0)
         self._hung_m: int | None = None
         self._beat_m = 0
@@ -222,6 +226,9 @@ class Sampler:
             record["s"] = reading.series
         if reading.processes is not None:
             record["p"] = reading.processes
+            self._on_gpu = {row[1] for row in reading.processes}
+        if self.host is not None and (of_host := self.host.read(now, self._on_gpu)) is not None:
+            record["h"] = of_host
         if reading.failures:
             record["n"] = reading.failures
         self._last_tick_m = now

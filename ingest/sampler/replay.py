@@ -74,7 +74,7 @@ def _read_plain(path: Path) -> Recording:
             continue
         if row.get("meta"):
             meta = row
-        elif isinstance(row.get("t_ns"), int) and "event" not in row:
+        elif isinstance(row.get("t_ns"), int) and "event" not in row and "machine" not in row:
             device = int(row.get("gpu", 0))
             gpus.setdefault(device, _plain_gpu(device, meta, row))
             ticks.setdefault(row["t_ns"], {})[device] = [_plain_value(row, column) for column in COLUMNS]

@@ -153,6 +153,8 @@ class PlainSink:
                 if (value := row[index[column]]) is not None:
                     line[key] = value if factor == 1 else value / factor
             self._line(line)
+        if "h" in record:
+            self._line({"t_ns": record["w"], "machine": record["h"]})
         self._flush()
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ class Telemetry:
 
     ``columns`` holds equally long arrays by the names of table ``samples``: int64 with NULL (sawtooth.ingest.decode.NULL) for
     INTEGERS, else float64 with NaN, for what was not recorded; ``device`` and ``time_ns`` are required. ``devices``
-    are rows of table ``devices``; ``diagnostics`` rows of that table; ``gaps`` rows of ``sample_gaps`` the source names itself.
+    are rows of table ``devices``; ``host_columns`` columns of table ``host_samples``; ``diagnostics`` rows of that table; ``gaps`` rows of ``sample_gaps`` the source names itself.
     """
 
     columns: dict[str, NDArray[Any]]
@@ -32,6 +32,7 @@ class Telemetry:
     clock: str = "unix"
     diagnostics: list[dict[str, Any]] = field(default_factory=list)
     gaps: list[dict[str, Any]] = field(default_factory=list)
+    host_columns: dict[str, NDArray[Any]] = field(default_factory=dict)
     gaps_complete: bool = False  # the reader found every hole itself: rows of several rates hide or feign them
 
 

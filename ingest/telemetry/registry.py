@@ -96,6 +96,7 @@ def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any])
             }
         )
     writer.insert("samples", columns)
+    writer.insert("host_samples", found.host_columns)
     for device in found.devices:
         writer.insert_row("devices", device)
     inferred = [] if found.gaps_complete else _gaps(columns["device"], columns["time_ns"])

@@ -233,6 +233,8 @@ class SessionTable:
             if column in SAMPLE_COLUMNS:
                 for t_us, value in zip(times, values, strict=False):
                     self.table_.add_finer(device, t_us * 1000 + shift, column, value)
+        if "h" in record:
+            self.table_.add_host(time_ns, record["h"])
         if "p" in record:
             self.processes[time_ns] = record["p"]
 

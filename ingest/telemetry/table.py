@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.ingest.decode import NULL
-from sawtooth.ingest.quantities.registry import INTEGER_COLUMNS, SAMPLE_COLUMNS, possible
+from sawtooth.ingest.quantities.registry import BY_COLUMN, HOST_COLUMNS, INTEGER_COLUMNS, SAMPLE_COLUMNS, possible
 from sawtooth.ingest.telemetry.reader import Telemetry
 
 GAP_PERIODS = 3  # more than three periods without a sample is a hole that nobody may draw a line across
@@ -70,6 +70,7 @@ class SampleTable:
     devices: dict[int, dict[str, Any]] = field(default_factory=dict)
     polled: dict[tuple[int, str], Series] = field(default_factory=dict)
     finer: dict[tuple[int, str], Series] = field(default_factory=dict)
+    of_host: dict[str, Series] = field(default_factory=dict)
     gaps: list[tuple[int, int, int, str | None]] = field(default_factory=list)
     diagnostics: dict[str, Diagnostic] = field(default_factory=dict)
 
@@ -86,11 +87,19 @@ class SampleTable:
         """Add a value of a buffer that is finer than polling."""
         self._keep(self.finer, device, time_ns, column, value)
 
+    def add_host(self, time_ns: int, values: dict[str, Any]) -> None:
+        """Add values of the host; what is not one of HOST_COLUMNS is of a later version."""
+        for column, value in values.items():
+            if column in HOST_COLUMNS and value is not None and 0 <= time_ns < LAST_NS:
+                self._keep_in(self.of_host, column, time_ns, column, value)
+
     def _keep(self, store: dict[tuple[int, str], Series], device: int, time_ns: int, column: str, value: float) -> None:
+        self._keep_in(store, (device, column), time_ns, column, value)
+
+    def _keep_in(self, store: dict[Any, Series], key: Any, time_ns: int, column: str, value: float) -> None:
         if (kept := possible(column, value)) is None:
             self.note(BLANK["key"], BLANK["severity"], BLANK["sentence"], example=f"{column} = {value!r}")
             return
-        key = (device, column)
         if key not in store:
             store[key] = Series()
         store[key].add(time_ns, kept)
@@ -148,6 +157,7 @@ class SampleTable:
             diagnostics=[vars(d) for d in self.diagnostics.values()],
             gaps=[{"device": d, "start_ns": a, "end_ns": b, "reason": why} for d, a, b, why in gaps],
             gaps_complete=True,
+            host_columns=host_columns(self.of_host),
         )
 
     def polled_times(self, device: int) -> NDArray[np.int64]:
@@ -170,6 +180,23 @@ class SampleTable:
                 parts[column].append(whole)
         kinds = {"device": np.int32, "time_ns": np.int64}
         return {n: np.concatenate(p) if p else np.empty(0, kinds.get(n, np.float64)) for n, p in parts.items()}
+
+
+def host_columns(series: dict[str, Series]) -> dict[str, NDArray[Any]]:
+    """Return the columns of ``host_samples``: time_ns and every one of HOST_COLUMNS, NaN or NULL where not recorded; empty without samples."""
+    known = {column: of_column.arrays() for column, of_column in series.items()}
+    if not known:
+        return {}
+    times = np.unique(np.concatenate([at for at, _ in known.values()]))
+    columns: dict[str, NDArray[Any]] = {"time_ns": times}
+    for column in HOST_COLUMNS:
+        whole = np.full(len(times), np.nan)
+        if column in known:
+            at, values = known[column]
+            whole[np.searchsorted(times, at)] = values
+        integers = np.where(np.isfinite(whole), np.nan_to_num(whole).round(), NULL).astype(np.int64)
+        columns[column] = integers if BY_COLUMN[column].whole else whole
+    return columns
 
 
 def find_gaps(time_ns: NDArray[np.int64]) -> list[tuple[int, int]]:

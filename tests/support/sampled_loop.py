@@ -14,9 +14,18 @@ POWER_CAP, SOFTWARE_HEAT, HARDWARE_SLOWDOWN = 0x4, 0x20, 0x8  # bits of NVML's c
 
 
 def write(
-    folder: Path, throttled: int = 0, reason: int = 0, later_s: int = 0, util: int = 100, loop: ChromeTrace | None = None
+    folder: Path,
+    throttled: int = 0,
+    reason: int = 0,
+    later_s: int = 0,
+    util: int = 100,
+    loop: ChromeTrace | None = None,
+    machine: dict[str, float] | None = None,
 ) -> list[Path]:
-    """Write a loop and 60 samples at 10 Hz from ``later_s`` on, of which ``throttled`` carry ``reason`` at 1,200 MHz instead of 1,980."""
+    """Write a loop and 60 samples at 10 Hz from ``later_s`` on, of which ``throttled`` carry ``reason`` at 1,200 MHz instead of 1,980.
+
+    ``machine`` is what every fifth sample says of the host.
+    """
     lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10}]
     for i in range(60):
         held = 20 <= i < 20 + throttled
@@ -27,6 +36,8 @@ def write(
             "sm_mhz": 1200 if held else 1980,
         }
         lines.append({**sample, "throttle": reason if held else 0})
+        if machine is not None and i % 5 == 0:
+            lines.append({"t_ns": sample["t_ns"], "machine": machine})
     telemetry = folder / "nvml.jsonl"
     telemetry.write_text("".join(json.dumps(line) + "\n" for line in lines))
     loop = loop or matmul_loop()
@@ -40,6 +51,16 @@ def full_queue(folder: Path) -> list[Path]:
     for k in range(4):
         loop.op("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 1000 * k + 2, 1000 * k + 5)
     return write(folder, later_s=30, util=10, loop=loop)
+
+
+def starved(folder: Path, **machine: float) -> list[Path]:
+    """The host is in the loader's next from 110 to 1,005 µs of each step, the GPU idle from 740 on; eight workers on sixteen cores."""
+    loop = matmul_loop()
+    for k in range(4):
+        loop.op("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 1000 * k + 110, 1000 * k + 1005)
+    return write(
+        folder, loop=loop, machine={"cores": 16, "workers": 8, "disk_read_bps": 2e8, "network_received_bps": 1e6, **machine}
+    )
 
 
 def filled_gradients(folder: Path) -> list[Path]:
@@ -81,6 +102,11 @@ HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     "full_queue": full_queue,
     "graph_breaks_0": partial(graph_breaks, count=0),
     "graph_breaks_20": partial(graph_breaks, count=20),
+    "loader_on_disk": partial(starved, cpu_pct=20, workers_cpu_pct=15, workers_blocked_pct=70),
+    "loader_on_full_cores": partial(starved, cpu_pct=97, workers_cpu_pct=60, workers=64),
+    "loader_on_network": partial(starved, cpu_pct=10, workers_cpu_pct=12, disk_busy_pct=1),
+    "loader_short_of_workers": partial(starved, cpu_pct=45, workers_cpu_pct=96),
+    "swapping": partial(starved, cpu_pct=50, workers_cpu_pct=60, swap_in_bps=4e7, ram_used_bytes=63e9, ram_total_bytes=64e9),
     "held_down_by_heat": partial(write, throttled=12, reason=SOFTWARE_HEAT),  # 1.2 s of 5.9 s
     "tested_gradients": tested_gradients,
     "two_hot_samples": partial(write, throttled=2, reason=SOFTWARE_HEAT),

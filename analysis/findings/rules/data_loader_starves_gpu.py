@@ -10,7 +10,7 @@ What to do
     Load in worker processes, enough that together they are faster than the step; keep them alive between epochs; pin memory so that the
     copy to the GPU overlaps.
 When it is wrong
-    When the storage or the network is the limit, more workers only queue there: look at the read throughput. When the profiled steps
+    When the storage or the network is the limit, more workers only queue there; telemetry with samples of the host tells. When the profiled steps
     emptied a full prefetch queue, the wait is missing from the trace; telemetry then shows it.
 References
     https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
@@ -20,11 +20,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.queries import in_bytes
 from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.telemetry import HostLoad, Limit
 
 WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times
+FEW_WORKERS = "Give the loader more workers and a deeper prefetch, or make a sample cheaper: decode smaller images, cache what is decoded."
 SINGLE_PROCESS = "_SingleProcessDataLoaderIter"
 
 CHANGES = (
@@ -53,20 +56,51 @@ def check(given: RuleInput) -> Iterator[Finding]:
         return
     single = bool(given.recording.rows("SELECT 1 FROM names WHERE contains(name, ?) LIMIT 1", [SINGLE_PROCESS]))
     where = "in the training process itself (num_workers=0)" if single else "in its worker processes"
+    host = given.run.telemetry.host
+    limit = host.limit_of_loader() if host is not None and not single else None
+    limited, fix = _limited(host, limit) if host is not None and limit is not None else ("", FEW_WORKERS)
     yield given.finding(
         RULE.slug,
-        f"The GPU waits {in_words(lost)} of each step for the data loader, which works {where}",
+        f"The GPU waits {in_words(lost)} of each step for the data loader, which works {where}{limited}",
         "Load data in worker processes: start with as many as there are CPU cores for each GPU, pinned memory and persistent workers."
         if single
-        else "Give the loader more workers and a deeper prefetch, or make a sample cheaper: decode smaller images, cache what is decoded.",
+        else fix,
         ceiling_ms=lost,
         edits=[WithoutHostCause("data_wait")],
-        confidence="high" if single else "medium",
+        confidence="high" if single or limit else "medium",
         note="The loader's wait removed from the replay: what is left when it always keeps up.",
         risk="Each worker holds its own copy of the dataset object; a dataset kept in Python lists multiplies the host's memory.",
         changes=CHANGES,
         evidence=given.gap_evidence("data_wait"),
     )
+
+
+def _limited(host: HostLoad, limit: Limit) -> tuple[str, str]:
+    """Return what holds the workers up, to end the title with, and what to do."""
+    cpu, worker, cores = (host.means.get(column, 0.0) for column in ("cpu_pct", "workers_cpu_pct", "cores"))
+    read = in_bytes(host.means.get("disk_read_bps", 0.0))
+    received = in_bytes(host.means.get("network_received_bps", 0.0))
+    match limit:
+        case "cores":
+            return (
+                f"; all {cores:.0f} cores of the host are busy ({cpu:.0f} %)",
+                "Make a sample cheaper: decode smaller images, cache what is decoded, decode on the GPU (DALI). More workers only take turns on these cores.",
+            )
+        case "worker":
+            return (
+                f": they compute, {worker:.0f} % of a core each, while {100 - cpu:.0f} % of the host's cores are free",
+                f"Give the loader more workers: {host.means.get('workers', 0.0):.0f} of them work on {cores:.0f} cores. Then make a sample cheaper.",
+            )
+        case "disk":
+            return (
+                f": they wait for the disk, which gives {read} a second, and compute {worker:.0f} % of the time",
+                "Read fewer and larger files (WebDataset, tar or record files), from a faster or a local disk, or keep the data in memory. Cheaper decoding brings nothing.",
+            )
+        case "elsewhere":
+            return (
+                f": they compute {worker:.0f} % of the time and wait for the rest, though no disk is busy; {received} a second come over the network",
+                "Find what the workers wait for: a network file system, a lock, a pause. Read larger pieces ahead, or copy the data to a local disk first.",
+            )
 
 
 RULE = Rule("data-loader-starves-gpu", ("steps",), check, Explains(("data_wait",)))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sawtooth.ingest.quantities.registry import names_in, possible, possible_ones
 from sawtooth.ingest.telemetry.reader import Reader, Telemetry, column
-from sawtooth.ingest.telemetry.table import BLANK
+from sawtooth.ingest.telemetry.table import BLANK, SampleTable, host_columns
 
 FIELDS = names_in("nvml_jsonl")  # field of the file → column of samples, factor; GPM gives PCIe and NVLink traffic in MiB/s
 LAST_NS = 1 << 62  # of a time that is one: the year 2116
@@ -33,6 +33,7 @@ def read(lines: Iterator[bytes]) -> Telemetry:
     """Read samples; lines that are no sample are counted, a torn last line marks the file truncated."""
     rows: list[dict[str, Any]] = []
     about: dict[str, Any] = {}
+    host = SampleTable()
     torn, bad, example = False, 0, ""
     for line in lines:
         if not line.strip():
@@ -49,6 +50,8 @@ def read(lines: Iterator[bytes]) -> Telemetry:
             about = found
         elif "event" in found:
             continue  # what happened to the sampler, not what the GPU did
+        elif isinstance(found.get("machine"), dict):
+            _add_host(host, found)
         elif not 0 <= (_number(found.get("t_ns")) or -1) < LAST_NS or not 0 <= _device(found) < MOST_DEVICES:
             bad += 1
         else:
@@ -57,6 +60,7 @@ def read(lines: Iterator[bytes]) -> Telemetry:
     result = Telemetry(
         columns, metadata=json.dumps({k: v for k, v in about.items() if k not in ("meta", "name", "driver")}), truncated=torn
     )
+    result.host_columns = host_columns(host.of_host)
     result.devices = _devices(about, sorted({int(d) for d in columns["device"]}), rows)
     result.host = _text(about.get("host"))
     if impossible:
@@ -68,6 +72,13 @@ def read(lines: Iterator[bytes]) -> Telemetry:
             {"key": "line_unreadable", "severity": "data_loss", "sentence": sentence, "count": bad, "example": example or None}
         )
     return result
+
+
+def _add_host(host: SampleTable, found: dict[str, Any]) -> None:
+    """Take a line about the machine beside its GPUs."""
+    time_ns = _number(found.get("t_ns"))
+    if time_ns is not None:
+        host.add_host(int(time_ns), {column: _number(value) for column, value in found["machine"].items()})
 
 
 def _columns(rows: list[dict[str, Any]]) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:

@@ -12,6 +12,7 @@ import pytest
 
 from sawtooth.app.charts.telemetry import PANELS, columns_of
 from sawtooth.app.theme import colour_of_quantity
+from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.quantity import Quantity
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES, names_in, possible, possible_ones
 from sawtooth.ingest.recording import ingest_file
@@ -50,7 +51,7 @@ def test_a_name_is_of_one_quantity() -> None:
     for source in sources:
         named = [name for quantity in QUANTITIES for name in quantity.names.get(source, {})]
         assert len(named) == len(set(named)) == len(names_in(source)), source
-    assert len(BY_COLUMN) == len(QUANTITIES)
+    assert len(BY_COLUMN) == len(QUANTITIES) + len(HOST)
     labels = [quantity.label for quantity in QUANTITIES]
     assert len(labels) == len(set(labels))
 

@@ -47,6 +47,7 @@ CASES = {
     ),
     "data-loader-starves-gpu": Case(
         leads=("loader_inline", "resnet_starved", "loader_few_workers", "loader_keeps_workers"),
+        beside=("loader_on_disk", "loader_on_full_cores", "loader_on_network", "loader_short_of_workers"),
         quiet=("loader_workers",),
         measured=(
             ("resnet_starved", "resnet_fixed", 0.05),
@@ -67,6 +68,7 @@ CASES = {
         leads=("collected_garbage",), quiet=("gpt_reads_stack",), measured=(("collected_garbage", "gpt_small", 0.15),)
     ),
     "graph-breaks": Case(beside=("graph_breaks_20",), quiet=("graph_breaks_0", "recompiles")),
+    "host-swaps": Case(beside=("swapping",), quiet=("loader_on_disk",)),
     "host-waits-for-gpu": Case(
         leads=("gpt_reads", "gpt_reads_stack"), quiet=("gpt_no_reads",), measured=(("gpt_reads", "gpt_no_reads", 0.10),)
     ),
@@ -126,6 +128,7 @@ CASES = {
     ),
     "unfused-norm": Case(leads=("norm_by_hand",), quiet=("gpt_small",)),
     "workers-start-again": Case(leads=("loader_restarts",), quiet=("loader_keeps_workers",)),
+    "workers-beyond-cores": Case(beside=("loader_on_full_cores",), quiet=("loader_short_of_workers",)),
     "zeroed-gradients": Case(
         beside=("filled_gradients",),
         quiet=("zeroed_gradients", "gpt_small"),  # one fused fill of the first is 0.2 % of its step

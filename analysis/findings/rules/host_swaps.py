@@ -1,0 +1,60 @@
+"""The host reads memory back from swap while it trains.
+
+What it checks
+    Bytes read back from swap over the steady part of the telemetry.
+Why it costs time
+    A page that was swapped out costs a disk read where a memory access was meant: Python stops anywhere, for milliseconds.
+What to do
+    Fewer loader workers, each of which holds copies of the dataset's Python objects; keep those in arrays; smaller caches; no other programs.
+When it is wrong
+    When another program on the host swaps and the training process does not.
+References
+    https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries import in_bytes
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING_BPS = 1e6  # 250 pages a second, each a wait of a tenth of a millisecond and more
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "self.files = list_of_paths   # a Python list: every worker copies it",
+        "self.files = np.array(list_of_paths)",
+    ),
+    CodeChange("PyTorch", "DataLoader(dataset, num_workers=32)", "DataLoader(dataset, num_workers=8)"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when more than WORTH_NAMING_BPS come back from swap."""
+    host = given.run.telemetry.host
+    rate = host.means.get("swap_in_bps", 0.0) if host is not None else 0.0
+    if host is None or rate < WORTH_NAMING_BPS:
+        return
+    used, total = host.means.get("ram_used_bytes", 0.0), host.means.get("ram_total_bytes", 0.0)
+    yield given.finding(
+        RULE.slug,
+        f"The host reads {in_bytes(rate)} a second back from swap: {in_bytes(used)} of its {in_bytes(total)} of memory are in use",
+        "Give the job more host memory, or let it use less: fewer loader workers, datasets in arrays instead of Python lists.",
+        ceiling_ms=None,
+        severity="warning",
+        confidence="medium",
+        note="Not predicted: which waits are for swap is not recorded.",
+        risk="Fewer workers may load too slowly: look at what the GPU waits for afterwards.",
+        changes=CHANGES,
+        evidence=[
+            {"quantity": column, "mean": host.means[column]}
+            for column in ("swap_in_bps", "swap_used_bytes", "ram_used_bytes")
+            if column in host.means
+        ],
+    )
+
+
+RULE = Rule("host-swaps", ("host",), check, Explains())

@@ -1,0 +1,60 @@
+"""More loader workers than cores.
+
+What it checks
+    The loader workers that telemetry counted, against the cores that the training process may use.
+Why it costs time
+    Workers beyond the cores take turns: each batch comes later, the training process waits for a core itself, and all of them hold memory.
+What to do
+    At most one worker a core, less one core for each training process; in a container, ask for more cores.
+When it is wrong
+    When workers wait for a network file system most of the time: then more of them than cores keep more requests on the way.
+References
+    https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.telemetry import CORES_FULL_PCT
+
+CHANGES = (
+    CodeChange(
+        "PyTorch", "DataLoader(dataset, num_workers=64)", "DataLoader(dataset, num_workers=len(os.sched_getaffinity(0)) - 1)"
+    ),
+    CodeChange(
+        "Lightning", "DataLoader(dataset, num_workers=64)", "DataLoader(dataset, num_workers=len(os.sched_getaffinity(0)) - 1)"
+    ),
+    CodeChange("Transformers", "TrainingArguments(dataloader_num_workers=64)", "TrainingArguments(dataloader_num_workers=15)"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when there are more workers than cores and the cores are full."""
+    host = given.run.telemetry.host
+    if host is None:
+        return
+    workers, cores, cpu = (host.means.get(column) for column in ("workers", "cores", "cpu_pct"))
+    if workers is None or cores is None or cpu is None or workers <= cores or cpu < CORES_FULL_PCT:
+        return
+    yield given.finding(
+        RULE.slug,
+        f"{workers:.0f} loader workers share {cores:.0f} cores, which work {cpu:.0f} % of the time",
+        f"Use at most {max(cores - 1, 1):.0f} workers: more of them take turns, and take cores from the training process.",
+        ceiling_ms=None,
+        severity="warning",
+        confidence="medium",
+        note="Not predicted: how long each waits for a core is not recorded.",
+        risk="None where the cores are the limit; measure samples a second before and after.",
+        changes=CHANGES,
+        evidence=[
+            {"quantity": column, "mean": host.means[column]}
+            for column in ("workers", "cores", "cpu_pct", "workers_cpu_pct")
+            if column in host.means
+        ],
+    )
+
+
+RULE = Rule("workers-beyond-cores", ("host",), check, Explains())

@@ -1,0 +1,65 @@
+"""What the host did while the GPUs trained: means of its cores, loader workers, memory and disks over the steady part."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Literal
+
+import duckdb
+import numpy as np
+
+from sawtooth.analysis.store.library import Recording
+from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
+from sawtooth.analysis.telemetry.steady import Steady
+from sawtooth.ingest.quantities.registry import HOST_COLUMNS
+
+LEAST_SAMPLES = 5  # seconds: fewer are no part of anything
+
+CORES_FULL_PCT = 90.0  # of all cores: what is left is the kernel's and other programs' jitter
+WORKER_FULL_PCT = 80.0  # of one core: a worker that computes all the time still hands batches over
+WORKER_WAITS_PCT = 50.0  # of one core: a worker with less computes less than it waits
+BLOCKED_PCT, DISK_FULL_PCT, IO_WAIT_PCT = 20.0, 50.0, 10.0  # signs that it is a disk that is waited for
+
+Limit = Literal["cores", "worker", "disk", "elsewhere"]
+
+
+@dataclass(frozen=True)
+class HostLoad:
+    """Means by HOST_COLUMNS over ``seconds`` samples of the steady part (of the whole telemetry where it has none)."""
+
+    means: dict[str, float]
+    peaks: dict[str, float]
+    seconds: int
+
+    def limit_of_loader(self) -> Limit | None:
+        """Return what a loader that the GPU waits for is limited by; None where its workers were not seen, or between the two.
+
+        cores: all of the host's cores work. worker: each worker keeps a core busy while others are free. disk and elsewhere (a network file
+        system, say): workers wait for most of the time.
+        """
+        cpu, worker = self.means.get("cpu_pct"), self.means.get("workers_cpu_pct")
+        if cpu is None or worker is None or self.means.get("workers", 0) < 1:
+            return None
+        if cpu >= CORES_FULL_PCT:
+            return "cores"
+        if worker >= WORKER_FULL_PCT:
+            return "worker"
+        if worker >= WORKER_WAITS_PCT:
+            return None
+        signs = (("workers_blocked_pct", BLOCKED_PCT), ("disk_busy_pct", DISK_FULL_PCT), ("cpu_io_wait_pct", IO_WAIT_PCT))
+        return "disk" if any(self.means.get(column, 0.0) >= least for column, least in signs) else "elsewhere"
+
+
+def host_load(recording: Recording, steady: Steady | None, clock: SampleClock = AS_RECORDED) -> HostLoad | None:
+    """Return the means of a telemetry recording's host, None where it holds none (recordings of before have no table for it)."""
+    with contextlib.suppress(duckdb.CatalogException):
+        frame = recording.frame(f"SELECT time_ns, {', '.join(HOST_COLUMNS)} FROM host_samples ORDER BY time_ns")
+        if steady is not None and steady.start_ns is not None:
+            frame = frame[steady.mask(clock.times(frame["time_ns"].to_numpy(np.int64)))]
+        if len(frame) < LEAST_SAMPLES:
+            return None
+        known = frame[list(HOST_COLUMNS)].astype("float64")
+        means, peaks = known.mean().dropna(), known.max().dropna()
+        return HostLoad({str(k): float(v) for k, v in means.items()}, {str(k): float(v) for k, v in peaks.items()}, len(frame))
+    return None

@@ -1,0 +1,38 @@
+"""What is sampled of the host beside the GPUs: its cores, the training process and its loader workers, memory, disks and network.
+
+One row a moment and host, in table ``host_samples``. Percentages of a process are of one core: 250 keeps two and a half cores busy.
+"""
+
+from __future__ import annotations
+
+from sawtooth.ingest.quantities.quantity import MEMORY, PERCENT, TRAFFIC, Quantity, Range
+
+COUNT = Range(0, 65_536)  # cores of a host, processes of a job: the largest hosts have some thousands
+OF_ONE_CORE = Range(0, 6_553_600)
+
+
+def _row(
+    column: str, unit: str, label: str, about: str, possible: Range, panel: str | None = None, whole: bool = False
+) -> Quantity:
+    return Quantity(column, unit, label, about, possible, {}, panel=panel, mean=True, whole=whole)
+
+
+HOST: tuple[Quantity, ...] = (
+    _row("cpu_pct", "percent", "CPU", "Time that the host's cores worked, percent of all of them", PERCENT, "host"),
+    _row("cpu_busiest_pct", "percent", "busiest core", "Time that the busiest core worked, percent", PERCENT),
+    _row("cpu_io_wait_pct", "percent", "waiting for disks", "Time that cores were idle while disks were waited for, percent of all cores (Linux)", PERCENT),
+    _row("cores", "count", "cores", "Cores that the training process may use", COUNT, whole=True),
+    _row("main_cpu_pct", "percent", "training process", "CPU time of the training process, all threads, percent of one core; of several, the busiest", OF_ONE_CORE),
+    _row("workers", "count", "loader workers", "Processes that the training process started and that use no GPU: data loader workers", COUNT, whole=True),
+    _row("workers_cpu_pct", "percent", "loader worker", "CPU time of a loader worker, percent of one core, mean over the workers", OF_ONE_CORE, "host"),
+    _row("workers_blocked_pct", "percent", "workers waiting for disks", "Share of the loader workers that were in an uninterruptible wait (disk), percent", PERCENT, "host"),
+    _row("ram_used_bytes", "bytes", "host memory in use", "Host memory that programs use, bytes", MEMORY, whole=True),
+    _row("ram_total_bytes", "bytes", "host memory", "Host memory, bytes", MEMORY, whole=True),
+    _row("swap_used_bytes", "bytes", "swap in use", "Swap in use, bytes", MEMORY, whole=True),
+    _row("swap_in_bps", "bytes/s", "swapped in", "Read back from swap, bytes per second", TRAFFIC),
+    _row("disk_read_bps", "bytes/s", "disk reads", "Read from disks, bytes per second; what the page cache held is not in it", TRAFFIC),
+    _row("disk_write_bps", "bytes/s", "disk writes", "Written to disks, bytes per second", TRAFFIC),
+    _row("disk_busy_pct", "percent", "busiest disk", "Time that the busiest disk had requests, percent", PERCENT, "host"),
+    _row("network_received_bps", "bytes/s", "network received", "Received over the network, bytes per second, loopback left out", TRAFFIC),
+    _row("network_sent_bps", "bytes/s", "network sent", "Sent over the network, bytes per second, loopback left out", TRAFFIC),
+)  # fmt: skip

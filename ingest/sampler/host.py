@@ -1,0 +1,160 @@
+"""Reads the host beside its GPUs once a second: cores, the training process and its loader workers, memory, swap, disks, network.
+
+Linux tells all of it; what another system does not tell is left out. The sampler goes on where psutil is missing or a call fails.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterable
+from typing import Any
+
+PERIOD_NS = 10**9  # shorter windows say little of processes whose time the kernel counts in hundredths of a second
+JITTER_NS = 50_000_000
+SEARCH_NS = 5 * 10**9  # children are looked for this often: it takes a look at every process of the host, some milliseconds
+MOST_WORKERS = 512  # processes whose time is read: more are not loader workers
+NO_DISKS = (
+    "loop",
+    "ram",
+    "zram",
+    "dm-",
+    "md",
+    "sr",
+)  # nothing of their own below them, or other disks', which are counted themselves
+SPAWNED, HELPERS = "multiprocessing.spawn", ("resource_tracker", "forkserver", "compile_worker")
+
+
+class HostReader:
+    """Rates since the last reading. ``roots`` are processes to follow besides those that use a GPU: the command that is wrapped or watched."""
+
+    def __init__(self, roots: Iterable[int] = (), psutil: Any = None) -> None:
+        try:
+            self._psutil = psutil or importlib.import_module("psutil")
+        except ImportError:
+            self._psutil = None
+        self._roots = tuple(roots)
+        self._due_m = 0
+        self._last_m: int | None = None
+        self._totals: dict[str, float] = {}
+        self._processes: dict[int, tuple[Any, float]] = {}  # by pid, with the CPU seconds it had used
+        self._search_m = 0
+        self._workers: list[int] = []
+
+    def read(self, now_m: int, on_gpu: Iterable[int] = ()) -> dict[str, float] | None:
+        """Return values by HOST_COLUMNS, None where it is not time yet or nothing can be told. The first reading begins the rates."""
+        if self._psutil is None or now_m < self._due_m:
+            return None
+        self._due_m = now_m + PERIOD_NS - JITTER_NS
+        elapsed = (now_m - self._last_m) / 1e9 if self._last_m is not None else 0.0
+        self._last_m = now_m
+        values: dict[str, float] = {}
+        parts = (self._cores, self._memory, self._traffic, lambda elapsed: self._of_processes(now_m, elapsed, set(on_gpu)))
+        for part in parts:
+            try:
+                values |= part(elapsed)
+            except (self._psutil.Error, OSError, AttributeError, RuntimeError, OverflowError, TypeError, ValueError):
+                continue  # not told here: a host is described by what it does tell
+        return {column: round(value, 3) for column, value in values.items()} if elapsed else None
+
+    def _rate(self, name: str, total: float, elapsed: float) -> float | None:
+        before, self._totals[name] = self._totals.get(name), total
+        return (total - before) / elapsed if before is not None and elapsed and total >= before else None
+
+    def _cores(self, elapsed: float) -> dict[str, float]:
+        each = self._psutil.cpu_times_percent(interval=None, percpu=True)
+        busy = [100.0 - core.idle - getattr(core, "iowait", 0.0) for core in each]
+        found = {"cpu_pct": sum(busy) / len(busy), "cpu_busiest_pct": max(busy)}
+        if hasattr(each[0], "iowait"):
+            found["cpu_io_wait_pct"] = sum(core.iowait for core in each) / len(each)
+        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else len(each)
+        return found | {"cores": float(usable)}
+
+    def _memory(self, elapsed: float) -> dict[str, float]:
+        memory, swap = self._psutil.virtual_memory(), self._psutil.swap_memory()
+        found = {"ram_used_bytes": float(memory.total - memory.available), "ram_total_bytes": float(memory.total)}
+        found["swap_used_bytes"] = float(swap.used)
+        rate = self._rate("swap_in", float(swap.sin), elapsed)
+        return found | ({"swap_in_bps": rate} if rate is not None else {})
+
+    def _traffic(self, elapsed: float) -> dict[str, float]:
+        disks = self._psutil.disk_io_counters(perdisk=True) or {}
+        disks = {name: disk for name, disk in disks.items() if not name.startswith(NO_DISKS) and not _is_part(name, disks)}
+        network = self._psutil.net_io_counters(pernic=True) or {}
+        network = {name: nic for name, nic in network.items() if name != "lo"}
+        sums = {
+            "disk_read_bps": sum(disk.read_bytes for disk in disks.values()),
+            "disk_write_bps": sum(disk.write_bytes for disk in disks.values()),
+            "network_received_bps": sum(nic.bytes_recv for nic in network.values()),
+            "network_sent_bps": sum(nic.bytes_sent for nic in network.values()),
+        }
+        rates = {column: self._rate(column, float(total), elapsed) for column, total in sums.items()}
+        busy = [
+            self._rate(f"busy {name}", float(disk.busy_time) / 10, elapsed)
+            for name, disk in disks.items()
+            if hasattr(disk, "busy_time")
+        ]
+        rates["disk_busy_pct"] = max((min(share, 100.0) for share in busy if share is not None), default=None)
+        return {column: rate for column, rate in rates.items() if rate is not None}
+
+    def _of_processes(self, now_m: int, elapsed: float, on_gpu: set[int]) -> dict[str, float]:
+        mains = {pid for pid in on_gpu if self._psutil.pid_exists(pid)} or {
+            pid for pid in self._roots if self._psutil.pid_exists(pid)
+        }
+        if not mains:
+            return {}
+        if now_m >= self._search_m:
+            self._search_m = now_m + SEARCH_NS
+            self._workers = self._find_workers(mains | set(self._roots), on_gpu)
+        used = {pid: self._cpu(pid, elapsed) for pid in (*mains, *self._workers)}
+        self._processes = {pid: kept for pid, kept in self._processes.items() if pid in used}
+        found: dict[str, float] = {}
+        if busy := [share for pid in mains if (share := used[pid]) is not None]:
+            found["main_cpu_pct"] = max(busy)
+        living = [pid for pid in self._workers if pid in self._processes]
+        found["workers"] = float(len(living))
+        if shares := [share for pid in living if (share := used[pid]) is not None]:
+            found["workers_cpu_pct"] = sum(shares) / len(shares)
+            found["workers_blocked_pct"] = 100.0 * sum(self._blocked(pid) for pid in living) / len(living)
+        return found
+
+    def _find_workers(self, roots: set[int], on_gpu: set[int]) -> list[int]:
+        """Return the descendants of ``roots`` that are forked copies of their parent or were spawned by multiprocessing."""
+        found: dict[int, None] = {}
+        for root in roots:
+            try:
+                below = self._psutil.Process(root).children(recursive=True)
+                lines = {process.pid: process.cmdline() for process in (self._psutil.Process(root), *below)}
+                found |= dict.fromkeys(p.pid for p in below if _is_worker(lines[p.pid], lines.get(p.ppid())))
+            except self._psutil.Error:  # one of them has just ended: the next look finds the others
+                continue
+        return [pid for pid in found if pid not in on_gpu][:MOST_WORKERS]
+
+    def _cpu(self, pid: int, elapsed: float) -> float | None:
+        """Return the percentage of one core that a process used since it was last read, None at first and where it has ended."""
+        process, before = self._processes.get(pid, (None, None))
+        try:
+            process = process or self._psutil.Process(pid)
+            times = process.cpu_times()
+        except self._psutil.Error:
+            self._processes.pop(pid, None)
+            return None
+        total = times.user + times.system
+        self._processes[pid] = (process, total)
+        return 100.0 * max(total - before, 0.0) / elapsed if before is not None and elapsed else None
+
+    def _blocked(self, pid: int) -> bool:
+        try:
+            return bool(self._processes[pid][0].status() == self._psutil.STATUS_DISK_SLEEP)
+        except self._psutil.Error:
+            return False
+
+
+def _is_worker(line: list[str], parents: list[str] | None) -> bool:
+    said = " ".join(line)
+    return bool(line) and not any(word in said for word in HELPERS) and (line == parents or SPAWNED in said)
+
+
+def _is_part(name: str, disks: Iterable[str]) -> bool:
+    """Tell whether ``name`` is a partition of another disk: sda1 of sda, nvme0n1p2 of nvme0n1."""
+    return any(name != disk and name.startswith(disk) and name[len(disk) :].lstrip("p").isdigit() for disk in disks)

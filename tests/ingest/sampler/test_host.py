@@ -1,0 +1,159 @@
+"""The host beside the GPUs: what psutil's counters say becomes rates, workers are told from helpers, and it all reaches the recording."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace as Answer
+
+import duckdb
+import pytest
+
+from sawtooth.ingest.quantities.registry import HOST_COLUMNS, possible
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.sampler.host import HostReader
+from sawtooth.ingest.sampler.sinks import PlainSink
+from sawtooth.ingest.schema import DataFolder
+from sawtooth.ingest.telemetry.session import write_session_file
+from tests.support.sampler_bench import Bench, recorded
+
+SECOND = 10**9
+TRAIN = ["python", "train.py"]
+
+
+class GoneError(Exception):
+    pass
+
+
+class Process:
+    """A process that uses ``share`` of a core."""
+
+    def __init__(self, host, pid, share, line=TRAIN, parent=1, status="sleeping"):
+        self.host, self.pid, self.share, self.line, self.parent, self.state = host, pid, share, line, parent, status
+
+    def cpu_times(self):
+        if self.pid not in self.host.processes:
+            raise GoneError
+        return Answer(user=self.share * self.host.now_s, system=0.0)
+
+    def cmdline(self):
+        return self.line
+
+    def ppid(self):
+        return self.parent
+
+    def status(self):
+        return self.state
+
+    def children(self, recursive):
+        return [p for p in self.host.processes.values() if p.parent == self.pid]
+
+
+class FakeHost:
+    """What psutil answers on a host of four cores, one of them waiting for disks."""
+
+    Error, STATUS_DISK_SLEEP = GoneError, "disk-sleep"
+
+    def __init__(self):
+        self.now_s = 0.0
+        self.processes = {7: Process(self, 7, 1.0)}
+        for pid, share, status in ((8, 0.2, "disk-sleep"), (9, 0.4, "running")):
+            self.processes[pid] = Process(self, pid, share, parent=7, status=status)
+        self.processes[10] = Process(
+            self, 10, 0.0, ["python", "-c", "from multiprocessing.resource_tracker import main"], parent=7
+        )
+        self.processes[11] = Process(self, 11, 0.0, ["python", "torch/_inductor/compile_worker/__main__.py"], parent=7)
+
+    def pid_exists(self, pid):
+        return pid in self.processes
+
+    def Process(self, pid):  # noqa: N802 - psutil's name
+        if pid not in self.processes:
+            raise GoneError
+        return self.processes[pid]
+
+    def cpu_times_percent(self, interval, percpu):
+        return [Answer(idle=i, iowait=w) for i, w in ((0.0, 0.0), (50.0, 0.0), (60.0, 40.0), (90.0, 0.0))]
+
+    def virtual_memory(self):
+        return Answer(total=64 << 30, available=16 << 30)
+
+    def swap_memory(self):
+        return Answer(used=1 << 30, sin=4096 * self.now_s)
+
+    def disk_io_counters(self, perdisk):
+        return {
+            name: Answer(read_bytes=read * self.now_s, write_bytes=0, busy_time=busy * self.now_s)
+            for name, read, busy in (
+                ("sda", 100.0, 250),
+                ("sda1", 100.0, 250),
+                ("nvme0n1", 50.0, 900),
+                ("nvme0n1p2", 50.0, 900),
+                ("dm-0", 9.0, 999),
+            )
+        }
+
+    def net_io_counters(self, pernic):
+        return {name: Answer(bytes_recv=10 * self.now_s, bytes_sent=2 * self.now_s) for name in ("lo", "eth0")}
+
+
+def read_twice(host, reader, on_gpu=()):
+    assert reader.read(0, on_gpu) is None
+    host.now_s = 2.0
+    return reader.read(2 * SECOND, on_gpu)
+
+
+def test_counters_become_rates():
+    host = FakeHost()
+    found = read_twice(host, HostReader([7], host))
+    assert found["cpu_pct"] == pytest.approx((100 + 50 + 0 + 10) / 4)
+    assert (found["cpu_busiest_pct"], found["cpu_io_wait_pct"]) == (100.0, 10.0)
+    assert (found["disk_read_bps"], found["disk_busy_pct"]) == (150.0, 90.0)  # partitions are parts of their disks
+    assert (found["network_received_bps"], found["network_sent_bps"]) == (10.0, 2.0)  # loopback is none
+    assert (found["ram_used_bytes"], found["swap_in_bps"]) == (48 << 30, 4096.0)
+    assert set(found) <= set(HOST_COLUMNS) and all(possible(column, value) is not None for column, value in found.items())
+
+
+def test_workers_are_told_from_helpers_and_from_the_process_on_the_gpu():
+    host = FakeHost()
+    found = read_twice(host, HostReader([], host), on_gpu=[7])
+    assert (found["main_cpu_pct"], found["workers"], found["workers_cpu_pct"], found["workers_blocked_pct"]) == (
+        100.0,
+        2.0,
+        30.0,
+        50.0,
+    )
+
+
+def test_it_goes_on_where_processes_end_or_nothing_is_told():
+    host = FakeHost()
+    reader = HostReader([7], host)
+    read_twice(host, reader)
+    del host.processes[8], host.processes[7]
+    host.disk_io_counters = None
+    host.now_s = 3.0
+    found = reader.read(3 * SECOND)
+    assert "workers" not in found and "disk_read_bps" not in found and found["cpu_pct"] == 40.0
+    assert reader.read(3 * SECOND + 1) is None  # once a second
+    assert HostReader([7], psutil=None).read(0) is None
+
+
+def test_a_session_carries_the_host_to_its_recording(tmp_path):
+    bench = Bench()
+    bench.sampler.host = HostReader([7], FakeHost())
+    session = recorded(tmp_path / "live", 5, bench=bench)
+    write_session_file(session, tmp_path / "session.jsonl")
+    assert host_rows(tmp_path, tmp_path / "session.jsonl") == (4, 40.0, 2)
+
+
+def test_plain_lines_carry_the_host_to_their_recording(tmp_path):
+    bench, path = Bench(), tmp_path / "plain.jsonl"
+    bench.sampler.host = HostReader([7], FakeHost())
+    bench.sampler.sinks = [PlainSink(lambda: path.open("wb"), 0.1)]
+    bench.sampler.run(5)
+    assert host_rows(tmp_path, path) == (4, 40.0, 2)
+
+
+def host_rows(tmp_path, path):
+    folder = DataFolder(tmp_path / "data").create()
+    ref = ingest_file(path, folder)
+    with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as con:
+        return con.execute("SELECT count(*), avg(cpu_pct), max(workers) FROM host_samples").fetchone()
