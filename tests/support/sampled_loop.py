@@ -54,12 +54,15 @@ def full_queue(folder: Path) -> list[Path]:
 
 
 def starved(folder: Path, **machine: float) -> list[Path]:
-    """The host is in the loader's next from 110 to 1,005 µs of each step, the GPU idle from 740 on; eight workers on sixteen cores."""
+    """The host is in the loader's next from 110 to 995 µs of each step, the GPU idle from 740 on; eight workers on sixteen cores."""
     loop = matmul_loop()
     for k in range(4):
-        loop.op("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 1000 * k + 110, 1000 * k + 1005)
+        loop.op("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 1000 * k + 110, 1000 * k + 995)
     return write(
-        folder, loop=loop, machine={"cores": 16, "workers": 8, "disk_read_bps": 2e8, "network_received_bps": 1e6, **machine}
+        folder,
+        util=70,
+        loop=loop,
+        machine={"cores": 16, "workers": 8, "disk_read_bps": 2e8, "network_received_bps": 1e6, **machine},
     )
 
 
