@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.edits import WhatIf
 from sawtooth.analysis.run import compile_log
 from sawtooth.analysis.run.at_best import at_best
+from sawtooth.analysis.run.host import host_work
 from sawtooth.analysis.run.job import as_one_job
 from sawtooth.analysis.run.job_step import for_rank, in_job, job_step_time, leading
 from sawtooth.analysis.run.model import Communication, LedgerRow, RankResult, RunResult
@@ -90,7 +92,7 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
         compile_log=compile_log.load(manifest, library, lead.rank if lead else None),
     )
     if lead is None:
-        return result
+        return _of_the_host(result, library, marks)
     troughs = _troughs(library, lead, telemetry)
     if troughs is not None:
         period = metrics["sawtooth_period_s"]
@@ -103,6 +105,18 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
         whatif = whatif_of(view.recording, lead)
         findings, not_checked = check(RuleInput(result, lead, view.recording, lead.telemetry, whatif))
     return replace(result, findings=findings, not_checked=not_checked, plan=plan_of(whatif, lead.best, findings))
+
+
+def _of_the_host(result: RunResult, library: Library, marks: Mapping[str, Witness | None]) -> RunResult:
+    """Return the result with what the host did, where its traces hold that alone; of several traces, of the one with the longest step."""
+    found = []
+    for recording_id, witness in marks.items():
+        with library.open(recording_id) as recording:
+            found.append(host_work(recording, result.manifest.facts.step_time_ms, witness))
+    known = sorted((work for work in found if work is not None), key=lambda work: -(work.step.value or 0.0))
+    if not known:
+        return result
+    return replace(result, host=known[0], metrics={**result.metrics, "best_step_time_ms": known[0].step})
 
 
 def _elsewhere(ranks: list[RankResult], telemetry: RunTelemetry) -> list[str]:

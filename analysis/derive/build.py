@@ -17,6 +17,7 @@ from sawtooth.analysis.derive.classes import Classes, Signature, classify_operat
 from sawtooth.analysis.derive.events import GPU_KINDS, Events, load_events
 from sawtooth.analysis.derive.flop_counts import FlopCounts, device_flops, operator_flop_counts
 from sawtooth.analysis.derive.host import load_host_facts
+from sawtooth.analysis.derive.host_only import host_only
 from sawtooth.analysis.derive.lost import ledger
 from sawtooth.analysis.derive.lost.losses import Losses, find_losses
 from sawtooth.analysis.derive.modules import ModuleWork, module_table, module_work
@@ -212,6 +213,8 @@ def _store_facts(trace: Trace, flops: FlopCounts, losses: Losses) -> None:
         "step_source": trace.host.source,
         "step_annotation": trace.host.annotation,
     }
+    if not trace.devices:
+        facts["host_only"] = host_only(trace.events, trace.host)
     for device in trace.devices:
         counts = np.bincount(device.status, minlength=3)
         dur = trace.events.gpu.end[device.ops] - trace.events.gpu.start[device.ops]

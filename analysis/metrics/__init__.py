@@ -31,6 +31,7 @@ __getattr__, __all__ = lazy(
         "witness": (
             "StepWork",
             "Witness",
+            "by_user",
         ),
     },
 )

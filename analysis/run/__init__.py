@@ -37,6 +37,10 @@ __getattr__, __all__ = lazy(
             "side_by_side",
             "split_communication",
         ),
+        "host": (
+            "HostWork",
+            "host_work",
+        ),
         "job": ("as_one_job",),
         "job_step": (
             "for_rank",

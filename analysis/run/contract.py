@@ -26,7 +26,7 @@ class RecordingPart(TypedDict):
     """One file of the run."""
 
     id: str
-    kind: Literal["trace", "telemetry"]
+    kind: Literal["trace", "telemetry", "marks"]
     rank: int | None
     source_name: str | None
     torch_version: str | None
@@ -199,6 +199,32 @@ class StragglerPart(TypedDict):
     gain_ms: float
 
 
+class HostOperatorPart(TypedDict):
+    """An operator's own time on the host and its calls, per step."""
+
+    name: str
+    ms: float
+    calls: float
+
+
+class HostThreadPart(TypedDict):
+    """A thread's time inside operators, per step."""
+
+    name: str
+    ms: float
+
+
+class HostPart(TypedDict):
+    """Where the host's time goes in a run without GPU work, ms per step (of the whole recording where ``steps`` is 0)."""
+
+    steps: int
+    loading_ms: float
+    operators_ms: float
+    rest_ms: float
+    operators: list[HostOperatorPart]
+    threads: list[HostThreadPart]
+
+
 class ReportPart(RankPart):
     """What is known of one run."""
 
@@ -213,6 +239,7 @@ class ReportPart(RankPart):
     diagnostics: list[DiagnosticPart]
     ranks: NotRequired[list[OneRank]]
     stragglers: list[StragglerPart]
+    host: NotRequired[HostPart]
 
 
 def report_schema() -> dict[str, Any]:

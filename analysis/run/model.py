@@ -15,6 +15,7 @@ from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.metrics.witness import StepWork
 from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.run.compile_log import CompileLog
+from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.profile_fit import Representativeness
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
@@ -233,7 +234,8 @@ class RunResult:
     """A run, analysed. ``lead`` is the slowest rank's device, which sets the pace; None where no trace has GPU work.
 
     ``plan`` are the fixes
-    made one after the other. ``communication`` is what the ranks' collectives say together, None for one rank; ``troughs`` what the lead's
+    made one after the other. ``communication`` is what the ranks' collectives say together, None for one rank; ``host`` what the host
+    did where no trace has GPU work; ``troughs`` what the lead's
     sawtooth waits for; ``compile_log`` what torch.compile's own log says.
     """
 
@@ -249,4 +251,5 @@ class RunResult:
     telemetry: RunTelemetry = RunTelemetry(())  # noqa: RUF009  (frozen, so it can be shared)
     communication: Communication | None = None
     troughs: Troughs | None = None
+    host: HostWork | None = None
     compile_log: CompileLog | None = None

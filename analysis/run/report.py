@@ -12,6 +12,7 @@ from sawtooth.analysis.run.contract import (
     REPORT_VERSION,
     DevicePart,
     FindingPart,
+    HostPart,
     LedgerPart,
     MetricPart,
     RankPart,
@@ -19,6 +20,7 @@ from sawtooth.analysis.run.contract import (
     StragglerPart,
     WitnessPart,
 )
+from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult, RunResult
 from sawtooth.analysis.version import TOOL_VERSION
 
@@ -73,9 +75,22 @@ def report_json(result: RunResult) -> ReportPart:
         ],
         "stragglers": _stragglers(result),
     }
+    if result.host is not None:
+        out["host"] = _host(result.host)
     if len(result.ranks) > 1:
         out["ranks"] = [{"rank": _int(r.rank), "device": r.device, **_rank_part(r, r.metrics)} for r in result.ranks]
     return out
+
+
+def _host(work: HostWork) -> HostPart:
+    return {
+        "steps": work.steps,
+        "loading_ms": work.loading_ms,
+        "operators_ms": work.operators_ms,
+        "rest_ms": work.rest_ms,
+        "operators": [{"name": o.name, "ms": o.ms, "calls": o.calls} for o in work.operators],
+        "threads": [{"name": t.name, "ms": t.ms} for t in work.threads],
+    }
 
 
 def _stragglers(result: RunResult) -> list[StragglerPart]:

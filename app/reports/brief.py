@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
-from sawtooth.app.reports.text import gain
-from sawtooth.app.words.run import first_line
+from sawtooth.app.words.headline import below, headline
 
 
 def lines(result: RunResult) -> list[str]:
-    """Return the verdict, the step, what the GPU does in it, and the first thing to change; fewer where less is known."""
+    """Return the change to make or else where the time goes, the step, and what the GPU does in it; fewer where less is known."""
     metrics = result.metrics
-    out = [first_line(result)]
+    out = [headline(result), *filter(None, [below(result)])]
     step = metrics["best_step_time_ms"]
     if step.value is not None:
         out.append(f"Step {fmt.reading('best_step_time_ms', step)}. {' '.join(step.notes[:1])}".rstrip())
@@ -22,8 +21,4 @@ def lines(result: RunResult) -> list[str]:
     ]
     if known:
         out.append(", ".join(known) + ".")
-    actions = [finding for finding in result.findings if finding.severity != "info"]
-    if actions:
-        first, lead = actions[0], result.lead
-        out.append(f"First: {first.fix} {gain(first, lead.best.ms if lead is not None else None)}".rstrip())
     return [f"sawtooth: {fmt.clean(line)}" for line in out]

@@ -26,6 +26,7 @@ from sawtooth.app.reports import text as report_text
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import comparison as words
 from sawtooth.app.words import headline as headline_words
+from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as run_words
 
 ROWS = 25  # of each table of kernels and operators; the JSON has them all
@@ -103,7 +104,11 @@ def run_html(result: RunResult) -> str:
         step_title=run_words.step_bar_title(verdict) if verdict else None,
         bars=[_bar(result.lead, column) for column in columns_of(result.lead)] if verdict and result.lead else [],
         changes=[_change(finding, result.lead.best.ms) for finding in result.findings] if result.lead else [],
-        readings=Table(("Metric", "Value", "Note"), [_reading(key, result) for key in METRICS], words=True),
+        readings=Table(("Metric", "Value", "Note"), [_reading(key, result) for key in report_text.listed(result)], words=True),
+        unlisted=report_text.unlisted(result),
+        host=[(title, Table(heads, rows, words=True)) for title, heads, rows in host_words.tables(result.host)]
+        if result.host
+        else [],
         worth_knowing=report_text.worth_knowing(result),
         not_checked_title=run_words.not_checked(len(result.not_checked)),
         not_checked=[run_words.why_not_checked(rule) for rule in result.not_checked],

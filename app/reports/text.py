@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult, RunResult
@@ -9,6 +12,7 @@ from sawtooth.analysis.run.verdict import Column, busy_share_of_best, columns_of
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import audit as audit_words
+from sawtooth.app.words import host as host_words
 from sawtooth.app.words import plan as plan_words
 from sawtooth.app.words.headline import below, headline
 
@@ -26,12 +30,17 @@ def markdown(result: RunResult) -> str:
     lines += ["| metric | value | trust |", "| --- | ---: | --- |"]
     if (busy := _busy_of_run(result)) is not None:
         lines.append(f"| {BUSY_OF_RUN} | {busy} |  |")
-    for key in _ordered():
+    for key in listed(result):
         reading = result.metrics[key]
         note = reading.trust if reading.value is not None else reading.why_missing
         lines.append(f"| {_label(key)} | {fmt.reading(key, reading)} | {note} |")
-    lines += ["", f"| {audit_words.TITLE.lower()} | |", "| --- | --- |"]
-    lines += [f"| {label} | {value} |" for label, value in audit_words.rows(result)]
+    lines += ["", rest] if (rest := unlisted(result)) else []
+    if audited := audit_words.rows(result):
+        lines += ["", f"| {audit_words.TITLE.lower()} | |", "| --- | --- |"]
+        lines += [f"| {label} | {value} |" for label, value in audited]
+    for title, heads, rows in host_words.tables(result.host) if result.host else ():
+        lines += ["", f"**{title}**", "", f"| {' | '.join(heads)} |", "| --- |" + " ---: |" * (len(heads) - 1)]
+        lines += [f"| {fmt.markdown(row[0], None)} | {' | '.join(row[1:])} |" for row in rows]
     if result.lead is not None:
         heads, rows = _ledger_table(result.lead)
         lines += ["", f"| where a step goes | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
@@ -48,15 +57,18 @@ def text(result: RunResult) -> str:
     width = max(len(_label(key)) for key in METRICS)
     if (busy := _busy_of_run(result)) is not None:
         lines.append(f"  {BUSY_OF_RUN:<{width}}  {busy}")
-    for key in _ordered():
+    for key in listed(result):
         reading = result.metrics[key]
         shown = fmt.reading(key, reading) if reading.value is not None else f"not known: {reading.why_missing}"
         why = ": ".join((reading.trust, *reading.notes[:1]))
         mark = "" if reading.trust == "ok" or reading.value is None else f"   ({why})"
         lines.append(f"  {_label(key):<{width}}  {shown}{mark}")
-    audited = audit_words.rows(result)
-    names = max(len(label) for label, _ in audited)
-    lines += ["", audit_words.TITLE, *(f"  {label:<{names}}  {value}" for label, value in audited)]
+    lines += [f"  {rest}"] if (rest := unlisted(result)) else []
+    if audited := audit_words.rows(result):
+        names = max(len(label) for label, _ in audited)
+        lines += ["", audit_words.TITLE, *(f"  {label:<{names}}  {value}" for label, value in audited)]
+    for title, heads, rows in host_words.tables(result.host) if result.host else ():
+        lines += ["", title, *_columns([heads, *rows])]
     if result.lead is not None:
         heads, rows = _ledger_table(result.lead)
         names = max(len(row[0]) for row in [("Where a step goes",), *rows])
@@ -121,9 +133,25 @@ def worth_knowing(result: RunResult) -> list[str]:
     return [d.sentence for d in result.diagnostics if not d.key.startswith("not_stored")]
 
 
-def _ordered() -> list[str]:
-    """Return the keys of the readings, the run's own step time first: the profiled ones stand beside it."""
-    return sorted(METRICS, key=lambda key: key != "best_step_time_ms")
+def listed(result: RunResult) -> list[str]:
+    """Return the keys of the readings to list, the run's own step time first; of a run without GPU work those that are known."""
+    keys = sorted(METRICS, key=lambda key: key != "best_step_time_ms")
+    return keys if result.lead is not None else [key for key in keys if result.metrics[key].value is not None]
+
+
+def unlisted(result: RunResult) -> str | None:
+    """Return one sentence in place of the readings that are not listed."""
+    left_out = [result.metrics[key].why_missing for key in METRICS.keys() - set(listed(result))]
+    return f"{len(left_out)} more are not known: {Counter(left_out).most_common(1)[0][0]}" if left_out else None
+
+
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  "
+        + "  ".join(f"{cell:<{w}}" if not i else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
 
 
 def _label(key: str) -> str:

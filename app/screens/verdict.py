@@ -7,11 +7,13 @@ from dataclasses import replace
 import streamlit as st
 
 from sawtooth.analysis.metrics.registry import CARDS
+from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import Judgement, columns_of, judge, parts_of
 from sawtooth.app.charts import step_bar
 from sawtooth.app.page import basis, cards, current, findings, frame, panel, poster, share, telemetry_strip
 from sawtooth.app.words import headline
+from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as words
 
 
@@ -21,11 +23,20 @@ def main() -> None:
     share.bar(result)
     if result.lead is None:
         cards.headline(headline.headline(result))
+        if result.host is not None:
+            _of_the_host(result.host)
         current.what_is_missing(result)
         telemetry_strip.last_minute(result)
     else:
         _judged(result, result.lead)
     findings.limits(result)
+
+
+def _of_the_host(work: HostWork) -> None:
+    cards.metric_card("best_step_time_ms", work.step)
+    for title, heads, rows in host_words.tables(work):
+        cards.title(title)
+        cards.table(heads, rows, title)
 
 
 def _judged(result: RunResult, rank: RankResult) -> None:

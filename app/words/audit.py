@@ -13,10 +13,11 @@ COLUMNS = ("Audit", "A", "B", "Change")
 
 
 def rows(result: RunResult) -> list[tuple[str, str]]:
-    """Return label and value of every line, or why it is not known."""
+    """Return label and value of every line, or why it is not known; of a run without GPU work, of those that are known."""
     return [
         (row.label, _shown(row, row.reading) if row.reading.value is not None else f"not known: {row.reading.why_missing}")
         for row in audit(result)
+        if result.lead is not None or row.reading.value is not None
     ]
 
 

@@ -14,6 +14,7 @@ from sawtooth.analysis.telemetry.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes as cause_words
+from sawtooth.app.words import host
 
 _SOURCE = {
     "user": "your stopwatch",
@@ -125,7 +126,7 @@ NO_STEPS_WHY = (
 def no_verdict(result: RunResult) -> str:
     """Return the first line for a run whose traces hold no GPU work."""
     if result.manifest.traces:
-        return "The trace covers the host only, so it cannot show why the GPU waits."
+        return host.first_line(result.host) if result.host else "The trace holds neither GPU work nor operators."
     util = result.metrics["nvml_gpu_util_mean"]
     if util.value is not None:
         return f"The GPU was in use {fmt.reading('nvml_gpu_util_mean', util)} of the time. Telemetry alone does not show why."

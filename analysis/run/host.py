@@ -1,0 +1,81 @@
+"""A run whose traces hold no GPU work: what the host did."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sawtooth.analysis.metrics.reading import Reading, missing
+from sawtooth.analysis.metrics.witness import Witness, by_user
+from sawtooth.analysis.store.library import Recording
+
+UNPROFILED_IS_SHORTER = "As profiled: the profiler slows the host, so a step of the run is shorter."
+NO_STEPS = "The trace has no steps: call profiler.step() after each."
+
+
+@dataclass(frozen=True)
+class HostOperator:
+    """An operator's own time on the host and its calls, per step."""
+
+    name: str
+    ms: float
+    calls: float
+
+
+@dataclass(frozen=True)
+class HostThread:
+    """A thread's time inside operators, per step."""
+
+    name: str
+    ms: float
+
+
+@dataclass(frozen=True)
+class HostWork:
+    """Where the host's time goes, ms per step (of the whole recording where ``steps`` is 0).
+
+    ``loading_ms``, ``operators_ms`` and ``rest_ms`` are the loop's own thread: waiting for batches, inside operators, and outside both.
+    """
+
+    steps: int
+    step: Reading
+    loading_ms: float
+    operators_ms: float
+    rest_ms: float
+    operators: tuple[HostOperator, ...]
+    threads: tuple[HostThread, ...]
+
+    @property
+    def total_ms(self) -> float:
+        """The loop's time that the parts make up: a profiled step, or the recording."""
+        return self.loading_ms + self.operators_ms + self.rest_ms
+
+
+def host_work(recording: Recording, user_ms: float | None, marks: Witness | None) -> HostWork | None:
+    """Return what the host did in a trace; None where its derived file tells nothing of it."""
+    rows = recording.rows("SELECT value FROM facts WHERE key = 'host_only'")
+    found = json.loads(rows[0][0]) if rows else None
+    if found is None:
+        return None
+    names = {row[0]: row[1] or f"thread {row[2]}" for row in recording.rows("SELECT thread_id, name, tid FROM threads")}
+    return HostWork(
+        steps=len(found["step_ns"]),
+        step=_step(found["step_ns"], user_ms, marks),
+        loading_ms=found["loading_ns"] / 1e6,
+        operators_ms=found["operators_ns"] / 1e6,
+        rest_ms=found["rest_ns"] / 1e6,
+        operators=tuple(HostOperator(name, ns / 1e6, calls) for name, ns, calls in found["operators"]),
+        threads=tuple(HostThread(names.get(thread, f"thread {thread}"), ns / 1e6) for thread, ns in found["threads"]),
+    )
+
+
+def _step(step_ns: Sequence[int], user_ms: float | None, marks: Witness | None) -> Reading:
+    """Return the run's step time: by the user's stopwatch, the loop's own marks, else the profiled steps."""
+    witness = by_user(user_ms) if user_ms is not None else marks
+    if witness is not None and witness.ms is not None:
+        return Reading(witness.ms, low=witness.low_ms, high=witness.high_ms, notes=witness.notes)
+    if not step_ns:
+        return missing(NO_STEPS)
+    return Reading(statistics.median(step_ns) / 1e6, trust="caution", notes=(UNPROFILED_IS_SHORTER,))
