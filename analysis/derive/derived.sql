@@ -163,27 +163,53 @@ COMMENT ON TABLE replays IS 'The replay of the trace, to be changed and run agai
 COMMENT ON COLUMN replays.kind IS 'unprofiled: without the profiler''s cost';
 COMMENT ON COLUMN replays.problem IS 'Compressed numpy arrays, see analysis/replay/store.py';
 
+CREATE TABLE call_kinds (name_id INTEGER NOT NULL, kind VARCHAR NOT NULL);
+COMMENT ON TABLE call_kinds IS 'What each runtime call does, by its name';
+COMMENT ON COLUMN call_kinds.name_id IS 'names.name_id';
+COMMENT ON COLUMN call_kinds.kind IS 'sync, allocator, copy, launch or call';
+
+CREATE TABLE python_depths (python_call_id BIGINT NOT NULL, depth USMALLINT NOT NULL);
+COMMENT ON TABLE python_depths IS 'How deep each Python call is nested';
+COMMENT ON COLUMN python_depths.python_call_id IS 'python_calls.python_call_id, dense';
+COMMENT ON COLUMN python_depths.depth IS 'Python calls of its thread that enclose it';
+
+CREATE TABLE long_slices (
+    source VARCHAR NOT NULL, id BIGINT NOT NULL, device INTEGER, lane BIGINT NOT NULL, depth USMALLINT NOT NULL, kind VARCHAR NOT NULL,
+    name_id INTEGER NOT NULL, start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL
+);
+COMMENT ON TABLE long_slices IS 'Slices of the timeline as long as a cell of lane_sums and longer';
+COMMENT ON COLUMN long_slices.source IS 'gpu, operators, calls or python';
+COMMENT ON COLUMN long_slices.id IS 'gpu_op_id, cpu_op_id, call_id or python_call_id';
+COMMENT ON COLUMN long_slices.device IS 'Device ordinal; NULL for the host';
+COMMENT ON COLUMN long_slices.lane IS 'Stream of the GPU, threads.thread_id of the host';
+COMMENT ON COLUMN long_slices.depth IS 'How many slices of its source and lane enclose it';
+COMMENT ON COLUMN long_slices.kind IS 'Owner class of GPU operations; op, annotation, call_kinds.kind or python';
+COMMENT ON COLUMN long_slices.name_id IS 'names.name_id';
+COMMENT ON COLUMN long_slices.start_ns IS 'Start';
+COMMENT ON COLUMN long_slices.dur_ns IS 'Duration';
+
 CREATE TABLE host_lanes (lane BIGINT NOT NULL, kind VARCHAR NOT NULL, name_id INTEGER NOT NULL, start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL);
-COMMENT ON TABLE host_lanes IS 'What the timeline draws of the host: annotations, outermost operators and runtime calls, in order of start';
+COMMENT ON TABLE host_lanes IS 'The host''s annotations, outermost operators and runtime calls, in order of start';
 COMMENT ON COLUMN host_lanes.lane IS 'threads.thread_id × 3, + 0 for annotations, 1 for operators, 2 for runtime calls';
 COMMENT ON COLUMN host_lanes.kind IS 'annotation, op, sync, allocator, copy, launch or call';
 COMMENT ON COLUMN host_lanes.name_id IS 'names.name_id';
 COMMENT ON COLUMN host_lanes.start_ns IS 'Start';
 COMMENT ON COLUMN host_lanes.dur_ns IS 'Duration';
 
-CREATE TABLE lane_sums (source VARCHAR NOT NULL, device INTEGER, lane BIGINT NOT NULL, kind VARCHAR NOT NULL, owner VARCHAR, cell INTEGER NOT NULL, busy_ns BIGINT NOT NULL, operations BIGINT NOT NULL);
-COMMENT ON TABLE lane_sums IS 'Operations and pieces of time shorter than a cell, an 8192nd of the recording, summed by the cell in which they start: the timeline from afar';
-COMMENT ON COLUMN lane_sums.source IS 'gpu, host, gaps or segments';
+CREATE TABLE lane_sums (source VARCHAR NOT NULL, device INTEGER, lane BIGINT NOT NULL, depth USMALLINT NOT NULL, kind VARCHAR NOT NULL, owner VARCHAR, cell INTEGER NOT NULL, busy_ns BIGINT NOT NULL, operations BIGINT NOT NULL);
+COMMENT ON TABLE lane_sums IS 'Slices and pieces of time shorter than a cell, a power of two of nanoseconds, summed by the cell in which they start: the timeline from afar';
+COMMENT ON COLUMN lane_sums.source IS 'gpu, operators, calls, python, gaps or segments';
 COMMENT ON COLUMN lane_sums.device IS 'Device ordinal; NULL for the host';
-COMMENT ON COLUMN lane_sums.lane IS 'Stream, or host_lanes.lane; 0 for gaps and segments';
-COMMENT ON COLUMN lane_sums.kind IS 'Owner class of GPU operations, host_lanes.kind, gaps.cause or segments.owner';
-COMMENT ON COLUMN lane_sums.owner IS 'Owner of gaps and segments; NULL for operations';
+COMMENT ON COLUMN lane_sums.lane IS 'Stream of the GPU, threads.thread_id of the host; 0 for gaps and segments';
+COMMENT ON COLUMN lane_sums.depth IS 'How many slices of its source and lane enclose these';
+COMMENT ON COLUMN lane_sums.kind IS 'Owner class of GPU operations; op, annotation, call_kinds.kind or python; gaps.cause or segments.owner';
+COMMENT ON COLUMN lane_sums.owner IS 'Owner of gaps and segments; NULL for slices';
 COMMENT ON COLUMN lane_sums.cell IS 'Position of the cell, from 0 at the recording''s start';
 COMMENT ON COLUMN lane_sums.busy_ns IS 'Sum of durations';
-COMMENT ON COLUMN lane_sums.operations IS 'Operations or pieces';
+COMMENT ON COLUMN lane_sums.operations IS 'Slices or pieces';
 
 CREATE TABLE name_sums (source VARCHAR NOT NULL, device INTEGER, name_id INTEGER NOT NULL, kind VARCHAR NOT NULL, cell INTEGER NOT NULL, busy_ns BIGINT NOT NULL, operations BIGINT NOT NULL, longest_ns BIGINT NOT NULL);
-COMMENT ON TABLE name_sums IS 'Operations shorter than a cell, a 256th of the recording, summed by name and by the cell in which they start';
+COMMENT ON TABLE name_sums IS 'Operations shorter than a cell, a 512th to a 256th of the recording, summed by name and by the cell in which they start';
 COMMENT ON COLUMN name_sums.source IS 'gpu or host';
 COMMENT ON COLUMN name_sums.device IS 'Device ordinal; NULL for the host';
 COMMENT ON COLUMN name_sums.name_id IS 'names.name_id';

@@ -1,59 +1,99 @@
-"""What the timeline needs of a huge trace, derived once: host lanes without what they hide, and sums of short pieces on a grid of time.
+"""What the timeline needs of a huge trace, derived once: sums of short slices on a grid of time, and the slices that are longer.
 
-An operation shorter than a cell of the grid can only be drawn as part of a sum in any view whose columns are at least a cell wide, so
-such views read the sums instead of the operations. Longer ones do not overlap on their lane, hence are few, and are read themselves.
-What a view comes to, by owner, cause and name, is read from sums likewise, exactly: see ``parts_in_view``.
+A slice shorter than a cell of the grid can only be drawn as part of a sum in any view whose columns are at least a cell wide, so such
+views read the sums instead of the slices. A nearer view reads only the short slices that begin in it or less than a cell before. Longer
+ones do not overlap on their row, hence are few, and stand in a table of their own. What a view comes to, by owner, cause and name, is
+read from sums likewise, exactly: see ``parts_in_view``.
 """
 
 from __future__ import annotations
 
 import duckdb
+import numpy as np
+import pandas as pd
 
-CELLS = 8192  # of the whole recording: views down to a fourteenth of it read sums, nearer ones a fourteenth of the operations
-NAME_CELLS = 256  # coarser, since a cell holds every name: a hundred names make 25,000 rows
+CELLS = 32_768  # of the whole recording at most: half as many columns make a tile that reads slices, hence a sixty-fourth of them at most
+DEEPEST = 999  # Python calls deeper than the interpreter's own limit are not nested, but damaged
+NAME_CELLS = 512  # coarser, since a cell holds every name: a hundred names make 25,000 rows
 
-# The owner of a name and a short list of exceptions: five million operations join two hundred names in 70 ms, and themselves in 700.
-GPU = """(WITH usual AS (SELECT name_id, min(owner) AS owner FROM kernel_classes GROUP BY name_id)
-    SELECT g.device, g.stream AS lane, coalesce(e.owner, u.owner) AS kind, g.name_id, g.start_ns, g.dur_ns
-    FROM gpu_ops g JOIN usual u USING (name_id) LEFT JOIN owner_exceptions e USING (gpu_op_id))"""
+# Every slice of the timeline: id (of its own table), device, lane (stream or thread), depth (how many enclose it), kind, name, start, length.
+# An operation's owner is that of its name, but for a short list: five million join two hundred names in 70 ms, and themselves in 700.
+SLICES = {
+    "gpu": """(WITH usual AS (SELECT name_id, min(owner) AS owner FROM kernel_classes GROUP BY name_id)
+        SELECT g.gpu_op_id AS id, g.device, g.stream AS lane, 0::USMALLINT AS depth, coalesce(e.owner, u.owner) AS kind, g.name_id,
+            g.start_ns, g.dur_ns
+        FROM gpu_ops g JOIN usual u USING (name_id) LEFT JOIN owner_exceptions e USING (gpu_op_id))""",
+    "operators": """(SELECT cpu_op_id AS id, NULL::INTEGER AS device, thread_id::BIGINT AS lane, depth::USMALLINT AS depth, kind, name_id,
+        start_ns, dur_ns FROM cpu_ops)""",
+    "calls": """(SELECT call_id AS id, NULL::INTEGER AS device, thread_id::BIGINT AS lane, 0::USMALLINT AS depth, k.kind, name_id,
+        start_ns, dur_ns FROM runtime_calls JOIN call_kinds k USING (name_id))""",
+    "python": """(SELECT python_call_id AS id, NULL::INTEGER AS device, thread_id::BIGINT AS lane, d.depth, 'python' AS kind, name_id,
+        start_ns, dur_ns FROM python_calls JOIN python_depths d USING (python_call_id))""",
+}
+GPU = SLICES["gpu"]
 HOST = "(SELECT NULL::INTEGER AS device, * FROM host_lanes)"
 GAPS = "(SELECT device, 0::BIGINT AS lane, cause AS kind, NULL::INTEGER AS name_id, start_ns, end_ns - start_ns AS dur_ns, owner FROM gaps)"
 SEGMENTS = "(SELECT device, 0::BIGINT AS lane, owner AS kind, NULL::INTEGER AS name_id, start_ns, end_ns - start_ns AS dur_ns, owner FROM segments)"
 
+_CALL_KINDS = """
+INSERT INTO d.call_kinds SELECT name_id, CASE
+    WHEN name ILIKE '%synchronize%' THEN 'sync' WHEN name ILIKE '%malloc%' OR name ILIKE '%free%' THEN 'allocator'
+    WHEN name ILIKE '%memcpy%' OR name ILIKE '%memset%' THEN 'copy' WHEN name ILIKE '%launch%' THEN 'launch' ELSE 'call' END AS kind
+    FROM names WHERE name_id IN (SELECT name_id FROM runtime_calls)"""
 _HOST_LANES = """
 INSERT INTO d.host_lanes
 SELECT thread_id * 3 + CASE kind WHEN 'annotation' THEN 0 ELSE 1 END AS lane, kind, name_id, start_ns, dur_ns FROM cpu_ops
     WHERE (kind = 'annotation' AND name_id NOT IN (SELECT name_id FROM names WHERE starts_with(name, 'ProfilerStep')))
     OR (kind = 'op' AND (parent_id IS NULL OR parent_id IN (SELECT cpu_op_id FROM cpu_ops WHERE kind = 'annotation')))
 UNION ALL
-SELECT thread_id * 3 + 2, c.kind, name_id, start_ns, dur_ns FROM runtime_calls JOIN (SELECT name_id, CASE
-    WHEN name ILIKE '%synchronize%' THEN 'sync' WHEN name ILIKE '%malloc%' OR name ILIKE '%free%' THEN 'allocator'
-    WHEN name ILIKE '%memcpy%' OR name ILIKE '%memset%' THEN 'copy' WHEN name ILIKE '%launch%' THEN 'launch' ELSE 'call' END AS kind
-    FROM names) c USING (name_id)
+SELECT thread_id * 3 + 2, c.kind, name_id, start_ns, dur_ns FROM runtime_calls JOIN call_kinds c USING (name_id)
 ORDER BY start_ns"""
 
-SUMS = """SELECT '{source}' AS source, device, lane, kind, {owner} AS owner, ((start_ns - {origin}) // {cell})::INTEGER AS cell,
+SUMS = """SELECT '{source}' AS source, device, lane, {depth} AS depth, kind, {owner} AS owner, ((start_ns - {origin}) // {cell})::INTEGER AS cell,
     sum(dur_ns)::BIGINT AS busy_ns, count(*) AS operations FROM {rows} WHERE dur_ns < {cell} GROUP BY ALL"""
 _NAME_SUMS = """SELECT '{source}' AS source, device, name_id, kind, ((start_ns - {origin}) // {cell})::INTEGER AS cell,
     sum(dur_ns)::BIGINT AS busy_ns, count(*) AS operations, max(dur_ns) AS longest_ns FROM {rows} WHERE dur_ns < {cell} GROUP BY ALL"""
 
 
 def store(con: duckdb.DuckDBPyConnection) -> None:
-    """Fill ``host_lanes`` and the sums of the derived file that ``con`` sees as ``d``; all else that it holds must be there."""
+    """Fill the timeline's tables of the derived file that ``con`` sees as ``d``; all else that it holds must be there."""
+    con.execute(_CALL_KINDS)
     con.execute(_HOST_LANES)
+    _store_depths(con)
     first, last = con.execute("SELECT coalesce(first_ns, 0), coalesce(last_ns, 1) FROM recording").fetchall()[0]
-    for source, rows in (("gpu", GPU), ("host", HOST), ("gaps", GAPS), ("segments", SEGMENTS)):
-        owner = "owner" if source in ("gaps", "segments") else "NULL"
-        sums = SUMS.format(source=source, owner=owner, origin=first, cell=cell_ns(last - first), rows=rows)
-        con.execute(f"INSERT INTO d.lane_sums BY NAME {sums} ORDER BY device, lane, cell")
+    cell = cell_ns(last - first)
+    for source, rows in {**SLICES, "gaps": GAPS, "segments": SEGMENTS}.items():
+        depth, owner = ("depth", "NULL") if source in SLICES else ("0", "owner")
+        sums = SUMS.format(source=source, depth=depth, owner=owner, origin=first, cell=cell, rows=rows)
+        con.execute(f"INSERT INTO d.lane_sums BY NAME {sums} ORDER BY cell, device, lane, depth")
+        if source in SLICES:
+            con.execute(
+                f"INSERT INTO d.long_slices BY NAME SELECT '{source}' AS source, * FROM {rows} WHERE dur_ns >= {cell} ORDER BY start_ns"
+            )
     for source, rows in (("gpu", GPU), ("host", HOST)):
         sums = _NAME_SUMS.format(source=source, origin=first, cell=cell_ns(last - first, NAME_CELLS), rows=rows)
         con.execute(f"INSERT INTO d.name_sums BY NAME {sums} ORDER BY device, cell")
 
 
+def _store_depths(con: duckdb.DuckDBPyConnection) -> None:
+    """File how many Python calls of its thread enclose each: those that have begun, less those that have ended by then."""
+    calls = con.execute(
+        "SELECT python_call_id AS id, thread_id AS thread, start_ns AS start, start_ns + greatest(dur_ns, 1) AS end FROM python_calls ORDER BY 1"
+    ).fetchnumpy()
+    depth = np.zeros(len(calls["id"]), np.int64)
+    for thread in np.unique(calls["thread"]):
+        of = np.flatnonzero(np.asarray(calls["thread"]) == thread)
+        start, end = np.asarray(calls["start"])[of], np.asarray(calls["end"])[of]
+        depth[of] = np.arange(len(of)) - np.searchsorted(np.sort(end), start, side="right")
+    frame = pd.DataFrame({"python_call_id": calls["id"], "depth": np.clip(depth, 0, DEEPEST).astype(np.uint16)})
+    con.register("incoming", frame)
+    con.execute("INSERT INTO d.python_depths BY NAME SELECT * FROM incoming")
+    con.unregister("incoming")
+
+
 def cell_ns(recording_ns: int, cells: int = CELLS) -> int:
-    """Return the width of a cell for a recording as long as this."""
-    return max(-(-recording_ns // cells), 1)
+    """Return the width of a cell for a recording as long as this: a power of two, so that columns of tiles are whole cells."""
+    return 1 << max(-(-recording_ns // cells) - 1, 0).bit_length()
 
 
 def parts_in_view(

@@ -67,6 +67,7 @@ def lay_over(con: duckdb.DuckDBPyConnection, recording: str, derived: str, cause
     ).fetchall()[0]
     sums = timeline_sums.SUMS.format(
         source="gaps",
+        depth="0",
         owner="owner",
         origin=first,
         cell=timeline_sums.cell_ns(last - first),

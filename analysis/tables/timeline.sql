@@ -1,13 +1,11 @@
--- name: streams
-SELECT stream, count(*) AS operations, sum(dur_ns)::BIGINT AS busy_ns FROM gpu_ops WHERE device = $device GROUP BY 1 ORDER BY 3 DESC, 1
+-- name: lanes
+SELECT source, lane, max(depth)::INTEGER + 1 AS rows, sum(slices)::BIGINT, sum(busy_ns)::BIGINT FROM (
+    SELECT source, device, lane, depth, sum(operations) AS slices, sum(busy_ns) AS busy_ns FROM lane_sums WHERE source NOT IN ('gaps', 'segments') GROUP BY ALL
+    UNION ALL SELECT source, device, lane, depth, count(*), sum(dur_ns) FROM long_slices GROUP BY ALL)
+WHERE device IS NULL OR device = ? GROUP BY ALL ORDER BY source, lane
 
 -- name: threads
-WITH o AS (SELECT thread_id, count(*) AS operations FROM cpu_ops GROUP BY 1),
-    c AS (SELECT thread_id, sum(gpu_ops)::BIGINT AS launches FROM runtime_calls GROUP BY 1)
-SELECT t.thread_id, coalesce(t.name, 'thread ' || coalesce(t.tid, t.thread_id::VARCHAR)) AS label,
-    coalesce(c.launches, 0)::BIGINT AS launches, coalesce(o.operations, 0)::BIGINT AS operations
-FROM threads t LEFT JOIN o USING (thread_id) LEFT JOIN c USING (thread_id)
-WHERE coalesce(c.launches, 0) + coalesce(o.operations, 0) > 0 ORDER BY launches DESC, operations DESC, t.thread_id
+SELECT thread_id, coalesce(name, 'thread ' || coalesce(tid, thread_id::VARCHAR)) FROM threads
 
 -- name: by_name
 SELECT n.name, s.kind, s.{count}, s.ms, s.longest_us FROM (

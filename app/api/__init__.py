@@ -1,10 +1,10 @@
-"""HTTP routes beside the pages: uploads, jobs, pushed samples, traces and reports, all under ``/api/v1``."""
+"""HTTP routes beside the pages: uploads, jobs, pushed samples, traces, tiles of the timeline and reports, all under ``/api/v1``."""
 
 from __future__ import annotations
 
 from starlette.routing import BaseRoute, Route
 
-from sawtooth.app.api import jobs, live, runs, uploads
+from sawtooth.app.api import jobs, live, runs, timeline, timeline_details, uploads
 
 
 def routes() -> list[BaseRoute]:
@@ -21,4 +21,9 @@ def routes() -> list[BaseRoute]:
         Route("/api/v1/runs/{run}", runs.show, methods=["GET"]),
         Route("/api/v1/runs/{run}/report", runs.report, methods=["GET"]),
         Route("/api/v1/runs/{run}/trace", runs.trace, methods=["GET"]),
+        Route("/api/v1/runs/{run}/timeline/tiles", timeline.tiles, methods=["GET"]),
+        Route("/api/v1/runs/{run}/timeline/slice", timeline_details.details, methods=["GET"]),
+        Route("/api/v1/runs/{run}/timeline/stretch", timeline_details.stretch, methods=["GET"]),
+        Route("/api/v1/runs/{run}/timeline/find", timeline_details.find, methods=["GET"]),
+        Route("/api/v1/runs/{run}/timeline/occurrences", timeline_details.occurrences, methods=["GET"]),
     ]

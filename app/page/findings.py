@@ -160,6 +160,7 @@ def timeline_link(finding: Finding, result: RunResult) -> None:
             icon=":material/view_timeline:",
             t0=f"{low:.6f}",
             t1=f"{high:.6f}",
+            finding=finding.rule,
         )
 
 

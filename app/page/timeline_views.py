@@ -1,4 +1,4 @@
-"""What the Timeline draws, read once per view and kept: going back and forth answers at once, and viewers share it."""
+"""What the Timeline says of a view, read once and kept: going back and forth answers at once, and viewers share it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,11 @@ def extent(recording_id: str) -> Span:
         return timeline.extent(recording)
 
 
-@st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})
-def streams(rank: RankResult) -> pd.DataFrame:
-    """Return the streams of a device, busiest first."""
-    with current.opened(rank) as view:
-        return timeline.streams(view)
-
-
 @st.cache_data(max_entries=CACHED, show_spinner=False)
-def threads(recording_id: str) -> pd.DataFrame:
-    """Return the host threads that matter."""
+def lanes(recording_id: str, device: int) -> tuple[list[timeline.Lane], dict[int, str]]:
+    """Return the lanes of a device and of the host, and the names of threads."""
     with frame.library().open(recording_id) as recording:
-        return timeline.threads(recording)
+        return timeline.lanes(recording, device), timeline.threads(recording)
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})
@@ -39,29 +32,6 @@ def facts(rank: RankResult, start: int, end: int) -> timeline.InView | None:
     """Return what a view comes to."""
     with current.opened(rank) as view:
         return timeline.facts_in_view(view, Span(start, end))
-
-
-@st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})
-def gpu_bars(rank: RankResult, start: int, end: int, lanes: tuple[int, ...]) -> tuple[pd.DataFrame, dict[int, str]]:
-    """Return the bars of GPU streams in a view, and the names in them."""
-    with current.opened(rank) as view:
-        bars = timeline.gpu_bars(view, Span(start, end), list(lanes))
-        return bars, timeline.names_of(view.recording, list(bars["name_id"].dropna().unique()))
-
-
-@st.cache_data(max_entries=CACHED, show_spinner=False)
-def host_bars(recording_id: str, start: int, end: int, threads: tuple[int, ...]) -> tuple[pd.DataFrame, dict[int, str]]:
-    """Return the bars of host threads in a view, and the names in them."""
-    with frame.library().open(recording_id) as recording:
-        bars = timeline.host_bars(recording, Span(start, end), list(threads))
-        return bars, timeline.names_of(recording, list(bars["name_id"].dropna().unique()))
-
-
-@st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})
-def gap_bars(rank: RankResult, start: int, end: int) -> pd.DataFrame:
-    """Return the bars of lost time in a view."""
-    with current.opened(rank) as view:
-        return timeline.gap_bars(view, Span(start, end))
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current.key_of})

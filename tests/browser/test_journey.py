@@ -37,6 +37,8 @@ def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(server: S
     page.get_by_test_id("stSidebar").get_by_role("link", name="Timeline").click()
     expect(answer).to_contain_text("of the whole")
     _drag_across(page)
+    expect(page.get_by_role("region", name="Details")).to_contain_text("Who owned the time")
+    page.keyboard.press("f")
     page.wait_for_url(re.compile(r"[?&]t0=[\d.]+&t1=[\d.]+"))
     expect(answer).to_contain_text("in view")
     address, sentence = page.url, answer.inner_text()
@@ -50,12 +52,12 @@ def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(server: S
 
 
 def _drag_across(page: Page) -> None:
-    """Select the middle third of the chart's width, as a person does with the mouse."""
-    chart = page.locator(".js-plotly-plot .nsewdrag").last
-    chart.scroll_into_view_if_needed()
-    box = chart.bounding_box()
+    """Select the middle third of the picture's width, as a person does with the mouse."""
+    picture = page.locator("canvas.lanes")
+    picture.scroll_into_view_if_needed()
+    box = picture.bounding_box()
     assert box is not None
-    y = box["y"] + box["height"] / 2
+    y = box["y"] + 60
     page.mouse.move(box["x"] + box["width"] / 3, y)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] / 2, y, steps=5)

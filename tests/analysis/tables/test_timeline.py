@@ -1,15 +1,11 @@
-"""The level of detail: no operation is lost, the budget holds, and a view near enough shows the operations themselves."""
+"""What a view comes to: read from sums, it is what its pieces come to, to the nanosecond."""
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from sawtooth.analysis.derive import timeline_sums as timeline_store
 from sawtooth.analysis.derive.build import ensure_derived
@@ -17,64 +13,12 @@ from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.rank_view import RankView
-from sawtooth.analysis.tables import timeline
-from sawtooth.analysis.tables.timeline import BARS, Span, merged_columns, span_of_ms, within_budget
+from sawtooth.analysis.tables import timeline, timeline_tiles
+from sawtooth.analysis.tables.timeline import Span, span_of_ms
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.paths import RECORDINGS, SAMPLES
-
-KINDS = ("tensor_core_compute", "other_compute", "memset")
-
-
-def operations(rows: list[tuple[int, int, int, int]]) -> pd.DataFrame:
-    """Rows of (lane, start, duration, kind) as single bars."""
-    lane, start, dur, kind = (np.array([r[i] for r in rows], np.int64) for i in range(4))
-    return pd.DataFrame(
-        {
-            "lane": lane,
-            "kind": np.array(KINDS, object)[kind],
-            "start_ns": start,
-            "end_ns": start + dur,
-            "name_id": pd.array([0] * len(rows), dtype="Int64"),
-            "operations": 1,
-            "busy_ns": dur,
-            "fill": 1.0,
-        }
-    )[list(BARS)]
-
-
-NOTHING = pd.DataFrame({"lane": [], "kind": [], "bin": [], "busy_ns": [], "operations": []}).astype(
-    {"lane": "int64", "bin": "int64", "busy_ns": "int64", "operations": "int64", "kind": object}
-)
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 3), st.integers(0, 99_000), st.integers(1, 1000), st.integers(0, 2)), min_size=1, max_size=400
-    ),
-    st.integers(16, 200),
-)
-def test_bars_hold_every_operation_within_the_budget(rows: list[tuple[int, int, int, int]], budget: int) -> None:
-    view = Span(0, 100_000)
-    bars = within_budget(NOTHING, operations(rows), 200, view, budget)
-    assert len(bars) <= budget
-    assert bars["operations"].sum() == len(rows)
-    assert bars["busy_ns"].sum() == sum(r[2] for r in rows)
-    assert ((bars["start_ns"] >= view.start_ns) & (bars["end_ns"] <= view.end_ns)).all()
-
-
-def test_columns_merge_by_hand() -> None:
-    # Columns of 100 ns. Column 0: 60 ns tensor + 30 other = 90 of 100, drawn as 4 quarters of tensor. Column 1: the same, so one bar.
-    # Column 2: 10 ns of other, one quarter. Column 4 stands alone.
-    summed = pd.DataFrame(
-        [(7, "t", 0, 60, 2), (7, "o", 0, 30, 1), (7, "t", 1, 80, 1), (7, "o", 2, 10, 1), (7, "o", 4, 10, 1)],
-        columns=["lane", "kind", "bin", "busy_ns", "operations"],
-    )
-    bars = merged_columns(summed, 100, Span(1000, 1450))
-    found = list(bars[["kind", "start_ns", "end_ns", "operations", "busy_ns", "fill"]].itertuples(index=False, name=None))
-    assert found == [("t", 1000, 1200, 4, 170, 1.0), ("o", 1200, 1300, 1, 10, 0.25), ("o", 1400, 1450, 1, 10, 0.25)]
 
 
 def test_spans() -> None:
@@ -91,7 +35,7 @@ def test_spans() -> None:
 
 @pytest.fixture(scope="module")
 def gpt(tmp_path_factory: pytest.TempPathFactory):
-    """A recording with more operations than a picture has bars: 5,818 on the GPU."""
+    """A recording with more operations than a tile shows one by one: 5,818 on the GPU."""
     folder = DataFolder(tmp_path_factory.mktemp("timeline")).create()
     trace = SAMPLES / "gpt" / "trace.json.gz"
     manifest = bring_in(folder, [(trace, trace.name)]).runs[0]
@@ -100,42 +44,6 @@ def gpt(tmp_path_factory: pytest.TempPathFactory):
     with library.open(manifest.traces[0].id) as recording:
         yield recording
     library.close()
-
-
-def totals(bars: pd.DataFrame) -> dict[int, tuple[int, int]]:
-    grouped = bars.groupby("lane")[["operations", "busy_ns"]].sum()
-    return {int(lane): (int(row.operations), int(row.busy_ns)) for lane, row in grouped.iterrows()}
-
-
-def test_from_afar_the_sums_hold_every_operation_of_the_recording(gpt: Recording) -> None:
-    whole = timeline.extent(gpt)
-    streams = timeline.streams(RankView(gpt, 0, 0))["stream"].tolist()
-    bars = timeline.gpu_bars(RankView(gpt, 0, 0), whole, streams)
-    assert len(bars) <= timeline.GPU_BUDGET
-    expected = gpt.rows("SELECT stream, count(*), sum(dur_ns) FROM gpu_ops WHERE device = 0 GROUP BY 1")
-    assert totals(bars) == {lane: (operations, busy) for lane, operations, busy in expected}
-    threads = timeline.threads(gpt)["thread_id"].tolist()
-    bars = timeline.host_bars(gpt, whole, threads)
-    expected = gpt.rows("SELECT lane, count(*), sum(dur_ns) FROM host_lanes GROUP BY 1")
-    assert totals(bars) == {lane: (operations, busy) for lane, operations, busy in expected}
-
-
-@pytest.mark.parametrize(("start", "share"), [(0.0, 0.5), (0.4, 0.3), (0.5, 0.1), (0.613, 0.08), (0.9, 0.1)])
-def test_a_part_read_from_sums_is_the_part_read_from_operations_but_for_its_first_cell(
-    gpt: Recording, start: float, share: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = timeline.extent(gpt)
-    view = Span(whole.start_ns + int(whole.ns * start), whole.start_ns + int(whole.ns * (start + share)))
-    streams = timeline.streams(RankView(gpt, 0, 0))["stream"].tolist()
-    summed = timeline.gpu_bars(RankView(gpt, 0, 0), view, streams)
-    cell = timeline_store.cell_ns(whole.ns)
-    monkeypatch.setattr(timeline_store, "cell_ns", lambda _: whole.ns)  # no view is wide enough for sums
-    read = totals(timeline.gpu_bars(RankView(gpt, 0, 0), view, streams))
-    wider = totals(timeline.gpu_bars(RankView(gpt, 0, 0), Span(view.start_ns - cell, view.end_ns), streams))
-    for lane, (operations, _) in totals(summed).items():
-        assert read[lane][0] <= operations <= wider[lane][0]
-    assert (summed["end_ns"][summed["name_id"].isna()] <= view.end_ns).all()
-    assert (summed["end_ns"] > summed["start_ns"]).all()
 
 
 def lost_read(recording: Recording, table: str, kind: str, view: Span) -> dict[tuple[str, str], int]:
@@ -212,8 +120,10 @@ def test_what_the_ranks_tell_is_in_the_sums(tmp_path: Path) -> None:
             facts = timeline.facts_in_view(rank, view)
             assert facts is not None
             assert {(owner, cause): ms for owner, cause, ms in facts.lost} == {key: ns / 1e6 for key, ns in wanted.items()}
-        bars = timeline.gap_bars(rank, whole)
-        assert int(bars["busy_ns"].sum()) == sum(lost_read(recording, "gaps", "cause", whole).values())
+        drawn = timeline_tiles.tile(recording, "gaps", rank.device, 40, 0)
+        assert int(drawn.slices["dur_ns"].sum() + drawn.sums["busy_ns"].sum()) == sum(
+            lost_read(recording, "gaps", "cause", whole).values()
+        )
     library.close()
 
 
@@ -237,7 +147,7 @@ def test_the_lanes_give_an_operation_the_owner_that_the_ledger_gives_it(tmp_path
     library = Library(folder)
     with library.open(recording_id) as recording:
         whole = timeline.extent(recording)
-        bars = timeline.gpu_bars(RankView(recording, 0, 0), whole, [7])
+        drawn = timeline_tiles.tile(recording, "gpu", 0, 20, 0)
         by_name = timeline.operations_in_view(RankView(recording, 0, 0), whole)
         owned = dict(
             recording.rows("SELECT owner, sum(end_ns - start_ns)::BIGINT FROM segments WHERE owner <> 'idle' GROUP BY 1")
@@ -245,6 +155,7 @@ def test_the_lanes_give_an_operation_the_owner_that_the_ledger_gives_it(tmp_path
         exceptions = recording.rows("SELECT count(*) FROM owner_exceptions")[0][0]
     library.close()
     assert owned == {"exposed_memcpy": 300_000, "memset": 150_000, "tensor_core_compute": 900_000, "other_compute": 120_000}
-    assert bars.groupby("kind")["busy_ns"].sum().to_dict() == owned
+    assert drawn.complete
+    assert drawn.slices.groupby("kind")["dur_ns"].sum().to_dict() == owned
     assert exceptions == 3, "the three of one name that are not what its others are"
     assert dict(zip(by_name["name"], by_name["kind"], strict=True))["__amd_rocclr_copyBufferAligned"] == "exposed_memcpy"

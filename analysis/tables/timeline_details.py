@@ -1,0 +1,215 @@
+"""What a reader asks of the timeline: one slice with what belongs to it, a stretch of time in sums, slices by name.
+
+Times given and returned are ns after the recording's start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from sawtooth.analysis.derive import timeline_sums as store
+from sawtooth.analysis.queries import queries_of
+from sawtooth.analysis.store.rank_view import RankView
+from sawtooth.analysis.tables import timeline
+from sawtooth.analysis.tables.efficiency import roofline_table
+from sawtooth.analysis.tables.timeline import InView, Span
+from sawtooth.ingest.errors import NotFoundError, UsageError
+
+LINKS_MOST = 200  # kernels of one launch that are listed; a graph launch has thousands
+DEEPEST = 200  # frames of a stack; deeper ones are recursion
+NAMES_MOST = 500  # names that a search may match: more match nearly everything
+WORDS_MOST = 200  # characters of a search
+
+_SQL = queries_of(__file__)
+_ID = {"gpu": "gpu_op_id", "operators": "cpu_op_id", "calls": "call_id", "python": "python_call_id"}
+_SHAPES = ("input_dims", "input_types", "concrete_inputs")
+
+
+@dataclass(frozen=True)
+class Details:
+    """One slice: ``row`` is what its table and its class know of it, ``links`` slices that belong to it with their ``role`` (launch, kernel, operator),
+    ``stack`` the Python calls around it (or its launch), innermost first, ``same`` all slices of its name: count, total_ns, longest_ns.
+
+    ``roof`` is its operator's row under the roofline; None where no operator with known work caused it.
+    """
+
+    row: dict[str, Any]
+    links: list[dict[str, Any]]
+    stack: list[str]
+    same: dict[str, int]
+    roof: dict[str, Any] | None = None
+
+
+def slice_details(rank: RankView, source: str, slice_id: int) -> Details:
+    """Return what is known of a slice. Raises NotFoundError where there is none, UsageError for a source that is none."""
+    if source not in _ID:
+        raise UsageError("There are no such slices on the timeline.")
+    origin = timeline.extent(rank.recording).start_ns
+    row = _one(rank, _SQL[source], id=slice_id, origin=origin)
+    if row is None:
+        raise NotFoundError("This slice is not in the recording.")
+    links = _links(rank, source, row, origin)
+    at = next((link for link in links if link["role"] == "launch"), row if source != "gpu" else None)
+    stack = _stack(rank, row, at) if at is not None else []
+    same = _one(rank, _SQL["same"].format(rows=store.SLICES[source], of_device=_of(rank, source)), name=row["name_id"]) or {}
+    return Details(row, links, stack, same, _roof(rank, row) if source in ("gpu", "operators") else None)
+
+
+def _of(rank: RankView, source: str) -> str:
+    return f"device = {int(rank.device)}" if source in ("gpu", "gaps") else "true"
+
+
+def _one(rank: RankView, sql: str, **parameters: Any) -> dict[str, Any] | None:
+    """Return the first row as plain data, NULL as None."""
+    frame = _frame(rank, sql, **parameters)
+    return _plain(frame)[0] if len(frame) else None
+
+
+def _frame(rank: RankView, sql: str, **parameters: Any) -> pd.DataFrame:
+    named = {name: value for name, value in {**parameters, "device": rank.device}.items() if f"${name}" in sql}
+    return rank.recording.frame(sql, named)
+
+
+def _plain(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [
+        {k: None if pd.isna(v) else v.item() if hasattr(v, "item") else v for k, v in row.items()}
+        for row in frame.to_dict("records")
+    ]
+
+
+def _links(rank: RankView, source: str, row: dict[str, Any], origin: int) -> list[dict[str, Any]]:
+    """Return slices that belong to this one: its launch and operator, or the kernels that it launched."""
+    wanted: list[tuple[str, str, str]] = []  # role, source, condition
+    if source == "gpu":
+        wanted.append(("launch", "calls", f"call_id = {row['call_id']}" if row["call_id"] is not None else ""))
+        wanted.append(("operator", "operators", f"cpu_op_id = {row['cpu_op_id']}" if row["cpu_op_id"] is not None else ""))
+    elif source == "calls":
+        wanted.append(("kernel", "gpu", f"call_id = {row['id']}"))
+        wanted.append(("operator", "operators", f"cpu_op_id = {row['cpu_op_id']}" if row["cpu_op_id"] is not None else ""))
+    elif source == "operators":
+        end = row["start"] + row["dur"]
+        calls = f"SELECT call_id FROM runtime_calls WHERE thread_id = {row['lane']} AND start_ns >= {row['start'] + origin} AND start_ns < {end + origin}"
+        wanted.append(("kernel", "gpu", f"call_id IN ({calls})"))
+    found: list[dict[str, Any]] = []
+    for role, of, condition in wanted:
+        if condition:
+            sql = _SQL["linked"].format(rows=_with_condition(of, condition), most=LINKS_MOST, origin=origin)
+            found += [{**link, "role": role, "source": of} for link in _plain(_frame(rank, sql))]
+    return found
+
+
+def _with_condition(source: str, condition: str) -> str:
+    """Return the slices of a source whose own row fits a condition, as SQL: found by id first, so that no other is joined."""
+    table = {"gpu": "gpu_ops", "calls": "runtime_calls", "operators": "cpu_ops"}[source]
+    return f"(SELECT * FROM {store.SLICES[source]} WHERE id IN (SELECT {_ID[source]} FROM {table} WHERE {condition}))"
+
+
+def _stack(rank: RankView, row: dict[str, Any], at: dict[str, Any]) -> list[str]:
+    """Return the names of the Python calls around the start of ``at``, innermost first."""
+    if not rank.recording.rows("SELECT 1 FROM python_calls LIMIT 1"):
+        return []
+    origin = timeline.extent(rank.recording).start_ns
+    rows = _frame(rank, _SQL["stack"].format(most=DEEPEST), thread=at["lane"], at=at["start"] + origin)
+    return [str(name) for name in rows["name"]]
+
+
+def _roof(rank: RankView, row: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the roofline's row of the operator that a slice is or belongs to."""
+    name, signature = row.get("work_name_id"), row.get("work_signature_id")
+    if name is None or rank.gpu is None:
+        return None
+    table = roofline_table(rank)
+    if table.empty:
+        return None
+    of = table[
+        (table["name_id"] == name)
+        & (table["signature_id"].eq(signature) if signature is not None else table["signature_id"].isna())
+    ]
+    return _plain(of.head(1))[0] if len(of) else None
+
+
+def gap_details(rank: RankView, start: int) -> dict[str, Any]:
+    """Return the piece of lost time that begins at ``start``, with what the host was in. Raises NotFoundError where none does."""
+    origin = timeline.extent(rank.recording).start_ns
+    row = _one(rank, _SQL["gap"], start=start + origin, origin=origin)
+    if row is None:
+        raise NotFoundError("No lost time begins here.")
+    call = row["python_call_id"]
+    frames: list[str] = []
+    while call is not None and len(frames) < DEEPEST:
+        parent, name = rank.recording.rows(
+            "SELECT parent_id, name FROM python_calls JOIN names USING (name_id) WHERE python_call_id = ?", [call]
+        )[0]
+        frames.append(str(name))
+        call = parent
+    return {**row, "stack": frames}
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of time: what it comes to (None outside the device's operations), and its operations by name, largest first."""
+
+    facts: InView | None
+    owners: list[tuple[str, int]]
+    operations: pd.DataFrame
+
+
+def stretch(rank: RankView, start: int, end: int) -> Stretch:
+    """Return what lies between two times: facts, ns by owner, operations by name."""
+    origin = timeline.extent(rank.recording).start_ns
+    view = Span(start + origin, max(end, start + 1) + origin)
+    return Stretch(
+        timeline.facts_in_view(rank, view), timeline.owners_in_view(rank, view), timeline.operations_in_view(rank, view)
+    )
+
+
+def find(rank: RankView, words: str, at: int, forwards: bool) -> dict[str, Any]:
+    """Find slices whose name contains ``words``: how many there are, and the next one after ``at`` (or the last before it) with its position.
+
+    Sources are walked as one line in order of start; past its end the search begins again.
+    """
+    words = words.strip()[:WORDS_MOST]
+    if not words:
+        raise UsageError("Type a part of a name to search for.")
+    origin = timeline.extent(rank.recording).start_ns
+    like = "%" + words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
+    ids = [
+        r[0]
+        for r in rank.recording.rows("SELECT name_id FROM names WHERE name ILIKE ? ESCAPE '\\' LIMIT ?", [like, NAMES_MOST])
+    ]
+    if not ids:
+        return {"count": 0, "position": 0, "hit": None}
+    named = ", ".join(map(str, ids))
+    union = " UNION ALL ".join(
+        _SQL["named"].format(source=s, rows=_found_rows(s), of_device=_of(rank, s), names=named) for s in _ID
+    )
+    order = "ORDER BY start_ns, source, id" if forwards else "ORDER BY start_ns DESC, source DESC, id DESC"
+    for sign in ((">" if forwards else "<"), None):  # past the end: from the other end on
+        condition = f"start_ns {sign} {at + origin}" if sign else "true"
+        hits = rank.recording.frame(f"SELECT * FROM ({union}) WHERE {condition} {order} LIMIT 1")
+        if len(hits):
+            break
+    if hits.empty:
+        return {"count": 0, "position": 0, "hit": None}
+    hit = _plain(hits)[0]
+    count, before = rank.recording.rows(
+        f"SELECT count(*), count(*) FILTER ((start_ns, source, id) < ({hit['start_ns']}, '{hit['source']}', {hit['id']})) FROM ({union})"
+    )[0]
+    row = _one(rank, _SQL["place"].format(rows=store.SLICES[hit["source"]]), id=hit["id"], origin=origin)
+    return {"count": count, "position": before + 1, "hit": {**(row or {}), "source": hit["source"]}}
+
+
+def _found_rows(source: str) -> str:
+    table = {"gpu": "gpu_ops", "operators": "cpu_ops", "calls": "runtime_calls", "python": "python_calls"}[source]
+    device = "device" if source == "gpu" else "NULL::INTEGER AS device"
+    return f"(SELECT {_ID[source]} AS id, {device}, name_id, start_ns FROM {table})"
+
+
+def occurrences(rank: RankView, causes: tuple[str, ...], most: int) -> list[tuple[int, int]]:
+    """Return start and end of each gap that has time lost to ``causes``, in order of time; at most ``most``, the longest."""
+    origin = timeline.extent(rank.recording).start_ns
+    rows = rank.rows(_SQL["occurrences"], causes=list(causes), most=most, origin=origin)
+    return sorted((int(start), int(end)) for start, end in rows)

@@ -1,0 +1,115 @@
+"""Tiles of the timeline: what lies in a stretch of time, at the detail that a picture of it can show.
+
+A tile is ``COLUMNS`` columns of time, each 2^level nanoseconds wide, counted from the recording's start. A slice as long as a column is there by
+itself. Shorter ones are summed by row and by the column in which they start, so nothing is left out and nothing is sent that could not be
+told apart; where they are few they too are there by themselves, and no nearer tile is needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from sawtooth.analysis.derive import timeline_sums as store
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS
+from sawtooth.analysis.queries import queries_of
+from sawtooth.analysis.store.library import Recording
+from sawtooth.analysis.tables.timeline import extent
+from sawtooth.ingest.errors import UsageError
+
+COLUMNS = 1024  # of a tile: two to four of them fill a screen
+FEW = 3000  # slices that a tile may hold whatever their length: about as many as a screen can show
+MOST = 40_000  # slices of a tile at most, the longest: only a damaged trace has more that are as long as a column
+LEVELS = range(53)  # a column of 2^52 ns is 52 days
+GAPS = "gaps"
+SOURCES = (*store.SLICES, GAPS)
+
+_SQL = queries_of(__file__)
+_DEVICE_SOURCES = ("gpu", GAPS)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What lies in a tile; times are ns after the recording's start.
+
+    ``slices`` has start_ns, dur_ns, id, name_id, lane, depth, kind; ``sums`` column, lane, depth, kind (which fills most), busy_ns, operations.
+    ``complete`` tells that every slice is there by itself; ``names`` has the names of ``slices`` by name_id.
+    """
+
+    source: str
+    level: int
+    index: int
+    slices: pd.DataFrame
+    sums: pd.DataFrame
+    complete: bool
+    names: dict[int, str]
+
+    @property
+    def start_ns(self) -> int:
+        """Where it begins."""
+        return self.index * COLUMNS << self.level
+
+
+def tile(recording: Recording, source: str, device: int | None, level: int, index: int) -> Tile:
+    """Read a tile of ``source``; ``device`` chooses the rows of sources of the GPU. Raises UsageError for a tile that cannot be."""
+    if source not in SOURCES or level not in LEVELS or not 0 <= index < 1 << (62 - level):
+        raise UsageError("There is no such tile of the timeline.")
+    read = _Read(recording, source, device, level, index)
+    sums = read.sums()
+    slices = read.slices(1 << level)
+    complete = len(slices) + int(sums["operations"].sum()) <= FEW
+    if complete and len(sums):
+        slices, sums = read.slices(0), sums.iloc[:0]
+    ids = [int(i) for i in slices["name_id"].dropna().unique()]
+    names = dict(recording.rows("SELECT name_id, name FROM names WHERE list_contains(?, name_id)", [ids])) if ids else {}
+    return Tile(source, level, index, slices, sums, complete, names)
+
+
+class _Read:
+    """One tile's queries."""
+
+    def __init__(self, recording: Recording, source: str, device: int | None, level: int, index: int) -> None:
+        whole = extent(recording)
+        self.recording, self.source, self.level = recording, source, level
+        self.cell = store.cell_ns(whole.ns)
+        start = whole.start_ns + (index * COLUMNS << level)
+        self.places = {
+            "origin": whole.start_ns,
+            "start": start,
+            "end": start + (COLUMNS << level),
+            "cell": self.cell,
+            "level": level,
+            "source": f"'{source}'",
+            "of_device": f"device = {int(device or 0)}" if source in _DEVICE_SOURCES else "true",
+            **self._rows(device),
+        }
+
+    def _rows(self, device: int | None) -> dict[str, str]:
+        """Return where slices come from, those as long as a cell, and the sums of the others, as SQL."""
+        sums = f"(SELECT * FROM lane_sums WHERE source = '{self.source}')"
+        if self.source != GAPS:
+            return {
+                "rows": store.SLICES[self.source],
+                "long": f"(SELECT * EXCLUDE source FROM long_slices WHERE source = '{self.source}')",
+                "sums": sums,
+            }
+        pieces = store.GAPS
+        if not self.recording.rows("SELECT 1 FROM gaps WHERE device = ? LIMIT 1", [int(device or 0)]):  # no causes are known
+            pieces = f"(SELECT * FROM {store.SEGMENTS} WHERE owner IN {LOST_OWNERS})"
+            sums = f"(SELECT * FROM lane_sums WHERE source = 'segments' AND owner IN {LOST_OWNERS})"
+        rows = f"(SELECT 0::BIGINT AS id, 0::USMALLINT AS depth, * FROM {pieces})"
+        return {"rows": rows, "long": rows, "sums": sums}
+
+    def sums(self) -> pd.DataFrame:
+        """Return the sums of slices shorter than a column."""
+        by_cell = 1 << self.level >= self.cell
+        shift = self.level - self.cell.bit_length() + 1
+        return self.recording.frame(_SQL["far" if by_cell else "near"].format(**self.places, shift=shift))
+
+    def slices(self, least_ns: int) -> pd.DataFrame:
+        """Return the slices as long as ``least_ns`` that touch the tile."""
+        wanted = ("long_slices", "short_slices") if least_ns < self.cell else ("long_slices",)
+        parts = [self.recording.frame(_SQL[name].format(**self.places, least=least_ns, most=MOST)) for name in wanted]
+        found = [part for part in parts if len(part)]
+        return pd.concat(found, ignore_index=True) if len(found) > 1 else found[0] if found else parts[0]

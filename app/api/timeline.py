@@ -1,0 +1,167 @@
+"""``/api/v1/runs/{run}/timeline/tiles``: tiles of the timeline, as bytes that a canvas draws from."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sawtooth.analysis.kept import kept_file, result_of
+from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.run.view import open_rank
+from sawtooth.analysis.store.rank_view import RankView
+from sawtooth.analysis.tables import timeline_tiles
+from sawtooth.analysis.tables.timeline_tiles import Tile
+from sawtooth.app.api.answers import Handler, errors_answered
+from sawtooth.app.charts.rankings import short
+from sawtooth.app.library import library
+from sawtooth.app.settings import settings
+from sawtooth.ingest.errors import NotFoundError, UsageError
+from sawtooth.ingest.schema import Manifest
+
+NAME_LENGTH = 80  # characters of a name inside a slice; the drawer has the whole one
+TILES_MOST = 8  # of one request: every source of one stretch of time
+_NAMES = lru_cache(maxsize=20_000)(short)
+_results: dict[str, RunResult] = {}
+_lock = threading.Lock()
+RESULTS_KEPT = 8
+
+
+def encoded(tile: Tile) -> bytes:
+    """Return a tile as bytes: u32 length of a JSON header (padded to 8 bytes), the header, and columns, little-endian, each padded to 8 bytes.
+
+    Columns: slices' start and dur (f64, ns after the recording's start), id and name (u32), row (u16), kind (u8); sums' busy (f64, ns), operations (u32),
+    column and row (u16), kind (u8). A row is a position in ``rows``, (lane, depth); a kind a position in ``kinds``.
+    """
+    slices, sums = tile.slices, tile.sums
+    rows = sorted({(int(a), int(b)) for part in (slices, sums) for a, b in zip(part["lane"], part["depth"], strict=True)})
+    kinds = sorted({str(k) for part in (slices, sums) for k in part["kind"].unique()})
+    row_of, kind_of = {row: i for i, row in enumerate(rows)}, {kind: i for i, kind in enumerate(kinds)}
+
+    def places(part: Any) -> tuple[Any, Any]:
+        at = [row_of[int(a), int(b)] for a, b in zip(part["lane"], part["depth"], strict=True)]
+        return np.array(at, "<u2"), part["kind"].map(kind_of).to_numpy("u1") if len(part) else np.empty(0, "u1")
+
+    (row, kind), (sum_row, sum_kind) = places(slices), places(sums)
+    header = msgspec.json.encode(
+        {
+            "source": tile.source,
+            "level": tile.level,
+            "index": tile.index,
+            "complete": tile.complete,
+            "slices": len(slices),
+            "sums": len(sums),
+            "rows": rows,
+            "kinds": kinds,
+            "names": {str(i): _NAMES(name, NAME_LENGTH) for i, name in tile.names.items()},
+        }
+    )
+    columns = [
+        slices["start_ns"].to_numpy("<f8"),
+        slices["dur_ns"].to_numpy("<f8"),
+        slices["id"].to_numpy("<u4"),
+        slices["name_id"].fillna(0).to_numpy("<u4"),
+        row,
+        kind,
+        sums["busy_ns"].to_numpy("<f8"),
+        sums["operations"].to_numpy("<u4"),
+        sums["column"].to_numpy("<u2"),
+        sum_row,
+        sum_kind,
+    ]
+    head = _padded(header)
+    return b"".join([np.array([len(header), len(head)], "<u4").tobytes(), head, *(_padded(c.tobytes()) for c in columns)])
+
+
+def _padded(data: bytes) -> bytes:
+    return data + b" " * (-len(data) % 8)
+
+
+def answered(find: Callable[[Request], Response]) -> Handler:
+    """Make a route of something that reads the store: off the event loop, errors as sentences."""
+
+    @errors_answered
+    async def answer(request: Request) -> Response:
+        return await run_in_threadpool(find, request)
+
+    return answer
+
+
+def _tiles(request: Request) -> Response:
+    """The tiles of ``sources`` (with commas) at ``level`` and ``index``, one after the other."""
+    level, index = number(request, "level"), number(request, "index")
+    sources = request.query_params.get("sources", "").split(",")
+    if len(sources) > TILES_MOST:
+        raise UsageError("A request asks for too many tiles of the timeline.")
+    with opened(request) as rank:
+        parts = [encoded(timeline_tiles.tile(rank.recording, source, rank.device, level, index)) for source in sources]
+    # what a recording holds never changes, and what analysis makes of it only with our code or the run's other ranks
+    return Response(b"".join(parts), headers={"cache-control": "private, max-age=600"}, media_type="application/octet-stream")
+
+
+def number(request: Request, name: str) -> int:
+    """Return a number of the query. Raises UsageError where it is none that the store can hold."""
+    try:
+        value = int(request.query_params[name][:20])
+        if abs(value) >= 1 << 62:
+            raise ValueError
+        return value
+    except (KeyError, ValueError):
+        raise UsageError(f"The timeline needs a whole number as {name}.") from None
+
+
+@contextmanager
+def opened(request: Request) -> Iterator[RankView]:
+    """Open the recording and the device that a request names. Raises NotFoundError where the run has no such recording."""
+    result = result_asked(request)
+    recording_id, device = request.query_params.get("recording", ""), request.query_params.get("device", "0")
+    rank = _rank(result, recording_id, device)
+    if rank is not None:
+        with open_rank(library(), rank) as view:
+            yield view
+    elif any(recording.id == recording_id for recording in result.manifest.traces):
+        with library().open(recording_id) as recording:
+            yield RankView(recording, 0, 0)
+    else:
+        raise NotFoundError("This run has no such trace.")
+
+
+def _rank(result: RunResult, recording_id: str, device: str) -> RankResult | None:
+    return next((r for r in result.ranks if r.recording_id == recording_id and str(r.device) == device), None)
+
+
+def _manifest(request: Request) -> Manifest:
+    try:
+        return settings().data.read_manifest(request.path_params["run"])
+    except UsageError as error:
+        raise NotFoundError(str(error)) from None
+
+
+def result_asked(request: Request) -> RunResult:
+    """Return the analysis of the run that a request names."""
+    return _result(_manifest(request))
+
+
+def _result(manifest: Manifest) -> RunResult:
+    """Return the run's analysis; the last few are kept, since one screen asks for dozens of tiles."""
+    key = str(kept_file(library().folder, manifest, "result.msgpack"))
+    with _lock:
+        if key in _results:
+            return _results[key]
+    result = result_of(manifest, library())
+    with _lock:
+        while len(_results) >= RESULTS_KEPT:
+            del _results[next(iter(_results))]
+        _results[key] = result
+    return result
+
+
+tiles = answered(_tiles)

@@ -1,0 +1,109 @@
+"""``/api/v1/runs/{run}/timeline/…``: what a click, a selection or a search on the timeline asks, as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sawtooth.analysis.tables import timeline_details as tables
+from sawtooth.app.api.answers import json
+from sawtooth.app.api.timeline import answered, number, opened, result_asked
+from sawtooth.app.charts.rankings import short
+from sawtooth.app.theme import CAUSES, OWNERS
+from sawtooth.app.words import timeline as words
+from sawtooth.ingest.errors import UsageError
+
+OPERATIONS_LISTED = 8  # of a stretch of time; the table under the timeline has the rest
+NAME_LENGTH = 60
+OCCURRENCES_MOST = 1000  # flags on the timeline: more are a line
+
+
+def _slice(request: Request) -> Response:
+    """A slice: its row, what is said of it, its links, its stack and all of its name."""
+    with opened(request) as rank:
+        source = request.query_params.get("source", "")
+        if source == "gaps":
+            row = tables.gap_details(rank, number(request, "id"))
+            told: dict[str, Any] = {
+                "slice": _placed({**row, "name": "", "kind": row["cause"]}, source),
+                "links": [],
+                "same": None,
+            }
+            return json({**told, **words.gap(row, result_asked(request)), "stack": words.stack(row["stack"])})
+        details = tables.slice_details(rank, source, number(request, "id"))
+        links = [{**_placed(link, link["source"]), "role": link["role"]} for link in details.links]
+        return json(
+            {
+                "slice": _placed(details.row, source),
+                "title": short(str(details.row["name"]), NAME_LENGTH),
+                "facts": words.slice_facts(details),
+                "links": links,
+                "stack": words.stack(details.stack),
+                "same": {**details.same, "name_id": details.row["name_id"]},
+            }
+        )
+
+
+def _placed(row: dict[str, Any], source: str) -> dict[str, Any]:
+    """Return a slice as the timeline knows it."""
+    return {
+        "source": source,
+        "id": row.get("id", 0),
+        "lane": row.get("lane", 0),
+        "depth": row.get("depth", 0),
+        "kind": row.get("kind") or "",
+        "name": short(str(row["name"]), NAME_LENGTH),
+        "start": row["start"],
+        "end": row["start"] + row["dur"],
+    }
+
+
+def _stretch(request: Request) -> Response:
+    """What lies between ``start`` and ``end``: who owned the time, what was lost, which operations took longest."""
+    with opened(request) as rank:
+        told = tables.stretch(rank, number(request, "start"), number(request, "end"))
+    operations = told.operations.head(OPERATIONS_LISTED)
+    return json(
+        {
+            "busy_share": told.facts.busy_share if told.facts else None,
+            "owners": [
+                {"key": o, "label": OWNERS[o].label, "light": OWNERS[o].light, "dark": OWNERS[o].dark, "ns": ns}
+                for o, ns in told.owners
+            ],
+            "lost": [_lost(*row) for row in (told.facts.lost if told.facts else ())],
+            "operations": [
+                {"name": short(str(n), NAME_LENGTH), "count": int(c), "ms": float(ms)}
+                for n, c, ms in operations[["name", "operations", "ms"]].itertuples(index=False)
+            ],
+            "kinds": len(told.operations),
+        }
+    )
+
+
+def _lost(owner: str, cause: str | None, ms: float) -> dict[str, Any]:
+    colour = CAUSES[cause] if cause in CAUSES else OWNERS[owner]
+    return {"label": colour.label, "light": colour.light, "dark": colour.dark, "ms": ms}
+
+
+def _find(request: Request) -> Response:
+    """The next slice after ``at`` whose name contains ``q`` (with ``back``, the last before it), how many there are and which one it is."""
+    with opened(request) as rank:
+        found = tables.find(rank, request.query_params.get("q", ""), number(request, "at"), "back" not in request.query_params)
+    hit = found["hit"]
+    return json({**found, "hit": _placed(hit, hit["source"]) if hit else None})
+
+
+def _occurrences(request: Request) -> Response:
+    """Every place of a finding: the gaps with its causes, in order of time."""
+    rule = request.query_params.get("rule", "")
+    finding = next((f for f in result_asked(request).findings if f.rule == rule), None)
+    if finding is None:
+        raise UsageError("This run has no such finding.")
+    with opened(request) as rank:
+        places = tables.occurrences(rank, finding.explains.causes, OCCURRENCES_MOST)
+    return json({"places": places})
+
+
+details, stretch, find, occurrences = (answered(route) for route in (_slice, _stretch, _find, _occurrences))

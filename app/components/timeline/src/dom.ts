@@ -1,0 +1,25 @@
+// Small pieces of a page. Text is always text: a name of a trace is never read as HTML.
+
+type Child = Node | string | null | undefined | false;
+
+export function element<K extends keyof HTMLElementTagNameMap>(
+  tag: K, attributes: Record<string, string>, ...children: Child[]
+): HTMLElementTagNameMap[K] {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children.filter((child): child is Node | string => child !== null && child !== undefined && child !== false));
+  return made;
+}
+
+export function button(label: string, act: () => void, attributes: Record<string, string> = {}): HTMLButtonElement {
+  const made = element("button", { type: "button", ...attributes }, label);
+  made.onclick = act;
+  return made;
+}
+
+export async function asked<T>(address: string): Promise<T> {
+  const answer = await fetch(address, { credentials: "same-origin" });
+  const told = (await answer.json()) as T & { error?: { sentence: string } };
+  if (!answer.ok) throw new Error(told.error?.sentence ?? `The server answered ${answer.status}.`);
+  return told;
+}

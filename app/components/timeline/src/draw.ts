@@ -1,0 +1,276 @@
+// One frame: every lane in view, drawn from tiles.
+
+import { Columns } from "./columns";
+import { duration, time } from "./format";
+import type { Placed } from "./lanes";
+import { fit, kindOf, readable, texture, type Ink } from "./paint";
+import { levelOf, type Tiles } from "./tiles";
+import type { Line, Mark, PageData, Slice, Span } from "./types";
+import { tick } from "./view";
+
+export const AXIS_PX = 22;
+const LETTER = 6.1; // width of a letter of 11 px, about
+const TEXT_PX = 26; // narrower slices carry no name
+const STEP_COLOURS: [string, string][] = [["#3F5873", "#7D93AB"], ["#A9B4BF", "#4C5866"]];
+
+/** What a frame shows. */
+export interface Scene {
+  data: PageData;
+  view: Span;
+  lanes: Placed[];
+  marks: Mark[];
+  mark: number;
+  selected: Slice | null;
+  range: Span | null;
+  same: number | null;
+  hits: number[];
+}
+
+/** What lies where, for the pointer: the rows' columns as they were drawn. */
+export interface Drawn {
+  rows: Map<string, Columns>;
+}
+
+export class Painter {
+  readonly drawn: Drawn = { rows: new Map() };
+  private readonly columns = new Map<string, Columns>();
+
+  constructor(
+    private readonly context: CanvasRenderingContext2D,
+    private readonly tiles: Tiles,
+    private readonly ink: Ink,
+  ) {}
+
+  /** Draw a frame of `width` × `height` pixels of the page; only rows between `top` and `bottom` are in sight. */
+  frame(scene: Scene, width: number, height: number, top: number, bottom: number): void {
+    const context = this.context;
+    context.clearRect(0, 0, width, height);
+    context.font = `11px ${this.ink.font}`;
+    context.textBaseline = "middle";
+    this.grid(scene, width, height);
+    this.drawn.rows.clear();
+    for (const lane of scene.lanes) {
+      const y = lane.top + AXIS_PX;
+      if (y > bottom || y + lane.height < top) continue;
+      if (lane.kind === "steps") this.steps(scene, lane, y, width);
+      else if (lane.kind === "lines") this.lines(scene, lane, y, width);
+      else if (lane.kind === "slices") this.slices(scene, lane, y, width, top, bottom);
+    }
+    this.marks(scene, width, height);
+    this.range(scene, width, height);
+  }
+
+  private grid(scene: Scene, width: number, height: number): void {
+    const { view, data } = scene;
+    const ns = view.end - view.start;
+    const step = tick(ns, width, 96);
+    this.context.fillStyle = this.ink.line;
+    for (let at = Math.ceil(view.start / step) * step; at < view.end; at += step) {
+      const x = Math.round(((at - view.start) / ns) * width);
+      this.context.fillRect(x, AXIS_PX - 6, 1, height);
+    }
+    this.context.fillStyle = this.ink.muted;
+    for (let at = Math.ceil(view.start / step) * step; at < view.end; at += step) {
+      const x = ((at - view.start) / ns) * width;
+      if (x < width - 40) this.context.fillText(time(at, step, data.extent), x + 3, AXIS_PX / 2 - 1);
+    }
+  }
+
+  private steps(scene: Scene, lane: Placed, y: number, width: number): void {
+    const { view, data } = scene;
+    const scale = width / (view.end - view.start);
+    for (const step of data.steps) {
+      if (step.end <= view.start || step.start >= view.end) continue;
+      const from = Math.max((step.start - view.start) * scale, 0);
+      const to = Math.min((step.end - view.start) * scale, width);
+      const colour = STEP_COLOURS[step.counted ? 0 : 1][data.dark ? 1 : 0];
+      this.context.fillStyle = colour;
+      this.context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), lane.height);
+      if (to - from > TEXT_PX) {
+        this.context.fillStyle = readable(colour);
+        const words = `${step.name} · ${duration(step.end - step.start)}`;
+        this.context.fillText(fit(words, to - from - 8, LETTER), from + 5, y + lane.height / 2 + 0.5);
+      }
+    }
+  }
+
+  private lines(scene: Scene, lane: Placed, y: number, width: number): void {
+    const { view, data } = scene;
+    const context = this.context;
+    const top = Math.max(...lane.lines!.map((line) => line.top ?? Math.max(...line.values.map((v) => v ?? 0)))) || 1;
+    const scale = width / (view.end - view.start);
+    context.fillStyle = this.ink.line;
+    context.fillRect(0, y + lane.height, width, 1);
+    context.save();
+    context.beginPath();
+    context.rect(0, y, width, lane.height);
+    context.clip();
+    for (const line of lane.lines!) {
+      context.strokeStyle = data.dark ? line.dark : line.light;
+      context.lineWidth = 1.5;
+      context.beginPath();
+      trace(context, line, view, scale, (v) => y + lane.height - 1 - (v / top) * (lane.height - 3));
+      context.stroke();
+    }
+    context.restore();
+    context.fillStyle = this.ink.muted;
+    context.fillText(`${Math.round(top)} ${lane.lines![0].unit}`, 3, y + 6);
+  }
+
+  private slices(scene: Scene, lane: Placed, y: number, width: number, top: number, bottom: number): void {
+    const track = scene.data.tracks[lane.track];
+    const view = { start: scene.view.start - track.offset, end: scene.view.end - track.offset };
+    const level = levelOf((view.end - view.start) / width);
+    const pieces = this.tiles.pieces(lane.track, lane.spec!.source, view, level);
+    this.waiting(pieces, view, y, lane.height, width);
+    for (let depth = 0; depth < lane.rows; depth++) {
+      const at = y + depth * lane.row;
+      if (at > bottom || at + lane.row < top) continue;
+      const id = `${lane.id}/${depth}`;
+      let columns = this.columns.get(id);
+      if (!columns || columns.width !== Math.ceil(width)) this.columns.set(id, (columns = new Columns(Math.ceil(width))));
+      columns.read(pieces, view, lane.spec!.lane, depth);
+      this.drawn.rows.set(id, columns);
+      this.sums(scene, lane, columns, at);
+      this.bars(scene, lane, columns, depth, at, width);
+    }
+  }
+
+  /** Say that something is on its way: a quiet band where no tile is there yet. */
+  private waiting(pieces: { start: number; end: number; tile: unknown }[], view: Span, y: number, height: number, width: number): void {
+    const scale = width / (view.end - view.start);
+    this.context.fillStyle = this.ink.line;
+    for (const piece of pieces) {
+      if (piece.tile) continue;
+      const from = Math.max((piece.start - view.start) * scale, 0);
+      this.context.fillRect(from, y + height / 2 - 1, Math.min((piece.end - view.start) * scale, width) - from, 2);
+    }
+  }
+
+  /** Draw what is summed: each pixel as high as it is full. Neighbours of one kind and height are one stroke. */
+  private sums(scene: Scene, lane: Placed, columns: Columns, y: number): void {
+    const { fill, kind, width } = columns;
+    const room = lane.row - 1;
+    const colours = columns.kinds.map((k) => this.colour(scene, lane.spec!.source, k));
+    let from = 0;
+    let high = 0;
+    for (let x = 0; x <= width; x++) {
+      const now = x < width && fill[x] > 0 ? Math.max(1, Math.round(Math.min(fill[x], 1) * room)) : 0;
+      if (now === high && (!now || kind[x] === kind[from])) continue;
+      if (high) {
+        this.context.fillStyle = colours[kind[from]];
+        this.context.fillRect(from, y + room - high, x - from, high);
+      }
+      from = x;
+      high = now;
+    }
+  }
+
+  private bars(scene: Scene, lane: Placed, columns: Columns, depth: number, y: number, width: number): void {
+    const context = this.context;
+    const source = lane.spec!.source;
+    const room = lane.row - 1;
+    for (const bar of columns.bars) {
+      const { tile, slice } = bar;
+      const from = Math.max(Math.round(bar.from), 0);
+      const to = Math.min(Math.max(Math.round(bar.to), from + 1), width);
+      const kind = tile.kinds[tile.kind[slice]];
+      const [label, , , mark] = kindOf(scene.data, source, kind);
+      const colour = this.colour(scene, source, kind);
+      context.globalAlpha = scene.same !== null && tile.name[slice] !== scene.same && source !== "gaps" ? 0.35 : 1;
+      context.fillStyle = colour;
+      context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), room);
+      if (mark && to - from >= 8) this.textured(from, y, to - from - 1, room, mark, scene.data.dark);
+      const name = source === "gaps" ? label : (tile.names.get(tile.name[slice]) ?? label);
+      const text = to - from > TEXT_PX ? fit(name, to - from - 7, LETTER) : "";
+      if (text) {
+        if (mark) {
+          context.fillStyle = colour;
+          context.fillRect(from + 2, y + 1, Math.min(text.length * LETTER + 5, to - from - 4), room - 2);
+        }
+        context.fillStyle = readable(colour);
+        context.fillText(text, from + 4, y + room / 2 + 0.5);
+      }
+      context.globalAlpha = 1;
+      if (this.isSelected(scene, lane, tile.id[slice], tile.start[slice], depth)) {
+        context.strokeStyle = this.ink.text;
+        context.lineWidth = 2;
+        context.strokeRect(from + 1, y + 1, Math.max(to - from - 3, 1), room - 2);
+      }
+    }
+  }
+
+  private isSelected(scene: Scene, lane: Placed, id: number, start: number, depth: number): boolean {
+    const chosen = scene.selected;
+    if (!chosen || chosen.track !== lane.track || chosen.source !== lane.spec!.source || chosen.depth !== depth) return false;
+    return chosen.lane === lane.spec!.lane && (chosen.source === "gaps" ? chosen.start === start : chosen.id === id);
+  }
+
+  private textured(x: number, y: number, width: number, height: number, mark: string, dark: boolean): void {
+    const pattern = texture(this.context, mark, dark);
+    if (!pattern) return;
+    this.context.fillStyle = pattern;
+    this.context.fillRect(x, y, width, height);
+  }
+
+  private colour(scene: Scene, source: string, kind: string): string {
+    return kindOf(scene.data, source, kind)[scene.data.dark ? 2 : 1];
+  }
+
+  /** Draw the places that a finding names: a flag at each, the one in question filled. */
+  private marks(scene: Scene, width: number, height: number): void {
+    const { view } = scene;
+    const scale = width / (view.end - view.start);
+    scene.marks.forEach((mark, i) => {
+      if (mark.end < view.start || mark.start > view.end) return;
+      const from = (mark.start - view.start) * scale;
+      const to = Math.max((mark.end - view.start) * scale, from + 2);
+      this.context.globalAlpha = i === scene.mark ? 0.16 : 0.07;
+      this.context.fillStyle = this.ink.accent;
+      this.context.fillRect(from, AXIS_PX, to - from, height);
+      this.context.globalAlpha = 1;
+      this.context.fillRect(from, AXIS_PX - 5, Math.max(to - from, 3), i === scene.mark ? 5 : 2);
+    });
+    this.context.fillStyle = this.ink.text;
+    for (const at of scene.hits) {
+      if (at >= view.start && at <= view.end) this.context.fillRect((at - view.start) * scale - 1, AXIS_PX - 4, 2, 4);
+    }
+  }
+
+  private range(scene: Scene, width: number, height: number): void {
+    if (!scene.range) return;
+    const scale = width / (scene.view.end - scene.view.start);
+    const from = (scene.range.start - scene.view.start) * scale;
+    const to = (scene.range.end - scene.view.start) * scale;
+    this.context.fillStyle = this.ink.accent;
+    this.context.globalAlpha = 0.14;
+    this.context.fillRect(from, AXIS_PX, to - from, height);
+    this.context.globalAlpha = 1;
+    for (const x of [from, to]) this.context.fillRect(Math.round(x), 0, 1, height);
+    const words = duration(scene.range.end - scene.range.start);
+    const middle = Math.min(Math.max((from + to) / 2 - (words.length * LETTER) / 2, 3), width - 70);
+    this.context.fillStyle = this.ink.page;
+    this.context.fillRect(middle - 3, 1, words.length * LETTER + 6, AXIS_PX - 6);
+    this.context.fillStyle = this.ink.accent;
+    this.context.fillText(words, middle, AXIS_PX / 2 - 1);
+  }
+}
+
+/** Trace a sampled line: a value holds for the time up to its sample. */
+function trace(context: CanvasRenderingContext2D, line: Line, view: Span, scale: number, at: (value: number) => number): void {
+  let before: number | null = null;
+  for (let i = 0; i < line.times.length; i++) {
+    const value = line.values[i];
+    const x = (line.times[i] - view.start) * scale;
+    const from = i ? (line.times[i - 1] - view.start) * scale : x;
+    if (value === null || x < -10) {
+      before = value === null ? null : value;
+      continue;
+    }
+    if (before === null) context.moveTo(from, at(value));
+    else context.lineTo(from, at(value));
+    context.lineTo(x, at(value));
+    before = value;
+    if (from > (view.end - view.start) * scale) break;
+  }
+}

@@ -1,0 +1,87 @@
+// The finding in question: its card over the picture, and its places, one after the other.
+
+import { asked, button, element } from "./dom";
+import { count } from "./format";
+import type { Timeline } from "./timeline";
+import { around } from "./view";
+
+const ROOM = 8; // a place is shown with so many times its own length around it
+
+export class FindingBar {
+  rule = "";
+
+  constructor(private readonly place: HTMLElement, private readonly timeline: Timeline) {}
+
+  /** Mark the places of a finding; "" or an unknown one marks none. With `go`, the view moves to the longest. */
+  open(rule: string | undefined, tell = false, go = false): void {
+    const finding = this.timeline.data.findings.find((f) => f.rule === rule);
+    if (this.rule === (finding?.rule ?? "")) return;
+    this.rule = finding?.rule ?? "";
+    this.timeline.scene.marks = [];
+    this.timeline.scene.mark = -1;
+    this.place.hidden = !finding;
+    if (finding) void this.load(go);
+    else this.timeline.remap();
+    if (tell) this.timeline.moved(false);
+  }
+
+  private async load(go: boolean): Promise<void> {
+    const { api, tracks, findings } = this.timeline.data;
+    const finding = findings.find((f) => f.rule === this.rule)!;
+    const of = tracks[0];
+    try {
+      const told = await asked<{ places: [number, number][] }>(
+        `${api}/occurrences?recording=${of.recording}&device=${of.device}&rule=${encodeURIComponent(this.rule)}`,
+      );
+      if (this.rule !== finding.rule) return;
+      this.timeline.scene.marks = told.places.length
+        ? told.places.map(([start, end]) => ({ start: start + of.offset, end: end + of.offset }))
+        : finding.marks;
+    } catch {
+      this.timeline.scene.marks = finding.marks;
+    }
+    this.nearest();
+    this.show();
+    if (go && this.timeline.scene.mark >= 0) this.to(this.timeline.scene.mark);
+    this.timeline.remap();
+  }
+
+  /** The place in question is the longest in view, where one is. */
+  private nearest(): void {
+    const { marks, view } = this.timeline.scene;
+    let longest = -1;
+    marks.forEach((mark, i) => {
+      const inside = mark.end > view.start && mark.start < view.end;
+      if (inside && (longest < 0 || mark.end - mark.start > marks[longest].end - marks[longest].start)) longest = i;
+    });
+    this.timeline.scene.mark = longest >= 0 ? longest : marks.length ? 0 : -1;
+  }
+
+  step(by: number): void {
+    const { marks, mark } = this.timeline.scene;
+    if (marks.length) this.to((mark + by + marks.length) % marks.length);
+  }
+
+  private to(index: number): void {
+    this.timeline.scene.mark = index;
+    this.show();
+    this.timeline.go(around(this.timeline.scene.marks[index], ROOM, this.timeline.data.extent), true);
+  }
+
+  private show(): void {
+    const finding = this.timeline.data.findings.find((f) => f.rule === this.rule);
+    if (!finding) return;
+    const { marks, mark } = this.timeline.scene;
+    this.place.replaceChildren(
+      element("strong", {}, finding.title, finding.gain ? ` ${finding.gain}` : ""),
+      marks.length
+        ? element("span", { class: "group" },
+          element("span", { role: "status" }, `${count(mark + 1)} of ${count(marks.length)}`),
+          button("‹", () => this.step(-1), { "aria-label": "Previous place", title: "[" }),
+          button("›", () => this.step(1), { "aria-label": "Next place", title: "]" }))
+        : "",
+      button("Leave", () => this.open("", true), { title: "Take the marks away" }),
+      element("span", { style: "flex-basis:100%" }, finding.fix),
+    );
+  }
+}

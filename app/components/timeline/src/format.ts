@@ -1,0 +1,44 @@
+// Numbers for people.
+
+const NO_BREAK = "\u00a0";
+
+/** 41 ms, 3.21 µs: three significant figures. */
+export function duration(ns: number): string {
+  const [unit, size] = unitOf(Math.abs(ns));
+  return `${figures(ns / size)}${NO_BREAK}${unit}`;
+}
+
+/** The duration with every nanosecond: 41.203 117 ms. */
+export function exact(ns: number): string {
+  const [unit, size] = unitOf(Math.abs(ns));
+  const digits = Math.round(Math.log10(size));
+  const [whole, rest = ""] = (ns / size).toFixed(digits).split(".");
+  return `${whole}${rest ? `.${rest.replace(/(\d{3})(?=\d)/g, "$1\u202f")}` : ""}${NO_BREAK}${unit}`;
+}
+
+function unitOf(ns: number): [string, number] {
+  if (ns >= 1e9) return ["s", 1e9];
+  if (ns >= 1e6) return ["ms", 1e6];
+  return ns >= 1e3 ? ["µs", 1e3] : ["ns", 1];
+}
+
+export function figures(value: number): string {
+  if (value === 0) return "0";
+  const digits = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value))));
+  const text = value.toFixed(Math.min(digits, 6));
+  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+
+/** A time on the axis, with as many digits as its ticks need. */
+export function time(ns: number, step: number, extent: number): string {
+  const [unit, size] = extent >= 1e10 && step >= 1e7 ? ["s", 1e9] : ["ms", 1e6];
+  return `${(ns / size).toFixed(Math.max(0, Math.round(Math.log10(size) - Math.floor(Math.log10(step) + 1e-9))))}${NO_BREAK}${unit}`;
+}
+
+export function share(part: number): string {
+  return part > 0 && part < 0.001 ? "<0.1 %" : `${figures(Number((100 * part).toPrecision(3)))}${NO_BREAK}%`;
+}
+
+export function count(n: number): string {
+  return String(n).replace(/\B(?=(\d{3})+$)/g, "\u202f");
+}

@@ -1,0 +1,91 @@
+// Where lanes lie: they fold and are pinned to the top, and stay where they are while time moves.
+
+import type { LaneSpec, Line, Step, Track } from "./types";
+
+export const ROW_PX = 18;
+export const NESTED_PX = 15;
+export const PANEL_PX = 54;
+const GAP_PX = 6;
+const HEAD_PX = 22;
+
+/** A lane in its place. `rows` of `row` pixels each follow each other from `top` on. */
+export interface Placed {
+  kind: "steps" | "lines" | "slices" | "track";
+  id: string;
+  label: string;
+  track: number;
+  top: number;
+  height: number;
+  row: number;
+  rows: number;
+  spec?: LaneSpec;
+  lines?: Line[];
+  folds: boolean;
+  folded: boolean;
+  pinned: boolean;
+}
+
+/** What a reader has changed about lanes; the address holds it. */
+export class LaneChoice {
+  readonly changed = new Set<string>();
+  readonly pinned: string[] = [];
+
+  static parse(text: string | undefined): LaneChoice {
+    const choice = new LaneChoice();
+    for (const part of (text ?? "").split(",").filter(Boolean)) {
+      if (part.startsWith("!")) choice.pinned.push(part.slice(1));
+      else choice.changed.add(part);
+    }
+    return choice;
+  }
+
+  toString(): string {
+    return [...this.changed, ...this.pinned.map((id) => `!${id}`)].join(",");
+  }
+
+  fold(id: string): void {
+    if (!this.changed.delete(id)) this.changed.add(id);
+  }
+
+  pin(id: string): void {
+    const at = this.pinned.indexOf(id);
+    if (at >= 0) this.pinned.splice(at, 1);
+    else this.pinned.push(id);
+  }
+}
+
+/** Return every lane in its place, pinned ones first, and the height of all. */
+export function placed(tracks: Track[], steps: Step[], lines: Line[], choice: LaneChoice): { lanes: Placed[]; height: number } {
+  const lanes: Placed[] = [];
+  if (steps.length) lanes.push(single("steps", "steps", "Steps", ROW_PX + 2));
+  const units = [...new Set(lines.map((line) => line.unit))];
+  for (const unit of units) {
+    const of = lines.filter((line) => line.unit === unit);
+    lanes.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), PANEL_PX), lines: of });
+  }
+  tracks.forEach((track, t) => {
+    if (tracks.length > 1) lanes.push({ ...single("track", `track-${t}`, track.label, HEAD_PX), track: t });
+    lanes.push(...track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice)));
+  });
+  for (const lane of lanes) lane.pinned = choice.pinned.includes(lane.id);
+  const order = [...lanes.filter((lane) => lane.pinned), ...lanes.filter((lane) => !lane.pinned)];
+  let top = 0;
+  for (const lane of order) {
+    lane.top = top;
+    top += lane.height + GAP_PX;
+  }
+  return { lanes: order, height: top };
+}
+
+function single(kind: Placed["kind"], id: string, label: string, height: number): Placed {
+  return { kind, id, label, track: 0, top: 0, height, row: height, rows: 1, folds: false, folded: false, pinned: false };
+}
+
+function slices(spec: LaneSpec, track: number, several: boolean, choice: LaneChoice): Placed {
+  const id = several ? `${track}.${spec.id}` : spec.id;
+  const folds = spec.rows > 1 || spec.source === "python";
+  const folded = folds && Boolean(spec.folded) !== choice.changed.has(id);
+  const rows = folded ? 1 : spec.rows;
+  const row = spec.rows > 1 ? NESTED_PX : ROW_PX;
+  return { kind: "slices", id, label: spec.label, track, top: 0, height: rows * row, row, rows, spec, folds, folded, pinned: false };
+}

@@ -1,0 +1,70 @@
+// The component that the page mounts: app/page/timeline_picture.py hands over the data and hears where the reader is.
+
+import { element } from "./dom";
+import { Timeline } from "./timeline";
+import type { PageData, Place } from "./types";
+
+interface Component {
+  parentElement: HTMLElement | ShadowRoot;
+  data: PageData;
+  setStateValue: (name: string, value: unknown) => void;
+}
+
+interface Mounted {
+  timeline: Timeline;
+  of: string;
+}
+
+const mounted = new WeakMap<object, Mounted>();
+const PLACES = ["t0", "t1", "slice", "finding", "find", "lanes"] as const;
+
+const KEYS: [string, string][] = [
+  ["W S", "zoom in and out"], ["A D", "earlier and later"], ["← →", "previous and next slice of the row"], ["↑ ↓", "the row above and below"],
+  ["F", "zoom to what is chosen"], ["0", "the whole recording"], ["/", "find by name; Enter and Shift Enter walk through the matches"],
+  ["[ ]", "previous and next place of a finding, or match"], ["Enter", "to the details"], ["Esc", "close the details"],
+  ["Drag", "choose a stretch of time"], ["Shift drag", "move; so does dragging the time axis or the strip"],
+  ["Wheel", "zoom, once the picture is chosen; with Ctrl always"],
+];
+
+export default function (component: Component): (() => void) | void {
+  const root = component.parentElement.querySelector<HTMLElement>(".timeline")!;
+  const of = JSON.stringify([component.data.api, component.data.dark, component.data.tracks, component.data.kinds, component.data.extent]);
+  const before = mounted.get(root);
+  if (before?.of === of) return;
+  before?.timeline.end();
+  help(root);
+  const timeline = new Timeline(root, component.data, (place, jump) => {
+    if (!jump) replace(place);
+    component.setStateValue("place", { ...place, jump });
+  });
+  mounted.set(root, { timeline, of });
+  // for measurements and tests: what a frame costs and what is kept
+  (window as unknown as { sawtoothTimeline: Timeline }).sawtoothTimeline = timeline;
+  return () => {
+    // asked before every new run of the page too: only what has left the page ends
+    setTimeout(() => {
+      if (mounted.get(root)?.timeline === timeline && !root.isConnected) {
+        timeline.end();
+        mounted.delete(root);
+      }
+    });
+  };
+}
+
+/** Put a place into the address without a step for Back: a pan is no place to come back to. The page then writes the same address. */
+function replace(place: Place): void {
+  const query = new URLSearchParams(location.search);
+  for (const name of PLACES) {
+    const value = place[name];
+    if (value === undefined) query.delete(name);
+    else query.set(name, value);
+  }
+  history.replaceState(history.state, "", `${location.pathname}?${query}`);
+}
+
+function help(root: HTMLElement): void {
+  const dialog = root.querySelector<HTMLDialogElement>(".help")!;
+  dialog.replaceChildren(...KEYS.map(([keys, does]) => element("p", {}, element("kbd", {}, keys), ` ${does}`)));
+  dialog.onclick = () => dialog.close();
+  root.querySelector<HTMLButtonElement>(".keys")!.onclick = () => dialog.showModal();
+}

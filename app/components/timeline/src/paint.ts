@@ -1,0 +1,93 @@
+// Strokes on a canvas: colours, textures, names inside slices.
+
+import type { Kind, PageData } from "./types";
+
+export interface Ink {
+  text: string;
+  muted: string;
+  page: string;
+  line: string;
+  accent: string;
+  font: string;
+}
+
+/** Return the page's own colours and font, read from where the timeline stands. */
+export function inkOf(element: Element, dark: boolean): Ink {
+  const style = getComputedStyle(element);
+  const value = (name: string, other: string) => style.getPropertyValue(name).trim() || other;
+  return {
+    text: value("--st-text-color", dark ? "#fafafa" : "#1f2430"),
+    page: value("--st-background-color", dark ? "#0e1117" : "#ffffff"),
+    muted: dark ? "#A3A7AD" : "#5F6670",
+    line: dark ? "rgba(255,255,255,0.12)" : "rgba(0,0,0,0.10)",
+    accent: dark ? "#4AA3DF" : "#0072B2",
+    font: value("--st-font", "sans-serif"),
+  };
+}
+
+const UNKNOWN: Kind = ["unknown", "#8F8F8F", "#757575", ""];
+
+export function kindOf(data: PageData, source: string, kind: string): Kind {
+  return data.kinds[source]?.[kind] ?? UNKNOWN;
+}
+
+const textures = new Map<string, CanvasPattern | null>();
+
+/** Return the texture that a class carries on wide pieces, so that hue is never all that tells classes apart. */
+export function texture(context: CanvasRenderingContext2D, mark: string, dark: boolean): CanvasPattern | null {
+  const key = `${mark}${dark}`;
+  if (!textures.has(key)) textures.set(key, drawnTexture(context, mark, dark));
+  return textures.get(key)!;
+}
+
+const STROKES: Record<string, [number, number, number, number][]> = {
+  "/": [[0, 8, 8, 0], [-2, 2, 2, -2], [6, 10, 10, 6]],
+  "\\": [[0, 0, 8, 8], [6, -2, 10, 2], [-2, 6, 2, 10]],
+  x: [[0, 0, 8, 8], [0, 8, 8, 0]],
+  "-": [[0, 4, 8, 4]],
+  "|": [[4, 0, 4, 8]],
+  "+": [[0, 4, 8, 4], [4, 0, 4, 8]],
+  ".": [[3, 4, 5, 4]],
+};
+
+function drawnTexture(context: CanvasRenderingContext2D, mark: string, dark: boolean): CanvasPattern | null {
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = 8;
+  const brush = canvas.getContext("2d");
+  if (!brush || !STROKES[mark]) return null;
+  brush.strokeStyle = dark ? "rgba(0,0,0,0.38)" : "rgba(255,255,255,0.42)";
+  brush.lineWidth = 1.4;
+  for (const [x0, y0, x1, y1] of STROKES[mark]) {
+    brush.beginPath();
+    brush.moveTo(x0, y0);
+    brush.lineTo(x1, y1);
+    brush.stroke();
+  }
+  return context.createPattern(canvas, "repeat");
+}
+
+/** Return black or white, whichever is read better on a colour such as #0072B2. */
+export function readable(colour: string): string {
+  const [r, g, b] = [1, 3, 5].map((at) => {
+    const part = parseInt(colour.slice(at, at + 2), 16) / 255;
+    return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.26 ? "#16181d" : "#ffffff";
+}
+
+const fitted = new Map<string, string>();
+const FITTED_MOST = 20000;
+
+/** Return as much of a name as fits into `room` pixels at about `letter` pixels a letter; nothing where that would not be read. */
+export function fit(name: string, room: number, letter: number): string {
+  const most = Math.floor(room / letter);
+  if (most < 3) return "";
+  if (name.length <= most) return name;
+  const key = `${most} ${name}`;
+  let text = fitted.get(key);
+  if (text === undefined) {
+    if (fitted.size > FITTED_MOST) fitted.clear();
+    fitted.set(key, (text = `${name.slice(0, most - 1)}…`));
+  }
+  return text;
+}

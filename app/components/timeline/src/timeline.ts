@@ -1,0 +1,350 @@
+// The timeline on the page: one state, drawn when it changes.
+
+import { AXIS_PX, Painter, type Scene } from "./draw";
+import { Finder } from "./find";
+import { duration, time } from "./format";
+import { Gutter } from "./gutter";
+import { LaneChoice, placed, type Placed } from "./lanes";
+import { drawMap, drawWindow, MAP_PX } from "./minimap";
+import { Drawer } from "./drawer";
+import { inkOf, type Ink } from "./paint";
+import { FindingBar } from "./finding";
+import { listen } from "./input";
+import { drawLinks } from "./links";
+import { levelOf, Tiles } from "./tiles";
+import type { PageData, Place, Slice, Span } from "./types";
+import { around, between, held, tick } from "./view";
+
+const SETTLED_MS = 500; // without a move, until the page hears of the new place
+const MOVE_MS = 180;
+const CRUMBS = 3; // as many as fit at 800 px
+
+/** What the page hears: where the reader is. A `jump` is a place of its own to come back to. */
+export type Tell = (place: Place, jump: boolean) => void;
+
+export class Timeline {
+  readonly root: HTMLElement;
+  readonly lanesCanvas: HTMLCanvasElement;
+  readonly tiles: Tiles;
+  readonly ink: Ink;
+  readonly scene: Scene;
+  readonly drawer: Drawer;
+  readonly finder: Finder;
+  readonly findings: FindingBar;
+  width = 0;
+  height = 0;
+  painter: Painter;
+  frames: number[] = [];
+  private readonly choice: LaneChoice;
+  private readonly gutter: Gutter;
+  private readonly mapCanvas: HTMLCanvasElement;
+  private readonly overCanvas: HTMLCanvasElement;
+  private readonly mapPicture = document.createElement("canvas");
+  private readonly stop: (() => void)[] = [];
+  private crumbs: Span[] = [];
+  private move: { from: Span; to: Span; begun: number } | null = null;
+  private mapStale = true;
+  private dirty = false;
+  private settle = 0;
+  private ended = false;
+
+  constructor(root: HTMLElement, readonly data: PageData, private readonly tell: Tell) {
+    this.root = root;
+    this.lanesCanvas = root.querySelector(".lanes")!;
+    this.overCanvas = root.querySelector(".over")!;
+    this.mapCanvas = root.querySelector(".map")!;
+    this.ink = inkOf(root, data.dark);
+    this.choice = LaneChoice.parse(data.place.lanes);
+    this.tiles = new Tiles(data.api, data.tracks, () => this.arrived());
+    this.painter = new Painter(this.lanesCanvas.getContext("2d")!, this.tiles, this.ink);
+    this.scene = {
+      data, view: this.asked(data.place), lanes: [], marks: [], mark: -1, selected: null, range: null, same: null, hits: [],
+    };
+    this.gutter = new Gutter(root.querySelector(".gutter")!, this.choice, data.dark, () => { this.layout(); this.moved(false); });
+    this.drawer = new Drawer(root.querySelector(".drawer")!, this);
+    this.finder = new Finder(root.querySelector(".find")!, this);
+    this.findings = new FindingBar(root.querySelector(".finding")!, this);
+    this.toolbar();
+    this.stop.push(listen(this));
+    const seen = new ResizeObserver(() => this.resize());
+    seen.observe(root.querySelector(".stage")!);
+    this.stop.push(() => seen.disconnect());
+    const back = () => this.back();
+    window.addEventListener("popstate", back);
+    this.stop.push(() => window.removeEventListener("popstate", back));
+    this.resize();
+    this.findings.open(data.place.finding);
+    this.finder.start(data.place.find);
+    void this.drawer.restore(data.place.slice);
+  }
+
+  end(): void {
+    this.ended = true;
+    this.tiles.stop();
+    clearTimeout(this.settle);
+    for (const stop of this.stop) stop();
+  }
+
+  /** Go to a view. A jump is remembered, so that breadcrumbs and Back lead out of it again. */
+  go(view: Span, jump = false, smooth = jump): void {
+    const to = held(view, this.data.extent);
+    if (jump) this.crumbs.push(this.scene.view);
+    if (smooth && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
+      this.move = { from: this.scene.view, to, begun: performance.now() };
+    } else {
+      this.move = null;
+      this.scene.view = to;
+    }
+    this.moved(jump);
+  }
+
+  /** Where a move that is under way leads to. */
+  get target(): Span {
+    return this.move?.to ?? this.scene.view;
+  }
+
+  select(slice: Slice | null): void {
+    this.scene.selected = slice;
+    this.scene.range = null;
+    this.scene.same = null;
+    void this.drawer.show(slice);
+    this.moved(false);
+  }
+
+  selectRange(range: Span | null, done: boolean): void {
+    this.scene.range = range;
+    if (done) {
+      this.scene.selected = null;
+      void this.drawer.showRange(range);
+    }
+    this.draw();
+  }
+
+  /** Say something to people who cannot see the picture, and under it to all. */
+  say(words: string): void {
+    this.root.querySelector(".said")!.textContent = words;
+  }
+
+  draw(): void {
+    if (this.dirty || this.ended) return;
+    this.dirty = true;
+    requestAnimationFrame(() => this.frame());
+  }
+
+  /** The page is to know where the reader is. */
+  moved(jump: boolean): void {
+    this.draw();
+    clearTimeout(this.settle);
+    if (jump) this.tell(this.place(), true);
+    else this.settle = window.setTimeout(() => this.tell(this.place(), false), SETTLED_MS);
+  }
+
+  nsPerPixel(): number {
+    return (this.scene.view.end - this.scene.view.start) / Math.max(this.width, 1);
+  }
+
+  /** The lane under a height of the canvas, and the row in it. */
+  rowAt(y: number): { lane: Placed; depth: number } | null {
+    const at = y - AXIS_PX;
+    const lane = this.scene.lanes.find((l) => at >= l.top && at < l.top + l.height);
+    return lane ? { lane, depth: Math.min(Math.floor((at - lane.top) / lane.row), lane.rows - 1) } : null;
+  }
+
+  /** Bring a row of a lane into sight; opens the lane where it is folded. */
+  reveal(track: number, source: string, laneNumber: number, depth: number): void {
+    const find = () => this.scene.lanes.find((l) => l.track === track && l.spec?.source === source && l.spec.lane === laneNumber);
+    let lane = find();
+    if (lane?.folded && depth > 0) {
+      this.choice.fold(lane.id);
+      this.layout();
+      lane = find();
+    }
+    if (!lane) return;
+    const body = this.root.querySelector(".body")!;
+    const y = lane.top + depth * lane.row + AXIS_PX;
+    if (y < body.scrollTop + AXIS_PX || y > body.scrollTop + body.clientHeight - 30) body.scrollTop = Math.max(y - body.clientHeight / 2, 0);
+  }
+
+  private asked(place: Place): Span {
+    const [t0, t1] = [Number(place.t0 ?? NaN) * 1e6, Number(place.t1 ?? NaN) * 1e6];
+    const whole = { start: 0, end: this.data.extent };
+    if (!Number.isFinite(t0) || !Number.isFinite(t1)) return whole;
+    const [start, end] = [Math.max(Math.min(t0, t1), 0), Math.min(Math.max(t0, t1), this.data.extent)];
+    return end > start ? held({ start, end }, this.data.extent) : whole;
+  }
+
+  place(): Place {
+    const view = this.target;
+    const whole = view.start <= 0 && view.end >= this.data.extent;
+    const chosen = this.scene.selected;
+    return {
+      ...(whole ? {} : { t0: (view.start / 1e6).toFixed(6), t1: (view.end / 1e6).toFixed(6) }),
+      ...(chosen ? { slice: `${chosen.track}:${chosen.source}:${chosen.source === "gaps" ? Math.round(chosen.start) : chosen.id}` } : {}),
+      ...(this.findings.rule ? { finding: this.findings.rule } : {}),
+      ...(this.finder.words ? { find: this.finder.words } : {}),
+      ...(this.choice.toString() ? { lanes: this.choice.toString() } : {}),
+    };
+  }
+
+  /** The browser's Back or Forward: the address says where to go. */
+  private back(): void {
+    const query = new URLSearchParams(location.search);
+    const place = Object.fromEntries(query) as Place;
+    this.crumbs.pop();
+    this.move = null;
+    this.scene.view = this.asked(place);
+    this.findings.open(place.finding, false);
+    this.draw();
+  }
+
+  private layout(): void {
+    const { lanes, height } = placed(this.data.tracks, this.data.steps, this.data.lines, this.choice);
+    this.scene.lanes = lanes;
+    this.height = height + AXIS_PX + 4;
+    this.gutter.show(lanes, this.height);
+    this.resize();
+  }
+
+  private resize(): void {
+    if (!this.scene.lanes.length) {
+      this.layout();
+      return;
+    }
+    const stage = this.root.querySelector<HTMLElement>(".stage")!;
+    this.width = Math.max(stage.clientWidth, 50);
+    size(this.lanesCanvas, this.width, this.height);
+    size(this.overCanvas, this.width, this.height);
+    size(this.mapCanvas, Math.max(this.mapCanvas.clientWidth, 50), MAP_PX);
+    this.mapStale = true;
+    this.frame();
+  }
+
+  private arrived(): void {
+    this.mapStale = true;
+    if (this.tiles.failed) this.say(this.tiles.failed);
+    this.draw();
+  }
+
+  private frame(): void {
+    this.dirty = false;
+    if (this.ended) return;
+    const begun = performance.now();
+    this.advance(begun);
+    const body = this.root.querySelector(".body")!;
+    this.painter.frame(this.scene, this.width, this.height, body.scrollTop, body.scrollTop + body.clientHeight);
+    const over = this.overCanvas.getContext("2d")!;
+    over.clearRect(0, 0, this.width, this.height);
+    drawLinks(over, this.scene, this.drawer.links, this.ink, this.width);
+    this.map();
+    this.crumbTrail();
+    this.tiles.want([
+      { view: this.target, level: levelOf((this.target.end - this.target.start) / this.width), sources: this.sources() },
+      { view: { start: 0, end: this.data.extent }, level: levelOf(this.data.extent / this.mapWidth), sources: [["gpu", "gaps"]] },
+    ]);
+    this.frames.push(performance.now() - begun);
+    if (this.frames.length > 600) this.frames.shift();
+  }
+
+  private advance(now: number): void {
+    if (!this.move) return;
+    const share = Math.min((now - this.move.begun) / MOVE_MS, 1);
+    this.scene.view = share >= 1 ? this.move.to : between(this.move.from, this.move.to, share);
+    if (share >= 1) this.move = null;
+    this.draw();
+  }
+
+  private get mapWidth(): number {
+    return Math.max(this.mapCanvas.clientWidth, 50);
+  }
+
+  private map(): void {
+    const width = this.mapWidth;
+    if (this.mapStale) {
+      size(this.mapPicture, width, MAP_PX);
+      drawMap(this.mapPicture.getContext("2d")!, this.scene, this.tiles, this.ink, width);
+      this.mapStale = false;
+    }
+    const context = this.mapCanvas.getContext("2d")!;
+    context.clearRect(0, 0, width, MAP_PX);
+    context.drawImage(this.mapPicture, 0, 0, width, MAP_PX);
+    drawWindow(context, this.scene, this.ink, width);
+  }
+
+  /** The marks have changed. */
+  remap(): void {
+    this.mapStale = true;
+    this.draw();
+  }
+
+  /** Return the sources that lanes in the picture need, by track; what is folded away is not asked for. */
+  private sources(): string[][] {
+    return this.data.tracks.map((_, t) => [
+      ...new Set(this.scene.lanes.filter((lane) => lane.track === t && lane.spec).map((lane) => lane.spec!.source)),
+    ]);
+  }
+
+  private toolbar(): void {
+    const on = (name: string, act: () => void) => {
+      this.root.querySelector<HTMLButtonElement>(`.${name}`)!.onclick = act;
+    };
+    const scaled = (factor: number) => this.go(around(this.target, factor, this.data.extent), false, true);
+    const shifted = (share: number) => {
+      const by = (this.target.end - this.target.start) * share;
+      this.go({ start: this.target.start + by, end: this.target.end + by }, false, true);
+    };
+    on("whole", () => { this.crumbs = []; this.go({ start: 0, end: this.data.extent }, true); this.crumbs = []; });
+    on("in", () => scaled(0.4));
+    on("out", () => scaled(2.5));
+    on("earlier", () => shifted(-0.5));
+    on("later", () => shifted(0.5));
+    const steps = this.root.querySelector<HTMLSelectElement>(".step")!;
+    steps.hidden = !this.data.steps.length;
+    steps.replaceChildren(new Option("Go to step", ""), ...this.data.steps.map((step, i) => new Option(step.name, String(i))));
+    steps.onchange = () => {
+      const step = this.data.steps[Number(steps.value)];
+      if (steps.value && step) this.go(around(step, 1.06, this.data.extent), true);
+      steps.value = "";
+    };
+  }
+
+  private crumbTrail(): void {
+    const place = this.root.querySelector(".crumbs")!;
+    const { view } = this.scene;
+    const words = (span: Span) => {
+      const step = tick(span.end - span.start, 100, 10);
+      return `${time(span.start, step, this.data.extent)} + ${duration(span.end - span.start)}`;
+    };
+    const whole = view.start <= 0 && view.end >= this.data.extent;
+    this.root.querySelector<HTMLButtonElement>(".whole")!.disabled = whole;
+    const shown = `${this.crumbs.length} ${words(view)}`;
+    if (place.getAttribute("data-shown") === shown) return;
+    place.setAttribute("data-shown", shown);
+    const here = document.createElement("span");
+    here.className = "here";
+    here.textContent = whole ? duration(this.data.extent) : words(view);
+    const first = Math.max(this.crumbs.length - CRUMBS, 0);
+    place.replaceChildren(
+      ...this.crumbs.slice(first).map((span, i) => {
+        const button = document.createElement("button");
+        button.textContent = `${words(span)} ›`;
+        button.onclick = () => { this.crumbs.length = first + i; this.go(span, true); this.crumbs.length = first + i; };
+        return button;
+      }),
+      here,
+    );
+  }
+}
+
+function size(canvas: HTMLCanvasElement, width: number, height: number): void {
+  const ratio = Math.min(window.devicePixelRatio || 1, 2);
+  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== w || canvas.height !== h) {
+    canvas.width = w;
+    canvas.height = h;
+  }
+  if (!canvas.classList.contains("map")) {
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  }
+  canvas.getContext("2d")!.setTransform(ratio, 0, 0, ratio, 0, 0);
+}

@@ -1,0 +1,94 @@
+// What the page hands to the timeline, and what the pieces of the timeline hand to each other. Times are ns after the recording's start.
+
+/** A kind of slice: its label, its colour on a light and on a dark page, and the texture of wide pieces ("" for none). */
+export type Kind = [label: string, light: string, dark: string, texture: string];
+
+/** A lane: where its slices come from, how it is called, how many rows it has when open. */
+export interface LaneSpec {
+  id: string;
+  source: string;
+  lane: number;
+  label: string;
+  rows: number;
+  folded?: boolean;
+}
+
+/** One device of one recording, with its lanes. `offset` is added to its times: ranks stand on one clock. */
+export interface Track {
+  recording: string;
+  device: number;
+  label: string;
+  offset: number;
+  lanes: LaneSpec[];
+}
+
+export interface Step {
+  start: number;
+  end: number;
+  name: string;
+  counted: boolean;
+}
+
+/** A line of telemetry: a value holds for the time up to its own. A null breaks the line. */
+export interface Line {
+  label: string;
+  unit: string;
+  light: string;
+  dark: string;
+  top: number | null;
+  times: number[];
+  values: (number | null)[];
+}
+
+/** A place that a finding names. */
+export interface Mark {
+  start: number;
+  end: number;
+}
+
+export interface Finding {
+  rule: string;
+  title: string;
+  gain: string;
+  fix: string;
+  marks: Mark[];
+}
+
+export interface PageData {
+  api: string;
+  dark: boolean;
+  extent: number;
+  tracks: Track[];
+  steps: Step[];
+  lines: Line[];
+  kinds: Record<string, Record<string, Kind>>;
+  findings: Finding[];
+  /** The address as it was when the page was made. */
+  place: Place;
+}
+
+/** What the address holds. `t0` and `t1` are ms; a slice is track:source:id. */
+export interface Place {
+  t0?: string;
+  t1?: string;
+  slice?: string;
+  finding?: string;
+  find?: string;
+  lanes?: string;
+}
+
+export interface Span {
+  start: number;
+  end: number;
+}
+
+/** A slice that is chosen or under the pointer. `id` is that of its source's table; pieces of lost time have none. */
+export interface Slice extends Span {
+  track: number;
+  source: string;
+  lane: number;
+  depth: number;
+  kind: string;
+  id: number;
+  name: string;
+}

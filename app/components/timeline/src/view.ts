@@ -1,0 +1,51 @@
+// The stretch of time in view, and how it moves.
+
+import type { Span } from "./types";
+
+/** The nearest view: below it a pixel is less than a nanosecond, finer than any clock. */
+export const NEAREST_NS = 1000;
+
+/** Return `span` moved and shrunk as little as needed to lie in 0 … extent. */
+export function held(span: Span, extent: number): Span {
+  const length = Math.min(Math.max(span.end - span.start, Math.min(NEAREST_NS, extent)), extent);
+  const middle = (span.start + span.end) / 2;
+  const start = Math.min(Math.max(middle - length / 2, 0), extent - length);
+  return { start, end: start + length };
+}
+
+/** Return `span` scaled by `factor` around the time `at`, which stays where it is on the screen. */
+export function zoomed(span: Span, factor: number, at: number, extent: number): Span {
+  const length = Math.min(Math.max((span.end - span.start) * factor, Math.min(NEAREST_NS, extent)), extent);
+  const share = (at - span.start) / (span.end - span.start);
+  const start = Math.min(Math.max(at - share * length, 0), extent - length);
+  return { start, end: start + length };
+}
+
+export function moved(span: Span, by: number, extent: number): Span {
+  const start = Math.min(Math.max(span.start + by, 0), extent - (span.end - span.start));
+  return { start, end: start + span.end - span.start };
+}
+
+/** Return `span` with room around it: what is looked at stands in its surroundings. */
+export function around(span: Span, factor: number, extent: number): Span {
+  const middle = (span.start + span.end) / 2;
+  const half = (Math.max(span.end - span.start, 1) * factor) / 2;
+  return held({ start: middle - half, end: middle + half }, extent);
+}
+
+/** Return a view between two others, for a move that the eye can follow: lengths change by equal factors. */
+export function between(from: Span, to: Span, share: number): Span {
+  const eased = 1 - (1 - share) ** 3;
+  const [a, b] = [from.end - from.start, to.end - to.start];
+  const length = a * (b / a) ** eased;
+  const weight = Math.abs(b - a) < 1e-9 * a ? eased : (length - a) / (b - a);
+  const start = from.start + (to.start - from.start) * weight;
+  return { start, end: start + length };
+}
+
+/** Return the tick's distance for a stretch of time: 1, 2 or 5 times a power of ten, at least `room` pixels apart. */
+export function tick(ns: number, width: number, room: number): number {
+  const least = (ns / Math.max(width, 1)) * room;
+  const power = 10 ** Math.floor(Math.log10(least));
+  return power * ([1, 2, 5].find((n) => n * power >= least) ?? 10);
+}

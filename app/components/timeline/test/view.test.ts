@@ -1,0 +1,85 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { duration, exact, share, time } from "../src/format";
+import { LaneChoice, placed } from "../src/lanes";
+import { fit, readable } from "../src/paint";
+import { around, between, held, moved, tick, zoomed } from "../src/view";
+import { random } from "./made";
+
+test("a zoom leaves what lies under the pointer where it is", () => {
+  const next = random(9);
+  for (let round = 0; round < 200; round++) {
+    const view = { start: 4e5 + next() * 1e5, end: 6e5 + next() * 1e5 };
+    const at = view.start + next() * (view.end - view.start);
+    const nearer = zoomed(view, 0.1 + next(), at, 1e6);
+    const [before, after] = [view, nearer].map((v) => (at - v.start) / (v.end - v.start));
+    if (nearer.start > 0 && nearer.end < 1e6) assert.ok(Math.abs(before - after) < 1e-9);
+  }
+});
+
+test("views stay inside the recording and never shrink to nothing", () => {
+  assert.deepEqual(held({ start: -50, end: 150 }, 100_000), { start: 0, end: 1000 });
+  assert.deepEqual(held({ start: 90_000, end: 130_000 }, 100_000), { start: 60_000, end: 100_000 });
+  assert.deepEqual(held({ start: -1e9, end: 1e9 }, 100_000), { start: 0, end: 100_000 });
+  assert.deepEqual(moved({ start: 10, end: 20 }, 1e9, 100), { start: 90, end: 100 });
+  assert.deepEqual(held({ start: 3, end: 4 }, 500), { start: 0, end: 500 });
+  assert.deepEqual(around({ start: 4000, end: 6000 }, 2, 100_000), { start: 3000, end: 7000 });
+});
+
+test("a move begins and ends where it should, and never leaves both", () => {
+  const [from, to] = [{ start: 0, end: 1e6 }, { start: 5e5, end: 5.1e5 }];
+  assert.deepEqual(between(from, to, 0), from);
+  const last = between(from, to, 1);
+  assert.ok(Math.abs(last.start - to.start) < 1e-3 && Math.abs(last.end - to.end) < 1e-3);
+  for (let s = 0; s <= 1; s += 0.1) {
+    const now = between(from, to, s);
+    assert.ok(now.start >= -1e-6 && now.end <= 1e6 + 1e-6 && now.end > now.start);
+  }
+});
+
+test("ticks are round and far enough apart", () => {
+  for (const ns of [1e3, 3.7e4, 8e6, 2.2e9, 5e11]) {
+    const step = tick(ns, 1000, 96);
+    assert.ok((step / ns) * 1000 >= 96 - 1e-6);
+    assert.match(step.toPrecision(3), /^(1\.00|2\.00|5\.00)|^(1|2|5)00$|^(10|20|50)\.0$/);
+  }
+});
+
+test("numbers for people", () => {
+  assert.equal(duration(165_694), "166\u00a0µs");
+  assert.equal(duration(67), "67\u00a0ns");
+  assert.equal(duration(2_400), "2.4\u00a0µs");
+  assert.equal(exact(41_203_117), "41.203\u202f117\u00a0ms");
+  assert.equal(exact(12), "12\u00a0ns");
+  assert.equal(share(0.0004), "<0.1 %");
+  assert.equal(share(0.624), "62.4\u00a0%");
+  assert.equal(time(46_250_000, 50_000, 1e9), "46.25\u00a0ms");
+});
+
+test("names are cut to their room, and read on any colour", () => {
+  assert.equal(fit("aten::mm", 100, 6), "aten::mm");
+  assert.equal(fit("aten::convolution", 48, 6), "aten::c…");
+  assert.equal(fit("aten::mm", 10, 6), "");
+  assert.equal(readable("#0072B2"), "#ffffff");
+  assert.equal(readable("#9AD1F5"), "#16181d");
+});
+
+test("lanes fold, are pinned, and the address says so", () => {
+  const lanes = [
+    { id: "gpu-7", source: "gpu", lane: 7, label: "Stream 7", rows: 1 },
+    { id: "operators-0", source: "operators", lane: 0, label: "ops", rows: 5 },
+    { id: "python-0", source: "python", lane: 0, label: "Python", rows: 30, folded: true },
+  ];
+  const track = { recording: "r", device: 0, label: "", offset: 0, lanes };
+  const choice = LaneChoice.parse("operators-0,!python-0");
+  const shown = placed([track], [], [], choice).lanes;
+  assert.deepEqual(shown.map((l) => [l.id, l.rows, l.pinned]), [["python-0", 1, true], ["gpu-7", 1, false], ["operators-0", 1, false]]);
+  choice.fold("operators-0");
+  choice.pin("python-0");
+  choice.fold("python-0");
+  assert.equal(choice.toString(), "python-0");
+  assert.deepEqual(placed([track], [], [], choice).lanes.map((l) => l.rows), [1, 5, 30]);
+  const tops = placed([track], [], [], choice).lanes.map((l) => [l.top, l.top + l.height]);
+  tops.slice(1).forEach(([top], i) => assert.ok(top >= tops[i][1]));
+});

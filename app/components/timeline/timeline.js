@@ -1,0 +1,1892 @@
+// src/dom.ts
+function element(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children.filter((child) => child !== null && child !== void 0 && child !== false));
+  return made;
+}
+function button(label, act2, attributes = {}) {
+  const made = element("button", { type: "button", ...attributes }, label);
+  made.onclick = act2;
+  return made;
+}
+async function asked(address) {
+  const answer = await fetch(address, { credentials: "same-origin" });
+  const told = await answer.json();
+  if (!answer.ok) throw new Error(told.error?.sentence ?? `The server answered ${answer.status}.`);
+  return told;
+}
+
+// src/wire.ts
+var COLUMNS = 1024;
+function rowKey(lane, depth) {
+  return `${lane}/${depth}`;
+}
+function decode(buffer) {
+  const tiles = [];
+  for (let at = 0; at < buffer.byteLength; ) {
+    const begin = at;
+    const [length, padded] = new Uint32Array(buffer, at, 2);
+    const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, at + 8, length)));
+    at += 8 + padded;
+    const take = (make, n2, size2) => {
+      const column = make(buffer, at, n2);
+      at += Math.ceil(n2 * size2 / 8) * 8;
+      return column;
+    };
+    const f64 = (n2) => take((b, o, c) => new Float64Array(b, o, c), n2, 8);
+    const u32 = (n2) => take((b, o, c) => new Uint32Array(b, o, c), n2, 4);
+    const u16 = (n2) => take((b, o, c) => new Uint16Array(b, o, c), n2, 2);
+    const u8 = (n2) => take((b, o, c) => new Uint8Array(b, o, c), n2, 1);
+    const [n, m] = [header.slices, header.sums];
+    const [start, dur, id, name, row, kind] = [f64(n), f64(n), u32(n), u32(n), u16(n), u8(n)];
+    const [sumBusy, sumCount, sumColumn, sumRow, sumKind] = [f64(m), u32(m), u16(m), u16(m), u8(m)];
+    tiles.push({
+      source: header.source,
+      level: header.level,
+      index: header.index,
+      complete: header.complete,
+      start,
+      dur,
+      id,
+      name,
+      kind,
+      sumBusy,
+      sumCount,
+      sumColumn,
+      sumKind,
+      kinds: header.kinds,
+      names: new Map(Object.entries(header.names).map(([key2, value]) => [Number(key2), value])),
+      rows: byRow(header.rows, row, start, sumRow),
+      bytes: at - begin + 8 * (n + m)
+    });
+  }
+  return tiles;
+}
+function byRow(rows, row, start, sumRow) {
+  const slices2 = rows.map(() => []);
+  const sums = rows.map(() => []);
+  row.forEach((r, i) => slices2[r].push(i));
+  sumRow.forEach((r, i) => sums[r].push(i));
+  return new Map(
+    rows.map(([lane, depth], r) => [
+      rowKey(lane, depth),
+      { slices: Uint32Array.from(slices2[r].sort((a, b) => start[a] - start[b])), sums: Uint32Array.from(sums[r]) }
+    ])
+  );
+}
+
+// src/columns.ts
+var ALONE_PX = 2;
+var Columns = class {
+  constructor(width) {
+    this.width = width;
+    this.fill = new Float32Array(width);
+    this.kind = new Uint8Array(width);
+    this.most = new Float32Array(width);
+  }
+  /** Share of each pixel's time that is filled, by more than one where slices overlap. */
+  fill;
+  /** What fills most of each pixel: its position in `kinds`. */
+  kind;
+  kinds = [];
+  bars = [];
+  most;
+  /** Read a row of `pieces` over `view`. */
+  read(pieces, view, lane, depth) {
+    this.fill.fill(0);
+    this.most.fill(0);
+    this.bars = [];
+    const scale = this.width / (view.end - view.start);
+    const key2 = rowKey(lane, depth);
+    for (const piece of pieces) {
+      const row = piece.tile?.rows.get(key2);
+      if (!piece.tile || !row) continue;
+      this.slices(piece.tile, row.slices, piece, view, scale);
+      this.sums(piece.tile, row.sums, piece, view, scale);
+    }
+  }
+  slices(tile, which, piece, view, scale) {
+    const [low, high] = [Math.max(piece.start, view.start), Math.min(piece.end, view.end)];
+    const kindOf2 = tile.kinds.map((kind) => this.numberOf(kind));
+    for (const i of which) {
+      const start = tile.start[i];
+      if (start >= high) break;
+      const end = start + tile.dur[i];
+      if (end < low || end === low && start < low) continue;
+      if ((end - start) * scale >= ALONE_PX) {
+        if (start >= piece.start || piece.start <= view.start) {
+          this.bars.push({ from: (start - view.start) * scale, to: (end - view.start) * scale, tile, slice: i });
+        }
+      } else {
+        this.add((Math.max(start, low) - view.start) * scale, (Math.min(end, high) - view.start) * scale, kindOf2[tile.kind[i]]);
+      }
+    }
+  }
+  sums(tile, which, piece, view, scale) {
+    const column = 2 ** tile.level;
+    const origin = tile.index * COLUMNS * column;
+    const kindOf2 = tile.kinds.map((kind) => this.numberOf(kind));
+    const [low, high] = [Math.max(piece.start, view.start), Math.min(piece.end, view.end)];
+    for (const i of which) {
+      const start = origin + tile.sumColumn[i] * column;
+      const [from, to] = [Math.max(start, low), Math.min(start + column, high)];
+      if (to > from) {
+        const busy = tile.sumBusy[i] / column;
+        this.add((from - view.start) * scale, (to - view.start) * scale, kindOf2[tile.sumKind[i]], busy);
+      }
+    }
+  }
+  /** Fill from one pixel to another, `share` of it. */
+  add(from, to, kind, share2 = 1) {
+    const last = Math.min(Math.floor(to), this.width - 1);
+    for (let x = Math.max(Math.floor(from), 0); x <= last; x++) {
+      const part = (Math.min(to, x + 1) - Math.max(from, x)) * share2;
+      const seen = part > 0 ? part : Number.MIN_VALUE;
+      this.fill[x] += Math.max(part, 1e-6);
+      if (seen > this.most[x] || !this.most[x]) {
+        this.most[x] = Math.max(seen, 1e-9);
+        this.kind[x] = kind;
+      }
+    }
+  }
+  numberOf(kind) {
+    const at = this.kinds.indexOf(kind);
+    return at >= 0 ? at : this.kinds.push(kind) - 1;
+  }
+};
+
+// src/format.ts
+var NO_BREAK = " ";
+function duration(ns) {
+  const [unit, size2] = unitOf(Math.abs(ns));
+  return `${figures(ns / size2)}${NO_BREAK}${unit}`;
+}
+function exact(ns) {
+  const [unit, size2] = unitOf(Math.abs(ns));
+  const digits = Math.round(Math.log10(size2));
+  const [whole, rest = ""] = (ns / size2).toFixed(digits).split(".");
+  return `${whole}${rest ? `.${rest.replace(/(\d{3})(?=\d)/g, "$1 ")}` : ""}${NO_BREAK}${unit}`;
+}
+function unitOf(ns) {
+  if (ns >= 1e9) return ["s", 1e9];
+  if (ns >= 1e6) return ["ms", 1e6];
+  return ns >= 1e3 ? ["µs", 1e3] : ["ns", 1];
+}
+function figures(value) {
+  if (value === 0) return "0";
+  const digits = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value))));
+  const text = value.toFixed(Math.min(digits, 6));
+  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+function time(ns, step2, extent) {
+  const [unit, size2] = extent >= 1e10 && step2 >= 1e7 ? ["s", 1e9] : ["ms", 1e6];
+  return `${(ns / size2).toFixed(Math.max(0, Math.round(Math.log10(size2) - Math.floor(Math.log10(step2) + 1e-9))))}${NO_BREAK}${unit}`;
+}
+function share(part) {
+  return part > 0 && part < 1e-3 ? "<0.1 %" : `${figures(Number((100 * part).toPrecision(3)))}${NO_BREAK}%`;
+}
+function count(n) {
+  return String(n).replace(/\B(?=(\d{3})+$)/g, " ");
+}
+
+// src/paint.ts
+function inkOf(element2, dark) {
+  const style = getComputedStyle(element2);
+  const value = (name, other) => style.getPropertyValue(name).trim() || other;
+  return {
+    text: value("--st-text-color", dark ? "#fafafa" : "#1f2430"),
+    page: value("--st-background-color", dark ? "#0e1117" : "#ffffff"),
+    muted: dark ? "#A3A7AD" : "#5F6670",
+    line: dark ? "rgba(255,255,255,0.12)" : "rgba(0,0,0,0.10)",
+    accent: dark ? "#4AA3DF" : "#0072B2",
+    font: value("--st-font", "sans-serif")
+  };
+}
+var UNKNOWN = ["unknown", "#8F8F8F", "#757575", ""];
+function kindOf(data, source, kind) {
+  return data.kinds[source]?.[kind] ?? UNKNOWN;
+}
+var textures = /* @__PURE__ */ new Map();
+function texture(context, mark, dark) {
+  const key2 = `${mark}${dark}`;
+  if (!textures.has(key2)) textures.set(key2, drawnTexture(context, mark, dark));
+  return textures.get(key2);
+}
+var STROKES = {
+  "/": [[0, 8, 8, 0], [-2, 2, 2, -2], [6, 10, 10, 6]],
+  "\\": [[0, 0, 8, 8], [6, -2, 10, 2], [-2, 6, 2, 10]],
+  x: [[0, 0, 8, 8], [0, 8, 8, 0]],
+  "-": [[0, 4, 8, 4]],
+  "|": [[4, 0, 4, 8]],
+  "+": [[0, 4, 8, 4], [4, 0, 4, 8]],
+  ".": [[3, 4, 5, 4]]
+};
+function drawnTexture(context, mark, dark) {
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = 8;
+  const brush = canvas.getContext("2d");
+  if (!brush || !STROKES[mark]) return null;
+  brush.strokeStyle = dark ? "rgba(0,0,0,0.38)" : "rgba(255,255,255,0.42)";
+  brush.lineWidth = 1.4;
+  for (const [x0, y0, x1, y1] of STROKES[mark]) {
+    brush.beginPath();
+    brush.moveTo(x0, y0);
+    brush.lineTo(x1, y1);
+    brush.stroke();
+  }
+  return context.createPattern(canvas, "repeat");
+}
+function readable(colour) {
+  const [r, g, b] = [1, 3, 5].map((at) => {
+    const part = parseInt(colour.slice(at, at + 2), 16) / 255;
+    return part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.26 ? "#16181d" : "#ffffff";
+}
+var fitted = /* @__PURE__ */ new Map();
+var FITTED_MOST = 2e4;
+function fit(name, room, letter) {
+  const most = Math.floor(room / letter);
+  if (most < 3) return "";
+  if (name.length <= most) return name;
+  const key2 = `${most} ${name}`;
+  let text = fitted.get(key2);
+  if (text === void 0) {
+    if (fitted.size > FITTED_MOST) fitted.clear();
+    fitted.set(key2, text = `${name.slice(0, most - 1)}…`);
+  }
+  return text;
+}
+
+// src/tiles.ts
+var BUDGET = 96 * 2 ** 20;
+var AT_ONCE = 4;
+var RETRY_MS = 2e3;
+function levelOf(nsPerPixel) {
+  return Math.max(0, Math.floor(Math.log2(Math.max(nsPerPixel, 1))));
+}
+function widthOf(level) {
+  return COLUMNS * 2 ** level;
+}
+var Tiles = class {
+  constructor(api, tracks, arrived, get = fetched, budget = BUDGET) {
+    this.api = api;
+    this.tracks = tracks;
+    this.arrived = arrived;
+    this.get = get;
+    this.budget = budget;
+  }
+  bytes = 0;
+  failed = "";
+  kept = /* @__PURE__ */ new Map();
+  asked = /* @__PURE__ */ new Map();
+  queue = [];
+  inFlight = 0;
+  stopped = false;
+  stop() {
+    this.stopped = true;
+    this.queue = [];
+  }
+  /** Return what to draw of a source over `view`, in order of time; times are the track's own. */
+  pieces(track, source, view, level) {
+    const found = [];
+    const width = widthOf(level);
+    for (let index = Math.max(0, Math.floor(view.start / width)); index * width < view.end; index++) {
+      const start = index * width;
+      const tile = this.best(track, source, level, index);
+      const before = found[found.length - 1];
+      if (tile && before?.tile === tile) before.end = start + width;
+      else found.push({ start, end: start + width, tile });
+    }
+    return found;
+  }
+  /** Ask for what these views lack, the first view and its middle first, and forget what was asked before and is not on its way. */
+  want(views) {
+    this.queue = views.flatMap((look) => this.missing(look));
+    this.pump();
+  }
+  missing({ view, level, sources }) {
+    const width = widthOf(level);
+    const middle = (view.start + view.end) / 2;
+    const found = [];
+    this.tracks.forEach((track, t) => {
+      const [first, last] = [view.start - track.offset, view.end - track.offset];
+      for (let index = Math.max(0, Math.floor(first / width)); index * width < last; index++) {
+        const missing = (sources[t] ?? []).filter((source) => !this.known(t, source, level, index));
+        if (missing.length) found.push({ track: t, level, index, sources: missing });
+      }
+    });
+    const far = (w) => Math.abs((w.index + 0.5) * width + this.tracks[w.track].offset - middle);
+    return found.sort((a, b) => far(a) - far(b));
+  }
+  /** Tell whether everything of a view is there at its own detail. */
+  settled() {
+    return !this.queue.length && !this.inFlight;
+  }
+  best(track, source, level, index) {
+    for (let up = 0; level + up < 53; up++) {
+      const tile = this.at(key(track, source, level + up, Math.floor(index / 2 ** up)));
+      if (tile) return tile;
+    }
+    return null;
+  }
+  at(key2) {
+    const tile = this.kept.get(key2);
+    if (tile) {
+      this.kept.delete(key2);
+      this.kept.set(key2, tile);
+    }
+    return tile;
+  }
+  known(track, source, level, index) {
+    if (this.kept.has(key(track, source, level, index))) return true;
+    for (let up = 1; level + up < 53; up++) {
+      if (this.kept.get(key(track, source, level + up, Math.floor(index / 2 ** up)))?.complete) return true;
+    }
+    return (this.asked.get(key(track, source, level, index)) ?? 0) > Date.now();
+  }
+  pump() {
+    while (!this.stopped && this.inFlight < AT_ONCE && this.queue.length) void this.fetch(this.queue.shift());
+  }
+  async fetch(wanted) {
+    const track = this.tracks[wanted.track];
+    const keys2 = wanted.sources.map((source) => key(wanted.track, source, wanted.level, wanted.index));
+    for (const k of keys2) this.asked.set(k, Infinity);
+    this.inFlight++;
+    try {
+      const query = `recording=${track.recording}&device=${track.device}&level=${wanted.level}&index=${wanted.index}`;
+      const tiles = decode(await this.get(`${this.api}/tiles?${query}&sources=${wanted.sources.join(",")}`));
+      for (const k of keys2) this.asked.delete(k);
+      for (const tile of tiles) this.keep(key(wanted.track, tile.source, tile.level, tile.index), tile);
+      this.failed = "";
+    } catch (problem) {
+      for (const k of keys2) this.asked.set(k, Date.now() + RETRY_MS);
+      this.failed = problem instanceof Error ? problem.message : "The server did not answer.";
+      if (!this.stopped) setTimeout(() => {
+        if (!this.stopped) this.arrived();
+      }, RETRY_MS);
+    } finally {
+      this.inFlight--;
+      this.pump();
+      if (!this.stopped) this.arrived();
+    }
+  }
+  keep(key2, tile) {
+    this.kept.set(key2, tile);
+    this.bytes += tile.bytes;
+    for (const [oldest, old] of this.kept) {
+      if (this.bytes <= this.budget) break;
+      this.kept.delete(oldest);
+      this.bytes -= old.bytes;
+    }
+  }
+};
+function key(track, source, level, index) {
+  return `${track}/${source}/${level}/${index}`;
+}
+async function fetched(address) {
+  const answer = await fetch(address, { credentials: "same-origin" });
+  if (!answer.ok) throw new Error(await sentenceOf(answer));
+  return answer.arrayBuffer();
+}
+async function sentenceOf(answer) {
+  try {
+    return (await answer.json()).error.sentence;
+  } catch {
+    return `The server answered ${answer.status}.`;
+  }
+}
+
+// src/view.ts
+var NEAREST_NS = 1e3;
+function held(span, extent) {
+  const length = Math.min(Math.max(span.end - span.start, Math.min(NEAREST_NS, extent)), extent);
+  const middle = (span.start + span.end) / 2;
+  const start = Math.min(Math.max(middle - length / 2, 0), extent - length);
+  return { start, end: start + length };
+}
+function zoomed(span, factor, at, extent) {
+  const length = Math.min(Math.max((span.end - span.start) * factor, Math.min(NEAREST_NS, extent)), extent);
+  const share2 = (at - span.start) / (span.end - span.start);
+  const start = Math.min(Math.max(at - share2 * length, 0), extent - length);
+  return { start, end: start + length };
+}
+function moved(span, by, extent) {
+  const start = Math.min(Math.max(span.start + by, 0), extent - (span.end - span.start));
+  return { start, end: start + span.end - span.start };
+}
+function around(span, factor, extent) {
+  const middle = (span.start + span.end) / 2;
+  const half = Math.max(span.end - span.start, 1) * factor / 2;
+  return held({ start: middle - half, end: middle + half }, extent);
+}
+function between(from, to, share2) {
+  const eased = 1 - (1 - share2) ** 3;
+  const [a, b] = [from.end - from.start, to.end - to.start];
+  const length = a * (b / a) ** eased;
+  const weight = Math.abs(b - a) < 1e-9 * a ? eased : (length - a) / (b - a);
+  const start = from.start + (to.start - from.start) * weight;
+  return { start, end: start + length };
+}
+function tick(ns, width, room) {
+  const least = ns / Math.max(width, 1) * room;
+  const power = 10 ** Math.floor(Math.log10(least));
+  return power * ([1, 2, 5].find((n) => n * power >= least) ?? 10);
+}
+
+// src/draw.ts
+var AXIS_PX = 22;
+var LETTER = 6.1;
+var TEXT_PX = 26;
+var STEP_COLOURS = [["#3F5873", "#7D93AB"], ["#A9B4BF", "#4C5866"]];
+var Painter = class {
+  constructor(context, tiles, ink) {
+    this.context = context;
+    this.tiles = tiles;
+    this.ink = ink;
+  }
+  drawn = { rows: /* @__PURE__ */ new Map() };
+  columns = /* @__PURE__ */ new Map();
+  /** Draw a frame of `width` × `height` pixels of the page; only rows between `top` and `bottom` are in sight. */
+  frame(scene, width, height, top, bottom) {
+    const context = this.context;
+    context.clearRect(0, 0, width, height);
+    context.font = `11px ${this.ink.font}`;
+    context.textBaseline = "middle";
+    this.grid(scene, width, height);
+    this.drawn.rows.clear();
+    for (const lane of scene.lanes) {
+      const y = lane.top + AXIS_PX;
+      if (y > bottom || y + lane.height < top) continue;
+      if (lane.kind === "steps") this.steps(scene, lane, y, width);
+      else if (lane.kind === "lines") this.lines(scene, lane, y, width);
+      else if (lane.kind === "slices") this.slices(scene, lane, y, width, top, bottom);
+    }
+    this.marks(scene, width, height);
+    this.range(scene, width, height);
+  }
+  grid(scene, width, height) {
+    const { view, data } = scene;
+    const ns = view.end - view.start;
+    const step2 = tick(ns, width, 96);
+    this.context.fillStyle = this.ink.line;
+    for (let at = Math.ceil(view.start / step2) * step2; at < view.end; at += step2) {
+      const x = Math.round((at - view.start) / ns * width);
+      this.context.fillRect(x, AXIS_PX - 6, 1, height);
+    }
+    this.context.fillStyle = this.ink.muted;
+    for (let at = Math.ceil(view.start / step2) * step2; at < view.end; at += step2) {
+      const x = (at - view.start) / ns * width;
+      if (x < width - 40) this.context.fillText(time(at, step2, data.extent), x + 3, AXIS_PX / 2 - 1);
+    }
+  }
+  steps(scene, lane, y, width) {
+    const { view, data } = scene;
+    const scale = width / (view.end - view.start);
+    for (const step2 of data.steps) {
+      if (step2.end <= view.start || step2.start >= view.end) continue;
+      const from = Math.max((step2.start - view.start) * scale, 0);
+      const to = Math.min((step2.end - view.start) * scale, width);
+      const colour = STEP_COLOURS[step2.counted ? 0 : 1][data.dark ? 1 : 0];
+      this.context.fillStyle = colour;
+      this.context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), lane.height);
+      if (to - from > TEXT_PX) {
+        this.context.fillStyle = readable(colour);
+        const words = `${step2.name} · ${duration(step2.end - step2.start)}`;
+        this.context.fillText(fit(words, to - from - 8, LETTER), from + 5, y + lane.height / 2 + 0.5);
+      }
+    }
+  }
+  lines(scene, lane, y, width) {
+    const { view, data } = scene;
+    const context = this.context;
+    const top = Math.max(...lane.lines.map((line) => line.top ?? Math.max(...line.values.map((v) => v ?? 0)))) || 1;
+    const scale = width / (view.end - view.start);
+    context.fillStyle = this.ink.line;
+    context.fillRect(0, y + lane.height, width, 1);
+    context.save();
+    context.beginPath();
+    context.rect(0, y, width, lane.height);
+    context.clip();
+    for (const line of lane.lines) {
+      context.strokeStyle = data.dark ? line.dark : line.light;
+      context.lineWidth = 1.5;
+      context.beginPath();
+      trace(context, line, view, scale, (v) => y + lane.height - 1 - v / top * (lane.height - 3));
+      context.stroke();
+    }
+    context.restore();
+    context.fillStyle = this.ink.muted;
+    context.fillText(`${Math.round(top)} ${lane.lines[0].unit}`, 3, y + 6);
+  }
+  slices(scene, lane, y, width, top, bottom) {
+    const track = scene.data.tracks[lane.track];
+    const view = { start: scene.view.start - track.offset, end: scene.view.end - track.offset };
+    const level = levelOf((view.end - view.start) / width);
+    const pieces = this.tiles.pieces(lane.track, lane.spec.source, view, level);
+    this.waiting(pieces, view, y, lane.height, width);
+    for (let depth = 0; depth < lane.rows; depth++) {
+      const at = y + depth * lane.row;
+      if (at > bottom || at + lane.row < top) continue;
+      const id = `${lane.id}/${depth}`;
+      let columns = this.columns.get(id);
+      if (!columns || columns.width !== Math.ceil(width)) this.columns.set(id, columns = new Columns(Math.ceil(width)));
+      columns.read(pieces, view, lane.spec.lane, depth);
+      this.drawn.rows.set(id, columns);
+      this.sums(scene, lane, columns, at);
+      this.bars(scene, lane, columns, depth, at, width);
+    }
+  }
+  /** Say that something is on its way: a quiet band where no tile is there yet. */
+  waiting(pieces, view, y, height, width) {
+    const scale = width / (view.end - view.start);
+    this.context.fillStyle = this.ink.line;
+    for (const piece of pieces) {
+      if (piece.tile) continue;
+      const from = Math.max((piece.start - view.start) * scale, 0);
+      this.context.fillRect(from, y + height / 2 - 1, Math.min((piece.end - view.start) * scale, width) - from, 2);
+    }
+  }
+  /** Draw what is summed: each pixel as high as it is full. Neighbours of one kind and height are one stroke. */
+  sums(scene, lane, columns, y) {
+    const { fill, kind, width } = columns;
+    const room = lane.row - 1;
+    const colours = columns.kinds.map((k) => this.colour(scene, lane.spec.source, k));
+    let from = 0;
+    let high = 0;
+    for (let x = 0; x <= width; x++) {
+      const now = x < width && fill[x] > 0 ? Math.max(1, Math.round(Math.min(fill[x], 1) * room)) : 0;
+      if (now === high && (!now || kind[x] === kind[from])) continue;
+      if (high) {
+        this.context.fillStyle = colours[kind[from]];
+        this.context.fillRect(from, y + room - high, x - from, high);
+      }
+      from = x;
+      high = now;
+    }
+  }
+  bars(scene, lane, columns, depth, y, width) {
+    const context = this.context;
+    const source = lane.spec.source;
+    const room = lane.row - 1;
+    for (const bar of columns.bars) {
+      const { tile, slice: slice2 } = bar;
+      const from = Math.max(Math.round(bar.from), 0);
+      const to = Math.min(Math.max(Math.round(bar.to), from + 1), width);
+      const kind = tile.kinds[tile.kind[slice2]];
+      const [label, , , mark] = kindOf(scene.data, source, kind);
+      const colour = this.colour(scene, source, kind);
+      context.globalAlpha = scene.same !== null && tile.name[slice2] !== scene.same && source !== "gaps" ? 0.35 : 1;
+      context.fillStyle = colour;
+      context.fillRect(from, y, Math.max(to - from - (to - from > 3 ? 1 : 0), 1), room);
+      if (mark && to - from >= 8) this.textured(from, y, to - from - 1, room, mark, scene.data.dark);
+      const name = source === "gaps" ? label : tile.names.get(tile.name[slice2]) ?? label;
+      const text = to - from > TEXT_PX ? fit(name, to - from - 7, LETTER) : "";
+      if (text) {
+        if (mark) {
+          context.fillStyle = colour;
+          context.fillRect(from + 2, y + 1, Math.min(text.length * LETTER + 5, to - from - 4), room - 2);
+        }
+        context.fillStyle = readable(colour);
+        context.fillText(text, from + 4, y + room / 2 + 0.5);
+      }
+      context.globalAlpha = 1;
+      if (this.isSelected(scene, lane, tile.id[slice2], tile.start[slice2], depth)) {
+        context.strokeStyle = this.ink.text;
+        context.lineWidth = 2;
+        context.strokeRect(from + 1, y + 1, Math.max(to - from - 3, 1), room - 2);
+      }
+    }
+  }
+  isSelected(scene, lane, id, start, depth) {
+    const chosen = scene.selected;
+    if (!chosen || chosen.track !== lane.track || chosen.source !== lane.spec.source || chosen.depth !== depth) return false;
+    return chosen.lane === lane.spec.lane && (chosen.source === "gaps" ? chosen.start === start : chosen.id === id);
+  }
+  textured(x, y, width, height, mark, dark) {
+    const pattern = texture(this.context, mark, dark);
+    if (!pattern) return;
+    this.context.fillStyle = pattern;
+    this.context.fillRect(x, y, width, height);
+  }
+  colour(scene, source, kind) {
+    return kindOf(scene.data, source, kind)[scene.data.dark ? 2 : 1];
+  }
+  /** Draw the places that a finding names: a flag at each, the one in question filled. */
+  marks(scene, width, height) {
+    const { view } = scene;
+    const scale = width / (view.end - view.start);
+    scene.marks.forEach((mark, i) => {
+      if (mark.end < view.start || mark.start > view.end) return;
+      const from = (mark.start - view.start) * scale;
+      const to = Math.max((mark.end - view.start) * scale, from + 2);
+      this.context.globalAlpha = i === scene.mark ? 0.16 : 0.07;
+      this.context.fillStyle = this.ink.accent;
+      this.context.fillRect(from, AXIS_PX, to - from, height);
+      this.context.globalAlpha = 1;
+      this.context.fillRect(from, AXIS_PX - 5, Math.max(to - from, 3), i === scene.mark ? 5 : 2);
+    });
+    this.context.fillStyle = this.ink.text;
+    for (const at of scene.hits) {
+      if (at >= view.start && at <= view.end) this.context.fillRect((at - view.start) * scale - 1, AXIS_PX - 4, 2, 4);
+    }
+  }
+  range(scene, width, height) {
+    if (!scene.range) return;
+    const scale = width / (scene.view.end - scene.view.start);
+    const from = (scene.range.start - scene.view.start) * scale;
+    const to = (scene.range.end - scene.view.start) * scale;
+    this.context.fillStyle = this.ink.accent;
+    this.context.globalAlpha = 0.14;
+    this.context.fillRect(from, AXIS_PX, to - from, height);
+    this.context.globalAlpha = 1;
+    for (const x of [from, to]) this.context.fillRect(Math.round(x), 0, 1, height);
+    const words = duration(scene.range.end - scene.range.start);
+    const middle = Math.min(Math.max((from + to) / 2 - words.length * LETTER / 2, 3), width - 70);
+    this.context.fillStyle = this.ink.page;
+    this.context.fillRect(middle - 3, 1, words.length * LETTER + 6, AXIS_PX - 6);
+    this.context.fillStyle = this.ink.accent;
+    this.context.fillText(words, middle, AXIS_PX / 2 - 1);
+  }
+};
+function trace(context, line, view, scale, at) {
+  let before = null;
+  for (let i = 0; i < line.times.length; i++) {
+    const value = line.values[i];
+    const x = (line.times[i] - view.start) * scale;
+    const from = i ? (line.times[i - 1] - view.start) * scale : x;
+    if (value === null || x < -10) {
+      before = value === null ? null : value;
+      continue;
+    }
+    if (before === null) context.moveTo(from, at(value));
+    else context.lineTo(from, at(value));
+    context.lineTo(x, at(value));
+    before = value;
+    if (from > (view.end - view.start) * scale) break;
+  }
+}
+
+// src/hit.ts
+function sliceAt(timeline, lane, depth, x) {
+  const columns = timeline.painter.drawn.rows.get(`${lane.id}/${depth}`);
+  const bar = columns?.bars.findLast((b) => x >= b.from - 0.5 && x < Math.max(b.to, b.from + 1) + 0.5);
+  if (bar) return slice(lane, depth, bar.tile, bar.slice, offset(timeline, lane));
+  return alone(timeline, lane, depth, x);
+}
+function alone(timeline, lane, depth, x) {
+  const view = timeline.scene.view;
+  const unit = timeline.nsPerPixel();
+  const near = { start: view.start + (x - 1.5) * unit, end: view.start + (x + 1.5) * unit };
+  const found = rowSlices(timeline, lane, depth, near).filter((s) => s.end >= near.start && s.start <= near.end);
+  return found.length === 1 ? found[0] : null;
+}
+function sumAt(columns, x) {
+  const at = Math.floor(x);
+  if (!columns || !(columns.fill[at] > 0)) return null;
+  return { share: Math.min(columns.fill[at], 1), kind: columns.kinds[columns.kind[at]] };
+}
+function rowSlices(timeline, lane, depth, span) {
+  if (!lane.spec) return [];
+  const by = offset(timeline, lane);
+  const view = timeline.scene.view;
+  const own = { start: span.start - by, end: span.end - by };
+  const level = levelOf((view.end - view.start) / timeline.width);
+  const pieces = timeline.tiles.pieces(lane.track, lane.spec.source, own, level);
+  const found = /* @__PURE__ */ new Map();
+  for (const { tile } of pieces) {
+    for (const i of tile?.rows.get(rowKey(lane.spec.lane, depth))?.slices ?? []) {
+      const one = slice(lane, depth, tile, i, by);
+      found.set(`${one.id} ${one.start}`, one);
+    }
+  }
+  return [...found.values()].sort((a, b) => a.start - b.start);
+}
+function offset(timeline, lane) {
+  return timeline.data.tracks[lane.track].offset;
+}
+function slice(lane, depth, tile, i, by) {
+  return {
+    track: lane.track,
+    source: lane.spec.source,
+    lane: lane.spec.lane,
+    depth,
+    kind: tile.kinds[tile.kind[i]],
+    id: tile.id[i],
+    name: tile.names.get(tile.name[i]) ?? "",
+    start: tile.start[i] + by,
+    end: tile.start[i] + tile.dur[i] + by
+  };
+}
+
+// src/minimap.ts
+var MAP_PX = 44;
+function drawMap(context, scene, tiles, ink, width) {
+  const { data } = scene;
+  context.clearRect(0, 0, width, MAP_PX);
+  const whole = { start: 0, end: data.extent };
+  const level = levelOf(data.extent / width);
+  const columns = new Columns(Math.ceil(width));
+  const lanes = data.tracks[0]?.lanes.filter((lane) => lane.source === "gpu" || lane.source === "gaps") ?? [];
+  for (const lane of lanes) {
+    const lost = lane.source === "gaps";
+    const [base, room] = lost ? [12, 10] : [MAP_PX - 1, MAP_PX - 15];
+    columns.read(tiles.pieces(0, lane.source, whole, level), whole, lane.lane, 0);
+    for (const bar of columns.bars) {
+      const kind = kindOf(data, lane.source, bar.tile.kinds[bar.tile.kind[bar.slice]]);
+      context.fillStyle = kind[data.dark ? 2 : 1];
+      context.fillRect(bar.from, base - room, Math.max(bar.to - bar.from, 1), room);
+    }
+    columns.fill.forEach((fill, x) => {
+      if (!fill) return;
+      context.fillStyle = kindOf(data, lane.source, columns.kinds[columns.kind[x]])[data.dark ? 2 : 1];
+      const high = Math.max(Math.min(fill, 1) * room, 1);
+      context.fillRect(x, base - high, 1, high);
+    });
+  }
+  const scale = width / data.extent;
+  context.fillStyle = ink.accent;
+  for (const finding of scene.marks) context.fillRect(finding.start * scale - 1, 0, Math.max((finding.end - finding.start) * scale, 2), 3);
+}
+function drawWindow(context, scene, ink, width) {
+  const scale = width / scene.data.extent;
+  const from = scene.view.start * scale;
+  const to = Math.max(scene.view.end * scale, from + 2);
+  context.fillStyle = ink.page;
+  context.globalAlpha = 0.72;
+  context.fillRect(0, 0, from, MAP_PX);
+  context.fillRect(to, 0, width - to, MAP_PX);
+  context.globalAlpha = 1;
+  context.strokeStyle = ink.accent;
+  context.lineWidth = 1.5;
+  context.strokeRect(from + 0.75, 0.75, Math.max(to - from - 1.5, 1), MAP_PX - 1.5);
+}
+
+// src/input.ts
+var DRAG_PX = 4;
+var WHEEL_ZOOM = 22e-4;
+var WHEEL_LINE_PX = 16;
+var KEY_SPEED = 1.1;
+function listen(timeline) {
+  const ends = [pointer(timeline), wheel(timeline), map(timeline), keys(timeline)];
+  return () => ends.forEach((end) => end());
+}
+function on(element2, type, act2, options) {
+  element2.addEventListener(type, act2, options);
+  return () => element2.removeEventListener(type, act2, options);
+}
+function pointer(timeline) {
+  const canvas = timeline.lanesCanvas;
+  const touches = /* @__PURE__ */ new Map();
+  let drag = null;
+  const time2 = (x) => timeline.scene.view.start + x * timeline.nsPerPixel();
+  const down = (event) => {
+    touches.set(event.pointerId, event);
+    canvas.setPointerCapture(event.pointerId);
+    const pan = event.pointerType === "touch" || event.button === 1 || event.shiftKey || event.offsetY < AXIS_PX;
+    if (event.button > 1) return;
+    drag = { x: event.offsetX, y: event.offsetY, view: timeline.target, pan, moved: false };
+    hideTip(timeline);
+  };
+  const move = (event) => {
+    if (touches.size === 2 && touches.has(event.pointerId)) return pinch(timeline, touches, event);
+    if (!drag) return hover(timeline, event.offsetX, event.offsetY);
+    const by = event.offsetX - drag.x;
+    if (Math.abs(by) > DRAG_PX) drag.moved = true;
+    if (!drag.moved) return;
+    if (drag.pan) timeline.go(moved(drag.view, -by * timeline.nsPerPixel(), timeline.data.extent));
+    else timeline.selectRange({ start: time2(Math.min(event.offsetX, drag.x)), end: time2(Math.max(event.offsetX, drag.x)) }, false);
+  };
+  const up = (event) => {
+    touches.delete(event.pointerId);
+    if (!drag) return;
+    const was = drag;
+    drag = null;
+    if (!was.moved) click(timeline, event.offsetX, event.offsetY);
+    else if (!was.pan) timeline.selectRange(timeline.scene.range, true);
+  };
+  const cancel = (event) => {
+    touches.delete(event.pointerId);
+    drag = null;
+  };
+  const twice = (event) => {
+    const found = under(timeline, event.offsetX, event.offsetY);
+    if (found) timeline.go(around(found, 1.6, timeline.data.extent), true);
+  };
+  const ends = [
+    on(canvas, "pointerdown", down),
+    on(canvas, "pointermove", move),
+    on(canvas, "pointerup", up),
+    on(canvas, "pointercancel", cancel),
+    on(canvas, "pointerleave", () => hideTip(timeline)),
+    on(canvas, "dblclick", twice)
+  ];
+  return () => ends.forEach((end) => end());
+}
+function pinch(timeline, touches, event) {
+  const other = [...touches.values()].find((touch) => touch.pointerId !== event.pointerId);
+  const before = touches.get(event.pointerId);
+  const gap = Math.abs(event.offsetX - other.offsetX) || 1;
+  const was = Math.abs(before.offsetX - other.offsetX) || 1;
+  const at = timeline.scene.view.start + other.offsetX * timeline.nsPerPixel();
+  timeline.go(zoomed(timeline.scene.view, was / gap, at, timeline.data.extent));
+  touches.set(event.pointerId, event);
+}
+function under(timeline, x, y) {
+  const row = timeline.rowAt(y);
+  return row?.lane.kind === "slices" ? sliceAt(timeline, row.lane, row.depth, x) : null;
+}
+function click(timeline, x, y) {
+  timeline.lanesCanvas.focus({ preventScroll: true });
+  const row = timeline.rowAt(y);
+  if (row?.lane.kind === "steps") {
+    const at = timeline.scene.view.start + x * timeline.nsPerPixel();
+    const step2 = timeline.data.steps.find((s) => at >= s.start && at < s.end);
+    timeline.selectRange(step2 ? { start: step2.start, end: step2.end } : null, true);
+    return;
+  }
+  const found = under(timeline, x, y);
+  if (!found && row?.lane.kind === "slices") {
+    const columns = timeline.painter.drawn.rows.get(`${row.lane.id}/${row.depth}`);
+    if (sumAt(columns, x)) {
+      timeline.go(zoomed(timeline.scene.view, 0.12, timeline.scene.view.start + x * timeline.nsPerPixel(), timeline.data.extent), true);
+      return;
+    }
+  }
+  timeline.select(found);
+}
+function hover(timeline, x, y) {
+  const row = timeline.rowAt(y);
+  const tip = timeline.root.querySelector(".tip");
+  let words = "";
+  if (row?.lane.kind === "slices") {
+    const found = sliceAt(timeline, row.lane, row.depth, x);
+    const sum = found ? null : sumAt(timeline.painter.drawn.rows.get(`${row.lane.id}/${row.depth}`), x);
+    const label = (kind) => kindOf(timeline.data, row.lane.spec.source, kind)[0];
+    if (found) words = `${found.source === "gaps" || !found.name ? label(found.kind) : found.name}
+${duration(found.end - found.start)}`;
+    else if (sum) words = `Many, mostly ${label(sum.kind)}
+${share(sum.share)} of ${duration(timeline.nsPerPixel())} filled. Select to zoom in.`;
+  } else if (row?.lane.kind === "lines") {
+    const at = timeline.scene.view.start + x * timeline.nsPerPixel();
+    words = row.lane.lines.map((line) => {
+      const value = line.values[line.times.findIndex((t) => t >= at)];
+      return value === null || value === void 0 ? "" : `${line.label}: ${Math.round(value * 10) / 10} ${line.unit}`;
+    }).filter(Boolean).join("\n");
+  }
+  timeline.lanesCanvas.style.cursor = y < AXIS_PX ? "grab" : words ? "pointer" : "crosshair";
+  tip.hidden = !words;
+  if (!words) return;
+  tip.style.whiteSpace = "pre-line";
+  tip.textContent = words;
+  tip.style.left = `${Math.min(x + 12, Math.max(timeline.width - tip.offsetWidth - 4, 0))}px`;
+  tip.style.top = `${y + 16}px`;
+}
+function hideTip(timeline) {
+  timeline.root.querySelector(".tip").hidden = true;
+}
+function wheel(timeline) {
+  const canvas = timeline.lanesCanvas;
+  const turned = (event) => {
+    const unit = event.deltaMode === 1 ? WHEEL_LINE_PX : 1;
+    const [dx, dy] = [event.deltaX * unit, event.deltaY * unit];
+    const focused = canvas.getRootNode().activeElement === canvas;
+    const zooms = event.ctrlKey || event.metaKey || focused && Math.abs(dy) > Math.abs(dx) && !event.shiftKey;
+    if (zooms) {
+      const at = timeline.scene.view.start + event.offsetX * timeline.nsPerPixel();
+      timeline.go(zoomed(timeline.scene.view, Math.exp(dy * WHEEL_ZOOM), at, timeline.data.extent));
+    } else if (Math.abs(dx) > Math.abs(dy) || event.shiftKey) {
+      timeline.go(moved(timeline.scene.view, (dx || dy) * timeline.nsPerPixel(), timeline.data.extent));
+    } else return;
+    event.preventDefault();
+    hideTip(timeline);
+  };
+  return on(canvas, "wheel", turned, { passive: false });
+}
+function map(timeline) {
+  const canvas = timeline.root.querySelector(".map");
+  let grip = null;
+  const at = (event) => event.offsetX / Math.max(canvas.clientWidth, 1) * timeline.data.extent;
+  const to = (time2) => {
+    const length = timeline.target.end - timeline.target.start;
+    timeline.go({ start: time2 - length / 2, end: time2 + length / 2 });
+  };
+  const ends = [
+    on(canvas, "pointerdown", (event) => {
+      canvas.setPointerCapture(event.pointerId);
+      const { start, end } = timeline.target;
+      const time2 = at(event);
+      grip = time2 >= start && time2 <= end && end - start < timeline.data.extent ? time2 - (start + end) / 2 : 0;
+      if (end - start >= timeline.data.extent) timeline.go(around({ start: time2, end: time2 + 1 }, timeline.data.extent / 8, timeline.data.extent), true);
+      else to(time2 - grip);
+    }),
+    on(canvas, "pointermove", (event) => {
+      if (grip !== null && event.offsetY < MAP_PX * 4) to(at(event) - grip);
+    }),
+    on(canvas, "pointerup", () => {
+      grip = null;
+    }),
+    on(canvas, "pointercancel", () => {
+      grip = null;
+    })
+  ];
+  return () => ends.forEach((end) => end());
+}
+function keys(timeline) {
+  const canvas = timeline.lanesCanvas;
+  const down = /* @__PURE__ */ new Set();
+  let last = 0;
+  const glide = (now) => {
+    if (!down.size) return;
+    const seconds = Math.min((now - last) / 1e3, 0.05);
+    last = now;
+    const { view } = timeline.scene;
+    const amount = KEY_SPEED * seconds * 2;
+    const middle = (view.start + view.end) / 2;
+    if (down.has("w")) timeline.go(zoomed(view, Math.exp(-amount), middle, timeline.data.extent));
+    if (down.has("s")) timeline.go(zoomed(view, Math.exp(amount), middle, timeline.data.extent));
+    const by = (down.has("d") ? 1 : 0) - (down.has("a") ? 1 : 0);
+    if (by) timeline.go(moved(timeline.scene.view, by * (view.end - view.start) * amount / 2, timeline.data.extent));
+    requestAnimationFrame(glide);
+  };
+  const pressed = (event) => {
+    const key2 = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if ("wasd".includes(key2)) {
+      if (!down.size) {
+        last = performance.now();
+        requestAnimationFrame(glide);
+      }
+      down.add(key2);
+    } else if (!act(timeline, key2, event.shiftKey)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const ends = [
+    on(canvas, "keydown", pressed),
+    on(canvas, "keyup", (event) => down.delete(event.key.toLowerCase())),
+    on(canvas, "blur", () => down.clear())
+  ];
+  const slash = (event) => {
+    const target = event.composedPath()[0];
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName ?? "")) return;
+    event.preventDefault();
+    timeline.finder.focus();
+  };
+  document.addEventListener("keydown", slash);
+  ends.push(() => document.removeEventListener("keydown", slash));
+  return () => ends.forEach((end) => end());
+}
+function act(timeline, key2, shift) {
+  const { scene } = timeline;
+  const chosen = scene.selected ?? scene.range;
+  if (key2 === "ArrowRight" || key2 === "ArrowLeft") step(timeline, key2 === "ArrowRight" ? 1 : -1);
+  else if (key2 === "ArrowDown" || key2 === "ArrowUp") climb(timeline, key2 === "ArrowDown" ? 1 : -1);
+  else if (key2 === "Enter") timeline.drawer.focus();
+  else if (key2 === "Escape") {
+    timeline.selectRange(null, true);
+    timeline.select(null);
+  } else if (key2 === "f" && chosen) timeline.go(around(chosen, scene.range ? 1 : 1.6, timeline.data.extent), true);
+  else if (key2 === "0" || key2 === "Home") timeline.go({ start: 0, end: timeline.data.extent }, true);
+  else if (key2 === "n" || key2 === "]") timeline.findings.rule && !timeline.finder.words ? timeline.findings.step(1) : timeline.finder.step(shift ? -1 : 1);
+  else if (key2 === "p" || key2 === "[") timeline.findings.rule && !timeline.finder.words ? timeline.findings.step(-1) : timeline.finder.step(-1);
+  else return false;
+  return true;
+}
+function step(timeline, by) {
+  const { selected, view, lanes } = timeline.scene;
+  const lane = selected ? lanes.find((l) => l.track === selected.track && l.spec?.source === selected.source && l.spec.lane === selected.lane) : lanes.find((l) => l.spec?.source === "gpu") ?? lanes.find((l) => l.spec);
+  if (!lane) return;
+  const depth = selected?.depth ?? 0;
+  const room = view.end - view.start;
+  const slices2 = rowSlices(timeline, lane, depth, { start: view.start - room / 2, end: view.end + room / 2 });
+  const next = !selected ? slices2.find((s) => s.start >= view.start && s.start < view.end) : by > 0 ? slices2.find((s) => s.start > selected.start || s.start === selected.start && s.id > selected.id) : slices2.findLast((s) => s.start < selected.start || s.start === selected.start && s.id < selected.id);
+  if (next) choose(timeline, next);
+  else timeline.say(`There is no ${by > 0 ? "later" : "earlier"} slice near on this row that can be told apart. Zoom in for shorter ones.`);
+}
+function climb(timeline, by) {
+  const { selected, lanes } = timeline.scene;
+  if (!selected) return step(timeline, 1);
+  const rows = lanes.filter((l) => l.spec).flatMap((lane) => Array.from({ length: lane.rows }, (_, depth) => ({ lane, depth })));
+  let at = rows.findIndex(({ lane, depth }) => lane.track === selected.track && lane.spec.source === selected.source && lane.spec.lane === selected.lane && depth === selected.depth);
+  for (at += by; at >= 0 && at < rows.length; at += by) {
+    const { lane, depth } = rows[at];
+    const slices2 = rowSlices(timeline, lane, depth, timeline.scene.view);
+    const found = slices2.find((s) => s.start <= selected.start && s.end > selected.start) ?? slices2.find((s) => s.start < selected.end && s.end > selected.start);
+    if (found) return choose(timeline, found);
+  }
+}
+function choose(timeline, slice2) {
+  const { view } = timeline.scene;
+  timeline.select(slice2);
+  timeline.reveal(slice2.track, slice2.source, slice2.lane, slice2.depth);
+  if (slice2.start < view.start || slice2.start > view.end) {
+    const middle = (slice2.start + Math.min(slice2.end, slice2.start + (view.end - view.start) / 2)) / 2;
+    const half = (view.end - view.start) / 2;
+    timeline.go({ start: middle - half, end: middle + half }, false, true);
+  }
+}
+
+// src/find.ts
+var Finder = class {
+  constructor(place, timeline) {
+    this.timeline = timeline;
+    this.input = place.querySelector("input");
+    this.said = place.querySelector(".found");
+    this.input.onkeydown = (event) => {
+      event.stopPropagation();
+      if (event.key === "Enter") this.search(this.input.value, event.shiftKey ? -1 : 1);
+      else if (event.key === "Escape") {
+        this.input.value = "";
+        this.search("");
+        timeline.lanesCanvas.focus({ preventScroll: true });
+      }
+    };
+    this.input.oninput = () => {
+      if (!this.input.value) this.search("");
+    };
+    place.querySelector(".next").onclick = () => this.search(this.input.value, 1);
+    place.querySelector(".previous").onclick = () => this.search(this.input.value, -1);
+  }
+  words = "";
+  at = -1;
+  turn = 0;
+  input;
+  said;
+  /** Show the words of the address, without moving. */
+  start(words) {
+    this.words = this.input.value = words ?? "";
+  }
+  focus() {
+    this.input.focus();
+    this.input.select();
+  }
+  search(words, by = 1) {
+    if (words !== this.words) this.at = Math.floor(this.timeline.scene.view.start) - 1;
+    this.words = this.input.value = words;
+    if (words) this.step(by);
+    else {
+      this.turn++;
+      this.said.textContent = "";
+      this.timeline.moved(false);
+    }
+  }
+  step(by) {
+    if (this.words) void this.go(by);
+  }
+  async go(by) {
+    const turn = ++this.turn;
+    const { api, tracks, extent } = this.timeline.data;
+    const of = tracks[0];
+    const chosen = this.timeline.scene.selected;
+    const from = Math.round(this.at - of.offset);
+    const query = `recording=${of.recording}&device=${of.device}&q=${encodeURIComponent(this.words)}&at=${from}${by < 0 ? "&back" : ""}`;
+    try {
+      const found = await asked(`${api}/find?${query}`);
+      if (turn !== this.turn) return;
+      this.said.textContent = found.hit ? `${count(found.position)} of ${count(found.count)}` : "none";
+      if (!found.hit) return;
+      const hit = { ...found.hit, track: 0, start: found.hit.start + of.offset, end: found.hit.end + of.offset };
+      this.at = hit.start;
+      const { view } = this.timeline.scene;
+      const length = hit.end - hit.start;
+      choose(this.timeline, hit);
+      if (length / (view.end - view.start) < 4e-3) {
+        const half = Math.min(length * 40 + 1e3, extent / 2);
+        const middle = (hit.start + hit.end) / 2;
+        this.timeline.go({ start: middle - half, end: middle + half }, chosen === null, true);
+      }
+    } catch (problem) {
+      this.said.textContent = "";
+      this.timeline.say(problem instanceof Error ? problem.message : String(problem));
+    }
+  }
+};
+
+// src/gutter.ts
+var Gutter = class {
+  constructor(place, choice, dark, changed) {
+    this.place = place;
+    this.choice = choice;
+    this.dark = dark;
+    this.changed = changed;
+  }
+  show(lanes, height) {
+    const held2 = (document.activeElement?.shadowRoot?.activeElement ?? document.activeElement)?.getAttribute("data-key");
+    this.place.style.height = `${height}px`;
+    this.place.replaceChildren(...lanes.map((lane) => this.name(lane)));
+    if (held2) this.place.querySelector(`[data-key="${CSS.escape(held2)}"]`)?.focus();
+  }
+  name(lane) {
+    const row = document.createElement("div");
+    row.style.top = `${lane.top + AXIS_PX}px`;
+    row.style.height = `${lane.height + 2}px`;
+    if (lane.kind === "track") row.className = "track";
+    const name = document.createElement("span");
+    name.className = "name";
+    name.title = lane.label;
+    if (lane.lines) name.append(...lane.lines.map((line) => element("span", { class: "line" }, element("span", { class: "swatch", style: `background:${this.dark ? line.dark : line.light}` }), line.label)));
+    else name.append(lane.label);
+    if (lane.height < 30) name.classList.add("one");
+    if (lane.folds) row.append(this.button(lane, "fold", lane.folded ? "▸" : "▾", !lane.folded, `${lane.label}: all rows`));
+    row.append(name);
+    if (lane.kind !== "track") row.append(this.button(lane, "pin", "⌃", lane.pinned, `${lane.label}: keep at the top`));
+    return row;
+  }
+  button(lane, what, sign, pressed, label) {
+    const button2 = document.createElement("button");
+    button2.className = what;
+    button2.textContent = sign;
+    button2.title = what === "pin" ? pressed ? "Unpin" : "Keep at the top" : pressed ? "Fold" : "Show all rows";
+    button2.setAttribute("data-key", `${what} ${lane.id}`);
+    button2.setAttribute("aria-label", label);
+    button2.setAttribute(what === "pin" ? "aria-pressed" : "aria-expanded", String(pressed));
+    button2.onclick = () => {
+      this.choice[what](lane.id);
+      this.changed();
+    };
+    return button2;
+  }
+};
+
+// src/lanes.ts
+var ROW_PX = 18;
+var NESTED_PX = 15;
+var PANEL_PX = 54;
+var GAP_PX = 6;
+var HEAD_PX = 22;
+var LaneChoice = class _LaneChoice {
+  changed = /* @__PURE__ */ new Set();
+  pinned = [];
+  static parse(text) {
+    const choice = new _LaneChoice();
+    for (const part of (text ?? "").split(",").filter(Boolean)) {
+      if (part.startsWith("!")) choice.pinned.push(part.slice(1));
+      else choice.changed.add(part);
+    }
+    return choice;
+  }
+  toString() {
+    return [...this.changed, ...this.pinned.map((id) => `!${id}`)].join(",");
+  }
+  fold(id) {
+    if (!this.changed.delete(id)) this.changed.add(id);
+  }
+  pin(id) {
+    const at = this.pinned.indexOf(id);
+    if (at >= 0) this.pinned.splice(at, 1);
+    else this.pinned.push(id);
+  }
+};
+function placed(tracks, steps, lines, choice) {
+  const lanes = [];
+  if (steps.length) lanes.push(single("steps", "steps", "Steps", ROW_PX + 2));
+  const units = [...new Set(lines.map((line) => line.unit))];
+  for (const unit of units) {
+    const of = lines.filter((line) => line.unit === unit);
+    lanes.push({ ...single("lines", `lines-${unit}`, of.map((l) => l.label).join(", "), PANEL_PX), lines: of });
+  }
+  tracks.forEach((track, t) => {
+    if (tracks.length > 1) lanes.push({ ...single("track", `track-${t}`, track.label, HEAD_PX), track: t });
+    lanes.push(...track.lanes.map((spec) => slices(spec, t, tracks.length > 1, choice)));
+  });
+  for (const lane of lanes) lane.pinned = choice.pinned.includes(lane.id);
+  const order = [...lanes.filter((lane) => lane.pinned), ...lanes.filter((lane) => !lane.pinned)];
+  let top = 0;
+  for (const lane of order) {
+    lane.top = top;
+    top += lane.height + GAP_PX;
+  }
+  return { lanes: order, height: top };
+}
+function single(kind, id, label, height) {
+  return { kind, id, label, track: 0, top: 0, height, row: height, rows: 1, folds: false, folded: false, pinned: false };
+}
+function slices(spec, track, several, choice) {
+  const id = several ? `${track}.${spec.id}` : spec.id;
+  const folds = spec.rows > 1 || spec.source === "python";
+  const folded = folds && Boolean(spec.folded) !== choice.changed.has(id);
+  const rows = folded ? 1 : spec.rows;
+  const row = spec.rows > 1 ? NESTED_PX : ROW_PX;
+  return { kind: "slices", id, label: spec.label, track, top: 0, height: rows * row, row, rows, spec, folds, folded, pinned: false };
+}
+
+// src/drawer.ts
+var FRAMES = 12;
+var Drawer = class {
+  constructor(place, timeline) {
+    this.place = place;
+    this.timeline = timeline;
+    place.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      timeline.select(null);
+      timeline.lanesCanvas.focus({ preventScroll: true });
+    });
+  }
+  links = [];
+  turn = 0;
+  focus() {
+    if (!this.place.hidden) this.place.focus();
+  }
+  /** Choose the slice that the address names. */
+  async restore(text) {
+    const [track, source, id] = (text ?? "").split(":");
+    if (!id || !this.timeline.data.tracks[Number(track)]) return;
+    const told = await this.ask(Number(track), source, id);
+    if (told) choose(this.timeline, told.slice);
+  }
+  async show(slice2) {
+    const turn = ++this.turn;
+    this.links = [];
+    if (!slice2) {
+      this.place.hidden = true;
+      this.timeline.say("");
+      return;
+    }
+    const by = this.timeline.data.tracks[slice2.track].offset;
+    const told = await this.ask(slice2.track, slice2.source, String(slice2.source === "gaps" ? Math.round(slice2.start - by) : slice2.id));
+    if (turn !== this.turn || !told) return;
+    this.links = told.links;
+    this.fill(slice2, told);
+    this.timeline.draw();
+  }
+  async ask(track, source, id) {
+    const { api, tracks } = this.timeline.data;
+    const of = tracks[track];
+    try {
+      const told = await asked(`${api}/slice?recording=${of.recording}&device=${of.device}&source=${encodeURIComponent(source)}&id=${encodeURIComponent(id)}`);
+      for (const slice2 of [told.slice, ...told.links]) {
+        slice2.track = track;
+        slice2.start += of.offset;
+        slice2.end += of.offset;
+      }
+      return told;
+    } catch (problem) {
+      this.timeline.say(problem instanceof Error ? problem.message : String(problem));
+      return null;
+    }
+  }
+  fill(slice2, told) {
+    const { data } = this.timeline;
+    const length = slice2.end - slice2.start;
+    const label = kindOf(data, slice2.source, slice2.kind)[0];
+    const facts = [
+      ["Lasts", exact(length)],
+      ["Begins at", exact(slice2.start)],
+      ...slice2.source === "gaps" ? [] : [["Kind", label]],
+      ...told.facts
+    ];
+    const { same } = told;
+    if (same) facts.push(["All of this name", `${count(same.count)}, ${duration(same.total_ns)} together, longest ${duration(same.longest_ns)}`]);
+    this.place.replaceChildren(
+      this.head(told.title, slice2),
+      told.evidence ? element("p", {}, told.evidence) : "",
+      told.to_do ? element("p", {}, element("strong", {}, "What helps: "), told.to_do) : "",
+      told.finding ? this.findingLine(told.finding) : "",
+      element("div", { class: "columns" }, list(facts), this.stack(told.stack)),
+      this.actions(slice2, told)
+    );
+    this.place.hidden = false;
+    this.timeline.say(`${told.title}: ${duration(length)}, at ${duration(slice2.start)}.`);
+  }
+  findingLine(finding) {
+    return element(
+      "p",
+      {},
+      element("strong", {}, `${finding.title} ${finding.gain}. `),
+      finding.fix,
+      " ",
+      button("Mark all its places", () => this.timeline.findings.open(finding.rule, true, true))
+    );
+  }
+  head(title, span) {
+    return element(
+      "div",
+      { class: "top" },
+      element("h3", {}, title),
+      element(
+        "span",
+        { class: "group" },
+        button("Zoom to it", () => this.timeline.go(around(span, 1.6, this.timeline.data.extent), true), { title: "F" }),
+        button("×", () => this.timeline.select(null), { "aria-label": "Close" })
+      )
+    );
+  }
+  stack(frames) {
+    if (!frames.length) return null;
+    const items = frames.map((frame) => element("li", frame.yours ? { class: "yours" } : {}, frame.name));
+    const rest = items.slice(FRAMES);
+    const shown = element("ol", { class: "stack", "aria-label": "Python stack, your own line first" }, ...items.slice(0, FRAMES));
+    if (rest.length) {
+      const more = button(`${rest.length} more frames`, () => more.parentElement.replaceWith(...rest));
+      shown.append(element("li", {}, more));
+    }
+    return shown;
+  }
+  actions(slice2, told) {
+    const does = element("div", { class: "does" });
+    const names = { launch: "Launched by", kernel: "Launches", operator: "Inside", python: "Inside", gap: "Wait" };
+    for (const link of told.links.slice(0, 6)) {
+      does.append(button(`${names[link.role]} ${link.name}`, () => choose(this.timeline, link)));
+    }
+    if (told.links.length > 6) does.append(`and ${told.links.length - 6} more`);
+    const launch = told.links.find((link) => link.role === "launch");
+    if (launch && slice2.source === "gpu") does.append(`starts ${duration(slice2.start - launch.start)} after its launch`);
+    const { same } = told;
+    if (same && same.count > 1) {
+      const all = button("Show all of these", () => {
+        this.timeline.scene.same = this.timeline.scene.same === same.name_id ? null : same.name_id;
+        all.setAttribute("aria-pressed", String(this.timeline.scene.same !== null));
+        this.timeline.draw();
+      });
+      does.append(all, button("Find each", () => this.timeline.finder.search(told.title)));
+    }
+    return does;
+  }
+  /** Show what a stretch of time comes to on the first device. */
+  async showRange(range) {
+    const turn = ++this.turn;
+    this.links = [];
+    this.place.hidden = true;
+    if (!range) return;
+    const { api, tracks } = this.timeline.data;
+    const of = tracks[0];
+    try {
+      const [start, end] = [Math.round(range.start - of.offset), Math.round(range.end - of.offset)];
+      const told = await asked(`${api}/stretch?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}`);
+      if (turn === this.turn) this.fillRange(range, told);
+    } catch (problem) {
+      this.timeline.say(problem instanceof Error ? problem.message : String(problem));
+    }
+  }
+  fillRange(range, told) {
+    const length = range.end - range.start;
+    const busy = told.busy_share === null ? "There is no GPU operation in" : `The GPU works ${share(told.busy_share)} of`;
+    const title = `${busy} these ${duration(length)}`;
+    const part = (p, ns) => [this.swatch(p), duration(ns), share(ns / length)];
+    this.place.replaceChildren(
+      this.head(title, range),
+      element(
+        "div",
+        { class: "columns" },
+        table("Who owned the time", told.owners.map((o) => part(o, o.ns))),
+        table("Lost time by cause", told.lost.map((l) => part(l, l.ms * 1e6))),
+        table(
+          `GPU operations, ${Math.min(told.operations.length, told.kinds)} of ${told.kinds} names`,
+          told.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)])
+        )
+      ),
+      element("div", { class: "does" }, button("Zoom in", () => this.timeline.go(range, true), { title: "F" }))
+    );
+    this.place.hidden = false;
+    this.timeline.say(`${title}.`);
+  }
+  swatch(part) {
+    const colour = this.timeline.data.dark ? part.dark : part.light;
+    return element("span", {}, element("span", { class: "swatch", style: `background:${colour}` }), part.label);
+  }
+};
+function list(facts) {
+  return element("dl", {}, ...facts.flatMap(([term, value]) => [element("dt", {}, term), element("dd", {}, value)]));
+}
+function table(caption, rows) {
+  if (!rows.length) return null;
+  const cells = (row) => element("tr", {}, ...row.map((cell, i) => element("td", i ? { class: "n" } : {}, cell)));
+  const heading = element("caption", { style: "text-align:left;opacity:.7" }, caption);
+  return element("table", {}, heading, element("tbody", {}, ...rows.map(cells)));
+}
+
+// src/finding.ts
+var ROOM = 8;
+var FindingBar = class {
+  constructor(place, timeline) {
+    this.place = place;
+    this.timeline = timeline;
+  }
+  rule = "";
+  /** Mark the places of a finding; "" or an unknown one marks none. With `go`, the view moves to the longest. */
+  open(rule, tell = false, go = false) {
+    const finding = this.timeline.data.findings.find((f) => f.rule === rule);
+    if (this.rule === (finding?.rule ?? "")) return;
+    this.rule = finding?.rule ?? "";
+    this.timeline.scene.marks = [];
+    this.timeline.scene.mark = -1;
+    this.place.hidden = !finding;
+    if (finding) void this.load(go);
+    else this.timeline.remap();
+    if (tell) this.timeline.moved(false);
+  }
+  async load(go) {
+    const { api, tracks, findings } = this.timeline.data;
+    const finding = findings.find((f) => f.rule === this.rule);
+    const of = tracks[0];
+    try {
+      const told = await asked(
+        `${api}/occurrences?recording=${of.recording}&device=${of.device}&rule=${encodeURIComponent(this.rule)}`
+      );
+      if (this.rule !== finding.rule) return;
+      this.timeline.scene.marks = told.places.length ? told.places.map(([start, end]) => ({ start: start + of.offset, end: end + of.offset })) : finding.marks;
+    } catch {
+      this.timeline.scene.marks = finding.marks;
+    }
+    this.nearest();
+    this.show();
+    if (go && this.timeline.scene.mark >= 0) this.to(this.timeline.scene.mark);
+    this.timeline.remap();
+  }
+  /** The place in question is the longest in view, where one is. */
+  nearest() {
+    const { marks, view } = this.timeline.scene;
+    let longest = -1;
+    marks.forEach((mark, i) => {
+      const inside = mark.end > view.start && mark.start < view.end;
+      if (inside && (longest < 0 || mark.end - mark.start > marks[longest].end - marks[longest].start)) longest = i;
+    });
+    this.timeline.scene.mark = longest >= 0 ? longest : marks.length ? 0 : -1;
+  }
+  step(by) {
+    const { marks, mark } = this.timeline.scene;
+    if (marks.length) this.to((mark + by + marks.length) % marks.length);
+  }
+  to(index) {
+    this.timeline.scene.mark = index;
+    this.show();
+    this.timeline.go(around(this.timeline.scene.marks[index], ROOM, this.timeline.data.extent), true);
+  }
+  show() {
+    const finding = this.timeline.data.findings.find((f) => f.rule === this.rule);
+    if (!finding) return;
+    const { marks, mark } = this.timeline.scene;
+    this.place.replaceChildren(
+      element("strong", {}, finding.title, finding.gain ? ` ${finding.gain}` : ""),
+      marks.length ? element(
+        "span",
+        { class: "group" },
+        element("span", { role: "status" }, `${count(mark + 1)} of ${count(marks.length)}`),
+        button("‹", () => this.step(-1), { "aria-label": "Previous place", title: "[" }),
+        button("›", () => this.step(1), { "aria-label": "Next place", title: "]" })
+      ) : "",
+      button("Leave", () => this.open("", true), { title: "Take the marks away" }),
+      element("span", { style: "flex-basis:100%" }, finding.fix)
+    );
+  }
+};
+
+// src/links.ts
+var ARROWS_MOST = 200;
+function drawLinks(context, scene, links, ink, width) {
+  const chosen = scene.selected;
+  if (!chosen) return;
+  const at = (slice2) => {
+    const lane = scene.lanes.find((l) => l.track === slice2.track && l.spec?.source === slice2.source && l.spec.lane === slice2.lane);
+    if (!lane) return null;
+    return { lane, y: AXIS_PX + lane.top + Math.min(slice2.depth, lane.rows - 1) * lane.row + lane.row / 2 };
+  };
+  const scale = width / (scene.view.end - scene.view.start);
+  const x = (time2) => Math.min(Math.max((time2 - scene.view.start) * scale, -60), width + 60);
+  context.strokeStyle = context.fillStyle = ink.text;
+  context.lineWidth = 1.25;
+  for (const link of links.slice(0, ARROWS_MOST)) {
+    if (link.role !== "launch" && link.role !== "kernel") continue;
+    const [from, to] = link.role === "launch" ? [link, chosen] : [chosen, link];
+    const [a, b] = [at(from), at(to)];
+    if (!a || !b) continue;
+    const [x0, x1] = [x(from.start), x(to.start)];
+    if (Math.max(x0, x1) < -50 || Math.min(x0, x1) > width + 50) continue;
+    const bend = Math.max(Math.min(Math.abs(x1 - x0) / 2, 60), 12);
+    context.beginPath();
+    context.moveTo(x0, a.y);
+    context.bezierCurveTo(x0 + bend, a.y, x1 - bend, b.y, x1 - 2, b.y);
+    context.stroke();
+    context.beginPath();
+    context.moveTo(x1, b.y);
+    context.lineTo(x1 - 7, b.y - 3.5);
+    context.lineTo(x1 - 7, b.y + 3.5);
+    context.fill();
+  }
+}
+
+// src/timeline.ts
+var SETTLED_MS = 500;
+var MOVE_MS = 180;
+var CRUMBS = 3;
+var Timeline = class {
+  constructor(root, data, tell) {
+    this.data = data;
+    this.tell = tell;
+    this.root = root;
+    this.lanesCanvas = root.querySelector(".lanes");
+    this.overCanvas = root.querySelector(".over");
+    this.mapCanvas = root.querySelector(".map");
+    this.ink = inkOf(root, data.dark);
+    this.choice = LaneChoice.parse(data.place.lanes);
+    this.tiles = new Tiles(data.api, data.tracks, () => this.arrived());
+    this.painter = new Painter(this.lanesCanvas.getContext("2d"), this.tiles, this.ink);
+    this.scene = {
+      data,
+      view: this.asked(data.place),
+      lanes: [],
+      marks: [],
+      mark: -1,
+      selected: null,
+      range: null,
+      same: null,
+      hits: []
+    };
+    this.gutter = new Gutter(root.querySelector(".gutter"), this.choice, data.dark, () => {
+      this.layout();
+      this.moved(false);
+    });
+    this.drawer = new Drawer(root.querySelector(".drawer"), this);
+    this.finder = new Finder(root.querySelector(".find"), this);
+    this.findings = new FindingBar(root.querySelector(".finding"), this);
+    this.toolbar();
+    this.stop.push(listen(this));
+    const seen = new ResizeObserver(() => this.resize());
+    seen.observe(root.querySelector(".stage"));
+    this.stop.push(() => seen.disconnect());
+    const back = () => this.back();
+    window.addEventListener("popstate", back);
+    this.stop.push(() => window.removeEventListener("popstate", back));
+    this.resize();
+    this.findings.open(data.place.finding);
+    this.finder.start(data.place.find);
+    void this.drawer.restore(data.place.slice);
+  }
+  root;
+  lanesCanvas;
+  tiles;
+  ink;
+  scene;
+  drawer;
+  finder;
+  findings;
+  width = 0;
+  height = 0;
+  painter;
+  frames = [];
+  choice;
+  gutter;
+  mapCanvas;
+  overCanvas;
+  mapPicture = document.createElement("canvas");
+  stop = [];
+  crumbs = [];
+  move = null;
+  mapStale = true;
+  dirty = false;
+  settle = 0;
+  ended = false;
+  end() {
+    this.ended = true;
+    this.tiles.stop();
+    clearTimeout(this.settle);
+    for (const stop of this.stop) stop();
+  }
+  /** Go to a view. A jump is remembered, so that breadcrumbs and Back lead out of it again. */
+  go(view, jump = false, smooth = jump) {
+    const to = held(view, this.data.extent);
+    if (jump) this.crumbs.push(this.scene.view);
+    if (smooth && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
+      this.move = { from: this.scene.view, to, begun: performance.now() };
+    } else {
+      this.move = null;
+      this.scene.view = to;
+    }
+    this.moved(jump);
+  }
+  /** Where a move that is under way leads to. */
+  get target() {
+    return this.move?.to ?? this.scene.view;
+  }
+  select(slice2) {
+    this.scene.selected = slice2;
+    this.scene.range = null;
+    this.scene.same = null;
+    void this.drawer.show(slice2);
+    this.moved(false);
+  }
+  selectRange(range, done) {
+    this.scene.range = range;
+    if (done) {
+      this.scene.selected = null;
+      void this.drawer.showRange(range);
+    }
+    this.draw();
+  }
+  /** Say something to people who cannot see the picture, and under it to all. */
+  say(words) {
+    this.root.querySelector(".said").textContent = words;
+  }
+  draw() {
+    if (this.dirty || this.ended) return;
+    this.dirty = true;
+    requestAnimationFrame(() => this.frame());
+  }
+  /** The page is to know where the reader is. */
+  moved(jump) {
+    this.draw();
+    clearTimeout(this.settle);
+    if (jump) this.tell(this.place(), true);
+    else this.settle = window.setTimeout(() => this.tell(this.place(), false), SETTLED_MS);
+  }
+  nsPerPixel() {
+    return (this.scene.view.end - this.scene.view.start) / Math.max(this.width, 1);
+  }
+  /** The lane under a height of the canvas, and the row in it. */
+  rowAt(y) {
+    const at = y - AXIS_PX;
+    const lane = this.scene.lanes.find((l) => at >= l.top && at < l.top + l.height);
+    return lane ? { lane, depth: Math.min(Math.floor((at - lane.top) / lane.row), lane.rows - 1) } : null;
+  }
+  /** Bring a row of a lane into sight; opens the lane where it is folded. */
+  reveal(track, source, laneNumber, depth) {
+    const find = () => this.scene.lanes.find((l) => l.track === track && l.spec?.source === source && l.spec.lane === laneNumber);
+    let lane = find();
+    if (lane?.folded && depth > 0) {
+      this.choice.fold(lane.id);
+      this.layout();
+      lane = find();
+    }
+    if (!lane) return;
+    const body = this.root.querySelector(".body");
+    const y = lane.top + depth * lane.row + AXIS_PX;
+    if (y < body.scrollTop + AXIS_PX || y > body.scrollTop + body.clientHeight - 30) body.scrollTop = Math.max(y - body.clientHeight / 2, 0);
+  }
+  asked(place) {
+    const [t0, t1] = [Number(place.t0 ?? NaN) * 1e6, Number(place.t1 ?? NaN) * 1e6];
+    const whole = { start: 0, end: this.data.extent };
+    if (!Number.isFinite(t0) || !Number.isFinite(t1)) return whole;
+    const [start, end] = [Math.max(Math.min(t0, t1), 0), Math.min(Math.max(t0, t1), this.data.extent)];
+    return end > start ? held({ start, end }, this.data.extent) : whole;
+  }
+  place() {
+    const view = this.target;
+    const whole = view.start <= 0 && view.end >= this.data.extent;
+    const chosen = this.scene.selected;
+    return {
+      ...whole ? {} : { t0: (view.start / 1e6).toFixed(6), t1: (view.end / 1e6).toFixed(6) },
+      ...chosen ? { slice: `${chosen.track}:${chosen.source}:${chosen.source === "gaps" ? Math.round(chosen.start) : chosen.id}` } : {},
+      ...this.findings.rule ? { finding: this.findings.rule } : {},
+      ...this.finder.words ? { find: this.finder.words } : {},
+      ...this.choice.toString() ? { lanes: this.choice.toString() } : {}
+    };
+  }
+  /** The browser's Back or Forward: the address says where to go. */
+  back() {
+    const query = new URLSearchParams(location.search);
+    const place = Object.fromEntries(query);
+    this.crumbs.pop();
+    this.move = null;
+    this.scene.view = this.asked(place);
+    this.findings.open(place.finding, false);
+    this.draw();
+  }
+  layout() {
+    const { lanes, height } = placed(this.data.tracks, this.data.steps, this.data.lines, this.choice);
+    this.scene.lanes = lanes;
+    this.height = height + AXIS_PX + 4;
+    this.gutter.show(lanes, this.height);
+    this.resize();
+  }
+  resize() {
+    if (!this.scene.lanes.length) {
+      this.layout();
+      return;
+    }
+    const stage = this.root.querySelector(".stage");
+    this.width = Math.max(stage.clientWidth, 50);
+    size(this.lanesCanvas, this.width, this.height);
+    size(this.overCanvas, this.width, this.height);
+    size(this.mapCanvas, Math.max(this.mapCanvas.clientWidth, 50), MAP_PX);
+    this.mapStale = true;
+    this.frame();
+  }
+  arrived() {
+    this.mapStale = true;
+    if (this.tiles.failed) this.say(this.tiles.failed);
+    this.draw();
+  }
+  frame() {
+    this.dirty = false;
+    if (this.ended) return;
+    const begun = performance.now();
+    this.advance(begun);
+    const body = this.root.querySelector(".body");
+    this.painter.frame(this.scene, this.width, this.height, body.scrollTop, body.scrollTop + body.clientHeight);
+    const over = this.overCanvas.getContext("2d");
+    over.clearRect(0, 0, this.width, this.height);
+    drawLinks(over, this.scene, this.drawer.links, this.ink, this.width);
+    this.map();
+    this.crumbTrail();
+    this.tiles.want([
+      { view: this.target, level: levelOf((this.target.end - this.target.start) / this.width), sources: this.sources() },
+      { view: { start: 0, end: this.data.extent }, level: levelOf(this.data.extent / this.mapWidth), sources: [["gpu", "gaps"]] }
+    ]);
+    this.frames.push(performance.now() - begun);
+    if (this.frames.length > 600) this.frames.shift();
+  }
+  advance(now) {
+    if (!this.move) return;
+    const share2 = Math.min((now - this.move.begun) / MOVE_MS, 1);
+    this.scene.view = share2 >= 1 ? this.move.to : between(this.move.from, this.move.to, share2);
+    if (share2 >= 1) this.move = null;
+    this.draw();
+  }
+  get mapWidth() {
+    return Math.max(this.mapCanvas.clientWidth, 50);
+  }
+  map() {
+    const width = this.mapWidth;
+    if (this.mapStale) {
+      size(this.mapPicture, width, MAP_PX);
+      drawMap(this.mapPicture.getContext("2d"), this.scene, this.tiles, this.ink, width);
+      this.mapStale = false;
+    }
+    const context = this.mapCanvas.getContext("2d");
+    context.clearRect(0, 0, width, MAP_PX);
+    context.drawImage(this.mapPicture, 0, 0, width, MAP_PX);
+    drawWindow(context, this.scene, this.ink, width);
+  }
+  /** The marks have changed. */
+  remap() {
+    this.mapStale = true;
+    this.draw();
+  }
+  /** Return the sources that lanes in the picture need, by track; what is folded away is not asked for. */
+  sources() {
+    return this.data.tracks.map((_, t) => [
+      ...new Set(this.scene.lanes.filter((lane) => lane.track === t && lane.spec).map((lane) => lane.spec.source))
+    ]);
+  }
+  toolbar() {
+    const on2 = (name, act2) => {
+      this.root.querySelector(`.${name}`).onclick = act2;
+    };
+    const scaled = (factor) => this.go(around(this.target, factor, this.data.extent), false, true);
+    const shifted = (share2) => {
+      const by = (this.target.end - this.target.start) * share2;
+      this.go({ start: this.target.start + by, end: this.target.end + by }, false, true);
+    };
+    on2("whole", () => {
+      this.crumbs = [];
+      this.go({ start: 0, end: this.data.extent }, true);
+      this.crumbs = [];
+    });
+    on2("in", () => scaled(0.4));
+    on2("out", () => scaled(2.5));
+    on2("earlier", () => shifted(-0.5));
+    on2("later", () => shifted(0.5));
+    const steps = this.root.querySelector(".step");
+    steps.hidden = !this.data.steps.length;
+    steps.replaceChildren(new Option("Go to step", ""), ...this.data.steps.map((step2, i) => new Option(step2.name, String(i))));
+    steps.onchange = () => {
+      const step2 = this.data.steps[Number(steps.value)];
+      if (steps.value && step2) this.go(around(step2, 1.06, this.data.extent), true);
+      steps.value = "";
+    };
+  }
+  crumbTrail() {
+    const place = this.root.querySelector(".crumbs");
+    const { view } = this.scene;
+    const words = (span) => {
+      const step2 = tick(span.end - span.start, 100, 10);
+      return `${time(span.start, step2, this.data.extent)} + ${duration(span.end - span.start)}`;
+    };
+    const whole = view.start <= 0 && view.end >= this.data.extent;
+    this.root.querySelector(".whole").disabled = whole;
+    const shown = `${this.crumbs.length} ${words(view)}`;
+    if (place.getAttribute("data-shown") === shown) return;
+    place.setAttribute("data-shown", shown);
+    const here = document.createElement("span");
+    here.className = "here";
+    here.textContent = whole ? duration(this.data.extent) : words(view);
+    const first = Math.max(this.crumbs.length - CRUMBS, 0);
+    place.replaceChildren(
+      ...this.crumbs.slice(first).map((span, i) => {
+        const button2 = document.createElement("button");
+        button2.textContent = `${words(span)} ›`;
+        button2.onclick = () => {
+          this.crumbs.length = first + i;
+          this.go(span, true);
+          this.crumbs.length = first + i;
+        };
+        return button2;
+      }),
+      here
+    );
+  }
+};
+function size(canvas, width, height) {
+  const ratio = Math.min(window.devicePixelRatio || 1, 2);
+  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== w || canvas.height !== h) {
+    canvas.width = w;
+    canvas.height = h;
+  }
+  if (!canvas.classList.contains("map")) {
+    canvas.style.width = `${width}px`;
+    canvas.style.height = `${height}px`;
+  }
+  canvas.getContext("2d").setTransform(ratio, 0, 0, ratio, 0, 0);
+}
+
+// src/main.ts
+var mounted = /* @__PURE__ */ new WeakMap();
+var PLACES = ["t0", "t1", "slice", "finding", "find", "lanes"];
+var KEYS = [
+  ["W S", "zoom in and out"],
+  ["A D", "earlier and later"],
+  ["← →", "previous and next slice of the row"],
+  ["↑ ↓", "the row above and below"],
+  ["F", "zoom to what is chosen"],
+  ["0", "the whole recording"],
+  ["/", "find by name; Enter and Shift Enter walk through the matches"],
+  ["[ ]", "previous and next place of a finding, or match"],
+  ["Enter", "to the details"],
+  ["Esc", "close the details"],
+  ["Drag", "choose a stretch of time"],
+  ["Shift drag", "move; so does dragging the time axis or the strip"],
+  ["Wheel", "zoom, once the picture is chosen; with Ctrl always"]
+];
+function main_default(component) {
+  const root = component.parentElement.querySelector(".timeline");
+  const of = JSON.stringify([component.data.api, component.data.dark, component.data.tracks, component.data.kinds, component.data.extent]);
+  const before = mounted.get(root);
+  if (before?.of === of) return;
+  before?.timeline.end();
+  help(root);
+  const timeline = new Timeline(root, component.data, (place, jump) => {
+    if (!jump) replace(place);
+    component.setStateValue("place", { ...place, jump });
+  });
+  mounted.set(root, { timeline, of });
+  window.sawtoothTimeline = timeline;
+  return () => {
+    setTimeout(() => {
+      if (mounted.get(root)?.timeline === timeline && !root.isConnected) {
+        timeline.end();
+        mounted.delete(root);
+      }
+    });
+  };
+}
+function replace(place) {
+  const query = new URLSearchParams(location.search);
+  for (const name of PLACES) {
+    const value = place[name];
+    if (value === void 0) query.delete(name);
+    else query.set(name, value);
+  }
+  history.replaceState(history.state, "", `${location.pathname}?${query}`);
+}
+function help(root) {
+  const dialog = root.querySelector(".help");
+  dialog.replaceChildren(...KEYS.map(([keys2, does]) => element("p", {}, element("kbd", {}, keys2), ` ${does}`)));
+  dialog.onclick = () => dialog.close();
+  root.querySelector(".keys").onclick = () => dialog.showModal();
+}
+export {
+  main_default as default
+};

@@ -1,0 +1,118 @@
+"""What the timeline says of a slice, a piece of lost time and a stretch of time: labels and values as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sawtooth.analysis.findings.source_lines import is_user_line
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.tables.timeline_details import Details
+from sawtooth.app import format as fmt
+from sawtooth.app.theme import CAUSES, OWNERS
+from sawtooth.app.words import causes as cause_words
+
+TEXT_MOST = 1200  # characters of shapes and arguments: more are not read
+Facts = list[tuple[str, str]]
+
+
+def slice_facts(told: Details) -> Facts:
+    """Return what is known of a slice beside its times, most telling first."""
+    row = told.row
+    facts: Facts = []
+    if row.get("step"):
+        facts.append(
+            ("Step", f"{row['step']}, {fmt.share(row['dur'] / row['step_ns'])} of it" if row["step_ns"] else str(row["step"]))
+        )
+    if row.get("category"):
+        tensor = {"yes": "uses tensor cores", "likely": "probably uses tensor cores", "no": "no tensor cores"}
+        facts.append(("Class", ", ".join(w for w in (str(row["category"]), tensor.get(str(row["tensor_cores"]))) if w)))
+    facts += _roof(told)
+    if row.get("bytes"):
+        rate = f", {fmt.bytes_(row['bytes'] / row['dur'] * 1e9)}/s" if row["dur"] else ""
+        facts.append(("Moved", f"{fmt.bytes_(row['bytes'])}{rate}"))
+    if row.get("operator"):
+        facts.append(("Operator", str(row["operator"])))
+    for key, label in (("input_dims", "Shapes"), ("input_types", "Types"), ("concrete_inputs", "Arguments")):
+        if any(c not in '[],"' for c in row.get(key) or ""):
+            facts.append((label, fmt.clean(str(row[key]), TEXT_MOST)))
+    if row.get("grid_x") is not None:
+        grid, block = ("×".join(str(row[f"{what}_{axis}"]) for axis in "xyz") for what in ("grid", "block"))
+        facts.append(("Grid × block", f"{grid} blocks of {block} threads"))
+    if row.get("blocks_per_sm") is not None:
+        facts.append(("Blocks per SM", fmt.number(row["blocks_per_sm"])))
+    if row.get("occupancy_pct"):
+        facts.append(("Occupancy, estimated", f"{fmt.number(row['occupancy_pct'])} %"))
+    if row.get("registers_per_thread"):
+        facts.append(("Registers per thread", str(row["registers_per_thread"])))
+    if row.get("graph_id") is not None:
+        facts.append(("CUDA graph", str(row["graph_id"])))
+    if row.get("gpu_ops"):
+        facts.append(("Launched", fmt.many(row["gpu_ops"], "GPU operation")))
+    return [*facts, ("Full name", fmt.clean(str(row["name"]), TEXT_MOST))]
+
+
+def _roof(told: Details) -> Facts:
+    roof = told.roof
+    if roof is None or not roof.get("time_ns"):
+        return []
+    facts: Facts = []
+    if roof.get("achieved_tflops") and roof.get("attainable_tflops"):
+        share = fmt.share(roof["achieved_tflops"] / roof["attainable_tflops"])
+        facts.append(
+            (
+                "Achieved",
+                f"{fmt.flop_rate(roof['achieved_tflops'])} of {fmt.flop_rate(roof['attainable_tflops'])} attainable ({share}), all calls of its operator",
+            )
+        )
+    elif roof.get("attained_share"):
+        facts.append(
+            ("Achieved", f"{fmt.share(min(roof['attained_share'], 1.0))} of the memory's rate, all calls of its operator")
+        )
+    return facts
+
+
+def stack(frames: list[str]) -> list[dict[str, Any]]:
+    """Return the stack's frames, innermost first, the reader's own line put first; ``yours`` tells own code."""
+    rows = [{"name": fmt.clean(name, 300), "yours": is_user_line(name)} for name in frames]
+    first = next((row for row in rows if row["yours"]), None)
+    return [first, *(row for row in rows if row is not first)] if first else rows
+
+
+def gap(row: dict[str, Any], result: RunResult) -> dict[str, Any]:
+    """Return what is said of a piece of lost time: title, evidence, what helps, and the finding that would take it away."""
+    cause = CAUSE_OF.get(row["cause"])
+    owner = OWNERS[row["owner"]].label
+    facts: Facts = []
+    if row.get("step"):
+        facts.append(
+            ("Step", f"{row['step']}, {fmt.share(row['dur'] / row['step_ns'])} of it" if row["step_ns"] else str(row["step"]))
+        )
+    for key, label in (
+        ("phase", "Phase"),
+        ("operator", "Host was in"),
+        ("call", "Runtime call"),
+        ("next_operation", "Ended by"),
+        ("confidence", "Confidence"),
+    ):
+        if row.get(key):
+            facts.append((label, fmt.clean(str(row[key]), 300)))
+    finding = next((f for f in result.findings if row["cause"] in f.explains.causes and f.gain_ms > 0), None)
+    return {
+        "title": f"{CAUSES[row['cause']].label if row['cause'] in CAUSES else owner}: {cause_words.loses_to(row['owner'], row['cause'])}",
+        "facts": facts,
+        "evidence": row["evidence"],
+        "to_do": cause.to_do if cause else None,
+        "finding": {"rule": finding.rule, "title": finding.title, "gain": gain(finding), "fix": finding.fix}
+        if finding
+        else None,
+    }
+
+
+def gain(finding: Finding) -> str:
+    """Return what a finding's change brings, in few words; empty where nothing is claimed."""
+    if finding.claims == "gain" and finding.predicted_step_ms is not None:
+        return f"→ ≈ {fmt.duration_ms(finding.predicted_step_ms)} a step"
+    if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
+        return f"at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
+    return ""

@@ -1,0 +1,211 @@
+"""Tiles against the recording itself: nothing is lost, nothing is counted twice, and what is summed is shorter than a column."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pandas as pd
+import pytest
+
+from sawtooth.analysis.derive import timeline_sums as store
+from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.analysis.store.library import Library, Recording
+from sawtooth.analysis.store.rank_view import RankView
+from sawtooth.analysis.tables import timeline, timeline_details
+from sawtooth.analysis.tables.timeline_tiles import COLUMNS, FEW, SOURCES, tile
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.errors import NotFoundError, UsageError
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import ChromeTrace
+from tests.support.paths import RECORDINGS, SAMPLES
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
+    made = Library(DataFolder(tmp_path_factory.mktemp("tiles") / "data"))
+    yield made
+    made.close()
+
+
+def brought(library: Library, trace) -> str:
+    recording_id = bring_in(library.folder, [(trace, trace.name)]).runs[0].traces[0].id
+    ensure_derived(library.folder, recording_id)
+    return recording_id
+
+
+@pytest.fixture(scope="module")
+def gpt(library: Library) -> Iterator[Recording]:
+    with library.open(brought(library, SAMPLES / "gpt" / "trace.json.gz")) as recording:
+        yield recording
+
+
+@pytest.fixture(scope="module")
+def stacks(library: Library) -> Iterator[Recording]:
+    """A recording with Python calls."""
+    with library.open(brought(library, RECORDINGS / "gpt_reads_stack" / "trace.json.gz")) as recording:
+        yield recording
+
+
+@pytest.fixture(params=["gpt", "stacks"])
+def recording(request: pytest.FixtureRequest) -> Recording:
+    return request.getfixturevalue(request.param)
+
+
+def every_slice(recording: Recording, source: str) -> pd.DataFrame:
+    """Every slice of a source, read from the events; ``start`` and ``end`` are ns after the recording's start."""
+    rows = store.SLICES.get(source, f"(SELECT *, 0 AS depth FROM {store.GAPS})")
+    origin = timeline.extent(recording).start_ns
+    return recording.frame(
+        f"SELECT lane, depth, kind, start_ns - {origin} AS start, start_ns - {origin} + dur_ns AS end FROM {rows} "
+        f"WHERE {'device = 0' if source in ('gpu', 'gaps') else 'true'}"
+    )
+
+
+def places(recording: Recording) -> list[tuple[int, int]]:
+    """Levels and positions of tiles: the whole recording in one, borders of cells, and tiles too near for sums."""
+    whole, rng = timeline.extent(recording).ns, random.Random(17)
+    found = [(max(whole // COLUMNS, 1).bit_length(), 0)]
+    for level in range(4, whole.bit_length() - 9):
+        last = whole // (COLUMNS << level)
+        found += [(level, rng.randint(0, last)), (level, last)]
+    return found
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_tile_holds_every_slice_that_touches_it_once(recording: Recording, source: str) -> None:
+    events = every_slice(recording, source)
+    for level, index in places(recording):
+        read = tile(recording, source, 0, level, index)
+        begin, end = read.start_ns, read.start_ns + (COLUMNS << level)
+        touching = events[(events["start"] < end) & ((events["end"] > begin) | (events["start"] >= begin))]
+        long = touching["end"] - touching["start"] >= 1 << level
+        assert len(read.slices) == (len(touching) if read.complete else long.sum())
+        short = touching[~long & (touching["start"] >= begin)]  # a short one belongs to the column in which it begins
+        assert int(read.sums["operations"].sum()) == (0 if read.complete else len(short))
+        assert int(read.sums["busy_ns"].sum()) == (0 if read.complete else (short["end"] - short["start"]).sum())
+        assert set(read.slices["name_id"].dropna()) <= set(read.names)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_each_column_s_sum_is_that_of_the_slices_that_begin_in_it(recording: Recording, source: str) -> None:
+    events = every_slice(recording, source)
+    for level, index in places(recording):
+        read = tile(recording, source, 0, level, index)
+        if read.complete:
+            continue
+        assert len(read.slices) + read.sums["operations"].sum() > FEW
+        begin = read.start_ns
+        short = events[(events["end"] - events["start"] < 1 << level) & (events["start"] >= begin)]
+        short = short[short["start"] < begin + (COLUMNS << level)]
+        column = (short["start"] - begin) // (1 << level)
+        wanted = (short["end"] - short["start"]).groupby([short["lane"], short["depth"], column]).sum()
+        drawn = read.sums.set_index(["lane", "depth", "column"])["busy_ns"]
+        assert drawn.sort_index().tolist() == wanted.sort_index().tolist()
+
+
+def test_the_busy_share_of_a_stretch_is_the_recordings_to_a_column(gpt: Recording) -> None:
+    """What a picture draws between two columns of a stream, against the union of its operations: they do not overlap on one stream."""
+    events, rng = every_slice(gpt, "gpu"), random.Random(5)
+    level = (timeline.extent(gpt).ns // 1200).bit_length() - 1  # the whole recording on 1,200 pixels
+    read = [tile(gpt, "gpu", 0, level, i) for i in range(3)]
+    busy = sum(int(t.sums["busy_ns"].sum()) for t in read) + sum(
+        int(t.slices[(t.slices["start_ns"] >= t.start_ns)]["dur_ns"].sum()) for t in read
+    )
+    assert busy == (events["end"] - events["start"]).sum()
+    for _ in range(20):
+        first, last = sorted(rng.sample(range(1, 1200), 2))
+        begin, end = first << level, last << level
+        wanted = (events["end"].clip(upper=end) - events["start"].clip(lower=begin)).clip(lower=0).sum()
+        drawn = 0
+        for t in read:
+            at = t.start_ns + t.sums["column"] * (1 << level)
+            drawn += int(t.sums["busy_ns"][(at >= begin) & (at < end)].sum())
+            own = t.slices[t.slices["start_ns"] >= t.start_ns]
+            ends = (own["start_ns"] + own["dur_ns"]).clip(upper=end)
+            drawn += int((ends - own["start_ns"].clip(lower=begin)).clip(lower=0).sum())
+        assert abs(drawn - wanted) <= 2 << level  # at each border a slice may begin in one column and end in the next
+
+
+def test_python_calls_nest_as_their_callers_do(stacks: Recording) -> None:
+    rows = stacks.rows("SELECT python_call_id, parent_id, depth FROM python_calls JOIN python_depths USING (python_call_id)")
+    depth = {call: d for call, _, d in rows}
+    below = [(d, depth[parent]) for _, parent, d in rows if parent is not None]
+    assert len(below) > 1000
+    assert all(d > above for d, above in below)
+    assert max(depth.values()) > 10
+
+
+def test_what_is_no_tile_is_refused(gpt: Recording) -> None:
+    for source, level, index in (("gpus", 10, 0), ("gpu", 53, 0), ("gpu", -1, 0), ("gpu", 10, -1), ("gpu", 10, 1 << 60)):
+        with pytest.raises(UsageError):
+            tile(gpt, source, 0, level, index)
+    assert tile(gpt, "gpu", 0, 10, 1 << 40).complete  # behind the end there is nothing
+    assert tile(gpt, "gpu", 5, 10, 0).slices.empty  # nor on a device that did nothing
+
+
+def test_a_kernel_leads_to_its_launch_its_operator_and_the_line(stacks: Recording) -> None:
+    rank = RankView(stacks, 0, 1)
+    (kernel,) = stacks.rows(
+        "SELECT gpu_op_id FROM named_gpu_ops JOIN runtime_calls c USING (call_id) WHERE kind = 'kernel' AND gpu_ops.cpu_op_id IS NOT NULL LIMIT 1".replace(
+            "gpu_ops.cpu_op_id", "named_gpu_ops.cpu_op_id"
+        )
+    )[0]
+    told = timeline_details.slice_details(rank, "gpu", kernel)
+    launch = next(link for link in told.links if link["role"] == "launch")
+    assert launch["start"] <= told.row["start"]
+    assert [link["role"] for link in told.links] == ["launch", "operator"]
+    assert told.same["count"] == stacks.rows("SELECT count(*) FROM gpu_ops WHERE name_id = ?", [told.row["name_id"]])[0][0]
+    back = timeline_details.slice_details(rank, "calls", launch["id"])
+    assert kernel in [link["id"] for link in back.links if link["role"] == "kernel"]
+    assert any("(" in frame for frame in told.stack) or not told.stack
+
+
+def test_search_walks_every_match_once_and_begins_again(gpt: Recording) -> None:
+    rank = RankView(gpt, 0, 1)
+    words = gpt.rows("SELECT name FROM names WHERE name LIKE '%Optimizer%' LIMIT 1")[0][0]
+    first = timeline_details.find(rank, words, -1, True)
+    assert first["position"] == 1
+    starts, at = [], -1
+    for _ in range(first["count"]):
+        found = timeline_details.find(rank, words, at, True)
+        starts.append(found["hit"]["start"])
+        at = found["hit"]["start"]
+    assert starts == sorted(starts)
+    assert timeline_details.find(rank, words, at, True)["position"] == 1
+    assert timeline_details.find(rank, words, 0, False)["position"] == first["count"]
+    assert timeline_details.find(rank, "no such name at all", 0, True) == {"count": 0, "position": 0, "hit": None}
+    assert timeline_details.find(rank, "%", 0, True)["count"] == 0, "a sign of the query language is a letter here"
+    with pytest.raises(UsageError):
+        timeline_details.find(rank, "  ", 0, True)
+
+
+def test_occurrences_of_a_cause_are_its_gaps(gpt: Recording) -> None:
+    (cause,) = gpt.rows("SELECT cause FROM gaps GROUP BY 1 ORDER BY count(*) DESC LIMIT 1")[0]
+    count = gpt.rows("SELECT count(DISTINCT gap) FROM gaps WHERE cause = ?", [cause])[0][0]
+    found = timeline_details.occurrences(RankView(gpt, 0, 1), (cause,), 100_000)
+    assert len(found) == count
+    assert found == sorted(found)
+    assert len(timeline_details.occurrences(RankView(gpt, 0, 1), (cause,), 7)) == min(7, count)
+
+
+def test_a_piece_of_lost_time_is_told_by_its_start(gpt: Recording) -> None:
+    origin = timeline.extent(gpt).start_ns
+    start, cause = gpt.rows("SELECT start_ns, cause FROM gaps ORDER BY end_ns - start_ns DESC LIMIT 1")[0]
+    told = timeline_details.gap_details(RankView(gpt, 0, 1), start - origin)
+    assert told["cause"] == cause
+    with pytest.raises(NotFoundError):
+        timeline_details.gap_details(RankView(gpt, 0, 1), start - origin + 1)
+    with pytest.raises(NotFoundError):
+        timeline_details.slice_details(RankView(gpt, 0, 1), "gpu", 10**9)
+
+
+def test_slices_of_no_length_are_there(library: Library, tmp_path) -> None:
+    trace = ChromeTrace()
+    for k in range(3):
+        trace.step(k + 1, 1000 * k, 1000 * k + 1000)
+        trace.launch((1000 * k + 2, 1000 * k + 2), (1000 * k + 20, 1000 * k + 20), "empty")
+    with library.open(brought(library, trace.write(tmp_path / "trace.json"))) as recording:
+        read = tile(recording, "gpu", 0, 20, 0)
+        assert (len(read.slices), read.complete) == (3, True)
+        assert len(tile(recording, "gpu", 0, 12, 0).slices) == 3

@@ -1,0 +1,105 @@
+"""Tiles as bytes: a reader of the format finds the tile again; and what the routes refuse."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import numpy as np
+import pytest
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from sawtooth.analysis.tables import timeline_tiles
+from sawtooth.app.api import routes
+from sawtooth.app.library import library
+from sawtooth.ingest.schema import DataFolder, Manifest
+from tests.support.paths import SAMPLES
+from tests.support.prepared import prepared
+
+
+@pytest.fixture
+def run(app_data: DataFolder) -> Manifest:
+    return prepared(app_data, SAMPLES / "gpt" / "trace.json.gz")
+
+
+@pytest.fixture
+def client(app_data: DataFolder) -> TestClient:
+    return TestClient(Starlette(routes=routes()))
+
+
+def decoded(data: bytes) -> list[tuple[dict, dict[str, np.ndarray]]]:
+    """Read tiles as ``sawtooth.app.api.timeline.encoded`` says they are laid out, with nothing of its code."""
+    found, at = [], 0
+    while at < len(data):
+        length, padded = struct.unpack_from("<II", data, at)
+        header = json.loads(data[at + 8 : at + 8 + length])
+        at += 8 + padded
+        columns = {}
+        for name, kind, count in (
+            *((n, k, header["slices"]) for n, k in (("start", "f8"), ("dur", "f8"), ("id", "u4"), ("name", "u4"), ("row", "u2"), ("kind", "u1"))),
+            *((n, k, header["sums"]) for n, k in (("busy", "f8"), ("operations", "u4"), ("column", "u2"), ("sum_row", "u2"), ("sum_kind", "u1"))),
+        ):  # fmt: skip
+            columns[name] = np.frombuffer(data, f"<{kind}", count, at)
+            at += -(-columns[name].nbytes // 8) * 8
+        found.append((header, columns))
+    return found
+
+
+def test_a_tile_is_read_back_as_it_was(client: TestClient, run: Manifest) -> None:
+    recording = run.traces[0].id
+    asked = f"/api/v1/runs/{run.id}/timeline/tiles?recording={recording}&device=0&level=18&index=0&sources=gpu,operators,gaps"
+    answer = client.get(asked)
+    assert answer.status_code == 200
+    assert "private" in answer.headers["cache-control"]
+    tiles = decoded(answer.content)
+    assert [header["source"] for header, _ in tiles] == ["gpu", "operators", "gaps"]
+    for header, columns in tiles:
+        with library().open(recording) as opened:
+            wanted = timeline_tiles.tile(opened, header["source"], 0, 18, 0)
+        assert (header["level"], header["index"], header["complete"]) == (18, 0, wanted.complete)
+        rows = np.array(header["rows"], int).reshape(-1, 2)
+        for name, of in (("start", "start_ns"), ("dur", "dur_ns"), ("id", "id")):
+            assert columns[name].tolist() == wanted.slices[of].tolist()
+        assert rows[columns["row"]].tolist() == wanted.slices[["lane", "depth"]].to_numpy().tolist()
+        assert [header["kinds"][k] for k in columns["sum_kind"]] == wanted.sums["kind"].tolist()
+        for name, of in (("busy", "busy_ns"), ("operations", "operations"), ("column", "column")):
+            assert columns[name].tolist() == wanted.sums[of].tolist()
+        assert {int(i) for i in header["names"]} == set(wanted.slices["name_id"].dropna())
+
+
+@pytest.mark.parametrize(
+    ("what", "status"),
+    [
+        ("tiles?recording={recording}&device=0&level=18&index=0&sources=nothing", 400),
+        ("tiles?recording={recording}&device=0&level=900&index=0&sources=gpu", 400),
+        ("tiles?recording={recording}&device=0&level=18&index=x&sources=gpu", 400),
+        ("tiles?recording={recording}&device=0&level=18&index=9999999999999999999&sources=gpu", 400),
+        ("tiles?recording={recording}&device=0&level=18&index=0&sources=" + "gpu," * 50, 400),
+        ("tiles?recording=0000000000000000&device=0&level=18&index=0&sources=gpu", 404),
+        ("slice?recording={recording}&device=0&source=gpu&id=99999999", 404),
+        ("slice?recording={recording}&device=0&source=names&id=1", 400),
+        ("find?recording={recording}&device=0&q=&at=0", 400),
+        ("occurrences?recording={recording}&device=0&rule=none", 400),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(client: TestClient, run: Manifest, what: str, status: int) -> None:
+    answer = client.get(f"/api/v1/runs/{run.id}/timeline/{what.format(recording=run.traces[0].id)}")
+    assert answer.status_code == status
+    assert answer.json()["error"]["sentence"].endswith(".")
+
+
+def test_details_and_sums_speak_of_the_run(client: TestClient, run: Manifest) -> None:
+    base = f"/api/v1/runs/{run.id}/timeline"
+    of = f"recording={run.traces[0].id}&device=0"
+    hit = client.get(f"{base}/find?{of}&q=elementwise&at=0").json()
+    assert hit["position"] >= 1
+    told = client.get(f"{base}/slice?{of}&source={hit['hit']['source']}&id={hit['hit']['id']}").json()
+    assert told["slice"]["start"] == hit["hit"]["start"]
+    assert ("launch" in [link["role"] for link in told["links"]]) == (hit["hit"]["source"] == "gpu")
+    stretch = client.get(f"{base}/stretch?{of}&start=0&end=100000000").json()
+    assert stretch["owners"][0]["ns"] >= stretch["owners"][-1]["ns"] > 0
+    assert 0 < stretch["busy_share"] <= 1
+    assert all(operation["ms"] > 0 for operation in stretch["operations"])
+    longest = max(stretch["lost"], key=lambda row: row["ms"])
+    assert longest["label"]

@@ -1,0 +1,145 @@
+"""The timeline in a real browser: what a reader who knows Perfetto does with hands, keys and links."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from tests.support.chromium import Seen
+from tests.support.servers import Server
+
+pytestmark = pytest.mark.browser
+
+HARMLESS = "404"  # Streamlit asks for its health below a page's own address first
+PLACE = re.compile(r"[?&]t0=[\d.]+&t1=[\d.]+")
+
+
+@pytest.fixture(scope="module")
+def run(server: Server, browser: Browser) -> str:
+    """The bundled GPT run."""
+    page = browser.new_page()
+    page.goto(server.url)
+    expect(page.get_by_text("Start here")).to_be_visible(timeout=120_000)
+    runs = page.request.get(f"{server.url}/api/v1/runs").json()["runs"]
+    page.close()
+    return str(next(run["id"] for run in runs if "gpt" in run["name"].lower()))
+
+
+def opened(page: Page, server: Server, run: str, more: str = "") -> None:
+    page.goto(f"{server.url}/timeline?run={run}{more}")
+    settled(page)
+
+
+def settled(page: Page) -> None:
+    """Wait until every tile of the view is drawn."""
+    page.wait_for_function(
+        "window.sawtoothTimeline?.tiles.settled() && window.sawtoothTimeline.frames.length > 2", timeout=60_000
+    )
+
+
+def view(page: Page) -> tuple[float, float]:
+    """Return what is in view, ns after the recording's start."""
+    start, end = page.evaluate("[sawtoothTimeline.target.start, sawtoothTimeline.target.end]")
+    return start, end
+
+
+def test_hands_zoom_pan_and_choose(server: Server, run: str, page: Page, seen: Seen) -> None:
+    opened(page, server, run)
+    picture = page.locator("canvas.lanes")
+    box = picture.bounding_box()
+    assert box is not None
+    lanes = page.locator(".gutter").inner_text()
+    middle, y = box["x"] + box["width"] / 2, box["y"] + 74
+    whole = view(page)
+
+    page.mouse.move(middle, y)
+    page.mouse.wheel(0, -300)  # without the focus the wheel is the page's
+    assert view(page) == whole
+    page.keyboard.down("Control")
+    for _ in range(12):
+        page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
+    near = view(page)
+    assert near[1] - near[0] < (whole[1] - whole[0]) / 50
+    under = near[0] + (near[1] - near[0]) / 2
+    assert abs(under - (whole[0] + whole[1]) / 2) < (near[1] - near[0]) / 20, "what is under the pointer stays there"
+    page.wait_for_url(PLACE)
+
+    page.keyboard.down("Shift")
+    page.mouse.down()
+    page.mouse.move(middle + 100, y, steps=4)
+    page.mouse.up()
+    page.keyboard.up("Shift")
+    assert view(page)[0] < near[0]
+    assert view(page)[1] - view(page)[0] == pytest.approx(near[1] - near[0])
+    assert page.locator(".gutter").inner_text() == lanes, "lanes stay where they are"
+    assert seen.foreign(server.url) == []
+    assert [error for error in seen.errors if HARMLESS not in error] == []
+
+
+def test_the_keyboard_alone_searches_walks_and_reads(server: Server, run: str, page: Page) -> None:
+    opened(page, server, run)
+    page.keyboard.press("/")
+    page.keyboard.type("softmax")
+    page.keyboard.press("Enter")
+    expect(page.locator(".found")).to_have_text(re.compile(r"1 of \d"))
+    page.keyboard.press("Enter")
+    expect(page.locator(".found")).to_have_text(re.compile(r"2 of \d"))
+    details = page.get_by_role("region", name="Details")
+    expect(details).to_contain_text(re.compile("softmax", re.IGNORECASE))
+
+    page.locator("canvas.lanes").focus()
+    page.keyboard.press("f")
+    page.wait_for_url(re.compile("slice=0%3A"))
+    before = details.inner_text()
+    page.keyboard.press("ArrowRight")
+    expect(details).not_to_have_text(before, use_inner_text=True)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(details).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(details).to_be_hidden()
+    start, _ = view(page)
+    page.keyboard.press("d", delay=150)
+    assert view(page)[0] > start
+    page.keyboard.press("0")
+    expect(page.get_by_role("button", name="Whole", exact=True)).to_be_disabled()
+
+
+def test_a_finding_opens_with_all_its_places_and_a_link_brings_it_back(
+    server: Server, run: str, page: Page, context: BrowserContext
+) -> None:
+    page.goto(f"{server.url}/verdict?run={run}")
+    page.get_by_role("link", name="Show on the timeline").first.click()
+    settled(page)
+    card = page.locator(".finding")
+    expect(card).to_be_visible()
+    expect(card.get_by_role("status")).to_have_text(re.compile(r"^\d+ of \d+$"))
+    before = card.get_by_role("status").inner_text()
+    card.get_by_role("button", name="Next place").click()
+    expect(card.get_by_role("status")).not_to_have_text(before)
+    page.wait_for_url(re.compile("finding="))
+    page.wait_for_function("location.search.includes(sawtoothTimeline.place().t0)")
+
+    other = context.new_page()
+    other.goto(page.url)
+    settled(other)
+    assert view(other) == pytest.approx(view(page), abs=2)
+    expect(other.locator(".finding")).to_be_visible()
+    page.go_back()
+    page.wait_for_function("!location.search.includes('slice')")
+    page.go_back()
+    expect(page.get_by_role("heading", level=1).first).to_be_visible()
+
+
+def test_lanes_fold_and_are_pinned_by_name(server: Server, run: str, page: Page) -> None:
+    opened(page, server, run)
+    rows = "sawtoothTimeline.scene.lanes.map(lane => lane.id + lane.rows).join()"
+    before = page.evaluate(rows)
+    page.get_by_role("button", name=re.compile("operators: all rows")).first.click()
+    assert page.evaluate(rows) != before
+    page.wait_for_url(re.compile("lanes=operators-"))
+    page.get_by_role("button", name=re.compile("calls: keep at the top")).first.click()
+    assert page.evaluate("sawtoothTimeline.scene.lanes[0].id").startswith("calls-")
