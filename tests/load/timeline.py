@@ -1,0 +1,132 @@
+"""The timeline under a reader's hands, in headless Chromium against a server of its own.
+
+    python -m tests.load.timeline --data FOLDER [--seconds 60]
+
+Opens the largest run of ``--data`` and pans and zooms it for ``--seconds``. Prints how long the first picture took (from the click to every tile drawn),
+the script time of frames, tasks over 50 ms, frames a second, the heap at the start and at the end, and how long tiles took, on the server's
+side as ``Server-Timing`` would have it and as the browser saw them. A trace of 5 million GPU operations:
+``python -m tests.benchmarks.scaled_trace`` or any trace repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from urllib.request import urlopen
+
+import numpy as np
+from playwright.sync_api import Page, sync_playwright
+
+from sawtooth.ingest.schema import DataFolder, Manifest
+from tests.support.chromium import executable
+from tests.support.servers import Server, start_server
+
+FRAME_MS, TASK_MS, FRAMES_A_SECOND, FIRST_S, HEAP_MB = 8.0, 50.0, 30.0, 0.7, 300.0
+WATCH = """() => {
+    window.seen = {tasks: [], ticks: 0, since: performance.now()};
+    new PerformanceObserver(list => list.getEntries().forEach(e => seen.tasks.push(e.duration))).observe({type: 'longtask'});
+    const tick = () => { seen.ticks++; requestAnimationFrame(tick); };
+    requestAnimationFrame(tick);
+    performance.setResourceTimingBufferSize(20000);
+    sawtoothTimeline.frames.length = 0;
+}"""
+READY = "!!window.sawtoothTimeline && sawtoothTimeline.tiles.settled() && sawtoothTimeline.frames.length > 2"
+
+
+def largest(folder: DataFolder) -> Manifest:
+    """Return the run whose recording has most bytes."""
+    return max(folder.manifests(), key=lambda run: sum(folder.recording_file(r.id).stat().st_size for r in run.traces))
+
+
+def first_picture(page: Page, server: Server, run: str) -> float:
+    """Return the seconds from the click on Timeline to the first whole picture."""
+    page.goto(f"{server.url}/verdict?run={run}")
+    link = page.get_by_test_id("stSidebar").get_by_role("link", name="Timeline")
+    link.wait_for(timeout=120_000)
+    page.wait_for_timeout(3000)
+    started = time.perf_counter()
+    link.click()
+    while not page.evaluate(READY):
+        page.wait_for_timeout(10)
+    return time.perf_counter() - started
+
+
+def work(page: Page, seconds: float) -> list[float]:
+    """Pan and zoom as a reader does for so long; return the script time of every frame, ms."""
+    box = page.locator("canvas.lanes").bounding_box()
+    assert box is not None
+    chance, end, frames = random.Random(1), time.monotonic() + seconds, []
+    while time.monotonic() < end:
+        x, y = box["x"] + box["width"] * chance.uniform(0.1, 0.9), box["y"] + 60
+        page.mouse.move(x, y)
+        page.keyboard.down("Control")
+        for _ in range(20):
+            page.mouse.wheel(0, chance.choice((-120, -120, 120)))
+        page.keyboard.up("Control")
+        page.locator("canvas.lanes").focus()
+        key = chance.choice("adwsad")
+        page.keyboard.down(key)
+        page.wait_for_timeout(chance.uniform(300, 900))
+        page.keyboard.up(key)
+        if chance.random() < 0.1:
+            page.keyboard.press("0")
+        frames += page.evaluate("sawtoothTimeline.frames.splice(0)")
+    return frames
+
+
+def heap_mb(page: Page) -> float:
+    """Return the heap and the tiles' buffers after a collection."""
+    session = page.context.new_cdp_session(page)
+    session.send("HeapProfiler.collectGarbage")
+    heap = page.evaluate("performance.memory.usedJSHeapSize")
+    return (heap + page.evaluate("sawtoothTimeline.tiles.bytes")) / 2**20
+
+
+def main() -> int:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=60)
+    given = parser.parse_args()
+    run = largest(DataFolder(given.data.absolute()))
+    server = start_server(given.data.absolute())
+    try:
+        with urlopen(f"{server.url}/api/v1/runs") as answer:
+            names = {r["id"]: r["name"] for r in json.load(answer)["runs"]}
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=executable(), args=["--no-sandbox", "--enable-precise-memory-info"]
+            )
+            page = browser.new_page(viewport={"width": 1440, "height": 1000})
+            first = first_picture(page, server, run.id)
+            page.evaluate(WATCH)
+            before, frames = heap_mb(page), work(page, given.seconds)
+            after, seen = heap_mb(page), page.evaluate("({...seen, ms: performance.now() - seen.since})")
+            tiles = page.evaluate(
+                "performance.getEntriesByType('resource').filter(e => e.name.includes('/tiles?')).map(e => e.duration)"
+            )
+            browser.close()
+    finally:
+        server.stop()
+    p95 = float(np.percentile(frames, 95))
+    rate, slow = seen["ticks"] / seen["ms"] * 1000, [t for t in seen["tasks"] if t > TASK_MS]
+    print(f"{names[run.id]}; load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print(f"first picture {first:.2f} s (bar {FIRST_S})")
+    print(
+        f"{len(frames)} frames: script p50 {np.median(frames):.1f}, p95 {p95:.1f}, most {max(frames):.1f} ms (bar {FRAME_MS}); {rate:.0f} a second"
+    )
+    print(f"tasks over {TASK_MS:.0f} ms: {len(slow)}, longest {max(slow, default=0):.0f} ms")
+    print(f"heap and buffers {before:.0f} → {after:.0f} MB (bar {HEAP_MB:.0f})")
+    print(
+        f"{len(tiles)} requests of tiles: p50 {np.median(tiles):.0f}, p95 {np.percentile(tiles, 95):.0f} ms as the browser saw them"
+    )
+    return int(p95 > FRAME_MS or rate < FRAMES_A_SECOND or after > HEAP_MB or first > FIRST_S or bool(slow))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
