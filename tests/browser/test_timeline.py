@@ -71,7 +71,9 @@ def test_hands_zoom_pan_and_choose(server: Server, run: str, page: Page, seen: S
     near = view(page)
     assert near[1] - near[0] < (whole[1] - whole[0]) / 50
     under = near[0] + (near[1] - near[0]) / 2
-    assert abs(under - (whole[0] + whole[1]) / 2) < (whole[1] - whole[0]) / box["width"], "what is under the pointer stays there"
+    assert abs(under - (whole[0] + whole[1]) / 2) < (whole[1] - whole[0]) / box["width"], (
+        "what is under the pointer stays there"
+    )
     page.wait_for_url(PLACE)
 
     page.keyboard.down("Shift")
