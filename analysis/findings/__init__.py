@@ -10,6 +10,7 @@ __getattr__, __all__ = lazy(
         "rule": ("RuleInput",),
         "source_lines": (
             "FRAME",
+            "is_user_line",
             "user_stack",
         ),
     },

@@ -6,6 +6,8 @@ __getattr__, __all__ = lazy(
     __name__,
     {
         "memory": ("MemoryUse",),
-        "timeline": ("Span",),
+        "timeline": ("Lane", "Span"),
+        "timeline_details": ("Details",),
+        "timeline_tiles": ("Tile",),
     },
 )

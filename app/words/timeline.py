@@ -9,7 +9,6 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.tables.timeline_details import Details
 from sawtooth.app import format as fmt
-from sawtooth.app.theme import CAUSES, OWNERS
 from sawtooth.app.words import causes as cause_words
 
 TEXT_MOST = 1200  # characters of shapes and arguments: more are not read
@@ -82,7 +81,6 @@ def stack(frames: list[str]) -> list[dict[str, Any]]:
 def gap(row: dict[str, Any], result: RunResult) -> dict[str, Any]:
     """Return what is said of a piece of lost time: title, evidence, what helps, and the finding that would take it away."""
     cause = CAUSE_OF.get(row["cause"])
-    owner = OWNERS[row["owner"]].label
     facts: Facts = []
     if row.get("step"):
         facts.append(
@@ -99,7 +97,7 @@ def gap(row: dict[str, Any], result: RunResult) -> dict[str, Any]:
             facts.append((label, fmt.clean(str(row[key]), 300)))
     finding = next((f for f in result.findings if row["cause"] in f.explains.causes and f.gain_ms > 0), None)
     return {
-        "title": f"{CAUSES[row['cause']].label if row['cause'] in CAUSES else owner}: {cause_words.loses_to(row['owner'], row['cause'])}",
+        "title": f"{fmt.duration_ns(row['dur'])} lost to {cause_words.loses_to(row['owner'], row['cause'])}",
         "facts": facts,
         "evidence": row["evidence"],
         "to_do": cause.to_do if cause else None,
