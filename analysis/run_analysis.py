@@ -29,7 +29,7 @@ from sawtooth.analysis.run import compile_log
 from sawtooth.analysis.run.at_best import at_best
 from sawtooth.analysis.run.host import host_work
 from sawtooth.analysis.run.job import as_one_job
-from sawtooth.analysis.run.job_step import for_rank, in_job, job_step_time, leading
+from sawtooth.analysis.run.job_step import at_job_step, leading
 from sawtooth.analysis.run.model import Communication, LedgerRow, RankResult, RunResult
 from sawtooth.analysis.run.ranks import split_communication
 from sawtooth.analysis.run.verdict import busy_ms
@@ -75,10 +75,12 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     ranks, communication = split_communication(library, ranks)
     if communication is not None:
         communication = as_one_job(library, ranks, communication)
-    ranks = _at_job_step(ranks, measured, communication)
+    ranks = at_job_step(library, ranks, measured, communication, telemetry)
     lead = leading(ranks, communication)
     diagnostics += trust.diagnostics_of(ranks)
     diagnostics += [Diagnostic("telemetry_elsewhere", "error", sentence, 1) for sentence in _elsewhere(ranks, telemetry)]
+    if telemetry.unknown is not None:
+        diagnostics.append(Diagnostic("telemetry_not_attributed", "info", telemetry.unknown, 1))
     metrics = _run_metrics(lead, ranks, telemetry, communication)
     result = RunResult(
         manifest=manifest,
@@ -146,34 +148,12 @@ def whatif_of(recording: Recording, rank: RankResult) -> WhatIf | None:
     return WhatIf(replay_store.load(rows[0][0]), rank.device, counted)
 
 
-def _waits_ms(rank: RankResult) -> float:
-    """Return the exposed communication per step that may be waiting: all of it where no other rank tells."""
-    rows = (row for row in rank.ledger if row.owner == "exposed_comm" and row.cause in trust.MAY_WAIT)
-    return sum(row.ms_per_step or 0.0 for row in rows)
-
-
-def _at_job_step(ranks: list[RankResult], measured: list[Measured], communication: Communication | None) -> list[RankResult]:
-    """Return the ranks at their job's step time, where replaying them together tells it; else with their waits doubted."""
-    lead = leading(ranks, communication)
-    if lead is None or communication is None or communication.step_ms is None:
-        return [replace(r, metrics=trust.unsure_of_waits(r.metrics, _waits_ms(r), r.best.source)) for r in ranks]
-    best = job_step_time(ranks, lead, communication.step_ms)
-    found = []
-    for rank, of_rank in zip(ranks, measured, strict=True):
-        mine = for_rank(best, rank)
-        ledger = in_job(rank.ledger, mine)
-        works_ms = busy_ms(mine, ledger, of_rank.counted) if of_rank.counted else None
-        metrics = readings_of(replace(of_rank, best=mine, works_ms=works_ms))
-        found.append(replace(rank, best=mine, ledger=ledger, metrics=trust.apply(metrics, rank.info, rank.facts)))
-    return found
-
-
 def _run_metrics(
     lead: RankResult | None, ranks: list[RankResult], telemetry: RunTelemetry, communication: Communication | None
 ) -> dict[str, Reading]:
     if lead is None:
         reason = "No GPU work is recorded in this run: profile with ProfilerActivity.CUDA."
-        return readings_without_trace(telemetry.of(None, 0, 1), reason)
+        return readings_without_trace(telemetry.busiest, reason)
     if len(ranks) == 1:
         return lead.metrics
     which = f"rank {lead.rank}, device {lead.device}" if lead.rank is not None else f"device {lead.device}"
@@ -210,7 +190,6 @@ def _ranks_of(
             manifest=manifest,
             telemetry=telemetry,
             marks=marks,
-            devices=len(devices),
         )
         for device in devices
     ]
@@ -225,7 +204,6 @@ def _rank(
     manifest: Manifest,
     telemetry: RunTelemetry,
     marks: Witness | None,
-    devices: int,
 ) -> tuple[RankResult, Measured]:
     steps = recording.frame("SELECT * EXCLUDE (device) FROM steps WHERE device = ? ORDER BY step", [device])
     window_ns = int(recording.rows("SELECT coalesce(sum(end_ns - start_ns), 0) FROM windows WHERE device = ?", [device])[0][0])
@@ -241,7 +219,7 @@ def _rank(
     counted = int(steps["counted"].sum())
     ledger = _ledger(recording, device, window_ns, counted)
     own = facts.get(f"device_{device}", {})
-    sampled = telemetry.of(name, device, devices)
+    sampled = telemetry.of(ref.id, device)
     work = _work(recording=recording, device=device, ledger=ledger, facts=own, counted=counted, gpu=gpu)
     by_telemetry = run_telemetry.witness(sampled, _profile_ns(telemetry, sampled, info), work) if work is not None else None
     best = choose_step_time(

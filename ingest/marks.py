@@ -22,6 +22,8 @@ class _Head(msgspec.Struct):
     boot: str | None = None
     rank: int | None = None
     recorder: str = ""
+    pid: int | None = None
+    gpu: str | None = None
 
 
 class _Mark(msgspec.Struct):
@@ -77,7 +79,9 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
         "truncated": bool(source.damage),
         "host": head.host,
         "rank": head.rank,
-        "metadata": msgspec.json.encode({"recorder": head.recorder, "boot": head.boot}).decode(),
+        "metadata": msgspec.json.encode(
+            {"recorder": head.recorder, "boot": head.boot, "pid": head.pid, "gpu": head.gpu}
+        ).decode(),
     }
 
 

@@ -51,7 +51,7 @@ CREATE TABLE devices (
 COMMENT ON TABLE devices IS 'GPUs the source describes, used or not';
 COMMENT ON COLUMN devices.device IS 'Ordinal of the GPU in its source';
 COMMENT ON COLUMN devices.name IS 'Name as the driver reports it';
-COMMENT ON COLUMN devices.uuid IS 'UUID, known from telemetry only';
+COMMENT ON COLUMN devices.uuid IS 'UUID, from telemetry or from a trace of the capture helper';
 COMMENT ON COLUMN devices.memory_bytes IS 'Total device memory in bytes';
 COMMENT ON COLUMN devices.compute_major IS 'Compute capability, major (ROCm: gfx major)';
 COMMENT ON COLUMN devices.compute_minor IS 'Compute capability, minor';

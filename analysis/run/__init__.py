@@ -43,9 +43,7 @@ __getattr__, __all__ = lazy(
         ),
         "job": ("as_one_job",),
         "job_step": (
-            "for_rank",
-            "in_job",
-            "job_step_time",
+            "at_job_step",
             "leading",
         ),
         "lateness": (

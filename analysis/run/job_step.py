@@ -5,16 +5,68 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from sawtooth.analysis.metrics import trust
+from sawtooth.analysis.metrics.metric import Measured
+from sawtooth.analysis.metrics.registry import readings_of
 from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
 from sawtooth.analysis.metrics.witness import StepWork, Witness
 from sawtooth.analysis.run.at_best import at_best, brought_to
 from sawtooth.analysis.run.model import Communication, LedgerRow, RankResult
+from sawtooth.analysis.run.verdict import busy_ms
+from sawtooth.analysis.telemetry.job_law import by_utilization
+from sawtooth.analysis.telemetry.of_run import RunTelemetry, elsewhere
+
+if TYPE_CHECKING:
+    from sawtooth.analysis.store.library import Library
 
 WAITS = ("exposed_comm", "comm_wait")  # owner and cause of what a rank waits for others
-TOGETHER = (
-    "All {ranks} ranks replayed together: in each collective a rank waits for the others as they come without the profiler."
-)
+TOGETHER = "{ranks} ranks replayed together: in each collective a rank waits for the others as they come without the profiler."
+
+
+def at_job_step(
+    library: Library,
+    ranks: Sequence[RankResult],
+    measured: Sequence[Measured],
+    communication: Communication | None,
+    telemetry: RunTelemetry,
+) -> list[RankResult]:
+    """Return the ranks at their job's step time, where replaying them together tells it; else with their waits doubted.
+
+    ``measured`` is what the ranks' metrics are computed from, in the same order.
+    """
+    lead = leading(ranks, communication)
+    if lead is None or communication is None or communication.step_ms is None:
+        return [replace(r, metrics=trust.unsure_of_waits(r.metrics, _may_wait_ms(r), r.best.source)) for r in ranks]
+    best = job_step_time(ranks, lead, communication.step_ms, _by_gpus(library, ranks, communication, telemetry))
+    found = []
+    for rank, of_rank in zip(ranks, measured, strict=True):
+        mine = replace(best, profiled=rank.best.profiled, mean_ms=rank.best.mean_ms)
+        ledger = in_job(rank.ledger, mine)
+        works_ms = busy_ms(mine, ledger, of_rank.counted) if of_rank.counted else None
+        metrics = readings_of(replace(of_rank, best=mine, works_ms=works_ms))
+        found.append(replace(rank, best=mine, ledger=ledger, metrics=trust.apply(metrics, rank.info, rank.facts)))
+    return found
+
+
+def _by_gpus(
+    library: Library, ranks: Sequence[RankResult], communication: Communication, telemetry: RunTelemetry
+) -> Witness | None:
+    workers = [(rank.recording_id, rank.device, work) for rank in ranks if (work := own_work(rank)) is not None]
+    if len(workers) < len(ranks):
+        return None
+    shared = [r.info for r in ranks if all(clock.shares(str(r.info["clock"])) for clock in telemetry.clocks.values())]
+    profiles = [(int(info["first_ns"]), int(info["last_ns"])) for info in shared]
+    if any(elsewhere(sampled, profile) for sampled in telemetry.devices for profile in profiles):
+        return None
+    return by_utilization(library, telemetry, workers, profiles, pipeline=communication.pipeline)
+
+
+def _may_wait_ms(rank: RankResult) -> float:
+    """Return the exposed communication per step that may be waiting: all of it where no other rank tells."""
+    rows = (row for row in rank.ledger if row.owner == "exposed_comm" and row.cause in trust.MAY_WAIT)
+    return math.fsum(row.ms_per_step or 0.0 for row in rows)
 
 
 def leading(ranks: Sequence[RankResult], communication: Communication | None) -> RankResult | None:
@@ -45,8 +97,10 @@ def own_work(rank: RankResult) -> StepWork | None:
     return None if work is None else replace(work, kernel_ns=work.kernel_ns - _waited_ms(rank) * 1e6, communication_ns=0.0)
 
 
-def job_step_time(ranks: Sequence[RankResult], lead: RankResult, step_ms: float) -> BestStepTime:
-    """Return the job's step time; ``step_ms`` is what its ranks replayed together take.
+def job_step_time(
+    ranks: Sequence[RankResult], lead: RankResult, step_ms: float, telemetry: Witness | None = None
+) -> BestStepTime:
+    """Return the job's step time; ``step_ms`` is what its ranks replayed together take, ``telemetry`` what their GPUs' utilization says.
 
     No step is shorter than the work of the rank that has most of it.
     """
@@ -63,14 +117,9 @@ def job_step_time(ranks: Sequence[RankResult], lead: RankResult, step_ms: float)
         {"step_ns": step_ms * 1e6, "notes": notes},
         user,
         work=work,
-        telemetry=_most(w for w in said if w.source == "telemetry" and w.ms is None),
+        telemetry=telemetry or _most(w for w in said if w.source == "telemetry" and w.ms is None),
         marks=_most(w for w in said if w.source == "marks"),
     )
-
-
-def for_rank(best: BestStepTime, rank: RankResult) -> BestStepTime:
-    """Return the job's step time with what the profile shows of ``rank``."""
-    return replace(best, profiled=rank.best.profiled, mean_ms=rank.best.mean_ms)
 
 
 def in_job(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:

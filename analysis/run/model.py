@@ -14,6 +14,7 @@ from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.metrics.witness import StepWork
 from sawtooth.analysis.replay.edits import Edit
+from sawtooth.analysis.run.collectives import SEND_RECEIVE
 from sawtooth.analysis.run.compile_log import CompileLog
 from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
@@ -174,6 +175,11 @@ class Communication:
     notes: tuple[str, ...] = ()
     stragglers: tuple[Straggler, ...] = ()
     step_ms: float | None = None
+
+    @property
+    def pipeline(self) -> bool:
+        """Whether ranks send to each other: then their work differs by design, and each waits at times."""
+        return bool((self.rows["name"] == SEND_RECEIVE).any())
 
 
 @dataclass(frozen=True)

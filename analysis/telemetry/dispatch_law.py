@@ -42,7 +42,7 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> Witness | str:
         return _bound(work, mean, column)
     pageable = work.pageable_ns if column == COUNTS_KERNELS else 0.0
     step = (work.occupied_ns + pageable / 2) / mean.value / 1e4
-    low, high = _interval(work, mean, sampled.period_s.get(column, 1.0), pageable)
+    low, high = interval(work, mean, sampled.period_s.get(column, 1.0), pageable)
     low, high = step * low, step * high
     notes = [
         f"Kernels and their dispatch take {work.occupied_ns / 1e6:.4g} ms of a step, and {NAMES[column]} is {mean.value:.3g} % over {mean.seconds:.1f} s of "
@@ -80,7 +80,7 @@ def _scatter(mean: Mean) -> float:
     return (mean.high - mean.low) / mean.value if mean.value else float("inf")
 
 
-def _interval(work: StepWork, mean: Mean, period_s: float, pageable_ns: float) -> tuple[float, float]:
+def interval(work: StepWork, mean: Mean, period_s: float, pageable_ns: float) -> tuple[float, float]:
     """Return the ends of the 90 % interval as shares of the step time: independent errors in quadrature."""
     law = LAW if period_s <= FREQUENT_S and mean.seconds >= ENOUGH_S else LAW_LOOSE
     dispatch = work.dispatched / work.occupied_ns

@@ -10,10 +10,11 @@ import pandas as pd
 
 from sawtooth.analysis.metrics.witness import StepWork, Witness
 from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.attribution import attribute, candidates, metadata_of, trace_devices, unknown
 from sawtooth.analysis.telemetry.clock import Origin, SampleClock, origin_of, place
 from sawtooth.analysis.telemetry.dispatch_law import by_telemetry
 from sawtooth.analysis.telemetry.host import HostLoad, host_load
-from sawtooth.analysis.telemetry.summary import DeviceTelemetry, device_of, summarize
+from sawtooth.analysis.telemetry.summary import DeviceTelemetry, summarize
 from sawtooth.ingest.schema import Manifest
 
 UTILIZATION = (
@@ -28,17 +29,26 @@ class RunTelemetry:
     """Summaries of every sampled device.
 
     All times are on the traces' clock where ``clocks`` (by recording) could bring them there; ``origins`` say what the recordings told of it;
-    ``host`` what the first of them says of the host beside the GPUs.
+    ``host`` what the first of them says of the host beside the GPUs. ``owners`` name the traced devices (recording and ordinal) whose GPU is
+    one of ``devices`` (its place there), ``possible`` the places of those that may be a traced one, and ``unknown`` says of whom that is not known.
     """
 
     devices: tuple[DeviceTelemetry, ...]
     clocks: dict[str, SampleClock] = field(default_factory=dict)
     origins: dict[str, Origin] = field(default_factory=dict)
     host: HostLoad | None = None
+    owners: tuple[tuple[str, int, int], ...] = ()
+    possible: tuple[int, ...] = ()
+    unknown: str | None = None
 
-    def of(self, name: str | None, device: int, devices_in_trace: int) -> DeviceTelemetry | None:
-        """Return the summary of a trace's device, None where nothing was sampled for it."""
-        return device_of(self.devices, name, device, devices_in_trace)
+    def of(self, recording_id: str, device: int) -> DeviceTelemetry | None:
+        """Return the summary of a trace's device, None where nothing is known to be sampled of it."""
+        return next((self.devices[i] for owner, ordinal, i in self.owners if (owner, ordinal) == (recording_id, device)), None)
+
+    @property
+    def busiest(self) -> DeviceTelemetry | None:
+        """The device that works most, None without telemetry: what a run without traces is about."""
+        return max(self.devices, key=lambda t: t.means.get("util_pct", t.means.get("gr_active_pct", 0.0)), default=None)
 
 
 def load(manifest: Manifest, library: Library, traces: Iterable[dict[str, Any]]) -> RunTelemetry:
@@ -54,11 +64,27 @@ def load(manifest: Manifest, library: Library, traces: Iterable[dict[str, Any]])
     for ref in manifest.telemetry:
         with library.open(ref.id, derived=False) as recording:
             clock, own = clocks[ref.id], ref.kind == "trace"
+            pids = metadata_of(recording).get("processes")
             for device in summarize(recording, () if own else _profiles(traces, clock), clock):
-                found.append(replace(device, host=ref.host, profiled=own))
+                ran = pids.get(str(device.device), ()) if isinstance(pids, dict) else ()
+                found.append(replace(device, host=ref.host or origins[ref.id].host, profiled=own, pids=tuple(ran)))
             here = [device.steady for device in found if device.recording_id == ref.id]
             host = host or host_load(recording, here[0] if here else None, clock)
-    return RunTelemetry(tuple(found), clocks, origins, host)
+    if not found:
+        return RunTelemetry((), clocks, origins, host)
+    devices = trace_devices(manifest, library, traces)
+    beside = [t for t in found if not t.profiled]
+    owned = attribute(found, devices)
+    place_of = {(t.recording_id, t.device): i for i, t in enumerate(found)}
+    return RunTelemetry(
+        tuple(found),
+        clocks,
+        origins,
+        host,
+        owners=tuple((*key, place_of[mine.recording_id, mine.device]) for key, mine in owned.items()),
+        possible=tuple(place_of[t.recording_id, t.device] for t in candidates(beside, devices)),
+        unknown=unknown(devices, beside, owned),
+    )
 
 
 def _profiles(traces: Iterable[dict[str, Any]], clock: SampleClock) -> list[tuple[int, int]]:

@@ -40,6 +40,7 @@ class DeviceTelemetry:
 
     ``at_work`` holds, with intervals, the columns that say how much of the time the GPU works; ``capped``: the power cap held clocks down in it.
     ``profiled``: the profiler itself took the samples, so all of them are of the profiled time.
+    ``pids`` are the processes that the sampler saw on the device.
     """
 
     recording_id: str
@@ -65,6 +66,7 @@ class DeviceTelemetry:
     at_work: dict[str, Mean] = field(default_factory=dict)
     capped: bool = False
     profiled: bool = False
+    pids: tuple[int, ...] = ()
 
     @property
     def works_pct(self) -> float | None:
@@ -103,20 +105,6 @@ def summarize(
         _summary(recording=recording, device=int(d), name=name, uuid=uuid, clock=clock, profiles=profiles)
         for d, name, uuid in devices
     ]
-
-
-def device_of(found: Sequence[DeviceTelemetry], name: str | None, device: int, devices_in_trace: int) -> DeviceTelemetry | None:
-    """Return the telemetry of a trace's device: the only one, else the one of the same ordinal and name.
-
-    A trace knows ordinals as CUDA_VISIBLE_DEVICES leaves them, telemetry knows all GPUs of the host: with several of them and one in the
-    trace, the busiest of that name is the one that ran.
-    """
-    same = [t for t in found if not (name and t.name) or t.name == name] or list(found)
-    if len(same) <= 1:
-        return same[0] if same else None
-    if devices_in_trace <= 1:
-        return max(same, key=lambda t: t.means.get("util_pct", t.means.get("gr_active_pct", 0.0)))
-    return next((t for t in same if t.device == device), None)
 
 
 def _summary(

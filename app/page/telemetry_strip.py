@@ -41,10 +41,10 @@ def read(result: RunResult, recording_id: str, device: int) -> Telemetry:
 
 
 def of(result: RunResult, device: int | None = None) -> Telemetry | None:
-    """Return the telemetry that belongs to a traced device (the first one by default), None where the run has none.
-
-    A telemetry with one device speaks for the device that was traced, whatever its number in the process was.
-    """
+    """Return the telemetry that belongs to a traced device, else the first of that ordinal, else the first; None where the run has none."""
+    own = result.lead.telemetry if result.lead is not None and result.lead.device == device else None
+    if own is not None:
+        return read(result, own.recording_id, own.device)
     root = str(frame.data_folder().root)
     for ref in result.manifest.telemetry:
         known = [d for d, _ in devices(root, ref.id)]

@@ -9,6 +9,7 @@ __getattr__, __all__ = lazy(
     __name__,
     {
         "callbacks": ("hugging_face_callback", "lightning_callback"),
+        "devices": ("TRACE_KEY",),
         "marks": ("PHASES",),
         "recorder": ("profile",),
         "packing": (

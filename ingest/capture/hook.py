@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import json
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from sawtooth.ingest.capture.devices import current_gpu, name_gpus
 from sawtooth.ingest.capture.marks import MarkWriter
 
 FOLDER = "SAWTOOTH_RUN_FOLDER"
@@ -102,7 +104,9 @@ class Hook:
         number = list(self._steps).index(optimizer) if optimizer in self._steps else len(self._steps)
         index = self._steps[optimizer] = self._steps.get(optimizer, -1) + 1
         if self._marks is None:
-            self._marks = MarkWriter(self._file("marks", "jsonl"), rank=self.settings.rank, recorder=self.settings.recorder)
+            gpu = current_gpu(sys.modules.get("torch"))
+            recorder = self.settings.recorder
+            self._marks = MarkWriter(self._file("marks", "jsonl"), rank=self.settings.rank, recorder=recorder, gpu=gpu)
         self._marks.mark(index, phase="profile" if self._profiler is not None else "train", optimizer=number)
         if self._over or optimizer != self._leading():
             return
@@ -158,6 +162,7 @@ class Hook:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             profiler.start()
+        name_gpus(profiler, self._torch)
         self._profiler = profiler
 
     def _stop(self) -> None:

@@ -2,9 +2,10 @@
 
 A file of marks is JSON lines; a last line that is torn (the job was killed) is skipped by readers. The first line is the head::
 
-    {"k": "marks", "v": 1, "recorder": "0.1.0", "host": "node1", "boot": "…", "pid": 4711, "rank": 0, "w": 1700000000000000000}
+    {"k": "marks", "v": 1, "recorder": "0.1.0", "host": "node1", "boot": "…", "pid": 4711, "gpu": "GPU-…", "rank": 0, "w": 1700000000000000000}
 
-``rank`` is null outside a job of several ranks, ``w`` wall nanoseconds since 1970 (UTC). Each further line is the end of one step on the host::
+``gpu`` is the UUID of the GPU that the process computes on, null where it uses none yet; ``rank`` is null outside a job of several ranks,
+``w`` wall nanoseconds since 1970 (UTC). Each further line is the end of one step on the host::
 
     {"k": "mark", "i": 17, "w": 1700000000123456789, "p": "train", "o": 0, "b": 64, "n": 1024}
 
@@ -42,6 +43,7 @@ class MarkWriter:
         *,
         rank: int | None = None,
         recorder: str = "",
+        gpu: str | None = None,
         wall_ns: Callable[[], int] = time.time_ns,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
@@ -49,7 +51,7 @@ class MarkWriter:
         started_ns = wall_ns()
         self._offset_ns = started_ns - monotonic_ns()
         head = {"k": "marks", "v": FORMAT_VERSION, "recorder": recorder, "host": platform.node(), "boot": boot_id()}
-        self._lines = [json.dumps({**head, "pid": os.getpid(), "rank": rank, "w": started_ns})]
+        self._lines = [json.dumps({**head, "pid": os.getpid(), "gpu": gpu, "rank": rank, "w": started_ns})]
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._written_ns = 0
 

@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import Any
 
 from sawtooth.ingest.capture import beside
+from sawtooth.ingest.capture.devices import current_gpu, name_gpus
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import FORMAT, pack
 from sawtooth.place import recorder_version
@@ -88,7 +89,9 @@ class Capture:
             self._torch = torch
         self._scratch = tempfile.TemporaryDirectory(prefix="sawtooth-")
         with contextlib.suppress(OSError):
-            self._marks = MarkWriter(self._marks_file, rank=_rank().get("rank"), recorder=recorder_version())
+            self._marks = MarkWriter(
+                self._marks_file, rank=_rank().get("rank"), recorder=recorder_version(), gpu=current_gpu(self._torch)
+            )
         if self._with_sampler:
             try:
                 self._sampler = self._start_sampler(Path(self._scratch.name) / "live")
@@ -160,6 +163,7 @@ class Capture:
         schedule = profiler.schedule(wait=0, warmup=self._warmup, active=self._active, repeat=1)
         self._profiler = profiler.profile(schedule=schedule, on_trace_ready=self._export, **options)
         self._profiler.start()
+        name_gpus(self._profiler, self._torch)
         self._phase, self._count = "profiling", 0
 
     def _export(self, profiler: Any) -> None:

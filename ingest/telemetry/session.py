@@ -194,8 +194,18 @@ class SessionTable:
             said = f"The wall clock was set {self.clock.steps} times while sampling ({self.clock.stepped_ns / 1e9:+.3f} s); samples stayed in place."
             self.table_.diagnostics.pop("clock_step", None)
             self.table_.note("clock_step", "info", said)
+        self.table_.metadata["processes"] = self._by_device()
         self.table_.metadata["events"] = self.events[:KEPT_EVENTS]
         return self.table_
+
+    def _by_device(self) -> dict[str, list[int]]:
+        """Return the ids of the processes that used each device, at any time."""
+        found: dict[str, set[int]] = {}
+        for rows in self.processes.values():
+            for device, pid, *_ in rows:
+                if is_time(device) and is_time(pid):
+                    found.setdefault(str(device), set()).add(pid)
+        return {device: sorted(pids) for device, pids in found.items()}
 
     def _head(self, record: dict[str, Any]) -> None:
         self.columns = [str(c) for c in record.get("columns", [])]

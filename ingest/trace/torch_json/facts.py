@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from sawtooth.ingest.capture.devices import TRACE_KEY
 from sawtooth.ingest.decode import NULL, integers, small_integers
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.trace.source import MOST_DEVICES, TABLES, Facts
@@ -99,7 +100,7 @@ def facts(trace: Trace, damage: list[str]) -> Facts:
         tolerance_ns=MICROSECOND if trace.whole_microseconds else 0,
         truncated=truncated,
         recording=facts_of(trace),
-        devices=list(rows_of_devices(document.metadata.get("deviceProperties"))),
+        devices=list(rows_of_devices(document.metadata.get("deviceProperties"), document.metadata.get(TRACE_KEY))),
         shapes=shape_columns(trace.ids["shapes"]),
         diagnostics=lambda: diagnostics(trace),
     )
@@ -142,8 +143,9 @@ def diagnostics(trace: Trace) -> Iterator[dict[str, Any]]:
         }
 
 
-def rows_of_devices(found: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of table ``devices`` from deviceProperties."""
+def rows_of_devices(found: Any, uuids: Any) -> Iterator[dict[str, Any]]:
+    """Yield the rows of table ``devices`` from deviceProperties, and from the UUIDs by ordinal that the capture helper adds."""
+    named = uuids if isinstance(uuids, dict) else {}
     for i, device in enumerate(found[:MOST_DEVICES] if isinstance(found, list) else []):
         if not isinstance(device, dict):
             continue
@@ -152,6 +154,7 @@ def rows_of_devices(found: Any) -> Iterator[dict[str, Any]]:
             "device": i if number is None else number,
             "name": str(device["name"]) if device.get("name") else None,
         }
+        row["uuid"] = _text(named.get(str(row["device"])))
         for column, keys in DEVICE_FIELDS.items():
             read = _integer if column.endswith("_bytes") else _small
             row[column] = next((v for key in keys if (v := read(device.get(key))) is not None), None)

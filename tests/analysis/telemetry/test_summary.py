@@ -13,7 +13,7 @@ from sawtooth.analysis.metrics.sampled import sentence
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.analysis.telemetry.summary import DeviceTelemetry, device_of, summarize
+from sawtooth.analysis.telemetry.summary import DeviceTelemetry, summarize
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder, UserFacts, new_manifest
 from tests.support.paths import SAMPLES
@@ -140,24 +140,6 @@ def test_memory_energy_and_throttling(tmp_path: Path) -> None:
     assert found.energy_j == pytest.approx(500 * (found.steady.end_ns - found.steady.start_ns) / 1e9, rel=0.01)  # 500 W
     (band,) = found.throttling
     assert band.reason == "power cap" and band.clock_sm_mhz == 1500
-
-
-def test_the_device_of_a_trace_is_found_by_name_ordinal_or_load(tmp_path: Path) -> None:
-    times = START_NS + np.arange(100) * 10**8
-    lines = [
-        {"meta": True, "gpus": [{"gpu": g, "uuid": f"GPU-{g}", "name": n} for g, n in enumerate(("A100", "H200", "H200"))]}
-    ]
-    lines += [{"t_ns": int(t), "gpu": g, "gpu_util": (5, 10, 80)[g]} for t in times for g in range(3)]
-    path = tmp_path / "n.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = summary(path, tmp_path)
-    one = device_of(found, "A100", 0, 1)
-    assert one is not None and one.uuid == "GPU-0"
-    busiest = device_of(found, "H200", 0, 1)  # CUDA_VISIBLE_DEVICES=2: the trace calls it 0
-    assert busiest is not None and busiest.uuid == "GPU-2"
-    both = device_of(found, "H200", 1, 2)
-    assert both is not None and both.uuid == "GPU-1"
-    assert device_of([], "H200", 0, 1) is None
 
 
 def test_the_sentence_speaks_of_work_and_wait(tmp_path: Path) -> None:

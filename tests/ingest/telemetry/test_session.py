@@ -36,6 +36,11 @@ def test_a_session_becomes_samples(tmp_path: Path) -> None:
     assert not table.diagnostics.get("lost_records")
 
 
+def test_processes_are_kept_by_device(tmp_path: Path) -> None:
+    table = read_session(recorded(tmp_path))
+    assert table.metadata["processes"] == {"0": [4_000_000_000], "1": [4_000_000_000]}
+
+
 def test_driver_buffers_replace_polled_values_where_they_have_them(tmp_path: Path) -> None:
     bench = Bench(("GPU-a",))
     start_us = (bench.time.m + bench.time.offset) // 1000

@@ -1,0 +1,158 @@
+"""Whose telemetry is whose: which sampled GPU a device of a trace is.
+
+A trace numbers its GPUs as its process sees them, telemetry as the host does. So a device is known by its UUID where both recorded it, else
+by the process that the sampler saw on it, else where only one is left to be it. Among several that work none is guessed: the telemetry
+of another rank's GPU would be worse than none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from sawtooth.analysis.store.library import Library, Recording
+from sawtooth.analysis.telemetry.summary import DeviceTelemetry
+from sawtooth.ingest.schema import Manifest
+
+IDLE_BESIDE = 0.1  # of the utilization of the one that works: a GPU that serves a display or nothing
+
+
+@dataclass(frozen=True)
+class TraceDevice:
+    """One device of a trace, and by what telemetry may know it."""
+
+    recording_id: str
+    device: int
+    name: str | None = None
+    host: str | None = None
+    uuid: str | None = None
+    pids: frozenset[int] = frozenset()
+
+
+Key = tuple[str, int]  # recording and device
+
+
+def trace_devices(manifest: Manifest, library: Library, traces: Iterable[Mapping[str, Any]]) -> list[TraceDevice]:
+    """Return the devices with GPU work of ``traces`` (rows of ``recording``, with ``rank``)."""
+    marks = _marks(manifest, library)
+    found = []
+    for info in traces:
+        with library.open(str(info["id"])) as recording:
+            known = {int(d): (name, uuid) for d, name, uuid in recording.rows("SELECT device, name, uuid FROM devices")}
+            devices = [int(d) for (d,) in recording.rows("SELECT DISTINCT device FROM windows ORDER BY device")]
+            rows = recording.rows("SELECT DISTINCT pid FROM threads JOIN runtime_calls USING (thread_id)")
+        pids = {int(pid) for (pid,) in rows if str(pid).isdigit()}
+        by_marks = marks.get(_none(info["rank"])) if len(devices) == 1 else None
+        for device in devices:
+            name, uuid = known.get(device, (None, None))
+            mine = TraceDevice(str(info["id"]), device, name, _none(info["host"]), uuid or by_marks, frozenset(pids))
+            found.append(mine)
+    return found
+
+
+def _marks(manifest: Manifest, library: Library) -> dict[int | None, str | None]:
+    """Return, by rank, the UUID that the process wrote beside its step marks."""
+    found: dict[int | None, str | None] = {}
+    for ref in manifest.recordings:
+        if ref.kind == "marks":
+            with library.open(ref.id, derived=False) as recording:
+                found[ref.rank] = metadata_of(recording).get("gpu")
+    return found
+
+
+def metadata_of(recording: Recording) -> dict[str, Any]:
+    """Return what a recording's source said beside its events; empty where that is damaged."""
+    try:
+        found = json.loads(recording.rows("SELECT metadata FROM recording")[0][0] or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def attribute(sampled: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice]) -> dict[Key, DeviceTelemetry]:
+    """Return the telemetry of each device of the traces that is known to be its own."""
+    inside = {(t.recording_id, t.device): t for t in sampled if t.profiled}  # counters in a trace are of its own devices
+    sampled = [t for t in sampled if not t.profiled]
+    found: dict[Key, DeviceTelemetry] = {}
+    for mine in devices:
+        told = _told(mine, _possible(sampled, mine))
+        if told is not None:
+            found[mine.recording_id, mine.device] = told
+    taken = {(t.recording_id, t.device) for t in found.values()}
+    left = [d for d in devices if (d.recording_id, d.device) not in found]
+    for mine in left:
+        free = [t for t in _possible(sampled, mine) if (t.recording_id, t.device) not in taken]
+        rivals = [d for d in left if _may_share_host(d, mine)]
+        one = _only(mine, free, rivals)
+        if one is not None:
+            found[mine.recording_id, mine.device] = one
+    return {**inside, **found}
+
+
+def unknown(
+    devices: Sequence[TraceDevice], sampled: Sequence[DeviceTelemetry], found: Mapping[Key, DeviceTelemetry]
+) -> str | None:
+    """Return the sentence that says whose telemetry is not known, None where every device has its own or nothing was sampled."""
+    missing = sum((d.recording_id, d.device) not in found for d in devices)
+    if not missing or not candidates(sampled, devices):
+        return None
+    which = "the trace's GPU" if len(devices) == 1 else f"{missing} of the {len(devices)} traced GPUs"
+    return (
+        f"Which of the {len(sampled)} sampled GPUs is {which} is not recorded, so their telemetry is not read as its own. "
+        "Traces of `sawtooth.capture` name their GPU."
+    )
+
+
+def candidates(sampled: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice]) -> list[DeviceTelemetry]:
+    """Return the sampled GPUs that may be one of the ``devices``."""
+    possible = {(t.recording_id, t.device) for mine in devices for t in _possible(sampled, mine)}
+    return [t for t in sampled if (t.recording_id, t.device) in possible]
+
+
+def _told(mine: TraceDevice, possible: Sequence[DeviceTelemetry]) -> DeviceTelemetry | None:
+    """Return the GPU of the device's UUID or process."""
+    if mine.uuid is not None and (same := [t for t in possible if t.uuid is not None and _bare(t.uuid) == _bare(mine.uuid)]):
+        return same[0]
+    ran = [t for t in possible if mine.pids & set(t.pids)]
+    return ran[0] if len(ran) == 1 else None
+
+
+def _possible(sampled: Sequence[DeviceTelemetry], mine: TraceDevice) -> list[DeviceTelemetry]:
+    """Return the GPUs of the device's model on its host, and of another UUID none."""
+    return [
+        t
+        for t in sampled
+        if (mine.name is None or t.name is None or t.name == mine.name)
+        and (mine.host is None or t.host is None or t.host == mine.host)
+        and (mine.uuid is None or t.uuid is None or _bare(t.uuid) == _bare(mine.uuid))
+    ]
+
+
+def _only(mine: TraceDevice, free: Sequence[DeviceTelemetry], rivals: Sequence[TraceDevice]) -> DeviceTelemetry | None:
+    """Return the GPU that is left for ``mine``: the only one, that of its ordinal where all of the job's have one, or the only one that works."""
+    works = [t for t in free if _level(t) > IDLE_BESIDE * max(map(_level, free))] if len(free) > 1 else free
+    if len(rivals) == 1:
+        return works[0] if len(works) == 1 else None
+    if len({t.recording_id for t in works}) == 1 and sorted(t.device for t in works) == sorted(d.device for d in rivals):
+        return next(t for t in works if t.device == mine.device)
+    return None
+
+
+def _may_share_host(one: TraceDevice, other: TraceDevice) -> bool:
+    return one.host is None or other.host is None or one.host == other.host
+
+
+def _level(found: DeviceTelemetry) -> float:
+    return found.means.get("util_pct", found.means.get("gr_active_pct", 0.0))
+
+
+def _bare(uuid: str) -> str:
+    return uuid.lower().removeprefix("gpu-")
+
+
+def _none(value: Any) -> Any:
+    return None if pd.isna(value) else value

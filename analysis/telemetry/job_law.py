@@ -1,0 +1,107 @@
+"""The step time of a job from the utilization of all its GPUs: at every moment the GPU counts that waits least for the others.
+
+Inside a collective a GPU that waits counts as busy, so that each GPU's utilization ÷ its own work is at least 1 ÷ step. The least of them over
+the job's GPUs, sample by sample, comes near it: somebody is always the one the others wait for. On a pipeline every stage waits at times, and
+the law bounds the step from below only.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from statistics import median_low
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.metrics.witness import StepWork, Witness
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
+from sawtooth.analysis.telemetry.dispatch_law import COUNTS_KERNELS, LEAST_SAMPLES, NAMES, SUSTAINED, WITHOUT_COPIES, interval
+from sawtooth.analysis.telemetry.of_run import RunTelemetry
+from sawtooth.analysis.telemetry.steady import Mean, find_steady, mean_over, profile_shadow
+from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
+
+MOST_UNKNOWN = 4  # GPUs of which nobody knows whose they are: 24 orders to look at, which mostly say the same
+APART = 1.5  # periods between the samples of two GPUs that still speak of one moment
+
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+Worker = tuple[str, int, StepWork]  # recording and device of a trace, and its own work a step, without waiting in collectives
+
+
+def by_utilization(
+    library: Library, telemetry: RunTelemetry, workers: Sequence[Worker], profiles: Sequence[tuple[int, int]], *, pipeline: bool
+) -> Witness | None:
+    """Return what the utilization of all GPUs of a job says of its step, None where not all of them were sampled.
+
+    ``profiles`` are (first, last) times of the traces on the telemetry's clock: what they spoil is left out.
+    """
+    orders = _orders(telemetry, workers)
+    works = [work for _, _, work in workers]
+    if not orders or min(work.occupied_ns for work in works) <= 0:
+        return None
+    column = next((c for c in (COUNTS_KERNELS, WITHOUT_COPIES) if all(c in t.period_s for t in orders[0])), None)
+    if column is None:
+        return None
+    clocks = telemetry.clocks
+    series = {
+        (t.recording_id, t.device): _series(library, t, column, clocks.get(t.recording_id, AS_RECORDED)) for t in orders[0]
+    }
+    most = max(works, key=lambda work: work.occupied_ns)
+    means = [_least([series[t.recording_id, t.device] for t in order], works, most, profiles) for order in orders]
+    known = [mean for mean in means if mean is not None and mean.samples >= LEAST_SAMPLES]
+    if len(known) < len(means) or not all(mean.value > 0 for mean in known):
+        return None
+    period_s = max(t.period_s[column] for t in orders[0])
+    spans = [tuple(most.occupied_ns / mean.value / 1e4 * end for end in interval(most, mean, period_s, 0.0)) for mean in known]
+    middle = most.occupied_ns / median_low([mean.value for mean in known]) / 1e4
+    low, high = min(span[0] for span in spans), max(span[1] for span in spans)
+    if any(t.capped for t in orders[0]):
+        high *= SUSTAINED
+    mean = known[0]
+    note = (
+        f"Kernels and their dispatch take {most.occupied_ns / 1e6:.4g} ms of a step on the rank that has most to do. {NAMES[column]}, of the GPU that waits "
+        f"least at each moment, is {mean.value:.3g} % over {mean.seconds:.1f} s of training outside the profile: a step takes "
+    )
+    if pipeline:
+        return Witness(
+            "telemetry", None, low, None, (f"{note}at least {low:.4g} ms, since every stage of a pipeline waits at times.",)
+        )
+    return Witness("telemetry", middle, low, high, (f"{note}{middle:.4g} ms.",))
+
+
+def _orders(telemetry: RunTelemetry, workers: Sequence[Worker]) -> list[tuple[DeviceTelemetry, ...]]:
+    """Return the ways in which the sampled GPUs may be the workers': one where that is known, none where some were not sampled."""
+    own = [telemetry.of(recording_id, device) for recording_id, device, _ in workers]
+    known = tuple(t for t in own if t is not None and not t.profiled)
+    if len(known) == len(workers):
+        return [known] if len({(t.recording_id, t.device) for t in known}) == len(known) else []
+    possible = [telemetry.devices[i] for i in telemetry.possible]
+    return list(itertools.permutations(possible)) if len(possible) == len(workers) <= MOST_UNKNOWN else []
+
+
+def _series(library: Library, sampled: DeviceTelemetry, column: str, clock: SampleClock) -> tuple[I64, F64]:
+    with library.open(sampled.recording_id, derived=False) as recording:
+        return load_series(recording, sampled.device, column, clock)
+
+
+def _least(
+    series: Sequence[tuple[I64, F64]], works: Sequence[StepWork], most: StepWork, profiles: Sequence[tuple[int, int]]
+) -> Mean | None:
+    """Return the mean over the steady training of the least utilization by work, in percent of the worker that has ``most``."""
+    times, _ = series[0]
+    if len(times) < 2:
+        return None
+    period = float(np.median(np.diff(times)))
+    near, least = np.ones(len(times), bool), np.full(len(times), np.inf)
+    for (other, values), work in zip(series, works, strict=True):
+        if not len(other):
+            return None
+        at = np.clip(np.searchsorted(other, times), 1, max(len(other) - 1, 1))
+        at = np.where(np.abs(other[at - 1] - times) <= np.abs(other[np.minimum(at, len(other) - 1)] - times), at - 1, at)
+        near &= np.abs(other[at] - times) <= APART * period
+        least = np.minimum(least, values[at] * most.occupied_ns / work.occupied_ns)
+    times, least = times[near], least[near]
+    shadows = [profile_shadow(times, least, profile) for profile in profiles]
+    return mean_over(times, least, find_steady(times, least, shadows))

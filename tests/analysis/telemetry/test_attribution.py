@@ -1,0 +1,125 @@
+"""Which sampled GPU is a rank's: by UUID, by process, because no other is left; and never a guess among several."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute, unknown
+from sawtooth.analysis.telemetry.sawtooth import Sawtooth
+from sawtooth.analysis.telemetry.steady import Steady
+from sawtooth.analysis.telemetry.summary import DeviceTelemetry
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.bulk_synchronous import Planted, job
+
+H200 = "NVIDIA H200"
+
+
+def sampled(
+    device: int, util_pct: float = 90.0, *, recording: str = "t", name: str = H200, uuid: str | None = None, host: str | None = "a",
+    pids: tuple[int, ...] = (), profiled: bool = False,
+) -> DeviceTelemetry:  # fmt: skip
+    return DeviceTelemetry(
+        recording, device, name, uuid, 0, 10**10, {}, 1.0, Steady(0, 10**10), {"util_pct": util_pct}, None, None, None, None, None,
+        Sawtooth(None, "steady", None), (), (), host=host, pids=pids, profiled=profiled,
+    )  # fmt: skip
+
+
+def traced(
+    recording: str, device: int = 0, *, uuid: str | None = None, host: str | None = "a", pid: int | None = None
+) -> TraceDevice:
+    return TraceDevice(recording, device, H200, host, uuid, frozenset() if pid is None else frozenset({pid}))
+
+
+def who(found: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice]) -> dict[str, tuple[str, int]]:
+    return {recording: (t.recording_id, t.device) for (recording, _), t in attribute(found, devices).items()}
+
+
+def test_the_uuid_decides_whatever_the_ordinals_and_however_it_is_written() -> None:
+    found = [sampled(0, uuid="GPU-aa"), sampled(1, uuid="GPU-bb")]
+    ranks = [traced("r0", uuid="bb"), traced("r1", uuid="GPU-AA")]
+    assert who(found, ranks) == {"r0": ("t", 1), "r1": ("t", 0)}
+
+
+def test_a_gpu_of_another_uuid_or_host_or_model_is_not_taken_although_it_is_the_only_one() -> None:
+    rank = traced("r0", uuid="GPU-cc")
+    assert who([sampled(0, uuid="GPU-aa")], [rank]) == {}
+    assert who([sampled(0, host="b")], [traced("r0")]) == {}
+    assert who([sampled(0, name="NVIDIA A100")], [traced("r0")]) == {}
+    assert who([sampled(0, host="b")], [traced("r0", host=None)]) == {
+        "r0": ("t", 0)
+    }  # a trace that names no host may be of any
+
+
+def test_else_the_process_that_ran_on_it() -> None:
+    found = [sampled(0, pids=(70,)), sampled(1, pids=(71, 4))]
+    assert who(found, [traced("r0", pid=71), traced("r1", pid=70)]) == {"r0": ("t", 1), "r1": ("t", 0)}
+    # several processes share the GPU, and one process uses two: the first is told, the second is not
+    assert who([sampled(0, pids=(70,)), sampled(1, pids=(70,))], [traced("r0", pid=70), traced("r1", pid=71)]) == {}
+
+
+def test_of_one_trace_the_only_gpu_that_works() -> None:
+    idle, works = sampled(0, 3.0), sampled(2, 80.0)
+    assert who([idle, works], [traced("r0")]) == {"r0": ("t", 2)}
+    assert who([sampled(0, 10.0), works], [traced("r0")]) == {}  # more than a tenth: it may be the one
+
+
+def test_of_several_ranks_ordinals_where_they_are_those_that_work() -> None:
+    found = [sampled(0), sampled(1), sampled(2, 1.0)]
+    assert who(found, [traced("r1", 1), traced("r0", 0)]) == {"r1": ("t", 1), "r0": ("t", 0)}
+    assert who(found, [traced("r1", 0), traced("r0", 0)]) == {}  # each sees one GPU: ordinals say nothing
+    assert who([sampled(4), sampled(5)], [traced("r1", 1), traced("r0", 0)]) == {}  # CUDA_VISIBLE_DEVICES=4,5, perhaps 5,4
+
+
+def test_one_sampled_gpu_is_not_given_to_two_ranks() -> None:
+    ranks = [traced("r0"), traced("r1", 1)]
+    assert who([sampled(0)], ranks) == {}
+    # of two hosts with one GPU each, each is its own
+    assert who([sampled(0), sampled(0, recording="u", host="b")], [traced("r0"), traced("r1", host="b")]) == {
+        "r0": ("t", 0),
+        "r1": ("u", 0),
+    }
+
+
+def test_what_one_rank_is_known_to_be_leaves_the_rest_to_the_other() -> None:
+    found = [sampled(0, uuid="GPU-aa"), sampled(1, uuid="GPU-bb")]
+    assert who(found, [traced("r0", uuid="GPU-bb"), traced("r1")]) == {"r0": ("t", 1), "r1": ("t", 0)}
+
+
+def test_counters_inside_a_trace_are_its_own_devices_unless_the_gpu_was_sampled_beside() -> None:
+    inside = sampled(0, recording="r0", profiled=True)
+    assert who([inside], [traced("r0")]) == {"r0": ("r0", 0)}
+    assert who([inside, sampled(0)], [traced("r0")]) == {"r0": ("t", 0)}
+
+
+def test_it_is_said_whose_gpu_is_not_known() -> None:
+    found, ranks = [sampled(0), sampled(1)], [traced("r0"), traced("r1")]
+    said = unknown(ranks, found, attribute(found, ranks))
+    assert said is not None and said.startswith("Which of the 2 sampled GPUs")
+    assert unknown(ranks, [], {}) is None
+    one = [traced("r0", uuid="GPU-aa")]
+    assert unknown(one, [sampled(0, uuid="GPU-aa")], attribute([sampled(0, uuid="GPU-aa")], one)) is None
+
+
+def test_a_trace_that_names_its_gpu_finds_its_telemetry_and_one_that_does_not_says_so(tmp_path: Path) -> None:
+    lines = [{"meta": True, "gpus": [{"gpu": g, "name": H200, "uuid": f"GPU-{'ab'[g]}"} for g in (0, 1)]}]
+    lines += [{"t_ns": 1_790_000_000_000_000_000 - i * 10**8, "gpu": g, "gpu_util": 90 - g} for i in range(60) for g in (0, 1)]
+    (tmp_path / "nvml.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = []
+    for named in (True, False):
+        traces = job(2, 2, Planted())
+        for rank, trace in enumerate(traces):
+            trace.top |= {"gpu_uuids": {"0": f"GPU-{'ba'[rank]}"}} if named else {}
+        paths = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)]
+        data = DataFolder(tmp_path / f"data{named}").create()
+        (run,) = bring_in(data, [(path, path.name) for path in [*paths, tmp_path / "nvml.jsonl"]]).runs
+        found.append(analyse(run, Library(data)))
+    named_run, unnamed = found
+    assert {r.rank: r.telemetry.uuid for r in named_run.ranks if r.telemetry} == {0: "GPU-b", 1: "GPU-a"}
+    assert [r.telemetry for r in unnamed.ranks] == [None, None]
+    keys = [[d.key for d in each.diagnostics] for each in found]
+    assert ["telemetry_not_attributed" in each for each in keys] == [False, True]

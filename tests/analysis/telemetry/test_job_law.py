@@ -1,0 +1,96 @@
+"""A job's step from all its GPUs: made utilization of two ranks whose work, waits and step are known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sawtooth.analysis.knowledge.hardware import Dispatch
+from sawtooth.analysis.metrics.witness import StepWork, Witness
+from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.job_law import by_utilization
+from sawtooth.analysis.telemetry.of_run import RunTelemetry
+from sawtooth.analysis.telemetry.summary import summarize
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.schema import DataFolder
+
+START_NS, SAMPLES = 1_790_000_000_000_000_000, 120
+FREE = Dispatch(0.0, 0.0, 0.0, "none, so that sums stay simple")
+LIGHT, HEAVY = StepWork(10e6, 0, dispatch=FREE), StepWork(16e6, 0, dispatch=FREE)  # 10 and 16 ms of a step's own work
+Told = Callable[..., Witness | None]
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    def of(utils: tuple[np.ndarray, ...], *, owners: bool = True, pipeline: bool = False, lag_ns: int = 0) -> Witness | None:
+        folder = DataFolder(tmp_path / "data").create()
+        lines = [{"meta": True, "gpus": [{"gpu": g, "name": "NVIDIA H200"} for g in range(len(utils))]}]
+        for i in range(SAMPLES):
+            lines += [
+                {"t_ns": START_NS + i * 10**8 + g * lag_ns, "gpu": g, "gpu_util": float(util[i])}
+                for g, util in enumerate(utils)
+            ]
+        path = tmp_path / "nvml.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        library = Library(folder)
+        with library.open(ingest_file(path, folder).id, derived=False) as recording:
+            devices = tuple(summarize(recording))
+        ids = ("a", "b")
+        telemetry = RunTelemetry(
+            devices,
+            owners=tuple((ids[g], 0, g) for g in range(len(utils))) if owners else (),
+            possible=tuple(range(len(utils))),
+        )
+        workers = [("a", 0, LIGHT), ("b", 0, HEAVY)]
+        return by_utilization(library, telemetry, workers, [], pipeline=pipeline)
+
+    return of
+
+
+def test_the_rank_that_waits_least_tells_the_step(told: Told) -> None:
+    """A step of 20 ms: the heavy rank works 16 of them (80 %), the light one 10 and waits 9 in collectives (95 %)."""
+    found = told((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)))
+    assert found is not None
+    assert found.ms == pytest.approx(20.0)
+    assert found.high_ms is not None
+    assert 17 < found.low_ms < 19 and 21 < found.high_ms < 23
+
+
+def test_ranks_that_wait_in_turn_are_looked_at_moment_by_moment(told: Told) -> None:
+    """Steps of 25 and 16 ms by turns. At first the light rank is held up (40 %) and the heavy one waits for it, then neither waits for long."""
+    turns = np.arange(SAMPLES) % 20 < 10
+    light, heavy = np.where(turns, 40.0, 97.0), np.where(turns, 99.0, 99.0)
+    found = told((light, heavy))
+    # of 16 ms: light 40 % → 40·16/10 = 64, heavy 99; then light 97 → 155, heavy 99. The mean of 64 and 99 is 81.5: 16 / 0.815 = 19.6
+    assert found is not None
+    assert found.ms == pytest.approx(19.63, rel=0.01)
+
+
+def test_where_nobody_knows_whose_gpu_is_whose_the_interval_holds_every_order(told: Told) -> None:
+    known = told((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)))
+    unknown = told((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), owners=False)
+    assert known is not None and unknown is not None
+    # the other way round the heavy rank would be at 95 %: 16 / 0.95 = 16.8 ms
+    assert unknown.low_ms < 16.8 < 20.0 < (unknown.high_ms or 0.0)
+    assert unknown.low_ms < known.low_ms
+
+
+def test_a_pipeline_is_bounded_from_below_only(told: Told) -> None:
+    found = told((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), pipeline=True)
+    assert found is not None
+    assert (found.ms, found.high_ms) == (None, None)
+    assert 17 < found.low_ms < 20
+
+
+def test_one_gpu_of_two_ranks_says_nothing_of_the_job(told: Told) -> None:
+    assert told((np.full(SAMPLES, 95.0),)) is None
+
+
+def test_gpus_sampled_a_little_apart_still_speak_of_one_moment(told: Told) -> None:
+    found = told((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), lag_ns=30_000_000)
+    assert found is not None
+    assert found.ms == pytest.approx(20.0)

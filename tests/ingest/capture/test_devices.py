@@ -1,0 +1,47 @@
+"""A training process names its GPUs in what it writes, so that telemetry of the host finds them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from sawtooth.ingest.capture.devices import TRACE_KEY, current_gpu, gpu_uuids, name_gpus
+from sawtooth.ingest.capture.marks import MarkWriter
+
+
+def torch_with(uuids: list[Any], *, used: bool = True, current: int = 0) -> Any:
+    return SimpleNamespace(
+        cuda=SimpleNamespace(
+            is_initialized=lambda: used,
+            device_count=lambda: len(uuids),
+            current_device=lambda: current,
+            get_device_properties=lambda i: SimpleNamespace(**({} if uuids[i] is None else {"uuid": uuids[i]})),
+        )
+    )
+
+
+def test_uuids_are_written_as_nvml_does() -> None:
+    assert gpu_uuids(torch_with(["ea8d", "MIG-7f"])) == {"0": "GPU-ea8d", "1": "MIG-7f"}
+    assert current_gpu(torch_with(["ea8d", "MIG-7f"], current=1)) == "MIG-7f"
+
+
+def test_a_process_without_a_gpu_or_with_an_old_pytorch_names_none() -> None:
+    assert gpu_uuids(torch_with(["ea8d"], used=False)) == {}  # asking would start CUDA in a process that may still fork
+    assert gpu_uuids(torch_with([None])) == {}
+    assert gpu_uuids(None) == {}
+    assert current_gpu(None) is None
+
+
+def test_a_trace_is_given_them_and_a_profiler_that_refuses_harms_nobody() -> None:
+    said: dict[str, str] = {}
+    name_gpus(SimpleNamespace(add_metadata_json=said.__setitem__), torch_with(["ea8d"]))
+    assert json.loads(said[TRACE_KEY]) == {"0": "GPU-ea8d"}
+    name_gpus(object(), torch_with(["ea8d"]))
+
+
+def test_marks_begin_with_the_gpu(tmp_path: Path) -> None:
+    marks = MarkWriter(tmp_path / "marks.jsonl", rank=3, gpu="GPU-ea8d")
+    marks.close()
+    assert json.loads((tmp_path / "marks.jsonl").read_text())["gpu"] == "GPU-ea8d"
