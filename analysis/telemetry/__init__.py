@@ -20,7 +20,11 @@ __getattr__, __all__ = lazy(
             "HostLoad",
             "Limit",
         ),
-        "of_run": ("RunTelemetry",),
+        "job_law": ("by_utilization",),
+        "of_run": (
+            "RunTelemetry",
+            "elsewhere",
+        ),
         "phases": ("ThrottleBand",),
         "profile_fit": (
             "Representativeness",
