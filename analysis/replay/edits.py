@@ -34,6 +34,7 @@ GRAPH_NODE_GAP_NS = (
 GAIN_OFF = 0.2  # of a predicted gain, what the replay misses of it on the pairs in tests/recordings,
 STEP_OFF = 0.15  # and never more of the step that is left: what goes is known to go
 TIMES_OFF = (0.8, 1.25)  # of new kernel times that come without an interval of their own
+LONGER_WAITS = 1.5  # a run waits at most this much longer than its replay: what is beyond is no waiting that the profile shows
 GRAPH_LAUNCH_NS = 10_000  # one graph launch on the host; the first kernel follows about 10 µs later
 
 
@@ -125,13 +126,14 @@ class WhatIf:
         """Return the run's step time in ms with all ``edits`` made, None where it is unknown or cannot be replayed.
 
         The replay's change is carried onto ``best``, but never below what the GPU then still works: only its waits can be shorter in the
-        run than in the replay. Where the whole step is shorter than the GPU's work as recorded, that work is taken to fill it.
+        run than in the replay. What the run takes longer than the replay is waiting too, and goes with it. Where the whole step is shorter
+        than the GPU's work as recorded, that work is taken to fill it.
         """
         now, then = self._timed(()), self._timed(tuple(edits))
         if best.ms is None or now is None or then is None or not now[0]:
             return None
         # Where the profiled steps are not the run, the rest of its step is not in the profile: the change cannot shorten it.
-        carried = best.ms * then[0] / now[0] if best.represented else best.ms - (now[0] - then[0])
+        carried = _carried(best.ms, now, then) if best.represented else best.ms - (now[0] - then[0])
         return max(carried, then[1] * min(1.0, best.ms / now[1]) if now[1] else 0.0)
 
     def predict_range_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> tuple[float, float] | None:
@@ -146,6 +148,9 @@ class WhatIf:
         if middle is None or low is None or high is None or best.ms is None:
             return None
         off = min(GAIN_OFF * abs(best.ms - middle), STEP_OFF * middle)
+        now, then = self._timed(()), self._timed(edits)
+        if not best.represented and now is not None and then is not None:
+            low = min(low, _carried(best.ms, now, then))  # or the profile shows all of the step, only quicker than the run's
         return max(min(low, middle) - off, 0.0), max(high, middle) + off
 
     def _timed(self, edits: tuple[Edit, ...]) -> tuple[float, float] | None:
@@ -185,6 +190,14 @@ def _at_edge(edit: Edit, edge: int) -> Edit:
         case TimedOps(ops, durations, low, high):
             return TimedOps(ops, (low, high)[edge] or tuple(round(ns * TIMES_OFF[edge]) for ns in durations))
     return edit
+
+
+def _carried(best_ms: float, now: tuple[float, float], then: tuple[float, float]) -> float:
+    """Return a replayed change, of steps and the GPU's work in them, carried onto a run's step: its waits are to the replay's as they were before."""
+    waits_now, waits_then = now[0] - now[1], then[0] - then[1]
+    if best_ms <= now[0] or waits_now <= 0:
+        return best_ms * then[0] / now[0]
+    return then[1] + waits_then * min((best_ms - now[1]) / waits_now, LONGER_WAITS)
 
 
 def apply(problem: ReplayProblem, edits: Sequence[Edit]) -> ReplayProblem:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tests.support.anti_patterns import ANTI_PATTERNS
 from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 from tests.support.paths import GRAPH_BREAKS
 
@@ -101,6 +102,7 @@ def graph_breaks(folder: Path, count: int) -> list[Path]:
 
 
 HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
+    **ANTI_PATTERNS,
     "filled_gradients": filled_gradients,
     "full_queue": full_queue,
     "graph_breaks_0": partial(graph_breaks, count=0),

@@ -1,10 +1,11 @@
 """Autograd's anomaly detection is left on.
 
 What it checks
-    Tests for NaN that autograd itself makes after each of its nodes: ``aten::isnan``, ``aten::_is_any_true`` and the read of the result.
+    Tests for NaN that autograd itself makes after each of its nodes: ``aten::isnan``, ``aten::_is_any_true`` and the read of the result; and how much
+    longer operators take the host where autograd records them than where it does not.
 Why it costs time
     Each gradient is read once more, and the host waits for the answer before it launches the next node: the backward pass runs one
-    kernel at a time. Stack traces kept for every operator of the forward pass slow the host besides.
+    kernel at a time. In the forward pass a Python stack trace is kept for every operator, 0.1 ms and more each.
 What to do
     Remove ``torch.autograd.set_detect_anomaly(True)`` (Lightning: ``detect_anomaly``), or turn it on only to look for a NaN.
 When it is wrong
@@ -19,11 +20,32 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import lost_in_calls, nan_checks
 from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
-from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step
-from sawtooth.analysis.replay.edits import WithoutCalls
+from sawtooth.analysis.findings.work import AUTOGRAD_NODE, chosen, evidence_of, ms_per_step
+from sawtooth.analysis.replay.edits import Edit, FasterHost, WithoutCalls
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.01  # nobody trains with it on purpose: one line to take out
+
+SHORTEST_TRACE_NS = 20_000  # a stack trace of a few Python frames; recording an operator without one takes under 5 µs
+MOST = 0.95  # some of the host's work stays
+# Operators' own time (without operators and calls inside them) where autograd records them and where it does not: both medians, and all that
+# the former take more.
+_OWN_TIME = """
+WITH inside AS (SELECT o.cpu_op_id, o.parent_id, o.dur_ns, o.sequence_number, regexp_matches(n.name, 'Backward[0-9]*$') OR starts_with(n.name, $2) AS node
+    FROM cpu_ops o JOIN names n USING (name_id) JOIN steps t ON t.device = $1 AND t.counted AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
+    WHERE o.kind = 'op'),
+children AS (SELECT parent_id AS cpu_op_id, sum(dur_ns) AS ns FROM inside GROUP BY 1),
+calls AS (SELECT cpu_op_id, sum(dur_ns) AS ns FROM runtime_calls GROUP BY 1),
+own AS (SELECT i.dur_ns - coalesce(children.ns, 0) - coalesce(calls.ns, 0) AS ns, i.sequence_number IS NOT NULL AS recorded
+    FROM inside i LEFT JOIN children USING (cpu_op_id) LEFT JOIN calls USING (cpu_op_id) WHERE NOT i.node),
+medians AS (SELECT median(ns) FILTER (recorded) AS recorded, median(ns) FILTER (NOT recorded) AS others FROM own)
+SELECT recorded, others, (SELECT sum(greatest(own.ns - others, 0)) FROM own WHERE own.recorded) FROM medians"""
+_HOST_TIME = """
+WITH counted AS (SELECT * FROM steps WHERE device = $1 AND counted),
+tests AS (SELECT o.dur_ns FROM cpu_ops o JOIN names n USING (name_id) JOIN cpu_ops p ON p.cpu_op_id = o.parent_id JOIN names pn ON pn.name_id = p.name_id
+    JOIN counted t ON o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
+    WHERE starts_with(pn.name, $2) AND n.name IN ('aten::isnan', 'aten::_is_any_true', 'aten::item'))
+SELECT coalesce((SELECT sum(dur_ns) FROM tests), 0), (SELECT sum(host_end_ns - host_start_ns) FROM counted)"""
 
 CHANGES = (
     CodeChange("PyTorch", "torch.autograd.set_detect_anomaly(True)", "torch.autograd.set_detect_anomaly(False)"),
@@ -38,18 +60,34 @@ def check(given: RuleInput) -> Iterator[Finding]:
     cost = ms_per_step(rows, given.work_steps) + lost_in_calls(given, "host_sync", tests.calls)
     if not tests.calls or given.share(cost) < WORTH_NAMING:
         return
+    stacks = _stack_traces(given)
+    edits: list[Edit] = [WithoutCalls(tests.calls), *([FasterHost(1 - stacks)] if stacks else [])]
+    predicted = given.predict_ms(edits)
     yield given.finding(
         RULE.slug,
-        f"Anomaly detection is on: autograd tests every gradient for NaN and waits for the answer, {in_words(cost)} of each step",
+        f"Anomaly detection is on: autograd tests every gradient for NaN and waits for the answer, {in_words(cost)} of each step"
+        + (f", and keeping stack traces takes {stacks:.0%} of the rest of the host's time" if stacks else ""),
         "Turn anomaly detection off outside the search for a NaN.",
-        ceiling_ms=cost,
-        edits=[WithoutCalls(tests.calls)],
+        ceiling_ms=max(cost, given.step_ms - predicted) if predicted is not None and given.step_ms else cost,
+        edits=edits,
         confidence="high",
-        note="The tests, the host's launching of them and the waits for their answers removed from the replay; what the stack traces cost the host is not in it.",
+        note="The tests, the host's launching of them and the waits for their answers removed from the replay, and the host quicker by what operators take it longer where autograd records them.",
         risk="A NaN is noticed later, in the loss.",
         changes=CHANGES,
         evidence=evidence_of(rows, given.work_steps),
     )
 
 
-RULE = Rule("anomaly-detection", ("steps",), check, Explains(("host_sync",)))
+def _stack_traces(given: RuleInput) -> float:
+    """Return the share of the host's time outside the tests that keeping stack traces takes, 0 where operators do not show it."""
+    rows = given.recording.rows(_OWN_TIME, [given.rank.device, AUTOGRAD_NODE])
+    recorded, others, ns = rows[0] if rows else (None, None, None)
+    if recorded is None or others is None or recorded - others < SHORTEST_TRACE_NS:
+        return 0.0
+    tested, all_ns = given.recording.rows(_HOST_TIME, [given.rank.device, AUTOGRAD_NODE])[0]
+    return min(ns / max(all_ns - tested, 1), MOST)
+
+
+RULE = Rule(
+    "anomaly-detection", ("steps",), check, Explains(("launch_bound", "host_sync"), called="autograd's anomaly detection")
+)

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.passes import run_again
 from sawtooth.analysis.findings.rule import Rule, RuleInput
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
+from sawtooth.analysis.replay.edits import WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.10  # below a tenth of the FLOPs checkpointing is selective already
@@ -48,19 +50,19 @@ def check(given: RuleInput) -> Iterator[Finding]:
     if peak is not None and total and peak / total > FULL:
         return
     steps = given.work_steps
-    work = given.work
-    products = work[work["category"].isin(("gemm", "conv", "attention"))]
+    rows = run_again(given)
     room = f", with {1 - peak / total:.0%} of the memory free" if peak is not None and total else ""
     yield given.finding(
         RULE.slug,
         f"{again / own:.0%} of the model's FLOPs are computed twice each step by checkpointing{room}",
         "Checkpoint fewer blocks: as many as memory needs and no more.",
-        ceiling_ms=ms_per_step(products, steps) * again / (own + again),
+        ceiling_ms=ms_per_step(rows, steps),
+        edits=[WithoutOps(tuple(rows["gpu_op_id"].tolist()))],
         confidence="medium" if peak is not None else "low",
-        note="The ceiling is the recomputed share of products, convolutions and attention; the rest of the recomputed forward pass comes on top.",
+        note="Without the second forward pass of every checkpointed block.",
         risk="Peak memory grows by the activations that are kept.",
         changes=CHANGES,
-        evidence=evidence_of(products, steps, ("flop_operator",)),
+        evidence=evidence_of(rows, steps, ("operator",)),
     )
 
 

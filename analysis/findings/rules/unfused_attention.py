@@ -31,6 +31,7 @@ from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 WORTH_NAMING = 0.03  # one call to change: worth it from 3 % of the step
 SHORTEST_ROW = 32  # softmax over fewer columns is a classifier or a gate, not attention
 BACKWARD_SLOWER = 1.4  # per product, flash attention's backward pass against its forward one at head sizes of 64 and 128
+FUSED_BY_MATH = "aten::_scaled_dot_product_attention_math"
 MOVES = ("elementwise", "softmax", "copy", "reduction")
 
 CHANGES = (
@@ -62,6 +63,24 @@ def score_sizes(work: pd.DataFrame) -> set[int]:
     return sizes
 
 
+def written_out(work: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows that only move score matrices, and the products that make or take them."""
+    sizes = score_sizes(work)
+    moves = chosen(work, lambda row: row.category in MOVES and any(numel(shape) in sizes for shape in row.dims or []))
+    products = chosen(
+        work,
+        lambda row: (
+            row.operator == "aten::bmm" and bool({_product_size(row.dims), *(numel(s) for s in row.dims or [])} & sizes)
+        ),
+    )
+    return moves, products
+
+
+def fused_attention(rows: pd.DataFrame, gpu: Gpu) -> list[Edit]:
+    """Return the edits that run attention written out in ``rows`` as fused kernels."""
+    return _edits(*written_out(rows), gpu)
+
+
 def _product_size(dims: Any) -> int:
     if not dims or len(dims) < 2 or len(dims[0]) != 3 or len(dims[1]) != 3:
         return 0
@@ -71,21 +90,12 @@ def _product_size(dims: Any) -> int:
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when written-out attention takes more than WORTH_NAMING of the step."""
     gpu, steps = given.rank.gpu, given.work_steps
-    if gpu is None:
+    fused = given.recording.rows("SELECT 1 FROM names WHERE name = ? LIMIT 1", [FUSED_BY_MATH])
+    if gpu is None or fused:  # the call is there, and has a rule of its own
         return
-    work = given.work
-    sizes = score_sizes(work)
-    if not sizes:
-        return
-    moves = chosen(work, lambda row: row.category in MOVES and any(numel(shape) in sizes for shape in row.dims or []))
-    products = chosen(
-        work,
-        lambda row: (
-            row.operator == "aten::bmm" and bool({_product_size(row.dims), *(numel(s) for s in row.dims or [])} & sizes)
-        ),
-    )
+    moves, products = written_out(given.work)
     cost = ms_per_step(moves, steps) + ms_per_step(products, steps)
-    if given.share(cost) < WORTH_NAMING:
+    if not len(moves) or given.share(cost) < WORTH_NAMING:
         return
     yield given.finding(
         RULE.slug,

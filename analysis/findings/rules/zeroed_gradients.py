@@ -1,7 +1,7 @@
 """Gradients are filled with zeros instead of dropped.
 
 What it checks
-    Kernels and memory sets launched inside ``Optimizer.zero_grad``.
+    Kernels and memory sets launched inside ``Optimizer.zero_grad``, or inside ``Module.zero_grad`` where Python calls are recorded.
 Why it costs time
     Writing zeros to every gradient and adding to them later moves each gradient twice more than dropping it.
 What to do
@@ -23,6 +23,11 @@ from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.005  # one argument to delete: worth it from half a percent of the step
 
+_BY_PYTHON = (
+    "SELECT DISTINCT g.gpu_op_id FROM python_calls p JOIN names n USING (name_id) JOIN runtime_calls c ON c.thread_id = p.thread_id "
+    "AND c.start_ns >= p.start_ns AND c.start_ns < p.start_ns + p.dur_ns JOIN gpu_ops g USING (call_id) WHERE n.name LIKE '%torch/nn/modules/module.py(%: zero_grad'"
+)
+
 CHANGES = (
     CodeChange(
         "PyTorch", "optimizer.zero_grad(set_to_none=False)", "optimizer.zero_grad()   # set_to_none=True is the default"
@@ -33,6 +38,7 @@ CHANGES = (
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when zeroing gradients takes more than WORTH_NAMING of the step."""
     inside = launched_inside(given.recording, given.rank.device, r"^Optimizer\.zero_grad#")
+    inside |= {int(row[0]) for row in given.recording.rows(_BY_PYTHON)}
     if not inside:
         return
     yield from of_kernels(

@@ -32,15 +32,18 @@ CASES = {
         leads=("empty_cache",), quiet=("memory_creep",), measured=(("empty_cache", "gpt_small", 0.10),)
     ),
     "anomaly-detection": Case(beside=("tested_gradients",), quiet=("gpt_reads",)),
+    "attention-fallback": Case(leads=("math_backend", "padded_heads"), quiet=("attention_by_hand", "aligned_heads", "attention_sdpa")),
     "batches-in-bursts": Case(
         beside=("loader_few_workers",),
         quiet=("loader_workers", "resnet_starved", "loader_restarts"),  # in the second every step waits: too slow, not uneven
     ),
+    "bias-before-norm": Case(leads=("bias_before_norm",), quiet=("bias_before_relu",)),
     "boolean-mask-waits": Case(leads=("boolean_mask",), quiet=("gpt_reads",)),
     "casts": Case(beside=("gpt_small",), quiet=("mlp_4096",)),
     "checkpoint-in-the-loop": Case(
         leads=("checkpointing_io",), quiet=("gpt_reads",), measured=(("checkpointing_io", "gpt_small", 0.15),)
     ),
+    "clipping-by-hand": Case(leads=("clipped_one_by_one",), quiet=("norms_logged", "gpt_reads")),
     "convolution-search": Case(leads=("conv_searches",), quiet=("conv_searches_off", "channels_first")),
     "copies-not-overlapped": Case(
         leads=("copy_pinned",), quiet=("copy_prefetched",), measured=(("copy_pinned", "copy_prefetched", 0.05),)
@@ -55,8 +58,10 @@ CASES = {
             ("loader_few_workers", "loader_workers", 0.05),
         ),
     ),
+    "deterministic-algorithms": Case(leads=("filled_memory",), quiet=("zeros_asked_for",)),
     "elementwise-chains": Case(beside=("gpt_small",), quiet=("gpt_compiled",)),
     "evaluation-records-graph": Case(leads=("eval_with_grad",), quiet=("eval_without_grad",)),
+    "expert-loops": Case(leads=("expert_loop",), quiet=("equal_layers", "experts_batched")),
     "exposed-communication": Case(leads=("reduced_after",), quiet=("ddp_balanced",)),
     "fp32-products": Case(
         leads=("gpt_fp32", "gpt_tf32"),
@@ -80,6 +85,8 @@ CASES = {
     "layout-conversions": Case(
         leads=("channels_first",), quiet=("channels_last",), measured=(("channels_first", "channels_last", 0.25),)
     ),
+    "loop-indexing": Case(leads=("rows_in_a_loop",), quiet=("few_rows", "eval_with_grad")),
+    "loss-head": Case(beside=("vocab_50304",), quiet=("gpt_compiled", "reduced_after")),
     "memory-creep": Case(leads=("memory_creep",), quiet=("gpt_stack_memory",)),
     "memory-headroom": Case(beside=("gpt_small",), quiet=("memory_full",)),
     "memory-near-limit": Case(beside=("memory_full",), quiet=("resnet_fixed", "optimizer_heavy")),
@@ -110,9 +117,14 @@ CASES = {
         measured=(("python_host", "gpt_small", 0.10), ("slow_every_fourth", "gpt_small", 0.05)),
     ),
     "recompilation": Case(leads=("recompiles",), quiet=("gpt_compiled",)),
-    "recomputation": Case(beside=("recompute",), quiet=("gpt_small",)),
+    "recomputation": Case(
+        beside=("recompute",), quiet=("gpt_small",), measured=(("recompute", "gpt_small", 0.05),)
+    ),
+    "recurrent-cells": Case(leads=("lstm_cells",), quiet=("few_lstm_cells",)),
+    "shapes-vary": Case(beside=("two_lengths", "llama_lengths"), quiet=("one_length", "conv_searches_off")),
     "small-batch": Case(beside=("adam_fused",), quiet=("gpt_small", "conv_searches")),
     "small-collectives": Case(beside=("reduced_after",), quiet=("ddp_balanced", "reduced_within")),
+    "small-copies": Case(leads=("many_small_copies",), quiet=("large_copies", "two_small_copies")),
     "steps-not-marked": Case(beside=("gpt_no_steps",), quiet=("gpt_small",)),
     "straggling-rank": Case(
         leads=("ddp_straggler",), quiet=("ddp_balanced",), measured=(("ddp_straggler", "ddp_balanced", 0.15),)
@@ -124,7 +136,7 @@ CASES = {
     "thermal-slowdown": Case(beside=("held_down_by_heat",), quiet=("mm_fp8", "two_hot_samples", "held_down_by_power")),
     "unfused-activation": Case(beside=("norm_by_hand",), quiet=("gpt_small",)),
     "unfused-attention": Case(
-        leads=("attention_math",), quiet=("attention_sdpa",), measured=(("attention_math", "attention_sdpa", 0.20),)
+        leads=("attention_math",), quiet=("attention_sdpa", "math_backend"), measured=(("attention_math", "attention_sdpa", 0.20),)
     ),
     "unfused-norm": Case(leads=("norm_by_hand",), quiet=("gpt_small",)),
     "workers-start-again": Case(leads=("loader_restarts",), quiet=("loader_keeps_workers",)),

@@ -1,0 +1,91 @@
+"""Fused attention is called, and computed unfused or padded.
+
+What it checks
+    Calls of ``scaled_dot_product_attention`` that run its math backend (products, mask and softmax one by one), and calls that pad the head size
+    to a multiple of 8 before a fused kernel.
+Why it costs time
+    The math backend writes the matrix of scores several times, the very thing the fused kernels avoid. Padding copies queries, keys and values.
+What to do
+    See why no fused kernel was chosen: FP32 inputs beside a mask, a head size above 256, a mask that needs a gradient, a backend switched off.
+    ``torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)`` around the call prints the reason as a warning. Choose head sizes of 64 or 128.
+When it is wrong
+    Second derivatives through attention have no fused kernel.
+References
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from sawtooth.analysis.findings.passes import passes
+from sawtooth.analysis.findings.queries import operators
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rules.unfused_attention import fused_attention
+from sawtooth.analysis.findings.work import evidence_of, ms_per_step
+from sawtooth.analysis.replay.edits import Edit, WithoutOps
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.03  # one call to look at: worth it from 3 % of the step
+MATH = "^aten::_scaled_dot_product_attention_math"
+CALL = "^aten::scaled_dot_product_attention$"
+PADS = ("aten::constant_pad_nd", "aten::pad")
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)",
+        "with torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION):   # says why it cannot be used\n    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when the math backend of fused attention, or padding for a fused kernel, takes more than WORTH_NAMING of the step."""
+    gpu = given.rank.gpu
+    math = passes(given, operators(given, MATH).ids).both
+    if gpu is not None and len(math):
+        how = "its math backend, which writes the matrix of scores"
+        yield from _found(given, math, fused_attention(math, gpu), how, "As fused kernels of these sizes take.")
+        return
+    calls = operators(given, CALL)
+    inside = passes(given, calls.ids).both
+    padding = inside[inside["cpu_op_id"].isin(set(_padding(given)))]
+    yield from _found(
+        given,
+        padding,
+        [WithoutOps(tuple(padding["gpu_op_id"].tolist()))],
+        "kernels that pad the head size",
+        "Without the copies that pad; the attention kernels stay.",
+    )
+
+
+def _padding(given: RuleInput) -> list[int]:
+    """Return the operators that padding calls, at any depth."""
+    sql = (
+        "SELECT i.cpu_op_id FROM cpu_ops o JOIN names n USING (name_id) JOIN cpu_ops i ON i.thread_id = o.thread_id AND i.start_ns >= o.start_ns "
+        "AND i.start_ns < o.start_ns + o.dur_ns WHERE n.name IN (SELECT unnest(?::VARCHAR[]))"
+    )
+    return [int(row[0]) for row in given.recording.rows(sql, [list(PADS)])]
+
+
+def _found(given: RuleInput, rows: pd.DataFrame, edits: list[Edit], how: str, note: str) -> Iterator[Finding]:
+    cost = ms_per_step(rows, given.work_steps)
+    if not len(rows) or given.share(cost) < WORTH_NAMING:
+        return
+    yield given.finding(
+        RULE.slug,
+        f"scaled_dot_product_attention runs {how}: {in_words(cost)} of each step",
+        "Find out why no fused kernel takes these inputs, and change them: dtype, head size, mask.",
+        ceiling_ms=cost,
+        edits=edits,
+        note=note,
+        risk="Fused kernels round differently in the last bits; dropout draws other numbers.",
+        changes=CHANGES,
+        evidence=evidence_of(rows, given.work_steps, ("operator",)),
+    )
+
+
+RULE = Rule("attention-fallback", ("steps", "shapes", "gpu"), check, Explains())

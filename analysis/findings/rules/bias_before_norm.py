@@ -1,0 +1,62 @@
+"""Convolutions add a bias that the next batch norm takes out again.
+
+What it checks
+    Convolutions with a bias whose result goes straight into a batch norm: the kernels that add the bias, and those that sum up its gradient.
+Why it costs time
+    Batch norm subtracts the mean of each channel, and the bias with it. Adding it reads and writes the whole activation, its gradient reads all of
+    that again.
+What to do
+    ``bias=False`` in these convolutions.
+When it is wrong
+    A norm that is frozen in evaluation mode subtracts a fixed mean: there the bias counts.
+References
+    https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from sawtooth.analysis.findings.builders import of_kernels
+from sawtooth.analysis.findings.passes import passes
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.01  # one argument: worth it from 1 % of the step
+BIAS = ("aten::add_", "aten::sum")  # adds the bias forward, sums its gradient backward
+_CONVOLUTIONS = """
+SELECT cpu_op_id FROM (SELECT o.cpu_op_id, n.name, s.input_types,
+        lead(n.name) OVER (PARTITION BY o.thread_id, o.parent_id ORDER BY o.start_ns, o.cpu_op_id) AS next_name
+    FROM cpu_ops o JOIN names n USING (name_id) LEFT JOIN signatures s USING (signature_id) WHERE o.kind = 'op')
+WHERE regexp_matches(name, '^aten::conv[123]d$') AND next_name = 'aten::batch_norm' AND coalesce(json_extract_string(input_types, '$[2]'), '') <> ''"""
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "nn.Sequential(nn.Conv2d(64, 128, 3), nn.BatchNorm2d(128))",
+        "nn.Sequential(nn.Conv2d(64, 128, 3, bias=False), nn.BatchNorm2d(128))",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when the bias of convolutions before a batch norm takes more than WORTH_NAMING of the step."""
+    found = passes(given, [int(row[0]) for row in given.recording.rows(_CONVOLUTIONS)])
+    rows = pd.concat([part[part["operator"] == name] for part, name in zip((found.forward, found.backward), BIAS, strict=True)])
+    yield from of_kernels(
+        given,
+        RULE.slug,
+        rows,
+        "Convolutions add a bias that the batch norm after them takes out again: {cost} of each step",
+        "Build these convolutions with bias=False.",
+        worth_naming=WORTH_NAMING,
+        confidence="high",
+        note="Without the kernels that add the bias and sum its gradient.",
+        risk="Checkpoints with the bias no longer load strictly; the norm's running mean takes its place.",
+        changes=CHANGES,
+    )
+
+
+RULE = Rule("bias-before-norm", ("steps", "shapes"), check, Explains())

@@ -1,0 +1,80 @@
+"""Gradients are clipped one by one.
+
+What it checks
+    Norms of single tensors outside the backward pass and the optimizer, and as many tensors of the same shapes scaled or clamped in place.
+Why it costs time
+    A norm and a multiplication for every parameter are two or three small kernels each; ``clip_grad_norm_`` does all of them in a few.
+What to do
+    ``torch.nn.utils.clip_grad_norm_`` or ``clip_grad_value_``.
+When it is wrong
+    Clipping each tensor to a norm of its own is another thing: write it with ``torch._foreach_norm`` and ``torch._foreach_mul_``.
+References
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.clip_grad_norm_.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from sawtooth.analysis.findings.passes import at_once, in_backward
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+NORMS = ("aten::linalg_vector_norm", "aten::norm", "aten::_foreach_norm")
+SCALES = ("aten::mul_", "aten::div_", "aten::clamp_", "aten::clamp_max_", "aten::clamp_min_")
+FEWEST = 8  # tensors scaled a step: fewer are a loss or a buffer
+KEPT = 2  # kernels that clip_grad_norm_ needs for the norms and for scaling
+WORTH_NAMING = 0.01  # one call for a loop: worth it from 1 % of the step
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "for p in model.parameters():\n    norm = p.grad.norm()\n    p.grad.mul_(torch.clamp(1.0 / norm, max=1))",
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+    ),
+    CodeChange("Lightning", "def on_before_optimizer_step(self, optimizer): ...", "Trainer(gradient_clip_val=1.0)"),
+    CodeChange("Transformers", "TrainingArguments(max_grad_norm=0)   # and a loop", "TrainingArguments(max_grad_norm=1.0)"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when clipping tensor by tensor costs more than WORTH_NAMING of the step."""
+    rows = _clipping(given)
+    steps = given.work_steps
+    scaled = int(rows["operator"].isin(SCALES).sum()) / steps
+    if scaled < FEWEST:
+        return
+    edits = at_once(rows, max(int(len(rows) / steps / (2 * KEPT)), 1))
+    predicted = given.predict_ms(edits)
+    saved = given.step_ms - predicted if predicted is not None and given.step_ms else ms_per_step(rows, steps)
+    if given.share(saved) < WORTH_NAMING:
+        return
+    yield given.finding(
+        RULE.slug,
+        f"Gradients are clipped one by one: {len(rows) / steps:,.0f} kernels and {in_words(ms_per_step(rows, steps))} of each step",
+        "Clip all gradients in one call: clip_grad_norm_ or clip_grad_value_.",
+        ceiling_ms=saved,
+        edits=edits,
+        note="A few kernels that take as long as all of these, and their launches gone; reads of the norms are another finding's.",
+        risk="One norm over all gradients scales otherwise than one norm for each.",
+        changes=CHANGES,
+        evidence=evidence_of(rows, steps, ("operator",)),
+    )
+
+
+def _clipping(given: RuleInput) -> pd.DataFrame:
+    """Return the kernels of norms and of scaling in place, of shapes that have both, launched neither by autograd nor by the optimizer."""
+    work = given.work[given.work["operator"].isin((*NORMS, *SCALES))]
+    if not len(work):
+        return work
+    others = in_backward(given) | launched_by_optimizer(given.recording, given.rank.device)
+    mine = work[~work["gpu_op_id"].isin(others)]
+    shape = mine["dims"].map(lambda dims: str(dims[0]) if dims else "")
+    both = set(shape[mine["operator"].isin(NORMS)]) & set(shape[mine["operator"].isin(SCALES)]) - {"", "[]"}
+    return mine[shape.isin(both)]
+
+
+RULE = Rule("clipping-by-hand", ("steps", "shapes"), check, Explains(("launch_bound",), called="gradients clipped one by one"))

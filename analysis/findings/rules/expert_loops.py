@@ -1,0 +1,125 @@
+"""Experts are computed one after the other.
+
+What it checks
+    Forward products that repeat one after the other with weights of the same shape and another number of rows each time: a loop over the experts
+    of a mixture, each with the tokens sent to it.
+Why it costs time
+    Every expert launches its own small kernels for choosing, multiplying and adding its tokens, and the number of tokens is often read back first.
+What to do
+    Sort tokens by expert and multiply them in one grouped product (``torch._grouped_mm``, MegaBlocks, ScatterMoE), or give every expert a capacity
+    and use ``torch.bmm``.
+When it is wrong
+    Few large experts keep the GPU busy one by one as well. Branches of a network over inputs of several lengths look the same.
+References
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.grouped_mm.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from sawtooth.analysis.findings.passes import Passes, at_once, in_backward, passes
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.work import evidence_of, ms_per_step
+from sawtooth.analysis.knowledge.kernel_work import product_work
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+FEWEST = 4  # experts in a loop: three products in a row of unlike rows are an encoder beside a decoder
+LONGEST = 4  # products of one expert: gate, up, down and one more
+UNLIKE = 3  # different numbers of rows among them at least
+WORTH_NAMING = 0.05  # other code for the layer: worth it from 5 % of the step
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "for i, expert in enumerate(self.experts):\n    rows = (chosen == i).nonzero().squeeze(1)\n    out.index_add_(0, rows, expert(x[rows]))",
+        "order = chosen.argsort()\nends = chosen.bincount(minlength=len(self.w)).cumsum(0).int()\nout[order] = F.grouped_mm(x[order], self.w, offs=ends)",
+    ),
+    CodeChange(
+        "Transformers",
+        "AutoModelForCausalLM.from_pretrained(name)",
+        'AutoModelForCausalLM.from_pretrained(name, experts_implementation="grouped_mm")',
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when running loops over experts at once would save WORTH_NAMING of the step."""
+    products = given.work[(given.work["category"] == "gemm") & given.work["flop_op_id"].notna()]
+    calls = products[~products["gpu_op_id"].isin(in_backward(given))].sort_values("start_ns").drop_duplicates("flop_op_id")
+    loops = [loop for _, part in calls.groupby("step") for loop in _loops(part)]
+    if not loops:
+        return
+    bodies = [(_work_of(given, [op for body in loop for op in body]), len(loop)) for loop in loops]
+    edits = [edit for body, times in bodies for part in (body.forward, body.backward) for edit in at_once(part, times)]
+    rows = pd.concat([body.both for body, _ in bodies])
+    predicted = given.predict_ms(edits)
+    if predicted is None or given.step_ms is None or given.share(given.step_ms - predicted) < WORTH_NAMING:
+        return
+    steps, most = given.work_steps, max(len(loop) for loop in loops)
+    yield given.finding(
+        RULE.slug,
+        f"{most} experts are computed one after the other: {len(rows) / steps:,.0f} kernels and {in_words(ms_per_step(rows, steps))} of each step",
+        "Sort tokens by expert and compute all experts in one grouped product.",
+        ceiling_ms=given.step_ms - predicted,
+        edits=edits,
+        note="One body of each loop with all of its work: the GPU's work stays, the launches of the others go.",
+        risk="Sums run in another order; with a capacity, tokens above it are dropped.",
+        changes=CHANGES,
+        evidence=evidence_of(rows, steps, ("operator",)),
+    )
+
+
+def _loops(calls: pd.DataFrame) -> list[list[tuple[int, ...]]]:
+    """Return the loops among the forward products of one step, in order: of each its bodies, as the ids of their products."""
+    keys: list[tuple[float, float, float] | None] = []
+    for row in calls.itertuples():
+        work = product_work(row.flop_operator, row.flop_dims, row.flop_strides, "bf16")
+        product = work.products[0] if work is not None else None
+        keys.append((product.m, product.n, product.k) if product is not None and product.batch == 1 else None)
+    ids = [int(op) for op in calls["flop_op_id"]]
+    found, at = [], 0
+    while at < len(keys):
+        period = next((p for p in range(1, LONGEST + 1) if _repeats(keys, at, p) >= FEWEST), 0)
+        times = _repeats(keys, at, period) if period else 0
+        rows = {key[0] for key in keys[at : at + period * times] if key is not None}
+        if times and len(rows) >= UNLIKE:
+            found.append([tuple(ids[at + i * period : at + (i + 1) * period]) for i in range(times)])
+            at += period * times
+        else:
+            at += 1
+    return found
+
+
+def _repeats(keys: Sequence[tuple[float, float, float] | None], at: int, period: int) -> int:
+    """Return how often the ``period`` products from ``at`` on repeat with the same weights, the rows of each body alike among themselves."""
+    weights = [key[1:] if key is not None else None for key in keys[at : at + period]]
+    times = 0
+    while True:
+        body = keys[at + times * period : at + (times + 1) * period]
+        if (
+            len(body) < period
+            or None in body
+            or [key[1:] for key in body if key] != weights
+            or len({key[0] for key in body if key}) != 1
+        ):
+            return times
+        times += 1
+
+
+def _work_of(given: RuleInput, products: list[int]) -> Passes:
+    """Return what the operators between the first and the last product of a loop launched, and their backward passes."""
+    rows = given.recording.rows(
+        "WITH ends AS (SELECT thread_id, min(start_ns) AS first_ns, max(start_ns + dur_ns) AS last_ns FROM cpu_ops "
+        "WHERE cpu_op_id IN (SELECT unnest(?::BIGINT[])) GROUP BY thread_id) SELECT cpu_op_id FROM cpu_ops o JOIN ends e USING (thread_id) "
+        "WHERE kind = 'op' AND start_ns >= first_ns AND start_ns < last_ns",
+        [products],
+    )
+    return passes(given, [int(row[0]) for row in rows])
+
+
+RULE = Rule(
+    "expert-loops", ("steps", "shapes"), check, Explains(("launch_bound",), called="experts computed one after the other")
+)

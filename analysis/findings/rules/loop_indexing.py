@@ -1,0 +1,93 @@
+"""A loop reads or writes a tensor row by row.
+
+What it checks
+    Ten and more repetitions of the same operators in a row that each begin by selecting a row (``tensor[i]``), without a matrix product among them.
+    This is the "for loop indexing" of PyTorch's own list of anti-patterns.
+Why it costs time
+    Every row costs a launch of each kernel, for a few elements.
+What to do
+    Index with a tensor, use a slice, ``torch.where``, ``scatter_``, ``cumsum``, or ``torch.stack`` once; ``torch.compile`` where the loop must stay.
+When it is wrong
+    Where a row depends on the one before.
+References
+    https://docs.pytorch.org/docs/stable/torch.html#indexing-slicing-joining-mutating-ops
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pandas as pd
+
+from sawtooth.analysis.findings.passes import at_once, passes
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.work import evidence_of, ms_per_step
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+FEWEST = 10  # repetitions, as PyTorch counts them
+LONGEST = 12  # operators of one repetition: a longer body is a step of a recurrent network
+WORTH_NAMING = 0.02  # a few lines to rewrite: worth it from 2 % of the step
+SELECT = "aten::select"
+HEAVY = r"^aten::(?:linear|matmul|mm|addmm|bmm|baddbmm|conv|scaled_dot_product|\w*_cell)"  # a body that computes is no indexing
+_SIBLINGS = f"""
+WITH inside AS (SELECT o.cpu_op_id, o.parent_id, o.thread_id, o.start_ns, n.name, t.step FROM cpu_ops o JOIN names n USING (name_id)
+    JOIN steps t ON t.device = ? AND t.counted AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns WHERE o.kind = 'op'),
+looping AS (SELECT step, thread_id, parent_id FROM inside WHERE name = '{SELECT}' GROUP BY ALL HAVING count(*) >= {FEWEST})
+SELECT i.step, i.thread_id, i.parent_id, i.cpu_op_id, i.name FROM inside i JOIN looping l ON l.step = i.step AND l.thread_id = i.thread_id
+    AND l.parent_id IS NOT DISTINCT FROM i.parent_id ORDER BY 1, 2, 3, i.start_ns, 4"""
+
+CHANGES = (
+    CodeChange("PyTorch", "for i in range(len(x)):\n    y[i] = x[i] * weight[i]", "y = x * weight[:, None]"),
+    CodeChange("PyTorch", "for i, row in enumerate(rows):\n    out[row] += x[i]", "out.index_add_(0, rows, x)"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when running such loops at once would save WORTH_NAMING of the step."""
+    rows = given.recording.frame(_SIBLINGS, [given.rank.device])
+    heavy = rows["name"].str.contains(HEAVY)
+    found: list[tuple[list[int], int]] = []
+    for _, part in rows.groupby(["step", "thread_id", "parent_id"], dropna=False, sort=False):
+        found += _loops(part["name"].tolist(), part["cpu_op_id"].astype(int).tolist(), heavy.loc[part.index].tolist())
+    if not found:
+        return
+    launched = [(passes(given, ids).both, times) for ids, times in found]
+    edits = [edit for work, times in launched for edit in at_once(work, times)]
+    work = pd.concat([rows for rows, _ in launched])
+    predicted = given.predict_ms(edits) if edits else None
+    if predicted is None or given.step_ms is None or given.share(given.step_ms - predicted) < WORTH_NAMING:
+        return
+    steps = given.work_steps
+    yield given.finding(
+        RULE.slug,
+        f"A loop indexes a tensor row by row, up to {max(times for _, times in found)} times in a row: {len(work) / steps:,.0f} kernels a step",
+        "Index all rows at once: a slice, a tensor of indices, torch.where, scatter_ or index_add_.",
+        ceiling_ms=max(given.step_ms - predicted, ms_per_step(work, steps)),
+        edits=edits,
+        note="The loop's kernels as one body over all rows: their work stays, the other launches go.",
+        risk="None, where no row depends on the one before.",
+        changes=CHANGES,
+        evidence=evidence_of(work, steps, ("operator",)),
+    )
+
+
+def _loops(names: Sequence[str], ids: Sequence[int], heavy: Sequence[bool]) -> list[tuple[list[int], int]]:
+    """Return the loops among operators that follow one another below one parent: the ids of their operators and how often each repeats."""
+    found, at = [], 0
+    while at < len(names):
+        body = next((n for n in range(1, LONGEST + 1) if names[at] == SELECT and _repeats(names, at, n) >= FEWEST), 0)
+        times = _repeats(names, at, body) if body else 0
+        if times and not any(heavy[at : at + body]):
+            found.append((list(ids[at : at + body * times]), times))
+        at += body * times or 1
+    return found
+
+
+def _repeats(names: Sequence[str], at: int, body: int) -> int:
+    times = 1
+    while names[at + times * body : at + (times + 1) * body] == names[at : at + body]:
+        times += 1
+    return times
+
+
+RULE = Rule("loop-indexing", ("steps",), check, Explains(("launch_bound",), called="a loop over the rows of a tensor"))

@@ -1,0 +1,139 @@
+"""A recurrent network calls its cell once for every time step.
+
+What it checks
+    Calls of ``LSTMCell``, ``GRUCell`` or ``RNNCell`` in each step (``aten::lstm_cell`` and its like) and the backward passes of them.
+Why it costs time
+    Each call multiplies a few rows with the whole weight, and its backward pass adds another gradient of the whole weight to the last one. Only the
+    product with the hidden state must wait for the time step before: the inputs of all time steps, and all gradients of the weights, fit in one
+    product each.
+What to do
+    ``nn.LSTM``, ``nn.GRU`` or ``nn.RNN`` over the whole sequence: cuDNN does just that.
+When it is wrong
+    Where the next input depends on the last output (decoding, attention between time steps), the loop must stay: compile it.
+References
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.LSTM.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from sawtooth.analysis.findings.passes import Passes, passes
+from sawtooth.analysis.findings.queries import operators
+from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.work import evidence_of, ms_per_step
+from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.kernel_time import Estimate, Work, estimate
+from sawtooth.analysis.knowledge.kernel_work import product_work
+from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"
+FEWEST = 8  # cells a step: fewer are a decoder's first steps, not a sequence
+WORTH_NAMING = 0.05  # one module for a loop: worth it from 5 % of the step
+CUDNN = "tf32"  # what cuDNN multiplies FP32 in unless told otherwise (torch.backends.cudnn.allow_tf32)
+SLICED = "SelectBackward"  # the gradient of x[:, t]: zeros as large as x, for each time step
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "for t in range(x.size(1)):\n    h, c = self.cell(x[:, t], (h, c))\n    outputs.append(h)",
+        "self.lstm = nn.LSTM(width, hidden, batch_first=True)\noutputs, _ = self.lstm(x)",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when recurrent cells called one by one take more than WORTH_NAMING of the step."""
+    gpu, cells = given.rank.gpu, operators(given, CELLS)
+    if gpu is None or cells.count < FEWEST:
+        return
+    mine = passes(given, cells.ids)
+    sliced = _slices(given, cells.count)
+    cost = ms_per_step(mine.both, given.work_steps) + ms_per_step(sliced, given.work_steps)
+    if given.share(cost) < WORTH_NAMING:
+        return
+    name = str(cells.frame["name"].iloc[0]).removeprefix("aten::").removesuffix("_cell").split("_")[0].upper()
+    yield given.finding(
+        RULE.slug,
+        f"{name} cells are called one by one, {cells.count:.0f} a step: {in_words(cost)} of each step, forward and backward",
+        f"Use nn.{name} over the whole sequence: one product for the inputs of all time steps, one for each gradient of a weight.",
+        ceiling_ms=cost,
+        edits=_edits(mine, sliced, gpu),
+        note="The products of inputs and the gradients of weights in one each, the sums of gradients gone, one product a time step left; in TF32, "
+        "as cuDNN computes FP32 by default.",
+        risk="cuDNN's recurrent networks have their own dropout between layers, and use TF32 unless torch.backends.cudnn.allow_tf32 is off.",
+        changes=CHANGES,
+        evidence=evidence_of(mine.both, given.work_steps, ("operator",)),
+    )
+
+
+def _slices(given: RuleInput, cells: float) -> pd.DataFrame:
+    """Return the kernels of the gradients of time steps cut out of the sequence, nothing where fewer are cut out than there are cells."""
+    nodes = operators(given, rf"^autograd::engine::evaluate_function: {SLICED}")
+    if nodes.count < cells / 2:
+        return given.work.iloc[:0]
+    sql = (
+        "SELECT gpu_op_id FROM gpu_ops g JOIN runtime_calls c USING (call_id) JOIN cpu_ops n ON n.thread_id = c.thread_id AND c.start_ns >= n.start_ns "
+        "AND c.start_ns < n.start_ns + n.dur_ns WHERE n.cpu_op_id IN (SELECT unnest(?::BIGINT[]))"
+    )
+    return given.work[given.work["gpu_op_id"].isin({int(row[0]) for row in given.recording.rows(sql, [list(nodes.ids)])})]
+
+
+def _edits(mine: Passes, sliced: pd.DataFrame, gpu: Gpu) -> list[Edit]:
+    kept: list[int] = []
+    edges: dict[str, list[int]] = {"ms": [], "low": [], "high": []}
+    batches: set[float] = set()  # rows of the forward products
+    for rows in (mine.forward, mine.backward):
+        products = rows[rows["category"] == "gemm"]
+        for _, part in products.groupby(["step", "flop_signature_id", "flop_operator"]):
+            first = part.iloc[0]
+            work = product_work(first.flop_operator, first.flop_dims, first.flop_strides, CUDNN)
+            if work is not None:
+                batches |= {work.products[0].m} if rows is mine.forward else set()
+                _time_products(part, work, batches, gpu, kept, edges)
+    cell = mine.both[mine.both["category"] == "rnn"]
+    stay = {*kept, *cell["gpu_op_id"].tolist()}
+    gone = [op for op in dict.fromkeys([*mine.both["gpu_op_id"], *sliced["gpu_op_id"]]) if op not in stay]
+    return [TimedOps(tuple(kept), *(tuple(each) for each in edges.values())), WithoutOps(tuple(gone))]
+
+
+def _time_products(
+    part: pd.DataFrame, work: Work, batches: set[float], gpu: Gpu, kept: list[int], edges: dict[str, list[int]]
+) -> None:
+    """Keep the kernels of one step's products of one shape that remain, with their new times: half of them one by one, the others as one."""
+    calls = part.sort_values("start_ns").drop_duplicates("flop_op_id")
+    product = work.products[0]
+    of_weights = product.m not in batches and product.k in batches  # a sum over the batch: the gradient of a weight
+    alone = calls.iloc[:0] if of_weights else calls.iloc[1::2]
+    together = calls.drop(alone.index)
+    recorded = part.groupby("flop_op_id")["dur_ns"].sum()
+    each = estimate(work, gpu)
+    whole = estimate(_batched(work, len(together), of_weights), gpu)
+    for rows, time, calls_in_one in ((alone, each, 1), (together.iloc[:1], whole, len(together))):
+        for row in rows.itertuples():
+            _keep(row, time, int(recorded[row.flop_op_id]) * calls_in_one, kept, edges)
+
+
+def _keep(row: Any, time: Estimate | None, recorded_ns: int, kept: list[int], edges: dict[str, list[int]]) -> None:
+    kept.append(int(row.gpu_op_id))
+    for edge, durations in edges.items():
+        durations.append(max(min(round(getattr(time, edge) * 1e6), recorded_ns), 1) if time is not None else recorded_ns)
+
+
+def _batched(work: Work, times: int, of_weights: bool) -> Work:
+    product = work.products[0]
+    longer = replace(product, k=product.k * times) if of_weights else replace(product, m=product.m * times)
+    return replace(work, products=(longer,), bytes=work.bytes * times)
+
+
+RULE = Rule(
+    "recurrent-cells",
+    ("steps", "shapes", "gpu"),
+    check,
+    Explains(("launch_bound",), called="recurrent cells called one by one"),
+)

@@ -1,0 +1,75 @@
+"""Steps work on other shapes each time.
+
+What it checks
+    FLOPs of the profiled steps, and the sizes of the inputs that their first products take.
+Why it costs time
+    Short batches leave the GPU waiting for launches, long ones decide how much memory is needed; a compiler, cuDNN's search and the allocator begin
+    anew with each shape, and with several ranks each step takes as long as the longest batch of all.
+What to do
+    Batch by length, pad to a few lengths, or pack sequences one after the other up to a fixed number of tokens.
+When it is wrong
+    Where lengths must differ and the profile holds too few steps to say how. Steps of several kinds (a generator and a critic) look the same.
+References
+    https://docs.pytorch.org/docs/stable/compile/programming_model.dynamic_shapes.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.work import numel
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+UNLIKE = 1.1  # most FLOPs of a step over fewest: below a tenth no batch is worth sorting
+LEAST_STEPS = 2  # two steps that differ prove that steps differ
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "DataLoader(dataset, batch_size=32, shuffle=True, collate_fn=pad)",
+        "DataLoader(dataset, batch_sampler=by_length(dataset, tokens=32768), collate_fn=pad)   # batches of about as many tokens",
+    ),
+    CodeChange("Transformers", "TrainingArguments()", "TrainingArguments(group_by_length=True)"),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield information when a step's FLOPs are more than UNLIKE times another's, and the same operators took other shapes in it."""
+    work = given.work
+    flops = work.groupby("step")["flops"].sum()
+    flops = flops[flops > 0]
+    if len(flops) < LEAST_STEPS or flops.max() < UNLIKE * flops.min():
+        return
+    products = work[work["flop_op_id"].notna()].drop_duplicates("flop_op_id").sort_values(["step", "start_ns"])
+    named = products.groupby("step")["flop_operator"].agg(tuple)
+    if named.nunique() > 1:  # steps of other operators are steps of several kinds
+        return
+    evidence = [
+        {"step": int(step), "gflop": float(flops[step]) / 1e9, "ms": float(part["dur_ns"].sum()) / 1e6, **_largest(part)}
+        for step, part in work.groupby("step")
+        if step in flops
+    ]
+    yield given.finding(
+        RULE.slug,
+        f"Shapes change from step to step: the largest of {len(flops)} profiled steps computes {flops.max() / flops.min():.2g} times as much as the smallest",
+        "Batch by length or pad to a few lengths; mark changing dimensions dynamic before compiling. Profile more steps.",
+        ceiling_ms=None,
+        severity="info",
+        confidence="high" if len(flops) > LEAST_STEPS else "medium",
+        note="Not predicted: it depends on the lengths of the whole data set.",
+        risk="Sorted batches are less random; shuffle among batches.",
+        changes=CHANGES,
+        evidence=evidence,
+    )
+
+
+def _largest(part: pd.DataFrame) -> dict[str, str | None]:
+    """Return the largest input of a step's products, as evidence."""
+    shapes = [shape for dims in part["flop_dims"] for shape in (dims or []) if numel(shape)]
+    return {"largest_input": str(max(shapes, key=numel)) if shapes else None}
+
+
+RULE = Rule("shapes-vary", ("steps", "shapes"), check, Explains())

@@ -1,0 +1,66 @@
+"""Input goes to the GPU in many small copies.
+
+What it checks
+    Copies from host memory of SMALL_BYTES or less in the counted steps. Tensors made on the CPU have a rule of their own.
+Why it costs time
+    A copy of a few bytes takes the host as long to launch as a large kernel, and from pageable memory the host waits for it besides.
+What to do
+    Copy one tensor that holds all of them and slice it on the GPU; keep constants on the GPU; collate a batch into few tensors.
+When it is wrong
+    Where values come one by one from elsewhere.
+References
+    https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#data-transfer-between-host-and-device
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from sawtooth.analysis.findings.queries import copies, copies_of_made_tensors, in_bytes
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.replay.edits import WithoutCalls
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+SMALL_BYTES = 65_536  # moves in about 2 µs: the launch takes longer
+MANY = 10  # a step: inputs, labels and a mask or two are no trouble
+WORTH_NAMING = 0.02  # a batch to collate otherwise: worth it from 2 % of the step
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "batch = {name: value.cuda() for name, value in batch.items()}   # fifty scalars",
+        'values = torch.stack(scalars).pin_memory().cuda(non_blocking=True)   # one copy\nbatch["weight"] = values[0]',
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when making one copy of MANY small ones and more would save WORTH_NAMING of the step."""
+    found = copies(given, "(?i)HtoD|HostToDevice")
+    made = set(copies_of_made_tensors(given).ids)
+    small = found.where((found.frame["bytes"] <= SMALL_BYTES) & found.frame["call_id"].notna() & ~found.frame["id"].isin(made))
+    if small.count < MANY:
+        return
+    kept = small.frame.drop_duplicates("step")["call_id"]
+    gone = tuple(int(call) for call in np.setdiff1d(small.frame["call_id"].to_numpy(np.int64), kept.to_numpy(np.int64)))
+    edits = [WithoutCalls(gone)]
+    predicted = given.predict_ms(edits)
+    saved = given.step_ms - predicted if predicted is not None and given.step_ms else small.ms
+    if given.share(saved) < WORTH_NAMING:
+        return
+    yield given.finding(
+        RULE.slug,
+        f"Input goes to the GPU in {small.count:.0f} copies a step of {in_bytes(float(small.frame['bytes'].median()))} each",
+        "Put them into one tensor, copy it once and slice it on the GPU.",
+        ceiling_ms=saved,
+        edits=edits,
+        note="One of these copies left in each step, and the host's time before the others gone.",
+        risk="None, unless values are made one after the other.",
+        changes=CHANGES,
+        evidence=small.rows(),
+    )
+
+
+RULE = Rule("small-copies", ("steps",), check, Explains(("launch_bound",), called="many small copies"))

@@ -1,0 +1,36 @@
+"""Anomaly detection costs more than its tests: the stack trace of every operator that autograd records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.anti_patterns import op
+from tests.support.by_hand import analysed
+from tests.support.chrome_trace import ChromeTrace
+
+
+@pytest.mark.parametrize("host_us", [10.0, 110.0])
+def test_stack_traces_are_part_of_what_goes(tmp_path: Path, host_us: float) -> None:
+    # A step: five recorded operators of 10 or 110 µs, then five that are not recorded of 10 µs, one test of a gradient and the wait for its answer.
+    trace, at = ChromeTrace(), 0.0
+    for k in range(4):
+        begin = at
+        for i in range(5):
+            at = op(trace, at + 1, "aten::mul", [[64, 64], [64, 64]], host_us=host_us, **{"Sequence number": 10 * k + i})
+        start = at + 1
+        at = start + 1
+        for name in ("aten::isnan", "aten::_is_any_true"):
+            at = op(trace, at + 1, name, [[64, 64]], host_us=10)
+        read = at + 1
+        at = op(trace, read, "aten::item", [[]], host_us=10, kernel="Memcpy DtoH (Device -> Pinned)")
+        trace.host("cuda_runtime", "cudaStreamSynchronize", at - 0.4, at + 10)
+        at += 12
+        trace.op("autograd::engine::evaluate_function: MulBackward0", start, at)
+        for _ in range(5):
+            at = op(trace, at + 1, "aten::add", [[64, 64], [64, 64]], host_us=10)
+        trace.step(k + 1, begin, at)
+    found = next(f for f in analysed(tmp_path, trace).findings if f.rule == "anomaly-detection")
+    assert ("stack traces" in found.title) == (host_us > 100)
+    assert ("FasterHost" in {type(edit).__name__ for edit in found.edits}) == (host_us > 100)

@@ -1,0 +1,232 @@
+"""Loops built by hand, each with one habit that costs time: four steps, on a host that launches about as fast as the GPU works."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.support.chrome_trace import ChromeTrace
+
+HALF, FLOAT = "c10::BFloat16", "float"
+KERNEL = "void at::native::vectorized_elementwise_kernel<4, at::native::{}<float>>(int)"
+GEMM = "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NNT"
+OP_US, KERNEL_US = 6.0, 4.0  # of one small operator: on the host, and on the GPU, where it begins 3 µs after its launch
+SLOW_US = 24.0  # of one small operator, on a host that is slower than the GPU
+
+Add = Callable[[ChromeTrace, float], float]  # from the time of its first operator to the end of its last
+
+
+def op(
+    trace: ChromeTrace,
+    at: float,
+    name: str,
+    dims: list[Any],
+    kind: str = FLOAT,
+    kernel_us: float = KERNEL_US,
+    kernel: str = "",
+    host_us: float = OP_US,
+    **more: Any,
+) -> float:
+    """Add an operator that launches one kernel; return the time at which the host goes on."""
+    trace.op(name, at, at + host_us - 0.5, dims, [kind] * len(dims), **more)
+    called = at + host_us - 5
+    trace.launch(
+        (called, called + 2), (called + 3, called + 3 + kernel_us), kernel or KERNEL.format(name.removeprefix("aten::"))
+    )
+    return at + max(host_us, kernel_us)
+
+
+def loop(folder: Path, add: Add, steps: int = 4) -> list[Path]:
+    """Write a trace of ``steps`` steps of what ``add`` adds."""
+    trace, at = ChromeTrace(made_for=folder.name), 0.0  # a trace of other bytes is another run
+    for k in range(steps):
+        end = add(trace, at + 10)
+        trace.step(k + 1, at, end + 5)
+        at = end + 5
+    return [trace.write(folder / "trace.json")]
+
+
+def cells(trace: ChromeTrace, at: float, count: int) -> float:
+    """Add ``count`` LSTM cells over 32 rows with their backward passes."""
+    rows, width, gates = 32, 512, 2048
+    for i in range(count):
+        start, number = at, 100 + i
+        for _ in range(2):  # of the input and of the hidden state
+            at = op(
+                trace, at, "aten::mm", [[rows, width], [width, gates]], kernel=GEMM, kernel_us=5, **{"Sequence number": number}
+            )
+        at = op(trace, at, "aten::_thnn_fused_lstm_cell", [[rows, gates], [rows, gates]])
+        trace.op("aten::lstm_cell", start - 0.2, at - 0.2)
+    for i in reversed(range(count)):
+        start, number = at, {"Sequence number": 100 + i}
+        for _ in range(2):
+            at = op(trace, at, "aten::mm", [[rows, gates], [gates, width]], kernel=GEMM, kernel_us=5)
+            at = op(trace, at, "aten::mm", [[gates, rows], [rows, width]], kernel=GEMM, kernel_us=5)
+            at = op(trace, at, "aten::add_", [[gates, width], [gates, width]])
+        trace.op("autograd::engine::evaluate_function: MmBackward0", start - 0.2, at - 0.2, **number)
+    return at
+
+
+def math_attention(trace: ChromeTrace, at: float, math: bool) -> float:
+    """Add attention of 4 heads over 256 tokens: as the math backend computes it, or written out by the user."""
+    start, scores = at, [4, 256, 256]
+    at = op(trace, at, "aten::bmm", [[4, 256, 64], [4, 64, 256]], HALF, 60, GEMM)
+    at = op(trace, at, "aten::mul", [scores, []], HALF, 80)
+    at = op(
+        trace,
+        at,
+        "aten::_softmax",
+        [scores, [], []],
+        HALF,
+        120,
+        "void softmax_warp_forward<float, float, float, 8, false, false>(int)",
+    )
+    at = op(trace, at, "aten::bmm", [scores, [4, 256, 64]], HALF, 60, GEMM)
+    if math:
+        trace.op("aten::_scaled_dot_product_attention_math", start - 0.2, at - 0.2)
+        trace.op("aten::scaled_dot_product_attention", start - 0.4, at - 0.1)
+    return at
+
+
+def padded_attention(trace: ChromeTrace, at: float, padded: bool) -> float:
+    """Add fused attention with a head size of 60 padded to 64, or one of 64."""
+    start = at
+    if padded:
+        for _ in range(3):
+            inner = at
+            at = op(trace, at, "aten::copy_", [[4, 256, 60]], HALF, 40)
+            trace.op("aten::constant_pad_nd", inner - 0.2, at - 0.3)
+    heads = [[1, 4, 256, 64]] * 3
+    at = op(
+        trace,
+        at,
+        "aten::_scaled_dot_product_flash_attention",
+        heads,
+        HALF,
+        200,
+        "pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits>",
+    )
+    trace.op("aten::scaled_dot_product_attention", start - 0.4, at - 0.1)
+    return at
+
+
+def copies_in(trace: ChromeTrace, at: float, count: int, size: int) -> float:
+    """Add ``count`` copies of ``size`` bytes from pinned memory, then a product."""
+    for _ in range(count):
+        trace.op("aten::copy_", at, at + 9, [[size // 4]], [FLOAT])
+        trace.launch((at + 2, at + 7), (at + 8, at + 9), "Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", bytes=size)
+        at += 10
+    return op(trace, at, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 500, GEMM)
+
+
+def fills(trace: ChromeTrace, at: float, below: str) -> float:
+    """Add 20 results that are filled below the operator ``below`` before they are computed."""
+    for _ in range(20):
+        start = at
+        at = op(trace, at, "aten::fill_", [[1024, 1024]], kernel_us=8, kernel=KERNEL.format("FillFunctor"))
+        trace.op(below, start - 0.2, at - 0.2)
+        at = op(trace, at, "aten::add", [[1024, 1024], [1024, 1024]], kernel_us=12)
+    return at
+
+
+def clipping(trace: ChromeTrace, at: float, scaled: bool) -> float:
+    """Add a norm for each of 30 gradients, and scale each where ``scaled``."""
+    for _ in range(30):
+        at = op(
+            trace,
+            at,
+            "aten::linalg_vector_norm",
+            [[256, 256]],
+            kernel="void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(int)",
+            host_us=SLOW_US,
+        )
+        if scaled:
+            at = op(trace, at, "aten::mul_", [[256, 256], []], host_us=SLOW_US)
+    return at
+
+
+def experts(trace: ChromeTrace, at: float, rows: tuple[int, ...]) -> float:
+    """Add an expert of two products for each number of ``rows``."""
+    for count in rows:
+        at = op(
+            trace, at, "aten::index", [[1024, 256]], HALF, kernel="void at::native::vectorized_gather_kernel<16, long>(int)"
+        )
+        at = op(trace, at, "aten::mm", [[count, 256], [256, 1024]], HALF, kernel=GEMM, host_us=SLOW_US)
+        at = op(trace, at, "aten::gelu", [[count, 1024]], HALF, host_us=SLOW_US)
+        at = op(trace, at, "aten::mm", [[count, 1024], [1024, 256]], HALF, kernel=GEMM, host_us=SLOW_US)
+        at = op(
+            trace,
+            at,
+            "aten::index_add",
+            [[1024, 256]],
+            HALF,
+            kernel="void at::native::indexFuncLargeIndex<float>(int)",
+            host_us=SLOW_US,
+        )
+    return at
+
+
+def rows_one_by_one(trace: ChromeTrace, at: float, count: int) -> float:
+    """Add a loop that writes ``count`` rows of a tensor, then a product."""
+    for _ in range(count):
+        trace.op("aten::select", at, at + 2, [[64, 1024], [], []], [FLOAT, "Scalar", "Scalar"])
+        at = op(trace, at + 2.5, "aten::mul", [[1024], []], host_us=SLOW_US)
+        trace.op("aten::select", at, at + 2, [[64, 1024], [], []], [FLOAT, "Scalar", "Scalar"])
+        at = op(trace, at + 2.5, "aten::copy_", [[1024], [1024]], host_us=SLOW_US)
+    return op(trace, at, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 200, GEMM)
+
+
+def bias_and_norm(trace: ChromeTrace, at: float, follows: str) -> float:
+    """Add a convolution with a bias, then the operator ``follows``."""
+    start, image = at, [32, 64, 56, 56]
+    at = op(
+        trace,
+        at,
+        "aten::cudnn_convolution",
+        [image, [64, 64, 3, 3]],
+        HALF,
+        200,
+        "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwc_kernel",
+    )
+    at = op(trace, at, "aten::add_", [image, [1, 64, 1, 1]], HALF, 60)
+    trace.op("aten::conv2d", start - 0.2, at - 0.2, [image, [64, 64, 3, 3], [64]], [HALF] * 3)
+    return op(trace, at, follows, [image, [64]], HALF, 100)
+
+
+def lengths(folder: Path, longest: int) -> list[Path]:
+    """Write four steps of one product, of 256 rows and of ``longest`` in turn."""
+    turns = itertools.cycle((256, longest))
+
+    def add(trace: ChromeTrace, at: float) -> float:
+        rows = next(turns)
+        return op(trace, at, "aten::mm", [[rows, 1024], [1024, 1024]], HALF, rows / 2, GEMM)
+
+    return loop(folder, add)
+
+
+ANTI_PATTERNS: dict[str, Callable[[Path], list[Path]]] = {
+    "lstm_cells": partial(loop, add=partial(cells, count=12)),
+    "few_lstm_cells": partial(loop, add=partial(cells, count=4)),
+    "math_backend": partial(loop, add=partial(math_attention, math=True)),
+    "attention_by_hand": partial(loop, add=partial(math_attention, math=False)),
+    "padded_heads": partial(loop, add=partial(padded_attention, padded=True)),
+    "aligned_heads": partial(loop, add=partial(padded_attention, padded=False)),
+    "many_small_copies": partial(loop, add=partial(copies_in, count=40, size=4096)),
+    "large_copies": partial(loop, add=partial(copies_in, count=40, size=1 << 20)),
+    "two_small_copies": partial(loop, add=partial(copies_in, count=2, size=4096)),
+    "filled_memory": partial(loop, add=partial(fills, below="aten::empty")),
+    "zeros_asked_for": partial(loop, add=partial(fills, below="aten::zeros")),
+    "clipped_one_by_one": partial(loop, add=partial(clipping, scaled=True)),
+    "norms_logged": partial(loop, add=partial(clipping, scaled=False)),
+    "expert_loop": partial(loop, add=partial(experts, rows=(128, 96, 160, 112, 144, 128, 80, 176))),
+    "equal_layers": partial(loop, add=partial(experts, rows=(128,) * 8)),
+    "rows_in_a_loop": partial(loop, add=partial(rows_one_by_one, count=24)),
+    "few_rows": partial(loop, add=partial(rows_one_by_one, count=8)),
+    "bias_before_norm": partial(loop, add=partial(bias_and_norm, follows="aten::batch_norm")),
+    "bias_before_relu": partial(loop, add=partial(bias_and_norm, follows="aten::relu")),
+    "two_lengths": partial(lengths, longest=768),
+    "one_length": partial(lengths, longest=272),
+}
