@@ -13,7 +13,6 @@ import duckdb
 
 from sawtooth.analysis.findings import rules as rules_folder
 from sawtooth.analysis.findings.rule import NEEDS, Rule, RuleInput
-from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Finding, NotChecked
 from sawtooth.ingest.errors import SawtoothError
 
@@ -101,5 +100,5 @@ def _order(finding: Finding) -> tuple[int, bool, bool, bool, float, str]:
     severity = ("critical", "warning", "info").index(finding.severity)
     # A late rank comes before its own findings: they say the same time again, and not that one rank alone loses it. What says which launches need
     # not be comes before what would only make all of them cheaper.
-    general = any(isinstance(edit, AsGraph) for edit in finding.edits)
+    general = finding.rule in OF_THE_HOST
     return (severity, not finding.ends_the_run, not finding.explains.late_rank, general, -finding.gain_ms, finding.rule)

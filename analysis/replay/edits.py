@@ -34,7 +34,6 @@ GRAPH_NODE_GAP_NS = (
 GAIN_OFF = 0.2  # of a predicted gain, what the replay misses of it on the pairs in tests/recordings,
 STEP_OFF = 0.15  # and never more of the step that is left: what goes is known to go
 TIMES_OFF = (0.8, 1.25)  # of new kernel times that come without an interval of their own
-LONGER_WAITS = 1.5  # a run waits at most this much longer than its replay: what is beyond is no waiting that the profile shows
 GRAPH_LAUNCH_NS = 10_000  # one graph launch on the host; the first kernel follows about 10 µs later
 
 
@@ -193,11 +192,14 @@ def _at_edge(edit: Edit, edge: int) -> Edit:
 
 
 def _carried(best_ms: float, now: tuple[float, float], then: tuple[float, float]) -> float:
-    """Return a replayed change, of steps and the GPU's work in them, carried onto a run's step: its waits are to the replay's as they were before."""
+    """Return a replayed change, of steps and the GPU's work in them, carried onto a run's step.
+
+    What the run takes longer than its replay is the GPU's waiting: of it stays as much as of the waiting in the replay, and never more than there was.
+    """
     waits_now, waits_then = now[0] - now[1], then[0] - then[1]
     if best_ms <= now[0] or waits_now <= 0:
         return best_ms * then[0] / now[0]
-    return then[1] + waits_then * min((best_ms - now[1]) / waits_now, LONGER_WAITS)
+    return then[0] + (best_ms - now[0]) * min(waits_then / waits_now, 1.0)
 
 
 def apply(problem: ReplayProblem, edits: Sequence[Edit]) -> ReplayProblem:

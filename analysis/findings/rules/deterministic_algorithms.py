@@ -55,4 +55,4 @@ def check(given: RuleInput) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("deterministic-algorithms", ("steps",), check, Explains())
+RULE = Rule("deterministic-algorithms", ("steps",), check, Explains(("launch_bound",), called="fills of new memory"))

@@ -80,4 +80,6 @@ def check(given: RuleInput) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("optimizer-not-fused", ("steps",), check, Explains())
+RULE = Rule(
+    "optimizer-not-fused", ("steps",), check, Explains(("launch_bound",), called="an optimizer that launches tensor by tensor")
+)

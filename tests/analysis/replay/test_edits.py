@@ -120,7 +120,8 @@ def of_step(ms: float, source: str) -> BestStepTime:
         # A step of 100 µs: the kernels of 3 µs end 5 µs after their launches, which are all that holds them up. The GPU works 6.
         ("user", 100, FasterHost(0.0), 6),
         ("user", 50, FasterHost(0.0), 6),  # half of the replay's step: half of its waits, all of its work
-        ("user", 200, FasterHost(0.0), 12),
+        ("user", 200, FasterHost(0.0), 6),  # the 100 µs beyond the replay are waits as well
+        ("user", 147, FasterHost(0.5), 72),  # of 94 µs of waits 44 are left: 50, and as much of the 47 beyond the replay
         ("user", 6, FasterHost(0.0), 6),
         ("user", 3, FasterHost(0.0), 3),  # shorter than the GPU's work as recorded: the work fills it
         ("user", 50, WithoutCalls(SECOND), 40),  # 80 of 100
