@@ -21,7 +21,10 @@ __getattr__, __all__ = lazy(
             "REMOVABLE",
             "WAIT_CAUSES",
         ),
-        "dtypes": ("dtype_of_type",),
+        "dtypes": (
+            "ITEM_BYTES",
+            "dtype_of_type",
+        ),
         "flops": (
             "is_flop_operator",
             "operator_flops",

@@ -8,6 +8,7 @@ __getattr__, __all__ = lazy(
         "edits": (
             "AsGraph",
             "Edit",
+            "FasterHost",
             "ScaledOps",
             "TimedOps",
             "WhatIf",

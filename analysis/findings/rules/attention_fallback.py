@@ -20,10 +20,10 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from sawtooth.analysis.findings.attention import as_fused, written_out
 from sawtooth.analysis.findings.passes import passes
 from sawtooth.analysis.findings.queries import operators
 from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
-from sawtooth.analysis.findings.rules.unfused_attention import fused_attention
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -48,7 +48,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
     math = passes(given, operators(given, MATH).ids).both
     if gpu is not None and len(math):
         how = "its math backend, which writes the matrix of scores"
-        yield from _found(given, math, fused_attention(math, gpu), how, "As fused kernels of these sizes take.")
+        yield from _found(given, math, as_fused(*written_out(math), gpu), how, "As fused kernels of these sizes take.")
         return
     calls = operators(given, CALL)
     inside = passes(given, calls.ids).both
