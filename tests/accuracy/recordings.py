@@ -3,7 +3,8 @@
     python -m tests.accuracy.recordings [FOLDER …]     (default: the bundled and the test recordings)
 
 Each folder holds trace.json.gz, nvml.jsonl and truth.json. The stopwatch ran without the profiler, the FLOP counter is PyTorch's own, and
-tensor activity was measured by the GPU (GPM) while the loop ran.
+tensor activity was measured by the GPU (GPM) while the loop ran. Below stand planted causes that do not lead and critical findings that the
+recording after the fix refutes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
+from tests.accuracy.judged import judged, summary
 from tests.support.paths import ROOT
 
 
@@ -99,12 +101,14 @@ def _text(value: float | None, form: str) -> str:
 
 
 def main(given: list[str]) -> None:
-    """Print the table and the errors' median and worst."""
+    """Print the table, the errors' median and worst, how the witnesses did, and the findings against the recordings after each fix."""
     print(
         "| recording | stopwatch, ms | profiled, ms | Sawtooth, ms | error | FLOPs ÷ counter | tensor-core time | tensor pipe (GPM) | MFU |"
     )
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     errors, said = [], []
+    truths = {f.name: json.loads((f / "truth.json").read_text(encoding="utf-8")) for f in folders(given)}
+    judgements = []
     with tempfile.TemporaryDirectory() as data:
         library = Library(DataFolder(Path(data)))
         for folder in folders(given):
@@ -113,6 +117,7 @@ def main(given: list[str]) -> None:
             result = analyse(run, library)
             r = row_of(folder, result)
             said.append(held(result, r["watch"]))
+            judgements.append(judged(folder.name, result.findings, truths))
             errors.append(abs(r["error"])) if r["error"] is not None else None
             cells = (_text(r["watch"], ".4g"), _text(r["profiled"], ".4g"), _text(r["best"], ".4g"), _text(r["error"], "+.0%"))
             more = (_text(r["flops"], ".4f"), _text(r["tensor"], ".0%"), _text(r["gpm"], ".1f") + " %", _text(r["mfu"], ".1%"))
@@ -122,7 +127,7 @@ def main(given: list[str]) -> None:
         f"\nStep time against the stopwatch: median error {statistics.median(errors):.1%}, worst {max(errors):.0%}, {len(errors)} recordings."
     )
 
-    print("", *witness_table(said), sep="\n")
+    print("", *witness_table(said), "", *summary(judgements), sep="\n")
 
 
 if __name__ == "__main__":

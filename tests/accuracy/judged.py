@@ -1,0 +1,69 @@
+"""Findings against the recordings made after the change: is the planted cause the first, and is any critical finding false?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sawtooth.analysis.findings.checking import OF_THE_HOST
+from sawtooth.analysis.findings.rule import CRITICAL_SHARE
+from sawtooth.analysis.run.model import Finding
+from tests.accuracy.predictions import OTHER_WORK, RULES_OF_CHANGE
+from tests.analysis.findings.rules.cases import CASES
+
+SAVES = 0.2  # of the step: a fix that saves as much must have been called critical
+REFUTED = CRITICAL_SHARE / 2  # of the step: a fix that saved less was not worth being first
+NEVER_IDLE = 97.0  # percent, NVML's utilization of a run that waits for no launch
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What one recording says of its findings: whether one of those on the planted cause (none where no rule speaks of it) came first, and
+    whether one was critical, what the best fix saved of the step, and the titles of critical findings that were false."""
+
+    name: str
+    planted: tuple[str, ...]
+    first: bool
+    critical: bool
+    saved: float
+    false: tuple[str, ...]
+
+
+def judged(name: str, findings: Sequence[Finding], truths: Mapping[str, Mapping[str, Any]]) -> Judged:
+    """Judge the findings of ``name`` by the recordings in ``truths``."""
+    truth = truths[name]
+    before, alone = truth["step_s_pipelined"], "world" not in truth  # ranks that wait for each other keep their GPUs busy
+    idle_never = alone and (truth.get("nvml_mean") or {}).get("gpu_util", 0.0) >= NEVER_IDLE
+    false = [f.title for f in findings if f.severity == "critical" and idle_never and f.rule in OF_THE_HOST]
+    saved: dict[str, float] = {}
+    for fix in truth.get("fixed_by", []):
+        rule, after = _rule_of(name, fix["recording"]), truths.get(fix["recording"])
+        if rule is not None and after is not None and name not in OTHER_WORK:
+            saved[rule] = 1 - after["step_s_pipelined"] / before
+            false += [f.title for f in findings if f.rule == rule and f.severity == "critical" and saved[rule] < REFUTED]
+    mine = [f for f in findings if f.rule in saved]
+    first, critical = bool(mine) and findings[0] is mine[0], any(f.severity == "critical" for f in mine)
+    return Judged(name, tuple(saved), first, critical, max(saved.values(), default=0.0), tuple(false))
+
+
+def _rule_of(before: str, after: str) -> str | None:
+    known = {(b, a): slug for slug, case in CASES.items() for b, a, _ in case.measured}
+    rules = RULES_OF_CHANGE.get((before, after))
+    return rules[0] if rules else known.get((before, after))
+
+
+def summary(all_of: Sequence[Judged]) -> Iterator[str]:
+    """Yield one line each on planted causes, on how severe they are said to be, and on false critical findings."""
+    planted = [j for j in all_of if j.planted]
+    late = [f"{j.name} ({', '.join(j.planted)})" for j in planted if not j.first]
+    large = [j for j in planted if j.saved > SAVES]
+    mild = [f"{j.name} ({', '.join(j.planted)})" for j in large if not j.critical]
+    yield f"Planted causes first: {len(planted) - len(late)} of {len(planted)}{_but(late)}."
+    yield f"Critical where the fix saves over {SAVES:.0%} of the step: {len(large) - len(mild)} of {len(large)}{_but(mild)}."
+    false = [f"{j.name}: {title}" for j in all_of for title in j.false]
+    yield f"False critical findings: {len(false)} in {len(all_of)} recordings{'; '.join(['', *false])}."
+
+
+def _but(names: Sequence[str]) -> str:
+    return f"; not {', '.join(names)}" if names else ""
