@@ -26,6 +26,11 @@ COMMANDS = {
     "ingest": ("ingest", "ingest", "Bring in traces and telemetry; prints the run's id on the last line."),
     "report": ("report", "report", "Report a run's step time, what the GPU waits for, and what to change."),
     "compare": ("compare", "compare", "Compare two runs: faster, slower or not shown, and why; gates for CI."),
+    "audit": (
+        "audit",
+        "audit",
+        "Check a run against the tuning guides; of several runs, what each change was to bring and brought.",
+    ),
     "sweep": ("sweep", "sweep", "Arrange runs by the setting in which they differ, and name the one to choose."),
     "runs": ("runs", "runs_app", "List the runs, newest first; rm, tag, rename, open, prune."),
     "export": ("bundle", "export", "Write runs with their sources into one .sawtooth file."),

@@ -6,6 +6,11 @@ __getattr__, __all__ = lazy(
     __name__,
     {
         "checking": ("check",),
+        "checklist": (
+            "Checked",
+            "Status",
+            "checklist",
+        ),
         "plan": ("plan_of",),
         "rule": ("RuleInput",),
         "source_lines": (

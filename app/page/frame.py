@@ -55,6 +55,7 @@ SECTIONS = ("Answer", "Why it waits", "What it works on", "All runs")
 SCREENS: tuple[Screen, ...] = (
     Screen("runs", "Runs", ":material/stacks:", "", needs_run=False),
     Screen("verdict", "Verdict", ":material/gavel:", "Answer"),
+    Screen("audit", "Audit", ":material/checklist:", "Answer"),
     Screen("timeline", "Timeline", ":material/view_timeline:", "Why it waits"),
     Screen("idle", "Idle", ":material/hourglass_empty:", "Why it waits"),
     Screen("kernels", "Kernels", ":material/memory:", "What it works on"),
@@ -176,7 +177,7 @@ def empty_screens() -> frozenset[str]:
     if len(manifest.traces) < 2:  # a rank alone waits for nobody
         empty.add("ranks")
     if not manifest.traces:
-        empty |= {"timeline", "idle", "kernels", "operators", "modules", "efficiency", "memory", "sql"}
+        empty |= {"audit", "timeline", "idle", "kernels", "operators", "modules", "efficiency", "memory", "sql"}
     return frozenset(empty)
 
 

@@ -15,7 +15,7 @@ COLUMNS = ("Audit", "A", "B", "Change")
 def rows(result: RunResult) -> list[tuple[str, str]]:
     """Return label and value of every line, or why it is not known; of a run without GPU work, of those that are known."""
     return [
-        (row.label, _shown(row, row.reading) if row.reading.value is not None else f"not known: {row.reading.why_missing}")
+        (row.label, shown(row, row.reading) if row.reading.value is not None else f"not known: {row.reading.why_missing}")
         for row in audit(result)
         if result.lead is not None or row.reading.value is not None
     ]
@@ -30,11 +30,12 @@ def pair_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
         change = line.a.why_missing or line.b.why_missing or "none"
         if line.change is not None and line.a.value and line.change:
             change = fmt.signed(fmt.share(line.change / line.a.value), line.change)
-        lines.append((line.row.label, _shown(line.row, line.a), _shown(line.row, line.b), change))
+        lines.append((line.row.label, shown(line.row, line.a), shown(line.row, line.b), change))
     return lines
 
 
-def _shown(row: AuditRow, reading: Reading) -> str:
+def shown(row: AuditRow, reading: Reading) -> str:
+    """Return a line's value with its unit, marked where it is not sure."""
     if reading.value is None:
         return fmt.MISSING
     about = "" if reading.trust == "ok" else "≈ "

@@ -1,0 +1,87 @@
+"""A chain of runs, each with one change more: the audit of all beside each other, and what each change was predicted to bring and brought."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sawtooth.analysis.compare.comparison import Side, compare
+from sawtooth.analysis.metrics.reading import Reading, missing
+from sawtooth.analysis.run.audit import AuditRow, audit
+from sawtooth.analysis.run.model import RunResult
+
+NOT_COUNTED = "This run counts its work in another unit."
+
+
+@dataclass(frozen=True)
+class ChainLine:
+    """One line of the audit in every run of the chain, in its order."""
+
+    row: AuditRow
+    readings: tuple[Reading, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one run has over the one before it.
+
+    ``fixed`` are the findings' rules that are gone. Times are a step's, ms: ``predicted_ms`` what the report before it promised for
+    these fixes, or for the one of them that promised most; None where it promised nothing; ``before_ms`` and ``after_ms`` as measured, None where not known. ``verdict`` is the
+    comparison's word.
+    """
+
+    fixed: tuple[str, ...]
+    predicted_ms: float | None
+    before_ms: float | None
+    after_ms: float | None
+    verdict: str
+
+    @property
+    def predicted_gain_ms(self) -> float | None:
+        """What was promised of a step."""
+        return self.before_ms - self.predicted_ms if self.before_ms is not None and self.predicted_ms is not None else None
+
+    @property
+    def measured_gain_ms(self) -> float | None:
+        """What came of it."""
+        return self.before_ms - self.after_ms if self.before_ms is not None and self.after_ms is not None else None
+
+
+@dataclass(frozen=True)
+class Chain:
+    """``changes`` has one entry fewer than ``runs``."""
+
+    runs: tuple[RunResult, ...]
+    lines: tuple[ChainLine, ...]
+    changes: tuple[Change, ...]
+
+
+def chain(sides: Sequence[Side]) -> Chain:
+    """Return the chain of sides of one run each, in the order given."""
+    runs = tuple(side.first for side in sides)
+    rows = [{(row.key, row.unit): row for row in audit(run)} for run in runs]
+    heads = {key: row for of_run in reversed(rows) for key, row in of_run.items()}
+    ordered = [key for key in rows[0] if key in heads] + [key for key in heads if key not in rows[0]] if rows else []
+    lines = tuple(
+        ChainLine(heads[key], tuple(of_run[key].reading if key in of_run else missing(NOT_COUNTED) for of_run in rows))
+        for key in ordered
+    )
+    return Chain(runs, lines, tuple(_change(a, b) for a, b in pairwise(sides)))
+
+
+def _change(a: Side, b: Side) -> Change:
+    found = compare(a, b)
+    fixed = [finding for finding in found.findings_fixed if finding.severity != "info"]
+    promised = [
+        finding.predicted_step_ms for finding in fixed if finding.claims == "gain" and finding.predicted_step_ms is not None
+    ]
+    # without a prediction for just these fixes together, the one that promised most: often they are ways to one change
+    predicted_ms = found.prediction.predicted_ms if found.prediction is not None else min(promised, default=None)
+    return Change(
+        fixed=tuple(dict.fromkeys(finding.rule for finding in fixed)),
+        predicted_ms=predicted_ms,
+        before_ms=found.best.a,
+        after_ms=found.best.b,
+        verdict=found.verdict.word,
+    )

@@ -1,0 +1,111 @@
+"""The techniques of PyTorch's tuning guide and NVIDIA's performance guide, each with what a run's data say of it.
+
+A technique names the rules that look for its lack. Where none of them speaks, names in the trace tell whether it is in use (``done``) or has
+nothing to work on (``needs``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.store.library import Recording
+
+Status = Literal["brings", "found", "done", "nothing", "not applicable", "not checked"]
+PYTORCH = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+NVIDIA = "https://docs.nvidia.com/deeplearning/performance/index.html"
+CONVOLUTION, ATTENTION, COMPILED = "aten::.*convolution", "softmax|attention|fmha|flash", "Torch-Compiled Region"
+
+
+@dataclass(frozen=True)
+class Technique:
+    """``done`` and ``needs`` are regular expressions over the names in the trace: of what shows that it is in use, and of what it works on.
+
+    ``why_not`` says why nothing recorded can tell.
+    """
+
+    title: str
+    guide: str
+    rules: tuple[str, ...] = ()
+    done: str | None = None
+    needs: str | None = None
+    why_not: str | None = None
+
+
+TECHNIQUES: tuple[Technique, ...] = (
+    Technique("Load data in worker processes", PYTORCH,
+              ("data-loader-starves-gpu", "batches-in-bursts", "prefetch-queue-hid-the-loader", "workers-start-again"), "_MultiProcessingDataLoaderIter", "DataLoader"),
+    Technique("No more workers than cores, no swap", NVIDIA, ("workers-beyond-cores", "host-swaps")),
+    Technique("Pinned memory and copies that do not block", PYTORCH, ("pageable-copies", "copies-not-overlapped"), "Pinned -> Device", "Memcpy HtoD"),
+    Technique("Tensors made on the GPU", PYTORCH, ("tensors-made-on-cpu",)),
+    Technique("No waits for GPU values", PYTORCH, ("host-waits-for-gpu", "boolean-mask-waits")),
+    Technique("Mixed precision", NVIDIA, ("fp32-products",), "bf16|bfloat16|f16|half|_h_|s16816|nvjet_.*(tst|hsh|bsb)", "aten::.*(mm|matmul|linear|conv)|gemm"),
+    Technique("Few casts between dtypes", NVIDIA, ("casts",)),
+    Technique("TF32 where FP32 is needed", NVIDIA, ("tf32-off",), "tf32", "aten::.*(mm|matmul|linear|conv)|gemm"),
+    Technique("FP8 products", NVIDIA, ("fp8-products",), "e4m3|e5m2|fp8", "aten::.*(mm|matmul|linear)|gemm"),
+    Technique("Sizes that fit tensor cores", NVIDIA, ("misaligned-dimensions",), None, "aten::.*(mm|matmul|linear|conv)|gemm"),
+    Technique("channels_last for convolutions", PYTORCH, ("layout-conversions",), "nhwc", CONVOLUTION),
+    Technique("cudnn.benchmark, decided once", PYTORCH, ("convolution-search",), None, CONVOLUTION),
+    Technique("Pointwise operations fused", PYTORCH, ("elementwise-chains", "unfused-activation", "unfused-norm"), "triton_|Torch-Compiled Region"),
+    Technique("No breaks of compiled graphs, no recompilation", PYTORCH, ("graph-breaks", "recompilation"), None, COMPILED),
+    Technique("CUDA graphs for many short kernels", PYTORCH, ("launch-bound", "python-between-operators"), "cudaGraphLaunch|cuGraphLaunch"),
+    Technique("Fused attention", PYTORCH, ("unfused-attention",), "scaled_dot_product_(flash|efficient|cudnn|fused)|flash_(fwd|bwd)|fmha", ATTENTION),
+    Technique("Fused optimizer", PYTORCH, ("optimizer-not-fused", "optimizer-foreach", "optimizer-share"), "_fused_(adam|sgd|adagrad)|FusedAdam",
+              "Optimizer\\.step|_foreach_|_fused_|addcdiv"),
+    Technique("Gradients set to None", PYTORCH, ("zeroed-gradients",), None, "Optimizer\\.zero_grad"),
+    Technique("Debugging off (anomaly detection)", PYTORCH, ("anomaly-detection",), None, "Backward"),
+    Technique("No graph in evaluation", PYTORCH, ("evaluation-records-graph",)),
+    Technique("A batch that fills the GPU", NVIDIA, ("small-batch", "memory-headroom")),
+    Technique("Activation checkpointing only where memory needs it", PYTORCH, ("recomputation", "memory-near-limit"), None, "Checkpoint|recompute"),
+    Technique("No allocation in the step", PYTORCH, ("allocator-churn", "memory-creep")),
+    Technique("Garbage collection out of the step", PYTORCH, ("garbage-collection",)),
+    Technique("Checkpoints out of the loop", PYTORCH, ("checkpoint-in-the-loop", "periodic-stalls")),
+    Technique("Communication beside computation", PYTORCH, ("exposed-communication", "small-collectives"), None, "nccl|rccl"),
+    Technique("Ranks with equal work", PYTORCH, ("straggling-rank",), None, "nccl|rccl"),
+    Technique("Full clocks", NVIDIA, ("power-cap", "thermal-slowdown")),
+    Technique("No bias before a batch norm", PYTORCH, why_not="a trace does not tell which layer has a bias"),
+    Technique("Processes bound to the GPU's cores (NUMA)", NVIDIA, why_not="neither a trace nor telemetry says on which cores a process runs"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What a run says of a technique. ``sentence`` is the finding's title or the reason; ``gain_ms`` a step, only where a gain is predicted."""
+
+    technique: Technique
+    status: Status
+    sentence: str
+    rule: str | None = None
+    gain_ms: float | None = None
+
+
+def checklist(run: RunResult, recording: Recording) -> tuple[Checked, ...]:
+    """Return every technique with what ``run`` says of it; ``recording`` is that of its slowest rank."""
+    return tuple(_checked(technique, run, recording) for technique in TECHNIQUES)
+
+
+def _checked(technique: Technique, run: RunResult, recording: Recording) -> Checked:
+    found = [finding for finding in run.findings if finding.rule in technique.rules]
+    if found:
+        return _found(technique, max(found, key=lambda finding: (finding.claims == "gain", finding.gain_ms)))
+    if technique.why_not is not None:
+        return Checked(technique, "not checked", technique.why_not)
+    lacking = {left.rule: left.because for left in run.not_checked if left.rule in technique.rules}
+    if technique.done and _named(recording, technique.done):
+        return Checked(technique, "done", "the trace shows it")
+    if technique.needs and not _named(recording, technique.needs):
+        return Checked(technique, "not applicable", "the trace has nothing that it works on")
+    if len(lacking) == len(technique.rules):
+        return Checked(technique, "not checked", next(iter(lacking.values())), next(iter(lacking)))
+    left = f"; not looked for in full: {next(iter(lacking.values()))}" if lacking else ""
+    return Checked(technique, "nothing", f"looked for, and nothing found{left}")
+
+
+def _found(technique: Technique, finding: Finding) -> Checked:
+    gains = finding.claims == "gain"
+    return Checked(technique, "brings" if gains else "found", finding.title, finding.rule, finding.gain_ms if gains else None)
+
+
+def _named(recording: Recording, pattern: str) -> bool:
+    return bool(recording.rows("SELECT 1 FROM names WHERE regexp_matches(name, ?) LIMIT 1", [pattern]))

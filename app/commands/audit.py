@@ -1,0 +1,119 @@
+"""``sawtooth audit``: the checklist of one run, or the audit table over a chain of runs with each change's predicted and measured gain."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sawtooth.analysis.compare.chain import Chain, chain
+from sawtooth.analysis.compare.comparison import side_of
+from sawtooth.analysis.findings.checklist import Checked, checklist
+from sawtooth.analysis.kept import result_of
+from sawtooth.app.commands.inputs import opened
+from sawtooth.app.commands.output import OutputOption, format_for, write
+from sawtooth.app.words import chain as chain_words
+from sawtooth.app.words import checklist as checklist_words
+from sawtooth.ingest.errors import UsageError
+
+
+class Format(StrEnum):
+    """Output formats of the audit."""
+
+    json = "json"
+    md = "md"
+    text = "text"
+
+
+def audit(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN|FILE…", help="One run for its checklist; several, in the order of the changes, for the table."
+        ),
+    ],
+    format: Annotated[
+        Format | None, typer.Option(help="md is for pull requests, json for programs, text for terminals.")
+    ] = None,
+    output: OutputOption = None,
+    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
+    keep: Annotated[bool, typer.Option(help="Keep files that are ingested for this command in the data folder.")] = False,
+) -> None:
+    """Check a run against the tuning guides, or lay the audits of a chain of runs beside each other."""
+    chosen = format_for(format, output, Format)
+    with ExitStack() as stack:
+        runs = [stack.enter_context(opened([text], data, keep=keep)) for text in inputs]
+        results = [result_of(run.manifest, run.library) for run in runs]
+        if len(results) > 1:
+            made = chain([side_of([result], run.library) for result, run in zip(results, runs, strict=True)])
+            write(_table(made, chosen), output)
+            return
+        lead = results[0].lead
+        if lead is None:
+            raise UsageError("This run has no GPU work to check. Give a trace.")
+        with runs[0].library.open(lead.recording_id) as recording:
+            checked = checklist(results[0], recording)
+    write(_list(results[0].manifest.name, checked, chosen), output)
+
+
+def _table(made: Chain, chosen: Format) -> str:
+    if chosen is Format.md:
+        return chain_words.markdown(made)
+    if chosen is Format.json:
+        return json.dumps(_plain(made), indent=1, ensure_ascii=False)
+    return _aligned(chain_words.title(made), [chain_words.heads(made), *chain_words.rows(made)])
+
+
+def _list(name: str, checked: tuple[Checked, ...], chosen: Format) -> str:
+    if chosen is Format.md:
+        return checklist_words.markdown(name, checked)
+    if chosen is Format.json:
+        rows = [
+            {
+                "technique": row.technique.title,
+                "status": row.status,
+                "sentence": row.sentence,
+                "rule": row.rule,
+                "gain_ms": row.gain_ms,
+            }
+            for row in checked
+        ]
+        return json.dumps(rows, indent=1, ensure_ascii=False)
+    return _aligned(
+        checklist_words.title(checked), [list(row) for row in (checklist_words.COLUMNS, *checklist_words.rows(checked))]
+    )
+
+
+def _aligned(title: str, rows: list[list[str]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join([title, "", *lines])
+
+
+def _plain(made: Chain) -> dict[str, Any]:
+    return {
+        "runs": [{"id": run.manifest.id, "name": run.manifest.name} for run in made.runs],
+        "lines": [
+            {
+                "key": line.row.key,
+                "label": line.row.label,
+                "unit": line.row.unit,
+                "values": [reading.value for reading in line.readings],
+            }
+            for line in made.lines
+        ],
+        "changes": [
+            {
+                "fixed": list(change.fixed),
+                "predicted_step_ms": change.predicted_ms,
+                "before_ms": change.before_ms,
+                "after_ms": change.after_ms,
+                "verdict": change.verdict,
+            }
+            for change in made.changes
+        ],
+    }

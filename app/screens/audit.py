@@ -1,0 +1,63 @@
+"""The tuning guides' techniques with what the run says of each, and the audit of a chain of runs beside each other."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from sawtooth.analysis.compare.chain import Chain, chain
+from sawtooth.analysis.compare.comparison import side_of
+from sawtooth.analysis.findings.checklist import checklist
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.runs.listing import listed
+from sawtooth.app.words import chain as chain_words
+from sawtooth.app.words import checklist as words
+from sawtooth.ingest.schema import Manifest
+
+MOST_RUNS = 8  # columns that a page of 1,440 pixels holds
+
+
+def main() -> None:
+    """Show the page."""
+    manifest = frame.current_run()
+    result = current.run_result(manifest)
+    if result.lead is None:
+        cards.headline("Nothing of this run can be checked against the tuning guides.")
+        current.what_is_missing(result)
+        return
+    with frame.library().open(result.lead.recording_id) as recording:
+        checked = checklist(result, recording)
+    cards.headline(f"{words.title(checked)}.")
+    cards.table(words.COLUMNS, words.rows(checked), "The techniques of the tuning guides and what this run says of them")
+    panel.downloads(
+        "checklist", [("md", "Markdown", "text/markdown", lambda: words.markdown(manifest.name, checked))], "checklist"
+    )
+    _chain(result, manifest)
+
+
+def _chain(result: RunResult, manifest: Manifest) -> None:
+    """Let the viewer choose runs, in the order of the changes, and show their audits beside each other."""
+    cards.title("What each change brought")
+    names = {other.id: other.name for other in listed(frame.data_folder().manifests()) if other.traces}
+    chosen = st.multiselect(
+        "Runs after this one, in the order of the changes",
+        [run for run in names if run != manifest.id],
+        format_func=names.__getitem__,
+        key="chain",
+        bind="query-params",
+        max_selections=MOST_RUNS - 1,
+        placeholder="Choose the runs that followed",
+    )
+    if not chosen:
+        cards.small("Choose the runs of the same training that followed this one, each with one change more.")
+        return
+    library = frame.library()
+    results = [result, *(result_of(frame.data_folder().read_manifest(run), library) for run in chosen)]
+    made: Chain = chain([side_of([each], library) for each in results])
+    cards.text(f"{chain_words.title(made)}.")
+    cards.table(chain_words.heads(made), chain_words.rows(made), "The audit of each run and what each change brought")
+    panel.downloads("audit", [("md", "Markdown", "text/markdown", lambda: chain_words.markdown(made))], "audit")
+
+
+main()

@@ -1,0 +1,55 @@
+"""The checklist in words: what each technique would bring, is in use, finds nothing to do, or could not be checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sawtooth.analysis.findings.checklist import Checked, Status
+from sawtooth.app import format as fmt
+from sawtooth.app.words.chain import as_markdown
+
+COLUMNS = ("Technique", "State", "What this run says")
+STATES: dict[Status, str] = {
+    "brings": "would bring {gain}",
+    "found": "to look at",
+    "done": "done",
+    "nothing": "nothing to gain",
+    "not applicable": "not applicable",
+    "not checked": "not checked",
+}
+ORDER: tuple[Status, ...] = tuple(STATES)
+
+
+def rows(checked: Sequence[Checked]) -> list[tuple[str, str, str]]:
+    """Return technique, state and sentence of each, what brings most first."""
+    ordered = sorted(checked, key=lambda row: (ORDER.index(row.status), -(row.gain_ms or 0.0)))
+    return [(row.technique.title, state(row), sentence(row)) for row in ordered]
+
+
+def state(row: Checked) -> str:
+    """Return the state in a few words."""
+    return STATES[row.status].format(gain=f"{fmt.duration_ms(row.gain_ms)} a step" if row.gain_ms is not None else "")
+
+
+def sentence(row: Checked) -> str:
+    """Return what the run says, as a sentence."""
+    said = fmt.clean(row.sentence)
+    return f"{said[:1].upper()}{said[1:].rstrip('.')}."
+
+
+def title(checked: Sequence[Checked]) -> str:
+    """Return what the checklist comes to."""
+    count = {status: sum(row.status == status for row in checked) for status in ORDER}
+    brings = (
+        "No technique would bring anything"
+        if not count["brings"]
+        else f"{fmt.many(count['brings'], 'technique')} would bring something"
+    )
+    return f"{brings}; {count['done']} are in use, {count['nothing']} have nothing to gain, {count['not checked']} could not be checked"
+
+
+def markdown(name: str, checked: Sequence[Checked]) -> str:
+    """Return the checklist as GitHub-flavoured Markdown."""
+    return as_markdown(
+        f"## {fmt.markdown(name)}: {title(checked)}", COLUMNS, [(*row[:2], fmt.markdown(row[2], None)) for row in rows(checked)]
+    )

@@ -1,0 +1,58 @@
+"""The checklist: every technique's rules are there, each status is given where it is due, and unknown is never fine."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from sawtooth.analysis.findings.checking import all_rules
+from sawtooth.analysis.findings.checklist import TECHNIQUES, checklist
+from tests.support.findings_of import library, result_of
+
+
+def of(name):
+    result = result_of(name)
+    with library().open(result.lead.recording_id) as recording:
+        return {row.technique.title: row for row in checklist(result, recording)}
+
+
+def test_techniques_name_rules_that_are_there_and_what_can_be_searched():
+    known = {rule.slug for rule in all_rules()}
+    for technique in TECHNIQUES:
+        assert set(technique.rules) <= known, technique.title
+        assert technique.rules or technique.why_not, f"{technique.title} looks at nothing"
+        for pattern in (technique.done, technique.needs):
+            assert pattern is None or re.compile(pattern)
+    assert len({technique.title for technique in TECHNIQUES}) == len(TECHNIQUES)
+
+
+def test_what_would_bring_something_is_the_finding_s_own_gain():
+    rows, result = of("gpt_fp32"), result_of("gpt_fp32")
+    row = rows["Mixed precision"]
+    finding = next(finding for finding in result.findings if finding.rule == "fp32-products")
+    assert (row.status, row.rule, row.sentence) == ("brings", "fp32-products", finding.title)
+    assert row.gain_ms == pytest.approx(result.lead.best.ms - finding.predicted_step_ms)
+
+
+@pytest.mark.parametrize(
+    ("name", "technique", "status"),
+    [
+        ("gpt_small", "Mixed precision", "done"),
+        ("gpt_small", "channels_last for convolutions", "not applicable"),
+        ("gpt_small", "Communication beside computation", "not applicable"),
+        ("adam_fused", "Fused optimizer", "done"),
+        ("adam_single", "Fused optimizer", "brings"),
+        ("attention_sdpa", "Fused attention", "done"),
+        ("mlp_graph", "CUDA graphs for many short kernels", "done"),
+        ("loader_workers", "Load data in worker processes", "done"),
+        ("loader_inline", "Load data in worker processes", "brings"),
+        ("gpt_small", "Garbage collection out of the step", "not checked"),
+        ("gpt_small", "No more workers than cores, no swap", "not checked"),
+        ("gpt_small", "Processes bound to the GPU's cores (NUMA)", "not checked"),
+    ],
+)
+def test_each_status_is_given_where_it_is_due(name, technique, status):
+    row = of(name)[technique]
+    assert row.status == status, row
+    assert row.sentence
