@@ -15,7 +15,11 @@ from sawtooth.analysis.store.library import Recording
 Status = Literal["brings", "found", "done", "nothing", "not applicable", "not checked"]
 PYTORCH = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 NVIDIA = "https://docs.nvidia.com/deeplearning/performance/index.html"
-CONVOLUTION, ATTENTION, COMPILED = "aten::.*convolution", "softmax|attention|fmha|flash", "Torch-Compiled Region"
+CONVOLUTION, ATTENTION, COMPILED = (
+    "aten::.*convolution",
+    "attention|fmha|flash|aten::(_softmax|bmm|baddbmm)$",
+    "Torch-Compiled Region",
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Technique:
 
 
 TECHNIQUES: tuple[Technique, ...] = (
-    Technique("Load data in worker processes", PYTORCH,
+    Technique("A data loader that keeps up", PYTORCH,
               ("data-loader-starves-gpu", "batches-in-bursts", "prefetch-queue-hid-the-loader", "workers-start-again"), "_MultiProcessingDataLoaderIter", "DataLoader"),
     Technique("No more workers than cores, no swap", NVIDIA, ("workers-beyond-cores", "host-swaps")),
     Technique("Pinned memory and copies that do not block", PYTORCH, ("pageable-copies", "copies-not-overlapped"), "Pinned -> Device", "Memcpy HtoD"),
