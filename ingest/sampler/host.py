@@ -5,6 +5,7 @@ Linux tells all of it; what another system does not tell is left out. The sample
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 from collections.abc import Iterable
@@ -40,6 +41,7 @@ class HostReader:
         self._processes: dict[int, tuple[Any, float]] = {}  # by pid, with the CPU seconds it had used
         self._search_m = 0
         self._workers: list[int] = []
+        self._below: frozenset[int] = frozenset()
 
     def read(self, now_m: int, on_gpu: Iterable[int] = ()) -> dict[str, float] | None:
         """Return values by HOST_COLUMNS, None where it is not time yet or nothing can be told. The first reading begins the rates."""
@@ -98,14 +100,14 @@ class HostReader:
         return {column: rate for column, rate in rates.items() if rate is not None}
 
     def _of_processes(self, now_m: int, elapsed: float, on_gpu: set[int]) -> dict[str, float]:
-        mains = {pid for pid in on_gpu if self._psutil.pid_exists(pid)} or {
-            pid for pid in self._roots if self._psutil.pid_exists(pid)
-        }
-        if not mains:
-            return {}
         if now_m >= self._search_m:
             self._search_m = now_m + SEARCH_NS
-            self._workers = self._find_workers(mains | set(self._roots), on_gpu)
+            self._search(on_gpu)
+        followed = {*self._roots, *self._below}
+        # Others may use the GPUs too; in a container the driver names processes by numbers that mean nothing here.
+        mains = {pid for pid in (on_gpu & followed or self._roots or on_gpu) if self._psutil.pid_exists(pid)}
+        if not mains:
+            return {}
         used = {pid: self._cpu(pid, elapsed) for pid in (*mains, *self._workers)}
         self._processes = {pid: kept for pid, kept in self._processes.items() if pid in used}
         found: dict[str, float] = {}
@@ -118,17 +120,21 @@ class HostReader:
             found["workers_blocked_pct"] = 100.0 * sum(self._blocked(pid) for pid in living) / len(living)
         return found
 
-    def _find_workers(self, roots: set[int], on_gpu: set[int]) -> list[int]:
-        """Return the descendants of ``roots`` that are forked copies of their parent or were spawned by multiprocessing."""
-        found: dict[int, None] = {}
-        for root in roots:
-            try:
-                below = self._psutil.Process(root).children(recursive=True)
-                lines = {process.pid: process.cmdline() for process in (self._psutil.Process(root), *below)}
-                found |= dict.fromkeys(p.pid for p in below if _is_worker(lines[p.pid], lines.get(p.ppid())))
-            except self._psutil.Error:  # one of them has just ended: the next look finds the others
-                continue
-        return [pid for pid in found if pid not in on_gpu][:MOST_WORKERS]
+    def _search(self, on_gpu: set[int]) -> None:
+        """Find what the followed processes have started, and which of it are workers: copies of their parent, or spawned by multiprocessing."""
+        below: dict[int, Any] = {}
+        lines: dict[int, list[str]] = {}
+        for root in self._roots or sorted(on_gpu):
+            with contextlib.suppress(self._psutil.Error):
+                lines[root] = self._psutil.Process(root).cmdline()
+                below |= {process.pid: process for process in self._psutil.Process(root).children(recursive=True)}
+        parents: dict[int, int] = {}
+        for pid, process in below.items():
+            with contextlib.suppress(self._psutil.Error):  # it has just ended
+                lines[pid], parents[pid] = process.cmdline(), process.ppid()
+        self._below = frozenset(below)
+        found = [pid for pid, parent in parents.items() if pid not in on_gpu and _is_worker(lines[pid], lines.get(parent))]
+        self._workers = found[:MOST_WORKERS]
 
     def _cpu(self, pid: int, elapsed: float) -> float | None:
         """Return the percentage of one core that a process used since it was last read, None at first and where it has ended."""

@@ -44,7 +44,8 @@ class Process:
         return self.state
 
     def children(self, recursive):
-        return [p for p in self.host.processes.values() if p.parent == self.pid]
+        own = [p for p in self.host.processes.values() if p.parent == self.pid]
+        return own + [below for child in own for below in child.children(recursive)]
 
 
 class FakeHost:
@@ -121,6 +122,17 @@ def test_workers_are_told_from_helpers_and_from_the_process_on_the_gpu():
         30.0,
         50.0,
     )
+
+
+def test_of_a_command_that_is_followed_only_its_own_processes_count():
+    host = FakeHost()
+    host.processes[50] = Process(host, 50, 3.0)  # somebody else's, on the same GPU
+    host.processes[5] = Process(host, 5, 0.0, ["torchrun", "train.py"])
+    host.processes[7].parent = 5
+    found = read_twice(host, HostReader([5], host), on_gpu=[7, 50])
+    assert (found["main_cpu_pct"], found["workers"]) == (100.0, 2.0)
+    unseen = read_twice(FakeHost(), HostReader([7], FakeHost()), on_gpu=[99])  # numbers of another process namespace
+    assert unseen["workers"] == 2.0
 
 
 def test_it_goes_on_where_processes_end_or_nothing_is_told():
