@@ -54,19 +54,6 @@ def kernel_durations(rank: RankView, name: str) -> pd.DataFrame:
     return rank.frame(_SQL["kernel_durations"], name=name, bins=HISTOGRAM_BINS)
 
 
-def kernel_launchers(rank: RankView, name: str) -> pd.DataFrame:
-    """Return which operators and shapes launched a kernel: operator, shapes, launches_per_step, ms."""
-    rows = rank.frame(_SQL["kernel_launchers"], name=name)
-    return pd.DataFrame(
-        {
-            "operator": rows["operator"],
-            "shapes": rows["input_dims"].map(shapes_text),
-            "launches_per_step": rows["launches"] / rank.per,
-            "ms": rows["total_ns"] / 1e6 / rank.per,
-        }
-    )
-
-
 def operators(rank: RankView, group: OperatorGroup = "name") -> pd.DataFrame:
     """Return operators of the counted steps, by name or by name and input shapes, largest GPU time of their own first.
 

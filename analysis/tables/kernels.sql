@@ -22,11 +22,6 @@ WITH d AS (SELECT dur_ns / 1e3 AS us FROM window_gpu_ops WHERE device = $device 
     b AS (SELECT least(floor((us - low) / width), $bins - 1)::INTEGER AS bin, low, width FROM d, r)
 SELECT low + bin * width AS low_us, low + (bin + 1) * width AS high_us, count(*) AS launches FROM b GROUP BY ALL ORDER BY 1
 
--- name: kernel_launchers
-SELECT coalesce(o.name, 'no operator known') AS operator, s.input_dims, count(*) AS launches, sum(g.dur_ns)::BIGINT AS total_ns
-FROM window_gpu_ops g LEFT JOIN named_cpu_ops o USING (cpu_op_id) LEFT JOIN signatures s USING (signature_id)
-WHERE g.device = $device AND g.starts_in_window AND g.name = $name GROUP BY ALL ORDER BY total_ns DESC, operator LIMIT 50
-
 -- name: operators
 SELECT name, {shape} AS input_dims, {types} AS input_types, sum(calls)::BIGINT AS calls, sum(host_self_ns)::BIGINT AS host_self_ns,
     sum(host_total_ns)::BIGINT AS host_total_ns, sum(gpu_self_ns)::BIGINT AS gpu_self_ns, sum(gpu_total_ns)::BIGINT AS gpu_total_ns,

@@ -31,7 +31,7 @@ CONFIG: dict[str, Any] = {
 
 
 class LegendEntry(NamedTuple):
-    """What a colour means; ``colour`` as hex."""
+    """What a colour means; ``colour`` as hex, empty for a line of words alone."""
 
     label: str
     colour: str

@@ -50,8 +50,10 @@ def head(sentence: str, under: str, metrics: tuple[str, ...], method: str, key: 
         panel.explain(metrics, method, key)
 
 
-def table(rows: pd.DataFrame, columns: Mapping[str, Any], order: Sequence[str], key: str, alt: str) -> int | None:
-    """Show ``rows`` with the columns of ``order`` that hold anything, and their CSV; return the position of the chosen row."""
+def table(
+    rows: pd.DataFrame, columns: Mapping[str, Any], order: Sequence[str], key: str, alt: str, *, height: int = panel.TALL
+) -> int | None:
+    """Show ``rows`` with the columns of ``order`` that hold anything, and their CSV; return the position of the chosen row. ``height``: pixels."""
     event: Any = st.dataframe(
         rows,
         hide_index=True,
@@ -60,7 +62,7 @@ def table(rows: pd.DataFrame, columns: Mapping[str, Any], order: Sequence[str], 
         on_select="rerun",
         selection_mode="single-row",
         key=key,
-        height=panel.TALL,
+        height=height if len(rows) > 8 else "auto",
         placeholder="",
         alt=alt,
     )

@@ -27,6 +27,7 @@ _HTML = templates.pieces("cards.html")
 
 def style() -> None:
     """Put the app's few style rules on the page, and the logo."""
+    st.html(templates.FOLDER / "poster.css")  # first: the page's rules for narrow screens come after it
     st.html(templates.FOLDER / "page.css")
     st.logo(LOGO, size="large")
 

@@ -32,7 +32,7 @@ _DIAGNOSTIC = {"error": "Damage", "data_loss": "Missing", "info": "Note"}
 
 def claimed(result: RunResult) -> list[tuple[int, Finding]]:
     """Return the numbered findings that somebody can act on, largest gain first."""
-    return [(n, f) for n, f in enumerate(result.findings, start=1) if f.claims != "caution" or f.severity != "info"]
+    return [(n, f) for n, f in enumerate(result.findings, start=1) if report_text.is_advice(f)]
 
 
 def show_plan(result: RunResult) -> None:

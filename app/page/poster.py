@@ -11,13 +11,12 @@ from sawtooth.analysis.run.verdict import Judgement
 from sawtooth.analysis.telemetry import series
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
+from sawtooth.app.charts import poster_bars
 from sawtooth.app.page import cards, current, findings, frame, step_strip, telemetry_strip
 from sawtooth.app.page.findings import PRICE, SHOWN_FIRST, STEPS
-from sawtooth.app.theme import ACCENT, colour_of
 from sawtooth.app.words import headline, savings
 from sawtooth.app.words import run as words
 
-LABELLED_FROM = 0.16  # share of the bar from which a part has room for its name
 ACTION_WIDTH = {1: 600, 2: 400, 3: 280}  # pixels at least, by how many actions stand beside each other
 _HTML = templates.pieces("poster.html")
 
@@ -36,7 +35,7 @@ def show(result: RunResult, rank: RankResult, verdict: Judgement | None) -> None
     ticked += findings.show_rest(result)
     if verdict is None or verdict.step.value is None:
         return
-    forecast = findings.forecast(result, ticked) if ticked else _of_headline(result, rank)
+    forecast = findings.forecast(result, ticked) if ticked else headline.forecast(result)
     with place:
         _step(result, rank, verdict, forecast)
         if ticked:
@@ -44,25 +43,12 @@ def show(result: RunResult, rank: RankResult, verdict: Judgement | None) -> None
             cards.small(f"Included: {names}." if forecast else "The combined effect of these changes cannot be replayed.")
 
 
-def _of_headline(result: RunResult, rank: RankResult) -> Outlook | None:
-    """Return what the change of the headline brings."""
-    change = headline.first_change(result)
-    finding = change[0] if change else None
-    if finding is None or finding.claims != "gain" or not finding.predicted_step_ms or not rank.best.ms:
-        return None
-    return Outlook(rank.best.ms, finding.predicted_step_ms, rank.metrics["mfu"].value, max(len(result.ranks), 1))
-
-
 def _step(result: RunResult, rank: RankResult, verdict: Judgement, forecast: Outlook | None) -> None:
-    dark, now_ms = frame.dark(), float(verdict.step.value or 0.0)
-    bars = [{"name": "now", "time": words.step_time(verdict), "width": "100%", "parts": _parts(verdict, dark)}]
     before, after, times, saved = words.step_time(verdict), None, None, []
+    bars = poster_bars.now_and_after(verdict, before, forecast, dark=frame.dark())
     alt = f"A step takes {before}"
     if forecast is not None:
         after, times = f"≈ {fmt.duration_ms(forecast.after_ms)}", fmt.factor(forecast.speedup)
-        rest = {"texture": "", "weight": 1, "colour": ACCENT.on(dark), "hint": f"after the change {after}", "label": ""}
-        width = f"{min(forecast.after_ms / now_ms, 1.0):.2%}"
-        bars.append({"name": "after", "time": after, "width": width, "parts": [rest]})
         alt += f", after the change {after}, {times}"
         saved = savings.lines(forecast, steps=_asked(STEPS), price_per_gpu_hour=_price(result), waiting_w=_waiting_w(result))
     st.html(_HTML.step(before, after, times, bars, f"{alt}.", saved))
@@ -71,22 +57,6 @@ def _step(result: RunResult, rank: RankResult, verdict: Judgement, forecast: Out
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             _questions()
             _measured(result, forecast)
-
-
-def _parts(verdict: Judgement, dark: bool) -> list[dict[str, object]]:
-    """Return the parts of the run's step for the bar, useful time first."""
-    ordered = sorted(verdict.parts, key=lambda part: (part.lost, part.owner != "tensor_core_compute", -part.ms))
-    colours = {part: colour_of(part.owner, part.cause) for part in ordered}
-    return [
-        {
-            "texture": colours[part].texture,
-            "weight": round(part.share * 1000, 1),
-            "colour": colours[part].on(dark),
-            "hint": f"{colours[part].label}: {fmt.duration_ms(part.ms)}, {fmt.share(part.share)}",
-            "label": f"{colours[part].label} {fmt.duration_ms(part.ms)}" if part.share >= LABELLED_FROM else "",
-        }
-        for part in ordered
-    ]
 
 
 def _asked(key: str) -> float | None:

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.gate import Outcome
 from sawtooth.analysis.compare.matching import Match
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
-from sawtooth.app.reports.text import MARKER, TOP
+from sawtooth.app.reports.text import BLOCKS, LOST, MARKER, TOP, WORK
 from sawtooth.app.words import audit
 from sawtooth.app.words import comparison as words
 
@@ -26,6 +27,7 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
         "",
     ]
     lines += [f"{_plain(tested)}\n"] if (tested := words.tested(comparison)) else []
+    lines += _blocks(comparison)
     lines += [f"> {_plain(sentence)}\n" for sentence in words.sentences(comparison)]
     lines += [f"- {_plain(outcome.sentence)}" for outcome in outcomes]
     a, b = (_plain(fmt.clean(name, 40)) for name in words.names(comparison))
@@ -55,6 +57,22 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
         if findings:
             lines += ["", f"**{heading}**", "", *(f"- {_plain(finding.title)}" for finding in findings)]
     return "\n".join(lines) + "\n"
+
+
+def _blocks(comparison: Comparison) -> list[str]:
+    """Return both steps as bars of blocks on one scale: work and lost time."""
+    steps = words.steps_divided(comparison)
+    if not steps:
+        return []
+    bars = words.bars(comparison, steps[0])
+    totals = {side: math.fsum(getattr(bar, side) for bar in bars) for side in ("ms_a", "ms_b")}
+    longest = max(*totals.values(), 1e-12)
+    drawn = []
+    for name, side in (("A", "ms_a"), ("B", "ms_b")):
+        waits = math.fsum(getattr(bar, side) for bar in bars if bar.owner in LOST_OWNERS)
+        blocks, lost = (round(BLOCKS * ms / longest) for ms in (totals[side], waits))
+        drawn.append(f"{name}  {WORK * (blocks - lost) + LOST * lost:<{BLOCKS}}  {fmt.duration_ms(totals[side])}")
+    return ["```text", *drawn, f"{WORK} the GPU works   {LOST} lost", "```", ""]
 
 
 _WHERE: dict[words.Step, str] = {"run": "where the step changed", "profiled": "where the profiled step changed"}

@@ -1,4 +1,4 @@
-"""One self-contained HTML file of a run or a comparison: it opens from disk, asks the network for nothing, and prints.
+"""One self-contained HTML file of a run or a comparison, without a script: it opens from disk, asks the network for nothing, and prints.
 
 What it looks like stands in ``sawtooth/app/templates``; this module says what goes into the templates.
 """
@@ -8,27 +8,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import plotly.io
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.gate import Outcome
 from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
-from sawtooth.analysis.run.verdict import Column, columns_of, judge, parts_of
+from sawtooth.analysis.run.verdict import Column, Judgement, columns_of, judge, parts_of
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
-from sawtooth.app.charts import step_bar, waterfall
-from sawtooth.app.charts.base import CONFIG, Chart
+from sawtooth.app.charts import poster_bars, step_bar, waterfall
+from sawtooth.app.charts.base import LegendEntry, entry_of
 from sawtooth.app.reports import text as report_text
-from sawtooth.app.theme import colour_of
+from sawtooth.app.theme import ACCENT, MUTED, colour_of
+from sawtooth.app.words import audit, savings
 from sawtooth.app.words import comparison as words
 from sawtooth.app.words import headline as headline_words
 from sawtooth.app.words import host as host_words
+from sawtooth.app.words import plan as plan_words
 from sawtooth.app.words import run as run_words
 
+_POSTER = templates.pieces("poster.html")
+FIRST = 3  # changes shown in full, as on the page; the rest is folded
+DOTS = 200  # of a side: more cover each other
 ROWS = 25  # of each table of kernels and operators; the JSON has them all
 
 
@@ -43,12 +46,12 @@ class Table:
 
 @dataclass(frozen=True)
 class BarPart:
-    """A part of a step's bar: its label with time and share, its width as CSS, its colour."""
+    """A part of a step's bar: its label with time and share, its width as CSS, its colour and texture."""
 
     label: str
     width: str
     colour: str
-    hatched: bool
+    texture: str
 
 
 @dataclass(frozen=True)
@@ -62,22 +65,23 @@ class Bar:
 
 @dataclass(frozen=True)
 class Change:
-    """A finding, what its change brings in words, and the rows that prove it."""
+    """A finding with its number, what to do in short, its code as lines of diffs, what it brings, and the rows that prove it."""
 
+    number: int
     finding: Finding
+    action: str
+    diffs: Sequence[tuple[str, Sequence[str]]]
     gain: str
     evidence: Table
 
 
 @dataclass(frozen=True)
-class DrawnChart:
-    """A chart in a report; ``drawing`` is Plotly's own HTML, empty in a report without scripts."""
+class Dots:
+    """Every counted step of one side as a dot: where it lies on the scale, as CSS."""
 
-    title: str
-    alt: str
-    method: str
-    drawing: Markup
-    table: Table
+    name: str
+    colour: str
+    places: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -90,20 +94,26 @@ class MatchTable:
 
 
 def run_html(result: RunResult) -> str:
-    """Return the report of a run: the verdict, where a step goes, what to change with code and evidence, and every reading. It holds no script."""
-    verdict = judge(result.lead) if result.lead is not None else None
+    """Return the report of a run in the page's order: the poster, what to change with code and evidence, and every reading. It holds no script."""
+    rank = result.lead
+    verdict = judge(rank) if rank is not None else None
+    changes = [_change(number, finding, rank.best.ms) for number, finding in enumerate(result.findings, 1)] if rank else []
+    advice = [change for change in changes if report_text.is_advice(change.finding)][:FIRST]
     return templates.render(
         "run_report.html",
-        headline=headline_words.headline(result),
+        headline=headline_words.on_poster(result),
         state=headline_words.below(result),
         marker=Markup(report_text.MARKER),
-        plotly_js=None,
         name=result.manifest.name,
         subtitle=run_words.subtitle(result),
+        poster=_poster(result, verdict) if verdict is not None and verdict.step.value is not None else None,
         distortion=run_words.distortion(verdict) if verdict else None,
         step_title=run_words.step_bar_title(verdict) if verdict else None,
-        bars=[_bar(result.lead, column) for column in columns_of(result.lead)] if verdict and result.lead else [],
-        changes=[_change(finding, result.lead.best.ms) for finding in result.findings] if result.lead else [],
+        bars=[_bar(rank, column) for column in columns_of(rank)] if verdict and rank else [],
+        first=advice,
+        rest=[change for change in changes if change not in advice],
+        plan_title=plan_words.title(result) if len(result.plan) > 1 else None,
+        plan=plan_words.lines(result),
         readings=Table(("Metric", "Value", "Note"), [_reading(key, result) for key in report_text.listed(result)], words=True),
         unlisted=report_text.unlisted(result),
         host=[(title, Table(heads, rows, words=True)) for title, heads, rows in host_words.tables(result.host)]
@@ -115,23 +125,42 @@ def run_html(result: RunResult) -> str:
     )
 
 
+def _poster(result: RunResult, verdict: Judgement) -> Markup:
+    """Return what a step takes now and after the change of the headline."""
+    forecast, before = headline_words.forecast(result), run_words.step_time(verdict)
+    bars = poster_bars.now_and_after(verdict, before, forecast, dark=False)
+    if forecast is None:
+        return Markup(_POSTER.step(before, None, None, bars, f"A step takes {before}.", []))
+    after, times = f"≈ {fmt.duration_ms(forecast.after_ms)}", fmt.factor(forecast.speedup)
+    price = result.manifest.facts.price_per_gpu_hour
+    saved = savings.lines(forecast, steps=None, price_per_gpu_hour=price, waiting_w=None)
+    alt = f"A step takes {before}, after the change {after}, {times}."
+    return Markup(_POSTER.step(before, after, times, bars, alt, saved))
+
+
 def _bar(rank: RankResult, column: Column) -> Bar:
-    parts = []
-    for part in parts_of(rank, column):
-        colour = colour_of(part.owner, part.cause)
-        label = f"{step_bar.label(part)} {fmt.duration_ms(part.ms)} ({fmt.share(part.share)})"
-        parts.append(BarPart(label, f"{part.share:.4%}", colour.on(False), colour.hatched))
+    """Return a column of the ledger as a bar whose every part is named under it."""
+    parts = parts_of(rank, column)
     name = step_bar.ROWS[column]
     caption = f"{name[0].upper()}{name[1:]}, {run_words.unit_of(rank)}"
-    return Bar(caption, f"{caption}: {', '.join(part.label for part in parts)}", parts)
+    named = [
+        (colour_of(part.owner, part.cause), f"{step_bar.label(part)} {fmt.duration_ms(part.ms)} ({fmt.share(part.share)})")
+        for part in parts
+    ]
+    pieces = [
+        BarPart(label, f"{part.share:.4%}", colour.on(False), colour.texture)
+        for part, (colour, label) in zip(parts, named, strict=True)
+    ]
+    return Bar(caption, f"{caption}: {', '.join(label for _, label in named)}", pieces)
 
 
-def _change(finding: Finding, step_ms: float | None) -> Change:
+def _change(number: int, finding: Finding, step_ms: float | None) -> Change:
     rows = [{key: value for key, value in row.items() if key not in ("start_ns", "end_ns")} for row in finding.evidence]
     keys = list(dict.fromkeys(key for row in rows for key in row))
     cells = [["" if row.get(key) is None else _cell(row[key]) for key in keys] for row in rows]
     evidence = Table([fmt.heading(key) for key in keys], cells, words=True)
-    return Change(finding, report_text.gain(finding, step_ms), evidence)
+    diffs = [(change.framework, run_words.diff(change).splitlines()) for change in finding.changes]
+    return Change(number, finding, headline_words.action(finding), diffs, report_text.gain(finding, step_ms), evidence)
 
 
 def _reading(key: str, result: RunResult) -> tuple[str, str, str]:
@@ -139,19 +168,26 @@ def _reading(key: str, result: RunResult) -> tuple[str, str, str]:
     return METRICS[key].label, fmt.reading(key, reading), reading.why_missing or " ".join(reading.notes)
 
 
-def comparison_html(comparison: Comparison, outcomes: Sequence[Outcome] = (), *, scripts: bool = True) -> str:
-    """Return the report. ``scripts`` False leaves plotly.js out (charts then show as their tables)."""
+def comparison_html(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
+    """Return the report of a comparison in the page's order. It holds no script."""
     names = words.names(comparison)
+    steps = words.steps_divided(comparison)
     return templates.render(
         "comparison_report.html",
         headline=words.headline(comparison),
         marker=Markup(report_text.MARKER),
-        plotly_js=Markup(get_plotlyjs()) if scripts else None,
         certainty=words.certainty(comparison),
         tested=words.tested(comparison),
         cautions=words.sentences(comparison),
         gates=[outcome.sentence for outcome in outcomes],
-        charts=[_drawn(chart, number, scripts) for number, chart in enumerate(_charts(comparison))],
+        sides=names,
+        ways=[_way(words.bars(comparison, step), step) for step in steps],
+        dots_title=words.dots_title(*words.steps(comparison)),
+        dots=_dots(*words.steps(comparison)),
+        audit=Table(
+            (audit.TITLE, *(f"{side}: {name}" for side, name in zip("AB", names, strict=True)), "Change"),
+            audit.pair_rows(comparison),
+        ),
         metrics=Table(("Metric", f"A: {names[0]}", f"B: {names[1]}", "Change"), words.metric_rows(comparison)),
         matches=[
             _matched(rows, kind) for kind, rows in (("kernel", comparison.kernels), ("operator", comparison.operators)) if rows
@@ -161,35 +197,36 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[Outcome] = (), *,
     )
 
 
-def _charts(comparison: Comparison) -> list[Chart]:
-    names = words.names(comparison)
-    charts = []
-    steps = words.steps_divided(comparison)
-    for step in steps:
-        bars = words.bars(comparison, step)
-        title, method = words.waterfall_title(bars, step), words.waterfall_method(step)
-        charts.append(waterfall.waterfall(bars, names, title, dark=False, method=method))
-    for step in steps[:1]:
-        bars = words.bars(comparison, step)
-        charts.append(waterfall.two_steps(bars, names, words.two_steps_title(bars, step), dark=False))
-    a, b = words.steps(comparison)
-    if a or b:
-        charts.append(waterfall.step_dots(a, b, names, words.dots_title(a, b), dark=False))
-    return charts
+@dataclass(frozen=True)
+class Way:
+    """The way from A's step to B's: its finding, how it is computed, both steps as bars, each move, and all in numbers."""
+
+    title: str
+    method: str
+    steps: Sequence[poster_bars.StepBar]
+    moves: Sequence[poster_bars.Move]
+    legend: Sequence[LegendEntry]
+    table: Table
 
 
-def _drawn(chart: Chart, number: int, scripts: bool) -> DrawnChart:
-    drawing = Markup()
-    if scripts:
-        figure = chart.figure.update_layout(template="plotly_white", font={"color": "#1F2328"})
-        drawing = Markup(
-            plotly.io.to_html(
-                figure, include_plotlyjs=False, full_html=False, config=CONFIG, div_id=f"chart-{number}", default_width="100%"
-            )
-        )
-    cells = chart.table[list(chart.columns)].itertuples(index=False) if chart.columns else ()
-    table = Table(list(chart.columns.values()), [[_cell(value) for value in row] for row in cells])
-    return DrawnChart(chart.title, chart.alt, chart.method, drawing, table)
+def _way(bars: list[waterfall.Bar], step: words.Step) -> Way:
+    rows = [(b.label, f"{b.ms_a:.3f}", f"{b.ms_b:.3f}", f"{b.change_ms:+.3f}") for b in bars]
+    table = Table(("Part", "A, ms per step", "B, ms per step", "Change, ms per step"), rows)
+    title, method = words.waterfall_title(bars, step), words.waterfall_method(step)
+    there = [b for b in bars if b.ms_a or b.ms_b]
+    legend = [entry_of(colour_of(b.owner, b.cause), dark=False)._replace(label=b.label) for b in there]
+    return Way(title, method, poster_bars.both_steps(bars, dark=False), poster_bars.moves(bars, dark=False), legend, table)
+
+
+def _dots(a: Sequence[float], b: Sequence[float]) -> list[Dots]:
+    """Return the counted steps of both sides on one scale from 0; of very many, evenly chosen ones."""
+    top = max((*a, *b), default=0.0)
+    sides = []
+    for name, steps, colour in (("A", a, MUTED), ("B", b, ACCENT)):
+        if steps and top:
+            few = steps[:: max(1, len(steps) // DOTS)]
+            sides.append(Dots(name, colour.on(False), [f"{ms / top:.2%}" for ms in few]))
+    return sides
 
 
 def _matched(rows: tuple[Match, ...], kind: str) -> MatchTable:

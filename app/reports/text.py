@@ -8,26 +8,32 @@ from collections.abc import Sequence
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult, RunResult
-from sawtooth.analysis.run.verdict import Column, busy_share_of_best, columns_of
+from sawtooth.analysis.run.verdict import Column, busy_share_of_best, columns_of, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import audit as audit_words
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import plan as plan_words
-from sawtooth.app.words.headline import below, headline
+from sawtooth.app.words.headline import action, below, forecast, headline
+from sawtooth.app.words.run import diff, step_time
 
 MARKER = "<!-- sawtooth-report -->"  # lets a bot find and replace its own comment
 OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share")  # by their definition; the run's own share stands above them
 BUSY_OF_RUN = "GPU busy"
 HEADS: dict[Column, str] = {"unprofiled": "a step of the run", "recorded": "a profiled step"}
+ADVISED = 3  # changes written out with their code, as on the page
+BLOCKS, WORK, LOST = 40, "█", "░"  # of a bar in Markdown: it fits beside its time in a comment's width
+NAMED_FROM = 0.02  # of the step: a smaller loss is less than a block
 TOP = 8  # rows of a table in a comment; the JSON has them all
 
 
 def markdown(result: RunResult) -> str:
-    """Return the report as GitHub-flavoured Markdown."""
-    lines = [MARKER, f"## {fmt.markdown(result.manifest.name)}", "", headline(result), ""]
+    """Return the report as GitHub-flavoured Markdown: the answer, the step as a bar, what to change; the numbers folded."""
+    lines = [MARKER, f"## {fmt.markdown(result.manifest.name)}", "", f"**{headline(result)}**", ""]
     lines += [state, ""] if (state := below(result)) else []
-    lines += ["| metric | value | trust |", "| --- | ---: | --- |"]
+    lines += _blocks(result)
+    lines += _findings_markdown(result)
+    lines += ["", "<details><summary>Numbers</summary>", "", "| metric | value | trust |", "| --- | ---: | --- |"]
     if (busy := _busy_of_run(result)) is not None:
         lines.append(f"| {BUSY_OF_RUN} | {busy} |  |")
     for key in listed(result):
@@ -45,10 +51,28 @@ def markdown(result: RunResult) -> str:
         heads, rows = _ledger_table(result.lead)
         lines += ["", f"| where a step goes | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
         lines += [f"| {' | '.join(row)} |" for row in rows]
-    lines += _findings_markdown(result)
     if limits := worth_knowing(result):
         lines += ["", *(f"- {sentence}" for sentence in limits)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", "</details>"]) + "\n"
+
+
+def _blocks(result: RunResult) -> list[str]:
+    """Return the step now, and after the change of the headline where one is known, as bars of blocks: work and lost time."""
+    verdict = judge(result.lead) if result.lead is not None else None
+    if verdict is None or not verdict.step.value:
+        return []
+    lost = [part for part in verdict.parts if part.lost]
+    waits = round(BLOCKS * min(sum(part.share for part in lost), 1.0))
+    bars = [("now", WORK * (BLOCKS - waits) + LOST * waits, step_time(verdict))]
+    if (after := forecast(result)) is not None:
+        blocks = max(round(BLOCKS * min(after.after_ms / verdict.step.value, 1.0)), 1)
+        bars.append(("after", WORK * blocks, f"≈ {fmt.duration_ms(after.after_ms)}"))
+    drawn = [f"{name:<6}{bar:<{BLOCKS}}  {time}" for name, bar, time in bars]
+    named = [
+        f"{colour_of(part.owner, part.cause).label} {fmt.duration_ms(part.ms)}" for part in lost if part.share >= NAMED_FROM
+    ]
+    key = f"{WORK} the GPU works" + (f"   {LOST} lost: {', '.join(named)}" if waits and named else "")
+    return ["```text", *drawn, key, "```"]
 
 
 def text(result: RunResult) -> str:
@@ -84,6 +108,11 @@ def text(result: RunResult) -> str:
     return "\n".join(lines) + "\n"
 
 
+def is_advice(finding: Finding) -> bool:
+    """Tell whether a finding is something to change, rather than something to know."""
+    return finding.claims != "caution" or finding.severity != "info"
+
+
 def gain(finding: Finding, step_ms: float | None) -> str:
     """Return what a finding's change brings, for people: 312 ms → ≈ 47 ms; or its ceiling where no prediction is made."""
     if finding.claims == "gain" and finding.predicted_step_ms is not None and step_ms:
@@ -101,16 +130,36 @@ def caution(finding: Finding) -> str:
 
 
 def _findings_markdown(result: RunResult) -> list[str]:
+    """Return the first changes with their code, then all findings as a folded table."""
     if not result.findings or result.lead is None:
         return []
-    rows = [
-        f"| {f.severity} | {fmt.markdown(f.title, None)} | {gain(f, result.lead.best.ms)} | {f.confidence} |"
-        for f in result.findings
+    step_ms = result.lead.best.ms
+    lines = []
+    advice = [finding for finding in result.findings if is_advice(finding)][:ADVISED]
+    for number, finding in enumerate(advice, 1):
+        lines += [
+            "",
+            f"**{number}. {fmt.markdown(action(finding), None)}**: {gain(finding, step_ms)}, {finding.confidence} confidence",
+        ]
+        lines += ["", fmt.markdown(finding.title, None)]
+        lines += ["", "```diff", *diff(finding.changes[0]).replace("```", "").splitlines(), "```"] if finding.changes else []
+    if len(result.plan) > 1 and (title := plan_words.title(result)):
+        lines += ["", f"**{title}**", "", *(f"1. {fmt.markdown(line, None)}" for line in plan_words.lines(result))]
+    rows = [f"| {f.severity} | {fmt.markdown(f.title, None)} | {gain(f, step_ms)} | {f.confidence} |" for f in result.findings]
+    summary = (
+        f"<details><summary>All {len(rows)} findings</summary>" if len(rows) > 1 else "<details><summary>The finding</summary>"
+    )
+    return [
+        *lines,
+        "",
+        summary,
+        "",
+        "| | what to change | step | confidence |",
+        "| --- | --- | --- | --- |",
+        *rows,
+        "",
+        "</details>",
     ]
-    table = ["", "| | what to change | step | confidence |", "| --- | --- | --- | --- |", *rows]
-    if title := plan_words.title(result):
-        table += ["", f"**{title}**", "", *(f"1. {fmt.markdown(line, None)}" for line in plan_words.lines(result))]
-    return table
 
 
 def _findings_text(result: RunResult) -> list[str]:

@@ -10,6 +10,7 @@ from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import work
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import efficiency as charts
+from sawtooth.app.charts.roofline import roofline
 from sawtooth.app.page import cards, current, frame, panel
 from sawtooth.app.words import run as words
 from sawtooth.ingest.schema import Manifest
@@ -110,9 +111,9 @@ def _missed(rank: RankResult) -> None:
         "unknown_ms": "Unknown, ms per step", "category": "Category", "kernel": "Longest kernel without",
     }  # fmt: skip
     shown = missed if len(missed) else rows
-    panel.table(
-        shown, {c: h for c, h in columns.items() if shown[c].notna().any() and not (shown[c] == 0).all()}, "tensor-cores"
-    )
+    headings = {c: h for c, h in columns.items() if shown[c].notna().any() and not (shown[c] == 0).all()}
+    with st.container() if len(missed) else st.expander("Their times"):  # where nothing is wrong, nobody need read them
+        panel.table(shown, headings, "tensor-cores")
 
 
 def _roofline(rank: RankResult) -> None:
@@ -123,22 +124,21 @@ def _roofline(rank: RankResult) -> None:
             "No roofline.", "This GPU's bandwidth is not in the hardware table, so there is no roofline to compare with."
         )
         return
-    multiplying = rows[rows["flops"] > 0] if len(rows) else rows
-    if multiplying.empty:
+    if rows.empty:
         cards.empty_state(
             "No roofline.",
-            "The shapes of matrix products, convolutions and attention are not recorded, or a compiled region or CUDA graph hides them.",
+            "The shapes of operators are not recorded, or a compiled region or CUDA graph hides them.",
             "with torch.profiler.profile(record_shapes=True) as profiler:",
             "python",
         )
         return
-    first = multiplying.iloc[0]
+    first = rows.iloc[0]
     title = (
         f"{fmt.clean(str(first['name']), 40)} could gain most: {fmt.duration_ms(float(first['opportunity_ms']))} a step above the roofline, "
         f"{fmt.share(float(first['attained_share']))} attained"
     )
-    peaks = {d: gpu.peaks[d] for d in dict.fromkeys(multiplying["dtype"].dropna()) if d in gpu.peaks}
-    panel.show(charts.roofline(multiplying, peaks, gpu.bandwidth_bytes_per_s, title, dark=frame.dark()), "roofline")
+    peaks = {d: gpu.peaks[d] for d in dict.fromkeys(rows.loc[rows["flops"] > 0, "dtype"].dropna()) if d in gpu.peaks}
+    panel.show(roofline(rows, peaks, gpu.bandwidth_bytes_per_s, title, dark=frame.dark()), "roofline")
 
 
 main()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.run.model import RankResult
-from sawtooth.analysis.run.verdict import uses_estimate
+from sawtooth.analysis.run.verdict import Column, columns_of, parts_of, uses_estimate
 from sawtooth.analysis.tables import waits as lost_time
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import losses
-from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page import basis, cards, current, frame, panel
 from sawtooth.app.theme import CAUSES, UNATTRIBUTED, colour_of
 from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words import run as words
@@ -27,13 +27,14 @@ def main() -> None:
         cards.headline("Why the GPU waited is not known.")
         current.what_is_missing(result)
         return
-    rows = _causes(rank, uses_estimate(rank)).assign(unprofiled_ms=lambda causes: _of_the_run(causes, rank))
+    chosen = basis.switch(rank)
+    rows = _lost(rank, chosen if chosen in columns_of(rank) else columns_of(rank)[0])
     if rows.empty:
         cards.headline("The GPU never waits in the steady window.")
         cards.small("There is no idle time, exposed copy or exposed communication between the first and the last counted step.")
         return
     first = rows.iloc[0]
-    _head(first, rank)
+    _head(first, rank, chosen)
     if rank.represents is not None and rank.represents.represents is False:
         cards.small(rank.represents.sentence)
     title = (
@@ -42,7 +43,7 @@ def main() -> None:
         else f"{losses_label(first)} is the only cause"
     )
     panel.show(losses.causes(rows, title, dark=frame.dark(), unit=words.unit_of(rank)), "causes")
-    _pieces(rank, [str(c) for c in rows["cause"] if str(c) in CAUSES])
+    _pieces(rank, list(dict.fromkeys(str(c) for c in rows["cause"] if str(c) in CAUSES)))
     _phases(rank)
 
 
@@ -52,8 +53,8 @@ def losses_label(row: pd.Series) -> str:
     return label[0].upper() + label[1:]
 
 
-def _head(first: pd.Series, rank: RankResult) -> None:
-    estimate = uses_estimate(rank) and pd.notna(first["unprofiled_ms"])
+def _head(first: pd.Series, rank: RankResult, column: Column) -> None:
+    estimate = column == "unprofiled" and pd.notna(first["unprofiled_ms"])
     ms = float(first["unprofiled_ms"] if estimate else first["recorded_ms"])
     of = "each step" if len(rank.counted) else "the recorded time"
     cause = None if first["cause"] == first["owner"] else str(first["cause"])
@@ -62,26 +63,33 @@ def _head(first: pd.Series, rank: RankResult) -> None:
     )
 
 
+def _lost(rank: RankResult, column: Column) -> pd.DataFrame:
+    """Return lost time by cause as the Verdict divides it, largest first by ``column``; see ``losses.causes``."""
+    found: dict[tuple[str, str | None], dict[str, Any]] = {}
+    for name, which in (("recorded_ms", "recorded"), ("unprofiled_ms", "unprofiled")):
+        for part in parts_of(rank, cast(Column, which)):
+            if part.lost:
+                one = part.cause is not None and part.cause != UNATTRIBUTED
+                row = found.setdefault(
+                    ("" if one else part.owner, part.cause), {"cause": part.cause or part.owner, "owner": part.owner}
+                )
+                row[name] = part.ms
+    rows = pd.DataFrame(list(found.values()), columns=["cause", "owner", "recorded_ms", "unprofiled_ms"])
+    rows = rows.astype({"recorded_ms": float, "unprofiled_ms": float}).fillna({"recorded_ms": 0.0})
+    rows = rows.merge(_causes(rank)[["cause", "recoverable_ms"]], on="cause", how="left")
+    return rows.sort_values(f"{column}_ms", ascending=False, ignore_index=True, na_position="last")
+
+
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
-def _causes(rank: RankResult, by_estimate: bool) -> pd.DataFrame:
+def _causes(rank: RankResult) -> pd.DataFrame:
     with current.opened(rank) as view:
-        return lost_time.causes(view, by_estimate)
+        return lost_time.causes(view, uses_estimate(rank))
 
 
 @st.cache_data(max_entries=64, show_spinner="Listing waits …", hash_funcs={RankResult: current.key_of})
 def _longest(rank: RankResult, cause: str | None) -> pd.DataFrame:
     with current.opened(rank) as view:
         return lost_time.pieces(view, cause)
-
-
-def _of_the_run(causes: pd.DataFrame, rank: RankResult) -> pd.Series:
-    """Return what each cause costs the run's own step, as the Verdict has it: the replay, fitted to the step time that speaks for the run."""
-    known: dict[str, float] = {}
-    for row in rank.ledger:
-        if row.device == rank.device and row.ms_per_step_unprofiled_est is not None:
-            cause = row.owner if row.cause is None or (row.cause == UNATTRIBUTED and row.owner != "idle") else row.cause
-            known[cause] = known.get(cause, 0.0) + row.ms_per_step_unprofiled_est
-    return causes["cause"].map(known).astype(float)
 
 
 def _pieces(rank: RankResult, causes: list[str]) -> None:

@@ -9,7 +9,7 @@ from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings
-from sawtooth.app.page import breakdown, cards, current, frame, panel
+from sawtooth.app.page import breakdown, cards, current, kernel_drawer
 from sawtooth.app.words import run as words
 
 GROUPS: dict[tables.KernelGroup, str] = {
@@ -19,6 +19,7 @@ GROUPS: dict[tables.KernelGroup, str] = {
     "operator": "Operator",
     "shape": "Operator and shape",
 }
+TEN_ROWS = 392  # pixels: under them the chosen kernel begins on the first screen
 METHOD = (
     "Durations of single operations inside the steady window are added up and divided by the counted steps. Operations that run at the "
     "same time on two streams count twice here; the ledger on the Verdict counts each nanosecond once."
@@ -51,14 +52,9 @@ def main() -> None:
     if shown.empty:
         cards.small("No name matches.")
         return
-    wide, side = panel.beside()
-    with wide:
-        chosen = _table(shown, rank, group)
-    with side:
-        if group == "name" and chosen is not None:
-            _one_kernel(shown.iloc[chosen], rank)
-        else:
-            breakdown.bars(shown, "ms", words.unit_of(rank), _colour, chosen, "kernels")
+    chosen = _table(shown, rank, group)
+    if group == "name":
+        kernel_drawer.show(shown.iloc[chosen or 0], rank)
 
 
 @st.cache_data(max_entries=64, show_spinner="Adding up kernels …", hash_funcs={RankResult: current.key_of})
@@ -79,15 +75,11 @@ def _head(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> No
     }[group]
     breakdown.head(
         f"{fmt.share(first['share'])} of GPU work is one {what}: {rankings.short(str(first['name']), 70)}",
-        f"{fmt.count(len(rows))} rows, largest first; times are {words.unit_of(rank)}.",
+        f"{fmt.count(len(rows))} rows, largest first; times are {words.unit_of(rank)}, as profiled.",
         ("tensor_core_time_share", "kernel_launches_per_step", "achieved_occupancy"),
         METHOD,
         "kernels",
     )
-
-
-def _colour(row: pd.Series, dark: bool) -> str:
-    return rankings.class_colour(row["category"], row["tensor_cores"]).on(dark)
 
 
 def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> int | None:
@@ -95,7 +87,7 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> i
     unit = words.unit_of(rank)
     top = float(rows["share"].max())
     columns = {
-        "short": st.column_config.TextColumn(GROUPS[group], width="medium", pinned=True),
+        "short": st.column_config.TextColumn(GROUPS[group], width=360, pinned=True),
         "shapes": st.column_config.TextColumn("Input shapes", width="medium"),
         "ms": number(unit, format="%.3f"),
         "share": progress("Share of GPU work", format="percent", min_value=0.0, max_value=top, width=120),
@@ -115,35 +107,8 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> i
     rows = rows.assign(short=rows["name"].map(lambda name: rankings.short(str(name), 60)))
     hidden = {group} - {"name"} | ({"shapes"} if group != "shape" else set()) | ({"name"} if group != "name" else set())
     order = [c for c in columns if c not in hidden]
-    return breakdown.table(rows, columns, order, f"kernels-by-{group}", f"GPU work by {GROUPS[group].lower()}, largest first.")
-
-
-def _one_kernel(row: pd.Series, rank: RankResult) -> None:
-    name = str(row["name"])
-    with current.opened(rank) as view:
-        durations = tables.kernel_durations(view, name)
-        launchers = tables.kernel_launchers(view, name)
-    spread = f"One launch takes {fmt.duration_ns(row['min_us'] * 1e3)} to {fmt.duration_ns(row['max_us'] * 1e3)}, median {fmt.duration_ns(row['median_us'] * 1e3)}"
-    panel.show(
-        rankings.histogram(durations, spread, f"Histogram. {spread}.", dark=frame.dark(), method=METHOD), "kernel-durations"
-    )
-    st.code(fmt.clean(name), language=None, wrap_lines=True)
-    if len(launchers):
-        first = launchers.iloc[0]
-        cards.title(
-            f"Launched by {fmt.clean(str(first['operator']), 60)}"
-            + (f" and {len(launchers) - 1} more" if len(launchers) > 1 else "")
-        )
-        panel.table(
-            launchers,
-            {
-                "operator": "Operator",
-                "shapes": "Input shapes",
-                "launches_per_step": "Launches per step",
-                "ms": words.unit_of(rank),
-            },
-            "kernel-launchers",
-        )
+    alt = f"GPU work by {GROUPS[group].lower()}, largest first."
+    return breakdown.table(rows, columns, order, f"kernels-by-{group}", alt, height=TEN_ROWS)
 
 
 main()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app import format as fmt
@@ -59,6 +60,17 @@ def first_change(result: RunResult) -> tuple[Finding, str] | None:
         if sentence := _claimed(finding, rank):
             return finding, sentence
     return None
+
+
+def forecast(result: RunResult) -> Outlook | None:
+    """Return what the change of the headline brings; None where no gain is claimed."""
+    change, rank = first_change(result), result.lead
+    if change is None or rank is None or not rank.best.ms:
+        return None
+    finding = change[0]
+    if finding.claims != "gain" or not finding.predicted_step_ms:
+        return None
+    return Outlook(rank.best.ms, finding.predicted_step_ms, rank.metrics["mfu"].value, max(len(result.ranks), 1))
 
 
 def _claimed(finding: Finding, rank: RankResult) -> str | None:

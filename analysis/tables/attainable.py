@@ -1,0 +1,85 @@
+"""What a kernel reaches: the time of the operators it works for, beside what timed kernels of that work take and what the GPU's peaks allow."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+
+from sawtooth.analysis.knowledge.dtypes import dtype_of_type
+from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.kernel_time import Estimate, Work, estimate
+from sawtooth.analysis.knowledge.kernel_work import convolution_work, moving_work, product_work, recorded_attention
+from sawtooth.analysis.knowledge.roofline import roofline
+from sawtooth.analysis.queries import queries_of
+from sawtooth.analysis.store.rank_view import RankView
+from sawtooth.analysis.tables.kernels import shapes_text
+from sawtooth.analysis.tables.timeline import Span
+
+TIMES = ("kernel_ms", "ms", "expected_ms", "low_ms", "high_ms", "least_ms")
+LISTED = 12  # operators and shapes of one kernel: beyond them a row is a percent of its time
+
+_SQL = queries_of(__file__)
+
+
+def attained(rank: RankView, kernel: str) -> pd.DataFrame:
+    """Return the operators, by shape, that a kernel works for, largest share of its time first.
+
+    Columns: operator, shapes, kernel_ms (of this kernel, per step), ms (of all kernels of the operator, per step), expected_ms with low_ms and
+    high_ms (what ``kernel_time`` gives such work on this GPU, in which four of five lie; missing where it knows none), least_ms (by the maker's
+    peaks; missing where they or the bytes are unknown).
+    """
+    used = rank.frame(_SQL["worked_for"], name=kernel, listed=LISTED)
+    names = list(used["name"].unique())
+    operators = rank.frame(_SQL["operators"], names=names) if names else pd.DataFrame()
+    placed = roofline(operators, rank.gpu) if len(operators) else operators
+    by_call = {(row["name"], row["signature_id"]): row for row in placed.to_dict("records")}
+    rows = [_row(one, by_call.get((one["name"], one["signature_id"])), rank) for one in used.to_dict("records")]
+    table = pd.DataFrame(rows, columns=["operator", "shapes", *TIMES])
+    return table.astype(dict.fromkeys(TIMES, float))
+
+
+def longest_launch(rank: RankView, kernel: str) -> Span | None:
+    """Return when the kernel's longest launch of the steady window ran."""
+    rows = rank.rows(_SQL["longest"], name=kernel)
+    return Span(int(rows[0][0]), int(rows[0][1])) if rows else None
+
+
+def _row(one: dict[Any, Any], placed: dict[Any, Any] | None, rank: RankView) -> tuple[object, ...]:
+    kernel_ms = one["ns"] / 1e6 / rank.per
+    if placed is None or rank.gpu is None:
+        return one["name"], "", kernel_ms, None, None, None, None, None
+    time = _expected(placed, rank.gpu)
+    calls = placed["calls"] / rank.per
+    expected = (time.ms * calls, time.low * calls, time.high * calls) if time is not None else (None, None, None)
+    per_ns = 1e6 * rank.per
+    shapes = shapes_text(placed["input_dims"])
+    return one["name"], shapes, kernel_ms, placed["time_ns"] / per_ns, *expected, placed["attainable_ns"] / per_ns
+
+
+def _expected(placed: dict[Any, Any], gpu: Gpu) -> Estimate | None:
+    work = _work(placed)
+    return estimate(work, gpu) if work is not None else None
+
+
+def _work(placed: dict[Any, Any]) -> Work | None:
+    """Return the work of one call of an operator under the roof."""
+    name, dtype = placed["name"], placed["dtype"]
+    dims, types, strides, concrete = (
+        _decoded(placed[c]) for c in ("input_dims", "input_types", "input_strides", "concrete_inputs")
+    )
+    if not placed["flops"] > 0:
+        moved = dtype_of_type(types[0]) if types else None
+        return moving_work(name, placed["bytes"] / placed["calls"], moved) if moved else None
+    if not isinstance(dtype, str):
+        return None
+    if placed["category"] == "attention":
+        return recorded_attention(name, dims, concrete, dtype)
+    if name.startswith("aten::convolution"):
+        return convolution_work(name, dims, strides, concrete, dtype)
+    return product_work(name, dims, strides, dtype)
+
+
+def _decoded(cell: Any) -> Any:
+    return json.loads(cell) if isinstance(cell, str) else None

@@ -1,0 +1,114 @@
+"""A step as a bar, as plain data: what the poster, the reports and the slide draw alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sawtooth.analysis.outlook import Outlook
+from sawtooth.analysis.run.verdict import Judgement, Part
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.waterfall import Bar, directed
+from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of
+
+LABELLED_FROM = 0.16  # share of the bar from which a part has room for its name
+SMALL = 0.004  # of the longer step: folded together in the way from one step to the other, so that the sum stays exact
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a bar: what a mouse reads, what stands in it, how wide it is (parts of a thousand), and how it is filled."""
+
+    hint: str
+    label: str
+    weight: float
+    colour: str
+    texture: str
+
+
+@dataclass(frozen=True)
+class StepBar:
+    """A step as a bar: what it is called, its time, its width against the longest bar as CSS, and its pieces."""
+
+    name: str
+    time: str
+    width: str
+    parts: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A bar of the way from A's step to B's: where it begins and how long it is (CSS), its change in words, and how it is filled."""
+
+    name: str
+    text: str
+    left: str
+    width: str
+    colour: str
+    texture: str
+
+
+def plain(bars: Sequence[StepBar | Move]) -> list[dict[str, Any]]:
+    """Return bars as plain data, for a browser."""
+    return [asdict(bar) for bar in bars]
+
+
+def now_and_after(verdict: Judgement, before: str, forecast: Outlook | None, *, dark: bool) -> list[StepBar]:
+    """Return the run's step, which takes ``before``, and, where known, the step after the change, on one scale."""
+    now_ms = float(verdict.step.value or 0.0)
+    bars = [StepBar("now", before, "100%", tuple(_pieces(verdict.parts, dark)))]
+    if forecast is not None and now_ms:
+        after = f"≈ {fmt.duration_ms(forecast.after_ms)}"
+        rest = Piece(f"after the change {after}", "", 1.0, ACCENT.on(dark), "")
+        bars.append(StepBar("after", after, f"{min(forecast.after_ms / now_ms, 1.0):.2%}", (rest,)))
+    return bars
+
+
+def _pieces(parts: Sequence[Part], dark: bool) -> list[Piece]:
+    ordered = sorted(parts, key=lambda part: (part.lost, part.owner != "tensor_core_compute", -part.ms))
+    return [_piece(colour_of(part.owner, part.cause), part.ms, part.share, dark) for part in ordered]
+
+
+def _piece(colour: Colour, ms: float, share: float, dark: bool, name: str | None = None, width: float = 1.0) -> Piece:
+    """Return a part of a bar that is ``width`` of the page's longest one."""
+    name = name or colour.label
+    label = f"{name} {fmt.duration_ms(ms)}" if share * width >= LABELLED_FROM else ""
+    hint = f"{name}: {fmt.duration_ms(ms)}, {fmt.share(share)}"
+    return Piece(hint, label, round(share * 1000, 1), colour.on(dark), colour.texture)
+
+
+def both_steps(bars: Sequence[Bar], *, dark: bool) -> list[StepBar]:
+    """Return A's and B's step on one scale, useful time first."""
+    ordered = sorted(bars, key=lambda bar: (bar.owner == "idle", bar.owner != "tensor_core_compute", -max(bar.ms_a, bar.ms_b)))
+    totals = [sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars)]
+    longest = max(*totals, 1e-12)
+    drawn = []
+    for name, total, side in (("A", totals[0], "ms_a"), ("B", totals[1], "ms_b")):
+        pieces = [
+            _piece(colour_of(bar.owner, bar.cause), ms, ms / total, dark, bar.label, total / longest)
+            for bar in ordered
+            if (ms := getattr(bar, side)) > 0
+        ]
+        drawn.append(StepBar(name, fmt.duration_ms(total), f"{total / longest:.2%}", tuple(pieces)))
+    return drawn
+
+
+def moves(bars: Sequence[Bar], *, dark: bool) -> list[Move]:
+    """Return the way from A's step to B's, gains first: each bar begins where the one before ended."""
+    totals = [sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars)]
+    longest = max(*totals, 1e-12)
+    shown = sorted((bar for bar in bars if abs(bar.change_ms) >= SMALL * longest), key=lambda bar: bar.change_ms)
+    rows = [("A", fmt.duration_ms(totals[0]), 0.0, totals[0], MUTED)]
+    at = totals[0]
+    for bar in shown:
+        rows.append((bar.label, directed(bar.change_ms), at, at + bar.change_ms, colour_of(bar.owner, bar.cause)))
+        at += bar.change_ms
+    if abs(totals[1] - at) > 1e-9:
+        rows.append(("everything else", directed(totals[1] - at), at, totals[1], UNKNOWN))
+    rows.append(("B", fmt.duration_ms(totals[1]), 0.0, totals[1], ACCENT))
+    scale = max(longest, *(max(row[2], row[3]) for row in rows))
+    return [
+        Move(name, text, f"{min(a, b) / scale:.2%}", f"{abs(b - a) / scale:.2%}", colour.on(dark), colour.texture)
+        for name, text, a, b, colour in rows
+    ]

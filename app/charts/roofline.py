@@ -1,0 +1,125 @@
+"""Operators under the roof of their GPU: those that multiply by rate and intensity, those that only move data by bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.base import Chart, LegendEntry, framed
+from sawtooth.app.charts.rankings import short
+from sawtooth.app.theme import MUTED, OWNERS
+
+LABELLED = 5  # points numbered: more cover each other
+NUMBER_INK = "#000000"  # on the markers' blue and amber of either theme
+POINTS = 400  # operators drawn, largest opportunity first; the table has them all
+WORTH = 0.001  # of the operators' time: shorter ones are dots that only hide others
+COLUMNS = {
+    "name": "Operator", "shapes": "Input shapes", "dtype": "Type", "ms": "ms per step", "opportunity_ms": "Above the roof, ms per step",
+    "attained_share": "Attained share", "achieved_tflops": "TFLOP/s", "attainable_tflops": "Attainable TFLOP/s", "gb_per_s": "GB/s",
+    "intensity": "FLOPs per byte", "bound": "Bound by",
+}  # fmt: skip
+METHOD = (
+    "An operator needs at least the time of its FLOPs at its dtype's dense peak and of its bytes at the memory's bandwidth, whichever is longer. "
+    "Left are operators that only move data: norms, activations, copies. Dots are sized by their time; blue ones are bound by compute, amber ones by "
+    "memory. The time above that minimum is the opportunity; no kernel quite reaches the vendor's peaks, and 70 to 80 % is good."
+)
+
+
+def roofline(rows: pd.DataFrame, peaks: Mapping[str, float], bandwidth: float, title: str, *, dark: bool) -> Chart:
+    """Draw operators under the roof; ``rows`` are those of ``sawtooth.analysis.knowledge.roofline``, largest opportunity first, ``peaks`` TFLOP/s by dtype.
+
+    ``bandwidth`` is bytes per second.
+    """
+    rows = rows.assign(gb_per_s=rows["bytes"].astype(float) / rows["time_ns"].astype(float), place=range(1, len(rows) + 1))
+    shown = rows[rows["ms"] >= WORTH * rows["ms"].sum()].head(POINTS)
+    multiplying, moving = shown[shown["flops"] > 0], shown[~(shown["flops"] > 0)]
+    figure = make_subplots(cols=2, column_widths=[0.27, 0.73], horizontal_spacing=0.09)
+    longest = float(shown["ms"].max())
+    _moving(figure, moving, bandwidth, longest, dark)
+    _multiplying(figure, multiplying, peaks, bandwidth, longest, dark)
+    framed(figure, 420)
+    named = shown.head(LABELLED)
+    alt = f"{title}. Roofline: " + "; ".join(
+        f"{fmt.clean(str(row['name']), 40)} {fmt.share(row['attained_share'])} attained" for row in named.to_dict("records")
+    )
+    blue, amber = (OWNERS[key].on(dark) for key in ("tensor_core_compute", "exposed_memcpy"))
+    legend = [LegendEntry("bound by compute", blue), LegendEntry("bound by memory", amber)]
+    legend += [
+        LegendEntry(f"{row['place']} {short(str(row['name']), 30)}: {fmt.duration_ms(row['opportunity_ms'])} above", "")
+        for row in named.to_dict("records")
+    ]
+    columns = {column: heading for column, heading in COLUMNS.items() if rows[column].notna().any()}
+    return Chart(figure, title, alt, rows, columns, ("achieved_tflops", "flops_per_step"), METHOD, tuple(legend))
+
+
+def _moving(figure: go.Figure, rows: pd.DataFrame, bandwidth: float, longest: float, dark: bool) -> None:
+    """Draw what only moves data: its bandwidth by its time, under the memory's."""
+    peak = bandwidth / 1e9
+    figure.add_hline(y=peak, line={"color": MUTED.on(dark), "width": 1.2}, row=1, col=1)
+    _note(figure, "x domain", 1.0, np.log10(peak), f"memory {fmt.number(peak / 1e3)} TB/s", col=1)
+    _dots(figure, rows, "ms", "gb_per_s", longest, dark, 1)
+    figure.update_xaxes(type="log", title={"text": "ms per step, moves data only"}, row=1, col=1)
+    low = float(rows["gb_per_s"].min()) if len(rows) else peak / 100
+    figure.update_yaxes(type="log", dtick=1, title={"text": "GB/s"}, range=[np.log10(min(low, peak / 10)) - 0.1, np.log10(peak) + 0.25], row=1, col=1)  # fmt: skip
+
+
+def _multiplying(
+    figure: go.Figure, rows: pd.DataFrame, peaks: Mapping[str, float], bandwidth: float, longest: float, dark: bool
+) -> None:
+    """Draw what multiplies: its rate by its intensity, under bandwidth and peak."""
+    intensity = rows["intensity"] if len(rows) else pd.Series([1.0, 1000.0])
+    low, high = float(min(intensity.min(), 1.0)) / 2, float(max(intensity.max(), 1000.0)) * 2
+    for dtype, peak in peaks.items():
+        ridge = peak * 1e12 / bandwidth
+        roof: dict[str, Any] = {"x": [low, ridge, high], "y": [low * bandwidth / 1e12, peak, peak]}
+        figure.add_scatter(**roof, mode="lines", hoverinfo="skip", line={"color": MUTED.on(dark), "width": 1.2}, showlegend=False, row=1, col=2)  # fmt: skip
+        _note(figure, "x2", np.log10(high), np.log10(peak), f"{dtype} {fmt.flop_rate(peak)}", col=2)
+    _dots(figure, rows, "intensity", "achieved_tflops", longest, dark, 2)
+    figure.update_xaxes(
+        type="log", dtick=1, title={"text": "FLOPs per byte"}, range=[np.log10(low), np.log10(high)], row=1, col=2
+    )
+    figure.update_yaxes(type="log", dtick=1, title={"text": "TFLOP/s"}, row=1, col=2)
+
+
+def _dots(figure: go.Figure, rows: pd.DataFrame, x: str, y: str, longest: float, dark: bool, col: int) -> None:
+    compute, memory = (OWNERS[key].on(dark) for key in ("tensor_core_compute", "exposed_memcpy"))
+    size = np.clip(6 + 26 * np.sqrt(rows["ms"].to_numpy(float) / max(longest, 1e-12)), 6, 32).astype(np.float32)
+    figure.add_scatter(
+        x=rows[x],
+        y=rows[y],
+        mode="markers+text",
+        text=[f"<b>{place}</b>" if place <= LABELLED else "" for place in rows["place"]],
+        textfont={"size": 11, "color": NUMBER_INK},
+        showlegend=False,
+        marker={
+            "size": size,
+            "color": np.where(rows["bound"] == "compute", compute, memory),
+            "opacity": 0.75,
+            "line": {"width": 1, "color": MUTED.on(dark)},
+        },
+        customdata=[_hover(row) for row in rows.to_dict("records")],
+        hovertemplate="%{customdata}<extra></extra>",
+        row=1,
+        col=col,
+    )
+
+
+def _hover(row: dict[Any, Any]) -> str:
+    if row["flops"] > 0:
+        rate = f"{fmt.flop_rate(row['achieved_tflops'])} of {fmt.flop_rate(row['attainable_tflops'])} attainable"
+    else:
+        rate = f"{fmt.number(row['gb_per_s'])} GB/s, {fmt.share(row['attained_share'])} of the memory's bandwidth"
+    name, shapes = fmt.plain(str(row["name"]), 60), fmt.plain(str(row["shapes"]), 80)
+    return f"{name}<br>{shapes}<br>{rate}<br>{fmt.duration_ms(row['ms'])} a step, {fmt.duration_ms(row['opportunity_ms'])} above the roof"
+
+
+def _note(figure: go.Figure, xref: str, x: float, y: float, text: str, *, col: int) -> None:
+    figure.add_annotation(
+        x=x, y=y, xref=xref, yref="y" if col == 1 else "y2", text=text, showarrow=False, xanchor="right", yanchor="bottom", font={"size": 11}
+    )  # fmt: skip
