@@ -13,6 +13,7 @@ from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
 _SQL = queries_of(__file__)
+BEFORE = "allocated before the recording began"
 POINTS_MOST = 2000  # of a line; the peak survives the thinning
 
 
@@ -70,6 +71,25 @@ def memory_use(rank: RankView) -> MemoryUse | None:
         allocations=int((change > 0).sum()),
         allocated_bytes=float(change[change > 0].sum()),
     )
+
+
+def holders(rank: RankView, use: MemoryUse) -> pd.DataFrame:
+    """Return who holds the peak, largest first: operator, bytes, allocations (0: not recorded one by one) and share of the peak; together the peak.
+
+    What is not among the recorded allocations was there before the recording began: weights and the optimizer's state, as a rule.
+    """
+    rows = rank.frame(_SQL["holders"], peak=use.peak_ns).astype({"bytes": float})
+    before = use.peak_bytes - float(rows["bytes"].sum())
+    if before > 0:
+        rows.loc[len(rows)] = [BEFORE, before, 0]
+    rows = rows.sort_values("bytes", ascending=False, ignore_index=True)
+    return rows.assign(share=rows["bytes"] / use.peak_bytes if use.peak_bytes else 0.0)
+
+
+def capacity_bytes(rank: RankView) -> float | None:
+    """Return the memory of the device as the trace names it, None where it does not."""
+    rows = rank.rows("SELECT memory_bytes FROM devices WHERE device = $device")
+    return float(rows[0][0]) if rows and rows[0][0] else None
 
 
 def driver_calls(rank: RankView) -> pd.DataFrame:

@@ -6,8 +6,14 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
-from sawtooth.app.theme import ACCENT, MUTED
+from sawtooth.app.charts.poster_bars import Piece
+from sawtooth.app.theme import ACCENT, MUTED, OWNERS
+
+HOLDERS = 12  # of the peak, drawn one by one: narrower pieces are lines
+NAMED_FROM = 0.25  # of the peak: a piece with room for its name where the peak is most of the bar
+SKY = OWNERS["other_compute"]
 
 
 def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], *, dark: bool, relative: bool) -> Chart:
@@ -54,6 +60,27 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
         "step is shaded. Lines are thinned so that the peak stays.",
         legend=tuple(legend),
     )
+
+
+def held(rows: pd.DataFrame, *, dark: bool) -> list[Piece]:
+    """Return who holds the peak as the pieces of a bar: the largest by name, the rest together."""
+    pieces = []
+    for i, row in enumerate(rows.head(HOLDERS).to_dict("records")):
+        name, size = fmt.clean(str(row["operator"]), 40), fmt.bytes_(row["bytes"])
+        label = f"{name} {size}" if row["share"] >= NAMED_FROM else ""
+        pieces.append(
+            Piece(f"{name}: {size}, {fmt.share(row['share'])}", label, 1000 * row["share"], (ACCENT, SKY)[i % 2].on(dark), "")
+        )
+    rest = float(rows["share"].iloc[HOLDERS:].sum())
+    if rest > 0:
+        pieces.append(Piece(f"{len(rows) - HOLDERS} others: {fmt.share(rest)}", "", 1000 * rest, MUTED.on(dark), ""))
+    return pieces
+
+
+def of_the_gpu(peak_bytes: float, capacity_bytes: float, *, dark: bool) -> tuple[list[Piece], str]:
+    """Return the peak as a piece of a bar that is the GPU's memory, and its width."""
+    share = min(peak_bytes / capacity_bytes, 1.0)
+    return [Piece(f"{fmt.share(share)} of the GPU's memory", "", 1.0, ACCENT.on(dark), "")], f"{share:.2%}"
 
 
 def step_spans(steps: pd.DataFrame, origin_ns: int) -> list[tuple[float, float]]:

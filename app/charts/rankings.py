@@ -1,20 +1,16 @@
-"""Ranked bars and histograms: which kernels or operators take the time, and how long single launches last."""
+"""What kernels are called for people, and how long single launches of one last."""
 
 from __future__ import annotations
 
 import re
 
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from sawtooth.analysis.knowledge.owners import owner_of
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, framed
-from sawtooth.app.theme import ACCENT, OWNERS, UNKNOWN, Colour
+from sawtooth.app.theme import ACCENT
 
-FADED = Colour("not selected", "#C9CDD2", "#4A4F55")
-TOP = 14  # bars that can be read beside a table; the table has the rest
 NAME_LENGTH = 36  # characters of a name that fit beside a bar at 800 px; the whole one is on hover and in the table
 
 
@@ -29,12 +25,6 @@ _GENERIC = (
     "run",
 )  # names of CUTLASS and CK whose first argument tells what they do
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w:]{5,}")
-
-
-def class_colour(category: str, tensor_cores: str) -> Colour:
-    """Return the colour of a kernel class: that of the owner its time goes to."""
-    owner = owner_of(category, tensor_cores)
-    return UNKNOWN if owner == "other_compute" and tensor_cores == "unknown" else OWNERS[owner]
 
 
 def short(name: str, length: int = NAME_LENGTH) -> str:
@@ -55,50 +45,6 @@ def short(name: str, length: int = NAME_LENGTH) -> str:
         room = length - len(functor.group(1)) - 3
         base = f"{fmt.clean(base, max(room, 12))} · {functor.group(1)}"
     return fmt.clean(base, length)
-
-
-def ranked(
-    rows: pd.DataFrame,
-    value: str,
-    title: str,
-    alt: str,
-    *,
-    unit: str,
-    dark: bool,
-    colours: list[str],
-    method: str,
-    label: str = "name",
-) -> Chart:
-    """Draw the first TOP ``rows`` (largest first) as bars of ``value``; ``colours`` holds one hex colour per row."""
-    top = rows.head(TOP)
-    names = [fmt.plain(short(str(n))) for n in top[label]]
-    values = [float(v) for v in top[value]]
-    hover = [f"{fmt.plain(str(n), 300)}<br>{fmt.number(v)} {unit}" for n, v in zip(top[label], values, strict=True)]
-    figure = go.Figure(
-        go.Bar(
-            y=list(range(len(names))),
-            x=np.array(values, np.float32),
-            orientation="h",
-            marker={"color": colours[: len(top)], "line": {"width": 0}},
-            text=[fmt.number(v) for v in values],
-            textposition="outside",
-            cliponaxis=False,
-            customdata=hover,
-            hovertemplate="%{customdata}<extra></extra>",
-        )
-    )
-    framed(figure, 60 + 26 * max(len(names), 3))
-    figure.update_yaxes(
-        tickmode="array",
-        tickvals=list(range(len(names))),
-        ticktext=names,
-        autorange="reversed",
-        showgrid=False,
-        automargin=True,
-    )
-    largest = max(values, default=1.0)
-    figure.update_xaxes(title={"text": unit}, range=[0, largest * 1.18 if largest else 1], zeroline=False)
-    return Chart(figure=figure, title=title, alt=alt, table=pd.DataFrame(), columns={}, metrics=(), method=method)
 
 
 def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: str) -> Chart:

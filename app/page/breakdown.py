@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -10,11 +10,10 @@ import streamlit as st
 
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.app import format as fmt
-from sawtooth.app.charts import rankings
-from sawtooth.app.page import cards, frame, panel
-from sawtooth.app.theme import OWNERS
+from sawtooth.app.page import cards, panel
 from sawtooth.app.words import run as words
 
+TEN_ROWS = 392  # pixels: under them what is chosen begins on the first screen
 T = TypeVar("T", bound=str)
 
 
@@ -51,7 +50,7 @@ def head(sentence: str, under: str, metrics: tuple[str, ...], method: str, key: 
 
 
 def table(
-    rows: pd.DataFrame, columns: Mapping[str, Any], order: Sequence[str], key: str, alt: str, *, height: int = panel.TALL
+    rows: pd.DataFrame, columns: Mapping[str, Any], order: Sequence[str], key: str, alt: str, *, height: int = TEN_ROWS
 ) -> int | None:
     """Show ``rows`` with the columns of ``order`` that hold anything, and their CSV; return the position of the chosen row. ``height``: pixels."""
     event: Any = st.dataframe(
@@ -71,33 +70,9 @@ def table(
     return int(chosen[0]) if chosen and chosen[0] < len(rows) else None
 
 
-def by_tensor_cores(row: pd.Series, dark: bool) -> str:
-    """Return the colour of a row whose time lies mostly in kernels with tensor cores, or not."""
-    mostly = pd.notna(row["tensor_core_share"]) and row["tensor_core_share"] >= 0.5
-    return OWNERS["tensor_core_compute" if mostly else "other_compute"].on(dark)
-
-
-def bars(
-    rows: pd.DataFrame, value: str, unit: str, colour: Callable[[pd.Series, bool], str], chosen: int | None, key: str
-) -> None:
-    """Draw the first rows as bars of ``value``, the chosen one in its colour and the others faded. ``colour`` takes a row and whether it is dark."""
-    dark = frame.dark()
-    first = rows.head(rankings.TOP)
-    colours = [
-        colour(row, dark) if chosen in (None, i) else rankings.FADED.on(dark) for i, (_, row) in enumerate(first.iterrows())
-    ]
-    row = rows.iloc[chosen or 0]
-    title = f"{rankings.short(str(row['name']), 60)}: {fmt.number(row[value])} {unit}"
-    listed = ", ".join(f"{fmt.clean(str(n), 40)} {fmt.number(v)}" for n, v in zip(first["name"], first[value], strict=True))
-    chart = rankings.ranked(
-        rows, value, title, f"Bars, largest first: {listed}.", unit=unit, dark=dark, colours=colours, method=""
-    )
-    panel.show(chart, f"{key}-ranked")
-
-
-def kernels(rows: pd.DataFrame, rank: RankResult, key: str) -> None:
-    """Show which kernels something launched: kernel, ms, launches_per_step, tensor_cores, category."""
-    cards.title(f"It launches {fmt.count(len(rows))} kernel{'s' if len(rows) > 1 else ''}")
+def kernels(rows: pd.DataFrame, rank: RankResult, key: str, what: str) -> None:
+    """Show which kernels ``what`` launched: kernel, ms, launches_per_step, tensor_cores, category."""
+    cards.title(f"{fmt.clean(what, 60)} launches {fmt.count(len(rows))} kernel{'s' if len(rows) > 1 else ''}")
     columns = {
         "kernel": "Kernel",
         "ms": words.unit_of(rank),

@@ -101,6 +101,7 @@ def run_html(result: RunResult) -> str:
     advice = [change for change in changes if report_text.is_advice(change.finding)][:FIRST]
     return templates.render(
         "run_report.html",
+        title=headline_words.headline(result),
         headline=headline_words.on_poster(result),
         state=headline_words.below(result),
         marker=Markup(report_text.MARKER),
@@ -174,6 +175,7 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[Outcome] = ()) ->
     steps = words.steps_divided(comparison)
     return templates.render(
         "comparison_report.html",
+        title=words.headline(comparison),
         headline=words.headline(comparison),
         marker=Markup(report_text.MARKER),
         certainty=words.certainty(comparison),

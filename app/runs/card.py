@@ -12,19 +12,25 @@ import msgspec
 from sawtooth.analysis.kept import kept_file, result_of, sealed, unsealed
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.verdict import busy_share_of_best
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.sparkline import recent_utilization
 from sawtooth.app.words.headline import below, headline
+from sawtooth.app.words.run import lost_to
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder, Manifest, write_atomically
 
 INLINE_BYTES = 24 << 20  # of recordings: analysed within 0.2 s; above, a page would hold up every viewer
 KEPT = "card.msgpack"
+FORM = 2  # counts up when cards hold more: older ones are then made anew
 READINGS = ("best_step_time_ms", "mfu", "tensor_core_time_share")
 
 
 class Card(msgspec.Struct, frozen=True):
-    """GPU, the verdict's headline and the line below it, readings by metric key, the last utilization (shares; None a hole), or what is wrong."""
+    """GPU, the verdict's headline and the line below it, readings by metric key, the last utilization (shares; None a hole), or what is wrong.
+
+    ``lost_to`` names in words what most of the step is lost to (waiting for the data loader), "" where the GPU is at work or nobody knows.
+    """
 
     gpu: str = ""
     headline: str = ""
@@ -32,12 +38,16 @@ class Card(msgspec.Struct, frozen=True):
     readings: dict[str, Reading] = {}
     utilization: list[float | None] = []
     problem: str | None = None
+    lost_to: str = ""
+    busy: float | None = None
+    form: int = 1
 
 
 def kept_card(manifest: Manifest, folder: DataFolder) -> Card | None:
     """Return the card of ``manifest`` from its file, None where that is missing, damaged or out of date."""
     with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
-        return msgspec.msgpack.decode(unsealed(kept_file(folder, manifest, KEPT).read_bytes()), type=Card)
+        card = msgspec.msgpack.decode(unsealed(kept_file(folder, manifest, KEPT).read_bytes()), type=Card)
+        return card if card.form == FORM else None
     return None
 
 
@@ -70,6 +80,9 @@ def _made(manifest: Manifest, library: Library) -> Card:
         readings={key: result.metrics[key] for key in READINGS},
         utilization=recent_utilization(library, manifest),
         problem=lost[0] if lost else None,
+        lost_to=lost_to(result),
+        busy=busy_share_of_best(result.lead) if result.lead is not None else None,
+        form=FORM,
     )
 
 

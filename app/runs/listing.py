@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
@@ -13,6 +14,8 @@ from sawtooth.ingest.schema import Manifest
 
 # What is chosen stands in links, so these keys stay.
 ORDERS = {"newest": "Newest first", "name": "Name", "step_time_best_ms": "Fastest step first", "mfu": "Highest MFU first"}
+GROUPS = {"none": "No groups", "tag": "By tag", "loss": "By what they lose most to"}
+NO_TAG, AT_WORK = "without a tag", "the GPU at work, or no known cause"
 HISTORY = ("best_step_time_ms", "mfu")
 
 Readings = Mapping[str, Mapping[str, Reading]]  # by run id, then by metric key
@@ -54,6 +57,24 @@ def ordered(manifests: Sequence[Manifest], by: str, readings: Readings) -> list[
 def tags(manifests: Sequence[Manifest]) -> list[str]:
     """Return the tags in use, in alphabetical order."""
     return sorted({tag for manifest in manifests for tag in manifest.tags}, key=str.casefold)
+
+
+def headline(lost_to: Sequence[str]) -> str | None:
+    """Return what most runs lose their time to, ``lost_to`` of each run ("": to nothing in particular); None where no two share it."""
+    most = Counter(filter(None, lost_to)).most_common(1)
+    if not most or most[0][1] < 2:
+        return None
+    return f"{most[0][1]} of {len(lost_to)} runs lose most to {most[0][0]}"
+
+
+def grouped(manifests: Sequence[Manifest], by: str, lost_to: Mapping[str, str]) -> list[tuple[str, list[Manifest]]]:
+    """Return the runs in groups, in their order: by tag (a run with several stands in each), by what they lose most to, or all in one."""
+    groups: dict[str, list[Manifest]] = {}
+    for manifest in manifests:
+        names = {"tag": list(manifest.tags) or [NO_TAG], "loss": [lost_to.get(manifest.id) or AT_WORK]}.get(by, [""])
+        for name in names:
+            groups.setdefault(name, []).append(manifest)
+    return sorted(groups.items(), key=lambda group: (group[0] in (NO_TAG, AT_WORK), -len(group[1]) if by == "loss" else 0))
 
 
 def history(manifests: Sequence[Manifest], readings: Readings) -> pd.DataFrame:

@@ -19,7 +19,6 @@ GROUPS: dict[tables.KernelGroup, str] = {
     "operator": "Operator",
     "shape": "Operator and shape",
 }
-TEN_ROWS = 392  # pixels: under them the chosen kernel begins on the first screen
 METHOD = (
     "Durations of single operations inside the steady window are added up and divided by the counted steps. Operations that run at the "
     "same time on two streams count twice here; the ledger on the Verdict counts each nanosecond once."
@@ -108,7 +107,7 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> i
     hidden = {group} - {"name"} | ({"shapes"} if group != "shape" else set()) | ({"name"} if group != "name" else set())
     order = [c for c in columns if c not in hidden]
     alt = f"GPU work by {GROUPS[group].lower()}, largest first."
-    return breakdown.table(rows, columns, order, f"kernels-by-{group}", alt, height=TEN_ROWS)
+    return breakdown.table(rows, columns, order, f"kernels-by-{group}", alt)
 
 
 main()

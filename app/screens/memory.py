@@ -9,10 +9,12 @@ from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables import memory
 from sawtooth.analysis.tables.memory import MemoryUse
 from sawtooth.app import format as fmt
+from sawtooth.app import templates
 from sawtooth.app.charts import memory as charts
 from sawtooth.app.page import cards, current, frame, panel
 from sawtooth.app.page import timeline_views as views
 
+poster = templates.pieces("poster.html")
 RECORD = "with torch.profiler.profile(profile_memory=True, record_shapes=True) as profiler:"
 
 
@@ -75,9 +77,36 @@ def _use_over_time(use: MemoryUse, rank: RankResult) -> None:
         pairs.append(("Reserved and unused at best", fmt.share(max(use.unused_share, 0.0))))
     pairs += [("Allocations", fmt.count(use.allocations)), ("Allocated in total", fmt.bytes_(use.allocated_bytes))]
     cards.numbers(pairs)
+    _holders(rank, use)
     title = f"Allocated memory peaks at {peak}"
     steps = charts.step_spans(rank.steps, origin)
     panel.show(charts.over_time(use.table(origin), title, steps, dark=frame.dark(), relative=use.relative), "memory")
+
+
+def _holders(rank: RankResult, use: MemoryUse) -> None:
+    """Show who holds the peak, as a bar against the GPU's memory and as a table."""
+    rows, capacity = _held_by(rank)
+    if rows.empty:
+        return
+    first = rows.iloc[0]
+    whose = "was" if first["operator"] == memory.BEFORE else "belongs to"
+    cards.title(f"{fmt.share(first['share'])} of the peak {whose} {fmt.clean(str(first['operator']), 60)}")
+    bars = poster.bar("peak", charts.held(rows, dark=frame.dark()), fmt.bytes_(use.peak_bytes), "100%")
+    if capacity:
+        pieces, width = charts.of_the_gpu(use.peak_bytes, capacity, dark=frame.dark())
+        bars += poster.bar("GPU", pieces, fmt.bytes_(capacity), width)
+    st.html(bars)
+    shown = rows.assign(mb=rows["bytes"] / 1e6)
+    panel.table(
+        shown, {"operator": "Allocated by", "mb": "MB at the peak", "share": "Share", "allocations": "Allocations"}, "peak"
+    )
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+def _held_by(rank: RankResult) -> tuple[pd.DataFrame, float | None]:
+    with current.opened(rank) as view:
+        use = memory.memory_use(view)
+        return memory.holders(view, use) if use is not None else pd.DataFrame(), memory.capacity_bytes(view)
 
 
 def _driver(rank: RankResult) -> None:

@@ -8,7 +8,8 @@ import streamlit as st
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import modules as module_tables
 from sawtooth.app import format as fmt
-from sawtooth.app.page import breakdown, cards, current, panel
+from sawtooth.app.charts import modules as charts
+from sawtooth.app.page import breakdown, cards, current, frame, panel
 from sawtooth.app.words import run as words
 
 GROUPS: dict[module_tables.ModuleGroup, str] = {"tree": "Tree", "module": "Module", "class": "Class"}
@@ -46,20 +47,14 @@ def main() -> None:
     rows = tree if group == "tree" else table(rank, group)
     with head:
         _head(tree, rank, group)
+        panel.show(charts.icicle(tree, _widest(tree), dark=frame.dark(), method=METHOD), "modules-icicle")
     shown = breakdown.matching(rows, search, ("path",))
     if shown.empty:
         cards.small("No name matches.")
         return
-    wide, side = panel.beside()
-    with wide:
-        chosen = _table(shown, rank, group)
-    with side:
-        if group == "tree":
-            _inside(tree, None if chosen is None else shown.iloc[chosen], rank)
-        else:
-            breakdown.bars(shown, "gpu_ms", words.unit_of(rank), breakdown.by_tensor_cores, chosen, "modules")
-        if chosen is not None:
-            _kernels_of(shown.iloc[chosen], rank)
+    chosen = _table(shown, rank, group)
+    if chosen is not None:
+        _kernels_of(shown.iloc[chosen], rank)
 
 
 @st.cache_data(max_entries=64, show_spinner="Adding up modules …", hash_funcs={RankResult: current.key_of})
@@ -122,19 +117,11 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGrou
     return breakdown.table(rows.assign(label=label), columns, order, f"modules-by-{group}", alt)
 
 
-def _inside(tree: pd.DataFrame, row: pd.Series | None, rank: RankResult) -> None:
-    """Show what a module's time is made of: its own, and each module it calls; without one, what the step is made of."""
-    whole = tree.assign(part_ms=tree["total_gpu_ms"], tensor_core_share=tree["total_tensor_core_share"])
-    rest = whole[:0]
-    if row is None or not row["ids"]:
-        top = whole[whole["parent"].isna()]
-        row = tree.loc[top["part_ms"].idxmax()]
-        rest = top.drop(index=row.name)
-    called = whole[whole["parent"] == row["module"]] if row["ids"] else whole[:0]
-    own = tree[tree["path"] == row["path"]]
-    own = own.assign(part_ms=row["gpu_ms"], name=f"{row['name']} itself" if len(called) else row["name"])
-    parts = pd.concat([called, own, rest]).sort_values("part_ms", ascending=False, ignore_index=True)
-    breakdown.bars(parts, "part_ms", words.unit_of(rank), breakdown.by_tensor_cores, None, "modules-inside")
+def _widest(tree: pd.DataFrame) -> str:
+    """Return the finding of the icicle: the module that owns most time itself."""
+    own = tree[tree["ids"].map(len) > 0]
+    row = (own if len(own) else tree).sort_values("gpu_share").iloc[-1]
+    return f"{fmt.clean(str(row['name']), 60)} itself takes most, {fmt.share(row['gpu_share'])} of GPU work"
 
 
 def _kernels_of(row: pd.Series, rank: RankResult) -> None:
@@ -144,7 +131,7 @@ def _kernels_of(row: pd.Series, rank: RankResult) -> None:
     if kernels.empty:
         cards.small(f"{name} launched no GPU work itself.")
         return
-    breakdown.kernels(kernels, rank, "modules")
+    breakdown.kernels(kernels, rank, "modules", name)
 
 
 main()

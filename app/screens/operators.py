@@ -8,7 +8,7 @@ import streamlit as st
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
-from sawtooth.app.page import breakdown, cards, current, panel
+from sawtooth.app.page import breakdown, cards, current
 from sawtooth.app.words import run as words
 
 GROUPS: dict[tables.OperatorGroup, str] = {"name": "Operator", "shape": "Operator and shape"}
@@ -57,13 +57,8 @@ def main() -> None:
     if shown.empty:
         cards.small("No name or shape matches.")
         return
-    wide, side = panel.beside()
-    with wide:
-        chosen = _table(shown, rank, group)
-    with side:
-        breakdown.bars(shown, order, f"{words.unit_of(rank)}, {ORDERS[order]}", breakdown.by_tensor_cores, chosen, "operators")
-        if chosen is not None:
-            _kernels_of(str(shown.iloc[chosen]["name"]), rank)
+    chosen = _table(shown, rank, group)
+    _kernels_of(str(shown.iloc[chosen or 0]["name"]), rank)
 
 
 @st.cache_data(max_entries=64, show_spinner="Adding up operators …", hash_funcs={RankResult: current.key_of})
@@ -90,7 +85,7 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: tables.OperatorGroup) ->
     per = " per step" if len(rank.counted) else ""
     top = float(rows["gpu_self_share"].max()) or 1.0
     columns = {
-        "name": st.column_config.TextColumn("Operator", width="medium", pinned=True),
+        "name": st.column_config.TextColumn("Operator", width=300, pinned=True),
         "shapes": st.column_config.TextColumn("Input shapes", width="medium"),
         "dtypes": st.column_config.TextColumn("Types", width="small"),
         "gpu_self_ms": number("GPU, ms", format="%.3f", help="Launched by the operator itself"),
@@ -115,7 +110,7 @@ def _kernels_of(name: str, rank: RankResult) -> None:
     if kernels.empty:
         cards.small(f"{fmt.clean(name, 60)} launched no GPU work itself.")
         return
-    breakdown.kernels(kernels, rank, "operators")
+    breakdown.kernels(kernels, rank, "operators", name)
 
 
 main()

@@ -4,50 +4,41 @@ from __future__ import annotations
 
 import streamlit as st
 
-from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.analysis.metrics.registry import METRICS
-from sawtooth.app.charts import history
-from sawtooth.app.format import bytes_, clean, count, markdown, reading, share
+from sawtooth.app.format import bytes_, clean, count, share
 from sawtooth.app.jobs.bundled import first_pair
 from sawtooth.app.jobs.first_answer import first_answer
 from sawtooth.app.jobs.queue import Job
-from sawtooth.app.page import cards, frame, panel
+from sawtooth.app.page import cards, frame, run_list
 from sawtooth.app.page.drop_zone import drop_zone
 from sawtooth.app.page.proposals import proposals
-from sawtooth.app.page.run_edit import edit
-from sawtooth.app.runs import listing as run_list
-from sawtooth.app.runs.card import READINGS, Card, card_of, is_large, kept_card
+from sawtooth.app.runs import listing
+from sawtooth.app.runs.card import kept_card
 from sawtooth.app.server.process import jobs
 from sawtooth.app.server.push import command_to_show
 from sawtooth.app.settings import settings
-from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import Manifest
 
-FIRST_PAGE = 24  # cards before "Show more": about four screens of them
-SEARCH_FROM = 4  # three cards are seen at a glance: searching them is slower than looking
 FAILED_SHOWN = 5  # failed files listed; the rest is in the API
 
-
 LOOK_EVERY_SECONDS = 0.8  # for runs that came by other ways than this page
-_BEING_ANALYSED = Card(headline="Is being analysed …")
 
 
 def main() -> None:
     """Show the page."""
     shown = _state()
-    manifests = run_list.listed(frame.data_folder().manifests())
+    manifests = listing.listed(frame.data_folder().manifests())
     _head(manifests)
     started = drop_zone(
         note="Any size; nothing leaves this machine. Files dropped together become one run.", compact=bool(manifests)
     )
     if started:
         st.session_state["my_jobs"] = [*st.session_state.get("my_jobs", []), started]
-    for manifest in manifests[:FIRST_PAGE]:
-        _known(manifest)  # before the list of jobs, so that it shows those that this starts
+    for manifest in manifests[: run_list.FIRST_PAGE]:
+        run_list.known(manifest)  # before the list of jobs, so that it shows those that this starts
     _job_list()
     proposals(manifests)
     _first_pair(manifests)
-    _cards(manifests)
+    run_list.show(manifests)
     if manifests:
         st.divider()
     _three_ways_in()
@@ -80,8 +71,10 @@ def _head(manifests: list[Manifest]) -> None:
         cards.headline("Why does the GPU wait?", under)
     else:
         runs = "run" if len(manifests) == 1 else "runs"
+        lost_to = [card.lost_to if card else "" for card in (kept_card(m, frame.data_folder()) for m in manifests)]
         cards.headline(
-            f"{len(manifests)} {runs} on this machine", "Choose one to see why its GPU waits, or select two to compare them."
+            listing.headline(lost_to) or f"{len(manifests)} {runs} on this machine",
+            "Choose one to see why its GPU waits, or select two to compare them.",
         )
 
 
@@ -209,126 +202,6 @@ def _first_pair(manifests: list[Manifest]) -> None:
         with st.container(horizontal=True, gap="large"):
             frame.link("verdict", "See why the first one is slow", run=slow.id, icon=":material/search:")
             frame.link("compare", "See what fixed it", icon=":material/compare_arrows:", a=slow.id, b=fixed.id)
-
-
-def _cards(manifests: list[Manifest]) -> None:
-    if not manifests:
-        return
-    listed = _chosen(manifests) if len(manifests) >= SEARCH_FROM else manifests
-    chosen = [m for m in manifests if st.session_state.get(f"pick-{m.id}")]
-    with st.container(key="compare_bar"):
-        _compare_bar(chosen)
-    shown = st.session_state.get("runs_shown", FIRST_PAGE)
-    with st.grid(min_column_width=330, gap="small", key="run_cards"):
-        for manifest in listed[:shown]:
-            _card(manifest, full=len(chosen) >= 2)
-    if len(listed) > shown and st.button(f"Show {min(FIRST_PAGE, len(listed) - shown)} more of {len(listed)}"):
-        st.session_state["runs_shown"] = shown + FIRST_PAGE
-        st.rerun()
-
-
-def _chosen(manifests: list[Manifest]) -> list[Manifest]:
-    """Let the viewer search, narrow to a tag and sort; the address holds the choice. Shows a tag's history."""
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        wanted = st.text_input("Find a run", placeholder="name, tag, note or id", key="find", bind="query-params", width=300)
-        known = run_list.tags(manifests)
-        tag = None
-        if known:
-            tag = st.selectbox(
-                "Tag",
-                known,
-                index=None,
-                format_func=lambda t: clean(t, 40),
-                key="tag",
-                bind="query-params",
-                placeholder="Any",
-                width=220,
-            )
-        by = st.selectbox(
-            "Sort", list(run_list.ORDERS), format_func=run_list.ORDERS.__getitem__, key="sort", bind="query-params", width=220
-        )
-    cards_of = {m.id: card.readings for m in manifests if (card := kept_card(m, frame.data_folder())) is not None}
-    ordered = run_list.ordered(run_list.matching(manifests, wanted, tag), by, cards_of)
-    if not ordered:
-        cards.small("No run matches by name, tag, note or id.")
-    elif tag is not None and len(ordered) > 1:
-        rows = run_list.history(ordered, cards_of)
-        panel.show(history.chart(rows, run_list.history_title(tag, rows), dark=frame.dark()), "tag-history")
-    return ordered
-
-
-def _compare_bar(chosen: list[Manifest]) -> None:
-    if len(chosen) == 1:
-        cards.small(f"{clean(chosen[0].name, 60)} is selected. Select another run to compare it with.")
-    elif len(chosen) >= 2:
-        before, after = sorted(chosen[:2], key=lambda m: m.created_ns)
-        frame.link(
-            "compare",
-            f"Compare {markdown(before.name, 40)} with {markdown(after.name, 40)}",
-            icon=":material/compare_arrows:",
-            a=before.id,
-            b=after.id,
-        )
-
-
-def _card(manifest: Manifest, *, full: bool) -> None:
-    with st.container(border=True, height="stretch", gap="xsmall"):
-        if frame.screen_named("verdict").exists:
-            frame.link("verdict", f"**{markdown(manifest.name, 70)}**", run=manifest.id)
-        else:
-            cards.title(clean(manifest.name, 70))
-        known = _known(manifest)
-        cards.small(" · ".join(part for part in (known.gpu, _kinds(manifest), manifest.id[:6]) if part))
-        if known.readings:
-            cards.numbers([(METRICS[key].label, _about(key, known.readings[key])) for key in READINGS])
-        if known.utilization:
-            mean = sum(v for v in known.utilization if v is not None) / max(sum(v is not None for v in known.utilization), 1)
-            cards.sparkline(
-                known.utilization,
-                alt=f"GPU utilization at the end of the recording, {share(mean)} on average",
-                dark=frame.dark(),
-            )
-        if known.headline:
-            cards.text(known.headline)
-        if known.problem:
-            cards.caution(known.problem)
-        cards.tags([*(["bundled"] if manifest.bundled else []), *manifest.tags])
-        picked = bool(st.session_state.get(f"pick-{manifest.id}"))
-        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
-            st.checkbox("Select to compare", key=f"pick-{manifest.id}", disabled=full and not picked)
-            if st.button("Edit", key=f"edit-{manifest.id}", type="tertiary", help="Name, tags, notes, delete"):
-                edit(manifest.id)
-
-
-def _known(manifest: Manifest) -> Card:
-    """Return the run's card; that of a large run is made by a child, and the card says so meanwhile."""
-    kept = kept_card(manifest, frame.data_folder())
-    if kept is not None:
-        return kept
-    if any(manifest.id in job.progress.runs for job in jobs().all() if job.active):
-        return _BEING_ANALYSED
-    try:
-        if not is_large(manifest, frame.data_folder()):
-            return card_of(manifest, frame.library())
-        job = jobs().analyse(manifest.id)
-    except SawtoothError as error:
-        return Card(problem=str(error))
-    except Exception as error:  # one run that cannot be analysed must not take the others' cards away
-        number = frame.log_script_error(error)
-        return Card(
-            problem=f"Analysing this run failed. This is a bug in Sawtooth; the server's log has the details under number {number}."
-        )
-    return Card(problem=job.outcome.sentence) if job.stage == "failed" else _BEING_ANALYSED
-
-
-def _about(key: str, value: Reading) -> str:
-    return f"≈ {reading(key, value)}" if value.value is not None and value.trust != "ok" else reading(key, value)
-
-
-def _kinds(manifest: Manifest) -> str:
-    traces = len(manifest.traces)
-    parts = [f"{traces} traces" if traces > 1 else "trace" if traces else "", "telemetry" if manifest.telemetry else ""]
-    return " + ".join(part for part in parts if part)
 
 
 main()

@@ -116,6 +116,19 @@ def spread(rank: RankResult) -> str | None:
     return f"{which}{fmt.duration_ms(min(steps_ms))} to {fmt.duration_ms(max(steps_ms))}, {fmt.many(len(steps_ms), 'step')}"
 
 
+def lost_to(result: RunResult) -> str:
+    """Return what most of a step's lost time goes to, as in the first line about a run; "" where compute is the answer."""
+    verdict = judge(result.lead) if result.lead is not None else None
+    if verdict is None or verdict.kind not in ("starved", "loss") or verdict.loss is None:
+        return ""
+    named = cause_words.of_finding(explains(verdict, result.findings))
+    if named is not None:
+        return named.loses_to
+    if verdict.loss.cause in (None, "unattributed") and verdict.loss.owner == "idle":
+        return ""
+    return cause_words.loses_to(verdict.loss.owner, verdict.loss.cause)
+
+
 NO_STEPS = "The trace has no steps, so times cover the whole recording."
 NO_STEPS_WHY = (
     "Without steps there are no times per step, and comparisons are rough: no ProfilerStep, optimizer step or repeated annotation was "

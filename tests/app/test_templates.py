@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from jinja2 import UndefinedError
 
@@ -67,7 +65,4 @@ def test_a_long_name_may_wrap() -> None:
 
 
 def test_code_keeps_its_lines() -> None:
-    code = SimpleNamespace(framework="PyTorch", before="if a < b:\n    pass", after="")
-    finding = SimpleNamespace(title="", fix="", severity="", confidence="", prediction_note="", risk=None, changes=[code])
-    change = SimpleNamespace(finding=finding, gain="", evidence=SimpleNamespace(headings=()))
-    assert "<pre>if a &lt; b:\n    pass</pre>" in templates.pieces("report_parts.html").change(1, change)
+    assert "<del>-    if a &lt; b:</del>" in templates.pieces("poster.html").diff(["-    if a < b:"])

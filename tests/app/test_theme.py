@@ -3,7 +3,6 @@
 import pytest
 
 from sawtooth.analysis.knowledge import causes, owners
-from sawtooth.app.charts.rankings import class_colour
 from sawtooth.app.theme import CAUSES, OWNERS, PALETTE, QUANTITIES, TEXTURES, UNKNOWN, colour_of
 
 
@@ -55,15 +54,6 @@ def test_causes_of_neighbouring_colours_differ_in_texture() -> None:
         ("violet", "indigo"),
     ):
         assert TEXTURES.get(one) != TEXTURES.get(other), (one, other)
-
-
-def test_a_kernel_has_the_colour_of_the_owner_its_time_goes_to() -> None:
-    assert class_colour("memcpy", "no") is OWNERS["exposed_memcpy"]
-    assert class_colour("memset", "no") is OWNERS["memset"]
-    assert class_colour("communication", "no") is OWNERS["exposed_comm"]
-    assert class_colour("gemm", "likely") is OWNERS["tensor_core_compute"]
-    assert class_colour("gemm", "no") is OWNERS["other_compute"]
-    assert class_colour("gemm", "unknown") is UNKNOWN, "nobody knows which of the two it is"
 
 
 def test_no_two_causes_share_a_colour_in_a_theme_except_by_design() -> None:

@@ -12,6 +12,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.app.jobs import child as ingest_job
 from sawtooth.app.jobs.queue import JobFile, JobOrder
 from sawtooth.app.runs import card as run_card
+from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import Card
 from sawtooth.app.runs.listing import history, history_title, matching, ordered, tags
 from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, new_manifest
@@ -92,6 +93,20 @@ def test_the_fastest_run_comes_first_where_asked(four: list[str]) -> None:
     test = runs_page()
     test.selectbox("sort").select("step_time_best_ms").run()
     assert [box.key for box in test.checkbox] == [f"pick-{four[i]}" for i in (1, 2, 0, 3)]
+
+
+def test_a_table_has_a_row_a_run_and_selected_rows_are_compared(four: list[str]) -> None:
+    test = runs_page(view="table")
+    rows = test.dataframe[0].value
+    assert rows["step_ms"].tolist() == pytest.approx([1.1, 0.9, 0.8, 1.0], rel=0.03)  # newest first
+    assert not test.checkbox
+    grouped = runs_page(view="table", group="tag").dataframe[0].value
+    assert grouped["group"].tolist() == ["nightly", "nightly", listing.NO_TAG, listing.NO_TAG]
+
+
+def test_the_headline_is_what_most_runs_lose_their_time_to() -> None:
+    assert listing.headline(["a slow loader", "", "a slow loader"]) == "2 of 3 runs lose most to a slow loader"
+    assert listing.headline(["a slow loader", "", "launches"]) is None
 
 
 def deletion_page() -> None:

@@ -76,7 +76,7 @@ def test_a_kernel_s_operator_stands_beside_what_the_gpu_can_do(loop: str) -> Non
     text = words_of(opened("kernels", loop))
     # 2 × 1024³ FLOPs at 989.4 TFLOP/s take 2.17 µs; 3 × 2 MiB at 4.8 TB/s 1.31 µs
     assert "aten::mm (1024×1024, 1024×1024) takes 600\u00a0µs; timed kernels of such work take ≈" in text
-    assert "and it needs 2.17\u00a0µs at the GPU's peaks" in text
+    assert "and it needs 2.17\u00a0µs at" in text
     assert "Show its longest launch on the timeline" in text
 
 

@@ -1,0 +1,225 @@
+"""The runs as cards or as a table: found, ordered and grouped, and a bar that stays in sight while some are selected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.app.charts import history
+from sawtooth.app.format import clean, markdown, reading, share
+from sawtooth.app.page import cards, frame, panel
+from sawtooth.app.page.run_edit import edit
+from sawtooth.app.runs import listing
+from sawtooth.app.runs.card import READINGS, Card, card_of, is_large, kept_card
+from sawtooth.app.server.process import jobs
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.schema import Manifest
+
+FIRST_PAGE = 24  # cards before "Show more": about four screens of them
+SEARCH_FROM = 4  # three cards are seen at a glance: searching them is slower than looking
+VIEWS = {"cards": "Cards", "table": "Table"}
+_BEING_ANALYSED = Card(headline="Is being analysed …")
+
+
+def show(manifests: list[Manifest]) -> None:
+    """Show the runs as the address says."""
+    if not manifests:
+        return
+    many = len(manifests) >= SEARCH_FROM
+    ordered, group, view = _chosen(manifests) if many else (manifests, "none", "cards")
+    if view == "table":
+        _table(ordered, group)
+        return
+    picked = [m for m in manifests if st.session_state.get(f"pick-{m.id}")]
+    with st.container(key="compare_bar"):
+        _bar(picked)
+    shown = st.session_state.get("runs_shown", FIRST_PAGE)
+    lost_to = {m.id: card.lost_to for m in ordered if group == "loss" and (card := kept_card(m, frame.data_folder()))}
+    seen: set[str] = set()
+    for number, (name, runs) in enumerate(listing.grouped(ordered[:shown], group, lost_to)):
+        once = [m for m in runs if m.id not in seen]  # a card has one place: its selection has one key
+        seen |= {m.id for m in once}
+        if name and once:
+            cards.title(f"{name[0].upper()}{name[1:]}: {len(once)} {'run' if len(once) == 1 else 'runs'}")
+        with st.grid(min_column_width=330, gap="small", key=f"run_cards-{number}"):
+            for manifest in once:
+                _card(manifest)
+    if len(ordered) > shown and st.button(f"Show {min(FIRST_PAGE, len(ordered) - shown)} more of {len(ordered)}"):
+        st.session_state["runs_shown"] = shown + FIRST_PAGE
+        st.rerun()
+
+
+def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
+    """Let the viewer search, narrow to a tag, sort, group, and see cards or a table; the address holds the choice. Shows a tag's history."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        wanted = st.text_input("Find a run", placeholder="name, tag, note or id", key="find", bind="query-params", width=260)
+        known = listing.tags(manifests)
+        tag = None
+        if known:
+            tag = st.selectbox(
+                "Tag",
+                known,
+                index=None,
+                format_func=lambda t: clean(t, 40),
+                key="tag",
+                bind="query-params",
+                placeholder="Any",
+                width=180,
+            )
+        by = st.selectbox(
+            "Sort", list(listing.ORDERS), format_func=listing.ORDERS.__getitem__, key="sort", bind="query-params", width=190
+        )
+        group = st.selectbox(
+            "Group", list(listing.GROUPS), format_func=listing.GROUPS.__getitem__, key="group", bind="query-params", width=190
+        )
+        view = st.segmented_control(
+            "Show as",
+            list(VIEWS),
+            format_func=VIEWS.__getitem__,
+            key="view",
+            default="cards",
+            required=True,
+            bind="query-params",
+        )
+    cards_of = {m.id: card.readings for m in manifests if (card := kept_card(m, frame.data_folder())) is not None}
+    ordered = listing.ordered(listing.matching(manifests, wanted, tag), by, cards_of)
+    if not ordered:
+        cards.small("No run matches by name, tag, note or id.")
+    elif tag is not None and len(ordered) > 1:
+        rows = listing.history(ordered, cards_of)
+        panel.show(history.chart(rows, listing.history_title(tag, rows), dark=frame.dark()), "tag-history")
+    return ordered, group, view
+
+
+def _bar(picked: list[Manifest]) -> None:
+    """Offer what can be done with the selected runs; empty, and then hidden, while none is."""
+    if not picked:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        if len(picked) == 1:
+            cards.small(f"{clean(picked[0].name, 60)} is selected. Select another run to compare it with.")
+            frame.link("verdict", "See its verdict", run=picked[0].id, icon=":material/gavel:")
+            return
+        before, *more = sorted(picked, key=lambda m: m.created_ns)
+        label = f"Compare {markdown(before.name, 40)} with {markdown(more[0].name, 40)}"
+        further = {"more": ",".join(m.id for m in more[1:])} if len(more) > 1 else {}
+        frame.link(
+            "compare",
+            label + (f" and {len(more) - 1} more" if further else ""),
+            icon=":material/compare_arrows:",
+            a=before.id,
+            b=more[0].id,
+            **further,
+        )
+
+
+def _table(manifests: list[Manifest], group: str) -> None:
+    """Show the runs as a table whose headings sort; selected rows are compared."""
+    known = {m.id: kept_card(m, frame.data_folder()) or _BEING_ANALYSED for m in manifests}
+    groups = listing.grouped(manifests, group, {run: card.lost_to for run, card in known.items()})
+    runs = [(name, manifest) for name, those in groups for manifest in those]
+    rows = pd.DataFrame([_row(name, manifest, known[manifest.id]) for name, manifest in runs])
+    number, text = st.column_config.NumberColumn, st.column_config.TextColumn
+    columns = {
+        "group": text(listing.GROUPS[group].removeprefix("By ").capitalize(), width=180),
+        "run": text("Run", width=220, pinned=True),
+        "headline": text("What to change, or where the time goes", width=420),
+        "step_ms": number("Step, ms", format="%.4g"),
+        "busy": number("GPU busy", format="percent"),
+        "mfu": number("MFU", format="percent"),
+        "utilization": st.column_config.LineChartColumn("Utilization, last minute", y_min=0, y_max=1, width=150),
+        "gpu": text("GPU"),
+        "tags": st.column_config.ListColumn("Tags"),
+        "added": st.column_config.DatetimeColumn("Added", format="D MMM YYYY, HH:mm"),
+    }
+    event: Any = st.dataframe(
+        rows,
+        hide_index=True,
+        column_order=[c for c in columns if c != "group" or group != "none"],
+        column_config=columns,
+        on_select="rerun",
+        selection_mode="multi-row",
+        key="runs-table",
+        height="auto" if len(rows) <= 14 else panel.TALL,
+        alt="The runs, one a row.",
+    )
+    with st.container(key="compare_bar"):
+        _bar(list({runs[i][1].id: runs[i][1] for i in event.selection.rows if i < len(runs)}.values()))
+
+
+def _row(group: str, manifest: Manifest, card: Card) -> dict[str, Any]:
+    return {
+        "group": group,
+        "run": clean(manifest.name, 70),
+        "headline": clean(card.problem or card.headline),
+        "step_ms": value.value if (value := card.readings.get("best_step_time_ms")) else None,
+        "busy": card.busy,
+        "mfu": value.value if (value := card.readings.get("mfu")) else None,
+        "utilization": [v if v is not None else 0.0 for v in card.utilization] or None,
+        "gpu": clean(card.gpu, 40),
+        "tags": [clean(tag, 40) for tag in manifest.tags],
+        "added": pd.Timestamp(manifest.created_ns, tz="UTC"),
+    }
+
+
+def _card(manifest: Manifest) -> None:
+    with st.container(border=True, height="stretch", gap="xsmall"):
+        if frame.screen_named("verdict").exists:
+            frame.link("verdict", f"**{markdown(manifest.name, 70)}**", run=manifest.id)
+        else:
+            cards.title(clean(manifest.name, 70))
+        about = known(manifest)
+        cards.small(" · ".join(part for part in (about.gpu, _kinds(manifest), manifest.id[:6]) if part))
+        if about.readings:
+            cards.numbers([(METRICS[key].label, _about(key, about.readings[key])) for key in READINGS])
+        if about.utilization:
+            mean = sum(v for v in about.utilization if v is not None) / max(sum(v is not None for v in about.utilization), 1)
+            cards.sparkline(
+                about.utilization,
+                alt=f"GPU utilization at the end of the recording, {share(mean)} on average",
+                dark=frame.dark(),
+            )
+        if about.headline:
+            cards.text(about.headline)
+        if about.problem:
+            cards.caution(about.problem)
+        cards.tags([*(["bundled"] if manifest.bundled else []), *manifest.tags])
+        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+            st.checkbox("Select to compare", key=f"pick-{manifest.id}")
+            if st.button("Edit", key=f"edit-{manifest.id}", type="tertiary", help="Name, tags, notes, delete"):
+                edit(manifest.id)
+
+
+def known(manifest: Manifest) -> Card:
+    """Return the run's card; that of a large run is made by a child, and the card says so meanwhile."""
+    kept = kept_card(manifest, frame.data_folder())
+    if kept is not None:
+        return kept
+    if any(manifest.id in job.progress.runs for job in jobs().all() if job.active):
+        return _BEING_ANALYSED
+    try:
+        if not is_large(manifest, frame.data_folder()):
+            return card_of(manifest, frame.library())
+        job = jobs().analyse(manifest.id)
+    except SawtoothError as error:
+        return Card(problem=str(error))
+    except Exception as error:  # one run that cannot be analysed must not take the others' cards away
+        number = frame.log_script_error(error)
+        return Card(
+            problem=f"Analysing this run failed. This is a bug in Sawtooth; the server's log has the details under number {number}."
+        )
+    return Card(problem=job.outcome.sentence) if job.stage == "failed" else _BEING_ANALYSED
+
+
+def _about(key: str, value: Reading) -> str:
+    return f"≈ {reading(key, value)}" if value.value is not None and value.trust != "ok" else reading(key, value)
+
+
+def _kinds(manifest: Manifest) -> str:
+    traces = len(manifest.traces)
+    parts = [f"{traces} traces" if traces > 1 else "trace" if traces else "", "telemetry" if manifest.telemetry else ""]
+    return " + ".join(part for part in parts if part)
