@@ -9,7 +9,7 @@ import streamlit as st
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.app.format import clean, markdown
-from sawtooth.app.page import cards, copy_link, frame, panel
+from sawtooth.app.page import cards, copy_link, frame, panel, slide
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.words import run as words
@@ -41,7 +41,7 @@ def _compare_with(result: RunResult) -> None:
 
 
 def downloads(result: RunResult) -> None:
-    """Offer the report as one HTML file, as Markdown and as JSON."""
+    """Offer the report as one HTML file, as Markdown and as JSON, and the answer as a slide."""
     name = "".join(c if c.isalnum() or c in "-_." else "-" for c in clean(result.manifest.name, 60)) or "run"
     formats = (
         ("One HTML file", "html", "text/html", lambda: html_report.run_html(result)),
@@ -49,3 +49,5 @@ def downloads(result: RunResult) -> None:
         ("JSON", "json", "application/json", lambda: json.dumps(report_json(result), indent=2)),
     )
     panel.downloads(name, formats, "report")
+    if (drawn := slide.of_run(result)) is not None:
+        slide.button(drawn, name)

@@ -15,7 +15,7 @@ from sawtooth.analysis.compare.sweep import Sweep, varied
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import waterfall
-from sawtooth.app.page import cards, compare_choice, copy_link, frame, panel, step_strip
+from sawtooth.app.page import cards, compare_choice, copy_link, frame, panel, slide, step_strip
 from sawtooth.app.page.compare_choice import Choice
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html as html_report
@@ -116,6 +116,8 @@ def _downloads(comparison: Comparison) -> None:
         ("JSON", "json", "application/json", lambda: json.dumps(compare_json(comparison), indent=1, ensure_ascii=False)),
     )
     panel.downloads("comparison", formats, "compare")
+    if (drawn := slide.of_comparison(comparison)) is not None:
+        slide.button(drawn, "comparison")
 
 
 def _step(comparison: Comparison) -> None:

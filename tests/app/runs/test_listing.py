@@ -96,11 +96,11 @@ def test_the_fastest_run_comes_first_where_asked(four: list[str]) -> None:
 
 
 def test_a_table_has_a_row_a_run_and_selected_rows_are_compared(four: list[str]) -> None:
-    test = runs_page(view="table")
+    test = runs_page(view="Table")
     rows = test.dataframe[0].value
     assert rows["step_ms"].tolist() == pytest.approx([1.1, 0.9, 0.8, 1.0], rel=0.03)  # newest first
     assert not test.checkbox
-    grouped = runs_page(view="table", group="tag").dataframe[0].value
+    grouped = runs_page(view="Table", group="By tag").dataframe[0].value
     assert grouped["group"].tolist() == ["nightly", "nightly", listing.NO_TAG, listing.NO_TAG]
 
 

@@ -1,0 +1,77 @@
+"""The answer as one slide: what it says is put together here, the viewer's browser draws it and saves it as a PNG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.verdict import judge
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import poster_bars
+from sawtooth.app.page import findings
+from sawtooth.app.words import comparison as compare_words
+from sawtooth.app.words import headline, savings
+from sawtooth.app.words import run as words
+
+_HERE = Path(__file__).resolve().parents[1] / "components"
+LINES = 3  # under the bars: as many as the page has actions
+
+
+def button(slide: dict[str, Any], file: str) -> None:
+    """Offer ``slide`` as ``file``.png."""
+    component = st.components.v2.component(
+        "sawtooth.slide",
+        html=(_HERE / "slide.html").read_text(encoding="utf-8"),
+        css=(_HERE / "slide.css").read_text(encoding="utf-8"),
+        js=(_HERE / "slide.js").read_text(encoding="utf-8"),
+    )
+    component(key="slide", data={**slide, "file": file}, width="content")
+
+
+def of_run(result: RunResult) -> dict[str, Any] | None:
+    """Return the slide of a Verdict: the change, what it brings, the step before and after it, the first actions; None without a step time."""
+    verdict = judge(result.lead) if result.lead is not None else None
+    if verdict is None or verdict.step.value is None:
+        return None
+    forecast, before = headline.forecast(result), words.step_time(verdict)
+    lines = [
+        f"{number}  {headline.action(finding)}  {findings.gain(finding)}"
+        for number, finding in findings.claimed(result)[:LINES]
+    ]
+    facts = savings.lines(forecast, steps=None, price_per_gpu_hour=None, waiting_w=None) if forecast is not None else []
+    return {
+        "title": fmt.clean(headline.on_poster(result)),
+        "under": fmt.clean(headline.below(result) or ""),
+        "before": f"{before} a step" if forecast is None else before,
+        "after": f"≈ {fmt.duration_ms(forecast.after_ms)} a step" if forecast is not None else "",
+        "times": fmt.factor(forecast.speedup) if forecast is not None else "",
+        "facts": facts,
+        "bars": poster_bars.plain(poster_bars.now_and_after(verdict, before, forecast, dark=False)),
+        "lines": [fmt.clean(line) for line in lines],
+        "foot": f"{fmt.clean(result.manifest.name, 60)} · {words.subtitle(result)} · Sawtooth",
+    }
+
+
+def of_comparison(comparison: Comparison) -> dict[str, Any] | None:
+    """Return the slide of a comparison: the verdict, both steps, and what changed most; None where the step cannot be divided."""
+    steps = compare_words.steps_divided(comparison)
+    if not steps:
+        return None
+    bars = compare_words.bars(comparison, steps[0])
+    _, *moves, _ = poster_bars.moves(bars, dark=False)
+    names = compare_words.names(comparison)
+    return {
+        "title": fmt.clean(compare_words.headline(comparison)),
+        "under": fmt.clean(compare_words.tested(comparison) or compare_words.certainty(comparison)),
+        "before": "",  # the title has the times
+        "after": "",
+        "times": "",
+        "facts": [],
+        "bars": poster_bars.plain(poster_bars.both_steps(bars, dark=False)),
+        "lines": [f"{move.text}  {move.name}" for move in moves[:LINES]],
+        "foot": f"A: {fmt.clean(names[0], 60)} · B: {fmt.clean(names[1], 60)} · Sawtooth",
+    }
