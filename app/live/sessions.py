@@ -36,6 +36,7 @@ SAWTOOTH_EVERY_NS = 5 * 10**9  # a period of a minute's samples hardly changes f
 SAWTOOTH_SAMPLES = 700  # of a minute at 10 Hz; faster signals are only looked at over a shorter stretch
 CATCH_UP_BYTES = 32 << 20  # of a long session read at first look, some seconds; what is older is not drawn, and that is said
 EVENTS_KEPT = 50
+PROCESSES_KEPT = 16  # of a GPU; more than that is no training
 GPUS_MOST = 64  # of one host; the largest have 16
 MEMORY_NEAR = 0.95  # of the GPU's memory: the next larger batch or a fragmented allocator ends the run
 CLOCK_HELD = 0.95  # of the fastest SM clock seen: smaller drops cost nobody anything, and idle GPUs report power caps too
@@ -121,6 +122,7 @@ class LiveGpu:
     memory_bytes: float | None
     series: dict[str, LiveSeries] = field(default_factory=dict)
     lost: bool = False
+    processes: list[tuple[str, float | None]] = field(default_factory=list)  # name and memory, largest first
     sawtooth: Sawtooth | None = None
     sawtooth_at_ns: int = 0
     rhythm_in: str = "activity"  # the quantity that the sawtooth was looked for in
@@ -248,6 +250,19 @@ class LiveSession:
             if gpu := self.gpus.get(device):
                 for t_us, value in zip(times, values, strict=False):
                     _add(gpu, column, t_us * 1000 + shift, float(value))
+
+        if "p" in record:
+            self._processes(record["p"])
+
+    def _processes(self, listed: list[Any]) -> None:
+        """Take the processes of all GPUs: device, pid, memory bytes or null, name or null."""
+        for gpu in self.gpus.values():
+            own = [
+                (str(name or f"process {int(pid)}"), possible("mem_used_bytes", float(held or 0)))
+                for d, pid, held, name in listed
+                if d == gpu.device
+            ]
+            gpu.processes = sorted(own, key=lambda one: -(one[1] or 0.0))[:PROCESSES_KEPT]
 
     def _event(self, record: dict[str, Any], now: int) -> None:
         self.events = [*self.events, {"time_ns": now, **record}][-EVENTS_KEPT:]

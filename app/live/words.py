@@ -14,6 +14,8 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 RECENT_SECONDS = 10.0  # of the large numbers: two or three steps of a slow loop, so that they do not flicker
 # What shows how much of the time the GPU works, then the rest; memory has a form of its own
 NUMBERS = (*SHARES_AT_WORK, *(column for column in DRAWN if column not in (*SHARES_AT_WORK, "mem_used_bytes")))
+PROCESSES_NAMED = 2  # of a GPU: training has one, and a forgotten notebook is the other
+BUSY_PCT, FULL = 90.0, 0.9  # at work and in use: from here on there is little left of either
 IDLE_PCT = 0.5  # below it a GPU does nothing that anybody trains
 
 
@@ -55,19 +57,57 @@ def describe_rhythm(tooth: Sawtooth, gpu: LiveGpu) -> str:
     return ", ".join(parts) + "."
 
 
-def now_numbers(session: LiveSession, gpu: LiveGpu) -> list[tuple[str, str]]:
-    """Return labelled means of the last ten seconds, of what was measured."""
-    pairs = []
+def now_numbers(session: LiveSession, gpu: LiveGpu) -> list[tuple[str, str, str]]:
+    """Return column, label and mean of the last ten seconds, of what was measured."""
+    found = []
     for column in NUMBERS:
         mean = session.mean(gpu.device, column, RECENT_SECONDS)
         if mean is not None:
             quantity = BY_COLUMN[column]
-            pairs.append((quantity.label[0].upper() + quantity.label[1:], fmt.in_unit(mean, quantity.unit)))
+            found.append((column, quantity.label[0].upper() + quantity.label[1:], fmt.in_unit(mean, quantity.unit)))
     used = gpu.latest("mem_used_bytes")
     if used is not None:
         total = f" of {fmt.bytes_(gpu.memory_bytes)}" if gpu.memory_bytes else ""
-        pairs.append(("Memory", f"{fmt.bytes_(used)}{total}"))
-    return pairs
+        found.append(("mem_used_bytes", "Memory", f"{fmt.bytes_(used)}{total}"))
+    return found
+
+
+def now_of(gpu: LiveGpu, column: str) -> str:
+    """Return the newest value of a quantity with its unit."""
+    value = gpu.latest(column)
+    return fmt.in_unit(value, BY_COLUMN[column].unit) if value is not None else ""
+
+
+def held_by(gpu: LiveGpu) -> str:
+    """Return how much of a GPU's memory is in use and by which processes: 38.1 of 151 GB, python 37.6 GB."""
+    used = gpu.latest("mem_used_bytes")
+    total = f" of {fmt.bytes_(gpu.memory_bytes)}" if gpu.memory_bytes else ""
+    parts = [f"{fmt.bytes_(used)}{total}"] if used is not None else []
+    for name, held in gpu.processes[:PROCESSES_NAMED]:
+        parts.append(f"{fmt.clean(name, 24)} {fmt.bytes_(held)}" if held else fmt.clean(name, 24))
+    more = len(gpu.processes) - PROCESSES_NAMED
+    return ", ".join([*parts, *([f"{more} more"] if more > 0 else [])])
+
+
+def standing(session: LiveSession, gpu: LiveGpu) -> str | None:
+    """Say what utilization and memory together mean for somebody who wants more of this GPU; None where one is not measured."""
+    mean = session.mean(gpu.device, gpu.at_work, SAWTOOTH_NS / 1e9) if gpu.at_work else None
+    used = gpu.latest("mem_used_bytes")
+    if mean is None or used is None or not gpu.memory_bytes or mean < IDLE_PCT:
+        return None
+    free = fmt.bytes_(gpu.memory_bytes - used)
+    if mean >= BUSY_PCT and used >= FULL * gpu.memory_bytes:
+        return "Busy, and its memory is nearly full: it gives what it has."
+    if mean >= BUSY_PCT:
+        return f"Busy, with {free} of memory free: a larger batch would fit."
+    if used >= FULL * gpu.memory_bytes:
+        return "It waits although its memory is nearly full: a larger batch will not help, feeding it will."
+    return f"It waits, and {free} of memory is free: more work a step would fit, once it is fed."
+
+
+def step_time(tooth: Sawtooth | None) -> str | None:
+    """Return the period of the sawtooth as what it usually is, a step; None without one."""
+    return f"About {duration(tooth.period_s)} a step, by its rhythm." if tooth is not None and tooth.period_s else None
 
 
 def about_session(info: SessionInfo, session: LiveSession | None = None, live: bool = False) -> str:

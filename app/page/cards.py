@@ -29,6 +29,8 @@ def style() -> None:
     """Put the app's few style rules on the page, and the logo."""
     st.html(templates.FOLDER / "poster.css")  # first: the page's rules for narrow screens come after it
     st.html(templates.FOLDER / "page.css")
+    if st.context.theme.type == "dark":  # Streamlit writes white on the accent, which is light there: 2.8:1
+        st.html("<style>[data-testid=stBaseButton-primary]:not(:disabled) { color: #0B1A26; }</style>")
     st.logo(LOGO, size="large")
 
 

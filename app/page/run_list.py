@@ -13,8 +13,9 @@ from sawtooth.app.charts import history
 from sawtooth.app.format import clean, markdown, reading, share
 from sawtooth.app.page import cards, frame, panel
 from sawtooth.app.page.run_edit import edit
+from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs import listing
-from sawtooth.app.runs.card import READINGS, Card, card_of, is_large, kept_card
+from sawtooth.app.runs.card import READINGS, Card, is_large, kept_card
 from sawtooth.app.server.process import jobs
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import Manifest
@@ -203,7 +204,7 @@ def known(manifest: Manifest) -> Card:
         return _BEING_ANALYSED
     try:
         if not is_large(manifest, frame.data_folder()):
-            return card_of(manifest, frame.library())
+            return run_card.card_of(manifest, frame.library())
         job = jobs().analyse(manifest.id)
     except SawtoothError as error:
         return Card(problem=str(error))

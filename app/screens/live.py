@@ -7,14 +7,11 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
-from sawtooth.analysis.telemetry.series import DRAWN
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import CONFIG
-from sawtooth.app.charts.live import live_lanes
 from sawtooth.app.live.finish import finish, live_sessions
 from sawtooth.app.live.sessions import LiveGpu, LiveSession, SessionInfo, session_info, sessions
-from sawtooth.app.live.words import about_session, describe_rhythm, duration, now_numbers, sentence
-from sawtooth.app.page import cards, frame
+from sawtooth.app.live.words import about_session, describe_rhythm, sentence, standing, step_time
+from sawtooth.app.page import cards, frame, live_chart, live_picture
 from sawtooth.app.server.local_sampler import bundled_telemetry, gpus_here, local_sampler, start_replay, start_sampling
 from sawtooth.app.server.process import jobs
 from sawtooth.app.server.push import command_to_show
@@ -134,38 +131,24 @@ def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> No
         return
     gpu = _gpu(session)
     tooth = session.sawtooth(gpu.device)
-    cards.headline(sentence(session, gpu, tooth, live=was_live), about_session(info, session, was_live))
-    for alert in session.alerts():
-        cards.caution(alert)
-    cards.numbers(now_numbers(session, gpu))
-    if tooth is not None:
-        cards.small(describe_rhythm(tooth, gpu))
-    if len(session.gpus) > 1:
-        cards.small(
-            "The other GPUs: " + ", ".join(_brief(session, other) for other in session.gpus.values() if other is not gpu)
-        )
-    _controls(info, session, here, was_live)
-    _chart(session, gpu, tooth.period_s if tooth else None)
-
-
-def _brief(session: LiveSession, gpu: LiveGpu) -> str:
-    mean = session.mean(gpu.device, gpu.at_work, 10) if gpu.at_work else None
-    return f"GPU {gpu.device} {fmt.share(mean / 100) if mean is not None else 'not measured'}"
-
-
-def _chart(session: LiveSession, gpu: LiveGpu, period_s: float | None) -> None:
-    last, first = session.last_ns, session.first_ns
-    if last is None or first is None:
-        return
-    window = WINDOWS[_window()] or max((last - first) / 1e9, 1.0)
-    start = last - int(window * 1e9)
-    lines = {}
-    for column in DRAWN:
-        if column in gpu.series:
-            time_ns, value = session.line(gpu.device, column, start)
-            lines[column] = ((time_ns - last) / 1e9, value)
-    chart = live_lanes(lines, window, f"GPU {gpu.device} over {duration(window)}", dark=frame.dark(), period_s=period_s)
-    st.plotly_chart(chart.figure, key=f"live-chart-{session.folder.name}-{gpu.device}", config=CONFIG, alt=chart.alt)
+    head, chosen, middle, below = st.container(), st.container(), st.container(key="live_picture"), st.container()
+    with head:  # places of their own: what comes and goes in one moves nothing in the others
+        cards.headline(sentence(session, gpu, tooth, live=was_live), about_session(info, session, was_live))
+        for alert in session.alerts():
+            cards.caution(alert)
+        cards.text(" ".join(filter(None, (step_time(tooth), standing(session, gpu)))))
+    with chosen:
+        _controls(info, session, here, was_live)
+    with middle:
+        period = tooth.period_s if tooth else None
+        drawn = live_picture.picture(session, gpu, WINDOWS[_window()], dark=frame.dark(), period_s=period)
+        picked = live_chart.show(drawn, f"live-chart-{session_id}")
+    with below:
+        if tooth is not None:
+            cards.small(describe_rhythm(tooth, gpu))
+    if picked is not None and picked != gpu.device:
+        st.query_params["gpu"] = str(picked)
+        st.rerun(scope="fragment")
 
 
 def _end_of(info: SessionInfo, live: bool) -> None:

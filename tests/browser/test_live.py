@@ -37,10 +37,13 @@ def test_a_session_advances_outlives_the_server_and_becomes_a_run(tmp_path: Path
         page.goto(f"{server.url}/live?window=10+s")
         expect(page.get_by_text("samples over")).to_be_visible(timeout=60_000)
         page.wait_for_url(re.compile("session="))
+        expect(page.locator("canvas").first).to_be_visible(timeout=60_000)
+        drawn = page.locator("canvas").evaluate_all("nodes => { window.drawn = nodes; return nodes.length }")
         before = samples_shown(page)
         expect(page.get_by_text(f"{before:,} samples over")).to_have_count(0, timeout=60_000)
         expect(page.get_by_text(re.compile(r"GPU 0 works \d+\s%"))).to_be_visible(timeout=60_000)
         assert samples_shown(page) > before
+        assert drawn > 5 and page.evaluate("window.drawn.filter(node => !node.isConnected).length") == 0  # nothing blinks
         address, port = page.url, int(server.url.rsplit(":", 1)[1])
         server.stop()
         held = next((data / "live").glob("*/samples-0001.jsonl")).read_bytes().count(b"\n")

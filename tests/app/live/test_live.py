@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sawtooth.app.charts.live import live_lanes
+from sawtooth.app.charts.live import picture
 from sawtooth.app.live import words as live_words
 from sawtooth.app.live.series import BUCKETS, KEPT_NS, POINTS_MOST, LiveSeries, thinned
 from sawtooth.app.live.sessions import CATCH_UP_BYTES, FRESH_SECONDS, LiveSession, LiveSessions, _alerts, session_info, sessions
@@ -225,10 +225,27 @@ def test_a_sampler_that_cannot_start_says_why(tmp_path: Path) -> None:
 def test_every_quantity_is_drawn_once_and_only_what_was_measured() -> None:
     line = (np.array([-1.0, 0.0]), np.array([1.0, 2.0]))
     columns = ("gr_active_pct", "util_pct", "sm_active_pct", "power_w", "mem_used_bytes")
-    figure = live_lanes(dict.fromkeys(columns, line), 10.0, "GPU 0", dark=True, period_s=0.3).figure
-    assert len(figure.data) == len(columns)
-    assert list(figure.data[-1].y) == [np.float32(1e-9), np.float32(2e-9)]  # GB
-    assert live_lanes({}, 10.0, "GPU 0", dark=False).table.empty
+    drawn = picture(dict.fromkeys(columns, line), {"power_w": "2 W"}, 10.0, dark=True, period_s=0.3)
+    lines = [line for panel in drawn["panels"] for line in panel["lines"]]
+    assert len(lines) == len(columns)
+    assert lines[-1]["points"] == [-1.0, 1e-9, 0.0, 2e-9]  # GB
+    assert [panel["period"] for panel in drawn["panels"]] == [0.3, None, None]
+    assert next(line["now"] for line in lines if line["name"] == "power") == "2 W"
+    assert picture({}, {}, 10.0, dark=False)["panels"] == []
+
+
+def test_processes_stand_with_their_gpu_largest_first(tmp_path: Path) -> None:
+    tick = {
+        "k": "tick",
+        "m": 0,
+        "w": START,
+        "g": [[50.0, 200.0]],
+        "p": [[0, 7, 10**9, "idle"], [0, 8, 3 * 10**9, "train"], [3, 9, 1, "x"]],
+    }
+    pushed(tmp_path / "p", {}, [tick])
+    session = LiveSessions(tmp_path).get("p")
+    assert session is not None
+    assert live_words.held_by(session.gpus[0]).replace("\u00a0", " ") == "train 3.00 GB, idle 1.00 GB"
 
 
 def pushed(folder: Path, meta: dict[str, object], records: list[dict[str, object]]) -> None:

@@ -1,0 +1,23 @@
+"""The running GPU as a component whose nodes stay: each second only their data change, so that nothing blinks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+_HERE = Path(__file__).resolve().parents[1] / "components"
+
+
+def show(picture: dict[str, Any], key: str) -> int | None:
+    """Draw ``picture`` (see ``sawtooth.app.charts.live.picture``); return the GPU that was just picked."""
+    component = st.components.v2.component(
+        "sawtooth.live_chart",
+        html=(_HERE / "live_chart.html").read_text(encoding="utf-8"),
+        css=(_HERE / "live_chart.css").read_text(encoding="utf-8"),
+        js=(_HERE / "live_chart.js").read_text(encoding="utf-8"),
+    )
+    result: Any = component(key=key, data=picture, on_picked_change=lambda: None)
+    picked = getattr(result, "picked", None)
+    return int(picked) if picked is not None else None

@@ -1,0 +1,54 @@
+"""What the Live screen draws of a session: the chosen GPU's lines and numbers, and all GPUs at a glance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sawtooth.analysis.telemetry.series import DRAWN
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import live as chart
+from sawtooth.app.charts.live import Tile
+from sawtooth.app.live import words
+from sawtooth.app.live.series import thinned
+from sawtooth.app.live.sessions import LiveGpu, LiveSession
+from sawtooth.ingest.quantities.registry import BY_COLUMN
+
+POINTS = 600  # of a line: two a pixel on a phone, and a second's data of all lines stay below 100 kB
+SPARK_POINTS = 120
+
+
+def picture(session: LiveSession, gpu: LiveGpu, window_s: float, *, dark: bool, period_s: float | None) -> dict[str, Any]:
+    """Return the picture of ``gpu`` over ``window_s`` seconds (0: the whole session)."""
+    last, first = session.last_ns or 0, session.first_ns or 0
+    window = window_s or max((last - first) / 1e9, 1.0)
+    lines = {c: _line(session, gpu, c, window, POINTS) for c in DRAWN if c in gpu.series}
+    now = {c: words.now_of(gpu, c) for c in lines}
+    tiles = [_tile(session, gpu, column, label, value, dark) for column, label, value in words.now_numbers(session, gpu)]
+    every = [_at_a_glance(session, other, other is gpu, dark) for other in session.gpus.values()]
+    return chart.picture(
+        lines, now, window, dark=dark, period_s=period_s, gpus=every if len(every) > 1 else (), tiles=tiles,
+        recent_s=words.RECENT_SECONDS,
+    )  # fmt: skip
+
+
+def _line(session: LiveSession, gpu: LiveGpu, column: str, window_s: float, points: int) -> chart.Line:
+    last = session.last_ns or 0
+    time_ns, value = thinned(*session.line(gpu.device, column, last - int(window_s * 1e9)), points)
+    return (time_ns - last) / 1e9, value
+
+
+def _tile(session: LiveSession, gpu: LiveGpu, column: str, label: str, value: str, dark: bool) -> Tile:
+    line = _line(session, gpu, column, words.RECENT_SECONDS, SPARK_POINTS)
+    top = 100.0 if BY_COLUMN[column].unit == "%" else gpu.memory_bytes if column == "mem_used_bytes" else None
+    return Tile(label, value, chart.points_of(line), chart.colour_of_line(column, dark), top)
+
+
+def _at_a_glance(session: LiveSession, gpu: LiveGpu, chosen: bool, dark: bool) -> Tile:
+    column = gpu.at_work
+    label, note = f"GPU {gpu.device}", words.held_by(gpu)
+    if column is None:
+        return Tile(label, "not measured", [], chart.colour_of_line("util_pct", dark), 100.0, note, gpu.device, chosen)
+    mean = session.mean(gpu.device, column, words.RECENT_SECONDS)
+    value = fmt.share(mean / 100) if mean is not None else "no sample"
+    line = _line(session, gpu, column, words.RECENT_SECONDS, SPARK_POINTS)
+    return Tile(label, value, chart.points_of(line), chart.colour_of_line(column, dark), 100.0, note, gpu.device, chosen)
