@@ -2,8 +2,8 @@
 
     python -m tests.gallery --out pictures [--screens verdict,compare] [--widths 1440,390] [--themes light,dark] [--data FOLDER]
 
-Serves the bundled recordings (from ``--data``, kept there, else from a folder of its own). Lists text below WCAG's contrast, cut text and pages that
-scroll sideways; ends with 1 where there is any. Streamlit's own elements count too: what stands there is seen all the same.
+Serves the bundled recordings (from ``--data``, kept there, else from a folder of its own). Lists text below WCAG's contrast, cut text, pages that scroll
+sideways, and what axe-core finds in our own markup; ends with 1 where there is any. What axe-core finds in Streamlit's markup is listed beside it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from sawtooth.app.page.frame import SCREENS
 from tests.support.chromium import executable, log_in
 from tests.support.servers import Server, fetch, start_server
 
-CHECK = (Path(__file__).parent / "page_check.js").read_text(encoding="utf-8")
+HERE = Path(__file__).parent
+CHECK, AXE_CHECK, AXE = (
+    (HERE / name).read_text(encoding="utf-8") for name in ("page_check.js", "axe_check.js", "axe/axe.min.js")
+)
 WIDTHS, NARROW, HEIGHT = (1440, 800, 390), 640, 900
 ON_A_PHONE = ("runs", "verdict", "compare", "live")  # what is used there
 BUNDLED = 3
@@ -100,7 +103,11 @@ def _picture(page: Page, address: str, path: Path) -> list[str]:
     page.locator("[data-testid=stStatusWidget], [data-testid=stSkeleton]").first.wait_for(state="hidden", timeout=SHOW_MS)
     page.wait_for_timeout(SETTLE_MS)  # charts draw after the script has ended
     page.screenshot(path=path, timeout=SHOW_MS)
-    return [str(problem) for problem in page.evaluate(CHECK)]
+    page.evaluate(AXE)
+    ours, theirs = page.evaluate(AXE_CHECK)
+    if theirs:
+        print(f"{path.stem}: in Streamlit's own markup: {', '.join(theirs)}", flush=True)
+    return [str(problem) for problem in [*page.evaluate(CHECK), *ours]]
 
 
 if __name__ == "__main__":
