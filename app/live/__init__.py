@@ -6,6 +6,7 @@ __getattr__, __all__ = lazy(
     __name__,
     {
         "finish": ("live_sessions",),
+        "series": ("thinned",),
         "sessions": (
             "LiveGpu",
             "LiveSession",
@@ -15,9 +16,9 @@ __getattr__, __all__ = lazy(
         "words": (
             "about_session",
             "describe_rhythm",
-            "duration",
-            "now_numbers",
             "sentence",
+            "standing",
+            "step_time",
         ),
     },
 )
