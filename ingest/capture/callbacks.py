@@ -20,7 +20,7 @@ def lightning_callback(path: str | Path, **options: Any) -> Any:
 
     class SawtoothCapture(base):  # type: ignore[misc, valid-type]  # known at run time only
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-            self.capture = profile(path, **{"parameters": pl_module, **options})
+            self.capture = profile(path, **{"parameters": pl_module, "steps": _steps_of(trainer), **options})
             self.capture.__enter__()
 
         def on_train_batch_end(self, trainer: Any, pl_module: Any, *rest: Any, **more: Any) -> None:
@@ -42,7 +42,15 @@ def hugging_face_callback(path: str | Path, **options: Any) -> Any:
 
     class SawtoothCapture(base):  # type: ignore[misc, valid-type]  # known at run time only
         def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
-            self.capture = profile(path, **{"parameters": model, "samples": _samples_per_step(args), **options})
+            self.capture = profile(
+                path,
+                **{
+                    "parameters": model,
+                    "samples": _samples_per_step(args),
+                    "steps": getattr(state, "max_steps", None),
+                    **options,
+                },
+            )
             self.capture.__enter__()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
@@ -52,6 +60,13 @@ def hugging_face_callback(path: str | Path, **options: Any) -> Any:
             self.capture.__exit__(None, None, None)
 
     return SawtoothCapture()
+
+
+def _steps_of(trainer: Any) -> int | None:
+    """Return how many batches Lightning will train on, None where nobody knows."""
+    batches, epochs = getattr(trainer, "num_training_batches", None), getattr(trainer, "max_epochs", None)
+    steps = batches * epochs if batches and epochs and epochs > 0 else 0
+    return int(steps) if 0 < steps < float("inf") else None
 
 
 def _samples_per_step(args: Any) -> float | None:

@@ -9,7 +9,9 @@
 
 After ``skip`` steps a stopwatch measures the undisturbed loop for ``seconds`` (and at least MIN_TIMED steps), while the sampler records the
 GPU from a process of its own. Then torch.profiler records ``active`` steps, and the stopwatch runs a little longer. The file is written as soon as
-that is done; the loop goes on undisturbed. Drop the file on the dashboard, or `sawtooth ingest` it. With Lightning or Hugging Face's Trainer,
+that is done; the loop goes on undisturbed. Each of this is said on stderr. ``steps``, where the loop's length is known, fits all of it into a short
+loop. Until the file is written its parts lie in a folder beside it (``baseline-recording-…``), which stays where the job is killed, and which
+`sawtooth ingest` reads. Drop the file on the dashboard, or `sawtooth ingest` it. With Lightning or Hugging Face's Trainer,
 the callbacks of ``sawtooth.capture`` call ``step`` for you. Needs PyTorch and, for telemetry, nvidia-ml-py; nothing else, so that it can go where the training is.
 """
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -31,12 +34,8 @@ from sawtooth.ingest.capture import beside
 from sawtooth.ingest.capture.devices import current_gpu, name_gpus
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import FORMAT, pack
+from sawtooth.ingest.capture.plan import LEAST, Plan
 from sawtooth.place import recorder_version
-
-MIN_TIMED = 20  # steps: fewer cannot show a checkpoint every ten, nor a full prefetch queue running dry
-MAX_TIMED = 5000  # steps, however short they are
-AFTER_SHARE = 0.2  # of the steps timed before are timed again after, which shows a disturbance that stays
-AFTER_LEAST = 5
 
 
 class Capture:
@@ -50,10 +49,7 @@ class Capture:
         path: Path,
         run: dict[str, Any],
         *,
-        skip: int,
-        seconds: float,
-        warmup: int,
-        active: int,
+        plan: Plan,
         sampler: bool,
         options: dict[str, Any],
         torch: Any = None,
@@ -66,7 +62,7 @@ class Capture:
         self.step_time_ms: float | None = None
         self.step_time_after_ms: float | None = None
         self.done = False
-        self._run, self._skip, self._seconds, self._warmup, self._active = run, skip, seconds, warmup, active
+        self._run, self._plan = run, plan
         self._options = options
         self._torch = torch
         self._clock_ns = clock_ns
@@ -74,7 +70,7 @@ class Capture:
         self._with_sampler = sampler
         self._sampler: Any = None
         self._profiler: Any = None
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch: Path | None = None
         self._phase = "skipping"
         self._count = 0
         self._since_ns = 0
@@ -87,14 +83,11 @@ class Capture:
             import torch
 
             self._torch = torch
-        self._scratch = tempfile.TemporaryDirectory(prefix="sawtooth-")
-        with contextlib.suppress(OSError):
-            self._marks = MarkWriter(
-                self._marks_file, rank=_rank().get("rank"), recorder=recorder_version(), gpu=current_gpu(self._torch)
-            )
+        self._scratch = _folder_beside(self.wanted)
+        self._tell(f"capturing into {self.wanted}: {self._plan.sentence()}")
         if self._with_sampler:
             try:
-                self._sampler = self._start_sampler(Path(self._scratch.name) / "live")
+                self._sampler = self._start_sampler(self._scratch / "live")
             except OSError as error:
                 self.why_not.append(f"no telemetry: the sampler did not start ({error})")
         return self
@@ -110,28 +103,39 @@ class Capture:
         if self.done:
             return
         try:
-            if self._marks is not None:
-                phase = "profile" if self._phase == "profiling" else "train"
-                self._marks.mark(self._marked, phase=phase, batch=samples, length=tokens)
-                self._marked += 1
+            self._mark(samples, tokens)
             self._advance()
         except Exception as error:  # whatever fails in here must not end somebody's training
             self._abandon_profiler()
             self._give_up(f"the capture failed ({type(error).__name__}: {error})")
 
+    def _mark(self, samples: float | None, tokens: float | None) -> None:
+        if self._marks is None and not self._marked:  # not before the first step: by then the loop has its GPU
+            with contextlib.suppress(OSError):
+                gpu = current_gpu(self._torch)
+                self._marks = MarkWriter(self._marks_file, rank=_rank().get("rank"), recorder=recorder_version(), gpu=gpu)
+        if self._marks is not None:
+            phase = "profile" if self._phase == "profiling" else "train"
+            self._marks.mark(self._marked, phase=phase, batch=samples, length=tokens)
+        self._marked += 1
+
     def _advance(self) -> None:
         self._count += 1
-        if self._phase == "skipping" and self._count >= self._skip:
+        if self._phase == "skipping" and self._count >= self._plan.skip:
             self._begin("timing")
-        elif self._phase == "timing" and self._timed_enough():
+        elif self._phase == "timing" and self._plan.timed_enough(
+            self._count, (self._clock_ns() - self._since_ns) / 1e9, self._marked
+        ):
             self.step_time_ms = self._stop_watch()
+            timed = f"{self._timed} steps took {self.step_time_ms:.4g} ms each; " if self.step_time_ms is not None else ""
+            self._tell(f"{timed}profiling {self._plan.active} steps now")
             self._start_profiler()
         elif self._phase == "profiling":
             self._profiler.step()
-            if self._count >= self._warmup + self._active:
+            if self._count >= self._plan.warmup + self._plan.active:
                 self._stop_profiler()
                 self._begin("after")
-        elif self._phase == "after" and self._count >= max(AFTER_LEAST, int(AFTER_SHARE * self._timed)):
+        elif self._phase == "after" and self._count >= self._plan.timed_again(self._timed):
             self.step_time_after_ms = self._stop_watch()
             self._finish()
 
@@ -139,13 +143,11 @@ class Capture:
         self._synchronize()
         self._phase, self._count, self._since_ns = phase, 0, self._clock_ns()
 
-    def _timed_enough(self) -> bool:
-        return self._count >= MAX_TIMED or (
-            self._count >= MIN_TIMED and self._clock_ns() - self._since_ns >= self._seconds * 1e9
-        )
-
-    def _stop_watch(self) -> float:
+    def _stop_watch(self) -> float | None:
+        """Return the time of a step since the stopwatch began, ms; None where too few steps were timed."""
         self._synchronize()  # the host runs ahead of the device: one wait at the end, none in between
+        if self._count < LEAST:
+            return None
         if self._phase == "timing":
             self._timed = self._count
         return (self._clock_ns() - self._since_ns) / self._count / 1e6
@@ -160,7 +162,7 @@ class Capture:
         if self._torch.cuda.is_available():
             activities.append(profiler.ProfilerActivity.CUDA)
         options = {"activities": activities, "record_shapes": True, **self._options}
-        schedule = profiler.schedule(wait=0, warmup=self._warmup, active=self._active, repeat=1)
+        schedule = profiler.schedule(wait=0, warmup=self._plan.warmup, active=self._plan.active, repeat=1)
         self._profiler = profiler.profile(schedule=schedule, on_trace_ready=self._export, **options)
         self._profiler.start()
         name_gpus(self._profiler, self._torch)
@@ -184,30 +186,31 @@ class Capture:
     @property
     def _marks_file(self) -> Path:
         assert self._scratch is not None
-        return Path(self._scratch.name) / "marks.jsonl"
+        return self._scratch / "marks.jsonl"
 
     @property
     def _trace(self) -> Path:
         assert self._scratch is not None
-        return Path(self._scratch.name) / "trace.json"
+        return self._scratch / "trace.json"
 
     def _end_early(self) -> None:
         """The loop ended before the plan did: keep what there is."""
-        if self._phase == "timing" and self._count >= AFTER_LEAST:
+        if self._phase == "timing":
             self.step_time_ms = self._stop_watch()
         if self._profiler is not None:
-            if self._count > self._warmup:
-                self.why_not.append(f"only {self._count - self._warmup} of {self._active} steps were profiled: the loop ended")
+            done, wanted = self._count - self._plan.warmup, self._plan.active
+            if done > 0:
+                self.why_not.append(f"only {done} of {wanted} steps were profiled: the loop ended")
                 self._stop_profiler()
             else:
                 self._abandon_profiler()
         if self._trace.exists() or self._sampler is not None:
             if not self._trace.exists():
-                self.why_not.append("no trace: the loop ended before the profiled steps")
+                self.why_not.append("no trace: the loop ended before the profiled steps; tell profile(steps=…) how many it has")
             self._finish()
             return
-        wanted = self._skip + MIN_TIMED + self._warmup + self._active
-        self._give_up(f"the loop ended after too few steps (at least {wanted} are needed); call capture.step() after each")
+        why = f"the loop ended after {self._marked} steps, and at least {self._plan.least} are needed; call capture.step() after each, "
+        self._give_up(f"{why}and tell profile(steps=…) how many a short loop has")
 
     def _finish(self) -> None:
         """Write the bundle."""
@@ -248,7 +251,7 @@ class Capture:
         )
         self.path, self.done = self.wanted, True
         self._clean_up()
-        print(f"sawtooth: wrote {self.wanted}", file=sys.stderr)
+        print("; ".join([f"sawtooth: wrote {self.wanted}", *self.why_not]), file=sys.stderr)
 
     def _notes(self) -> str:
         timed = f"Step time measured over {self._timed} steps without the profiler." if self._timed else ""
@@ -258,11 +261,15 @@ class Capture:
         if self._sampler is None or self._scratch is None:
             return None
         sampler, self._sampler = self._sampler, None
-        target = Path(self._scratch.name) / "telemetry.jsonl"
-        why_not = beside.take_session(sampler, Path(self._scratch.name) / "live", target)
+        target = self._scratch / "telemetry.jsonl"
+        why_not = beside.take_session(sampler, self._scratch / "live", target)
         if why_not is not None:
             self.why_not.append(f"no telemetry: {why_not}")
         return None if why_not is not None else target
+
+    def _tell(self, what: str) -> None:
+        if not _rank().get("rank"):  # one of a job's ranks is enough
+            print(f"sawtooth: {what}", file=sys.stderr, flush=True)
 
     def _give_up(self, why: str) -> None:
         self.why_not.append(why)
@@ -281,7 +288,7 @@ class Capture:
             self._marks = None
         if self._scratch is not None:
             scratch, self._scratch = self._scratch, None
-            scratch.cleanup()
+            shutil.rmtree(scratch, ignore_errors=True)
 
     @contextlib.contextmanager
     def _quietly(self, what: str) -> Any:
@@ -302,6 +309,7 @@ def profile(
     settings: dict[str, Any] | None = None,
     notes: str = "",
     tags: tuple[str, ...] = (),
+    steps: int | None = None,
     skip: int = 10,
     seconds: float = 10.0,
     warmup: int = 3,
@@ -312,7 +320,7 @@ def profile(
     """Return a context manager that captures the training loop inside it; call its ``step()`` after each step.
 
     ``samples``, ``tokens`` and ``flops`` are per step; ``parameters`` is their number or the model. ``settings`` are what a sweep varies, such as
-    the batch size. ``options`` go to torch.profiler.profile (``with_stack=True``, ``profile_memory=True``): each of them slows the profiled steps.
+    the batch size; ``steps`` how many the loop has, where that is known. ``options`` go to torch.profiler.profile (``with_stack=True``, ``profile_memory=True``): each of them slows the profiled steps.
     With several ranks each writes its own file (``-rank3`` before the suffix), and one per host samples.
     """
     target = Path(path)
@@ -335,7 +343,15 @@ def profile(
         "settings": {str(k): str(v) for k, v in (settings or {}).items()},
         "facts": {k: float(v) for k, v in facts.items() if v},  # 0 says nothing
     }
-    return Capture(target, run, skip=skip, seconds=seconds, warmup=warmup, active=active, sampler=sampler, options=options)
+    plan = Plan(skip, seconds, warmup, active).within(steps)
+    return Capture(target, run, plan=plan, sampler=sampler, options=options)
+
+
+def _folder_beside(wanted: Path) -> Path:
+    """Return a new folder for the parts, beside the file they will become: it is what a killed job leaves. Elsewhere where that cannot be."""
+    with contextlib.suppress(OSError):
+        return Path(tempfile.mkdtemp(prefix=f"{wanted.stem}-recording-", dir=wanted.parent))
+    return Path(tempfile.mkdtemp(prefix="sawtooth-"))
 
 
 def _rank() -> dict[str, int]:

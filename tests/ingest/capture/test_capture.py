@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from sawtooth.app.jobs.intake import bring_in, files_of
+from sawtooth.ingest import children
 from sawtooth.ingest.capture import beside
 from sawtooth.ingest.capture import recorder as capturing
 from sawtooth.ingest.capture.callbacks import hugging_face_callback, lightning_callback
@@ -143,7 +146,63 @@ def test_too_few_steps_say_how_many_are_needed(
     with profile(tmp_path / "x", sampler=False) as capture:
         train(capture, clock, 5)
     assert capture.path is None and list(tmp_path.iterdir()) == []
-    assert "at least 38 are needed" in capsys.readouterr().err  # 10 skipped + 20 timed + 3 + 5 profiled
+    said = capsys.readouterr().err
+    assert "after 5 steps, and at least 38 are needed" in said  # 10 skipped + 20 timed + 3 + 5 profiled
+    assert "profile(steps=…)" in said
+
+
+@pytest.mark.parametrize("steps", [4, 12, 30, 60, 200])
+def test_a_short_loop_is_captured_where_its_length_is_known(tmp_path: Path, clock: SteppingClock, steps: int) -> None:
+    """10 s of undisturbed steps are wanted, and the longest of these loops takes 4 s."""
+    with profile(tmp_path / "x", steps=steps) as capture:
+        train(capture, clock, steps)
+    assert capture.path is not None and capture.why_not == []
+    with open_bundle(capture.path) as bundle:
+        assert [r.kind for r in bundle.manifest.runs[0].recordings] == ["trace", "telemetry", "marks"]
+    if steps >= 12:
+        assert capture.step_time_ms == pytest.approx(20.0)
+    else:
+        assert capture.step_time_ms is None  # a stopwatch over a step or two says nothing
+
+
+def test_it_tells_when_it_starts_profiles_and_ends(
+    tmp_path: Path, clock: SteppingClock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with profile(tmp_path / "x", seconds=1.0) as capture:
+        train(capture, clock, 200)
+    start, profiling, end = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sawtooth: ")]
+    assert start.endswith("x.sawtooth: after 10 steps the loop is timed for 1 s, then 5 steps are profiled")
+    assert profiling == "sawtooth: 50 steps took 20 ms each; profiling 5 steps now"
+    assert end == f"sawtooth: wrote {tmp_path / 'x.sawtooth'}"
+
+
+DIES = """
+import os, signal, sys, time, torch
+from pathlib import Path
+from sawtooth.app.jobs.intake import bring_in, files_of
+from sawtooth.ingest import children
+from sawtooth.ingest.capture import beside
+from sawtooth.capture import profile
+from tests.support.sampler_bench import recorded
+beside.start_sampler = lambda out: recorded(out)
+with profile(sys.argv[1]) as capture:
+    for _ in range(5):
+        torch.ones(2).sum()
+        capture.step()
+    capture._marks.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_job_that_dies_had_recorded_stays_beside_its_file_and_can_be_read(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", DIES, str(tmp_path / "run")]
+    died = subprocess.run(command, env=children.environment(), cwd=ROOT, capture_output=True, timeout=120)
+    assert died.returncode == -9, died.stderr
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith("run-recording-")
+    files, is_folder = files_of(left)
+    (run,) = bring_in(DataFolder(tmp_path / "data").create(), files, tolerant=is_folder).runs
+    assert {ref.kind for ref in run.recordings} == {"telemetry", "marks"}
 
 
 def test_an_error_of_the_loop_stays_the_loops(tmp_path: Path, clock: SteppingClock) -> None:
@@ -175,7 +234,8 @@ def test_lightning(tmp_path: Path, clock: SteppingClock, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "lightning.pytorch", module)
     callback = lightning_callback(tmp_path / "l", seconds=0.1)
     assert isinstance(callback, module.Callback)
-    callback.on_train_start(None, torch.nn.Linear(2, 2))
+    callback.on_train_start(SimpleNamespace(num_training_batches=50, max_epochs=2), torch.nn.Linear(2, 2))
+    assert callback.capture._plan.latest == 100 - 3 - 5 - 5
     for index in range(100):
         clock.ns += 20_000_000
         callback.on_train_batch_end(None, None, None, None, index)
@@ -192,7 +252,8 @@ def test_hugging_face(tmp_path: Path, clock: SteppingClock, monkeypatch: pytest.
     callback = hugging_face_callback(tmp_path / "h", seconds=0.1)
     assert isinstance(callback, module.TrainerCallback)
     args: Any = SimpleNamespace(per_device_train_batch_size=8, gradient_accumulation_steps=4)
-    callback.on_train_begin(args, None, None, model=torch.nn.Linear(2, 2))
+    callback.on_train_begin(args, SimpleNamespace(max_steps=100), None, model=torch.nn.Linear(2, 2))
+    assert callback.capture._plan.latest == 100 - 3 - 5 - 5
     for _ in range(100):
         clock.ns += 20_000_000
         callback.on_step_end(args, None, None)

@@ -1,0 +1,53 @@
+"""What a capture does when: which steps are left out, timed and profiled, in long loops and in short ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+MIN_TIMED = 20  # steps: fewer cannot show a checkpoint every ten, nor a full prefetch queue running dry
+MAX_TIMED = 5000  # steps, however short they are
+AFTER_SHARE = 0.2  # of the steps timed before are timed again after, which shows a disturbance that stays
+LEAST = 5  # steps that a stopwatch needs: over fewer, one odd step is the answer
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``skip`` steps are left out, then the loop is timed for ``seconds``, then ``warmup`` and ``active`` steps run under the profiler.
+
+    ``latest`` is the step that the profile begins with even where less was timed, so that it fits into the loop; None where its length is not known.
+    """
+
+    skip: int
+    seconds: float
+    warmup: int
+    active: int
+    latest: int | None = None
+
+    @property
+    def least(self) -> int:
+        """Steps of a loop of unknown length that are needed for a profile."""
+        return self.skip + MIN_TIMED + self.warmup + self.active
+
+    def within(self, steps: int | None) -> Plan:
+        """Return the plan for a loop of ``steps``: where they are few, fewer are left out, timed and profiled."""
+        if not steps or steps <= 0:
+            return self
+        plan = self
+        if steps < self.least + LEAST:
+            warmup, active = max(min(self.warmup, steps // 8), 1), max(min(self.active, steps // 4), 1)
+            plan = replace(self, skip=min(self.skip, steps // 5), warmup=warmup, active=active)
+        return replace(plan, latest=max(steps - plan.warmup - plan.active - min(LEAST, steps // 8), 1))
+
+    def timed_enough(self, timed: int, seconds: float, step: int) -> bool:
+        """Tell whether the profile is to begin: ``timed`` steps took ``seconds``, and ``step`` of the loop are over."""
+        whole = timed >= MAX_TIMED or (timed >= MIN_TIMED and seconds >= self.seconds)
+        return whole or (self.latest is not None and step >= self.latest)
+
+    def timed_again(self, timed: int) -> int:
+        """Return how many steps are timed after the profile, ``timed`` before it."""
+        return max(LEAST, int(AFTER_SHARE * timed))
+
+    def sentence(self) -> str:
+        """Say it to whoever waits for it."""
+        when = f" (at step {self.latest} at the latest)" if self.latest is not None else ""
+        return f"after {self.skip} steps the loop is timed for {self.seconds:g} s, then {self.active} steps are profiled{when}"
