@@ -18,6 +18,7 @@ import pandas as pd
 
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.calibration import calibrated
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.version import analysis_code
 from sawtooth.ingest.errors import SawtoothError
@@ -52,8 +53,8 @@ def kept_result(manifest: Manifest, folder: DataFolder) -> RunResult | None:
 
 
 def kept_file(folder: DataFolder, manifest: Manifest, what: str) -> Path:
-    """Return where something of the analysis is kept: it depends on the recordings, on what the user told and on our code only."""
-    inputs = msgspec.json.encode((manifest.recordings, manifest.facts, analysis_code()))
+    """Return where something of the analysis is kept: it depends on the recordings, on what the user told, on what was measured of GPUs here and on our code."""
+    inputs = msgspec.json.encode((manifest.recordings, manifest.facts, analysis_code())) + calibrated(folder)
     return folder.derived / f"{manifest.id}.{hashlib.sha256(inputs).hexdigest()[:12]}.{what}"
 
 

@@ -34,6 +34,7 @@ from sawtooth.analysis.run.model import Communication, LedgerRow, RankResult, Ru
 from sawtooth.analysis.run.ranks import split_communication
 from sawtooth.analysis.run.verdict import busy_ms
 from sawtooth.analysis.run.view import open_rank
+from sawtooth.analysis.store.calibration import dispatch_of
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.telemetry import of_run as run_telemetry
 from sawtooth.analysis.telemetry import step_marks
@@ -41,7 +42,7 @@ from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.profile_fit import judge_profile
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.analysis.telemetry.troughs import Troughs, link
-from sawtooth.ingest.schema import Manifest, RecordingRef
+from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef
 
 LOADER_WORKERS = "_MultiProcessingDataLoaderIter"  # in names of the trace where worker processes load
 NEVER_WAITED = 0.01  # of the step: a loader that costs the profiled steps less had its batches ready
@@ -68,7 +69,13 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     for ref, info in traces:
         with library.open(ref.id) as recording:
             found = _ranks_of(
-                recording=recording, ref=ref, info=info, manifest=manifest, telemetry=telemetry, marks=marks[ref.id]
+                recording=recording,
+                ref=ref,
+                info=info,
+                manifest=manifest,
+                telemetry=telemetry,
+                marks=marks[ref.id],
+                folder=library.folder,
             )
             ranks += [rank for rank, _ in found]
             measured += [of_rank for _, of_rank in found]
@@ -177,6 +184,7 @@ def _ranks_of(
     manifest: Manifest,
     telemetry: RunTelemetry,
     marks: Witness | None,
+    folder: DataFolder,
 ) -> list[tuple[RankResult, Measured]]:
     facts = {key: json.loads(value) for key, value in recording.rows("SELECT key, value FROM facts")}
     devices = [int(row[0]) for row in recording.rows("SELECT DISTINCT device FROM windows ORDER BY device")]
@@ -190,6 +198,7 @@ def _ranks_of(
             manifest=manifest,
             telemetry=telemetry,
             marks=marks,
+            folder=folder,
         )
         for device in devices
     ]
@@ -204,10 +213,13 @@ def _rank(
     manifest: Manifest,
     telemetry: RunTelemetry,
     marks: Witness | None,
+    folder: DataFolder,
 ) -> tuple[RankResult, Measured]:
     steps = recording.frame("SELECT * EXCLUDE (device) FROM steps WHERE device = ? ORDER BY step", [device])
     window_ns = int(recording.rows("SELECT coalesce(sum(end_ns - start_ns), 0) FROM windows WHERE device = ?", [device])[0][0])
     name, gpu = _gpu(recording, device, _none(info["vendor"]))
+    if gpu is not None:
+        gpu = replace(gpu, dispatch=dispatch_of(folder, name) or gpu.dispatch)
     kernels = recording.frame(
         "SELECT category, kind, sum(total_ns)::BIGINT AS ns, sum(launches)::BIGINT AS launches, sum(sm_efficiency_ns) AS sm_ns, "
         "sum(total_ns) FILTER (tensor_cores = 'unknown') AS undecided_ns, "

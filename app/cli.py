@@ -37,6 +37,11 @@ COMMANDS = {
     "import": ("bundle", "import_", "Bring in the runs of a .sawtooth file."),
     "run": ("run", "run", "Run a training command as it is, and record why its GPU waits: sawtooth run train.py --epochs 3"),
     "sample": ("sample", "sample", "Sample the GPUs beside a training job, here or pushed to a dashboard (--push)."),
+    "calibrate": (
+        "calibrate",
+        "calibrate",
+        "Measure this machine's GPU, so that telemetry's step time is surer; needs PyTorch.",
+    ),
     "serve": ("serve", "serve", "Serve the dashboard."),
     "demo": ("serve", "demo", "Serve the dashboard with the bundled examples and open it in the browser."),
 }

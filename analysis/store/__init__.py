@@ -5,6 +5,11 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
+        "calibration": (
+            "calibrated",
+            "dispatch_of",
+            "keep",
+        ),
         "library": (
             "Library",
             "Recording",

@@ -10,6 +10,10 @@ __getattr__, __all__ = lazy(
     {
         "callbacks": ("hugging_face_callback", "lightning_callback"),
         "devices": ("TRACE_KEY",),
+        "dispatch": (
+            "TorchBench",
+            "calibrate",
+        ),
         "marks": ("PHASES",),
         "recorder": ("profile",),
         "packing": (

@@ -1,0 +1,50 @@
+"""What was measured of GPUs on this machine, kept in the data folder by the GPU's name."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+
+from sawtooth.analysis.knowledge.hardware import Dispatch
+from sawtooth.ingest.schema import DataFolder, write_atomically
+
+FILE = "calibration.json"
+SOURCE = "measured by `sawtooth calibrate` on this machine's {name}"
+MOST_US = 10.0  # a file that says more was not written by calibrate
+
+
+class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    dispatch_us: tuple[float, float, float]
+
+
+def keep(folder: DataFolder, name: str, dispatch_us: tuple[float, float, float]) -> None:
+    """Keep the dispatch time of a GPU (low, middle, high in µs), in place of what was kept of it before."""
+    write_atomically(folder.root / FILE, msgspec.json.encode({**_rows(folder), name: _Row(dispatch_us)}))
+
+
+def dispatch_of(folder: DataFolder, name: str | None) -> Dispatch | None:
+    """Return the dispatch time measured here of the GPU called ``name``, None where none was."""
+    row = _rows(folder).get(name or "")
+    if row is None:
+        return None
+    low, middle, high = (1000.0 * us for us in row.dispatch_us)
+    return Dispatch(middle, low, high, SOURCE.format(name=name))
+
+
+def calibrated(folder: DataFolder) -> bytes:
+    """Return what is kept, as bytes that change with it: empty where nothing is."""
+    with contextlib.suppress(OSError):
+        return (folder.root / FILE).read_bytes()
+    return b""
+
+
+def _rows(folder: DataFolder) -> dict[str, _Row]:
+    with contextlib.suppress(msgspec.MsgspecError):
+        rows = msgspec.json.decode(calibrated(folder) or b"{}", type=dict[str, _Row])
+        return {
+            name: row
+            for name, row in rows.items()
+            if 0 <= row.dispatch_us[0] <= row.dispatch_us[1] <= row.dispatch_us[2] <= MOST_US
+        }
+    return {}

@@ -1,0 +1,44 @@
+"""``sawtooth calibrate``: what telemetry's step time needs to know of this machine's GPU."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sawtooth.analysis.store.calibration import keep
+from sawtooth.app import format as fmt
+from sawtooth.app.commands.inputs import data_folder
+from sawtooth.ingest.capture.dispatch import TorchBench
+from sawtooth.ingest.capture.dispatch import calibrate as measure
+from sawtooth.ingest.errors import UsageError
+
+
+def calibrate(
+    device: Annotated[int, typer.Option(help="Which GPU, as PyTorch counts them.", min=0)] = 0,
+    seconds: Annotated[float, typer.Option(help="How long each of four rates is measured.", min=1.0, max=60.0)] = 3.0,
+    data: Annotated[Path | None, typer.Option(help="Data folder in which the result is kept.")] = None,
+) -> None:
+    """Measure how long this GPU counts as busy for a kernel beyond its recorded duration; needs PyTorch, and a GPU that nothing else uses."""
+    found = measure(TorchBench(device, _torch(device), _module("pynvml", "nvidia-ml-py")), seconds=seconds)
+    keep(data_folder(data), found.name, (found.low_us, found.dispatch_us, found.high_us))
+    typer.echo(
+        f"{fmt.clean(found.name)}: {found.dispatch_us:.2f} µs a kernel ({found.low_us:.2f} to {found.high_us:.2f}). "
+        "Runs recorded on this model use it from now on."
+    )
+
+
+def _torch(device: int) -> Any:
+    torch = _module("torch", "PyTorch")
+    if not torch.cuda.is_available() or device >= torch.cuda.device_count():
+        raise UsageError(f"PyTorch sees no CUDA GPU {device} here.")
+    return torch
+
+
+def _module(name: str, called: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError(f"Calibrating needs {called}, which is not installed here.") from error

@@ -1,0 +1,39 @@
+"""What was measured of a GPU is used for its runs, and a file that nobody could have measured is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.kept import kept_file
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.calibration import FILE, dispatch_of, keep
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import matmul_loop
+
+
+def test_a_run_uses_what_was_measured_of_its_gpu(tmp_path: Path) -> None:
+    library = Library(DataFolder(tmp_path / "data"))
+    run = bring_in(library.folder, [(matmul_loop().write(tmp_path / "trace.json"), "trace.json")]).runs[0]
+    before, place = analyse(run, library).lead, kept_file(library.folder, run, "x")
+    keep(library.folder, "NVIDIA H200", (1.5, 1.75, 2.0))
+    keep(library.folder, "NVIDIA L4", (0.5, 0.6, 0.7))
+    after = analyse(run, library).lead
+    assert before is not None and before.gpu is not None and before.gpu.dispatch.ns == 1200
+    assert after is not None and after.gpu is not None and after.gpu.dispatch.ns == 1750
+    assert (after.gpu.dispatch.low_ns, after.gpu.dispatch.high_ns) == (1500, 2000)
+    assert "sawtooth calibrate" in after.gpu.dispatch.source
+    assert kept_file(library.folder, run, "x") != place  # what was concluded before is concluded anew
+    library.close()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no JSON", "[]", '{"GPU": {"dispatch_us": [3, 2, 1]}}', '{"GPU": {"dispatch_us": [1, 2, 1e9]}}', '{"GPU": 1}']
+)
+def test_a_damaged_file_is_no_measurement(tmp_path: Path, text: str) -> None:
+    folder = DataFolder(tmp_path).create()
+    (folder.root / FILE).write_text(text)
+    assert dispatch_of(folder, "GPU") is None
