@@ -186,7 +186,9 @@ def _legend(telemetry: Telemetry, columns: Sequence[str], dark: bool, steps: boo
 
 def overview(telemetry: Telemetry, shown: tuple[float, float] | None, *, origin_ns: int, dark: bool) -> go.Figure:
     """Draw the strip above: the whole recording's utilization, with the part that is shown below marked."""
-    column = next((c for c in ("util_pct", "power_w", "clock_sm_mhz") if telemetry.has(c)), None)
+    column = next(
+        (c for c in ("util_pct", "gr_active_pct", "sm_active_pct", "power_w", "clock_sm_mhz") if telemetry.has(c)), None
+    )
     figure = go.Figure()
     if column:
         time, value = line(telemetry, column)

@@ -13,6 +13,7 @@ from sawtooth.app.charts import telemetry as charts
 from sawtooth.app.charts.base import CONFIG
 from sawtooth.app.page import attach_telemetry, cards, current, frame, panel, telemetry_clock, telemetry_strip
 from sawtooth.app.words import run as words
+from sawtooth.ingest.quantities.registry import BY_COLUMN
 from sawtooth.ingest.schema import RecordingRef
 
 
@@ -72,15 +73,21 @@ def _head(telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
     if summary is not None and summary.sawtooth.period_s is not None and sentence:
         cards.headline(sentence, _under(telemetry))
         return
-    column = "util_pct" if telemetry.has("util_pct") else "power_w"
-    facts = series.facts(telemetry, column)
-    if column == "util_pct" and facts:
+    column, name = _activity(telemetry)
+    facts = series.facts(telemetry, column) if column else {}
+    if facts:
         mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
-        cards.headline(f"Utilization averages {mean}, between {low} and {high}.", _under(telemetry))
+        cards.headline(f"{name} averages {mean}, between {low} and {high}.", _under(telemetry))
     else:
         cards.headline(f"{fmt.duration_ns(telemetry.span.ns)} of telemetry, without utilization.", _under(telemetry))
     if sentence:
         cards.small(sentence)
+
+
+def _activity(telemetry: Telemetry) -> tuple[str | None, str]:
+    """Return the column that says how much of the time the GPU works, and its name; None where none was sampled."""
+    column = next((c for c in ("util_pct", "gr_active_pct", "sm_active_pct") if telemetry.has(c)), None)
+    return column, "Utilization" if column in ("util_pct", None) else BY_COLUMN[column].label
 
 
 def _under(telemetry: Telemetry) -> str:
@@ -137,12 +144,15 @@ def _range(view: tuple[float, float]) -> str:
 
 
 def _title(shown: Telemetry, view: tuple[float, float] | None) -> str:
-    facts = series.facts(shown, "util_pct") if shown.has("util_pct") else {}
+    column, name = _activity(shown)
+    facts = series.facts(shown, column) if column else {}
     power = series.facts(shown, "power_w") if shown.has("power_w") else {}
     where = f"From {_range(view)}" if view else "Over the whole recording"
     parts = []
     if facts:
-        parts.append(f"utilization is {fmt.in_unit(facts['mean'], 'percent')} on average")
+        parts.append(
+            f"{name if name.startswith(('GPU', 'SM')) else name.lower()} is {fmt.in_unit(facts['mean'], 'percent')} on average"
+        )
     if power:
         parts.append(f"power {fmt.number(power['mean'])}\u00a0W")
     return f"{where} {' and '.join(parts)}" if parts else f"{where}: no utilization and no power was sampled"

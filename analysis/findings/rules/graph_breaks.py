@@ -64,7 +64,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
     yield given.finding(
         RULE.slug,
         f"{count} a step in code of torch.compile{each}",
-        f"Take out what Dynamo cannot follow until torch.compile(…, fullgraph=True) passes.{where}",
+        f"Remove the breaks in the compiled graph. Compiling with fullgraph=True stops at the next one and says why.{where}",
         ceiling_ms=min(cost, given.lost_ms("launch_bound", "python_host")) if cost else None,
         edits=found.edits,
         confidence="medium",
