@@ -18,7 +18,7 @@ from sawtooth.analysis.compare.bootstrap import (
     noise_floor,
     share_of_faster,
 )
-from sawtooth.analysis.compare.change_interval import Interval, change_interval, holds_zero, widened
+from sawtooth.analysis.compare.change_interval import RUN_TO_RUN, Interval, change_interval, holds_zero, widened
 from sawtooth.analysis.compare.measured import Measured
 
 Word = Literal["faster", "slower", "no_difference_shown", "inconclusive"]
@@ -117,6 +117,8 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: 
     floor = max(stored_floor_share, _source_floor(a, b))
     if min(len(a), len(b)) >= MIN_RUNS_AS_UNIT:
         return _by_runs(a, b, best_b - best_a, floor)
+    if all(run.source == "marks" and run.high_ms is not None for run in (*a, *b)):
+        return _by_marks(a, b, best_a, best_b, floor)
     steps_a, steps_b = [run.steps_at_best() for run in a], [run.steps_at_best() for run in b]
     floor = max(floor, noise_floor(steps_a), noise_floor(steps_b))
     if all(map(len, (*steps_a, *steps_b))) and not _have_length(steps_a, steps_b):
@@ -207,6 +209,33 @@ def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor:
         noise_floor_share=floor,
         smallest_visible_share=smallest,
     )
+
+
+def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_b: float, floor: float) -> Verdict:
+    """Judge by step times that the runs' own marks measured, over many more steps than were profiled."""
+    change = best_b - best_a
+    alike = RUN_TO_RUN * math.hypot(best_a / math.sqrt(len(a)), best_b / math.sqrt(len(b)))
+    interval = widened((change - alike, change + alike), change_interval(a, b, change), change)
+    half = max(change - (interval[0] or 0.0), (interval[1] or 0.0) - change)
+    limit, share = max(MIN_CHANGE, floor), share_of_faster(best_a, best_b)
+    smallest = max(limit, half / min(best_a, best_b))
+    shown = not holds_zero(interval) and share >= limit
+    sure: Confidence = "high" if share >= SURE_OF_SOME else "medium"
+    none = f"{_why_none(holds_zero(interval), share, limit)} {_could_have_seen(smallest)}"
+    return Verdict(
+        word=_word(change) if shown else "no_difference_shown",
+        confidence=sure if shown else _sure_of_none(smallest),
+        why=f"{BY_MARKS} {'It excludes 0.' if shown else none}",
+        ci95_ms=interval,
+        noise_floor_share=floor,
+        smallest_visible_share=smallest,
+    )
+
+
+BY_MARKS = (
+    "Both sides marked the steps of the run itself. The interval is that of their step times and of the 2 % by which two runs of one "
+    "program differ."
+)
 
 
 def _by_ranges(a: F64, b: F64, best_a: float, best_b: float, floor: float, between: str, alike: bool = False) -> Verdict:

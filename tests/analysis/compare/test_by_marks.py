@@ -1,0 +1,66 @@
+"""Runs that mark their own steps are compared by all of those, and not by the few that were profiled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sawtooth.analysis.compare.measured import Measured
+from sawtooth.analysis.compare.significance import verdict
+from sawtooth.app.cli import cli
+from sawtooth.ingest.capture.marks import MarkWriter
+from tests.support.chrome_trace import BASE_NS, matmul_loop
+
+
+def marked(best_ms: float, half_share: float = 0.01, name: str = "x") -> Measured:
+    return Measured(
+        steps_ms=(best_ms, best_ms * 1.02, best_ms * 0.98, best_ms),
+        best_ms=best_ms,
+        source="marks",
+        recordings=(name,),
+        low_ms=best_ms * (1 - half_share),
+        high_ms=best_ms * (1 + half_share),
+    )
+
+
+def test_the_interval_holds_both_step_times_and_what_two_runs_differ_by() -> None:
+    word = verdict([marked(1.0, name="a")], [marked(0.7, name="b")])
+    # 90 to 95 %: 1.96 ÷ 1.645 = 1.1915; √(0.01² + 0.007²) · 1.1915 = 0.01454; 2 % · √(1² + 0.7²) = 0.02441; together 0.02842
+    assert word.ci95_ms == pytest.approx((-0.3284, -0.2716), abs=1e-4)
+    assert (word.word, word.confidence) == ("faster", "high")
+    back = verdict([marked(0.7, name="b")], [marked(1.0, name="a")])
+    assert (back.word, back.ci95_ms) == ("slower", pytest.approx((0.2716, 0.3284), abs=1e-4))
+
+
+def test_a_small_change_is_of_medium_confidence_and_a_smaller_one_is_not_shown() -> None:
+    assert verdict([marked(1.0, name="a")], [marked(0.95, name="b")]).confidence == "medium"
+    small = verdict([marked(1.0, name="a")], [marked(0.98, name="b")])
+    assert small.word == "no_difference_shown" and "could not have been seen" in small.why
+
+
+def test_marks_on_one_side_alone_change_nothing() -> None:
+    profiled = Measured((0.7, 0.71, 0.69, 0.7), 0.7, "profile", ("b",))
+    assert verdict([marked(1.0, name="a")], [profiled]).confidence == "low"
+
+
+def test_what_the_readme_s_recipe_records_is_compared_with_more_than_low_confidence(tmp_path: Path) -> None:
+    sides = []
+    for name, step_us in (("before", 1000), ("after", 900)):
+        folder = tmp_path / name
+        folder.mkdir()
+        matmul_loop(steps=6, step_us=step_us, matmul_us=step_us * 0.6).write(folder / "trace.json")
+        times = iter(range(0, 10**12, step_us * 1000))
+        writer = MarkWriter(
+            folder / "marks.jsonl", wall_ns=lambda: BASE_NS - 10**9, monotonic_ns=lambda times=times: next(times)
+        )
+        for step in range(200):
+            writer.mark(step)
+        writer.close()
+        sides.append(str(folder))
+    found = CliRunner().invoke(cli, ["compare", *sides, "--format", "json", "--data", str(tmp_path / "data")])
+    step = json.loads(found.stdout)["best_step_time_ms"]
+    assert step["source"] == {"a": "marks", "b": "marks"}
+    assert (step["verdict"], step["confidence"]) == ("faster", "high")
