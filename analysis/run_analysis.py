@@ -117,7 +117,13 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
 
 
 def _of_the_host(result: RunResult, library: Library, marks: Mapping[str, Witness | None]) -> RunResult:
-    """Return the result with what the host did, where its traces hold that alone; of several traces, of the one with the longest step."""
+    """Return the result with what the host did, where its traces hold that alone; of several traces, of the one with the longest step.
+
+    Without a trace, the loop's own marks still tell how long a step takes.
+    """
+    if not marks and (alone := step_marks.witness(result.manifest, library, None)) is not None:
+        step = Reading(alone.ms, low=alone.low_ms, high=alone.high_ms, notes=alone.notes)
+        return replace(result, metrics={**result.metrics, "best_step_time_ms": step})
     found = []
     for recording_id, witness in marks.items():
         with library.open(recording_id) as recording:

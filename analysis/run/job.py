@@ -16,7 +16,6 @@ from sawtooth.analysis.run.collectives import SEND_RECEIVE
 from sawtooth.analysis.run.coupled import Job, Meetings, Member
 from sawtooth.analysis.run.model import Communication, RankResult
 from sawtooth.analysis.run.own_time import OwnTime, as_quiet_as_others, own_time
-from sawtooth.analysis.run.slow_gpu import with_reason
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library
@@ -53,12 +52,11 @@ def as_one_job(library: Library, ranks: Sequence[RankResult], communication: Com
     job = Job(members, Meetings.of(communication.rows, len(members)))
     hosts = [None if pd.isna(rank.info.get("host")) else str(rank.info["host"]) for rank in ranks]
     recorded = RecordedJob.of(communication.rows, len(ranks))
-    alike = peers(communication.rows, len(ranks))
     late = blame(
         job=job,
         recorded=recorded,
         own=as_quiet_as_others(own),
-        peers=alike,
+        peers=peers(communication.rows, len(ranks)),
         ranks=[rank.rank for rank in ranks],
         hosts=hosts,
     )
@@ -68,7 +66,6 @@ def as_one_job(library: Library, ranks: Sequence[RankResult], communication: Com
         notes += (f"{job.given_up} collectives of the ranks contradict each other's order and hold nobody up in the replay.",)
     waited = zip(communication.ranks, job.waits_ms(), strict=True)
     waits = tuple(replace(rank, unprofiled_wait_ms=ms) for rank, ms in waited)
-    late = tuple(with_reason(each, ranks, alike) for each in late)
     return replace(communication, ranks=waits, notes=notes, stragglers=late, step_ms=step_ms)
 
 

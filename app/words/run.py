@@ -140,10 +140,14 @@ def no_verdict(result: RunResult) -> str:
     """Return the first line for a run whose traces hold no GPU work."""
     if result.manifest.traces:
         return host.first_line(result.host) if result.host else "The trace holds neither GPU work nor operators."
-    util = result.metrics["nvml_gpu_util_mean"]
+    util, step = (result.metrics[key] for key in ("nvml_gpu_util_mean", "best_step_time_ms"))
+    takes = f"A step takes {fmt.reading('best_step_time_ms', step)}. " if step.value is not None else ""
     if util.value is not None:
-        return f"The GPU was in use {fmt.reading('nvml_gpu_util_mean', util)} of the time. Telemetry alone does not show why."
-    return "This run has telemetry only, which shows that the GPU waits but not why."
+        used = fmt.reading("nvml_gpu_util_mean", util)
+        return f"{takes}The GPU was in use {used} of the time. Without a profile nothing shows why."
+    if not result.manifest.telemetry:
+        return f"{takes}Neither a profile nor telemetry was recorded, so nothing shows what the time goes to."
+    return f"{takes}Telemetry alone shows that the GPU waits, but not why."
 
 
 def subtitle(result: RunResult) -> str:

@@ -29,6 +29,7 @@ STARTUP = Path(__file__).resolve().parent / "startup"
 PROFILED_STEPS = 5  # enough for a median, few enough for a trace of some megabytes
 NOT_FOUND = 127  # the shell's exit code for a command that is not there
 NOT_RUNNABLE = 126
+NO_PROFILE = "No profile: the loop ended, or never was steady, before one began, or it has no optimizer step."
 
 
 @dataclass
@@ -72,6 +73,8 @@ def run(
         launched.missing += _troubles(folder)
         sources = _sources(folder)
         if sources:
+            if steps > 0 and not any(about["kind"] == "trace" for _, about in sources):
+                launched.missing.append(NO_PROFILE)
             _write(bundle, name or _name(command), command, sources, launched)
         return launched
 
@@ -168,10 +171,6 @@ def _write(
 ) -> None:
     members = {f"sources/{number:04d}.gz": path for number, (path, _) in enumerate(sources, 1)}
     recordings = [{"member": member, **about} for member, (_, about) in zip(members, sources, strict=True)]
-    if not any(about["kind"] == "trace" for about in recordings):
-        launched.missing.append(
-            "No profile: the loop ended, or never was steady, before one began, or it has no optimizer step."
-        )
     described = {
         "name": name,
         "recordings": recordings,

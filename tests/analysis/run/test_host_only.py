@@ -100,6 +100,17 @@ def test_a_stopwatch_and_the_loop_s_marks_stand_before_the_profiled_steps(tmp_pa
     assert report["host"]["loading_ms"] == pytest.approx(0.6)
 
 
+def test_marks_alone_tell_how_long_a_step_takes(tmp_path: Path) -> None:
+    clock = iter(range(0, 10**12, 800_000))
+    writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: next(clock))
+    for step in range(100):
+        writer.mark(step)
+    writer.close()
+    result = analysed(DataFolder(tmp_path / "data").create(), tmp_path / "marks.jsonl")
+    assert result.metrics["best_step_time_ms"].value == pytest.approx(0.8)
+    assert headline(result).startswith("A step takes 800\xa0µs. Neither a profile nor telemetry was recorded")
+
+
 def test_without_steps_times_are_of_the_whole_recording(tmp_path: Path) -> None:
     trace = ChromeTrace()
     trace.op("aten::mm", 0, 300)

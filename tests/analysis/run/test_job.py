@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
-from tests.support.chrome_trace import BASE_NS
 
 
 def told(folder: Path, planted: Planted, *, ranks: int = 8, per_host: int = 4, mesh: bool = True) -> Communication:
@@ -68,35 +66,6 @@ def test_a_slow_gpu_runs_equal_kernels_longer(tmp_path: Path) -> None:
         1.4, rel=0.35
     )  # of its quiet kernels, the tail after the collectives is as quick as the others'
     assert late.gain_ms == pytest.approx(0.4, abs=0.02)
-
-
-@pytest.mark.parametrize(("throttle", "reason"), [(0, "clock"), (4, "power")])
-def test_a_slow_gpus_clock_or_power_limit_is_the_reason_where_its_telemetry_shows_it(
-    tmp_path: Path, throttle: int, reason: str
-) -> None:
-    """GPU 2 runs at 1,410 MHz of the others' 1,980, 1.4 times slower; UUIDs say whose telemetry is whose."""
-    traces = job(4, 4, Planted(slow_gpu={2: 1.4}))
-    lines = [{"meta": True, "gpus": [{"gpu": g, "name": "NVIDIA H200", "uuid": f"GPU-{g}"} for g in range(4)]}]
-    for i in range(60):
-        at = {"t_ns": BASE_NS - (i + 1) * 10**8}
-        for g in range(4):
-            slow = g == 2
-            lines.append(
-                {**at, "gpu": g, "gpu_util": 99, "sm_mhz": 1410 if slow else 1980, "throttle": throttle if slow else 0}
-            )
-    (tmp_path / "nvml.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    paths = [tmp_path / "nvml.jsonl"]
-    for rank, trace in enumerate(traces):
-        trace.top["gpu_uuids"] = {"0": f"GPU-{rank}"}
-        paths.append(trace.write(tmp_path / f"{rank}.json"))
-    data = DataFolder(tmp_path / "data").create()
-    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
-    result = analyse(run, Library(data))
-    assert result.communication is not None
-    (late,) = result.communication.stragglers
-    assert (late.ranks, late.reason) == ((2,), reason)
-    found = next(f for f in result.findings if f.rule == "straggling-rank")
-    assert found.title.endswith({"clock": "a lower GPU clock", "power": "its GPU's power limit"}[reason])
 
 
 def test_clocks_of_hosts_are_known_through_groups(tmp_path: Path) -> None:

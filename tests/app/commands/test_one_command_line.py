@@ -8,15 +8,19 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from sawtooth.app.cli import cli
+from sawtooth.app.commands import output
 from sawtooth.app.commands.runs import size_of
 from sawtooth.ingest.errors import UsageError
 from tests.support.chrome_trace import matmul_loop
 from tests.support.paths import ROOT
+from tests.support.servers import free_port
 
 
 def run(*arguments: str) -> Result:
@@ -142,3 +146,41 @@ def test_ctrl_c_is_a_clean_end() -> None:
     child.send_signal(signal.SIGINT)
     _, on_stderr = child.communicate(timeout=60)
     assert (child.returncode, on_stderr) == (130, b"\nStopped.\n")
+
+
+def test_a_name_of_several_runs_is_asked_about(traces: Path, data: str) -> None:
+    assert run("ingest", str(traces / "below" / "second.json"), "--name", "My first run", "--data", data).exit_code == 0
+    refused = run("report", "my first run", "--data", data)
+    assert isinstance(refused.exception, UsageError)
+    assert "names 2 runs" in str(refused.exception) and "more characters of the id" in str(refused.exception)
+
+
+def test_a_run_is_opened_where_a_dashboard_answers(data: str) -> None:
+    port = free_port()
+    refused = run("runs", "open", "my first run", "--port", str(port), "--data", data)
+    assert isinstance(refused.exception, UsageError)
+    assert f"sawtooth serve --port {port}" in str(refused.exception)
+
+
+def test_a_terminal_shows_the_headline_in_colour_and_a_pipe_does_not(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(output, "sys", SimpleNamespace(stdout=terminal))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert output._emphasised("name\nheadline\nrest", 1) == "name\n\x1b[36m\x1b[1mheadline\x1b[0m\nrest"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert output._emphasised("name\nheadline", 1) == "name\nheadline"
+    monkeypatch.delenv("NO_COLOR")
+    terminal.isatty = lambda: False
+    assert output._emphasised("name\nheadline", 1) == "name\nheadline"
+
+
+def test_a_shell_can_complete_the_commands() -> None:
+    asked = os.environ | {
+        "PYTHONPATH": str(ROOT),
+        "_SAWTOOTH_COMPLETE": "complete_bash",
+        "COMP_WORDS": "sawtooth re",
+        "COMP_CWORD": "1",
+    }
+    code = "import sys; sys.argv = ['sawtooth']; from sawtooth.app.cli import cli; cli(prog_name='sawtooth')"
+    said = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, text=True, timeout=60).stdout
+    assert said.split() == ["report"]

@@ -65,6 +65,14 @@ def test_a_script_with_flags_keeps_its_output_and_exit_code_and_is_recorded(tmp_
     assert packed_by == marks[0]["recorder"] == recorder_version() != ""
 
 
+def test_a_flag_turns_the_profile_off(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    words = ("-o", "run.sawtooth", "--no-sample", "--no-profile", "--after", "0.001", "train.py", "--epochs", "60")
+    done = started(*words, cwd=tmp_path)
+    assert done.returncode == 0 and "No profile" not in done.stderr
+    assert set(members(tmp_path / "run.sawtooth")) == {"marks"}
+
+
 @pytest.mark.parametrize("words", [("--", "sh", "-c", "echo out; echo err >&2; exit 3"), ("sh", "-c", "echo out; exit 3")])
 def test_any_command_runs_as_it_is(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = started("--no-sample", *words, cwd=tmp_path)
