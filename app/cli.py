@@ -69,7 +69,9 @@ def loaded(name: str) -> Any:
     found = getattr(importlib.import_module(f"sawtooth.app.commands.{module}"), attribute)
     if not isinstance(found, typer.Typer):
         function, found = found, typer.Typer(add_completion=False)
-        own = {"context_settings": THEIR_OWN_OPTIONS, "add_help_option": False} if name in ("run", "sample") else {}
+        own: dict[str, Any] = (
+            {"context_settings": THEIR_OWN_OPTIONS, "add_help_option": False} if name in ("run", "sample") else {}
+        )
         found.command(name, **own)(function)
     return typer.main.get_command(found)
 

@@ -92,7 +92,9 @@ def _start_sampler(folder: Path) -> tuple[Any, list[str]]:
 
 
 def _without(why_not: str | None) -> list[str]:
-    return [f"No telemetry: {why_not.rstrip('.')}."] if why_not else []
+    if not why_not:
+        return []
+    return [f"No telemetry: {why_not.partition('. ')[0].rstrip('.')}."]  # what to do instead is for who samples alone
 
 
 def _environment(folder: Path, steps: int, after_s: float) -> dict[str, str]:

@@ -91,7 +91,7 @@ def test_a_command_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     ("complaint", "told"),
     [
         (
-            "This machine has no working NVIDIA driver.",
+            "This machine has no working NVIDIA driver. Sample elsewhere.",
             "No telemetry: This machine has no working NVIDIA driver. The training runs",
         ),
         ("No permission to read the GPUs.", "No telemetry: No permission to read the GPUs. The training runs"),
