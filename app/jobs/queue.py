@@ -93,6 +93,7 @@ class Job:
     process: subprocess.Popen[bytes] | None = None
     analyses: tuple[str, ...] = ()
     alone: bool = False  # the first example: what ships tells its answer meanwhile
+    called: str = ""  # what the run will be called, where that is known before
 
     @property
     def active(self) -> bool:
@@ -101,7 +102,9 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Names of the files, for people; a stranger's text."""
+        """The run's name, else its files', for people; a stranger's text."""
+        if self.called:
+            return self.called
         if not self.files:
             return "A large run"
         first = self.files[0].name
@@ -185,7 +188,13 @@ class Jobs:
     def _begin(self, folder: Path, order: JobOrder, *, alone: bool = False) -> Job:
         write_atomically(folder / "job.json", msgspec.json.encode(order))
         job = Job(
-            folder.name.removeprefix("job-"), order.files, folder, self._clock(), analyses=tuple(order.analyse), alone=alone
+            folder.name.removeprefix("job-"),
+            order.files,
+            folder,
+            self._clock(),
+            analyses=tuple(order.analyse),
+            alone=alone,
+            called=order.name,
         )
         with self._lock:
             self._jobs[job.id] = job

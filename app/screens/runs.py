@@ -108,7 +108,9 @@ def _three_ways_in() -> None:
                 )
         with st.container():
             cards.small("On the command line:")
-            st.code("sawtooth ingest trace.json.gz nvml.jsonl", language=None, wrap_lines=True)
+            st.code(
+                "sawtooth run train.py --epochs 3\nsawtooth ingest trace.json.gz nvml.jsonl", language=None, wrap_lines=True
+            )
         with st.container():
             cards.small("Live, from the training machine:")
             st.code(command_to_show(_own_address(), settings()), language=None, wrap_lines=True)

@@ -49,6 +49,7 @@ def test_the_first_one_is_read_alone_so_that_its_answer_comes_soon(tmp_path: Pat
         until(lambda: any(job.stage == "reading" for job in jobs.all()))
         fixed, slow = jobs.all()
         assert (slow.stage, fixed.stage) == ("reading", "waiting")
+        assert (slow.name, fixed.name) == ("slow", "fixed")  # not "trace.json.gz and 1 more", twice
     finally:
         jobs.close()
 
