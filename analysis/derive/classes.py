@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sawtooth.analysis.derive.distinct import distinct_rows
 from sawtooth.analysis.derive.events import GPU_KINDS, Events
 from sawtooth.analysis.knowledge.kernel_names import classify
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS, owner_of
@@ -78,7 +79,8 @@ def classify_operations(events: Events, signatures: list[Signature], vendor: str
             signature.astype(np.int64),
         ]
     )
-    distinct, row = np.unique(keys, axis=1, return_inverse=True)
+    first, row = distinct_rows(*keys)
+    distinct = keys[:, first]
     rows = []
     for kind, name, op, sig in distinct.T:
         inputs = signatures[sig] if sig >= 0 else Signature(None, None, None, None)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.classes import Classes, Signature
+from sawtooth.analysis.derive.distinct import distinct_rows
 from sawtooth.analysis.derive.events import I64, Events
 from sawtooth.analysis.derive.operators import nearest
 from sawtooth.analysis.derive.recompute import recomputed
@@ -52,9 +53,9 @@ def operator_flop_counts(
     rows = np.flatnonzero(carrier)
     count, dtype = np.full(len(ops), np.nan), np.full(len(ops), -1, np.int8)
     dtypes: list[str] = []
-    keys, inverse = np.unique(
-        np.stack([ops.name[rows], ops.signature[rows], on_tensor_cores[rows]]), axis=1, return_inverse=True
-    )
+    parts = np.stack([ops.name[rows], ops.signature[rows], on_tensor_cores[rows]])
+    first, inverse = distinct_rows(*parts)
+    keys = parts[:, first]
     flops, kinds = np.full(keys.shape[1], np.nan), np.full(keys.shape[1], -1, np.int8)
     for i, (name, signature, on) in enumerate(keys.T):
         if signature < 0:

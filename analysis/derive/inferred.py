@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sawtooth.analysis.derive.distinct import distinct_rows
 from sawtooth.analysis.derive.events import Events
 
 I64 = NDArray[np.int64]
@@ -100,7 +101,7 @@ def top_level(events: Events) -> Tokens:
     name = np.concatenate((ops.name[chosen_ops], kernel)).astype(np.int64)[order]
     shapes = np.concatenate((ops.signature[chosen_ops], calls.name[chosen_calls])).astype(np.int64)[order]
     used, coarse = np.unique(name, return_inverse=True)
-    fine = np.unique(np.stack((name, shapes)), axis=1, return_inverse=True)[1] if len(name) else coarse
+    fine = distinct_rows(name, shapes)[1] if len(name) else coarse
     return Tokens(
         start[order],
         np.concatenate((ops.end[chosen_ops], calls.end[chosen_calls]))[order],

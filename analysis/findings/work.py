@@ -13,13 +13,26 @@ import pandas as pd
 from sawtooth.analysis.knowledge.flops import peak_dtype
 from sawtooth.analysis.store.library import Recording
 
-MAX_OPERATIONS = 150_000  # as many as the replay covers: further steps of a huge trace would say the same again
+USUAL_OPERATIONS = 60_000  # no fewer than the replay covers: further steps of a huge trace would say the same again
+MAX_OPERATIONS, FEWEST_STEPS = 150_000, 6  # large steps: as far as this many need, as in the replay
 OPTIMIZER_STEP = r"^Optimizer\.step#"
+ALIKE = (
+    "kernel",
+    "kind",
+    "category",
+    "tensor_cores",
+    "operator",
+    "signature_id",
+    "flop_operator",
+    "flop_signature_id",
+)  # one kernel, launched again
 AUTOGRAD_NODE = "autograd::engine::"  # how the names of a backward pass's operators begin
 
 _WORK = """
     WITH chosen AS (
-        SELECT device, step FROM (SELECT *, sum(gpu_ops) OVER (ORDER BY step) - gpu_ops AS before FROM steps WHERE counted AND device = ?) WHERE before < ?)
+        SELECT device, step FROM (
+            SELECT *, sum(gpu_ops) OVER (ORDER BY step) - gpu_ops AS before, row_number() OVER (ORDER BY step) AS place FROM steps WHERE counted AND device = ?)
+        WHERE before < ? OR (place <= ? AND before < ?))
     SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, g.stream, g.kind, k.name AS kernel, w.step, w.category, w.tensor_cores,
         o.cpu_op_id, n.name AS operator, o.signature_id, f.cpu_op_id AS flop_op_id, fn.name AS flop_operator, f.signature_id AS flop_signature_id
     FROM gpu_ops g JOIN gpu_op_steps w USING (gpu_op_id) JOIN chosen s ON s.device = g.device AND s.step = w.step
@@ -30,13 +43,13 @@ _WORK = """
 
 
 def step_work(recording: Recording, device: int) -> pd.DataFrame:
-    """Return one row per GPU operation of the counted steps of ``device`` (the first ones, up to MAX_OPERATIONS), in order of start.
+    """Return one row per GPU operation of the counted steps of ``device`` (the first ones, some USUAL_OPERATIONS), in order of start.
 
     Columns: gpu_op_id, start_ns, end_ns, dur_ns, stream, kind, kernel, step, category, tensor_cores, cpu_op_id, operator, dims, types,
     concrete, strides, flop_op_id, flop_operator, flop_dims, flop_types, flop_concrete, flop_strides (decoded lists, None where not recorded), and flops: the operator's FLOPs shared
     out over its kernels by their time, NaN where unknown.
     """
-    work = recording.frame(_WORK, [device, MAX_OPERATIONS])
+    work = recording.frame(_WORK, [device, USUAL_OPERATIONS, FEWEST_STEPS, MAX_OPERATIONS])
     work = work.astype(
         dict.fromkeys(work.select_dtypes("str").columns, object)
     )  # rules walk rows: Arrow's strings are slow to walk
@@ -45,11 +58,10 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
     )
     inputs = {int(i): tuple(json.loads(c) if c else None for c in cells) for i, *cells in rows}
     for column, prefix in (("signature_id", ""), ("flop_signature_id", "flop_")):
-        found = [inputs.get(int(s)) if pd.notna(s) else None for s in work[column]]
-        work[f"{prefix}dims"] = pd.Series([f[0] if f else None for f in found], dtype=object)
-        work[f"{prefix}types"] = pd.Series([f[1] if f else None for f in found], dtype=object)
-        work[f"{prefix}concrete"] = pd.Series([f[2] if f else None for f in found], dtype=object)
-        work[f"{prefix}strides"] = pd.Series([f[3] if f else None for f in found], dtype=object)
+        ids = work[column].astype("Int64")  # a column of pandas' own integers is walked slowly
+        found = [inputs.get(s) for s in ids.fillna(-1).to_numpy(np.int64).tolist()]
+        for place, name in enumerate(("dims", "types", "concrete", "strides")):
+            work[f"{prefix}{name}"] = pd.Series([f[place] if f else None for f in found], dtype=object)
     flops = recording.frame(
         "SELECT n.name AS flop_operator, signature_id AS flop_signature_id, max(flops / calls) AS each FROM operators JOIN names n USING (name_id) "
         "WHERE flops IS NOT NULL GROUP BY ALL"
@@ -96,8 +108,15 @@ def launched_by_optimizer(recording: Recording, device: int, pattern: str = OPTI
 
 
 def chosen(rows: pd.DataFrame, wanted: Callable[[Any], bool]) -> pd.DataFrame:
-    """Return the rows for which ``wanted`` (of a named tuple) holds."""
-    return rows[np.array([bool(wanted(row)) for row in rows.itertuples()], bool)]
+    """Return the rows of ``step_work`` for which ``wanted`` (of a named tuple) holds.
+
+    It is asked once of rows that differ only in when they ran, so it may look at their kernel, operators and inputs only.
+    """
+    if rows.empty:
+        return rows
+    same = rows.groupby(list(ALIKE), dropna=False, sort=False).ngroup().to_numpy()
+    _, first = np.unique(same, return_index=True)
+    return rows[np.array([bool(wanted(row)) for row in rows.iloc[first].itertuples()], bool)[same]]
 
 
 def ms_per_step(rows: pd.DataFrame, steps: int) -> float:

@@ -19,7 +19,7 @@ from sawtooth.analysis.derive.lost.phases import phases
 from sawtooth.analysis.derive.lost.schedule import lost_time, schedule_of, totals
 from sawtooth.analysis.derive.steps import DeviceSteps
 from sawtooth.analysis.derive.unprofiled.cost import recording_cost, without_profiler
-from sawtooth.analysis.derive.unprofiled.problem import StepTable, build_problem, host_view
+from sawtooth.analysis.derive.unprofiled.problem import StepTable, build_problem, host_view, recorded_waits
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.replay.machine import ReplayProblem
 
@@ -43,7 +43,7 @@ def find_losses(events: Events, facts: HostFacts, devices: list[DeviceSteps], co
     view = host_view(events, facts)
     steps = StepTable.of(max(devices, key=lambda d: len(d.table)))
     problem = build_problem(events, steps, facts, view)
-    whole = build_problem(events, steps, facts, view, max_events=None) if problem.notes else problem
+    whole = recorded_waits(events, steps, facts, view) if problem.notes else problem
     recorded = schedule_of(events, view, whole, None)
     marked: dict[int, list[dict[str, Any]]] = {}
     for device in devices:

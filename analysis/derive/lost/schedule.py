@@ -11,6 +11,7 @@ from sawtooth.analysis.derive.events import Events
 from sawtooth.analysis.derive.host import Paint
 from sawtooth.analysis.derive.lost.ledger import Segments
 from sawtooth.analysis.derive.unprofiled.problem import HostView
+from sawtooth.analysis.derive.unprofiled.waits import Recorded
 from sawtooth.analysis.intervals import Intervals, overlaps
 from sawtooth.analysis.knowledge.causes import CAUSE_KEYS, WAIT_CAUSES
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS, OWNER_KEYS
@@ -88,7 +89,11 @@ def lost_time(parts: Segments, window: Intervals) -> Lost:
 
 
 def schedule_of(
-    events: Events, view: HostView, problem: ReplayProblem, run: Replayed | None, paints: tuple[Paint, ...] | None = None
+    events: Events,
+    view: HostView,
+    problem: ReplayProblem | Recorded,
+    run: Replayed | None,
+    paints: tuple[Paint, ...] | None = None,
 ) -> Schedule:
     """Return the recorded schedule (``run`` None) or a replayed one, whose ``paints`` are the host's paint in replayed time."""
     calls, gpu, host, ops = events.calls, events.gpu, problem.host, problem.ops

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sawtooth.analysis.derive.distinct import distinct_rows
 from sawtooth.analysis.derive.events import Events
 from sawtooth.analysis.derive.host import (
     LAUNCH_KERNEL,
@@ -22,13 +22,15 @@ from sawtooth.analysis.derive.host import (
     paint_line,
 )
 from sawtooth.analysis.derive.steps import DeviceSteps
-from sawtooth.analysis.derive.unprofiled.waits import PAGEABLE, latencies, waits
+from sawtooth.analysis.derive.unprofiled.waits import PAGEABLE, Recorded, RecordedWaits, latencies, waited_for, waits
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.machine import I32, I64, NEVER, DeviceOps, HostNodes, ReplayProblem
 
-MAX_EVENTS = (
-    150_000  # host nodes and operations replayed at most: 0.15 s a replay, and steps beyond the first dozens add nothing
+USUAL_EVENTS = (
+    60_000  # host nodes and operations replayed: every edit runs all of them, and steps beyond the first dozens say the same
 )
+MAX_EVENTS = 150_000  # as far as FEWEST_STEPS need
+FEWEST_STEPS = 6  # large steps: the mean of fewer is left to chance
 HOST_TO_DEVICE = re.compile(r"HtoD|H2D|HostToDevice|host.*to.*device", re.IGNORECASE)
 
 
@@ -93,10 +95,15 @@ def blocking_copies(events: Events) -> NDArray[np.bool_]:
     launches_copy[copies] = True
     sync = matching(events.names, SYNC_CALL)[calls.name]
     order = np.lexsort((calls.start, calls.thread))
-    for before, after in pairwise(order[(sync | (calls.gpu_ops > 0))[order]].tolist()):
-        same = calls.thread[before] == calls.thread[after] and calls.cpu_op[before] == calls.cpu_op[after] >= 0
-        if same and sync[after] and launches_copy[before]:
-            marked[before] = marked[after] = True
+    order = order[(sync | (calls.gpu_ops > 0))[order]]
+    before, after = order[:-1], order[1:]
+    same = (
+        (calls.thread[before] == calls.thread[after])
+        & (calls.cpu_op[before] == calls.cpu_op[after])
+        & (calls.cpu_op[after] >= 0)
+    )
+    pair = same & sync[after] & launches_copy[before]
+    marked[before[pair]] = marked[after[pair]] = True
     return marked
 
 
@@ -106,13 +113,7 @@ def build_problem(
     """Return the replay of ``steps``, or of as many leading ones as ``max_events`` allows (said in ``notes``); None sets no limit."""
     calls = events.calls
     chosen, notes = _choose_steps(events, steps, max_events)
-    sync = matching(events.names, SYNC_CALL)[calls.name]
-    used = ((calls.gpu_ops > 0) | sync) & (view.lines.of_thread[calls.thread] >= 0)
-    if len(chosen):
-        begin, end = steps.host_start[chosen[0]], steps.host_end[chosen[-1]]
-        used &= (calls.start >= begin) & (calls.start < end)
-    call = np.flatnonzero(used)
-    call = call[np.lexsort((call, calls.start[call]))]
+    call, sync = _calls_of(events, steps, view, chosen)
     ops, streams = _device_ops(events, steps, call)
     own, wait_ptr, wait_op, resume, slot_resume, submit = waits(events, facts, call, sync, ops)
     ops = latencies(events, ops, submit, len(streams))
@@ -129,6 +130,38 @@ def build_problem(
     cycle = steps.cycle[chosen]
     new_cycle = np.concatenate([[True], cycle[1:] != cycle[:-1]]) if len(chosen) else np.zeros(0, dtype=bool)
     return ReplayProblem(host, ops, streams, steps.number[chosen], new_cycle, notes=tuple(notes))
+
+
+def recorded_waits(events: Events, steps: StepTable, facts: HostFacts, view: HostView) -> Recorded:
+    """Return what every call of ``steps`` waited for."""
+    chosen, _ = _choose_steps(events, steps, None)
+    call, sync = _calls_of(events, steps, view, chosen)
+    ops, _ = _device_ops(events, steps, call)
+    wait_ptr, wait_op = waited_for(events, facts, call, sync, ops)
+    calls = events.calls
+    return Recorded(
+        RecordedWaits(
+            call=call,
+            thread=calls.thread[call],
+            start=calls.start[call],
+            wait_ptr=wait_ptr,
+            wait_op=wait_op,
+            wait_cause=_wait_causes(events, view, call),
+        ),
+        ops,
+    )
+
+
+def _calls_of(events: Events, steps: StepTable, view: HostView, chosen: I64) -> tuple[I64, NDArray[np.bool_]]:
+    """Return the launches and synchronizations inside the ``chosen`` steps, in order, and which of all calls synchronize."""
+    calls = events.calls
+    sync = matching(events.names, SYNC_CALL)[calls.name]
+    used = ((calls.gpu_ops > 0) | sync) & (view.lines.of_thread[calls.thread] >= 0)
+    if len(chosen):
+        begin, end = steps.host_start[chosen[0]], steps.host_end[chosen[-1]]
+        used &= (calls.start >= begin) & (calls.start < end)
+    call = np.flatnonzero(used)
+    return call[np.lexsort((call, calls.start[call]))], sync
 
 
 def _wait_causes(events: Events, view: HostView, call: I64) -> NDArray[np.int8]:
@@ -150,8 +183,10 @@ def _choose_steps(events: Events, steps: StepTable, max_events: int | None) -> t
     )
     if max_events is None or not len(order):
         return order.astype(np.int64), []
-    fits = np.flatnonzero(size - size[0] <= max_events)
-    kept = order[: max(int(fits[-1]) + 1, min(3, len(order)))] if len(fits) else order
+    usual, most = (
+        int(np.searchsorted(size - size[0], limit, side="right")) for limit in (min(USUAL_EVENTS, max_events), max_events)
+    )
+    kept = order[: max(usual, min(FEWEST_STEPS, most), min(3, len(order)))]
     notes = [] if len(kept) == len(order) else [f"the replay covers the first {len(kept)} of {len(order)} steps"]
     return kept.astype(np.int64), notes
 
@@ -166,8 +201,9 @@ def _device_ops(events: Events, steps: StepTable, call: I64) -> tuple[DeviceOps,
     launched_before = (node < 0) & np.where(gpu.call >= 0, calls.start[gpu.call] < first if len(calls) else False, True)
     earliest = int(gpu.start[node >= 0].min()) if (node >= 0).any() else 0
     orphan = launched_before & (gpu.call < 0) & (gpu.start >= earliest)
-    device_stream, inverse = np.unique(np.stack([gpu.device.astype(np.int64), gpu.stream]), axis=1, return_inverse=True)
-    line: I32 = inverse.reshape(-1).astype(np.int32)
+    first_of, inverse = distinct_rows(gpu.device, gpu.stream)
+    device_stream = np.stack([gpu.device[first_of].astype(np.int64), gpu.stream[first_of]])
+    line: I32 = inverse.astype(np.int32)
     for stream in np.unique(line[orphan]):  # an orphan runs when the work launched next on its stream is about to
         mine = np.flatnonzero((line == stream) & (orphan | (node >= 0)))
         following = np.where(node[mine] >= 0, node[mine], len(call))

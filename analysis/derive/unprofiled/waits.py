@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import Events
 from sawtooth.analysis.derive.host import DEVICE_SYNC, EVENT_SYNC, SYNC_COPY, HostFacts, matching
-from sawtooth.analysis.replay.machine import I32, I64, NEVER, QUEUE_DEPTH, DeviceOps
+from sawtooth.analysis.replay.machine import I32, I64, NEVER, DeviceOps, queue_slots
 
 LATE_NS = 3_000  # an operation this much later than its stream and its launch allow waited for another stream: hardware latencies stay below
 DEFAULT_AFTER_LAUNCH_NS = 2_000  # launch return to kernel start where the trace shows none: medians of 1.7 to 2.4 µs on H200
@@ -18,7 +19,31 @@ CLOCK_SKEW_NS = (
 )
 BLOCKED_LAUNCH_NS = 50_000  # a launch call this long while the queue is full waited for a place in it; others take 3 to 40 µs
 COMMUNICATES = re.compile(r"nccl|rccl", re.IGNORECASE)  # kernels of communicators, which have streams of their own
+_NONE = np.empty(0, np.int64)
 PAGEABLE = re.compile(r"Pageable", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class RecordedWaits:
+    """Every launch and synchronization of a recording, and what it waited for: as in ``HostNodes``."""
+
+    call: I64
+    thread: I32
+    start: I64
+    wait_ptr: I64
+    wait_op: I64
+    wait_cause: NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.call)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recording in whole as the ledger needs it: no replay, which would need more of it, runs over all of a long one."""
+
+    host: RecordedWaits
+    ops: DeviceOps
 
 
 def _typical(values: I64, group: I32, fallback: int) -> I64:
@@ -40,14 +65,13 @@ def waits(
     start, end, name = calls.start[call], calls.end[call], calls.name[call]
     duration = end - start
     op_start, op_end = ops.fixed_start, ops.fixed_start + ops.dur
-    targets = _sync_targets(events=events, facts=facts, call=call, sync=sync, ops=ops, op_end=op_end)
     bounds = np.searchsorted(ops.node, np.arange(len(call) + 1))
-    self_wait, staging = _self_waits(events=events, ops=ops, bounds=bounds, start=start, end=end, name=name)
-    for n in np.flatnonzero(self_wait >= 0).tolist():
-        targets[n] = [int(self_wait[n])]
-    reached = np.array([max((int(op_end[t]) for t in found), default=NEVER) for found in targets], dtype=np.int64)
+    targets, self_wait, staging = _targets(events=events, facts=facts, call=call, sync=sync, ops=ops, bounds=bounds)
+    reached = np.full(len(call), NEVER, dtype=np.int64)
+    for n, found in targets.items():
+        reached[n] = max(int(op_end[t]) for t in found)
     waits = (reached > start) | (self_wait >= 0)
-    slot = _queue_slots(ops, bounds)
+    slot = queue_slots(ops, bounds)
     queued = ~waits & (duration > BLOCKED_LAUNCH_NS) & (slot >= 0) & (np.where(slot >= 0, op_start[slot], NEVER) > start)
     own_typical = _typical(np.where(waits | queued, -1, duration), name, 5_000)
     own = np.where(waits | queued, np.minimum(own_typical, duration), duration)
@@ -62,9 +86,34 @@ def waits(
     slot_resume = np.where(
         slot >= 0, np.minimum(slot_resume, np.where(queued, slot_resume, start + own - slot_start)), slot_resume
     )
-    wait_ptr = np.concatenate([[0], np.cumsum([len(found) for found in targets])]).astype(np.int64)
-    wait_op = np.array([t for found in targets for t in found], dtype=np.int64)
+    wait_ptr, wait_op = _listed(targets, len(call))
     return own, wait_ptr, wait_op, resume, slot_resume, np.where(queued, end, start + own)
+
+
+def waited_for(events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps) -> tuple[I64, I64]:
+    """Return only wait_ptr and wait_op of what ``waits`` returns."""
+    bounds = np.searchsorted(ops.node, np.arange(len(call) + 1))
+    return _listed(_targets(events=events, facts=facts, call=call, sync=sync, ops=ops, bounds=bounds)[0], len(call))
+
+
+def _targets(
+    events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps, bounds: I64
+) -> tuple[dict[int, list[int]], I64, I64]:
+    """Return, by node, the operations that a call waited for, and what ``_self_waits`` returns."""
+    calls = events.calls
+    targets = _sync_targets(events=events, facts=facts, call=call, sync=sync, ops=ops, op_end=ops.fixed_start + ops.dur)
+    self_wait, staging = _self_waits(
+        events=events, ops=ops, bounds=bounds, start=calls.start[call], end=calls.end[call], name=calls.name[call]
+    )
+    targets |= {n: [int(self_wait[n])] for n in np.flatnonzero(self_wait >= 0).tolist()}
+    return targets, self_wait, staging
+
+
+def _listed(targets: dict[int, list[int]], nodes: int) -> tuple[I64, I64]:
+    counts = np.zeros(nodes + 1, dtype=np.int64)
+    if targets:
+        counts[np.fromiter(targets, np.int64) + 1] = [len(found) for found in targets.values()]
+    return np.cumsum(counts), np.array([t for n in sorted(targets) for t in targets[n]], dtype=np.int64)
 
 
 def _self_waits(events: Events, ops: DeviceOps, bounds: I64, start: I64, end: I64, name: I32) -> tuple[I64, I64]:
@@ -96,61 +145,52 @@ def stream_free(ops: DeviceOps) -> I64:
     return free
 
 
-def _queue_slots(ops: DeviceOps, bounds: NDArray[np.int64]) -> I64:
-    """Return, by node, the operation whose start frees the place in the queue that the node's first operation takes, or -1."""
-    slot = np.full(len(bounds) - 1, -1, dtype=np.int64)
-    place = np.zeros(len(ops), dtype=np.int64)
-    lines = {}
-    for line in np.unique(ops.stream):
-        mine = np.flatnonzero(ops.stream == line)
-        place[mine] = np.arange(len(mine))
-        lines[int(line)] = mine
-    launching = np.flatnonzero(bounds[1:] > bounds[:-1])
-    first = bounds[launching]
-    for n, i in zip(launching.tolist(), first.tolist(), strict=True):
-        behind = place[i] - QUEUE_DEPTH
-        if behind >= 0:
-            slot[n] = lines[int(ops.stream[i])][behind]
-    return slot
-
-
 def _sync_targets(
     events: Events, facts: HostFacts, call: I64, sync: NDArray[np.bool_], ops: DeviceOps, op_end: I64
-) -> list[list[int]]:
-    """Return, by node, the operations whose end a synchronization waited for: at most one a stream."""
+) -> dict[int, list[int]]:
+    """Return, by synchronization (a node), the operations whose end it waited for: at most one a stream, those launched first in front."""
     calls, names = events.calls, events.names
-    everything, event_sync = matching(names, DEVICE_SYNC), matching(names, EVENT_SYNC)
+    nodes = np.flatnonzero(sync[call])
+    everything, event_sync = (
+        matching(names, DEVICE_SYNC)[calls.name[call[nodes]]],
+        matching(names, EVENT_SYNC)[calls.name[call[nodes]]],
+    )
     known_stream = dict(zip(facts.sync_call.tolist(), facts.sync_stream.tolist(), strict=True))
-    stream_id = events.gpu.stream[ops.op]
-    bounds = np.searchsorted(ops.node, np.arange(len(call) + 1))
-    last_on: dict[int, int] = {}
-    last_by: dict[int, int] = {}
-    for i in range(int(bounds[0])):
-        last_on[int(ops.stream[i])] = i
-    by_line = {int(line): np.flatnonzero(ops.stream == line) for line in np.unique(ops.stream)}
-    targets: list[list[int]] = []
-    for n, c in enumerate(call.tolist()):
-        found: list[int] = []
-        if sync[c] and last_on:
-            if everything[calls.name[c]]:
-                found = list(last_on.values())
-            else:
-                wanted = known_stream.get(c)
-                lines = [i for i in last_on.values() if stream_id[i] == wanted] if wanted is not None else []
-                found = lines or [last_by.get(int(calls.thread[c]), max(last_on.values(), key=lambda i: int(op_end[i])))]
-            found = [_not_after(by_line[int(ops.stream[i])], i, op_end, int(calls.end[c])) for i in found]
-            found = [i for i in found if i >= 0]
-            if (
-                event_sync[calls.name[c]]
-                and found
-                and calls.end[c] - op_end[found[0]] > BLOCKED_LAUNCH_NS < calls.end[c] - calls.start[c]
-            ):
-                found = []  # it waited, but for nothing in this trace
-        targets.append(found)
-        for i in range(int(bounds[n]), int(bounds[n + 1])):
-            last_on[int(ops.stream[i])] = i
-            last_by[int(calls.thread[c])] = i
+    before = np.searchsorted(ops.node, nodes)  # operations launched before each
+    lines = sorted((np.flatnonzero(ops.stream == line) for line in np.unique(ops.stream)), key=lambda mine: int(mine[0]))
+    stream_id = [int(events.gpu.stream[ops.op[mine[0]]]) for mine in lines]
+    behind = [np.searchsorted(mine, before).tolist() for mine in lines]
+    by_thread = _launched_by_thread(events, call, ops)
+    targets: dict[int, list[int]] = {}
+    for at, (n, c) in enumerate(zip(nodes.tolist(), call[nodes].tolist(), strict=True)):
+        last = {line: int(mine[behind[line][at] - 1]) for line, mine in enumerate(lines) if behind[line][at]}
+        if not last:
+            continue
+        if everything[at]:
+            waited = list(last)
+        else:
+            wanted = known_stream.get(c)
+            waited = [line for line in last if stream_id[line] == wanted] if wanted is not None else []
+            if not waited:
+                own = by_thread.get(int(calls.thread[c]), _NONE)
+                own = own[: np.searchsorted(own, before[at])]
+                newest = int(own[-1]) if len(own) else max(last.values(), key=lambda i: int(op_end[i]))
+                waited = [line for line, mine in enumerate(lines) if ops.stream[mine[0]] == ops.stream[newest]]
+                last = {waited[0]: newest}
+        end = int(calls.end[c])
+        found = [i for i in (_not_after(lines[line], last[line], op_end, end) for line in waited) if i >= 0]
+        if event_sync[at] and found and end - op_end[found[0]] > BLOCKED_LAUNCH_NS < end - calls.start[c]:
+            continue  # it waited, but for nothing in this trace
+        if found:
+            targets[n] = found
     return targets
+
+
+def _launched_by_thread(events: Events, call: I64, ops: DeviceOps) -> dict[int, I64]:
+    """Return by thread the operations that its calls launched, in launch order."""
+    launched = np.flatnonzero(ops.node >= 0)
+    thread = events.calls.thread[call[ops.node[launched]]]
+    return {int(number): launched[thread == number] for number in np.unique(thread)}
 
 
 def _not_after(line: I64, op: int, op_end: I64, limit: int) -> int:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import lost_in_calls, nan_checks
 from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
-from sawtooth.analysis.findings.work import AUTOGRAD_NODE, chosen, evidence_of, ms_per_step
+from sawtooth.analysis.findings.work import AUTOGRAD_NODE, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, FasterHost, WithoutCalls
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -56,7 +56,7 @@ CHANGES = (
 def check(given: RuleInput) -> Iterator[Finding]:
     """Yield a finding when autograd's tests for NaN and the waits for their answers cost more than WORTH_NAMING of the step."""
     tests = nan_checks(given)
-    rows = chosen(given.work, lambda row: row.gpu_op_id in tests.operations)
+    rows = given.work[given.work["gpu_op_id"].isin(tests.operations)]
     cost = ms_per_step(rows, given.work_steps) + lost_in_calls(given, "host_sync", tests.calls)
     if not tests.calls or given.share(cost) < WORTH_NAMING:
         return

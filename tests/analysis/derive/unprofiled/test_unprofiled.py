@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from sawtooth.analysis.derive.lost.estimate import estimate_unprofiled, replayed_schedule
@@ -22,7 +23,7 @@ from sawtooth.analysis.derive.unprofiled.cost import (
     without_cause,
     without_profiler,
 )
-from sawtooth.analysis.derive.unprofiled.problem import build_problem, host_view
+from sawtooth.analysis.derive.unprofiled.problem import build_problem, host_view, recorded_waits
 from sawtooth.analysis.knowledge.causes import CAUSE_KEYS, HOST_CAUSES
 from sawtooth.analysis.replay.machine import ReplayProblem, replay, step_times
 from tests.support.replay_traces import codes_of
@@ -47,6 +48,46 @@ def host_bound(operators: int, launch_us: float = 5, spaced: float = 4) -> TinyT
 def problem_of(trace: TinyTrace) -> ReplayProblem:
     events, facts = trace.events(), trace.facts()
     return build_problem(events, trace.step_table(), facts, host_view(events, facts))
+
+
+def steps_of_one_launch(count: int) -> TinyTrace:
+    """Return ``count`` steps of one launch, its kernel and a wait for it."""
+    trace = TinyTrace()
+    for k in range(count):
+        t = 100.0 * k
+        trace.step(t, t + 100)
+        trace.launch((t + 10, t + 15), (t + 20, t + 60))
+        trace.call("cudaDeviceSynchronize", t + 15, t + 62)
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("usual", "most", "covered"),
+    [(1_000, 1_000, 12), (16, 1_000, 9), (3, 1_000, 6), (3, 3, 3)],
+    ids=["all where they fit", "as many as usual", "six of large steps", "three of huge ones"],
+)
+def test_a_long_recording_is_replayed_in_part_and_says_so(
+    usual: int, most: int, covered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sawtooth.analysis.derive.unprofiled.problem.USUAL_EVENTS", usual)
+    trace = steps_of_one_launch(12)
+    events, facts = trace.events(), trace.facts()
+    problem = build_problem(events, trace.step_table(), facts, host_view(events, facts), max_events=most)
+    # Sizes count launches and operations behind the first step: 2 a step, so 16 hold 8 + 1 steps and 3 only 1 + 1.
+    assert len(problem.steps) == covered
+    assert problem.notes == (() if covered == 12 else (f"the replay covers the first {covered} of 12 steps",))
+
+
+def test_the_ledger_knows_the_waits_of_every_step() -> None:
+    trace = steps_of_one_launch(12)
+    events, facts = trace.events(), trace.facts()
+    view = host_view(events, facts)
+    whole = build_problem(events, trace.step_table(), facts, view, max_events=None)
+    found = recorded_waits(events, trace.step_table(), facts, view)
+    assert len(found.host) == 24 and len(found.host.wait_op) == 12  # each step's second call waits for its kernel
+    for name in ("call", "thread", "start", "wait_ptr", "wait_op", "wait_cause"):
+        assert np.array_equal(getattr(found.host, name), getattr(whole.host, name)), name
+    assert np.array_equal(found.ops.op, whole.ops.op)
 
 
 def wrappers(trace: TinyTrace, count: int, own: float) -> None:
