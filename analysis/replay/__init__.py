@@ -27,6 +27,7 @@ __getattr__, __all__ = lazy(
             "QUEUE_DEPTH",
             "ReplayProblem",
             "Replayed",
+            "queue_slots",
             "replay",
             "step_spans",
             "step_times",

@@ -17,7 +17,8 @@ __getattr__, __all__ = lazy(
             "StepTable",
             "build_problem",
             "host_view",
+            "recorded_waits",
         ),
-        "waits": ("PAGEABLE",),
+        "waits": ("PAGEABLE", "Recorded"),
     },
 )
