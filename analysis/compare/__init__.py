@@ -24,6 +24,11 @@ __getattr__, __all__ = lazy(
         ),
         "matching": ("Match",),
         "prediction": ("Prediction",),
+        "record": (
+            "follows",
+            "records",
+            "remember",
+        ),
         "report": ("compare_json",),
         "throughput": ("Throughput",),
         "sweep": (

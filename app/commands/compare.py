@@ -14,9 +14,10 @@ import typer
 from sawtooth.analysis.compare.comparison import Comparison, Side, side_of
 from sawtooth.analysis.compare.comparison import compare as compare_sides
 from sawtooth.analysis.compare.gate import Outcome, judge, parse_gate
+from sawtooth.analysis.compare.record import remember
 from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.kept import result_of
-from sawtooth.app.commands.inputs import opened_all
+from sawtooth.app.commands.inputs import data_folder, opened_all
 from sawtooth.app.commands.output import OutputOption, format_for, write
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html as html_report
@@ -57,6 +58,8 @@ def compare(
     with ExitStack() as stack:
         sides = [_side(stack, text, data, keep) for text in (a, b)]
         comparison = compare_sides(*sides)
+    if comparison.prediction is not None and not any(Path(text).exists() for text in (a, b)):
+        remember(data_folder(data), comparison.a.first.manifest.id, comparison.b.first.manifest.id, comparison.prediction)
     code, outcomes = judge(comparison, gates)
     write(_formatted(comparison, outcomes, chosen), output, bold_line=0 if chosen is Format.text else None)
     if chosen in (Format.json, Format.html) or output is not None:

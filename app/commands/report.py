@@ -11,13 +11,17 @@ from typing import Annotated
 
 import typer
 
+from sawtooth.analysis.compare.comparison import compare, side_of
+from sawtooth.analysis.compare.record import follows, remember
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.contract import report_schema
+from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.app.commands.inputs import Opened, opened, opened_all
 from sawtooth.app.commands.output import OutputOption, format_for, write
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.reports import text as report_text
+from sawtooth.app.words import comparison as words
 from sawtooth.ingest.errors import UsageError
 
 
@@ -56,6 +60,7 @@ def report(
     chosen = format_for(format, output, Format)
     with (opened_all if each else _one)(inputs, data, keep=keep) as runs:
         results = [result_of(run.manifest, run.library) for run in runs]
+        tested = [_tested(run, result) for run, result in zip(runs, results, strict=True)]
     if chosen is Format.html and len(results) > 1:
         raise UsageError("--each writes json, md or text: an HTML report is of one run.")
     if chosen is Format.json:
@@ -63,7 +68,24 @@ def report(
         write(json.dumps(reports if each else reports[0], indent=1, ensure_ascii=False), output)
         return
     form = {Format.html: html_report.run_html, Format.md: report_text.markdown, Format.text: report_text.text}[chosen]
-    write("\n".join(form(result) for result in results), output, bold_line=1 if chosen is Format.text else None)
+    said = [
+        form(result) + (f"\n{sentence}\n" if sentence and chosen is not Format.html else "")
+        for result, sentence in zip(results, tested, strict=True)
+    ]
+    write("\n".join(said), output, bold_line=1 if chosen is Format.text else None)
+
+
+def _tested(run: Opened, result: RunResult) -> str | None:
+    """Return what was predicted of the change that led to this run (its tag ``after=NAME``), beside what came; it is kept by rule."""
+    folder = run.library.folder
+    before = follows(run.manifest, folder.manifests())
+    if before is None:
+        return None
+    sides = [side_of([each], run.library) for each in (result_of(before, run.library), result)]
+    comparison = compare(*sides)
+    if comparison.prediction is not None:
+        remember(folder, before.id, run.manifest.id, comparison.prediction)
+    return words.tested(comparison)
 
 
 @contextmanager

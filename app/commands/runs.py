@@ -16,6 +16,7 @@ from urllib.request import urlopen
 import msgspec
 import typer
 
+from sawtooth.analysis.compare.record import records
 from sawtooth.analysis.kept import remove_kept
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder
@@ -110,6 +111,21 @@ def tag(
     kept = [t for t in dict.fromkeys([*manifest.tags, *(t for t in tags if not t.startswith("-"))]) if t not in gone]
     folder.write_manifest(msgspec.structs.replace(manifest, tags=kept))
     typer.echo(f"{fmt.clean(manifest.name)}: {', '.join(map(fmt.clean, kept)) or 'no tags'}")
+
+
+@runs_app.command()
+def predictions(data: DataOption = None) -> None:
+    """List how right predictions have been here, by rule: those that a run after the change put to the test."""
+    found = records(data_folder(data))
+    if not found:
+        typer.echo(
+            "No prediction was put to the test yet: compare a run with the one after its change, or tag that one after=NAME."
+        )
+    for record in found:
+        pairs = f"{record.pairs} pair{'s' if record.pairs > 1 else ''} of runs"
+        typer.echo(
+            f"{record.rule}: {pairs}, off by {fmt.share(record.median_error)} in the median, at worst by {fmt.share(record.worst_error)}"
+        )
 
 
 @runs_app.command()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from sawtooth.analysis.compare.comparison import Comparison, Side, compare, side_of
+from sawtooth.analysis.compare.record import remember
 from sawtooth.analysis.compare.sweep import Sweep, device_memory, settings_of, sweep
 from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.app.format import clean
@@ -109,7 +110,10 @@ def _compared(
     def side(manifests: tuple[Manifest, ...]) -> Side:
         return side_of([current.run_result(manifest) for manifest in manifests], frame.library())
 
-    return compare(side(_a), side(_b))
+    found = compare(side(_a), side(_b))
+    if found.prediction is not None:
+        remember(frame.data_folder(), _a[0].id, _b[0].id, found.prediction)
+    return found
 
 
 def sweep_of(manifests: Sequence[Manifest], setting: str | None) -> Sweep:
