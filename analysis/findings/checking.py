@@ -22,6 +22,8 @@ NO_SURER = (
     "The run's step may be no longer than the GPU's own work, as far as the recordings tell: then this brings nothing. "
     "Ten seconds of `sawtooth sample` beside the run would tell."
 )
+CAPTURE = "graph-capture"  # the rule that finds steps in which launches are only recorded
+ONCE = "The profiled steps capture a CUDA graph, which the run does once: its steps after that launch otherwise."
 SAME_CAUSE = 0.5  # of what a finding changes: with more of it in another finding both are about the same thing
 OWN_SQL = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)  # how a rule's own statement fails
 FAILED = "the rule itself failed on this trace; please report it"
@@ -53,8 +55,11 @@ def check(given: RuleInput, rules: Iterable[Rule] | None = None) -> tuple[list[F
                     raise
                 LOG.exception("rule %s failed on run %s", rule.slug, given.run.manifest.id)
                 not_checked.append(NotChecked(rule.slug, f"{FAILED} ({type(error).__name__})"))
-    if given.rank.best.gpu_may_limit:
-        findings = [_doubted(finding) if finding.rule in OF_THE_HOST else finding for finding in findings]
+    doubt = NO_SURER if given.rank.best.gpu_may_limit else None
+    if any(finding.rule == CAPTURE for finding in findings):
+        doubt = ONCE
+    if doubt is not None:
+        findings = [_doubted(finding, doubt) if finding.rule in OF_THE_HOST else finding for finding in findings]
     return _each_cause_once(sorted(findings, key=_order)), not_checked
 
 
@@ -89,10 +94,10 @@ def _is_of_the_store(error: Exception) -> bool:
     return broken or isinstance(error, (SawtoothError, OSError, MemoryError))
 
 
-def _doubted(finding: Finding) -> Finding:
-    """Return a finding on the host's pace for a run that the GPU itself may limit: a faster host may then bring nothing."""
+def _doubted(finding: Finding, why: str) -> Finding:
+    """Return a finding on the host's pace for a run whose steps may be limited otherwise: a faster host may then bring nothing."""
     return replace(
-        finding, severity="info", confidence="low", prediction_note=" ".join(filter(None, (finding.prediction_note, NO_SURER)))
+        finding, severity="info", confidence="low", prediction_note=" ".join(filter(None, (finding.prediction_note, why)))
     )
 
 

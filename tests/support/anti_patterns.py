@@ -196,6 +196,18 @@ def bias_and_norm(trace: ChromeTrace, at: float, follows: str) -> float:
     return op(trace, at, follows, [image, [64]], HALF, 100)
 
 
+def captured(trace: ChromeTrace, at: float, captures: bool) -> float:
+    """Add a product, 400 µs in which the host records launches that do not run, and the launch of the graph."""
+    at = op(trace, at, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 100, GEMM)
+    if captures:
+        trace.host("cuda_runtime", "cudaStreamBeginCapture", at, at + 5)
+        for i in range(20):
+            trace.host("cuda_runtime", "cudaLaunchKernel", at + 10 + 18 * i, at + 14 + 18 * i, correlation=9_000 + i)
+        trace.host("cuda_runtime", "cudaStreamEndCapture", at + 380, at + 385)
+        trace.host("cuda_runtime", "cudaGraphInstantiate", at + 386, at + 400)
+    return op(trace, at + 400, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 100, GEMM)
+
+
 def lengths(folder: Path, longest: int) -> list[Path]:
     """Write four steps of one product, of 256 rows and of ``longest`` in turn."""
     turns = itertools.cycle((256, longest))
@@ -227,6 +239,8 @@ ANTI_PATTERNS: dict[str, Callable[[Path], list[Path]]] = {
     "few_rows": partial(loop, add=partial(rows_one_by_one, count=8)),
     "bias_before_norm": partial(loop, add=partial(bias_and_norm, follows="aten::batch_norm")),
     "bias_before_relu": partial(loop, add=partial(bias_and_norm, follows="aten::relu")),
+    "graph_captured": partial(loop, add=partial(captured, captures=True)),
+    "nothing_captured": partial(loop, add=partial(captured, captures=False)),
     "two_lengths": partial(lengths, longest=768),
     "one_length": partial(lengths, longest=272),
 }

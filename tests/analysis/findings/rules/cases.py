@@ -74,6 +74,7 @@ CASES = {
     ),
     "graph-breaks": Case(beside=("graph_breaks_20",), quiet=("graph_breaks_0", "recompiles")),
     "host-swaps": Case(beside=("swapping",), quiet=("loader_on_disk",)),
+    "graph-capture": Case(leads=("graph_captured",), quiet=("nothing_captured", "mlp_graph")),
     "host-waits-for-gpu": Case(
         leads=("gpt_reads", "gpt_reads_stack"), quiet=("gpt_no_reads",), measured=(("gpt_reads", "gpt_no_reads", 0.10),)
     ),

@@ -1,0 +1,58 @@
+"""The profiled steps capture a CUDA graph.
+
+What it checks
+    Calls that begin, end or instantiate a capture (``cudaStreamBeginCapture``, ``cudaGraphInstantiate``) in the counted steps.
+Why it costs time
+    What the host launches while it captures does not run: the GPU stands idle, and what the trace shows of launches is not how the run goes on. It
+    does so once; a loop that captures again every few steps (other shapes) pays for it each time.
+What to do
+    Profile after the warm-up: ``schedule(skip_first=…)`` until graphs are captured. Where captures repeat, pad shapes to a few sizes.
+When it is wrong
+    A loop that captures in every step on purpose.
+References
+    https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries import calls
+from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+CAPTURES = r"^(cuda|hip)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)"
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "profile(schedule=schedule(wait=1, warmup=1, active=3))",
+        "profile(schedule=schedule(skip_first=20, wait=1, warmup=1, active=3))   # graphs are captured by then",
+    ),
+)
+
+
+def check(given: RuleInput) -> Iterator[Finding]:
+    """Yield a finding when a CUDA graph is captured in a counted step."""
+    found = calls(given, CAPTURES)
+    begun = found.where(found.frame["name"].str.contains("Begin|Instantiate"))
+    captured = begun.frame["step"].nunique()
+    if not captured:
+        return
+    yield given.finding(
+        RULE.slug,
+        f"A CUDA graph is captured in {captured} of {found.steps} profiled steps: what is launched meanwhile does not run",
+        "Profile later, when graphs have been captured; pad shapes to a few sizes where a loop keeps capturing.",
+        ceiling_ms=None,
+        severity="warning",
+        confidence="high",
+        note="Not predicted: steps without a capture were not recorded."
+        if captured == found.steps
+        else "Not predicted: see the steps without a capture.",
+        risk="None.",
+        changes=CHANGES,
+        evidence=found.rows(),
+    )
+
+
+RULE = Rule("graph-capture", ("steps",), check, Explains())
