@@ -94,7 +94,8 @@ class TorchBench:
         """Launch the addition every ``interval_us`` for SETTLE_S and ``seconds``; read the utilization in the latter."""
         begin, interval_ns = time.perf_counter_ns(), int(interval_us * 1e3)
         settled, end = begin + int(SETTLE_S * 1e9), begin + int((SETTLE_S + seconds) * 1e9)
-        due, read_at, launched, counted_from, read = begin, settled, 0, begin, []
+        due, read_at, launched, counted_from = begin, settled, 0, begin
+        read: list[float] = []
         while (now := time.perf_counter_ns()) < end:
             if now < due:
                 continue
