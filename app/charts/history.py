@@ -1,13 +1,14 @@
-"""The history of a tag: step time and MFU from run to run."""
+"""Runs beside each other: the history of a tag, and all runs by how much the GPU works and how well."""
 
 from __future__ import annotations
 
 import pandas as pd
+import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, framed
-from sawtooth.app.theme import ACCENT
+from sawtooth.app.theme import ACCENT, MUTED
 
 _COLUMNS = {"name": "Run", "step_ms": "Step time, ms", "mfu": "MFU"}
 
@@ -41,4 +42,41 @@ def chart(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
     )
 
 
+def mfu_by_busy(rows: pd.DataFrame, *, dark: bool) -> Chart:
+    """Draw runs (run, busy, mfu as shares; all known) by the share of the step in which the GPU works, and the share of its peak they reach.
+
+    Left waits, below works badly: on the line from the corner MFU is the busy share, which nothing passes.
+    """
+    worst = rows.sort_values("busy").iloc[0]
+    title = f"{fmt.clean(str(worst['run']), 40)} waits most: its GPU works {fmt.share(worst['busy'])} of a step"
+    figure = go.Figure()
+    figure.add_scatter(
+        x=[0, 1], y=[0, 1], mode="lines", hoverinfo="skip", showlegend=False, line={"color": MUTED.on(dark), "width": 1, "dash": "dot"}
+    )  # fmt: skip
+    figure.add_scatter(
+        x=rows["busy"],
+        y=rows["mfu"],
+        mode="markers+text" if len(rows) <= NAMED else "markers",
+        text=[fmt.plain(str(name), 24) for name in rows["run"]],
+        textposition="top center",
+        showlegend=False,
+        marker={"size": 10, "color": ACCENT.on(dark), "opacity": 0.8},
+        customdata=[
+            f"{fmt.plain(str(name), 60)}: GPU busy {fmt.share(busy)}, MFU {fmt.share(mfu)}"
+            for name, busy, mfu in zip(rows["run"], rows["busy"], rows["mfu"], strict=True)
+        ],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+    framed(figure, 360)
+    figure.update_xaxes(
+        title={"text": "share of the step in which the GPU works"}, tickformat=".0%", range=[0, 1.05], zeroline=False
+    )
+    figure.update_yaxes(
+        title={"text": "MFU"}, tickformat=".0%", range=[0, max(float(rows["mfu"].max()) * 1.2, 0.1)], zeroline=False
+    )
+    columns = {"run": "Run", "busy": "GPU busy", "mfu": "MFU"}
+    return Chart(figure=figure, title=title, alt=f"{title}.", table=rows, columns=columns, metrics=("mfu", "gpu_busy_share"))
+
+
+NAMED = 14  # runs whose names stand beside their dots: more cover each other
 _PANELS = (("step_ms", "step, ms", fmt.duration_ms), ("mfu", "MFU, %", fmt.share))

@@ -49,3 +49,18 @@ def reading(key: str, result: RunResult, rank: RankResult, column: Column) -> tu
         seen = f", NVML {fmt.reading('nvml_gpu_util_mean', nvml)}" if nvml.value is not None else ""
         return replace(value, value=busy_share_of_best(rank)), f"{fmt.reading(key, value)} as profiled{seen}"
     return value, note
+
+
+SCALED = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy")  # what is divided by the step's time
+
+
+def metrics(rank: RankResult, column: Column) -> dict[str, Reading]:
+    """Return the metrics of a rank on the basis ``column``: what is divided by the run's step is divided by the profiled one instead."""
+    best, profiled = rank.best.ms, rank.metrics["step_time_ms"].value
+    if column == "unprofiled" or not differs(rank) or not best or not profiled:
+        return dict(rank.metrics)
+    scaled = {key: rank.metrics[key] for key in SCALED if rank.metrics[key].value is not None}
+    return {
+        **rank.metrics,
+        **{key: replace(known, value=(known.value or 0.0) * best / profiled) for key, known in scaled.items()},
+    }

@@ -22,6 +22,7 @@ from sawtooth.ingest.schema import Manifest
 
 FIRST_PAGE = 24  # cards before "Show more": about four screens of them
 SEARCH_FROM = 4  # three cards are seen at a glance: searching them is slower than looking
+COMPARED_FROM = 3  # runs: two are compared better on their own page
 VIEWS = {"cards": "Cards", "table": "Table"}
 _BEING_ANALYSED = Card(headline="Is being analysed …")
 
@@ -140,7 +141,7 @@ def _table(manifests: list[Manifest], group: str) -> None:
     event: Any = st.dataframe(
         rows,
         hide_index=True,
-        column_order=[c for c in columns if c != "group" or group != "none"],
+        column_order=[c for c in columns if c != "group" or group != "none"],  # the id stays in the data
         column_config=columns,
         on_select="rerun",
         selection_mode="multi-row",
@@ -150,11 +151,15 @@ def _table(manifests: list[Manifest], group: str) -> None:
     )
     with st.container(key="compare_bar"):
         _bar(list({runs[i][1].id: runs[i][1] for i in event.selection.rows if i < len(runs)}.values()))
+    placed = rows.drop_duplicates("id").dropna(subset=["busy", "mfu"])
+    if len(placed) >= COMPARED_FROM:
+        panel.show(history.mfu_by_busy(placed[["run", "busy", "mfu"]], dark=frame.dark()), "mfu-by-busy")
 
 
 def _row(group: str, manifest: Manifest, card: Card) -> dict[str, Any]:
     return {
         "group": group,
+        "id": manifest.id,
         "run": clean(manifest.name, 70),
         "headline": clean(card.problem or card.headline),
         "step_ms": value.value if (value := card.readings.get("best_step_time_ms")) else None,

@@ -11,7 +11,7 @@ from sawtooth.analysis.tables import work
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import efficiency as charts
 from sawtooth.app.charts.roofline import roofline
-from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page import basis, cards, current, frame, panel
 from sawtooth.app.words import run as words
 from sawtooth.ingest.schema import Manifest
 
@@ -31,8 +31,7 @@ def main() -> None:
 
 
 def _mfu(rank: RankResult) -> None:
-    metrics = rank.metrics
-    mfu = metrics["mfu"]
+    mfu = rank.metrics["mfu"]
     if mfu.value is None:
         cards.headline("MFU is not known for this run.")
         cards.empty_state(
@@ -42,9 +41,15 @@ def _mfu(rank: RankResult) -> None:
             "python",
         )
         return
+    head = st.container()
+    chosen = basis.switch(rank)
+    metrics = basis.metrics(rank, chosen)
     known = [key for key in charts.FACTORS if metrics[key].value is not None]
     lowest = min(known, key=lambda key: metrics[key].value or 0.0) if known else None
-    cards.headline(words.mfu_sentence(metrics, lowest))
+    with head:
+        sentence = words.mfu_sentence(metrics, lowest)
+        profiled = chosen == "recorded" and basis.differs(rank)
+        cards.headline(f"Under the profiler {sentence[0].lower()}{sentence[1:]}" if profiled else sentence)
     with st.grid(min_column_width=215, gap="small"):
         for key in ("mfu", "achieved_tflops", "mfu_at_dtype", "hfu"):
             cards.metric_card(key, metrics[key])
