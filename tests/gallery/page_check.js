@@ -23,7 +23,7 @@
     if (/Material/.test(style.fontFamily)) continue; // an icon: its word stands beside it
     const size = parseFloat(style.fontSize), large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
     // Text inside a bar stands on the bar's colour, which the layers below an SVG text do not tell.
-    if (!(svg && element.closest(".bars, .slice"))) {
+    if (!(svg && element.closest(".bars, .slice, .textpoint"))) {
       const under = backdrop(element), seen = contrast(over([...colour.slice(0, 3), colour[3] * opacity(element) * (svg ? Number(style.fillOpacity || 1) : 1)], under), under);
       if (seen < (large ? 3 : 4.5) - 0.05) problems.push(`contrast ${seen.toFixed(1)}: ${text.slice(0, 50)}`);
     }
