@@ -93,13 +93,17 @@ class _Read:
                 "rows": store.SLICES[self.source],
                 "long": f"(SELECT * EXCLUDE source FROM long_slices WHERE source = '{self.source}')",
                 "sums": sums,
+                "ends": "start_ns + dur_ns",
             }
-        pieces = store.GAPS
+        pieces = "(SELECT *, cause AS kind FROM gaps)"
         if not self.recording.rows("SELECT 1 FROM gaps WHERE device = ? LIMIT 1", [int(device or 0)]):  # no causes are known
-            pieces = f"(SELECT * FROM {store.SEGMENTS} WHERE owner IN {LOST_OWNERS})"
+            pieces = f"(SELECT *, owner AS kind FROM segments WHERE owner IN {LOST_OWNERS})"
             sums = f"(SELECT * FROM lane_sums WHERE source = 'segments' AND owner IN {LOST_OWNERS})"
-        rows = f"(SELECT 0::BIGINT AS id, 0::USMALLINT AS depth, * FROM {pieces})"
-        return {"rows": rows, "long": rows, "sums": sums}
+        rows = (
+            "(SELECT 0::BIGINT AS id, device, 0::BIGINT AS lane, 0::USMALLINT AS depth, kind, NULL::INTEGER AS name_id, start_ns, end_ns, "
+            f"end_ns - start_ns AS dur_ns FROM {pieces})"
+        )
+        return {"rows": rows, "long": rows, "sums": sums, "ends": "end_ns"}
 
     def sums(self) -> pd.DataFrame:
         """Return the sums of slices shorter than a column."""

@@ -1,4 +1,5 @@
--- {rows} are slices, {long} those as long as a cell (at least), {sums} the sums of the others by cell; {shift} tells how many cells a column is.
+-- {rows} are slices, {long} those as long as a cell (at least), {sums} the sums of the others by cell; {shift} tells how many cells a column is, {ends} is where a
+-- slice ends: a column where it is one, since the engine skips what a column's range rules out.
 
 -- name: far
 -- columns as wide as a cell and wider
@@ -18,12 +19,12 @@ SELECT "column", lane, depth, arg_max(kind, busy_ns) AS kind, sum(busy_ns)::BIGI
 
 -- name: long_slices
 SELECT start_ns - {origin} AS start_ns, dur_ns, id, name_id, lane, depth, kind FROM {long}
-WHERE {of_device} AND dur_ns >= greatest({cell}, {least}) AND start_ns < {end} AND start_ns + dur_ns > {start}
+WHERE {of_device} AND dur_ns >= greatest({cell}, {least}) AND start_ns < {end} AND {ends} > {start}
 ORDER BY dur_ns DESC, start_ns, id LIMIT {most}
 
 -- name: short_slices
 -- one that touches the tile begins less than a cell before it
 SELECT start_ns - {origin} AS start_ns, dur_ns, id, name_id, lane, depth, kind FROM {rows}
 WHERE {of_device} AND dur_ns < {cell} AND dur_ns >= {least} AND start_ns > {start} - {cell} AND start_ns < {end}
-    AND (start_ns + dur_ns > {start} OR start_ns >= {start})
+    AND ({ends} > {start} OR start_ns >= {start})
 ORDER BY dur_ns DESC, start_ns, id LIMIT {most}

@@ -21,10 +21,11 @@ from sawtooth.analysis.telemetry.series import Telemetry
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import timeline as colours
 from sawtooth.app.charts.base import LegendEntry
-from sawtooth.app.page import current, frame
+from sawtooth.app.page import current, frame, timeline_notes
 from sawtooth.app.page import timeline_views as views
 from sawtooth.app.theme import Colour, colour_of_quantity
 from sawtooth.app.words import timeline as words
+from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 _HERE = Path(__file__).resolve().parents[1] / "components" / "timeline"
@@ -48,7 +49,12 @@ def show(result: RunResult, rank: RankResult | None, recording_id: str, telemetr
     several = len({r.recording_id for r in result.ranks}) > 1
     others = several and st.toggle("All ranks on one clock", key="ranks", bind="query-params")
     key = f"timeline-{recording_id}-{rank.device if rank else 0}"
-    component(key=key, data=_data(result, rank, recording_id, telemetry, bool(others)), on_place_change=lambda: _keep(key))
+    component(
+        key=key,
+        data=_data(result, rank, recording_id, telemetry, bool(others)),
+        on_place_change=lambda: _keep(key),
+        on_note_change=lambda: _keep_note(key, result.manifest.id),
+    )
 
 
 def _keep(key: str) -> None:
@@ -59,6 +65,15 @@ def _keep(key: str) -> None:
             st.query_params[name] = str(told[name])
         else:
             st.query_params.pop(name, None)
+
+
+def _keep_note(key: str, run: str) -> None:
+    told: Any = st.session_state[key].note
+    if told:
+        try:
+            timeline_notes.keep(run, told)
+        except SawtoothError as error:
+            st.toast(str(error))
 
 
 def asked(whole: Span) -> Span:
@@ -97,6 +112,7 @@ def _data(
             {"rule": f.rule, "title": f.title, "gain": words.gain(f), "fix": f.fix, "marks": _marks(f.evidence, whole)}
             for f in result.findings
         ],
+        "notes": timeline_notes.places(frame.data_folder().read_manifest(result.manifest.id).notes),
         "place": {name: st.query_params[name] for name in PLACE if name in st.query_params},
     }
 

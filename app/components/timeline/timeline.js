@@ -184,7 +184,9 @@ function time(ns, step2, extent) {
   return `${(ns / size2).toFixed(Math.max(0, Math.round(Math.log10(size2) - Math.floor(Math.log10(step2) + 1e-9))))}${NO_BREAK}${unit}`;
 }
 function share(part) {
-  return part > 0 && part < 1e-3 ? "<0.1 %" : `${figures(Number((100 * part).toPrecision(3)))}${NO_BREAK}%`;
+  if (part > 0 && part < 1e-3) return "<0.1 %";
+  const rounded = Number((100 * part).toPrecision(2));
+  return `${figures(part < 1 && rounded >= 100 ? 99.9 : rounded)}${NO_BREAK}%`;
 }
 function count(n) {
   return String(n).replace(/\B(?=(\d{3})+$)/g, " ");
@@ -628,8 +630,11 @@ var Painter = class {
       this.context.fillRect(from, AXIS_PX - 5, Math.max(to - from, 3), i === scene.mark ? 5 : 2);
     });
     this.context.fillStyle = this.ink.text;
-    for (const at of scene.hits) {
-      if (at >= view.start && at <= view.end) this.context.fillRect((at - view.start) * scale - 1, AXIS_PX - 4, 2, 4);
+    for (const note of scene.data.notes) {
+      if (note.end < view.start || note.start > view.end) continue;
+      const from = Math.max((note.start - view.start) * scale, 0);
+      this.context.fillRect(from, AXIS_PX - 3, Math.max(Math.min((note.end - view.start) * scale, width) - from, 3), 2);
+      this.context.fillRect(from, AXIS_PX - 9, 2, 8);
     }
   }
   range(scene, width, height) {
@@ -1342,7 +1347,20 @@ var Drawer = class {
       });
       does.append(all, button("Find each", () => this.timeline.finder.search(told.title)));
     }
+    does.append(this.noteForm(slice2));
     return does;
+  }
+  /** A line to write about a place; it is kept with the run. */
+  noteForm(span) {
+    const input = element("input", { placeholder: "Note on this place", "aria-label": "Note on this place", maxlength: "300" });
+    const form = element("form", { class: "group" }, input, element("button", { type: "submit" }, "Keep"));
+    form.onsubmit = (event) => {
+      event.preventDefault();
+      if (!input.value.trim()) return;
+      this.timeline.note({ start: Math.round(span.start), end: Math.round(span.end), text: input.value });
+      input.value = "";
+    };
+    return form;
   }
   /** Show what a stretch of time comes to on the first device. */
   async showRange(range) {
@@ -1377,7 +1395,7 @@ var Drawer = class {
           told.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)])
         )
       ),
-      element("div", { class: "does" }, button("Zoom in", () => this.timeline.go(range, true), { title: "F" }))
+      element("div", { class: "does" }, button("Zoom in", () => this.timeline.go(range, true), { title: "F" }), this.noteForm(range))
     );
     this.place.hidden = false;
     this.timeline.say(`${title}.`);
@@ -1512,9 +1530,10 @@ var SETTLED_MS = 500;
 var MOVE_MS = 180;
 var CRUMBS = 3;
 var Timeline = class {
-  constructor(root, data, tell) {
+  constructor(root, data, tell, note) {
     this.data = data;
     this.tell = tell;
+    this.note = note;
     this.root = root;
     this.lanesCanvas = root.querySelector(".lanes");
     this.overCanvas = root.querySelector(".over");
@@ -1531,8 +1550,7 @@ var Timeline = class {
       mark: -1,
       selected: null,
       range: null,
-      same: null,
-      hits: []
+      same: null
     };
     this.gutter = new Gutter(root.querySelector(".gutter"), this.choice, data.dark, () => {
       this.layout();
@@ -1550,6 +1568,7 @@ var Timeline = class {
     window.addEventListener("popstate", back);
     this.stop.push(() => window.removeEventListener("popstate", back));
     this.resize();
+    this.notes(data.notes);
     this.findings.open(data.place.finding);
     this.finder.start(data.place.find);
     void this.drawer.restore(data.place.slice);
@@ -1595,6 +1614,14 @@ var Timeline = class {
       this.scene.view = to;
     }
     this.moved(jump);
+  }
+  /** Show what was written about places: a flag at each, and a way to it. */
+  notes(notes) {
+    this.data.notes = notes;
+    const place = this.root.querySelector(".notes");
+    place.hidden = !notes.length;
+    place.replaceChildren("Notes: ", ...notes.map((note) => button(note.text, () => this.go(around(note, 1.6, this.data.extent), true))));
+    this.draw();
   }
   /** Where a move that is under way leads to. */
   get target() {
@@ -1854,13 +1881,16 @@ function main_default(component) {
   const root = component.parentElement.querySelector(".timeline");
   const of = JSON.stringify([component.data.api, component.data.dark, component.data.tracks, component.data.kinds, component.data.extent]);
   const before = mounted.get(root);
-  if (before?.of === of) return;
+  if (before?.of === of) {
+    before.timeline.notes(component.data.notes);
+    return;
+  }
   before?.timeline.end();
   help(root);
   const timeline = new Timeline(root, component.data, (place, jump) => {
     if (!jump) replace(place);
     component.setStateValue("place", { ...place, jump });
-  });
+  }, (note) => component.setTriggerValue("note", note));
   mounted.set(root, { timeline, of });
   window.sawtoothTimeline = timeline;
   return () => {

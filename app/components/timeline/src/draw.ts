@@ -23,7 +23,6 @@ export interface Scene {
   selected: Slice | null;
   range: Span | null;
   same: number | null;
-  hits: number[];
 }
 
 /** What lies where, for the pointer: the rows' columns as they were drawn. */
@@ -232,8 +231,11 @@ export class Painter {
       this.context.fillRect(from, AXIS_PX - 5, Math.max(to - from, 3), i === scene.mark ? 5 : 2);
     });
     this.context.fillStyle = this.ink.text;
-    for (const at of scene.hits) {
-      if (at >= view.start && at <= view.end) this.context.fillRect((at - view.start) * scale - 1, AXIS_PX - 4, 2, 4);
+    for (const note of scene.data.notes) {
+      if (note.end < view.start || note.start > view.end) continue;
+      const from = Math.max((note.start - view.start) * scale, 0);
+      this.context.fillRect(from, AXIS_PX - 3, Math.max(Math.min((note.end - view.start) * scale, width) - from, 3), 2);
+      this.context.fillRect(from, AXIS_PX - 9, 2, 8);
     }
   }
 

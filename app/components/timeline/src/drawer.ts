@@ -160,7 +160,21 @@ export class Drawer {
       });
       does.append(all, button("Find each", () => this.timeline.finder.search(told.title)));
     }
+    does.append(this.noteForm(slice));
     return does;
+  }
+
+  /** A line to write about a place; it is kept with the run. */
+  private noteForm(span: Span): HTMLElement {
+    const input = element("input", { placeholder: "Note on this place", "aria-label": "Note on this place", maxlength: "300" });
+    const form = element("form", { class: "group" }, input, element("button", { type: "submit" }, "Keep"));
+    form.onsubmit = (event) => {
+      event.preventDefault();
+      if (!input.value.trim()) return;
+      this.timeline.note({ start: Math.round(span.start), end: Math.round(span.end), text: input.value });
+      input.value = "";
+    };
+    return form;
   }
 
   /** Show what a stretch of time comes to on the first device. */
@@ -192,7 +206,7 @@ export class Drawer {
         table("Lost time by cause", told.lost.map((l) => part(l, l.ms * 1e6))),
         table(`GPU operations, ${Math.min(told.operations.length, told.kinds)} of ${told.kinds} names`,
           told.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)]))),
-      element("div", { class: "does" }, button("Zoom in", () => this.timeline.go(range, true), { title: "F" })),
+      element("div", { class: "does" }, button("Zoom in", () => this.timeline.go(range, true), { title: "F" }), this.noteForm(range)),
     );
     this.place.hidden = false;
     this.timeline.say(`${title}.`);

@@ -35,8 +35,11 @@ export function time(ns: number, step: number, extent: number): string {
   return `${(ns / size).toFixed(Math.max(0, Math.round(Math.log10(size) - Math.floor(Math.log10(step) + 1e-9))))}${NO_BREAK}${unit}`;
 }
 
+/** 62 %, 0.78 %; never 0 % or 100 % for what is not exactly that. */
 export function share(part: number): string {
-  return part > 0 && part < 0.001 ? "<0.1 %" : `${figures(Number((100 * part).toPrecision(3)))}${NO_BREAK}%`;
+  if (part > 0 && part < 0.001) return "<0.1 %";
+  const rounded = Number((100 * part).toPrecision(2));
+  return `${figures(part < 1 && rounded >= 100 ? 99.9 : rounded)}${NO_BREAK}%`;
 }
 
 export function count(n: number): string {

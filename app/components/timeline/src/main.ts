@@ -8,6 +8,7 @@ interface Component {
   parentElement: HTMLElement | ShadowRoot;
   data: PageData;
   setStateValue: (name: string, value: unknown) => void;
+  setTriggerValue: (name: string, value: unknown) => void;
 }
 
 interface Mounted {
@@ -30,13 +31,16 @@ export default function (component: Component): (() => void) | void {
   const root = component.parentElement.querySelector<HTMLElement>(".timeline")!;
   const of = JSON.stringify([component.data.api, component.data.dark, component.data.tracks, component.data.kinds, component.data.extent]);
   const before = mounted.get(root);
-  if (before?.of === of) return;
+  if (before?.of === of) {
+    before.timeline.notes(component.data.notes);
+    return;
+  }
   before?.timeline.end();
   help(root);
   const timeline = new Timeline(root, component.data, (place, jump) => {
     if (!jump) replace(place);
     component.setStateValue("place", { ...place, jump });
-  });
+  }, (note) => component.setTriggerValue("note", note));
   mounted.set(root, { timeline, of });
   // for measurements and tests: what a frame costs and what is kept
   (window as unknown as { sawtoothTimeline: Timeline }).sawtoothTimeline = timeline;

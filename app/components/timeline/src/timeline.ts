@@ -6,13 +6,14 @@ import { duration, time } from "./format";
 import { Gutter } from "./gutter";
 import { LaneChoice, placed, type Placed } from "./lanes";
 import { drawMap, drawWindow, MAP_PX } from "./minimap";
+import { button } from "./dom";
 import { Drawer } from "./drawer";
 import { inkOf, type Ink } from "./paint";
 import { FindingBar } from "./finding";
 import { listen } from "./input";
 import { drawLinks } from "./links";
 import { levelOf, Tiles } from "./tiles";
-import type { PageData, Place, Slice, Span } from "./types";
+import type { Note, PageData, Place, Slice, Span } from "./types";
 import { around, between, held, tick } from "./view";
 
 const SETTLED_MS = 500; // without a move, until the page hears of the new place
@@ -48,7 +49,7 @@ export class Timeline {
   private settle = 0;
   private ended = false;
 
-  constructor(root: HTMLElement, readonly data: PageData, private readonly tell: Tell) {
+  constructor(root: HTMLElement, readonly data: PageData, private readonly tell: Tell, readonly note: (note: Note) => void) {
     this.root = root;
     this.lanesCanvas = root.querySelector(".lanes")!;
     this.overCanvas = root.querySelector(".over")!;
@@ -58,7 +59,7 @@ export class Timeline {
     this.tiles = new Tiles(data.api, data.tracks, () => this.arrived());
     this.painter = new Painter(this.lanesCanvas.getContext("2d")!, this.tiles, this.ink);
     this.scene = {
-      data, view: this.asked(data.place), lanes: [], marks: [], mark: -1, selected: null, range: null, same: null, hits: [],
+      data, view: this.asked(data.place), lanes: [], marks: [], mark: -1, selected: null, range: null, same: null,
     };
     this.gutter = new Gutter(root.querySelector(".gutter")!, this.choice, data.dark, () => { this.layout(); this.moved(false); });
     this.drawer = new Drawer(root.querySelector(".drawer")!, this);
@@ -73,6 +74,7 @@ export class Timeline {
     window.addEventListener("popstate", back);
     this.stop.push(() => window.removeEventListener("popstate", back));
     this.resize();
+    this.notes(data.notes);
     this.findings.open(data.place.finding);
     this.finder.start(data.place.find);
     void this.drawer.restore(data.place.slice);
@@ -96,6 +98,15 @@ export class Timeline {
       this.scene.view = to;
     }
     this.moved(jump);
+  }
+
+  /** Show what was written about places: a flag at each, and a way to it. */
+  notes(notes: Note[]): void {
+    this.data.notes = notes;
+    const place = this.root.querySelector<HTMLElement>(".notes")!;
+    place.hidden = !notes.length;
+    place.replaceChildren("Notes: ", ...notes.map((note) => button(note.text, () => this.go(around(note, 1.6, this.data.extent), true))));
+    this.draw();
   }
 
   /** Where a move that is under way leads to. */

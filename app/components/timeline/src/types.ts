@@ -46,6 +46,11 @@ export interface Mark {
   end: number;
 }
 
+/** What somebody wrote about a place. */
+export interface Note extends Mark {
+  text: string;
+}
+
 export interface Finding {
   rule: string;
   title: string;
@@ -63,6 +68,7 @@ export interface PageData {
   lines: Line[];
   kinds: Record<string, Record<string, Kind>>;
   findings: Finding[];
+  notes: Note[];
   /** The address as it was when the page was made. */
   place: Place;
 }

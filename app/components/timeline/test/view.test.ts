@@ -53,7 +53,10 @@ test("numbers for people", () => {
   assert.equal(exact(41_203_117), "41.203\u202f117\u00a0ms");
   assert.equal(exact(12), "12\u00a0ns");
   assert.equal(share(0.0004), "<0.1 %");
-  assert.equal(share(0.624), "62.4\u00a0%");
+  assert.equal(share(0.624), "62\u00a0%");
+  assert.equal(share(0.00779), "0.78\u00a0%");
+  assert.equal(share(0.99999), "99.9\u00a0%");
+  assert.equal(share(1), "100\u00a0%");
   assert.equal(time(46_250_000, 50_000, 1e9), "46.25\u00a0ms");
 });
 

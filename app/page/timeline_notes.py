@@ -1,0 +1,44 @@
+"""Notes on places of the timeline: lines of the run's own notes, so that they are edited, exported and imported with it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from sawtooth.app.format import clean
+from sawtooth.app.page import frame
+from sawtooth.app.page.run_edit import NOTES_LENGTH
+from sawtooth.ingest.errors import UsageError
+
+TEXT_LENGTH = 300  # characters of one note: a place needs a sentence
+_LINE = re.compile(r"^\[(\d{1,12}(?:\.\d{1,9})?) to (\d{1,12}(?:\.\d{1,9})?) ms\] (\S.*)$", re.MULTILINE)
+
+
+def places(notes: str) -> list[dict[str, Any]]:
+    """Return the notes that name a place: start and end, ns after the recording's start, and text."""
+    return [
+        {"start": round(float(start) * 1e6), "end": round(float(end) * 1e6), "text": clean(text, TEXT_LENGTH)}
+        for start, end, text in _LINE.findall(notes)
+    ]
+
+
+def noted(notes: str, start_ns: float, end_ns: float, text: str) -> str:
+    """Return ``notes`` with a line about a place. Raises UsageError where nothing is said or there is no room."""
+    words = clean(text, TEXT_LENGTH).strip()
+    if not words or not 0 <= start_ns <= end_ns:
+        raise UsageError("A note needs a few words and a place.")
+    line = f"[{start_ns / 1e6:.6f} to {end_ns / 1e6:.6f} ms] {words}"
+    longer = f"{notes.rstrip()}\n{line}".lstrip()
+    if len(longer) > NOTES_LENGTH:
+        raise UsageError("The run's notes are full. Shorten them on the Runs page.")
+    return longer
+
+
+def keep(run_id: str, told: Any) -> None:
+    """Keep what the component says: a place and words. The run is read anew, so that nobody's note is lost."""
+    folder = frame.data_folder()
+    manifest = folder.read_manifest(run_id)
+    notes = noted(manifest.notes, float(told["start"]), float(told["end"]), str(told["text"]))
+    folder.write_manifest(msgspec.structs.replace(manifest, notes=notes))

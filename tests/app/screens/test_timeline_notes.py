@@ -1,0 +1,40 @@
+"""Notes on places: lines of the run's notes, read back as they were written."""
+
+import pytest
+
+from sawtooth.app.page.run_edit import NOTES_LENGTH
+from sawtooth.app.page.timeline_notes import keep, noted, places
+from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import matmul_loop
+from tests.support.pages import run_of
+
+
+def test_a_note_is_a_line_that_names_its_place() -> None:
+    notes = noted("Slow since the new loader.", 46_244_829, 46_509_939, "  the optimizer, \n again ")
+    assert notes == "Slow since the new loader.\n[46.244829 to 46.509939 ms] the optimizer, again"
+    assert places(notes) == [{"start": 46_244_829, "end": 46_509_939, "text": "the optimizer, again"}]
+    assert len(places(noted(notes, 0, 5, "start"))) == 2
+
+
+def test_what_a_person_typed_by_hand_is_no_place_unless_it_is_one() -> None:
+    assert places("[1 to 2] x\n[a to b ms] y\n[1 to 2 ms]\n1 to 2 ms z") == []
+    assert places("[1 to 2.5 ms] z") == [{"start": 1_000_000, "end": 2_500_000, "text": "z"}]
+
+
+@pytest.mark.parametrize(("start", "end", "text"), [(0, 1, " "), (2, 1, "x"), (-1, 1, "x"), (float("nan"), 1, "x")])
+def test_a_note_without_words_or_place_is_refused(start: float, end: float, text: str) -> None:
+    with pytest.raises(UsageError):
+        noted("", start, end, text)
+
+
+def test_full_notes_are_said_and_nothing_is_cut() -> None:
+    with pytest.raises(UsageError):
+        noted("x" * NOTES_LENGTH, 0, 1, "more")
+
+
+def test_a_note_is_kept_with_the_run(app_data: DataFolder, tmp_path) -> None:
+    run = run_of(app_data, matmul_loop().write(tmp_path / "t.json"))
+    keep(run, {"start": 1000, "end": 2000, "text": "here"})
+    keep(run, {"start": 3000, "end": 4000, "text": "and <b>there</b>"})
+    assert [place["text"] for place in places(app_data.read_manifest(run).notes)] == ["here", "and <b>there</b>"]
