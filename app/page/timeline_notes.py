@@ -26,7 +26,7 @@ def places(notes: str) -> list[dict[str, Any]]:
 
 def noted(notes: str, start_ns: float, end_ns: float, text: str) -> str:
     """Return ``notes`` with a line about a place. Raises UsageError where nothing is said or there is no room."""
-    words = clean(text, TEXT_LENGTH).strip()
+    words = clean(" ".join(text.split()), TEXT_LENGTH)
     if not words or not 0 <= start_ns <= end_ns:
         raise UsageError("A note needs a few words and a place.")
     line = f"[{start_ns / 1e6:.6f} to {end_ns / 1e6:.6f} ms] {words}"
