@@ -3,9 +3,8 @@
     python -m tests.load.timeline --data FOLDER [--seconds 60]
 
 Opens the largest run of ``--data`` and pans and zooms it for ``--seconds``. Prints how long the first picture took (from the click to every tile drawn),
-the script time of frames, tasks over 50 ms, frames a second, the heap at the start and at the end, and how long tiles took, on the server's
-side as ``Server-Timing`` would have it and as the browser saw them. A trace of 5 million GPU operations:
-``python -m tests.benchmarks.scaled_trace`` or any trace repeated.
+the script time of frames, tasks over 50 ms, frames a second, the heap at the start and at the end, and how long tiles took as the browser saw
+them. Figures mean something on a quiet machine only. ``tests.benchmarks.scaled_trace`` makes a trace of 5 million GPU operations.
 """
 
 from __future__ import annotations
