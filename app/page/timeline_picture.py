@@ -45,7 +45,8 @@ def _files() -> dict[str, str]:
 
 def show(result: RunResult, rank: RankResult | None, recording_id: str, telemetry: Telemetry | None) -> None:
     """Show the picture of one device, with the other ranks under it where the reader wants them, or of a trace without GPU work."""
-    component = st.components.v2.component("sawtooth.timeline", **_files())
+    files = _files()
+    component = st.components.v2.component("sawtooth.timeline", html=files["html"], css=files["css"], js=files["js"])
     several = len({r.recording_id for r in result.ranks}) > 1
     others = several and st.toggle("All ranks on one clock", key="ranks", bind="query-params")
     key = f"timeline-{recording_id}-{rank.device if rank else 0}"
