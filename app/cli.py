@@ -42,6 +42,7 @@ COMMANDS = {
         "calibrate",
         "Measure this machine's GPU, so that telemetry's step time is surer; needs PyTorch.",
     ),
+    "loader": ("loader", "loader", "Time a DataLoader by itself, and say how many workers feed the GPU."),
     "serve": ("serve", "serve", "Serve the dashboard."),
     "demo": ("serve", "demo", "Serve the dashboard with the bundled examples and open it in the browser."),
 }
@@ -70,7 +71,7 @@ def loaded(name: str) -> Any:
     if not isinstance(found, typer.Typer):
         function, found = found, typer.Typer(add_completion=False)
         own: dict[str, Any] = (
-            {"context_settings": THEIR_OWN_OPTIONS, "add_help_option": False} if name in ("run", "sample") else {}
+            {"context_settings": THEIR_OWN_OPTIONS, "add_help_option": False} if name in ("run", "sample", "loader") else {}
         )
         found.command(name, **own)(function)
     return typer.main.get_command(found)

@@ -8,11 +8,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sawtooth.ingest.capture import hook, launch
+from sawtooth.ingest.capture import hook, launch, loader
 from sawtooth.ingest.sampler import __main__ as sampler
 
 USAGE = """usage: sawtooth run [OPTIONS] COMMAND …      record a training command: telemetry, step marks, a short profile
        sawtooth sample [OPTIONS] [-- COMMAND …]   sample the GPUs, here or pushed to a dashboard
+       sawtooth loader MODULE:NAME [OPTIONS]      time a DataLoader by itself
 
 This is the recorder alone. `pip install sawtooth` (from the repository) brings the dashboard that explains what was recorded."""
 
@@ -57,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["sample"]:
         sys.exit(sampler.main(words[1:]))
+    if words[:1] == ["loader"]:
+        sys.exit(loader.main(words[1:]))
     if words[:1] != ["run"]:
         print(USAGE)
         sys.exit(0 if words[:1] in ([], ["-h"], ["--help"]) else 2)

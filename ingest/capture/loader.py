@@ -1,0 +1,219 @@
+"""``sawtooth loader``: what a DataLoader can give by itself, and how many workers it takes to feed the GPU.
+
+A sample is timed in one process, wall clock and CPU apart, first as the disk gives it and then again from memory. From that a model says
+what n workers give; the loader is then run with a few numbers of workers, which the model is held against.
+
+Standard library and the torch that is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import math
+import os
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+SAMPLES_MOST, SAMPLES_S = 400, 5.0  # timed one by one: the mean of some hundreds is known to a few percent
+BATCHES_LEAST, RUN_S = 8, 3.0  # of each run with workers; the first batches are not counted, they wait for the workers to start
+COMPUTES, WAITS = 0.8, 0.5  # share of a sample's time on a core: above it computing limits, below it waiting
+COLD = 1.5  # the first reading of a sample against the second: above it the disk is seen, and from memory it is quicker
+NORMAL_90 = 1.645
+MODEL_OFF = 0.10  # handing batches over and starting late cost what the model does not know
+SPEEDUP, WORTH_SAYING = 0.5, 1.05  # of a sample's CPU time, in what a cheaper sample would bring; less is noise
+
+
+@dataclass(frozen=True)
+class SampleCost:
+    """Seconds of one sample: ``wall_s`` with ``error_s`` (standard error), ``cpu_s`` of it on a core; ``collate_s`` a batch of ``batch`` samples.
+
+    ``first_s`` is the wall time where nothing had read the sample before, None where that was not seen.
+    """
+
+    wall_s: float
+    error_s: float
+    cpu_s: float
+    collate_s: float
+    batch: int
+    first_s: float | None = None
+
+    @property
+    def computes(self) -> float:
+        """Share of the time on a core."""
+        return min(self.cpu_s / self.wall_s, 1.0) if self.wall_s else 1.0
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Samples a second with ``workers`` (0: in the training process), between ``low`` and ``high``."""
+
+    workers: int
+    value: float
+    low: float
+    high: float
+
+
+def predict(cost: SampleCost, workers: int, cores: int) -> Rate:
+    """Return what ``workers`` give: each is busy for a sample's whole time, all together have ``cores`` to compute on."""
+    off = min(NORMAL_90 * cost.error_s / cost.wall_s + MODEL_OFF, 0.9)
+    each = cost.wall_s + cost.collate_s / cost.batch
+    computing = cost.cpu_s + cost.collate_s / cost.batch
+    value = 1 / each if workers == 0 else min(workers / each, cores / computing if computing else math.inf)
+    return Rate(workers, value, value * (1 - off), value * (1 + off))
+
+
+def least_workers(cost: SampleCost, wanted: float, cores: int, most: int) -> int | None:
+    """Return the smallest number of workers whose rate is ``wanted`` samples a second for sure, None where none up to ``most`` is."""
+    return next((n for n in range(1, most + 1) if predict(cost, n, cores).low >= wanted), None)
+
+
+def limit_of(cost: SampleCost) -> str:
+    """Return in a sentence what a sample's time goes to."""
+    share = f"{cost.computes:.0%}"
+    if cost.computes >= COMPUTES:
+        return f"A sample computes for {share} of its time: cores are the limit. Decode smaller, cache what is decoded, or decode on the GPU (DALI)."
+    if cost.computes < WAITS:
+        return f"A sample computes for {share} of its time and waits for the rest: reading is the limit. Read fewer and larger files (WebDataset), or a faster disk."
+    return f"A sample computes for {share} of its time and waits for the rest: both count."
+
+
+def time_samples(
+    loader: Any, clock: Callable[[], float] = time.perf_counter, cpu: Callable[[], float] = time.thread_time
+) -> SampleCost:
+    """Time samples of ``loader`` in this process, each twice."""
+    batch = next(iter(loader.batch_sampler))
+    indices = [
+        index
+        for indices, _ in zip(loader.batch_sampler, range(max(SAMPLES_MOST // len(batch), 1)), strict=False)
+        for index in indices
+    ]
+    first: list[float] = []
+    until = clock() + SAMPLES_S
+    for index in indices[:SAMPLES_MOST]:
+        began = clock()
+        loader.dataset[index]
+        first.append(clock() - began)
+        if clock() > until and len(first) >= len(batch):
+            break
+    walls: list[float] = []
+    used, made = 0.0, []
+    for index in indices[: len(first)]:
+        began, before = clock(), cpu()
+        made.append(loader.dataset[index])
+        walls.append(clock() - began)
+        used += cpu() - before
+    began = clock()
+    loader.collate_fn(made[: len(batch)])
+    collate = clock() - began
+    mean = statistics.fmean(walls)
+    error = statistics.stdev(walls) / math.sqrt(len(walls)) if len(walls) > 1 else mean
+    cold = statistics.fmean(first)
+    return SampleCost(mean, error, used / len(walls), collate, len(batch), cold if cold > COLD * mean else None)
+
+
+def measure(loader: Any, workers: int, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the samples a second that ``loader`` gives with ``workers``, its first batches left out."""
+    again = type(loader)(
+        loader.dataset, batch_sampler=loader.batch_sampler, num_workers=workers, collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory, worker_init_fn=loader.worker_init_fn,
+        **({"prefetch_factor": loader.prefetch_factor or 2} if workers else {}),
+    )  # fmt: skip
+    batches, skipped, size = iter(again), max(2 * workers, 1), len(next(iter(loader.batch_sampler)))
+    for _, _ in zip(range(skipped), batches, strict=False):
+        pass
+    began, counted = clock(), 0
+    for _ in batches:
+        counted += 1
+        if counted >= BATCHES_LEAST and clock() - began > RUN_S:
+            break
+    seconds = clock() - began
+    return counted * size / seconds if counted and seconds else math.nan
+
+
+def loader_of(name: str) -> Any:
+    """Return the loader that ``name`` (``module:attribute``) stands for; a function is called. Raises ValueError with a sentence."""
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{name!r} is no module:attribute that can be imported ({error}).") from None
+    found = found if hasattr(found, "batch_sampler") or not callable(found) else found()
+    if getattr(found, "batch_sampler", None) is None or not hasattr(found.dataset, "__getitem__"):
+        raise ValueError(f"{name} is no DataLoader over a dataset with indices and batches.")
+    return found
+
+
+def report(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: float | None, load: float = 0.0) -> list[str]:
+    """Return the lines that are printed; ``load`` is how many processes wanted a core before."""
+    lines = [
+        f"A sample takes {1e3 * cost.wall_s:.3g} ms, {1e3 * cost.cpu_s:.3g} ms of it on a core; a batch has {cost.batch}.",
+        limit_of(cost)
+        if load < cores
+        else f"{load:.0f} processes already share the {cores} cores here, so waiting for a core and for a disk cannot be told apart: try again on a quiet host.",
+    ]
+    if cost.first_s is not None:
+        lines.append(
+            f"Read for the first time it takes {1e3 * cost.first_s:.3g} ms: the figures below hold from the second epoch on, or with a warm page cache."
+        )
+    shown = sorted({0, 1, 2, 4, 8, 16, cores, *measured} - {n for n in (4, 8, 16) if n > 2 * cores and n not in measured})
+    lines += ["", f"{'workers':>7}  {'predicted samples/s':>24}  {'measured':>9}"]
+    for rate in (predict(cost, n, cores) for n in shown):
+        of_it = f"{measured[rate.workers]:>9,.0f}" if rate.workers in measured else f"{'':>9}"
+        lines.append(f"{rate.workers:>7}  {f'{rate.value:,.0f} ({rate.low:,.0f} to {rate.high:,.0f})':>24}  {of_it}".rstrip())
+    if step_ms is not None:
+        wanted = 1e3 * cost.batch / step_ms
+        least = least_workers(cost, wanted, cores, 4 * cores)
+        enough = (
+            f"{least} worker{'s' if least != 1 else ''} feed"
+            if least is not None
+            else f"no number of workers on {cores} cores feeds"
+        )
+        lines += ["", f"A step of {step_ms:g} ms needs {wanted:,.0f} samples/s: {enough} it."]
+    half = SampleCost(cost.wall_s - SPEEDUP * cost.cpu_s, cost.error_s, cost.cpu_s * (1 - SPEEDUP), cost.collate_s, cost.batch)
+    gain = predict(half, cores, cores).value / predict(cost, cores, cores).value
+    if gain >= WORTH_SAYING:
+        lines.append(f"With half the computing in a sample, {cores} workers would give {gain:.2g} times as many.")
+    return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Benchmark a loader; return 0, or 2 with a sentence on stderr."""
+    parser = argparse.ArgumentParser(
+        prog="sawtooth loader", description="Time a DataLoader by itself, and say how many workers feed the GPU."
+    )
+    parser.add_argument(
+        "loader", metavar="MODULE:NAME", help="a DataLoader, or a function that returns one, such as train:make_loader"
+    )
+    parser.add_argument("--step-ms", type=float, default=None, metavar="MS", help="the step that it must feed")
+    parser.add_argument(
+        "--workers", default=None, metavar="LIST", help="numbers of workers to run, such as 0,2,8 (default: 0, 2 and the cores)"
+    )
+    given = parser.parse_args(arguments)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        counts = [int(word) for word in given.workers.split(",")] if given.workers else [0, 2, cores]
+        if min(counts) < 0:
+            raise ValueError("--workers takes numbers from 0 on.")
+        loader = loader_of(given.loader)
+    except ValueError as error:
+        print(f"sawtooth loader: {error}", file=sys.stderr)
+        return 2
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of more workers than cores: the table says what they give
+        cost = time_samples(loader)
+        measured = {count: measure(loader, count) for count in dict.fromkeys(counts)}
+    print("\n".join(report(cost, measured, cores, given.step_ms, load)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
