@@ -50,6 +50,10 @@ SENTENCES = {
     "time_absurd": ("data_loss", "Events that claim to last more than 7 days were left out."),
     "name_cut": ("info", "Very long names were cut."),
     "not_ranges": ("info", "NVTX marks, categories and names are not stored: Sawtooth measures nothing with them."),
+    "samples_many": (
+        "data_loss",
+        "There are more samples of GPU metrics than can be shown, so none are kept: record with a lower --gpu-metrics-frequency.",
+    ),
     "duplicate": ("data_loss", "GPU operations recorded twice (same stream, times, name and correlation) were kept once."),
     "correlation_repeated": (
         "info",

@@ -14,7 +14,7 @@ from sawtooth.analysis.derive.steps import find_host_steps
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
-from sawtooth.ingest.trace.nsight import database
+from sawtooth.ingest.trace.nsight import database, samples
 from tests.support import nsight_export as export
 from tests.support.paths import SHARED
 
@@ -195,6 +195,19 @@ def test_only_gpus_that_the_program_used_are_sampled_devices(ask):
     export.add_metrics(made, gpus=(0, 5))
     (rows,) = ask(made, "SELECT device, count(*) FROM samples GROUP BY 1")
     assert rows == [(0, 40)]
+
+
+def test_more_samples_than_can_be_shown_are_left_out_and_said(ask, monkeypatch):
+    monkeypatch.setattr(samples, "MOST_SAMPLES", 100)
+    made = export.tables()
+    export.add_metrics(made)
+    rows, notes, kernels = ask(
+        made,
+        "SELECT count(*) FROM samples",
+        "SELECT severity FROM diagnostics WHERE key = 'samples_many'",
+        "SELECT count(*) FROM gpu_ops",
+    )
+    assert (rows, notes, kernels) == ([(0,)], [("data_loss",)], [(12,)])
 
 
 @pytest.mark.parametrize("damage", ["no names", "texts", "clock that wrapped"])
