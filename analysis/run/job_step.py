@@ -78,7 +78,8 @@ def leading(ranks: Sequence[RankResult], communication: Communication | None) ->
         return max(ranks, key=_pace) if ranks else None
     if communication.stragglers:
         return ranks[communication.stragglers[0].positions[0]]
-    return ranks[min(communication.ranks, key=lambda waits: waits.unprofiled_wait_ms or 0.0).position]
+    replayed = [waits for waits in communication.ranks if waits.unprofiled_wait_ms is not None]
+    return ranks[min(replayed, key=lambda waits: waits.unprofiled_wait_ms or 0.0).position]
 
 
 def _pace(rank: RankResult) -> tuple[float, int]:

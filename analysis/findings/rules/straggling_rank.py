@@ -84,7 +84,9 @@ def check(given: RuleInput) -> Iterator[Finding]:
 
 
 def _skewed(communication: Communication, step_ms: float) -> RankWaits | None:
-    """Return the rank that the others wait for in the profile, None where none leads or it is little."""
+    """Return the rank that the others wait for in the profile, None where none leads or it is little; a pipeline's stages wait by design."""
+    if communication.pipeline:
+        return None
     total = sum(waits.late_ms for waits in communication.ranks)
     first = max(communication.ranks, key=lambda waits: waits.late_ms, default=None)
     if first is None or first.late_ms <= LEADS * total or first.late_ms < SKEW_SHARE * step_ms:

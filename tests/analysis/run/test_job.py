@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from sawtooth.analysis.run import job as one_job
 from sawtooth.analysis.run.model import Communication
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
@@ -13,6 +15,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
+from tests.support.chrome_trace import BASE_NS
 
 
 def told(folder: Path, planted: Planted, *, ranks: int = 8, per_host: int = 4, mesh: bool = True) -> Communication:
@@ -66,6 +69,54 @@ def test_a_slow_gpu_runs_equal_kernels_longer(tmp_path: Path) -> None:
         1.4, rel=0.35
     )  # of its quiet kernels, the tail after the collectives is as quick as the others'
     assert late.gain_ms == pytest.approx(0.4, abs=0.02)
+
+
+@pytest.mark.parametrize("lacks", [3, 5])
+def test_a_rank_that_cannot_be_replayed_is_left_out_unless_the_others_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: int
+) -> None:
+    real = one_job.replay_of
+    monkeypatch.setattr(one_job, "replay_of", lambda recording, rank: None if rank.rank == lacks else real(recording, rank))
+    found = told(tmp_path, Planted(loader_us={5: 800.0}))
+    if lacks == 5:
+        assert (found.step_ms, found.stragglers) == (None, ())
+        return
+    (late,) = found.stragglers
+    assert (late.ranks, late.reason) == ((5,), "data_wait")
+    assert late.gain_ms == pytest.approx(0.8, abs=0.02)
+    assert any("1 of the ranks" in note for note in found.notes)
+    waits = {each.rank: each.unprofiled_wait_ms for each in found.ranks}
+    assert waits[3] is None
+    assert waits[5] == pytest.approx(0.0, abs=0.02)
+
+
+@pytest.mark.parametrize(("throttle", "reason"), [(0, "clock"), (4, "power")])
+def test_a_slow_gpus_clock_or_power_limit_is_the_reason_where_its_telemetry_shows_it(
+    tmp_path: Path, throttle: int, reason: str
+) -> None:
+    """GPU 2 runs at 1,410 MHz of the others' 1,980, 1.4 times slower; UUIDs say whose telemetry is whose."""
+    traces = job(4, 4, Planted(slow_gpu={2: 1.4}))
+    lines = [{"meta": True, "gpus": [{"gpu": g, "name": "NVIDIA H200", "uuid": f"GPU-{g}"} for g in range(4)]}]
+    for i in range(60):
+        at = {"t_ns": BASE_NS - (i + 1) * 10**8}
+        for g in range(4):
+            slow = g == 2
+            lines.append(
+                {**at, "gpu": g, "gpu_util": 99, "sm_mhz": 1410 if slow else 1980, "throttle": throttle if slow else 0}
+            )
+    (tmp_path / "nvml.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    paths = [tmp_path / "nvml.jsonl"]
+    for rank, trace in enumerate(traces):
+        trace.top["gpu_uuids"] = {"0": f"GPU-{rank}"}
+        paths.append(trace.write(tmp_path / f"{rank}.json"))
+    data = DataFolder(tmp_path / "data").create()
+    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    result = analyse(run, Library(data))
+    assert result.communication is not None
+    (late,) = result.communication.stragglers
+    assert (late.ranks, late.reason) == ((2,), reason)
+    found = next(f for f in result.findings if f.rule == "straggling-rank")
+    assert found.title.endswith({"clock": "a lower GPU clock", "power": "its GPU's power limit"}[reason])
 
 
 def test_clocks_of_hosts_are_known_through_groups(tmp_path: Path) -> None:
