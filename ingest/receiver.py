@@ -23,6 +23,7 @@ from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.locks import held
 from sawtooth.ingest.sampler.segments import SEGMENT_BYTES, decode_line, segment_name
 from sawtooth.ingest.schema import DRAFT_PREFIX, write_atomically
+from sawtooth.ingest.seals import sealed, unsealed
 from sawtooth.ingest.telemetry.session import is_session_id
 
 MARKER = "push.json"
@@ -31,6 +32,8 @@ MAX_META_BYTES = 128 << 10  # 16 devices with their capabilities, the most of on
 EMPTY_SECONDS = 600.0  # a sampler sends its first samples within seconds of its meta.json
 MAX_SEGMENT_BYTES = 4 * SEGMENT_BYTES  # a sampler ends a segment at 8 MB; one long record may go over
 MAX_SEGMENT = 9999  # the file name has four digits: 80 GB, or 69 days of ten-minute segments
+CROWDED = 50  # sessions; from here on those that never had a sample go
+MAX_PUSHED_BYTES = 100_000_000_000  # of all pushed sessions: eight GPUs push 1 GB a day
 MAX_SESSIONS = 2000  # folders a stranger with the push token can make
 TAIL_BYTES = 1 << 20  # of a segment looked at for its last whole line
 CLOCK_MOVED_NS = 20_000_000  # an offset that changes by less is noise of the network
@@ -59,6 +62,7 @@ class Receiver:
         self.live = live
         self.reserve_bytes = reserve_bytes
         self._settled: set[tuple[str, int]] = set()
+        self._pushed_bytes: int | None = None  # as this process knows: counted anew before a batch is refused
 
     def held(self, session: str) -> dict[int, int]:
         """Return the bytes held per segment, all of them on disk; empty for a session that is not here. Raises NotFoundError for no id."""
@@ -90,6 +94,7 @@ class Receiver:
                 return Held(size, agreed=True)
             if offset != size or not ours:  # a session sampled here is its sampler's to write
                 return Held(size, agreed=False)
+            self._check_quota(len(body))
             self._write(file, size, body)
         if fresh:
             _sync_folder(folder)
@@ -100,7 +105,7 @@ class Receiver:
         marker = self._folder(session) / MARKER
         known = clock_offset_ns(marker.parent)
         if marker.exists() and (known is None or abs(known - offset_ns) > CLOCK_MOVED_NS):
-            write_atomically(marker, json.dumps({"clock_offset_ns": offset_ns}).encode())
+            write_atomically(marker, sealed(json.dumps({"clock_offset_ns": offset_ns}, indent=2).encode()))
 
     def _folder(self, session: str) -> Path:
         if not is_session_id(session):
@@ -110,7 +115,7 @@ class Receiver:
     def _make(self, folder: Path) -> None:
         if folder.is_dir():
             return
-        if self._count() >= MAX_SESSIONS:
+        if self._count() >= CROWDED:
             self._remove_empty()
         if self._count() >= MAX_SESSIONS:
             raise RefusedError(507, "The dashboard has too many sessions. Remove old ones from its data folder's live/.")
@@ -122,6 +127,21 @@ class Receiver:
         except OSError:  # another request was first
             shutil.rmtree(made, ignore_errors=True)
         _sync_folder(self.live)
+
+    def _check_quota(self, more: int) -> None:
+        """Count a batch; what the push token opens is a share of the disk and not all of it."""
+        if self._pushed_bytes is None or self._pushed_bytes + more > MAX_PUSHED_BYTES:
+            self._pushed_bytes = sum(
+                path.stat().st_size
+                for folder in self.live.iterdir()
+                if is_pushed(folder)
+                for path in folder.iterdir()
+            )  # fmt: skip
+        if self._pushed_bytes + more > MAX_PUSHED_BYTES:
+            raise RefusedError(
+                507, "The dashboard holds as much of pushed sessions as it may. Delete old ones on its Live page."
+            )
+        self._pushed_bytes += more
 
     def _count(self) -> int:
         return sum(1 for _ in self.live.iterdir())
@@ -172,7 +192,7 @@ def is_pushed(folder: Path) -> bool:
 def clock_offset_ns(folder: Path) -> int | None:
     """Return how far the sender's clock is behind this host's (server minus client), None where it is not known."""
     try:
-        value = json.loads((folder / MARKER).read_bytes()).get("clock_offset_ns")
+        value = json.loads(unsealed((folder / MARKER).read_bytes())).get("clock_offset_ns")
     except (OSError, ValueError, AttributeError):
         return None
     return value if isinstance(value, int) else None

@@ -21,6 +21,7 @@ from sawtooth.analysis.store.rank_causes import RankCauses, lay_over
 ENGINE_MEMORY = "512MB"  # a sort of five million rows of three columns fits; viewers share the machine
 PROCESS_BYTES = 3 << 30  # address space: the engine reserves far more than it uses
 COLUMNS_MOST = 500  # our widest table has 29; thousands of columns would cost the server, and its other viewers, many seconds
+ZONED = "WITH TIME ZONE"
 CELL_CHARACTERS = 2_000  # of one text: more cannot be read in a table
 KINDS = "SELECT DATE '2020-01-01', TIME '10:00:00', TIMESTAMP '2020-01-01', INTERVAL 1 DAY, 1.5, uuid(), [1], {'a': 1}, MAP {1: 2}, 'x'::BLOB"
 
@@ -73,10 +74,25 @@ def run(order: Order) -> Answer:
     try:
         if problem := refused(con, order.sql):
             return Answer(problem=problem)
-        con.execute(order.sql)
+        _execute(con, order.sql)
         return _first_rows(con, order)
     except duckdb.Error as error:
         return Answer(problem=str(error))
+    except Exception as error:  # of a type that Python has no value for
+        return Answer(problem=f"The answer holds a value that cannot be shown ({type(error).__name__}). Cast it to VARCHAR.")
+
+
+def _execute(con: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Run a statement. Times with a zone become texts: Python's own would need a module that is not installed."""
+    con.execute(sql)
+    kinds = [str(column[1]) for column in con.description]
+    if not any(ZONED in kind for kind in kinds):
+        return
+    names = [str(column[0]).replace('"', '""') for column in con.description]
+    asked = ", ".join(f"c{at}::VARCHAR" if ZONED in kind else f"c{at}" for at, kind in enumerate(kinds))
+    inner, outer = (", ".join(form.format(at, name) for at, name in enumerate(names)) for form in ("c{0}", '"{1}"'))
+    statement = con.extract_statements(sql)[0].query.strip().rstrip(";")
+    con.execute(f"FROM (SELECT {asked} FROM (\n{statement}\n) AS asked({inner})) AS shown({outer})")
 
 
 def refused(con: duckdb.DuckDBPyConnection, sql: str) -> str | None:

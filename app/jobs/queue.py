@@ -153,7 +153,13 @@ class Jobs:
         files = []
         for number, (path, called) in enumerate(uploads):
             target = folder / f"file-{number}"
-            path.replace(target)
+            try:
+                path.replace(target)
+            except FileNotFoundError:  # two orders for one upload: this one comes second, and gives back what it took
+                for (taken, _), file in zip(uploads, files, strict=False):
+                    Path(file.path).replace(taken)
+                shutil.rmtree(folder, ignore_errors=True)
+                raise NotFoundError("An upload of this order is gone: another order took it.") from None
             files.append(JobFile(str(target), called, target.stat().st_size))
         order = JobOrder(
             data=str(self.settings.data.root),

@@ -5,7 +5,10 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
-        "finish": ("live_sessions",),
+        "finish": (
+            "delete",
+            "live_sessions",
+        ),
         "series": ("thinned",),
         "sessions": (
             "LiveGpu",

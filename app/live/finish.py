@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from sawtooth.app.jobs.queue import Job
+from sawtooth.app.live.folders import delete_session
 from sawtooth.app.live.sessions import LiveSessions, SessionInfo
 from sawtooth.app.server.local_sampler import local_sampler
 from sawtooth.app.server.process import jobs
@@ -24,6 +25,12 @@ def live_sessions() -> LiveSessions:
 @lru_cache(maxsize=4)
 def _sessions_of(live: Path) -> LiveSessions:
     return LiveSessions(live)
+
+
+def delete(info: SessionInfo) -> None:
+    """Remove a session that no longer grows, with its samples. Raises NotFoundError."""
+    delete_session(settings().data.live, info.id)
+    live_sessions().forget(info.id)
 
 
 def finish(info: SessionInfo, name: str) -> Job:

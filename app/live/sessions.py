@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.telemetry.sawtooth import Sawtooth, find_sawtooth
 from sawtooth.analysis.telemetry.steady import find_steady
 from sawtooth.analysis.telemetry.summary import ACTIVITY, FAINT, SHARES_AT_WORK
+from sawtooth.app.live.folders import newest
 from sawtooth.app.live.series import LiveSeries
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
@@ -101,8 +102,8 @@ def _meta(path: Path, changed_ns: int, size: int) -> _Meta:
 
 
 def sessions(live: Path) -> list[SessionInfo]:
-    """Return every session, those that live first, then the newest."""
-    infos = [session_info(folder) for folder in live.iterdir() if is_session_id(folder.name)] if live.is_dir() else []
+    """Return the newest sessions, those that live first."""
+    infos = [session_info(folder) for folder in newest(live)]
     now = time.time()
     return sorted((s for s in infos if s is not None), key=lambda s: (s.live(now), s.grown_s), reverse=True)
 
@@ -331,6 +332,11 @@ class LiveSessions:
         self.live = live
         self._open: OrderedDict[str, LiveSession] = OrderedDict()
         self._lock = threading.Lock()
+
+    def forget(self, session: str) -> None:
+        """Let go of a session that was removed."""
+        with self._lock:
+            self._open.pop(session, None)
 
     def get(self, session: str) -> LiveSession | None:
         """Return a session with everything that is on disk by now; None for one that is not here."""

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from sawtooth.app import format as fmt
-from sawtooth.app.live.finish import finish, live_sessions
+from sawtooth.app.live.finish import delete, finish, live_sessions
 from sawtooth.app.live.sessions import LiveGpu, LiveSession, SessionInfo, session_info, sessions
 from sawtooth.app.live.words import about_session, describe_rhythm, sentence, standing, step_time
 from sawtooth.app.page import cards, frame, live_chart, live_picture
@@ -159,6 +159,13 @@ def _end_of(info: SessionInfo, live: bool) -> None:
         name = info.name or f"{info.host} {time.strftime('%Y-%m-%d %H:%M', time.gmtime(info.started_ns / 1e9))}"
         st.session_state["live_job"] = finish(info, fmt.clean(name, 80)).id
         st.rerun()
+    if not live:
+        with st.popover("Delete session", icon=":material/delete:"):
+            cards.small("Its samples are removed from this server; a run made of them stays.")
+            if st.button("Delete", key="live_delete"):
+                delete(info)
+                st.query_params.pop("session", None)
+                st.rerun()
     if live and ours and st.button("Stop", icon=":material/stop:"):
         local_sampler().stop()
         st.rerun()

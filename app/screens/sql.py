@@ -34,7 +34,10 @@ def main() -> None:
         _form(chosen)
     with right:
         _tables()
-    asked = str(st.session_state.get("sql_text") or "").strip()
+    asked = str(st.session_state.get("sql_asked") or "").strip()
+    if not asked and st.session_state.get("sql_text"):
+        cards.empty_state("This query came with the link, and was not run.", "Read it, then press Run.")
+        return
     if not asked:
         cards.empty_state(
             "No query yet.",
@@ -66,6 +69,7 @@ def _take_from_address() -> None:
     if linked is not None and linked != st.session_state.get("sql_linked"):
         st.session_state["sql_linked"] = linked
         st.session_state["sql_text"] = linked[:SQL_CHARACTERS_MOST]
+        st.session_state.pop("sql_asked", None)  # somebody else's query waits until its reader wants it
 
 
 def _remember_in_address(asked: str) -> None:
@@ -81,14 +85,18 @@ def _form(chosen: RecordingRef) -> None:
     st.pills("Start from", titles, key="sql_example", on_change=_take_example)
     with st.form("sql_form", border=False):
         st.text_area("Query", key="sql_text", height=260, max_chars=SQL_CHARACTERS_MOST, placeholder="SELECT …")
-        st.form_submit_button("Run", icon=":material/play_arrow:", help="Ctrl+Enter")
+        st.form_submit_button("Run", icon=":material/play_arrow:", help="Ctrl+Enter", on_click=_ask)
+
+
+def _ask() -> None:
+    st.session_state["sql_asked"] = st.session_state.get("sql_text")
 
 
 def _take_example() -> None:
     title = st.session_state.get("sql_example")
     for example in EXAMPLES:
         if example.title == title:
-            st.session_state["sql_text"] = example.sql
+            st.session_state["sql_text"] = st.session_state["sql_asked"] = example.sql
 
 
 @st.fragment

@@ -18,7 +18,7 @@ from sawtooth.ingest.capture.packing import COPY_BYTES, FORMAT, MANIFEST, SOURCE
 from sawtooth.ingest.errors import NotFoundError, SourceError
 from sawtooth.ingest.files import scratch
 from sawtooth.ingest.recording import Progress, clean_name, clean_title, ingest_file
-from sawtooth.ingest.runs.manifests import register_run
+from sawtooth.ingest.runs.manifests import delete_run, register_run
 from sawtooth.ingest.runs.proposals import Proposal, propose
 from sawtooth.ingest.runs.redact import Redactor
 from sawtooth.ingest.schema import DataFolder, Interval, Manifest, RecordingRef, Shift, UserFacts, run_id_of
@@ -43,6 +43,13 @@ MAX_LABELS, MAX_LABEL = 100, 200  # tags or settings of a run, and characters of
 PACKED_TWICE = 4  # sources are packed already: a zip that packs one far smaller holds a bomb
 KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 BROKEN = "The .sawtooth file is damaged or cut off. Copy or export it again."
+LIES = "The .sawtooth file's list of members does not fit what it holds: it is damaged, or made to mislead. Ask its sender for it again."
+
+
+def _unreadable(error: Exception) -> SourceError:
+    """Return what is said of a zip that cannot be read; zipfile's own words tell a list that lies from a file that is cut off."""
+    lies = any(word in str(error) for word in ("differ", "Overlapped", "overlap"))
+    return SourceError("E-TRUNC", LIES if lies else BROKEN)
 
 
 class BundleRecording(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -176,7 +183,7 @@ class Bundle:
                         raise SourceError("E-SIZE", "A source in the .sawtooth file is larger than any source may be.")
                     out.write(piece)
         except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-            raise SourceError("E-TRUNC", BROKEN) from error
+            raise _unreadable(error) from error
 
 
 @contextmanager
@@ -236,7 +243,16 @@ def import_bundle(
             for ref in refs.values():
                 prepare(ref)
         known = {manifest.id for manifest in folder.manifests()}
-        return [_register(folder, run, refs, known, clean_name(name or path.name)) for run in bundle.manifest.runs]
+        registered: list[Manifest] = []
+        try:
+            for run in bundle.manifest.runs:
+                registered.append(_register(folder, run, refs, known, clean_name(name or path.name)))
+        except BaseException:  # a disk that filled up: all of its runs, or none
+            for manifest in registered:
+                if manifest.id not in known:
+                    delete_run(folder, manifest.id)
+            raise
+        return registered
 
 
 def _register(folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef], known: set[str], bundle_name: str) -> Manifest:
@@ -290,7 +306,7 @@ def _manifest(archive: zipfile.ZipFile, members: set[str]) -> BundleManifest:
             raise SourceError("E-SIZE", "The manifest of the .sawtooth file is too large to be one.")
         manifest = msgspec.json.decode(content, type=BundleManifest)
     except (zipfile.BadZipFile, EOFError, RuntimeError, NotImplementedError) as error:
-        raise SourceError("E-TRUNC", BROKEN) from error
+        raise _unreadable(error) from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SourceError("E-JSON", f"The manifest of the .sawtooth file cannot be read ({error}).") from error
     if len(manifest.runs) > MAX_RUNS:

@@ -13,10 +13,12 @@ from starlette.requests import Request
 
 from sawtooth.app.api import live
 from sawtooth.app.live import sessions as live_sessions
+from sawtooth.app.live.folders import LISTED, delete_session, newest
 from sawtooth.app.live.sessions import session_info
 from sawtooth.app.server.push import push_token
 from sawtooth.app.settings import Settings
 from sawtooth.ingest import receiver
+from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.receiver import MAX_META_BYTES, Receiver, RefusedError
 from sawtooth.ingest.schema import DataFolder
 
@@ -25,6 +27,7 @@ def test_sessions_without_a_sample_make_way_for_a_sampler_that_comes_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receiver, "MAX_SESSIONS", 3)
+    monkeypatch.setattr(receiver, "CROWDED", 3)
     taker = Receiver(tmp_path)
     for name in ("empty", "fresh", "sampled"):
         taker.append(name, 0, 0, b"{}")
@@ -35,6 +38,42 @@ def test_sessions_without_a_sample_make_way_for_a_sampler_that_comes_later(
         os.utime(tmp_path / name, (time.time() - 3600,) * 2)
     assert taker.append("later", 0, 0, b"{}").agreed
     assert sorted(p.name for p in tmp_path.iterdir()) == ["fresh", "later", "sampled"]
+
+
+def test_pushed_sessions_have_a_quota_and_room_comes_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taker = Receiver(tmp_path)
+    taker.append("one", 0, 0, b"x" * 60)
+    monkeypatch.setattr(receiver, "MAX_PUSHED_BYTES", 100)
+    with pytest.raises(RefusedError, match="as much of pushed sessions") as error:
+        taker.append("two", 0, 0, b"x" * 60)
+    assert error.value.status == 507
+    delete_session(tmp_path, "one")
+    assert taker.append("two", 0, 0, b"x" * 60).agreed
+
+
+def test_a_session_is_deleted_whole_and_nothing_else(tmp_path: Path) -> None:
+    live = tmp_path / "live"
+    Receiver(tmp_path).append("live", 0, 0, b"x")
+    for name in ("one", "two"):
+        Receiver(live).append(name, 0, 0, b"x")
+    delete_session(live, "one")
+    for name in ("one", "..", "../live", "", "two/meta.json"):
+        with pytest.raises(NotFoundError):
+            delete_session(live, name)
+    assert [path.name for path in live.iterdir()] == ["two"]
+
+
+def test_a_flood_of_sessions_hides_none_that_has_newer_samples(tmp_path: Path) -> None:
+    for number in range(LISTED + 50):
+        (tmp_path / f"flood-{number}").mkdir()
+    old, new = tmp_path / "old", tmp_path / "new"
+    for folder, when in ((old, 1_000.0), (new, 2_000.0)):
+        folder.mkdir()
+        (folder / "samples-0001.jsonl").write_bytes(b"x")
+        os.utime(folder / "samples-0001.jsonl", (when, when))
+        os.utime(folder, (when, when))
+    found = newest(tmp_path)
+    assert len(found) == LISTED and found[:2] == [new, old]
 
 
 def test_a_meta_larger_than_any_host_s_is_refused(tmp_path: Path) -> None:

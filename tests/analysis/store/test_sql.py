@@ -251,6 +251,14 @@ def test_nonsense_is_answered_in_a_sentence(sql: str, folder: DataFolder, trace:
         assert str(error)
 
 
+def test_times_with_a_zone_are_shown_in_order_and_under_their_names(folder: DataFolder, trace: str) -> None:
+    sql = 'SELECT n, TIMESTAMPTZ \'2026-01-02 03:04:05+00\' + n * INTERVAL 1 DAY AS "a ""day""", [now()] AS l FROM range(3) t(n) ORDER BY n DESC -- last;'
+    rows = run_query(folder, trace, sql).rows
+    assert list(rows.columns) == ["n", 'a "day"', "l"]
+    assert rows["n"].tolist() == [2, 1, 0]
+    assert rows['a "day"'].tolist()[0].startswith("2026-01-04 03:04:05")
+
+
 def test_an_unknown_recording_is_said(folder: DataFolder) -> None:
     with pytest.raises(NotFoundError, match="is not in this data folder"):
         run_query(folder, "00112233445566aa", "SELECT 1")

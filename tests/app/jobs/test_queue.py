@@ -152,3 +152,15 @@ def test_every_ending_has_a_sentence_with_a_way_on(code) -> None:
     sentence = crash_sentence(code)
     assert sentence.endswith(".")
     assert "Traceback" not in sentence
+
+
+def test_of_two_orders_for_one_upload_the_second_is_told_and_takes_nothing(tmp_path) -> None:
+    jobs = _jobs(tmp_path, "pass")
+    (first, _), *_ = shared = _uploaded(jobs)
+    other = first.with_name("f" * 32)
+    other.write_bytes(b"of the second order alone")
+    jobs.start(shared)
+    with pytest.raises(NotFoundError, match="another order"):
+        jobs.start([(other, "other"), *shared])
+    assert other.read_bytes() == b"of the second order alone"
+    assert len(list(jobs.settings.data.uploads.glob("job-*"))) <= 1

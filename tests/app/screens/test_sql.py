@@ -32,11 +32,20 @@ def test_without_a_query_the_page_says_where_to_start(loop: str) -> None:
     assert len(test.dataframe) == 0
 
 
-def test_a_link_with_a_query_shows_its_answer(loop: str) -> None:
+def asked(run: str, sql: str) -> AppTest:
+    """Open a link with a query, and run it."""
+    test = opened("sql", run, sql=sql)
+    return test.button[0].click().run()
+
+
+def test_a_link_with_a_query_waits_for_a_click(loop: str) -> None:
     test = opened("sql", loop, sql="SELECT count(*) AS steps FROM steps")
+    assert "was not run" in words_of(test)
+    assert len(test.dataframe) == 0
+    test.button[0].click().run()
     assert "1 row" in words_of(test)
     steps = shown_rows(test)[0][0]
-    assert steps == len(opened("sql", loop, sql="FROM steps").dataframe[0].value)
+    assert steps == len(asked(loop, "FROM steps").dataframe[0].value)
     assert test.text_area(key="sql_text").value == "SELECT count(*) AS steps FROM steps"
 
 
@@ -64,7 +73,7 @@ def test_an_example_is_a_starting_point(loop: str) -> None:
 
 
 def test_each_recording_of_a_run_can_be_asked_and_has_examples_of_its_own(loop: str) -> None:
-    test = opened("sql", loop, sql="SELECT kind FROM recording")
+    test = asked(loop, "SELECT kind FROM recording")
     assert shown_rows(test) == [["trace"]]
     chooser = test.selectbox(key="recording")
     chooser.select_index(1).run()
@@ -81,14 +90,14 @@ def test_each_recording_of_a_run_can_be_asked_and_has_examples_of_its_own(loop: 
     ],
 )
 def test_what_cannot_be_run_is_answered_in_a_sentence(loop: str, app_data: DataFolder, sql: str, told: str) -> None:
-    text = words_of(opened("sql", loop, sql=sql))
+    text = words_of(asked(loop, sql))
     assert "This query failed" in text
     assert told in text
     assert str(app_data.root) not in text
 
 
 def test_no_row_is_an_answer(loop: str) -> None:
-    assert "The query returned no rows" in words_of(opened("sql", loop, sql="SELECT * FROM gpu_ops WHERE false"))
+    assert "The query returned no rows" in words_of(asked(loop, "SELECT * FROM gpu_ops WHERE false"))
 
 
 def test_the_browser_of_tables_explains_every_column(loop: str) -> None:

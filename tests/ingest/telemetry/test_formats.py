@@ -354,3 +354,14 @@ def test_gaps_are_pauses_of_more_than_three_periods() -> None:
     times = np.array([0, 100, 200, 300, 601, 700, 1000], np.int64) * 1_000_000
     assert find_gaps(times) == [(300_000_000, 601_000_000)]
     assert math.isfinite(len(find_gaps(times[:2])))
+
+
+def test_a_prometheus_answer_of_a_whole_data_centre_is_refused_at_once(tmp_path: Path) -> None:
+    series = [
+        {"metric": {"__name__": "DCGM_FI_DEV_GPU_UTIL", "gpu": "0", "Hostname": f"h{n}"}, "values": [[1700000000, "50"]]}
+        for n in range(20_000)
+    ]
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": series}}))
+    with pytest.raises(SourceError, match="512 GPUs"):
+        ingested(path, tmp_path)

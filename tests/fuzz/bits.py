@@ -1,0 +1,174 @@
+"""Flip single bits of everything in a data folder; each must be told, or change nothing that anybody reads.
+
+    python -m tests.fuzz.bits [--flips 1000] [--seed 1]
+
+The folder has a run with telemetry, what a bundle proposes for it, its kept analysis, a pushed session, a login and both tokens. After each
+flip all of it is read as the product reads it: report, card, proposal, trace, session, login. An error of ours, a diagnostic, a line in the
+log or a login that is over tells; anything else must be as before. A silent difference is printed and ends the run with code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import logging
+import random
+import shutil
+import sys
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.run.report import report_json
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.runs.card import card_of
+from sawtooth.app.server.sessions import Sessions
+from sawtooth.app.server.tokens import VIEWERS, kept_token
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.receiver import Receiver, clock_offset_ns
+from sawtooth.ingest.runs.proposals import Proposal, changed, proposal_for, propose
+from sawtooth.ingest.sampler.segments import SegmentWriter
+from sawtooth.ingest.schema import DataFolder
+from sawtooth.ingest.telemetry.session import SessionReader
+from tests.support import sound_trace
+
+SESSION, LOGIN, PUSH = "pushed", "a-login-of-this-fuzz", "push_token"
+Readings = dict[str, Any]
+
+
+class Told(logging.Handler):
+    """Remembers whether anything was logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def prepared(folder: DataFolder) -> str:
+    """Fill the folder; return the run's id."""
+    trace = folder.root.parent / "trace.json.gz"
+    trace.write_bytes(gzip.compress(sound_trace.text(sound_trace.sound(sound_trace.sound_events(40)))))
+    telemetry = folder.root.parent / "nvml.jsonl"
+    lines = [{"t_ns": sound_trace.BASE + i * 10**8, "gpu_util": 50 + i, "mem_used": 5} for i in range(40)]
+    telemetry.write_text("\n".join(map(json.dumps, lines)))
+    (run,) = bring_in(folder, [(trace, trace.name), (telemetry, telemetry.name)]).runs
+    propose(folder, Proposal(run.id, "a bundle", [], name="another name", notes="notes"))
+    source = folder.root.parent / "sampled"
+    start = sound_trace.BASE
+    meta = {"v": 1, "session": SESSION, "host": "node7", "started_m": 0, "started_w": start, "interval_ns": 10**8}
+    device = {"device": 0, "name": "NVIDIA H200", "uuid": "GPU-0", "memory_bytes": 100e9}
+    writer = SegmentWriter(source, {**meta, "columns": ["power_w"], "devices": [device], "name": "my job", "pid": 1})
+    for i in range(50):
+        writer.write({"k": "tick", "m": i * 10**8, "w": start + i * 10**8, "g": [[100.0 + i]]})
+    writer.sync(0)
+    taker = Receiver(folder.live)
+    for number, path in enumerate([source / "meta.json", *sorted(source.glob("samples-*"))]):
+        taker.append(SESSION, number, 0, path.read_bytes())
+    taker.note_clock(SESSION, 123_456_789)
+    kept_token(folder.root, VIEWERS, "The token")
+    kept_token(folder.root, PUSH, "The push token")
+    return run.id
+
+
+def login(folder: DataFolder) -> str:
+    """Log somebody in; return the cookie."""
+    sessions = Sessions(folder.access)
+    return sessions.open(sessions.new("token", "a browser", "192.0.2.1", None, None))
+
+
+def readings(folder: DataFolder, run: str, cookie: str) -> Readings:
+    """Read everything; an error of ours is what is read."""
+    library = Library(folder)
+    reads: dict[str, Callable[[], Any]] = {
+        "report": lambda: json.loads(json.dumps(report_json(result_of(folder.read_manifest(run), library)))),
+        "manifest": lambda: msgspec.to_builtins(folder.read_manifest(run)),
+        "card": lambda: msgspec.to_builtins(card_of(folder.read_manifest(run), library)),
+        "proposal": lambda: _proposed(folder, run),
+        "sources": lambda: {path.name: zlib.crc32(gzip.decompress(path.read_bytes())) for path in folder.sources.iterdir()},
+        "session": lambda: _session(folder),
+        "clock": lambda: clock_offset_ns(folder.live / SESSION),
+        "login": lambda: msgspec.to_builtins(Sessions(folder.access).find(cookie, None, "")),
+        "tokens": lambda: [kept_token(folder.root, name, name) for name in (VIEWERS, PUSH)],
+    }
+    found = {}
+    for name, read in reads.items():
+        try:
+            found[name] = read()
+        except (SawtoothError, OSError, EOFError, zlib.error) as error:
+            found[name] = f"told: {error}"
+    library.close()
+    return found
+
+
+def _proposed(folder: DataFolder, run: str) -> Any:
+    proposal = proposal_for(folder, run)
+    return "told: no proposal" if proposal is None else repr(changed(folder.read_manifest(run), proposal))
+
+
+def _session(folder: DataFolder) -> Any:
+    reader = SessionReader(folder.live / SESSION)
+    records = reader.poll()
+    return f"told: {reader.damaged} lines" if reader.damaged else [reader.meta, records]
+
+
+def silent(before: Readings, after: Readings) -> list[str]:
+    """Return what differs without having been told."""
+    return [
+        name
+        for name, value in after.items()
+        if value != before[name] and value is not None and not (isinstance(value, str) and value.startswith("told: "))
+    ]
+
+
+def main() -> int:
+    """Flip, read, restore."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--flips", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    dice, told = random.Random(given.seed), Told()
+    logging.getLogger("sawtooth").addHandler(told)
+    outcomes: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory(prefix="sawtooth-bits-") as place:
+        sound, folder = Path(place) / "sound", DataFolder(Path(place) / "data").create()
+        run, cookie = prepared(folder), login(folder)
+        before = readings(folder, run, cookie)
+        shutil.copytree(folder.root, sound)
+        files = sorted(path.relative_to(sound) for path in sound.rglob("*") if path.is_file() and path.stat().st_size)
+        print(f"{len(files)} files: {', '.join(sorted({path.parts[0] for path in files}))}", flush=True)
+        for number in range(given.flips):
+            shutil.rmtree(folder.root)
+            shutil.copytree(sound, folder.root)
+            file = files[number % len(files)]
+            bit = _flip(folder.root / file, dice)
+            told.lines.clear()
+            wrong = silent(before, readings(folder, run, cookie))
+            outcome = "told in the log" if told.lines else "silent" if wrong else "told or unchanged"
+            outcomes[outcome] += 1
+            if outcome == "silent":
+                print(f"SILENT: bit {bit} of {file} changed {', '.join(wrong)}", flush=True)
+    print(f"{given.flips} flips, seed {given.seed}: {dict(outcomes)}")
+    return int(outcomes["silent"] > 0)
+
+
+def _flip(path: Path, dice: random.Random) -> int:
+    content = bytearray(path.read_bytes())
+    bit = dice.randrange(len(content) * 8)
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+    return bit
+
+
+if __name__ == "__main__":
+    sys.exit(main())
