@@ -27,6 +27,7 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
 from sawtooth.ingest.quantities.throttling import holding
 from sawtooth.ingest.receiver import is_pushed
+from sawtooth.ingest.seals import unsealed
 from sawtooth.ingest.telemetry.session import ODD, SessionClock, SessionReader, is_session_id, is_time
 
 FRESH_SECONDS = 10.0  # a sampler writes each tick and a push brings it within two seconds; longer is silence, not jitter
@@ -98,7 +99,7 @@ class _Meta(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=INFOS_KEPT)
 def _meta(path: Path, changed_ns: int, size: int) -> _Meta:
     """Return a meta.json, read once as long as it does not change: the Live page asks for all of them each second."""
-    return msgspec.json.decode(path.read_bytes(), type=_Meta)
+    return msgspec.json.decode(unsealed(path.read_bytes()), type=_Meta)
 
 
 def sessions(live: Path) -> list[SessionInfo]:

@@ -8,6 +8,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from sawtooth.ingest.seals import sealed
+
 SEGMENT_BYTES = 8_000_000  # small enough to delete after an acknowledged push, large enough to keep folders short
 SEGMENT_NS = 600 * 10**9  # ten minutes, for the same reason at slow rates
 SYNC_NS = 10**9  # a power cut loses at most this much
@@ -65,7 +67,7 @@ class SegmentWriter:
         self._opened_m = 0
         self._synced_m = 0
         folder.mkdir(parents=True, mode=0o700)
-        content = json.dumps(meta, indent=1, allow_nan=False).encode() + b"\n"
+        content = sealed(json.dumps(meta, indent=1, allow_nan=False).encode()) + b"\n"
         self.meta_bytes = len(content)
         _write_once(folder / "meta.json", content)
 

@@ -16,6 +16,7 @@ from typing import Any, TypeGuard
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
 from sawtooth.ingest.sampler.segments import decode_line, encode_line, join_segments, segment_name
+from sawtooth.ingest.seals import unsealed
 from sawtooth.ingest.telemetry.table import SampleTable
 
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
@@ -59,7 +60,7 @@ class SessionReader:
         """The session's meta.json. Raises SourceError while it is not there or not whole."""
         if self._meta is None:
             try:
-                value = json.loads((self.folder / "meta.json").read_bytes())
+                value = json.loads(unsealed((self.folder / "meta.json").read_bytes()))
             except (OSError, ValueError, RecursionError):
                 value = None
             if not isinstance(value, dict) or not isinstance(value.get("columns"), list):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import zipfile
 from pathlib import Path
@@ -26,6 +27,7 @@ from sawtooth.ingest.runs.bundle import (
 )
 from sawtooth.ingest.runs.manifests import register_run
 from sawtooth.ingest.schema import DataFolder, Manifest, UserFacts
+from tests.support import sound_trace
 from tests.support.bundles import manifest_bytes, packed
 from tests.support.paths import SAMPLES
 
@@ -199,3 +201,37 @@ def test_manifest_and_sources_must_agree(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="different members"):
         write_bundle(tmp_path / "x.sawtooth", BundleManifest([BundleRun("r", [])]), {"sources/0001.gz": tmp_path})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_several_runs_all_are_published_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk fills up between the manifests of two runs."""
+    here, there = DataFolder(tmp_path / "here").create(), DataFolder(tmp_path / "there").create()
+    runs = []
+    for number in (1, 2):
+        trace = tmp_path / f"{number}.json"
+        trace.write_bytes(sound_trace.text(sound_trace.sound(sound_trace.sound_events(2 + number))))
+        runs.append(register_run(here, [ingest_file(trace, here)]).id)
+    export_runs(here, runs, tmp_path / "two.sawtooth")
+    write, written = DataFolder.write_manifest, []
+
+    def full(folder: DataFolder, manifest: Manifest) -> None:
+        if written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(manifest)
+        write(folder, manifest)
+
+    monkeypatch.setattr(DataFolder, "write_manifest", full)
+    with pytest.raises(OSError):
+        import_bundle(tmp_path / "two.sawtooth", there)
+    assert written and there.manifests() == []
+
+
+def test_a_list_of_members_that_lies_is_named_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "lies.sawtooth"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("manifest.json", b"{}")
+    content = bytearray(path.read_bytes())
+    content[30:34] = b"othe"  # the member's own head names it otherwise than the list
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match="does not fit what it holds"), open_bundle(path):
+        pass
