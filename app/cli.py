@@ -43,6 +43,7 @@ COMMANDS = {
         "Measure this machine's GPU, so that telemetry's step time is surer; needs PyTorch.",
     ),
     "loader": ("loader", "loader", "Time a DataLoader by itself, and say how many workers feed the GPU."),
+    "doctor": ("doctor", "doctor", "Check the data folder and the settings."),
     "serve": ("serve", "serve", "Serve the dashboard."),
     "demo": ("serve", "demo", "Serve the dashboard with the bundled examples and open it in the browser."),
 }

@@ -10,6 +10,8 @@ import hashlib
 import re
 
 DIGEST_BYTES = 8  # one flip in 2^64 fits by chance
+ANY = ord("?")
+ENDING = b',\n  "seal": "????????????????"\n}'  # ? stands for a digit
 SEAL = re.compile(rb',\n  "seal": "([0-9a-f]{16})"\n}\n?')
 
 
@@ -25,11 +27,19 @@ def unsealed(content: bytes) -> bytes:
     """Return the object without its seal, as it is where it has none. Raises ValueError where a byte is not what was sealed."""
     seal = SEAL.search(content)
     if seal is None:
+        if _nearly_sealed(content):
+            raise ValueError("its checksum is damaged")
         return content
     body = content[: seal.start()]
     if seal.end() != len(content) or seal.group(1) != _digest(body):
         raise ValueError("its checksum does not fit")
     return body + b"\n}"
+
+
+def _nearly_sealed(content: bytes) -> bool:
+    """Tell whether a file ends as a sealed one does but for a sign or two: then its seal is what was damaged."""
+    tail = content.removesuffix(b"\n")[-len(ENDING) :]
+    return len(tail) == len(ENDING) and sum(a not in (b, ANY) for a, b in zip(ENDING, tail, strict=True)) <= 2
 
 
 def _digest(body: bytes) -> bytes:

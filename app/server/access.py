@@ -89,6 +89,7 @@ class AccessMiddleware:
         peer = self._peer(scope)
         self._sockets.opened(peer)
         try:
+            await self._sockets.turn()
             await self.app(scope, self._while_logged_in(scope, self._sockets.paced(receive)), send)
         finally:
             self._sockets.closed(peer)

@@ -23,6 +23,8 @@ MESSAGES_BURST = 10.0  # a page that opens asks for a few things at once
 SCRIPTS_AT_ONCE = 4  # threads that compute take turns of 5 ms, and the event loop waits for all of them at each of its own
 HELD_BACK_SECONDS = 2.0  # the longest that a message waits for a place: one that stops a script must get through to it
 LOOK_EVERY_SECONDS = 0.02  # for a free place; a page takes ten times that
+OPENED_PER_SECOND = 10.0  # pages of all peers together: each costs the event loop a session and the first run of its script
+OPENED_AT_ONCE = 10.0
 MESSAGE_BYTES = 1 << 20  # what a page sends are the values of its widgets; the longest is a query
 MOST_WEBSOCKETS = 400  # each costs a session of its own; a team has a few dozen
 MOST_WEBSOCKETS_PER_PEER = 100  # all viewers behind a proxy are one peer; a trusted one has no limit of its own
@@ -54,6 +56,7 @@ class Sockets:
 
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
+        self._opening = Bucket(OPENED_PER_SECOND, OPENED_AT_ONCE)
         self._next = asyncio.Lock()  # who holds it is let in next; the others follow in the order of coming
 
     def full(self, peer: str, *, trusted: bool) -> bool:
@@ -63,6 +66,10 @@ class Sockets:
     def opened(self, peer: str) -> None:
         """Count one that opens."""
         self._open[peer] += 1
+
+    async def turn(self) -> None:
+        """Wait until another one may open."""
+        await asyncio.sleep(self._opening.wait_s())
 
     def closed(self, peer: str) -> None:
         """Count one that closed."""

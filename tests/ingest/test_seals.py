@@ -71,3 +71,16 @@ def test_only_an_indented_object_is_sealed() -> None:
     for content in (b"{}", b"[]", b'{"a":1}', b"{\n}"):
         with pytest.raises(ValueError, match="sealed"):
             sealed(content)
+
+
+def test_a_flipped_bit_of_the_seal_itself_is_told_too() -> None:
+    """In a file that takes unknown keys, a seal under another name would else pass for a file that has none."""
+    content = sealed(b'{\n "a": 1\n}') + b"\n"
+    for bit in range(len(content) * 8):
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            assert msgspec.json.decode(unsealed(bytes(flipped))) == {"a": 1}, bit
+        except ValueError:
+            continue
+    assert unsealed(b'{"a": 1}') == b'{"a": 1}'

@@ -44,7 +44,9 @@ def data(traces: Path, tmp_path: Path) -> str:
     return folder
 
 
-@pytest.mark.parametrize("command", ["report", "compare", "sweep", "ingest", "export", "import", "runs", "serve", "demo"])
+@pytest.mark.parametrize(
+    "command", ["report", "compare", "sweep", "ingest", "export", "import", "runs", "serve", "demo", "doctor"]
+)
 def test_every_command_has_a_short_help(command: str) -> None:
     assert "Usage" in run(command, "-h").output
 

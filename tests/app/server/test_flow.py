@@ -122,3 +122,20 @@ def test_a_slow_upload_gives_its_place_up_only_while_others_wait(monkeypatch: py
     monkeypatch.setattr(uploads, "_refused_at", 100.0)
     assert uploads._slowest(101.0) == uploads.SLOWEST_WHILE_OTHERS_WAIT == 100_000
     assert uploads._slowest(100.0 + uploads.OTHERS_WAIT_SECONDS) == uploads.SLOWEST_BYTES_PER_SECOND
+
+
+def test_pages_open_one_after_the_other_when_many_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "OPENED_PER_SECOND", 20.0)
+    monkeypatch.setattr(flow, "OPENED_AT_ONCE", 2.0)
+
+    async def herd() -> list[float]:
+        sockets, began = Sockets(), time.monotonic()
+
+        async def one() -> float:
+            await sockets.turn()
+            return time.monotonic() - began
+
+        return sorted(await asyncio.gather(*(one() for _ in range(8))))
+
+    took = asyncio.run(herd())
+    assert took[-1] >= 0.29 and took[4] >= 0.14  # the third waits 1/20 s, the eighth 6/20 s

@@ -1,0 +1,79 @@
+"""``sawtooth doctor``: read everything in the data folder, and say what is damaged, missing or open to others."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import stat
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sawtooth.app import format as fmt
+from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.settings import settings_from
+from sawtooth.ingest.errors import NotFoundError
+from sawtooth.ingest.files import is_sound
+from sawtooth.ingest.schema import DataFolder, is_id
+
+PIECE_BYTES = 1 << 20
+LEAST_FREE_BYTES = 2_000_000_000  # a large trace and its recording
+
+
+def doctor(data: Annotated[Path | None, typer.Option(help="Data folder.")] = None) -> None:
+    """Check the data folder and the settings; exit code 1 where something is wrong."""
+    settings_from(dict(os.environ))
+    folder = data_folder(data)
+    troubles = [trouble for check in (_access, _manifests, _recordings, _sources) for trouble in check(folder)]
+    for trouble in troubles:
+        typer.echo(trouble)
+    runs, free = fmt.many(len(folder.manifests()), "run"), shutil.disk_usage(folder.root).free
+    typer.echo(f"{folder.root}: {runs}, {fmt.bytes_(free)} free, {fmt.many(len(troubles), 'problem')}.")
+    raise typer.Exit(1 if troubles else 0)
+
+
+def _access(folder: DataFolder) -> Iterator[str]:
+    if os.name == "posix" and stat.S_IMODE(folder.root.stat().st_mode) & 0o077:
+        yield f"Others on this machine can look into the data folder. Close it: chmod 700 {folder.root}"
+    if not os.access(folder.root, os.W_OK):
+        yield "The data folder cannot be written: nothing new can be read in."
+    if shutil.disk_usage(folder.root).free < LEAST_FREE_BYTES:
+        yield "The disk is almost full. `sawtooth runs prune --max-size 20GB` makes room."
+
+
+def _manifests(folder: DataFolder) -> Iterator[str]:
+    for path in sorted(folder.runs.glob("*.json")):
+        if not is_id(path.stem):
+            continue
+        try:
+            manifest = folder.read_manifest(path.stem)
+        except NotFoundError as error:
+            yield f"Run {path.stem}: {error}"
+            continue
+        for ref in manifest.recordings:
+            if not folder.recording_file(ref.id).exists():
+                can = "its source is here: open the run once" if folder.source_file(ref.id).exists() else "ingest it again"
+                yield f"{fmt.clean(manifest.name, 60)} ({manifest.id}): the recording {ref.id} is missing; {can}."
+
+
+def _recordings(folder: DataFolder) -> Iterator[str]:
+    for path in sorted(folder.recordings.glob("*.duckdb")):
+        if not is_sound(path):
+            yield f"The recording {path.name} is damaged. Remove its run and ingest its source again."
+    for path in sorted(folder.derived.glob("*.duckdb")):
+        if not is_sound(path):
+            yield f"{path.name} is damaged. It is a cache: remove the file, and it is made again."
+
+
+def _sources(folder: DataFolder) -> Iterator[str]:
+    for path in sorted(folder.sources.glob("*.gz")):
+        try:
+            with gzip.open(path) as source:
+                while source.read(PIECE_BYTES):
+                    pass
+        except (OSError, EOFError, zlib.error):
+            yield f"The kept source {path.name} is damaged: the run can be looked at, but not exported."

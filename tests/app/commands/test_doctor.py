@@ -1,0 +1,78 @@
+"""`sawtooth doctor` finds what is damaged; a copy of the data folder is a backup."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sawtooth.analysis.run.report import report_json
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.cli import cli
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support import sound_trace
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> DataFolder:
+    trace = tmp_path / "one.json"
+    trace.write_bytes(sound_trace.text(sound_trace.sound()))
+    folder = DataFolder(tmp_path / "data").create()
+    bring_in(folder, [(trace, trace.name)])
+    return folder
+
+
+def doctor(folder: DataFolder) -> tuple[int, str]:
+    done = CliRunner().invoke(cli, ["doctor", "--data", str(folder.root)])
+    return done.exit_code, done.output
+
+
+def test_a_sound_folder_has_no_problem(folder: DataFolder) -> None:
+    code, said = doctor(folder)
+    assert (code, "1 run" in said, "0 problems" in said) == (0, True, True), said
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [("recordings", "is damaged. Remove its run"), ("sources", "not exported"), ("runs", "Run ")],
+)
+def test_a_damaged_file_is_named_with_what_to_do(folder: DataFolder, place: str, words: str) -> None:
+    (path,) = (folder.root / place).iterdir()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    content[-40:] = bytes(40)
+    path.write_bytes(content)
+    code, said = doctor(folder)
+    assert code == 1 and words in said, said
+
+
+def test_a_missing_recording_and_an_open_folder_are_named(folder: DataFolder) -> None:
+    (path,) = folder.recordings.iterdir()
+    path.unlink()
+    folder.root.chmod(0o755)
+    code, said = doctor(folder)
+    assert code == 1 and "is missing; its source is here" in said and "chmod 700" in said
+
+
+def test_a_copy_of_the_folder_is_a_backup(folder: DataFolder, tmp_path: Path) -> None:
+    """What docs/security.md says: copy it while the server runs or not, put it back, and everything is as it was."""
+    (run,) = folder.manifests()
+
+    def report(of: DataFolder) -> object:
+        library = Library(of)
+        try:
+            return report_json(analyse(of.read_manifest(run.id), library))
+        finally:
+            library.close()
+
+    before = report(folder)
+    shutil.copytree(folder.root, tmp_path / "backup", ignore=shutil.ignore_patterns("derived", "uploads", ".*"))
+    shutil.rmtree(folder.root)
+    shutil.copytree(tmp_path / "backup", folder.root)
+    folder.root.chmod(0o700)
+    assert doctor(folder)[0] == 0
+    assert report(folder) == before
