@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 from sawtooth.analysis.compare.comparison import Comparison
@@ -12,6 +11,8 @@ from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
+from sawtooth.app.reports.escaped import as_written as _plain
+from sawtooth.app.reports.escaped import for_terminals
 from sawtooth.app.reports.text import BLOCKS, LOST, MARKER, TOP, WORK
 from sawtooth.app.words import audit
 from sawtooth.app.words import comparison as words
@@ -83,16 +84,6 @@ def _sum(parts: Sequence[Bar], which: str, sign: str = "") -> str:
     return f"{math.fsum(getattr(part, which) for part in parts):{sign}.3f}"
 
 
-_SPECIAL = re.compile(r"([\\`*_\[\]|~])")
-_JOINED = re.compile(r"(@|#(?=\d)|:(?=//)|w(?=ww\.))", re.IGNORECASE)
-
-
-def _plain(sentence: str) -> str:
-    """Return a sentence, strangers' names and all, so that GitHub shows it as written: no markup, mention, reference or link."""
-    shown = _SPECIAL.sub(r"\\\1", fmt.clean(sentence).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
-    return _JOINED.sub("\\1\u2060", shown)
-
-
 def _match(row: Match) -> str:
     label = _plain(fmt.clean(row.label, 80))
     return f"| {label} | {words.WAYS[row.how]} | {float(row.ns_a) / 1e6:.3f} | {float(row.ns_b) / 1e6:.3f} | {float(row.change_ns) / 1e6:+.3f} |"
@@ -116,4 +107,4 @@ def text(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
         if findings:
             lines += ["", heading, *(f"  {fmt.clean(finding.title)}" for finding in findings)]
     lines += ["", *(outcome.sentence for outcome in outcomes)] if outcomes else []
-    return "\n".join(lines) + "\n"
+    return for_terminals(lines)

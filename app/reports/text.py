@@ -10,6 +10,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, busy_share_of_best, columns_of, judge
 from sawtooth.app import format as fmt
+from sawtooth.app.reports.escaped import as_written, for_terminals
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import audit as audit_words
 from sawtooth.app.words import host as host_words
@@ -29,8 +30,8 @@ TOP = 8  # rows of a table in a comment; the JSON has them all
 
 def markdown(result: RunResult) -> str:
     """Return the report as GitHub-flavoured Markdown: the answer, the step as a bar, what to change; the numbers folded."""
-    lines = [MARKER, f"## {fmt.markdown(result.manifest.name)}", "", f"**{headline(result)}**", ""]
-    lines += [state, ""] if (state := below(result)) else []
+    lines = [MARKER, f"## {fmt.markdown(result.manifest.name)}", "", f"**{as_written(headline(result))}**", ""]
+    lines += [as_written(state), ""] if (state := below(result)) else []
     lines += _blocks(result)
     lines += _findings_markdown(result)
     lines += ["", "<details><summary>Numbers</summary>", "", "| metric | value | trust |", "| --- | ---: | --- |"]
@@ -39,20 +40,20 @@ def markdown(result: RunResult) -> str:
     for key in listed(result):
         reading = result.metrics[key]
         note = reading.trust if reading.value is not None else reading.why_missing
-        lines.append(f"| {_label(key)} | {fmt.reading(key, reading)} | {note} |")
+        lines.append(f"| {_label(key)} | {fmt.reading(key, reading)} | {as_written(note or '')} |")
     lines += ["", rest] if (rest := unlisted(result)) else []
     if audited := audit_words.rows(result):
         lines += ["", f"| {audit_words.TITLE.lower()} | |", "| --- | --- |"]
-        lines += [f"| {label} | {value} |" for label, value in audited]
+        lines += [f"| {as_written(label)} | {as_written(value)} |" for label, value in audited]
     for title, heads, rows in host_words.tables(result.host) if result.host else ():
         lines += ["", f"**{title}**", "", f"| {' | '.join(heads)} |", "| --- |" + " ---: |" * (len(heads) - 1)]
-        lines += [f"| {fmt.markdown(row[0], None)} | {' | '.join(row[1:])} |" for row in rows]
+        lines += [f"| {fmt.markdown(row[0], None)} | {' | '.join(map(as_written, row[1:]))} |" for row in rows]
     if result.lead is not None:
         heads, rows = _ledger_table(result.lead)
         lines += ["", f"| where a step goes | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
-        lines += [f"| {' | '.join(row)} |" for row in rows]
+        lines += [f"| {' | '.join(map(as_written, row))} |" for row in rows]
     if limits := worth_knowing(result):
-        lines += ["", *(f"- {sentence}" for sentence in limits)]
+        lines += ["", *(f"- {as_written(sentence)}" for sentence in limits)]
     return "\n".join([*lines, "", "</details>"]) + "\n"
 
 
@@ -105,7 +106,7 @@ def text(result: RunResult) -> str:
     lines += _findings_text(result)
     if limits := worth_knowing(result):
         lines += ["", "Worth knowing", *(f"  {sentence}" for sentence in limits)]
-    return "\n".join(lines) + "\n"
+    return for_terminals(lines)
 
 
 def is_advice(finding: Finding) -> bool:

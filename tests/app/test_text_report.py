@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+from sawtooth.analysis.metrics.trust import Diagnostic
+from sawtooth.app.reports.escaped import for_terminals
 from sawtooth.app.reports.text import markdown, text
 from tests.support.run_results import run_of
 
@@ -27,3 +31,14 @@ def test_markdown_has_the_same_columns() -> None:
     assert "| GPU busy, profiled | 45" in markdown(run)
     plain = run_of(ledger=[(o, c, ns, None) for o, c, ns, _ in LEDGER])
     assert "| where a step goes | a profiled step | share |" in markdown(plain)
+
+
+def test_no_name_is_markup_in_a_comment_or_moves_a_terminal_s_cursor() -> None:
+    hostile = "H200\x1b]0;title\x07 | ![x](http://evil.test/x) @everyone <img src=x>"
+    run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate")
+    said = Diagnostic("gpu", "info", f"The GPU calls itself {hostile}.", 1)
+    run = dataclasses.replace(run, diagnostics=[said])
+    shown = markdown(run)
+    assert not any(part in shown for part in ("![x]", "<img", " | !", "http://evil", "@everyone")), shown[-400:]
+    assert "\x1b" not in shown + text(run) and "\x07" not in text(run)
+    assert for_terminals(["a\x1b[2Jb", "two\nlines"]) == "a [2Jb\ntwo\nlines\n"
