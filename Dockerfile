@@ -1,17 +1,20 @@
 # syntax=docker/dockerfile:1
+# Pin the base by digest where you build: docker buildx imagetools inspect python:3.13-slim --format '{{.Manifest.Digest}}'
 # docker build -t sawtooth . && docker run -p 8501:8501 -v sawtooth:/data sawtooth
 # The log prints a link that logs one browser in. One replica per data volume: sessions live in the process.
 FROM python:3.13-slim AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/sawtooth
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE requirements.lock ./
+# what it needs, as it was locked: .ci/lock writes the file anew
+RUN /opt/sawtooth/bin/pip install --require-hashes --only-binary :all: -r requirements.lock
 COPY sawtooth sawtooth
 COPY ingest ingest
 COPY analysis analysis
 COPY app app
 COPY sample_traces sample_traces
-RUN /opt/sawtooth/bin/pip install .
+RUN /opt/sawtooth/bin/pip install --no-deps .
 
 FROM python:3.13-slim
 RUN useradd --create-home --uid 10001 sawtooth && install -d -o sawtooth -g sawtooth -m 700 /data
@@ -21,6 +24,7 @@ USER sawtooth
 WORKDIR /home/sawtooth
 VOLUME /data
 EXPOSE 8501
+# it writes /data and /tmp only: docker run --read-only --tmpfs /tmp …
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 \
   CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8501/_stcore/health', timeout=4)"]
 ENTRYPOINT ["sawtooth"]

@@ -1,0 +1,34 @@
+"""The image installs what requirements.lock names, and that is what pyproject.toml asks for."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from packaging.requirements import Requirement
+
+from tests.support.paths import ROOT
+
+LOCKED = re.compile(r"^([\w.-]+)==(\S+)(?: ; [^\\]+)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
+
+
+def test_every_dependency_is_locked_within_its_bounds_with_hashes() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    locked: dict[str, list[str]] = {}
+    for name, version, _ in LOCKED.findall(text):
+        locked.setdefault(name, []).append(version)  # a Python may need another version
+    assert sum(map(len, locked.values())) == len(re.findall(r"^\w.*==", text, re.MULTILINE)) > 40
+    for line in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]:
+        wanted = Requirement(line)
+        assert all(wanted.specifier.contains(version) for version in locked[wanted.name.lower()]), line
+
+
+def test_the_lock_names_no_index() -> None:
+    assert "http" not in (ROOT / "requirements.lock").read_text()
+
+
+def test_every_dependency_has_an_upper_bound() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    recorder = tomllib.loads((ROOT / "recorder" / "pyproject.toml").read_text())["project"]
+    for line in (*project["dependencies"], *recorder["dependencies"]):
+        assert "<" in line, line
