@@ -150,7 +150,7 @@ class Jobs:
         if not uploads:
             raise UsageError("A job needs at least one uploaded file.")
         folder = self._new_folder()
-        files = []
+        files: list[JobFile] = []
         for number, (path, called) in enumerate(uploads):
             target = folder / f"file-{number}"
             try:

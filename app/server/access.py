@@ -71,7 +71,7 @@ class AccessMiddleware:
                     headers.setdefault(name, value)
             await send(message)
 
-        app: ASGIApp | None = self.app
+        app: ASGIApp = self.app
         if scope["path"] not in OPEN_PATHS:
             app = await self._answer(scope, receive) or self.app
         try:
