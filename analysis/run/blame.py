@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.run.as_recorded import RecordedJob
 from sawtooth.analysis.run.coupled import Job
 from sawtooth.analysis.run.model import Straggler, StragglerKind
-from sawtooth.analysis.run.own_time import HOLE, WORK, OwnTime, Part, same_kernels_ratio
+from sawtooth.analysis.run.own_time import HOLE, HOST_ERROR, WORK, OwnTime, Part, same_kernels_ratio
 
 LEAST_SHARE = 0.03  # of a step: a fix below 3 % is lost in the noise
 OUTLIER_MADS = 6.0  # beyond the median: of 1,000 alike ranks none lies there
@@ -105,15 +106,21 @@ def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int]) -> _Late:
         over = _excess(part, mine, others) if others else None
         if over is not None:
             excess[part] = over
-        if over is not None and part.cause == HOLE and part.long and not _hide_waiting(mine, others, over):
-            # whose GPU runs dry in a hole that every host has is the profiler's choice: what counts is how much longer the hole is
-            over = min(over, _hole_ns(mine) - float(np.median([_hole_ns(other) for other in others])))
-            excess[part] = max(over, 0.0)
+        if over is not None and part.long and not (part.cause == HOLE and _hide_waiting(mine, others, over)):
+            excess[part] = min(over, _longer_ns(part.cause, mine, others))
     return _Late(position, {part: ns for part, ns in excess.items() if ns > 0}, mine, others)
 
 
-def _hole_ns(own: OwnTime) -> float:
-    return own.hidden_ns + sum(float(part.ns.mean()) for part in own.parts if part.cause == HOLE and part.long)
+def _longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
+    """Return by how much the long gaps of ``cause`` are longer than the peers', mean ns per step; 0 within the estimates' error.
+
+    Whose GPU runs dry in a gap that every host has is the profiler's choice.
+    """
+    own = mine.long_gaps_ns.get(cause, 0.0)
+    over = own - float(np.median([other.long_gaps_ns.get(cause, 0.0) for other in others]))
+    on_host = CAUSE_OF[cause].on_host
+    slowed = on_host is not None and on_host.slowed
+    return over if over > (HOST_ERROR * own if slowed else 0.0) else 0.0
 
 
 def _excess(part: Part, mine: OwnTime, others: Sequence[OwnTime]) -> float | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
 WORK = "work"  # a rank's kernels, communication apart
-LONG_GAP_NS = 500_000  # recording events never makes a gap as long: what does is the run's own
+LONG_GAP_NS = 500_000  # recording an event never makes a gap as long, though a slow host under the profiler does
 COST_ERROR = (
     0.5  # share of the profiler's cost taken off a host that may be wrong: it differs that much between two hosts of one job
 )
@@ -48,9 +48,9 @@ class Part:
 class OwnTime:
     """A rank's own time in its counted steps (``steps``, their numbers).
 
-    ``quiet`` holds the median time of kernels by shape, ns, and how often each runs, of those that no communication runs beside; ``loud`` has time and count by step of those that run beside it only. ``hidden_ns``
-    is host time a step in long gaps during which the GPU still had work: where other ranks have more of it, it is waiting for them that
-    no recorded call shows.
+    ``quiet`` holds the median time of kernels by shape, ns, and how often each runs, of those that no communication runs beside; ``loud`` has time and count by step of those that run beside it only. ``long_gaps_ns``
+    is host time a step in long gaps by cause, whether or not the GPU still had work, ``hidden_ns`` what of it shows nothing while the GPU had
+    only communication left to do: where other ranks have more of that, it is waiting for them that no recorded call shows.
     """
 
     steps: tuple[int, ...]
@@ -60,6 +60,7 @@ class OwnTime:
     compute: tuple[int, ...]
     long_calls: tuple[int, ...]
     short_calls: tuple[int, ...]
+    long_gaps_ns: Mapping[str, float]
     hidden_ns: float
 
     def edit_of(self, part: Part, keep_share: float) -> Edit:
@@ -79,21 +80,28 @@ def own_time(recording: Recording, member: Member, communication: pd.DataFrame) 
     long = (host.gap >= LONG_GAP_NS) & (host.pred >= 0)
     recorded = host.start - host.end[np.maximum(host.pred, 0)]
     taken = np.where(host.pred >= 0, np.maximum(recorded - host.gap, 0), 0)
-    idle = _drained_share(problem)
+    talks = np.isin(problem.ops.op, communication["gpu_op_id"].to_numpy(np.int64))
+    idle = _drained_share(problem, np.ones(len(talks), bool))
     parts = [Part(WORK, work, DEVICE_ERROR * work)]
     hole = host.gap_parts[:, HOST_CAUSES.index(HOLE)]
+    known = host.pred >= 0
+    cost = COST_ERROR * _by_step(taken, node_step, known, steps)
     for which in (True, False):
-        chosen = (long == which) & (host.pred >= 0)
-        cost = COST_ERROR * _by_step(taken, node_step, chosen, steps)
+        # a long gap delays the rank as far as its GPU had nothing left to do; many short ones slow it wherever they are
+        share = idle if which else np.ones(len(idle))
         for column, cause in enumerate(HOST_CAUSES):
-            # a long gap delays the rank as far as its GPU had nothing left to do; many short ones slow it wherever they are
-            share = idle if which else np.ones(len(idle))
-            ns = _by_step(host.gap_parts[:, column] * share, node_step, chosen, steps)
+            ns = _by_step(host.gap_parts[:, column] * share, node_step, known & (long == which), steps)
             on_host = CAUSE_OF[cause].on_host
             slowed = on_host is not None and on_host.slowed
             if ns.any() and cause != "profiler":
-                parts.append(Part(cause, ns, cost + HOST_ERROR * ns if slowed else np.zeros(len(steps)), which))
-    hidden = _by_step(hole * (1 - idle), node_step, long, steps)
+                # hosts of one balanced job differ in all of it, gaps of 2 ms included
+                error = cost + HOST_ERROR * _by_step(host.gap_parts[:, column], node_step, known, steps)
+                parts.append(Part(cause, ns, error if slowed else np.zeros(len(steps)), which))
+    hidden = _by_step(hole * (_drained_share(problem, ~talks) - idle), node_step, long, steps)
+    whole = {
+        cause: float(_by_step(host.gap_parts[:, i], node_step, long, steps).mean()) if steps else 0.0
+        for i, cause in enumerate(HOST_CAUSES)
+    }
     long_calls, short_calls = (tuple(host.call[long == which].tolist()) for which in (True, False))
     hidden_ns = float(hidden.mean()) if len(hidden) else 0.0
     return OwnTime(
@@ -104,15 +112,16 @@ def own_time(recording: Recording, member: Member, communication: pd.DataFrame) 
         compute=compute,
         long_calls=long_calls,
         short_calls=short_calls,
+        long_gaps_ns=whole,
         hidden_ns=hidden_ns,
     )
 
 
-def _drained_share(problem: ReplayProblem) -> F64:
-    """Return, by host node, during how much of the gap before it the GPU had done all that was launched, as recorded."""
+def _drained_share(problem: ReplayProblem, which: NDArray[np.bool_]) -> F64:
+    """Return, by host node, during how much of the gap before it the GPU had done all of ``which`` that was launched, as recorded."""
     host, ops = problem.host, problem.ops
     ends = np.full(len(host) + 1, NEVER, np.int64)  # by node: of what was launched before it, the latest end
-    np.maximum.at(ends, ops.node + 1, ops.fixed_start + ops.dur)
+    np.maximum.at(ends, ops.node[which] + 1, (ops.fixed_start + ops.dur)[which])
     done = np.maximum.accumulate(ends)[:-1]
     before = host.end[np.maximum(host.pred, 0)]
     gap = np.where(host.pred >= 0, np.maximum(host.start - before, 0), 0)
