@@ -139,7 +139,8 @@ def read_ref(path: Path) -> RecordingRef:
         raise NotFoundError(f"Recording {path.name[:16]} is damaged. Delete it and ingest its file again.") from error
     if row is None:
         raise NotFoundError(f"Recording {path.name[:16]} is damaged. Delete it and ingest its file again.")
-    return RecordingRef(*row, samples=sampled and row[1] == "trace")
+    identifier, kind, source_name, rank, host = row
+    return RecordingRef(identifier, kind, source_name, rank, host, samples=sampled and kind == "trace")
 
 
 def _read_trace(

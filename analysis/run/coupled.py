@@ -103,13 +103,16 @@ def _steps_ms(
 ) -> NDArray[np.float64] | None:
     """Return the job's steps, ms; where the ranks do not count the same ones, those of the rank that takes longest over its own."""
     spans = [step_spans(p, run, m.device, m.counted) for m, p, run in zip(members, problems, runs, strict=True)]
-    found = [(*span, m.offset_ns) for span, m in zip(spans, members, strict=True) if len(span[0])]
+    found = [
+        (starts - m.offset_ns, ends - m.offset_ns) for (starts, ends), m in zip(spans, members, strict=True) if len(starts)
+    ]
     if not found:
         return None
-    if len({len(starts) for starts, _, _ in found}) > 1:
-        return max(((ends - starts) / 1e6 for starts, ends, _ in found), key=lambda steps: float(steps.mean()))
-    began, ended = (np.max([span[i] - span[2] for span in found], axis=0) for i in (0, 1))
-    return (ended - began) / 1e6
+    if len({len(starts) for starts, _ in found}) > 1:
+        return max(((ends - starts) / 1e6 for starts, ends in found), key=lambda steps: float(steps.mean()))
+    began, ended = np.max([starts for starts, _ in found], axis=0), np.max([ends for _, ends in found], axis=0)
+    steps_ms: NDArray[np.float64] = (ended - began) / 1e6
+    return steps_ms
 
 
 def together(problems: Sequence[ReplayProblem], offsets_ns: Sequence[int], meetings: Meetings) -> tuple[list[Replayed], int]:

@@ -45,9 +45,9 @@ def markdown(result: RunResult) -> str:
     if audited := audit_words.rows(result):
         lines += ["", f"| {audit_words.TITLE.lower()} | |", "| --- | --- |"]
         lines += [f"| {as_written(label)} | {as_written(value)} |" for label, value in audited]
-    for title, heads, rows in host_words.tables(result.host) if result.host else ():
-        lines += ["", f"**{title}**", "", f"| {' | '.join(heads)} |", "| --- |" + " ---: |" * (len(heads) - 1)]
-        lines += [f"| {fmt.markdown(row[0], None)} | {' | '.join(map(as_written, row[1:]))} |" for row in rows]
+    for title, named, parts in host_words.tables(result.host) if result.host else ():
+        lines += ["", f"**{title}**", "", f"| {' | '.join(named)} |", "| --- |" + " ---: |" * (len(named) - 1)]
+        lines += [f"| {fmt.markdown(part[0], None)} | {' | '.join(map(as_written, part[1:]))} |" for part in parts]
     if result.lead is not None:
         heads, rows = _ledger_table(result.lead)
         lines += ["", f"| where a step goes | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
@@ -92,8 +92,8 @@ def text(result: RunResult) -> str:
     if audited := audit_words.rows(result):
         names = max(len(label) for label, _ in audited)
         lines += ["", audit_words.TITLE, *(f"  {label:<{names}}  {value}" for label, value in audited)]
-    for title, heads, rows in host_words.tables(result.host) if result.host else ():
-        lines += ["", title, *_columns([heads, *rows])]
+    for title, named, parts in host_words.tables(result.host) if result.host else ():
+        lines += ["", title, *_columns([named, *parts])]
     if result.lead is not None:
         heads, rows = _ledger_table(result.lead)
         names = max(len(row[0]) for row in [("Where a step goes",), *rows])
@@ -195,7 +195,7 @@ def unlisted(result: RunResult) -> str | None:
     return f"{len(left_out)} more are not known: {Counter(left_out).most_common(1)[0][0]}" if left_out else None
 
 
-def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
         "  "

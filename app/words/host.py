@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sawtooth.analysis.run.host import HostWork
 from sawtooth.app import format as fmt
 
@@ -30,7 +32,7 @@ def unit(work: HostWork) -> str:
     return f"a profiled step, {fmt.many(work.steps, 'step')}" if work.steps else "of the whole recording"
 
 
-def tables(work: HostWork) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+def tables(work: HostWork) -> list[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
     """Return title, heads and rows of what is known: the loop's time, the operators, the threads."""
     whole = work.total_ms
     parts = [(name, fmt.duration_ms(ms), fmt.share(ms / whole) if whole else fmt.MISSING) for name, ms in _parts(work)]

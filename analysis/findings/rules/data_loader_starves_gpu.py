@@ -96,7 +96,7 @@ def _limited(host: HostLoad, limit: Limit) -> tuple[str, str]:
                 f": they wait for the disk, which gives {read} a second, and compute {worker:.0f} % of the time",
                 "Read fewer and larger files (WebDataset, tar or record files), from a faster or a local disk, or keep the data in memory. Cheaper decoding brings nothing.",
             )
-        case "elsewhere":
+        case _:  # "elsewhere"
             return (
                 f": they compute {worker:.0f} % of the time and wait for the rest, though no disk is busy; {received} a second come over the network",
                 "Find what the workers wait for: a network file system, a lock, a pause. Read larger pieces ahead, or copy the data to a local disk first.",

@@ -98,4 +98,4 @@ def _added(metrics: Collection[list[tuple[I64, NDArray[np.float64]]]]) -> tuple[
     each = [np.unique(np.concatenate([at for at, _ in pieces]), return_index=True) for pieces in metrics]
     values = [np.concatenate([value for _, value in pieces])[first] for pieces, (_, first) in zip(metrics, each, strict=True)]
     times, where = np.unique(np.concatenate([at for at, _ in each]), return_inverse=True)
-    return times, np.bincount(where, weights=np.concatenate(values))
+    return times, np.asarray(np.bincount(where, weights=np.concatenate(values)), np.float64)
