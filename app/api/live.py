@@ -109,7 +109,9 @@ async def _body(request: Request) -> bytes:
     stream = request.stream().__aiter__()
     while True:
         try:
-            chunk = await asyncio.wait_for(anext(stream), IDLE_SECONDS)
+            # not wait_for: before Python 3.12 it loses the outer timeout where a chunk comes in the same moment
+            async with asyncio.timeout(IDLE_SECONDS):
+                chunk = await anext(stream)
         except StopAsyncIteration:
             return bytes(body)
         body += chunk
