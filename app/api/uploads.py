@@ -121,7 +121,8 @@ async def _receive(request: Request, part: Path, options: Settings) -> int:
     try:
         while True:
             try:
-                chunk = await asyncio.wait_for(anext(stream), IDLE_SECONDS)
+                async with asyncio.timeout(IDLE_SECONDS):
+                    chunk = await anext(stream)
             except StopAsyncIteration:
                 break
             size += len(chunk)
