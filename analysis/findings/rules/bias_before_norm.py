@@ -50,7 +50,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         RULE.slug,
         rows,
         "Convolutions add a bias that the batch norm after them takes out again: {cost} of each step",
-        "Build these convolutions with bias=False.",
+        "Build the convolutions before a batch norm with bias=False.",
         worth_naming=WORTH_NAMING,
         confidence="high",
         note="Without the kernels that add the bias and sum its gradient.",

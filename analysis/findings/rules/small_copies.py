@@ -53,7 +53,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
     yield given.finding(
         RULE.slug,
         f"Input goes to the GPU in {small.count:.0f} copies a step of {in_bytes(float(small.frame['bytes'].median()))} each",
-        "Put them into one tensor, copy it once and slice it on the GPU.",
+        "Put small tensors into one, copy it once and slice it on the GPU.",
         ceiling_ms=saved,
         edits=edits,
         note="One of these copies left in each step, and the host's time before the others gone.",
