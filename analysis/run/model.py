@@ -179,7 +179,7 @@ class Communication:
     @property
     def pipeline(self) -> bool:
         """Whether ranks send to each other: then their work differs by design, and each waits at times."""
-        return bool((self.rows["name"] == SEND_RECEIVE).any())
+        return not self.rows.empty and bool((self.rows["name"] == SEND_RECEIVE).any())
 
 
 @dataclass(frozen=True)
