@@ -112,7 +112,7 @@ def test_the_report_of_a_run_opens_from_disk_and_asks_for_nothing(tmp_path: Path
     page = context.new_page()  # the app's own page goes on asking for its server
     seen = Seen(page)
     page.goto(report.as_uri())
-    expect(page.locator(".st-big")).to_contain_text(re.compile(r"800\s*µs → ≈ 512\s*µs"))
+    expect(page.locator(".st-big")).to_contain_text(re.compile(r"800\s*µs → ≈ 500\s*µs"))
     expect(page.get_by_text("<img src=http://evil.example")).to_be_visible()
     assert page.locator(".bar div").first.bounding_box()["width"] > 0  # type: ignore[index]
     assert page.evaluate("() => window.pwned === undefined")
