@@ -80,6 +80,11 @@ class Cause:
     confidence: Confidence = "high"
     phase: str | None = None
 
+    @property
+    def slowed(self) -> bool:
+        """Whether it is the host's time, and recording events makes it longer."""
+        return self.on_host is not None and self.on_host.slowed
+
 
 _COPIED = "{kernel} ran alone for {took}: "
 _COMMUNICATED = "{kernel} ran without computation for {took}"

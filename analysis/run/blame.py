@@ -118,9 +118,7 @@ def _longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
     """
     own = mine.long_gaps_ns.get(cause, 0.0)
     over = own - float(np.median([other.long_gaps_ns.get(cause, 0.0) for other in others]))
-    on_host = CAUSE_OF[cause].on_host
-    slowed = on_host is not None and on_host.slowed
-    return over if over > (HOST_ERROR * own if slowed else 0.0) else 0.0
+    return over if over > (HOST_ERROR * own if CAUSE_OF[cause].slowed else 0.0) else 0.0
 
 
 def _excess(part: Part, mine: OwnTime, others: Sequence[OwnTime]) -> float | None:

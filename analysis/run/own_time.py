@@ -86,17 +86,15 @@ def own_time(recording: Recording, member: Member, communication: pd.DataFrame) 
     hole = host.gap_parts[:, HOST_CAUSES.index(HOLE)]
     known = host.pred >= 0
     cost = COST_ERROR * _by_step(taken, node_step, known, steps)
+    # hosts of one balanced job differ in all of a cause's time, gaps of 2 ms included
+    errors = [cost + HOST_ERROR * _by_step(ns, node_step, known, steps) for ns in host.gap_parts.T]
     for which in (True, False):
         # a long gap delays the rank as far as its GPU had nothing left to do; many short ones slow it wherever they are
         share = idle if which else np.ones(len(idle))
         for column, cause in enumerate(HOST_CAUSES):
             ns = _by_step(host.gap_parts[:, column] * share, node_step, known & (long == which), steps)
-            on_host = CAUSE_OF[cause].on_host
-            slowed = on_host is not None and on_host.slowed
             if ns.any() and cause != "profiler":
-                # hosts of one balanced job differ in all of it, gaps of 2 ms included
-                error = cost + HOST_ERROR * _by_step(host.gap_parts[:, column], node_step, known, steps)
-                parts.append(Part(cause, ns, error if slowed else np.zeros(len(steps)), which))
+                parts.append(Part(cause, ns, errors[column] if CAUSE_OF[cause].slowed else np.zeros(len(steps)), which))
     hidden = _by_step(hole * (_drained_share(problem, ~talks) - idle), node_step, long, steps)
     whole = {
         cause: float(_by_step(host.gap_parts[:, i], node_step, long, steps).mean()) if steps else 0.0

@@ -38,12 +38,6 @@ class Span:
         middle, half = (self.start_ns + self.end_ns) // 2, max(int(self.ns * factor / 2), 1)
         return Span(middle - half, middle + half).within(other)
 
-    def shifted(self, share: float, other: Span) -> Span:
-        """Return the span moved by ``share`` of its length, stopping at the ends of ``other``."""
-        by = int(self.ns * share)
-        by = min(max(by, other.start_ns - self.start_ns), other.end_ns - self.end_ns)
-        return Span(self.start_ns + by, self.end_ns + by)
-
     def relative_ms(self, origin_ns: int) -> tuple[float, float]:
         """Return start and end in ms after ``origin_ns``."""
         return (self.start_ns - origin_ns) / 1e6, (self.end_ns - origin_ns) / 1e6

@@ -32,6 +32,10 @@ class HostLoad:
     peaks: dict[str, float]
     seconds: int
 
+    def evidence(self, *columns: str) -> list[dict[str, str | float]]:
+        """Return a row of evidence for each of ``columns`` that was sampled."""
+        return [{"quantity": column, "mean": self.means[column]} for column in columns if column in self.means]
+
     def limit_of_loader(self) -> Limit | None:
         """Return what a loader that the GPU waits for is limited by; None where its workers were not seen, or between the two.
 

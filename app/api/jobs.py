@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ from sawtooth.app.api.answers import errors_answered, json, refusal
 from sawtooth.app.api.uploads import NAME_LENGTH, claimed
 from sawtooth.app.format import clean
 from sawtooth.app.jobs.queue import Job
+from sawtooth.app.server.bodies import BodyTooLongError, whole_body
 from sawtooth.app.server.process import jobs
 from sawtooth.ingest.errors import UsageError
 
@@ -34,13 +34,10 @@ class _Order(msgspec.Struct):
 @errors_answered
 async def create(request: Request) -> Response:
     """Start a job: ``{"files": [{"upload": id, "name": …}], "separate": false}``. Answers 202 and the job."""
-    body = b""
     try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > BODY_BYTES:
-                    return refusal(413, "The order is too long.")
+        body = await whole_body(request, BODY_BYTES, BODY_SECONDS)
+    except BodyTooLongError:
+        return refusal(413, "The order is too long.")
     except TimeoutError:
         return refusal(408, f"The order did not arrive within {BODY_SECONDS} seconds.")
     except ClientDisconnect:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 import zlib
@@ -13,6 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from sawtooth.app.api.answers import errors_answered, json, refusal
+from sawtooth.app.server.bodies import BodyTooLongError, whole_body
 from sawtooth.app.settings import Settings, settings
 from sawtooth.ingest.receiver import MAX_BODY_BYTES, Receiver, RefusedError
 from sawtooth.ingest.telemetry.session import is_session_id
@@ -75,8 +75,7 @@ async def push(request: Request) -> Response:
         segment, offset = (_number(request, name) for name in ("segment", "offset"))
         if not pace.allows(session, time.monotonic()):
             return refusal(429, "Too many batches a second.", "busy", {"retry-after": "1"})
-        async with asyncio.timeout(BODY_SECONDS):
-            body = await _body(request)
+        body = await whole_body(request, MAX_BODY_BYTES, BODY_SECONDS, IDLE_SECONDS)
         checksum = request.headers.get("x-content-crc32", "")
         if not CRC.fullmatch(checksum) or int(checksum, 16) != zlib.crc32(body):
             raise RefusedError(400, "The batch was damaged on its way: its CRC-32 does not fit.")
@@ -86,6 +85,8 @@ async def push(request: Request) -> Response:
             await run_in_threadpool(receiver().note_clock, session, int(clock))
     except RefusedError as error:
         return refusal(error.status, str(error))
+    except BodyTooLongError:
+        return refusal(413, "A batch holds at most 1 MiB.")
     except TimeoutError:
         return refusal(408, f"Nothing of the batch arrived for {IDLE_SECONDS} seconds, or not all of it within {BODY_SECONDS}.")
     except ClientDisconnect:
@@ -102,18 +103,3 @@ def _number(request: Request, name: str) -> int:
     if not re.fullmatch(r"[0-9]{1,12}", text):
         raise RefusedError(400, f"The batch needs ?{name}=, a number.")
     return int(text)
-
-
-async def _body(request: Request) -> bytes:
-    body = bytearray()
-    stream = request.stream().__aiter__()
-    while True:
-        try:
-            # not wait_for: before Python 3.12 it loses the outer timeout where a chunk comes in the same moment
-            async with asyncio.timeout(IDLE_SECONDS):
-                chunk = await anext(stream)
-        except StopAsyncIteration:
-            return bytes(body)
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise RefusedError(413, "A batch holds at most 1 MiB.")

@@ -9,6 +9,10 @@ __getattr__, __all__ = lazy(
             "AccessMiddleware",
             "keep_peers",
         ),
+        "bodies": (
+            "BodyTooLongError",
+            "whole_body",
+        ),
         "flow": ("limit_scripts",),
         "local_sampler": (
             "bundled_telemetry",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import logging
@@ -17,6 +16,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import Receive, Scope
 
 from sawtooth.app import templates
+from sawtooth.app.server.bodies import whole_body
 from sawtooth.app.server.flow import Bucket
 from sawtooth.app.server.local_user import user_of
 from sawtooth.app.server.sessions import SESSION_SECONDS, Sessions, print_of
@@ -197,14 +197,9 @@ def _bearer(headers: Headers) -> str:
 
 async def _fields(request: Request) -> dict[str, str]:
     """Return the fields of a short form, none of one that is too long or does not come."""
-    body = b""
     try:
-        async with asyncio.timeout(FORM_SECONDS):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > FORM_BYTES:
-                    return {}
-    except Exception:  # it was slow, or went away
+        body = await whole_body(request, FORM_BYTES, FORM_SECONDS)
+    except Exception:  # it was too long or slow, or went away
         return {}
     return {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
 

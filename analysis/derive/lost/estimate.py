@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,20 +95,17 @@ def estimate_unprofiled(
     changed = without_profiler(problem, cost)
     run = replay(changed)
     step = _mean(step_times(changed, run, device, counted))
-    notes = [
-        *problem.notes,
-        cost.sentence,
-    ]
+    estimate = Estimate(
+        step_ns=step,
+        why_missing=None,
+        recorded_ns=recorded,
+        replay_error=error,
+        median_error=median_error,
+        cost=cost,
+        notes=(*problem.notes, cost.sentence),
+    )
     if not causes or not step:
-        return Estimate(
-            step_ns=step,
-            why_missing=None,
-            recorded_ns=recorded,
-            replay_error=error,
-            median_error=median_error,
-            cost=cost,
-            notes=tuple(notes),
-        )
+        return estimate
     ledger = replayed_ledger(
         events=events, view=view, recorded=problem, changed=changed, run=run, device=device, counted=counted, codes=codes
     )
@@ -117,17 +114,7 @@ def estimate_unprofiled(
         if any(found == cause for _, found in ledger):
             without = without_cause(changed, cause)
             loses[cause] = step - (_mean(step_times(without, replay(without), device, counted)) or step)
-    return Estimate(
-        step_ns=step,
-        why_missing=None,
-        recorded_ns=recorded,
-        replay_error=error,
-        median_error=median_error,
-        cost=cost,
-        ledger=ledger,
-        loses=loses,
-        notes=tuple(notes),
-    )
+    return replace(estimate, ledger=ledger, loses=loses)
 
 
 def _mean(times: I64) -> float | None:

@@ -39,7 +39,7 @@ LEAST_LAUNCH_NS, MOST_LAUNCH_NS = 2_000, 9_000  # launch calls measured took 3.3
 DEFAULT_WRAPPER_NS, DEFAULT_LAUNCH_NS = 1_500, 4_000  # where a trace has none to calibrate on: the middle of what was measured
 PYTHON_CALL_NS = 700  # cost of recording one Python call: 0.3 to 1.2 µs, most in compiled code
 LEAST_SHARE = 0.2  # host time never shrinks below this share: what is left when the estimate takes off too much
-SLOWED = np.array([on_host is not None and on_host.slowed for on_host in (CAUSE_OF[key].on_host for key in HOST_CAUSES)])
+SLOWED = np.array([CAUSE_OF[key].slowed for key in HOST_CAUSES])
 
 
 @dataclass(frozen=True)

@@ -49,11 +49,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         note="Not predicted: which waits are for swap is not recorded.",
         risk="Fewer workers may load too slowly: look at what the GPU waits for afterwards.",
         changes=CHANGES,
-        evidence=[
-            {"quantity": column, "mean": host.means[column]}
-            for column in ("swap_in_bps", "swap_used_bytes", "ram_used_bytes")
-            if column in host.means
-        ],
+        evidence=host.evidence("swap_in_bps", "swap_used_bytes", "ram_used_bytes"),
     )
 
 

@@ -49,11 +49,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         note="Not predicted: how long each waits for a core is not recorded.",
         risk="None where the cores are the limit; measure samples a second before and after.",
         changes=CHANGES,
-        evidence=[
-            {"quantity": column, "mean": host.means[column]}
-            for column in ("workers", "cores", "cpu_pct", "workers_cpu_pct")
-            if column in host.means
-        ],
+        evidence=host.evidence("workers", "cores", "cpu_pct", "workers_cpu_pct"),
     )
 
 
