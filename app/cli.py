@@ -68,14 +68,14 @@ class OnDemand(TyperGroup):
 def loaded(name: str) -> Any:
     """Return the command called ``name``, from its module."""
     module, attribute, _ = COMMANDS[name]
-    found = getattr(importlib.import_module(f"sawtooth.app.commands.{module}"), attribute)
-    if not isinstance(found, typer.Typer):
-        function, found = found, typer.Typer(add_completion=False)
+    entry = getattr(importlib.import_module(f"sawtooth.app.commands.{module}"), attribute)
+    if not isinstance(entry, typer.Typer):
+        function, entry = entry, typer.Typer(add_completion=False)
         own: dict[str, Any] = (
             {"context_settings": THEIR_OWN_OPTIONS, "add_help_option": False} if name in ("run", "sample", "loader") else {}
         )
-        found.command(name, **own)(function)
-    return typer.main.get_command(found)
+        entry.command(name, **own)(function)
+    return typer.main.get_command(entry)
 
 
 cli = typer.Typer(

@@ -130,8 +130,8 @@ def _events(every: Iterable[bytes], skipped: list[bytes], rank: list[int]) -> It
     count = 0
     for line in chain(every, [b"V"]):  # the last entry ends too
         if line.startswith(b"\t"):
-            if found := CLOCK.match(line):
-                now = int(found[1]) * 1000
+            if clock := CLOCK.match(line):
+                now = int(clock[1]) * 1000
             if entry is not None and len(payload) < PAYLOAD_LINES:
                 payload.append(line[1:])
             continue

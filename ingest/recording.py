@@ -80,17 +80,17 @@ def ingest_file(
     except OSError as error:
         raise SourceError("E-TYPE", f"{name} cannot be read ({error.strerror}). Give a file.") from error
     # what training said of itself, line by line
-    told = marks.store if marks.is_marks(head) else compile_log.store if compile_log.is_compile_log(head) else None
-    trace_source = None if told else traces.source_for(head)
-    if trace_source is None and told is None:
+    companion = marks.store if marks.is_marks(head) else compile_log.store if compile_log.is_compile_log(head) else None
+    trace_source = None if companion else traces.source_for(head)
+    if trace_source is None and companion is None:
         refuse_foreign(head, name)
-    reader = None if trace_source or told else telemetry.reader_for(head)
+    reader = None if trace_source or companion else telemetry.reader_for(head)
     with _collector_off(), draft(folder.recordings) as temporary:
         writer = Writer(temporary)
         try:
             about = {"source_name": name, "tool_version": tool_version(), "schema_version": SCHEMA_VERSION}
-            if told is not None:
-                row = told(opened, writer, about)
+            if companion is not None:
+                row = companion(opened, writer, about)
             elif reader is not None:
                 row = telemetry.store(reader, opened, writer, about)
             else:

@@ -101,6 +101,6 @@ def compare(before: Report | str | Path, after: Report | str | Path) -> Comparis
     return ComparisonReport(compare_sides(_side(before), _side(after)))
 
 
-def _side(given: Report | str | Path) -> Side:
-    report = given if isinstance(given, Report) else analyse(given)
+def _side(source: Report | str | Path) -> Side:
+    report = source if isinstance(source, Report) else analyse(source)
     return side_of([report.result], report.library)

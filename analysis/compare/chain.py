@@ -71,17 +71,17 @@ def chain(sides: Sequence[Side]) -> Chain:
 
 
 def _change(a: Side, b: Side) -> Change:
-    found = compare(a, b)
-    fixed = [finding for finding in found.findings_fixed if finding.severity != "info"]
+    comparison = compare(a, b)
+    fixed = [finding for finding in comparison.findings_fixed if finding.severity != "info"]
     promised = [
         finding.predicted_step_ms for finding in fixed if finding.claims == "gain" and finding.predicted_step_ms is not None
     ]
     # without a prediction for just these fixes together, the one that promised most: often they are ways to one change
-    predicted_ms = found.prediction.predicted_ms if found.prediction is not None else min(promised, default=None)
+    predicted_ms = comparison.prediction.predicted_ms if comparison.prediction is not None else min(promised, default=None)
     return Change(
         fixed=tuple(dict.fromkeys(finding.rule for finding in fixed)),
         predicted_ms=predicted_ms,
-        before_ms=found.best.a,
-        after_ms=found.best.b,
-        verdict=found.verdict.word,
+        before_ms=comparison.best.a,
+        after_ms=comparison.best.b,
+        verdict=comparison.verdict.word,
     )

@@ -63,10 +63,10 @@ class Outcome:
 
 def parse_gate(text: str) -> Gate:
     """Read one ``--fail-on``. Raises UsageError that says what is wrong with it."""
-    found = _PATTERN.fullmatch(text)
-    if not found:
+    match = _PATTERN.fullmatch(text)
+    if not match:
         raise UsageError(f"{text!r} is not a gate. Write KEY:+LIMIT, such as best_step_time_ms:+5% or mfu:-2pp.")
-    name, sign, number, unit = found.groups()
+    name, sign, number, unit = match.groups()
     key = ALIASES.get(name, name)
     if key not in METRICS:
         raise UsageError(f"{name!r} is not a metric. Metrics are {', '.join(METRICS)}.")
@@ -109,30 +109,30 @@ def _judge(comparison: Comparison, gate: Gate) -> Outcome:
         return Outcome(gate, COULD_NOT_JUDGE, f"{gate.text}: not judged, {metric.label} of A is 0 and has no percentage.")
     amount = moved / change.a.value if gate.relative and change.a.value else moved
     worse = amount if gate.direction == "rise" else -amount
-    said = (
+    sentence = (
         f"{metric.label} went from {change.a.value:.6g} to {change.b.value:.6g} {metric.unit} ({amount:+.2%})"
         if gate.relative
         else (f"{metric.label} went from {change.a.value:.6g} to {change.b.value:.6g} {metric.unit}")
     )
-    return _step_time(comparison, gate, worse, said) if gate.key == BEST else _plain(gate, worse, said)
+    return _step_time(comparison, gate, worse, sentence) if gate.key == BEST else _plain(gate, worse, sentence)
 
 
-def _plain(gate: Gate, worse: float, said: str) -> Outcome:
+def _plain(gate: Gate, worse: float, sentence: str) -> Outcome:
     if worse > gate.limit:
-        return Outcome(gate, REGRESSED, f"{gate.text}: failed. {said}.")
-    return Outcome(gate, PASSED, f"{gate.text}: passed. {said}.")
+        return Outcome(gate, REGRESSED, f"{gate.text}: failed. {sentence}.")
+    return Outcome(gate, PASSED, f"{gate.text}: passed. {sentence}.")
 
 
-def _step_time(comparison: Comparison, gate: Gate, worse: float, said: str) -> Outcome:
+def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) -> Outcome:
     """The best step time has a verdict: a change beyond the limit counts only where it is shown to be one."""
     word = comparison.verdict
     if word.word == "inconclusive":
-        return Outcome(gate, COULD_NOT_JUDGE, f"{gate.text}: could not be judged. {said}. {word.why}")
+        return Outcome(gate, COULD_NOT_JUDGE, f"{gate.text}: could not be judged. {sentence}. {word.why}")
     shown = word.word == ("slower" if gate.direction == "rise" else "faster")
     if worse > gate.limit and not shown:
         return Outcome(
             gate,
             COULD_NOT_JUDGE,
-            f"{gate.text}: could not be judged. {said}, beyond the limit, but {word.word.replace('_', ' ')}: {word.why}",
+            f"{gate.text}: could not be judged. {sentence}, beyond the limit, but {word.word.replace('_', ' ')}: {word.why}",
         )
-    return _plain(gate, worse, said)
+    return _plain(gate, worse, sentence)

@@ -89,12 +89,12 @@ def _stage(
     left: tuple[list[Piece], list[Piece]] = ([], [])
     for side, pieces in enumerate((a, b)):
         for piece in pieces:
-            found = key(piece)
-            (left[side] if found is None else groups[side][found]).append(piece)
+            value = key(piece)
+            (left[side] if value is None else groups[side][value]).append(piece)
     shared = groups[0].keys() & groups[1].keys() if both else groups[0].keys() | groups[1].keys()
-    for found in groups[0].keys() | groups[1].keys():
-        mine, theirs = groups[0].get(found, []), groups[1].get(found, [])
-        if found in shared:
+    for value in groups[0].keys() | groups[1].keys():
+        mine, theirs = groups[0].get(value, []), groups[1].get(value, [])
+        if value in shared:
             rows.append(_row(how, mine, theirs))
         else:
             left[0].extend(mine)

@@ -34,16 +34,16 @@ class _Check:
 
 def _info(key: str) -> Callable[[RunResult, RankResult], Any]:
     def value(_: RunResult, rank: RankResult) -> Any:
-        found = rank.info.get(key)
-        return None if found is None or found != found else found
+        fact = rank.info.get(key)
+        return None if fact is None or fact != fact else fact
 
     return value
 
 
 def _flag(key: str) -> Callable[[RunResult, RankResult], Any]:
     def value(_: RunResult, rank: RankResult) -> Any:
-        found = rank.info.get(key)
-        return "off" if found is None or found != found or not found else "on"
+        fact = rank.info.get(key)
+        return "off" if fact is None or fact != fact or not fact else "on"
 
     return value
 
@@ -68,13 +68,13 @@ def reasons(a: RunResult, b: RunResult, operators: list[Match]) -> list[Reason]:
     """Name what differs between the runs besides their times; empty where nothing known does."""
     if a.lead is None or b.lead is None:
         return []
-    found = []
+    differences = []
     for check in _CHECKS:
         left, right = check.value(a, a.lead), check.value(b, b.lead)
         if left is not None and right is not None and left != right:
             sentence = f"{check.what} differs ({left} against {right}): {check.consequence}."
-            found.append(Reason(check.key, sentence, str(left), str(right)))
-    return [*found, *_clock(a, b), *_work(a, b), *_shapes(operators)]
+            differences.append(Reason(check.key, sentence, str(left), str(right)))
+    return [*differences, *_clock(a, b), *_work(a, b), *_shapes(operators)]
 
 
 def _value(run: RunResult, key: str) -> float | None:

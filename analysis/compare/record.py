@@ -56,8 +56,8 @@ def records(folder: DataFolder) -> list[Record]:
     for tested in _pairs(folder).values():
         for rule in tested.rules:
             errors.setdefault(rule, []).append(abs(tested.predicted_ms / tested.measured_ms - 1))
-    found = [Record(rule, len(each), statistics.median(each), max(each)) for rule, each in errors.items()]
-    return sorted(found, key=lambda record: (-record.pairs, record.rule))
+    rows = [Record(rule, len(each), statistics.median(each), max(each)) for rule, each in errors.items()]
+    return sorted(rows, key=lambda record: (-record.pairs, record.rule))
 
 
 def _pairs(folder: DataFolder) -> dict[str, _Tested]:

@@ -133,7 +133,7 @@ def _sweet_spot(points: Sequence[Point], setting: str, unit: str) -> tuple[int |
     fits = [(i, value) for i, value in known if (points[i].memory_share or 0.0) <= MEMORY_LIMIT]
     if not fits:
         return None, f"Every run uses more than {MEMORY_LIMIT:.0%} of the GPU's memory."
-    best_index, best = max(fits, key=lambda found: found[1])
+    best_index, best = max(fits, key=lambda fit: fit[1])
     full = [points[i].value for i, value in known if (i, value) not in fits and value > best]
     left_out = f" {', '.join(full)} would be faster but fills the memory beyond {MEMORY_LIMIT:.0%}." if full else ""
     if all(point.number is not None for point in points):

@@ -90,7 +90,7 @@ def _operator_row(
     reasons = []
     helper_ns = 0
     for kernel, category, duration in zip(without["kernel"], without["category"], without["ns"], strict=True):
-        found = classify(
+        kernel_class = classify(
             kernel_name=kernel,
             kind="kernel",
             op_name=operator,
@@ -103,7 +103,7 @@ def _operator_row(
             op_name=operator,
             input_types=types,
             input_dims=dims,
-            kernel_class=KernelClass(category, "no", found.reason),
+            kernel_class=KernelClass(category, "no", kernel_class.reason),
             gpu=gpu,
             kernel=kernel,
             tf32_on=category in tf32_on,

@@ -93,12 +93,12 @@ def _links(rank: RankView, source: str, row: dict[str, Any], origin: int) -> lis
         end = row["start"] + row["dur"]
         calls = f"SELECT call_id FROM runtime_calls WHERE thread_id = {row['lane']} AND start_ns >= {row['start'] + origin} AND start_ns < {end + origin}"
         wanted.append(("kernel", "gpu", f"call_id IN ({calls})"))
-    found: list[dict[str, Any]] = []
+    links: list[dict[str, Any]] = []
     for role, of, condition in wanted:
         if condition:
             sql = _SQL["linked"].format(rows=_with_condition(of, condition), most=LINKS_MOST, origin=origin)
-            found += [{**link, "role": role, "source": of} for link in _plain(_frame(rank, sql))]
-    return found
+            links += [{**link, "role": role, "source": of} for link in _plain(_frame(rank, sql))]
+    return links
 
 
 def _with_condition(source: str, condition: str) -> str:
@@ -184,7 +184,7 @@ def find(rank: RankView, words: str, at: int, forwards: bool) -> dict[str, Any]:
         return {"count": 0, "position": 0, "hit": None}
     named = ", ".join(map(str, ids))
     union = " UNION ALL ".join(
-        _SQL["named"].format(source=s, rows=_found_rows(s), of_device=_of(rank, s), names=named) for s in _ID
+        _SQL["named"].format(source=s, rows=_matching_rows(s), of_device=_of(rank, s), names=named) for s in _ID
     )
     order = "ORDER BY start_ns, source, id" if forwards else "ORDER BY start_ns DESC, source DESC, id DESC"
     for sign in ((">" if forwards else "<"), None):  # past the end: from the other end on
@@ -202,7 +202,7 @@ def find(rank: RankView, words: str, at: int, forwards: bool) -> dict[str, Any]:
     return {"count": count, "position": before + 1, "hit": {**(row or {}), "source": hit["source"]}}
 
 
-def _found_rows(source: str) -> str:
+def _matching_rows(source: str) -> str:
     table = {"gpu": "gpu_ops", "operators": "cpu_ops", "calls": "runtime_calls", "python": "python_calls"}[source]
     device = "device" if source == "gpu" else "NULL::INTEGER AS device"
     return f"(SELECT {_ID[source]} AS id, {device}, name_id, start_ns FROM {table})"

@@ -115,5 +115,5 @@ class _Read:
         """Return the slices as long as ``least_ns`` that touch the tile."""
         wanted = ("long_slices", "short_slices") if least_ns < self.cell else ("long_slices",)
         parts = [self.recording.frame(_SQL[name].format(**self.places, least=least_ns, most=MOST)) for name in wanted]
-        found = [part for part in parts if len(part)]
-        return pd.concat(found, ignore_index=True) if len(found) > 1 else found[0] if found else parts[0]
+        filled = [part for part in parts if len(part)]
+        return pd.concat(filled, ignore_index=True) if len(filled) > 1 else filled[0] if filled else parts[0]

@@ -26,12 +26,12 @@ def _slice(request: Request) -> Response:
         source = request.query_params.get("source", "")
         if source == "gaps":
             row = tables.gap_details(rank, number(request, "id"))
-            told: dict[str, Any] = {
+            gap: dict[str, Any] = {
                 "slice": _placed({**row, "name": "", "kind": row["cause"]}, source),
                 "links": [],
                 "same": None,
             }
-            return json({**told, **words.gap(row, result_asked(request)), "stack": words.stack(row["stack"])})
+            return json({**gap, **words.gap(row, result_asked(request)), "stack": words.stack(row["stack"])})
         details = tables.slice_details(rank, source, number(request, "id"))
         links = [{**_placed(link, link["source"]), "role": link["role"]} for link in details.links]
         return json(
@@ -63,21 +63,21 @@ def _placed(row: dict[str, Any], source: str) -> dict[str, Any]:
 def _stretch(request: Request) -> Response:
     """What lies between ``start`` and ``end``: who owned the time, what was lost, which operations took longest."""
     with opened(request) as rank:
-        told = tables.stretch(rank, number(request, "start"), number(request, "end"))
-    operations = told.operations.head(OPERATIONS_LISTED)
+        contents = tables.stretch(rank, number(request, "start"), number(request, "end"))
+    operations = contents.operations.head(OPERATIONS_LISTED)
     return json(
         {
-            "busy_share": told.facts.busy_share if told.facts else None,
+            "busy_share": contents.facts.busy_share if contents.facts else None,
             "owners": [
                 {"key": o, "label": OWNERS[o].label, "light": OWNERS[o].light, "dark": OWNERS[o].dark, "ns": ns}
-                for o, ns in told.owners
+                for o, ns in contents.owners
             ],
-            "lost": [_lost(*row) for row in (told.facts.lost if told.facts else ())],
+            "lost": [_lost(*row) for row in (contents.facts.lost if contents.facts else ())],
             "operations": [
                 {"name": short(str(n), NAME_LENGTH), "count": int(c), "ms": float(ms)}
                 for n, c, ms in operations[["name", "operations", "ms"]].itertuples(index=False)
             ],
-            "kinds": len(told.operations),
+            "kinds": len(contents.operations),
         }
     )
 
@@ -90,9 +90,11 @@ def _lost(owner: str, cause: str | None, ms: float) -> dict[str, Any]:
 def _find(request: Request) -> Response:
     """The next slice after ``at`` whose name contains ``q`` (with ``back``, the last before it), how many there are and which one it is."""
     with opened(request) as rank:
-        found = tables.find(rank, request.query_params.get("q", ""), number(request, "at"), "back" not in request.query_params)
-    hit = found["hit"]
-    return json({**found, "hit": _placed(hit, hit["source"]) if hit else None})
+        occurrence = tables.find(
+            rank, request.query_params.get("q", ""), number(request, "at"), "back" not in request.query_params
+        )
+    hit = occurrence["hit"]
+    return json({**occurrence, "hit": _placed(hit, hit["source"]) if hit else None})
 
 
 def _occurrences(request: Request) -> Response:

@@ -22,10 +22,10 @@ def calibrate(
     data: Annotated[Path | None, typer.Option(help="Data folder in which the result is kept.")] = None,
 ) -> None:
     """Measure how long this GPU counts as busy for a kernel beyond its recorded duration; needs PyTorch, and a GPU that nothing else uses."""
-    found = measure(TorchBench(device, _torch(device), _module("pynvml", "nvidia-ml-py")), seconds=seconds)
-    keep(data_folder(data), found.name, (found.low_us, found.dispatch_us, found.high_us))
+    calibration = measure(TorchBench(device, _torch(device), _module("pynvml", "nvidia-ml-py")), seconds=seconds)
+    keep(data_folder(data), calibration.name, (calibration.low_us, calibration.dispatch_us, calibration.high_us))
     typer.echo(
-        f"{fmt.clean(found.name)}: {found.dispatch_us:.2f} µs a kernel ({found.low_us:.2f} to {found.high_us:.2f}). "
+        f"{fmt.clean(calibration.name)}: {calibration.dispatch_us:.2f} µs a kernel ({calibration.low_us:.2f} to {calibration.high_us:.2f}). "
         "Runs recorded on this model use it from now on."
     )
 

@@ -68,11 +68,11 @@ def report(
         write(json.dumps(reports if each else reports[0], indent=1, ensure_ascii=False), output)
         return
     form = {Format.html: html_report.run_html, Format.md: report_text.markdown, Format.text: report_text.text}[chosen]
-    said = [
+    lines = [
         form(result) + (f"\n{sentence}\n" if sentence and chosen is not Format.html else "")
         for result, sentence in zip(results, tested, strict=True)
     ]
-    write("\n".join(said), output, bold_line=1 if chosen is Format.text else None)
+    write("\n".join(lines), output, bold_line=1 if chosen is Format.text else None)
 
 
 def _tested(run: Opened, result: RunResult) -> str | None:

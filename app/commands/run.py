@@ -26,11 +26,11 @@ def run(context: typer.Context) -> None:
     for sentence in launched.missing:
         typer.echo(f"sawtooth: {sentence}", err=True)
     if launched.bundle is not None:
-        _tell(launched, arguments.data)
+        _print_result(launched, arguments.data)
     raise typer.Exit(launched.exit_code)
 
 
-def _tell(launched: launch.Launched, data: Path | None) -> None:
+def _print_result(launched: launch.Launched, data: Path | None) -> None:
     """Bring the recording in and print the verdict; a failure here leaves the file and the training's exit code as they are."""
     from sawtooth.analysis.kept import result_of
     from sawtooth.analysis.store.library import Library

@@ -116,12 +116,12 @@ def tag(
 @runs_app.command()
 def predictions(data: DataOption = None) -> None:
     """List how right predictions have been here, by rule: those that a run after the change put to the test."""
-    found = records(data_folder(data))
-    if not found:
+    tested = records(data_folder(data))
+    if not tested:
         typer.echo(
             "No prediction was put to the test yet: compare a run with the one after its change, or tag that one after=NAME."
         )
-    for record in found:
+    for record in tested:
         pairs = f"{record.pairs} pair{'s' if record.pairs > 1 else ''} of runs"
         typer.echo(
             f"{record.rule}: {pairs}, off by {fmt.share(record.median_error)} in the median, at worst by {fmt.share(record.worst_error)}"

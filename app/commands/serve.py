@@ -76,10 +76,10 @@ def _folder(data: Path | None) -> DataFolder:
 
 
 def _list(data: Path | None) -> None:
-    found = sessions_of(_folder(data)).all()
-    for listed in found:
+    sessions = sessions_of(_folder(data)).all()
+    for listed in sessions:
         typer.echo("  ".join(row_of(listed)))
-    if not found:
+    if not sessions:
         typer.echo("Nobody is logged in.")
 
 

@@ -95,8 +95,8 @@ def bring_in(
 
 
 def _too_new(shown: str, recorder: str) -> list[str]:
-    said = too_new(recorder)
-    return [f"{shown}: {said}"] if said else []
+    problem = too_new(recorder)
+    return [f"{shown}: {problem}"] if problem else []
 
 
 def _unpack(

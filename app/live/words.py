@@ -59,17 +59,17 @@ def describe_rhythm(tooth: Sawtooth, gpu: LiveGpu) -> str:
 
 def now_numbers(session: LiveSession, gpu: LiveGpu) -> list[tuple[str, str, str]]:
     """Return column, label and mean of the last ten seconds, of what was measured."""
-    found = []
+    numbers = []
     for column in NUMBERS:
         mean = session.mean(gpu.device, column, RECENT_SECONDS)
         if mean is not None:
             quantity = BY_COLUMN[column]
-            found.append((column, quantity.label[0].upper() + quantity.label[1:], fmt.in_unit(mean, quantity.unit)))
+            numbers.append((column, quantity.label[0].upper() + quantity.label[1:], fmt.in_unit(mean, quantity.unit)))
     used = gpu.latest("mem_used_bytes")
     if used is not None:
         total = f" of {fmt.bytes_(gpu.memory_bytes)}" if gpu.memory_bytes else ""
-        found.append(("mem_used_bytes", "Memory", f"{fmt.bytes_(used)}{total}"))
-    return found
+        numbers.append(("mem_used_bytes", "Memory", f"{fmt.bytes_(used)}{total}"))
+    return numbers
 
 
 def now_of(gpu: LiveGpu, column: str) -> str:

@@ -110,10 +110,10 @@ def _compared(
     def side(manifests: tuple[Manifest, ...]) -> Side:
         return side_of([current.run_result(manifest) for manifest in manifests], frame.library())
 
-    found = compare(side(_a), side(_b))
-    if found.prediction is not None:
-        remember(frame.data_folder(), _a[0].id, _b[0].id, found.prediction)
-    return found
+    comparison = compare(side(_a), side(_b))
+    if comparison.prediction is not None:
+        remember(frame.data_folder(), _a[0].id, _b[0].id, comparison.prediction)
+    return comparison
 
 
 def sweep_of(manifests: Sequence[Manifest], setting: str | None) -> Sweep:

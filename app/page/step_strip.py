@@ -54,10 +54,10 @@ def sentence(table: pd.DataFrame) -> str:
     """Return what the strip shows: 4 profiled steps, 753 to 795 ms."""
     lengths = table.groupby("step")["ms"].sum()
     low, high, middle = float(lengths.min()), float(lengths.max()), float(lengths.median())
-    found = f"{fmt.many(len(lengths), 'profiled step')}, {fmt.duration_ms(low)} to {fmt.duration_ms(high)}"
+    steps = f"{fmt.many(len(lengths), 'profiled step')}, {fmt.duration_ms(low)} to {fmt.duration_ms(high)}"
     slow = int((lengths > SLOW * middle).sum())
     stands_out = f"; {slow} take{'s' if slow == 1 else ''} more than {SLOW:g}\u2009× the median" if slow else ""
-    return f"{found}{stands_out}. Select one to see it on the timeline."
+    return f"{steps}{stands_out}. Select one to see it on the timeline."
 
 
 def _column(run: str, rank: RankResult, rows: pd.DataFrame, top: float, view: Span | None) -> dict[str, Any]:

@@ -36,9 +36,9 @@ def noted(notes: str, start_ns: float, end_ns: float, text: str) -> str:
     return longer
 
 
-def keep(run_id: str, told: Any) -> None:
+def keep(run_id: str, note: Any) -> None:
     """Keep what the component says: a place and words. The run is read anew, so that nobody's note is lost."""
     folder = frame.data_folder()
     manifest = folder.read_manifest(run_id)
-    notes = noted(manifest.notes, float(told["start"]), float(told["end"]), str(told["text"]))
+    notes = noted(manifest.notes, float(note["start"]), float(note["end"]), str(note["text"]))
     folder.write_manifest(msgspec.structs.replace(manifest, notes=notes))

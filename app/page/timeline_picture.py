@@ -60,19 +60,19 @@ def show(result: RunResult, rank: RankResult | None, recording_id: str, telemetr
 
 def _keep(key: str) -> None:
     """Keep in the address where the component says the reader is."""
-    told: Any = st.session_state[key].place or {}
+    place: Any = st.session_state[key].place or {}
     for name in PLACE:
-        if name in told:
-            st.query_params[name] = str(told[name])
+        if name in place:
+            st.query_params[name] = str(place[name])
         else:
             st.query_params.pop(name, None)
 
 
 def _keep_note(key: str, run: str) -> None:
-    told: Any = st.session_state[key].note
-    if told:
+    note: Any = st.session_state[key].note
+    if note:
         try:
-            timeline_notes.keep(run, told)
+            timeline_notes.keep(run, note)
         except SawtoothError as error:
             st.toast(str(error))
 
@@ -208,14 +208,14 @@ def _steps(rank: RankResult, whole: Span) -> list[dict[str, Any]]:
 
 def _lines(telemetry: Telemetry, whole: Span) -> list[dict[str, Any]]:
     part = series.around(telemetry, whole)
-    found = []
+    lines = []
     for unit, columns, top in PANELS:
         for column in columns:
             if part.has(column):
                 times, values = series.line(part, column)
                 thin = slice(None, None, max(-(-len(times) // POINTS_MOST), 1))
                 colour = colour_of_quantity(column)
-                found.append(
+                lines.append(
                     {
                         "label": BY_COLUMN[column].label,
                         "unit": unit,
@@ -226,7 +226,7 @@ def _lines(telemetry: Telemetry, whole: Span) -> list[dict[str, Any]]:
                         "values": [None if pd.isna(v) else round(float(v), 3) for v in np.asarray(values)[thin]],
                     }
                 )
-    return found
+    return lines
 
 
 def _marks(evidence: tuple[dict[str, Any], ...], whole: Span) -> list[dict[str, int]]:

@@ -65,16 +65,16 @@ def _head(first: pd.Series, rank: RankResult, column: Column) -> None:
 
 def _lost(rank: RankResult, column: Column) -> pd.DataFrame:
     """Return lost time by cause as the Verdict divides it, largest first by ``column``; see ``losses.causes``."""
-    found: dict[tuple[str, str | None], dict[str, Any]] = {}
+    pairs: dict[tuple[str, str | None], dict[str, Any]] = {}
     for name, which in (("recorded_ms", "recorded"), ("unprofiled_ms", "unprofiled")):
         for part in parts_of(rank, cast(Column, which)):
             if part.lost:
                 one = part.cause is not None and part.cause != UNATTRIBUTED
-                row = found.setdefault(
+                row = pairs.setdefault(
                     ("" if one else part.owner, part.cause), {"cause": part.cause or part.owner, "owner": part.owner}
                 )
                 row[name] = part.ms
-    rows = pd.DataFrame(list(found.values()), columns=["cause", "owner", "recorded_ms", "unprofiled_ms"])
+    rows = pd.DataFrame(list(pairs.values()), columns=["cause", "owner", "recorded_ms", "unprofiled_ms"])
     rows = rows.astype({"recorded_ms": float, "unprofiled_ms": float}).fillna({"recorded_ms": 0.0})
     rows = rows.merge(_causes(rank)[["cause", "recoverable_ms"]], on="cause", how="left")
     return rows.sort_values(f"{column}_ms", ascending=False, ignore_index=True, na_position="last")

@@ -22,14 +22,14 @@ def main() -> None:
         "Every number of the app, the command line and the JSON report is one of these.",
     )
     wanted = st.text_input("Search", placeholder="for example MFU, exposed, launch, gpu_ops", key="q", bind="query-params")
-    metrics, lost_time, found_rules, found_columns = st.tabs(["Metrics", "Owners and causes", "Rules", "Columns"])
+    metrics, lost_time, rule_tab, column_tab = st.tabs(["Metrics", "Owners and causes", "Rules", "Columns"])
     with metrics:
         _metrics(wanted)
     with lost_time:
         _lost_time(wanted)
-    with found_rules:
+    with rule_tab:
         _rules(wanted)
-    with found_columns:
+    with column_tab:
         _columns(wanted)
 
 

@@ -117,12 +117,12 @@ class Sessions:
     def all(self) -> list[Listed]:
         """Return every session, the last used first."""
         names = {path.name for path in self._folder.glob("session-*")} | {n for n in self._memory if n.startswith("session-")}
-        now, found = self._clock(), []
+        now, sessions = self._clock(), []
         for name in names:
             session = self._session(name, now, looks_only=True)
             if session is not None:
-                found.append(Listed(name.removeprefix("session-"), session, self._seen(name) or session.created))
-        return sorted(found, key=lambda listed: listed.seen, reverse=True)
+                sessions.append(Listed(name.removeprefix("session-"), session, self._seen(name) or session.created))
+        return sorted(sessions, key=lambda listed: listed.seen, reverse=True)
 
     def end(self, session_id: str) -> bool:
         """End a session by its id; False where there is none such."""

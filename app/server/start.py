@@ -34,7 +34,7 @@ def environment_for(
         raise UsageError("--no-token is for a server that only you can reach: on this machine, and without --token.")
     if no_token:
         environment.pop("SAWTOOTH_TOKEN", None)
-    given = {
+    options = {
         "SAWTOOTH_DATA": str(data.expanduser().absolute()) if data is not None else None,
         "SAWTOOTH_TOKEN": token,
         NO_TOKEN: "1" if no_token else None,
@@ -42,7 +42,7 @@ def environment_for(
         "SAWTOOTH_DEMO": "1" if demo else None,
         OPEN: "1" if open_browser else None,
     }
-    environment |= {name: value for name, value in given.items() if value}
+    environment |= {name: value for name, value in options.items() if value}
     settings_from(environment)
     return environment
 

@@ -33,8 +33,8 @@ def state(row: Checked) -> str:
 
 def sentence(row: Checked) -> str:
     """Return what the run says, as a sentence."""
-    said = fmt.clean(row.sentence)
-    return f"{said[:1].upper()}{said[1:].rstrip('.')}."
+    text = fmt.clean(row.sentence)
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def title(checked: Sequence[Checked]) -> str:

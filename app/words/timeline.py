@@ -15,9 +15,9 @@ TEXT_MOST = 1200  # characters of shapes and arguments: more are not read
 Facts = list[tuple[str, str]]
 
 
-def slice_facts(told: Details) -> Facts:
+def slice_facts(details: Details) -> Facts:
     """Return what is known of a slice beside its times, most telling first."""
-    row = told.row
+    row = details.row
     facts: Facts = []
     if row.get("step"):
         facts.append(
@@ -26,7 +26,7 @@ def slice_facts(told: Details) -> Facts:
     if row.get("category"):
         tensor = {"yes": "uses tensor cores", "likely": "probably uses tensor cores", "no": "no tensor cores"}
         facts.append(("Class", ", ".join(w for w in (str(row["category"]), tensor.get(str(row["tensor_cores"]))) if w)))
-    facts += _roof(told)
+    facts += _roof(details)
     if row.get("bytes"):
         rate = f", {fmt.bytes_(row['bytes'] / row['dur'] * 1e9)}/s" if row["dur"] else ""
         facts.append(("Moved", f"{fmt.bytes_(row['bytes'])}{rate}"))
@@ -51,8 +51,8 @@ def slice_facts(told: Details) -> Facts:
     return [*facts, ("Full name", fmt.clean(str(row["name"]), TEXT_MOST))]
 
 
-def _roof(told: Details) -> Facts:
-    roof = told.roof
+def _roof(details: Details) -> Facts:
+    roof = details.roof
     if roof is None or not roof.get("time_ns"):
         return []
     facts: Facts = []

@@ -48,18 +48,18 @@ class Calibration:
 def calibrate(bench: Bench, intervals_us: Sequence[float] = INTERVALS_US, seconds: float = 3.0) -> Calibration:
     """Measure a GPU at each interval for ``seconds``. Raises UsageError where the rates disagree: something else runs on the GPU."""
     duration = bench.duration_us()
-    found, rounding = [], 0.0
+    costs, rounding = [], 0.0
     for wanted in intervals_us:
         interval, busy = bench.launch(wanted, seconds)
-        found.append(busy * interval - duration)
+        costs.append(busy * interval - duration)
         rounding = max(rounding, HALF_A_PERCENT * interval)
-    middle = statistics.median(found)
-    if not SHORTEST_US <= middle <= LONGEST_US or max(found) - min(found) > APART_US + 2 * rounding:
-        seen = ", ".join(f"{d:.2f}" for d in found)
+    middle = statistics.median(costs)
+    if not SHORTEST_US <= middle <= LONGEST_US or max(costs) - min(costs) > APART_US + 2 * rounding:
+        seen = ", ".join(f"{d:.2f}" for d in costs)
         raise UsageError(
             f"The GPU did not answer alike at every rate ({seen} µs a kernel). Stop what else runs on it and try again."
         )
-    return Calibration(bench.name, middle, max(min(found) - rounding, 0.0), max(found) + rounding)
+    return Calibration(bench.name, middle, max(min(costs) - rounding, 0.0), max(costs) + rounding)
 
 
 class TorchBench:
@@ -81,14 +81,14 @@ class TorchBench:
                 self.tensor.add_(1.0)
             self.torch.cuda.synchronize(self.device)
         cuda = self.torch.autograd.DeviceType.CUDA
-        found = [
+        durations = [
             event.time_range.elapsed_us()
             for event in profile.events()
             if event.device_type == cuda and "elementwise" in event.name
         ]
-        if not found:
+        if not durations:
             raise UsageError("The profiler recorded no kernel: it needs permission to use CUPTI.")
-        return float(statistics.mean(found))
+        return float(statistics.mean(durations))
 
     def launch(self, interval_us: float, seconds: float) -> tuple[float, float]:
         """Launch the addition every ``interval_us`` for SETTLE_S and ``seconds``; read the utilization in the latter."""

@@ -142,13 +142,13 @@ def loader_of(name: str) -> Any:
     module, _, attribute = name.partition(":")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        loader = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"{name!r} is no module:attribute that can be imported ({error}).") from None
-    found = found if hasattr(found, "batch_sampler") or not callable(found) else found()
-    if getattr(found, "batch_sampler", None) is None or not hasattr(found.dataset, "__getitem__"):
+    loader = loader if hasattr(loader, "batch_sampler") or not callable(loader) else loader()
+    if getattr(loader, "batch_sampler", None) is None or not hasattr(loader.dataset, "__getitem__"):
         raise ValueError(f"{name} is no DataLoader over a dataset with indices and batches.")
-    return found
+    return loader
 
 
 def report(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: float | None, load: float = 0.0) -> list[str]:
@@ -196,13 +196,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--workers", default=None, metavar="LIST", help="numbers of workers to run, such as 0,2,8 (default: 0, 2 and the cores)"
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        counts = [int(word) for word in given.workers.split(",")] if given.workers else [0, 2, cores]
+        counts = [int(word) for word in options.workers.split(",")] if options.workers else [0, 2, cores]
         if min(counts) < 0:
             raise ValueError("--workers takes numbers from 0 on.")
-        loader = loader_of(given.loader)
+        loader = loader_of(options.loader)
     except ValueError as error:
         print(f"sawtooth loader: {error}", file=sys.stderr)
         return 2
@@ -211,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.simplefilter("ignore")  # of more workers than cores: the table says what they give
         cost = time_samples(loader)
         measured = {count: measure(loader, count) for count in dict.fromkeys(counts)}
-    print("\n".join(report(cost, measured, cores, given.step_ms, load)))
+    print("\n".join(report(cost, measured, cores, options.step_ms, load)))
     return 0
 
 

@@ -84,7 +84,7 @@ class Capture:
 
             self._torch = torch
         self._scratch = _folder_beside(self.wanted)
-        self._tell(f"capturing into {self.wanted}: {self._plan.sentence()}")
+        self._print(f"capturing into {self.wanted}: {self._plan.sentence()}")
         if self._with_sampler:
             try:
                 self._sampler = self._start_sampler(self._scratch / "live")
@@ -128,7 +128,7 @@ class Capture:
         ):
             self.step_time_ms = self._stop_watch()
             timed = f"{self._timed} steps took {self.step_time_ms:.4g} ms each; " if self.step_time_ms is not None else ""
-            self._tell(f"{timed}profiling {self._plan.active} steps now")
+            self._print(f"{timed}profiling {self._plan.active} steps now")
             self._start_profiler()
         elif self._phase == "profiling":
             self._profiler.step()
@@ -267,7 +267,7 @@ class Capture:
             self.why_not.append(f"no telemetry: {why_not}")
         return None if why_not is not None else target
 
-    def _tell(self, what: str) -> None:
+    def _print(self, what: str) -> None:
         if not _rank().get("rank"):  # one of a job's ranks is enough
             print(f"sawtooth: {what}", file=sys.stderr, flush=True)
 

@@ -42,5 +42,5 @@ def too_new(recorder: str, here: str | None = None) -> str | None:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    found = _RELEASE.match(version)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
+    match = _RELEASE.match(version)
+    return tuple(int(part) for part in match[0].split(".")) if match else ()

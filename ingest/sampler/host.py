@@ -66,18 +66,18 @@ class HostReader:
     def _cores(self, elapsed: float) -> dict[str, float]:
         each = self._psutil.cpu_times_percent(interval=None, percpu=True)
         busy = [100.0 - core.idle - getattr(core, "iowait", 0.0) for core in each]
-        found = {"cpu_pct": sum(busy) / len(busy), "cpu_busiest_pct": max(busy)}
+        readings = {"cpu_pct": sum(busy) / len(busy), "cpu_busiest_pct": max(busy)}
         if hasattr(each[0], "iowait"):
-            found["cpu_io_wait_pct"] = sum(core.iowait for core in each) / len(each)
+            readings["cpu_io_wait_pct"] = sum(core.iowait for core in each) / len(each)
         usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else len(each)
-        return found | {"cores": float(usable)}
+        return readings | {"cores": float(usable)}
 
     def _memory(self, elapsed: float) -> dict[str, float]:
         memory, swap = self._psutil.virtual_memory(), self._psutil.swap_memory()
-        found = {"ram_used_bytes": float(memory.total - memory.available), "ram_total_bytes": float(memory.total)}
-        found["swap_used_bytes"] = float(swap.used)
+        readings = {"ram_used_bytes": float(memory.total - memory.available), "ram_total_bytes": float(memory.total)}
+        readings["swap_used_bytes"] = float(swap.used)
         rate = self._rate("swap_in", float(swap.sin), elapsed)
-        return found | ({"swap_in_bps": rate} if rate is not None else {})
+        return readings | ({"swap_in_bps": rate} if rate is not None else {})
 
     def _traffic(self, elapsed: float) -> dict[str, float]:
         disks = self._psutil.disk_io_counters(perdisk=True) or {}
@@ -110,15 +110,15 @@ class HostReader:
             return {}
         used = {pid: self._cpu(pid, elapsed) for pid in (*mains, *self._workers)}
         self._processes = {pid: kept for pid, kept in self._processes.items() if pid in used}
-        found: dict[str, float] = {}
+        readings: dict[str, float] = {}
         if busy := [share for pid in mains if (share := used[pid]) is not None]:
-            found["main_cpu_pct"] = max(busy)
+            readings["main_cpu_pct"] = max(busy)
         living = [pid for pid in self._workers if pid in self._processes]
-        found["workers"] = float(len(living))
+        readings["workers"] = float(len(living))
         if shares := [share for pid in living if (share := used[pid]) is not None]:
-            found["workers_cpu_pct"] = sum(shares) / len(shares)
-            found["workers_blocked_pct"] = 100.0 * sum(self._blocked(pid) for pid in living) / len(living)
-        return found
+            readings["workers_cpu_pct"] = sum(shares) / len(shares)
+            readings["workers_blocked_pct"] = 100.0 * sum(self._blocked(pid) for pid in living) / len(living)
+        return readings
 
     def _search(self, on_gpu: set[int]) -> None:
         """Find what the followed processes have started, and which of it are workers: copies of their parent, or spawned by multiprocessing."""
@@ -133,8 +133,8 @@ class HostReader:
             with contextlib.suppress(self._psutil.Error):  # it has just ended
                 lines[pid], parents[pid] = process.cmdline(), process.ppid()
         self._below = frozenset(below)
-        found = [pid for pid, parent in parents.items() if pid not in on_gpu and _is_worker(lines[pid], lines.get(parent))]
-        self._workers = found[:MOST_WORKERS]
+        workers = [pid for pid, parent in parents.items() if pid not in on_gpu and _is_worker(lines[pid], lines.get(parent))]
+        self._workers = workers[:MOST_WORKERS]
 
     def _cpu(self, pid: int, elapsed: float) -> float | None:
         """Return the percentage of one core that a process used since it was last read, None at first and where it has ended."""
@@ -157,8 +157,8 @@ class HostReader:
 
 
 def _is_worker(line: list[str], parents: list[str] | None) -> bool:
-    said = " ".join(line)
-    return bool(line) and not any(word in said for word in HELPERS) and (line == parents or SPAWNED in said)
+    command = " ".join(line)
+    return bool(line) and not any(word in command for word in HELPERS) and (line == parents or SPAWNED in command)
 
 
 def _is_part(name: str, disks: Iterable[str]) -> bool:

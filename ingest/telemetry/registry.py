@@ -71,12 +71,12 @@ def lines(source: Source) -> Iterator[bytes]:
 def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, Any]:
     """Read ``source``, write its tables, return the recording row. Raises SourceError where it holds no sample."""
     try:
-        found = reader.read(lines(source))
+        telemetry = reader.read(lines(source))
     except READ_ERRORS as error:
         raise SourceError(
             "E-JSON", f"This begins like {reader.name} but goes on as something else ({error}). Record or copy it again."
         ) from error
-    columns = found.columns
+    columns = telemetry.columns
     if not columns or not len(columns["time_ns"]):
         raise SourceError(
             "E-NOEV", f"This {reader.name} file holds no samples. Let the sampler run for a while and give the file again."
@@ -87,7 +87,7 @@ def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any])
     if same.any():  # delivered twice
         keep = np.concatenate([[True], ~same])
         columns = {name: values[keep] for name, values in columns.items()}
-        found.diagnostics.append(
+        telemetry.diagnostics.append(
             {
                 "key": "samples_twice",
                 "severity": "info",
@@ -96,13 +96,13 @@ def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any])
             }
         )
     writer.insert("samples", columns)
-    writer.insert("host_samples", found.host_columns)
-    for device in found.devices:
+    writer.insert("host_samples", telemetry.host_columns)
+    for device in telemetry.devices:
         writer.insert_row("devices", device)
-    inferred = [] if found.gaps_complete else _gaps(columns["device"], columns["time_ns"])
-    for gap in [*inferred, *found.gaps]:
+    inferred = [] if telemetry.gaps_complete else _gaps(columns["device"], columns["time_ns"])
+    for gap in [*inferred, *telemetry.gaps]:
         writer.insert_row("sample_gaps", gap)
-    for row in found.diagnostics:
+    for row in telemetry.diagnostics:
         writer.insert_row("diagnostics", row)
     for key in source.damage:
         writer.insert_row(
@@ -118,14 +118,14 @@ def store(reader: Reader, source: Source, writer: Writer, about: dict[str, Any])
         **about,
         "kind": "telemetry",
         "event_count": len(columns["time_ns"]),
-        "clock": found.clock,
+        "clock": telemetry.clock,
         "first_ns": int(columns["time_ns"].min()),
         "last_ns": int(columns["time_ns"].max()),
-        "truncated": found.truncated or bool(source.damage),
-        "host": found.host,
-        "driver_version": next((d["driver"] for d in found.devices if d.get("driver")), None),
-        "vendor": vendor_of(found.devices),
-        "metadata": found.metadata,
+        "truncated": telemetry.truncated or bool(source.damage),
+        "host": telemetry.host,
+        "driver_version": next((d["driver"] for d in telemetry.devices if d.get("driver")), None),
+        "vendor": vendor_of(telemetry.devices),
+        "metadata": telemetry.metadata,
     }
 
 

@@ -192,21 +192,21 @@ class SessionTable:
     def table(self) -> SampleTable:
         """Return what has been collected."""
         if self.clock.steps:
-            said = f"The wall clock was set {self.clock.steps} times while sampling ({self.clock.stepped_ns / 1e9:+.3f} s); samples stayed in place."
+            note = f"The wall clock was set {self.clock.steps} times while sampling ({self.clock.stepped_ns / 1e9:+.3f} s); samples stayed in place."
             self.table_.diagnostics.pop("clock_step", None)
-            self.table_.note("clock_step", "info", said)
+            self.table_.note("clock_step", "info", note)
         self.table_.metadata["processes"] = self._by_device()
         self.table_.metadata["events"] = self.events[:KEPT_EVENTS]
         return self.table_
 
     def _by_device(self) -> dict[str, list[int]]:
         """Return the ids of the processes that used each device, at any time."""
-        found: dict[str, set[int]] = {}
+        processes: dict[str, set[int]] = {}
         for rows in self.processes.values():
             for device, pid, *_ in rows:
                 if is_time(device) and is_time(pid):
-                    found.setdefault(str(device), set()).add(pid)
-        return {device: sorted(pids) for device, pids in found.items()}
+                    processes.setdefault(str(device), set()).add(pid)
+        return {device: sorted(pids) for device, pids in processes.items()}
 
     def _head(self, record: dict[str, Any]) -> None:
         self.columns = [str(c) for c in record.get("columns", [])]
@@ -272,8 +272,8 @@ def _text(value: object) -> str | None:
 def note_damage(table: SampleTable, lines: int) -> None:
     """Say how many lines were left out."""
     if lines:
-        said = "Lines of the session were torn or damaged and have been left out."
-        table.note("damaged_lines", "data_loss", said, count=lines)
+        note = "Lines of the session were torn or damaged and have been left out."
+        table.note("damaged_lines", "data_loss", note, count=lines)
 
 
 def write_session_file(folder: Path, target: Path, behind_ns: int | None = None) -> int:

@@ -50,13 +50,13 @@ def number(cell: str, factor: float = 1.0) -> float | None:
             return None
     if _DECIMAL_COMMA.fullmatch(text.split(" ")[0]):
         text = text.replace(",", ".", 1)
-    found = _NUMBER.fullmatch(text)
-    if found is None:
+    match = _NUMBER.fullmatch(text)
+    if match is None:
         return None
-    unit = found.group(2).lower()
+    unit = match.group(2).lower()
     if unit and unit not in UNITS:
         return None
-    value = float(found.group(1)) * (UNITS[unit] if unit else factor)
+    value = float(match.group(1)) * (UNITS[unit] if unit else factor)
     return value if math.isfinite(value) else None
 
 
@@ -89,8 +89,8 @@ class LocalTimes:
     def _to_ns(self, local: datetime) -> int:
         self._table.clock = "local"
         if "zone_unknown" not in self._table.diagnostics:
-            said = "The file's times are local and carry no zone. Give the zone to lay them over a trace."
-            self._table.note("zone_unknown", "info", said)
+            note = "The file's times are local and carry no zone. Give the zone to lay them over a trace."
+            self._table.note("zone_unknown", "info", note)
         if self._last is not None and abs(self._last - local - HOUR) < SET_BACK_SLACK:
             self._back += HOUR
         self._last = local
@@ -105,8 +105,8 @@ class Clockless:
         self._interval = default_ns
         table.clock = "unknown"
         table.metadata["assumed_interval_ns"] = default_ns
-        said = f"{tool} wrote no times: samples are counted from 0, {default_ns / 1e9:g} s apart. Give the start to lay them over a trace."
-        table.note("no_times", "info", said)
+        note = f"{tool} wrote no times: samples are counted from 0, {default_ns / 1e9:g} s apart. Give the start to lay them over a trace."
+        table.note("no_times", "info", note)
 
     def ns(self, index: int) -> int:
         """Return the time of sample ``index``."""

@@ -32,10 +32,10 @@ def read(lines: Iterator[bytes]) -> Telemetry:
         if header := _HEADER.match(line):
             names = header.group(1).upper().split()
             continue
-        found = _ROW.match(line)
-        if found is None:
+        match = _ROW.match(line)
+        if match is None:
             continue  # the ``ID`` line, blanks, messages
-        if found.group(1) != "GPU":
+        if match.group(1) != "GPU":
             table.note(
                 "instances_left_out",
                 "data_loss",
@@ -43,11 +43,11 @@ def read(lines: Iterator[bytes]) -> Telemetry:
                 example=line,
             )
             continue
-        cells = found.group(3).split()
+        cells = match.group(3).split()
         if len(cells) != len(names):
             table.note("line_unreadable", "data_loss", "Lines that are no whole sample were left out.", example=line)
             continue
-        device = int(found.group(2))
+        device = int(match.group(2))
         if device in seen:
             seen.clear()
         if not seen:

@@ -41,8 +41,8 @@ def read(lines: Iterator[bytes]) -> Telemetry:
     delimiter, header = _header(first)
     names = [name for name, _ in header]
     if "timestamp" not in names:
-        said = "This nvidia-smi log has no timestamp column, so its samples cannot be placed in time. Record it with --query-gpu=timestamp,…"
-        raise SourceError("E-TYPE", said)
+        problem = "This nvidia-smi log has no timestamp column, so its samples cannot be placed in time. Record it with --query-gpu=timestamp,…"
+        raise SourceError("E-TYPE", problem)
     columns = _columns(header)
     times = LocalTimes(table)
     devices: dict[str, int] = {}

@@ -39,23 +39,23 @@ def read(lines: Iterator[bytes]) -> Telemetry:
         if not line.strip():
             continue
         try:
-            found = json.loads(line.decode("utf-8-sig"))
+            record = json.loads(line.decode("utf-8-sig"))
         except (ValueError, RecursionError):
             bad, torn, example = bad + 1, True, example or line[:200].decode(errors="replace")
             continue
         torn = False
-        if not isinstance(found, dict):
+        if not isinstance(record, dict):
             bad += 1
-        elif found.get("meta"):
-            about = found
-        elif "event" in found:
+        elif record.get("meta"):
+            about = record
+        elif "event" in record:
             continue  # what happened to the sampler, not what the GPU did
-        elif isinstance(found.get("machine"), dict):
-            _add_host(host, found)
-        elif not 0 <= (_number(found.get("t_ns")) or -1) < LAST_NS or not 0 <= _device(found) < MOST_DEVICES:
+        elif isinstance(record.get("machine"), dict):
+            _add_host(host, record)
+        elif not 0 <= (_number(record.get("t_ns")) or -1) < LAST_NS or not 0 <= _device(record) < MOST_DEVICES:
             bad += 1
         else:
-            rows.append(found)
+            rows.append(record)
     columns, impossible = _columns(rows)
     result = Telemetry(
         columns, metadata=json.dumps({k: v for k, v in about.items() if k not in ("meta", "name", "driver")}), truncated=torn
@@ -74,11 +74,11 @@ def read(lines: Iterator[bytes]) -> Telemetry:
     return result
 
 
-def _add_host(host: SampleTable, found: dict[str, Any]) -> None:
+def _add_host(host: SampleTable, record: dict[str, Any]) -> None:
     """Take a line about the machine beside its GPUs."""
-    time_ns = _number(found.get("t_ns"))
+    time_ns = _number(record.get("t_ns"))
     if time_ns is not None:
-        host.add_host(int(time_ns), {column: _number(value) for column, value in found["machine"].items()})
+        host.add_host(int(time_ns), {column: _number(value) for column, value in record["machine"].items()})
 
 
 def _columns(rows: list[dict[str, Any]]) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:

@@ -41,8 +41,10 @@ def read(lines: Iterator[bytes]) -> Telemetry:
     for answer in _answers(content):
         data = answer.get("data")
         if not isinstance(data, dict) or data.get("resultType") != "matrix":
-            said = "This is no range query of Prometheus (resultType matrix). Ask /api/v1/query_range with start, end and step."
-            raise SourceError("E-TYPE", said)
+            problem = (
+                "This is no range query of Prometheus (resultType matrix). Ask /api/v1/query_range with start, end and step."
+            )
+            raise SourceError("E-TYPE", problem)
         for series in data.get("result") or []:
             _read_series(series, table, numbers, unknown)
     if unknown:
@@ -66,13 +68,13 @@ def read(lines: Iterator[bytes]) -> Telemetry:
 
 def _answers(content: bytes) -> list[dict[str, Any]]:
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except (ValueError, RecursionError):
         try:
-            found = [json.loads(line) for line in content.split(b"\n") if line.strip()]
+            document = [json.loads(line) for line in content.split(b"\n") if line.strip()]
         except (ValueError, RecursionError):
             raise SourceError("E-JSON", "The answer of Prometheus is not whole. Save it again.") from None
-    answers = found if isinstance(found, list) else [found]
+    answers = document if isinstance(document, list) else [document]
     return [a for a in answers if isinstance(a, dict)]
 
 

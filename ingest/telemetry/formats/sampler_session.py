@@ -29,8 +29,8 @@ def read(lines: Iterator[bytes]) -> Telemetry:
         if record.get("k") == "head":
             session = session or record.get("session")
             if record.get("session") != session:
-                said = "The file holds more than one session; the first was read. Give the others one by one."
-                collected.table_.note("several_sessions", "data_loss", said)
+                note = "The file holds more than one session; the first was read. Give the others one by one."
+                collected.table_.note("several_sessions", "data_loss", note)
                 break
         collected.add([record])
     table = collected.table()

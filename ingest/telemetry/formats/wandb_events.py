@@ -46,20 +46,20 @@ def read(lines: Iterator[bytes]) -> Telemetry:
             continue
         for process in (False, True):
             for key, value in record.items():
-                found = _KEY.match(key)
-                if found and ("gpu.process." in key) is process:
+                match = _KEY.match(key)
+                if match and ("gpu.process." in key) is process:
                     _add(
                         table=table,
                         shares=shares,
-                        device=int(found.group(1)),
+                        device=int(match.group(1)),
                         time_ns=time_ns,
-                        name=found.group(2),
+                        name=match.group(2),
                         value=value,
                     )
     shares.add_to(table)
     if count == THINNED_ROWS:
-        said = "Exactly 500 rows: W&B thins history() to 500 unless samples is given. Export with run.history(stream='events', samples=100000)."
-        table.note("thinned", "data_loss", said)
+        note = "Exactly 500 rows: W&B thins history() to 500 unless samples is given. Export with run.history(stream='events', samples=100000)."
+        table.note("thinned", "data_loss", note)
     if table.is_empty():
         raise SourceError(
             "E-NOEV", "The export holds no GPU metrics (system.gpu.0.gpu and the like). Export with stream='events'."
@@ -113,10 +113,10 @@ def _records(lines: Iterator[bytes], table: SampleTable) -> Iterator[dict[str, A
 
 def _json_list(content: str) -> Iterator[dict[str, Any]]:
     try:
-        found = json.loads(content)
+        records = json.loads(content)
     except (ValueError, RecursionError):
         raise SourceError("E-JSON", "The export is not whole. Save it again.") from None
-    yield from (record for record in found if isinstance(record, dict))
+    yield from (record for record in records if isinstance(record, dict))
 
 
 def _json_lines(first: str, text: Iterator[str], table: SampleTable) -> Iterator[dict[str, Any]]:
@@ -154,8 +154,8 @@ def _time(record: dict[str, Any], table: SampleTable) -> int | None:
         if (seconds := _number(record.get(key))) is not None:
             table.clock = "unknown"
             if "no_times" not in table.diagnostics:
-                said = "The export has only times since the run's start. Keep _timestamp, or give the start, to lay it over a trace."
-                table.note("no_times", "info", said)
+                note = "The export has only times since the run's start. Keep _timestamp, or give the start, to lay it over a trace."
+                table.note("no_times", "info", note)
             return round(seconds * 1e6) * 1000
     return None
 

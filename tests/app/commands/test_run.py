@@ -27,7 +27,7 @@ def bundle(tmp_path: Path) -> Path:
 def test_the_verdict_comes_in_five_lines_with_the_page_s_address(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run._tell(Launched(0, bundle), tmp_path / "data")
+    run._print_result(Launched(0, bundle), tmp_path / "data")
     lines = capsys.readouterr().err.splitlines()
     assert 3 <= len(lines) <= 5
     assert any(line.startswith("sawtooth: Step ") for line in lines)
@@ -38,7 +38,7 @@ def test_a_bug_of_ours_is_a_sentence(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(brief, "lines", lambda result: 1 / 0)
-    run._tell(Launched(0, bundle), tmp_path / "data")
+    run._print_result(Launched(0, bundle), tmp_path / "data")
     assert "explaining it failed (ZeroDivisionError" in capsys.readouterr().err
 
 
