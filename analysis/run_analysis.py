@@ -13,7 +13,7 @@ import pandas as pd
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.findings.checking import check
 from sawtooth.analysis.findings.plan import plan_of
-from sawtooth.analysis.findings.rule import RuleInput
+from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, Gpu, identify
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
 from sawtooth.analysis.metrics import trust
@@ -112,7 +112,7 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
         )
     with open_rank(library, lead) as view:
         whatif = whatif_of(view.recording, lead)
-        findings, not_checked = check(RuleInput(result, lead, view.recording, lead.telemetry, whatif))
+        findings, not_checked = check(RuleContext(result, lead, view.recording, lead.telemetry, whatif))
     return replace(result, findings=findings, not_checked=not_checked, plan=plan_of(whatif, lead.best, findings))
 
 

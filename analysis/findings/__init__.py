@@ -12,7 +12,7 @@ __getattr__, __all__ = lazy(
             "checklist",
         ),
         "plan": ("plan_of",),
-        "rule": ("RuleInput",),
+        "rule": ("RuleContext",),
         "source_lines": (
             "FRAME",
             "is_user_line",

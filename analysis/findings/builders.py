@@ -11,14 +11,14 @@ from typing import Any
 import pandas as pd
 
 from sawtooth.analysis.findings.queries import lost_in_calls, only_read
-from sawtooth.analysis.findings.rule import RuleInput, in_words
+from sawtooth.analysis.findings.rule import RuleContext, in_words
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutOps, WithoutWaits
 from sawtooth.analysis.run.model import Finding
 
 
 def of_kernels(
-    given: RuleInput,
+    context: RuleContext,
     rule: str,
     rows: pd.DataFrame,
     title: str,
@@ -27,30 +27,30 @@ def of_kernels(
     worth_naming: float,
     edits: Sequence[Edit] | None = None,
     by: Sequence[str] = ("operator",),
-    **said: Any,
+    **details: Any,
 ) -> Iterator[Finding]:
-    """Yield a finding where the kernels ``rows`` (of ``RuleInput.work``) take more than ``worth_naming`` of the step.
+    """Yield a finding where the kernels ``rows`` (of ``RuleContext.work``) take more than ``worth_naming`` of the step.
 
-    It predicts ``edits``, without these kernels where None. ``title`` may hold ``{kernels}``, their number a step. ``said`` goes to
-    ``RuleInput.finding``.
+    It predicts ``edits``, without these kernels where None. ``title`` may hold ``{kernels}``, their number a step. ``details`` go to
+    ``RuleContext.finding``.
     """
-    steps = given.work_steps
+    steps = context.work_steps
     cost = ms_per_step(rows, steps)
-    if given.share(cost) < worth_naming:
+    if context.share(cost) < worth_naming:
         return
-    yield given.finding(
+    yield context.finding(
         rule,
         title.format(cost=in_words(cost), kernels=f"{len(rows) / steps:,.0f}"),
         fix,
         ceiling_ms=cost,
         edits=[WithoutOps(tuple(rows["gpu_op_id"].tolist()))] if edits is None else edits,
         evidence=evidence_of(rows, steps, by),
-        **said,
+        **details,
     )
 
 
 def of_waits(
-    given: RuleInput, rule: str, calls: tuple[int, ...], title: str, fix: str, *, worth_naming: float, **said: Any
+    context: RuleContext, rule: str, calls: tuple[int, ...], title: str, fix: str, *, worth_naming: float, **details: Any
 ) -> Iterator[Finding]:
     """Yield a finding where idle time after the host's waits in ``calls`` costs more than ``worth_naming`` of the step.
 
@@ -58,23 +58,23 @@ def of_waits(
 
     ``title`` may hold ``{count}``, the waits a step, and ``{place}``, where most is lost.
     """
-    lost = lost_in_calls(given, "host_sync", calls)
-    if given.share(lost) < worth_naming:
+    lost = lost_in_calls(context, "host_sync", calls)
+    if context.share(lost) < worth_naming:
         return
-    places = given.places("host_sync")
-    in_gaps = given.recording.rows(
+    places = context.places("host_sync")
+    in_gaps = context.recording.rows(
         "SELECT count(DISTINCT call_id) FROM gaps WHERE device = ? AND cause = 'host_sync' AND list_contains(?, call_id)",
-        [given.rank.device, list(calls)],
+        [context.rank.device, list(calls)],
     )
-    count = in_gaps[0][0] / max(len(given.rank.counted), 1)
+    count = in_gaps[0][0] / max(len(context.rank.counted), 1)
     place = places[0]["place"] if places else "a place the trace does not name"
-    yield given.finding(
+    yield context.finding(
         rule,
         title.format(cost=in_words(lost), count=f"{count:.0f}", place=place),
         fix,
         ceiling_ms=lost,
-        edits=[WithoutWaits(calls), WithoutOps(served)] if (served := only_read(given, calls)) else [WithoutWaits(calls)],
+        edits=[WithoutWaits(calls), WithoutOps(served)] if (served := only_read(context, calls)) else [WithoutWaits(calls)],
         confidence="high",
         evidence=places,
-        **said,
+        **details,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.rule import RuleInput
+from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.findings.work import numel
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
@@ -44,7 +44,7 @@ def chains(work: pd.DataFrame, *, with_statistics: bool = False) -> list[Chain]:
     size = elements(work)
     category, operators = work["category"].tolist(), work["operator"].tolist()
     fusable = work["category"].isin(FUSABLE).to_numpy() & (work["kind"] == "kernel").to_numpy() & (size > 1)
-    found: list[Chain] = []
+    fusible: list[Chain] = []
     for _, part in work.reset_index(drop=True).groupby(["step", "stream"], sort=False):
         run: list[int] = []
         reduced = False
@@ -55,32 +55,32 @@ def chains(work: pd.DataFrame, *, with_statistics: bool = False) -> list[Chain]:
                 reduced |= category[index] == "reduction"
                 continue
             if len(run) >= SHORTEST_CHAIN:
-                found.append(Chain(np.array(run), frozenset(o for o in (operators[i] for i in run) if isinstance(o, str))))
+                fusible.append(Chain(np.array(run), frozenset(o for o in (operators[i] for i in run) if isinstance(o, str))))
             run = [index] if index >= 0 and fusable[index] else []
             reduced = bool(run) and category[index] == "reduction"
-    return found
+    return fusible
 
 
-def fused(work: pd.DataFrame, given: list[Chain]) -> list[Edit]:
+def fused(work: pd.DataFrame, chosen: list[Chain]) -> list[Edit]:
     """Return the edits that run each chain as one kernel as long as its longest times FUSED_COST."""
-    return _as_kernels(work, [(chain.rows, 1) for chain in given])
+    return _as_kernels(work, [(chain.rows, 1) for chain in chosen])
 
 
 def marked(
-    given: RuleInput, marks: frozenset[str], *, shortest: int = SHORTEST_CHAIN, begins: bool = False
+    context: RuleContext, marks: frozenset[str], *, shortest: int = SHORTEST_CHAIN, begins: bool = False
 ) -> tuple[pd.DataFrame, list[Edit]]:
     """Return the kernels of chains that hold one of the operators ``marks`` with those of their backward passes, and the edits that fuse each.
 
     ``begins``: the marked work begins with the first reduction or mark of its chain, as a norm does: what comes before stays.
     """
-    work = given.work
+    work = context.work
     whole = [c for c in chains(work, with_statistics=begins) if c.operators & marks and len(c.rows) >= shortest]
-    found = [_from_the_first(work, chain, marks) for chain in whole] if begins else whole
-    if not found:
+    marked_chains = [_from_the_first(work, chain, marks) for chain in whole] if begins else whole
+    if not marked_chains:
         return work.iloc[:0], []
-    backward = _backward_rows(given, work, found)
+    backward = _backward_rows(context, work, marked_chains)
     # The gradients of a norm's weights sum over the rows where the norm sums within them: a second kernel.
-    parts = [(chain.rows, 1) for chain in found] + [(rows, 2 if begins else 1) for rows in backward]
+    parts = [(chain.rows, 1) for chain in marked_chains] + [(rows, 2 if begins else 1) for rows in backward]
     return work.iloc[np.concatenate([rows for rows, _ in parts])], _as_kernels(work, parts)
 
 
@@ -92,14 +92,14 @@ def _from_the_first(work: pd.DataFrame, chain: Chain, marks: frozenset[str]) -> 
     return Chain(chain.rows[first:], chain.operators)
 
 
-def _backward_rows(given: RuleInput, work: pd.DataFrame, found: list[Chain]) -> list[np.ndarray]:
+def _backward_rows(context: RuleContext, work: pd.DataFrame, forward_chains: list[Chain]) -> list[np.ndarray]:
     """Return the rows that each chain's backward pass launched: autograd's nodes carry the sequence number of their forward operator."""
-    rows = given.recording.rows(_SEQUENCE, [sorted({int(i) for i in work["cpu_op_id"].dropna()})])
+    rows = context.recording.rows(_SEQUENCE, [sorted({int(i) for i in work["cpu_op_id"].dropna()})])
     known = {leaf: (number, bool(backward)) for leaf, number, backward in rows}
     steps = work["step"].tolist()
     forward: dict[tuple[int, int], int] = {}
     later: dict[tuple[int, int], list[int]] = {}
-    chain_of = {int(row): place for place, chain in enumerate(found) for row in chain.rows}
+    chain_of = {int(row): place for place, chain in enumerate(forward_chains) for row in chain.rows}
     for row, op in enumerate(work["cpu_op_id"].tolist()):
         number, is_backward = known.get(int(op), (None, False)) if pd.notna(op) else (None, False)
         if number is None:

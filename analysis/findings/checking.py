@@ -12,7 +12,7 @@ from functools import lru_cache
 import duckdb
 
 from sawtooth.analysis.findings import rules as rules_folder
-from sawtooth.analysis.findings.rule import NEEDS, Rule, RuleInput
+from sawtooth.analysis.findings.rule import NEEDS, Rule, RuleContext
 from sawtooth.analysis.run.model import Finding, NotChecked
 from sawtooth.ingest.errors import SawtoothError
 
@@ -39,23 +39,23 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(sorted((module.RULE for module in modules if hasattr(module, "RULE")), key=lambda rule: rule.slug))
 
 
-def check(given: RuleInput, rules: Iterable[Rule] | None = None) -> tuple[list[Finding], list[NotChecked]]:
+def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[list[Finding], list[NotChecked]]:
     """Apply ``rules`` (all where None), largest predicted gain first."""
     findings: list[Finding] = []
     not_checked: list[NotChecked] = []
     for rule in all_rules() if rules is None else rules:
-        lacking = [NEEDS[need][1] for need in rule.needs if not NEEDS[need][0](given)]
+        lacking = [NEEDS[need][1] for need in rule.needs if not NEEDS[need][0](context)]
         if lacking:
             not_checked.append(NotChecked(rule.slug, "; ".join(lacking)))
         else:
             try:
-                findings += [replace(finding, explains=rule.explains) for finding in rule.check(given)]
+                findings += [replace(finding, explains=rule.explains) for finding in rule.check(context)]
             except Exception as error:  # one rule's surprise must not take the whole report; it is named, never hidden
                 if _is_of_the_store(error):
                     raise
-                LOG.exception("rule %s failed on run %s", rule.slug, given.run.manifest.id)
+                LOG.exception("rule %s failed on run %s", rule.slug, context.run.manifest.id)
                 not_checked.append(NotChecked(rule.slug, f"{FAILED} ({type(error).__name__})"))
-    doubt = NO_SURER if given.rank.best.gpu_may_limit else None
+    doubt = NO_SURER if context.rank.best.gpu_may_limit else None
     if any(finding.rule == CAPTURE for finding in findings):
         doubt = ONCE
     if doubt is not None:

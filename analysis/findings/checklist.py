@@ -90,9 +90,9 @@ def checklist(run: RunResult, recording: Recording) -> tuple[Checked, ...]:
 
 
 def _checked(technique: Technique, run: RunResult, recording: Recording) -> Checked:
-    found = [finding for finding in run.findings if finding.rule in technique.rules]
-    if found:
-        return _found(technique, max(found, key=lambda finding: (finding.claims == "gain", finding.gain_ms)))
+    findings = [finding for finding in run.findings if finding.rule in technique.rules]
+    if findings:
+        return _by_finding(technique, max(findings, key=lambda finding: (finding.claims == "gain", finding.gain_ms)))
     if technique.why_not is not None:
         return Checked(technique, "not checked", technique.why_not)
     lacking = {left.rule: left.because for left in run.not_checked if left.rule in technique.rules}
@@ -106,7 +106,7 @@ def _checked(technique: Technique, run: RunResult, recording: Recording) -> Chec
     return Checked(technique, "nothing", f"looked for, and nothing found{left}")
 
 
-def _found(technique: Technique, finding: Finding) -> Checked:
+def _by_finding(technique: Technique, finding: Finding) -> Checked:
     gains = finding.claims == "gain"
     return Checked(technique, "brings" if gains else "found", finding.title, finding.rule, finding.gain_ms if gains else None)
 

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.rule import RuleInput
+from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.knowledge.causes import HOST_CAUSES
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
 from sawtooth.analysis.replay.machine import I64
@@ -30,19 +30,19 @@ DYNAMO_CAUSES = (
 def regions(recording: Recording) -> pd.DataFrame:
     """Return the compiled regions in order of start: id, name, thread_id, start_ns, end_ns, and ``within``, the name of the region around
     each, None where there is none."""
-    found = recording.frame(
+    entered = recording.frame(
         "SELECT o.cpu_op_id AS id, n.name, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns FROM cpu_ops o JOIN names n USING (name_id) "
         "WHERE starts_with(n.name, ?) ORDER BY o.thread_id, o.start_ns, o.cpu_op_id",
         [REGION],
     )
     around: list[str | None] = []
     open_: list[tuple[int, int, str]] = []
-    for name, thread, start, end in found[["name", "thread_id", "start_ns", "end_ns"]].itertuples(index=False):
+    for name, thread, start, end in entered[["name", "thread_id", "start_ns", "end_ns"]].itertuples(index=False):
         while open_ and (open_[-1][0] != thread or open_[-1][1] <= start):
             open_.pop()
         around.append(open_[-1][2] if open_ else None)
         open_.append((thread, end, name))
-    return found.assign(within=pd.Series(around, dtype=object, index=found.index)).sort_values(
+    return entered.assign(within=pd.Series(around, dtype=object, index=entered.index)).sort_values(
         ["start_ns", "id"], ignore_index=True
     )
 
@@ -51,43 +51,43 @@ def regions(recording: Recording) -> pd.DataFrame:
 class Breaks:
     """The breaks of the graph in the counted steps. ``rows`` has a row a break: what ``regions`` returns of the region after it."""
 
-    given: RuleInput
+    context: RuleContext
     rows: pd.DataFrame
 
     @property
     def per_step(self) -> float:
         """Breaks a step."""
-        return len(self.rows) / max(len(self.given.rank.counted), 1)
+        return len(self.rows) / max(len(self.context.rank.counted), 1)
 
     @cached_property
     def calls(self) -> tuple[int, ...]:
         """The first launch after each break, and in each further piece of the backward pass, of all steps."""
-        recording = self.given.recording
+        recording = self.context.recording
         every = regions(recording)
         after = every[every["within"].notna()][["thread_id", "start_ns"]]
         pieces = recording.frame(
             "SELECT o.thread_id, o.start_ns FROM cpu_ops o JOIN names n USING (name_id) JOIN steps t ON t.device = ? AND o.start_ns >= t.host_start_ns "
             "AND o.start_ns < t.host_end_ns WHERE n.name = ? QUALIFY row_number() OVER (PARTITION BY t.step ORDER BY o.start_ns) > 1 "
             "AND row_number() OVER (PARTITION BY t.step ORDER BY o.start_ns) <= 1 + ?",
-            [self.given.rank.device, BACKWARD, round(self.per_step)],
+            [self.context.rank.device, BACKWARD, round(self.per_step)],
         )
         launches = recording.frame(
             "SELECT call_id, thread_id, start_ns FROM runtime_calls WHERE gpu_ops > 0 AND thread_id IN (SELECT unnest(?::INTEGER[])) ORDER BY start_ns",
             [sorted({int(t) for t in [*after["thread_id"], *pieces["thread_id"]]})],
         )
-        found: set[int] = set()
+        ids: set[int] = set()
         for thread, moments in pd.concat([after, pieces]).groupby("thread_id")["start_ns"]:
             own = launches[launches["thread_id"] == thread]
             place = np.searchsorted(own["start_ns"].to_numpy(np.int64), moments.to_numpy(np.int64))
-            found.update(own["call_id"].to_numpy(np.int64)[place[place < len(own)]].tolist())
-        return tuple(sorted(found))
+            ids.update(own["call_id"].to_numpy(np.int64)[place[place < len(own)]].tolist())
+        return tuple(sorted(ids))
 
     @cached_property
     def edits(self) -> list[Edit]:
         """The host comes to these launches as quickly as to those between them. Empty without a replay."""
-        if self.given.whatif is None or not self.calls:
+        if self.context.whatif is None or not self.calls:
             return []
-        host = self.given.whatif.problem.host
+        host = self.context.whatif.problem.host
         after = np.isin(host.call, np.array(self.calls)) & (host.pred >= 0)
         gap = self._dynamo(host.gap_parts)
         usual = gap[~after & host.launches & (host.pred >= 0)]
@@ -98,9 +98,9 @@ class Breaks:
     @property
     def host_ms(self) -> float:
         """What the host needs a step, without the profiler's cost, beyond coming from one launch to the next; 0 where nothing tells."""
-        if self.given.whatif is None or not self.edits:
+        if self.context.whatif is None or not self.edits:
             return 0.0
-        problem, counted = self.given.whatif.problem, self.given.whatif.counted
+        problem, counted = self.context.whatif.problem, self.context.whatif.counted
         node = problem.ops.node[(problem.ops.node >= 0) & np.isin(problem.ops.step, counted)]
         ours = np.isin(problem.host.call, np.array(self.calls)) & np.isin(np.arange(len(problem.host)), node)
         keep = next(edit.keep_share for edit in self.edits if isinstance(edit, WithoutHostCause))
@@ -111,12 +111,12 @@ class Breaks:
         return np.asarray(parts[:, [HOST_CAUSES.index(cause) for cause in DYNAMO_CAUSES]].sum(axis=1))
 
 
-def breaks(given: RuleInput) -> Breaks:
+def breaks(context: RuleContext) -> Breaks:
     """Return the breaks of the graph in the counted steps."""
-    found = regions(given.recording)
-    found = found[found["within"].notna()]
-    counted = given.rank.counted
-    step = np.searchsorted(counted["host_start_ns"].to_numpy(np.int64), found["start_ns"].to_numpy(np.int64), side="right") - 1
+    inner = regions(context.recording)
+    inner = inner[inner["within"].notna()]
+    counted = context.rank.counted
+    step = np.searchsorted(counted["host_start_ns"].to_numpy(np.int64), inner["start_ns"].to_numpy(np.int64), side="right") - 1
     ends = counted["host_end_ns"].to_numpy(np.int64)
-    inside = (step >= 0) & (found["start_ns"].to_numpy(np.int64) < ends[np.maximum(step, 0)])
-    return Breaks(given, found[inside].reset_index(drop=True))
+    inside = (step >= 0) & (inner["start_ns"].to_numpy(np.int64) < ends[np.maximum(step, 0)])
+    return Breaks(context, inner[inside].reset_index(drop=True))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.rule import RuleInput
+from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.findings.work import AUTOGRAD_NODE
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
@@ -33,7 +33,7 @@ SELECT g.gpu_op_id FROM gpu_ops g JOIN up ON up.leaf = g.cpu_op_id WHERE node AN
 
 @dataclass(frozen=True)
 class Passes:
-    """Rows of ``RuleInput.work`` that some operators launched, and those of their backward passes."""
+    """Rows of ``RuleContext.work`` that some operators launched, and those of their backward passes."""
 
     forward: pd.DataFrame
     backward: pd.DataFrame
@@ -44,30 +44,30 @@ class Passes:
         return pd.concat([self.forward, self.backward])
 
 
-def passes(given: RuleInput, operators: Sequence[int]) -> Passes:
+def passes(context: RuleContext, operators: Sequence[int]) -> Passes:
     """Return what the operators of these ids launched, at any depth, and what the backward passes of all they called did."""
-    found = [
-        {int(row[0]) for row in given.recording.rows(sql, [list(operators)])} if operators else set()
+    launched = [
+        {int(row[0]) for row in context.recording.rows(sql, [list(operators)])} if operators else set()
         for sql in (_FORWARD, _BACKWARD)
     ]
-    work = given.work
-    return Passes(work[work["gpu_op_id"].isin(found[0])], work[work["gpu_op_id"].isin(found[1] - found[0])])
+    work = context.work
+    return Passes(work[work["gpu_op_id"].isin(launched[0])], work[work["gpu_op_id"].isin(launched[1] - launched[0])])
 
 
-def run_again(given: RuleInput) -> pd.DataFrame:
-    """Return the rows of ``RuleInput.work`` that a backward pass launched to compute the forward pass a second time."""
-    again = {int(row[0]) for row in given.recording.rows(_AGAIN)}
-    return given.work[given.work["gpu_op_id"].isin(again)]
+def run_again(context: RuleContext) -> pd.DataFrame:
+    """Return the rows of ``RuleContext.work`` that a backward pass launched to compute the forward pass a second time."""
+    again = {int(row[0]) for row in context.recording.rows(_AGAIN)}
+    return context.work[context.work["gpu_op_id"].isin(again)]
 
 
-def in_backward(given: RuleInput) -> set[int]:
+def in_backward(context: RuleContext) -> set[int]:
     """Return the ids of the GPU operations launched inside autograd's nodes."""
     sql = (
         "SELECT DISTINCT gpu_op_id FROM gpu_ops g JOIN runtime_calls c USING (call_id) JOIN (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns "
         "FROM cpu_ops JOIN names USING (name_id) WHERE starts_with(name, ?) AND depth = 0) n ON n.thread_id = c.thread_id "
         "AND c.start_ns >= n.start_ns AND c.start_ns < n.end_ns"
     )
-    return {int(row[0]) for row in given.recording.rows(sql, [AUTOGRAD_NODE])}
+    return {int(row[0]) for row in context.recording.rows(sql, [AUTOGRAD_NODE])}
 
 
 def at_once(rows: pd.DataFrame, times: int) -> list[Edit]:

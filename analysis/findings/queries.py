@@ -14,7 +14,7 @@ from sawtooth.analysis.telemetry.profile_fit import SHORT_KERNEL_NS
 from sawtooth.ingest.quantities.throttling import ReasonKind
 
 if TYPE_CHECKING:
-    from sawtooth.analysis.findings.rule import RuleInput
+    from sawtooth.analysis.findings.rule import RuleContext
 
 EVIDENCE_ROWS = 5  # the largest few prove it; more only lengthen the page
 
@@ -54,65 +54,65 @@ class Events:
         return Events(self.frame[mask].reset_index(drop=True), self.steps)
 
 
-def calls(given: RuleInput, pattern: str) -> Events:
+def calls(context: RuleContext, pattern: str) -> Events:
     """Return the runtime calls of the counted steps whose name matches the regular expression, with cpu_op_id and thread_id."""
-    return _begun(given, "runtime_calls", "call_id", pattern, ", e.cpu_op_id, e.thread_id")
+    return _begun(context, "runtime_calls", "call_id", pattern, ", e.cpu_op_id, e.thread_id")
 
 
-def operators(given: RuleInput, pattern: str) -> Events:
+def operators(context: RuleContext, pattern: str) -> Events:
     """Return the operators and annotations of the counted steps whose name matches the regular expression, with thread_id."""
-    return _begun(given, "cpu_ops", "cpu_op_id", pattern, ", e.thread_id")
+    return _begun(context, "cpu_ops", "cpu_op_id", pattern, ", e.thread_id")
 
 
-def frames(given: RuleInput, pattern: str) -> Events:
+def frames(context: RuleContext, pattern: str) -> Events:
     """Return the Python calls of the counted steps whose name matches the regular expression."""
-    return _begun(given, "python_calls", "python_call_id", pattern)
+    return _begun(context, "python_calls", "python_call_id", pattern)
 
 
-def worker_starts(given: RuleInput) -> Events:
+def worker_starts(context: RuleContext) -> Events:
     """Return the calls that make a loader's iterator and start worker processes for it; a loader without workers starts none."""
-    made, started = frames(given, ITERATOR_MADE), frames(given, PROCESS_STARTED)
+    made, started = frames(context, ITERATOR_MADE), frames(context, PROCESS_STARTED)
     moments = np.sort(started.frame["start_ns"].to_numpy(np.int64))
     first, last = (np.searchsorted(moments, made.frame[edge].to_numpy(np.int64)) for edge in ("start_ns", "end_ns"))
     return made.where(last > first)
 
 
-def _begun(given: RuleInput, table: str, key: str, pattern: str, more: str = "") -> Events:
+def _begun(context: RuleContext, table: str, key: str, pattern: str, more: str = "") -> Events:
     """Return the rows of a table of host events that began in a counted step."""
-    frame = given.recording.frame(
+    frame = context.recording.frame(
         f"SELECT e.{key} AS id, n.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns, t.step{more} FROM {table} e JOIN names n USING (name_id) "
         "JOIN steps t ON t.device = ? AND t.counted AND e.start_ns >= t.host_start_ns AND e.start_ns < t.host_end_ns "
         f"WHERE regexp_matches(n.name, ?) ORDER BY e.{key}",
-        [given.rank.device, pattern],
+        [context.rank.device, pattern],
     )
-    return Events(frame, len(given.rank.counted))
+    return Events(frame, len(context.rank.counted))
 
 
-def copies(given: RuleInput, pattern: str) -> Events:
+def copies(context: RuleContext, pattern: str) -> Events:
     """Return the copies launched in counted steps whose name matches, with bytes and call_id."""
-    frame = given.recording.frame(
+    frame = context.recording.frame(
         "SELECT g.gpu_op_id AS id, n.name, g.start_ns, g.start_ns + g.dur_ns AS end_ns, s.step, g.bytes, g.call_id FROM gpu_ops g "
         "JOIN names n USING (name_id) JOIN gpu_op_steps s USING (gpu_op_id) JOIN steps t ON t.device = g.device AND t.step = s.step AND t.counted "
         "WHERE g.device = ? AND g.kind = 'memcpy' AND regexp_matches(n.name, ?) ORDER BY g.gpu_op_id",
-        [given.rank.device, pattern],
+        [context.rank.device, pattern],
     )
-    return Events(frame, len(given.rank.counted))
+    return Events(frame, len(context.rank.counted))
 
 
-def lost_in_calls(given: RuleInput, cause: str, ids: tuple[int, ...]) -> float:
+def lost_in_calls(context: RuleContext, cause: str, ids: tuple[int, ...]) -> float:
     """Return the ms per step lost to ``cause`` that these calls own: their share as recorded of what the run's column says."""
-    rows = given.recording.rows(
+    rows = context.recording.rows(
         "SELECT coalesce(sum(end_ns - start_ns) FILTER (call_id IN (SELECT unnest(?::BIGINT[]))), 0), coalesce(sum(end_ns - start_ns), 0) "
         "FROM gaps WHERE device = ? AND cause = ?",
-        [list(ids), given.rank.device, cause],
+        [list(ids), context.rank.device, cause],
     )
     ours, whole = rows[0]
-    return given.lost_ms(cause) * float(ours) / float(whole) if whole else 0.0
+    return context.lost_ms(cause) * float(ours) / float(whole) if whole else 0.0
 
 
-def waiting_calls(given: RuleInput, inside: str) -> tuple[int, ...]:
+def waiting_calls(context: RuleContext, inside: str) -> tuple[int, ...]:
     """Return the synchronizing calls of all steps that are inside an operator whose name matches, at any depth."""
-    rows = given.recording.rows(
+    rows = context.recording.rows(
         "WITH RECURSIVE up AS (SELECT call_id, cpu_op_id FROM runtime_calls JOIN names USING (name_id) "
         "WHERE regexp_matches(name, 'Synchronize|Memcpy') AND cpu_op_id IS NOT NULL "
         "UNION ALL SELECT up.call_id, o.parent_id FROM up JOIN cpu_ops o USING (cpu_op_id) WHERE o.parent_id IS NOT NULL) "
@@ -139,10 +139,10 @@ SELECT DISTINCT o.gpu_op_id FROM gpu_ops o JOIN runtime_calls c USING (call_id) 
     AND c.start_ns >= s.start_ns AND c.start_ns < s.end_ns ORDER BY 1"""
 
 
-def only_read(given: RuleInput, waits: tuple[int, ...]) -> tuple[int, ...]:
+def only_read(context: RuleContext, waits: tuple[int, ...]) -> tuple[int, ...]:
     """Return the GPU operations of all steps that only serve reads which wait in ``waits``: the copy to the host, and the norms and tests
     directly before it whose result it takes."""
-    return tuple(int(row[0]) for row in given.recording.rows(_ONLY_READ, [READS, SUMMARIES, list(waits)]))
+    return tuple(int(row[0]) for row in context.recording.rows(_ONLY_READ, [READS, SUMMARIES, list(waits)]))
 
 
 @dataclass(frozen=True)
@@ -164,9 +164,9 @@ made AS (SELECT DISTINCT c.call_id FROM runtime_calls c JOIN tests t ON c.thread
 SELECT call_id, gpu_op_id FROM made LEFT JOIN gpu_ops USING (call_id)"""
 
 
-def nan_checks(given: RuleInput) -> NanChecks:
+def nan_checks(context: RuleContext) -> NanChecks:
     """Return what anomaly detection adds; nothing where it is off."""
-    rows = given.recording.rows(_NAN_CHECKS, [AUTOGRAD_NODE])
+    rows = context.recording.rows(_NAN_CHECKS, [AUTOGRAD_NODE])
     return NanChecks(tuple(sorted({int(call) for call, _ in rows})), frozenset(int(op) for _, op in rows if op is not None))
 
 
@@ -178,25 +178,27 @@ _SEARCHING = (
 )
 
 
-def searching_convolutions(given: RuleInput) -> Events:
+def searching_convolutions(context: RuleContext) -> Events:
     """Return the convolutions of the counted steps in which cuDNN tries algorithms."""
-    ids = [int(row[0]) for row in given.recording.rows(_SEARCHING, [CONVOLUTION, SEARCHES])]
-    found = operators(given, CONVOLUTION)
-    return found.where(found.frame["id"].isin(ids))
+    ids = [int(row[0]) for row in context.recording.rows(_SEARCHING, [CONVOLUTION, SEARCHES])]
+    convolutions = operators(context, CONVOLUTION)
+    return convolutions.where(convolutions.frame["id"].isin(ids))
 
 
-def calls_of_searches(given: RuleInput) -> set[int]:
+def calls_of_searches(context: RuleContext) -> set[int]:
     """Return the calls made inside convolutions in which cuDNN tries algorithms, in any step."""
-    rows = given.recording.rows(f"SELECT call_id FROM runtime_calls WHERE cpu_op_id IN ({_SEARCHING})", [CONVOLUTION, SEARCHES])
+    rows = context.recording.rows(
+        f"SELECT call_id FROM runtime_calls WHERE cpu_op_id IN ({_SEARCHING})", [CONVOLUTION, SEARCHES]
+    )
     return {int(row[0]) for row in rows}
 
 
-def held_down(given: RuleInput, *kinds: ReasonKind) -> tuple[list[ThrottleBand], float]:
+def held_down(context: RuleContext, *kinds: ReasonKind) -> tuple[list[ThrottleBand], float]:
     """Return the bands in which clocks were held down for a reason of one of ``kinds``, and their share of the sampled time."""
-    told = given.telemetry
-    bands = [band for band in told.throttling if band.kind in kinds]
+    telemetry = context.telemetry
+    bands = [band for band in telemetry.throttling if band.kind in kinds]
     held = sum(band.end_ns - band.start_ns for band in bands)
-    return bands, min(held / max(told.last_ns - told.first_ns, 1), 1.0)
+    return bands, min(held / max(telemetry.last_ns - telemetry.first_ns, 1), 1.0)
 
 
 def band_evidence(bands: list[ThrottleBand]) -> list[dict[str, Any]]:
@@ -204,15 +206,15 @@ def band_evidence(bands: list[ThrottleBand]) -> list[dict[str, Any]]:
     return [{"reason": band.reason, "start_ns": band.start_ns, "end_ns": band.end_ns} for band in bands[:EVIDENCE_ROWS]]
 
 
-def memory_use(given: RuleInput) -> tuple[float, float] | None:
+def memory_use(context: RuleContext) -> tuple[float, float] | None:
     """Return peak memory in use and memory of the GPU, bytes: by telemetry, else by the allocator; None where neither tells."""
-    told = given.telemetry
-    if told is not None and told.memory_peak_bytes and told.memory_total_bytes:
-        return float(told.memory_peak_bytes), float(told.memory_total_bytes)
-    rows = given.recording.rows(
-        "SELECT max(total_reserved_bytes) FROM allocations WHERE device_type <> 0 AND device = ?", [given.rank.device]
+    telemetry = context.telemetry
+    if telemetry is not None and telemetry.memory_peak_bytes and telemetry.memory_total_bytes:
+        return float(telemetry.memory_peak_bytes), float(telemetry.memory_total_bytes)
+    rows = context.recording.rows(
+        "SELECT max(total_reserved_bytes) FROM allocations WHERE device_type <> 0 AND device = ?", [context.rank.device]
     )
-    total = given.recording.rows("SELECT max(memory_bytes) FROM devices WHERE device = ?", [given.rank.device])
+    total = context.recording.rows("SELECT max(memory_bytes) FROM devices WHERE device = ?", [context.rank.device])
     return (float(rows[0][0]), float(total[0][0])) if rows[0][0] and total[0][0] else None
 
 
@@ -233,25 +235,25 @@ CHECKPOINT_BYTES = 1_000_000  # in one step: less is no model
 MAKERS = r"^aten::(triu|tril|ones|zeros|full|arange|eye|linspace|rand|randn|randint|randperm|normal_|uniform_|bernoulli_|fill_|masked_fill_?|tril_|triu_|one_hot)$"
 
 
-def checkpoint_copies(given: RuleInput) -> Events:
+def checkpoint_copies(context: RuleContext) -> Events:
     """Return the copies to the host of those steps that copy out as many tensors as a checkpoint does."""
-    found = copies(given, "(?i)DtoH|DeviceToHost")
-    frame = found.frame[found.frame["call_id"].notna()]
+    to_host = copies(context, "(?i)DtoH|DeviceToHost")
+    frame = to_host.frame[to_host.frame["call_id"].notna()]
     totals = frame.groupby("step")["bytes"].agg(["count", "sum"])
     steps = totals[(totals["count"] >= CHECKPOINT_COPIES) & (totals["sum"] >= CHECKPOINT_BYTES)].index
-    return Events(frame[frame["step"].isin(steps)].reset_index(drop=True), found.steps)
+    return Events(frame[frame["step"].isin(steps)].reset_index(drop=True), to_host.steps)
 
 
-def copies_of_made_tensors(given: RuleInput) -> Events:
+def copies_of_made_tensors(context: RuleContext) -> Events:
     """Return the pageable copies that follow, since the thread's previous launch, an operator that makes a tensor (column ``maker``).
 
     Operators inside the data loader's own annotation are left out: that is loading.
     """
-    found = copies(given, "(?i)pageable *-> *device|HtoD.*pageable")
-    calls = [int(c) for c in found.frame["call_id"].dropna()]
+    pageable = copies(context, "(?i)pageable *-> *device|HtoD.*pageable")
+    calls = [int(c) for c in pageable.frame["call_id"].dropna()]
     if not calls:  # to find none in five million events takes seconds
-        return Events(found.frame.assign(maker=""), found.steps)
-    makers = given.recording.frame(
+        return Events(pageable.frame.assign(maker=""), pageable.steps)
+    makers = context.recording.frame(
         "WITH launching AS (SELECT call_id, thread_id, start_ns, start_ns + dur_ns AS end_ns, "
         "lag(start_ns + dur_ns) OVER (PARTITION BY thread_id ORDER BY start_ns) AS since FROM runtime_calls WHERE gpu_ops > 0), "
         "loading AS (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops JOIN names USING (name_id) WHERE regexp_matches(name, 'DataLoader')) "
@@ -261,14 +263,14 @@ def copies_of_made_tensors(given: RuleInput) -> Events:
         "WHERE d.thread_id = o.thread_id AND o.start_ns >= d.start_ns AND o.start_ns < d.end_ns) GROUP BY l.call_id",
         [calls, MAKERS],
     )
-    frame = found.frame.merge(makers, on="call_id", how="inner") if len(makers) else found.frame.iloc[:0].assign(maker="")
-    return Events(frame, found.steps)
+    frame = pageable.frame.merge(makers, on="call_id", how="inner") if len(makers) else pageable.frame.iloc[:0].assign(maker="")
+    return Events(frame, pageable.steps)
 
 
-def idle_by_telemetry_ms(given: RuleInput) -> float | None:
+def idle_by_telemetry_ms(context: RuleContext) -> float | None:
     """Return the ms of a step in which telemetry's steady part sees no kernel, None where it cannot tell (none, or kernels too short)."""
-    busy, step = given.rank.metrics["nvml_gpu_util_mean"].value, given.step_ms
-    if busy is None or not step or not given.rank.facts.get("kernels_in_counted_steps"):
+    busy, step = context.rank.metrics["nvml_gpu_util_mean"].value, context.step_ms
+    if busy is None or not step or not context.rank.facts.get("kernels_in_counted_steps"):
         return None
-    kernels = given.rank.facts["kernels_in_counted_steps"] / max(len(given.rank.counted), 1)
+    kernels = context.rank.facts["kernels_in_counted_steps"] / max(len(context.rank.counted), 1)
     return (1 - busy) * step if busy * step * 1e6 >= SHORT_KERNEL_NS * kernels else None

@@ -90,7 +90,7 @@ def fused_optimizer(ops: tuple[int, ...], name: str, gpu: Gpu | None) -> ScaledO
 def _by_operator(rows: pd.DataFrame, time_of: Callable[[Any], Estimate | None], prefix: str = "flop_") -> dict[Any, Estimate]:
     """Return the estimate of each operator call in ``rows``, asked once per signature; ``prefix`` says by which of its operators."""
     calls = f"{prefix or 'cpu_'}op_id"
-    found: dict[Any, Estimate] = {}
+    estimates: dict[Any, Estimate] = {}
     asked: dict[Any, Estimate | None] = {}
     for row in (
         rows.sort_values("dur_ns", ascending=False).drop_duplicates(calls).itertuples()
@@ -100,8 +100,8 @@ def _by_operator(rows: pd.DataFrame, time_of: Callable[[Any], Estimate | None], 
             asked[key] = time_of(row)
         answer = asked[key]
         if answer is not None:
-            found[getattr(row, calls)] = answer
-    return found
+            estimates[getattr(row, calls)] = answer
+    return estimates
 
 
 def _timed(rows: pd.DataFrame, times: dict[Any, Estimate], *, slower: bool, prefix: str = "flop_") -> TimedOps | None:

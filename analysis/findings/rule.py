@@ -30,7 +30,7 @@ MAY_BRING_NOTHING = "No gain is predicted: a step would then take between {low} 
 
 
 @dataclass(frozen=True)
-class RuleInput:
+class RuleContext:
     """What a rule may look at: the analysed run, its slowest rank, that rank's recording, and the what-if engine.
 
     ``whatif`` is None where the trace has no replay. ``telemetry`` is the run's telemetry summary, None without telemetry.
@@ -177,16 +177,18 @@ class Rule:
 
     slug: str
     needs: tuple[str, ...]
-    check: Callable[[RuleInput], Iterable[Finding]]
+    check: Callable[[RuleContext], Iterable[Finding]]
     explains: Explains
 
 
-def _has(info_key: str) -> Callable[[RuleInput], bool]:
-    return lambda given: bool(given.rank.info.get(info_key)) and given.rank.info.get(info_key) == given.rank.info.get(info_key)
+def _has(info_key: str) -> Callable[[RuleContext], bool]:
+    return lambda context: (
+        bool(context.rank.info.get(info_key)) and context.rank.info.get(info_key) == context.rank.info.get(info_key)
+    )
 
 
 # What a rule can need: how to tell that it is there, and the sentence for when it is not.
-NEEDS: dict[str, tuple[Callable[[RuleInput], bool], str]] = {
+NEEDS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
     "steps": (lambda g: len(g.rank.counted) > 0, "the trace has no steps: call `profiler.step()` after each step"),
     "shapes": (_has("record_shapes"), "the trace has no shapes (`record_shapes=True`)"),
     "stacks": (_has("with_stack"), "the trace has no Python calls (`with_stack=True`)"),

@@ -18,10 +18,10 @@ MOST_FRAMES = 200  # deeper stacks are recursion: their line would not tell more
 
 def is_user_line(name: str) -> bool:
     """Tell whether a frame such as ``train.py(12): step`` is the user's own code."""
-    found = FRAME.match(name)
-    if found is None or LIBRARY.search(name):
+    match = FRAME.match(name)
+    if match is None or LIBRARY.search(name):
         return False
-    top = found["file"].split("/")[0].removesuffix(".py")
+    top = match["file"].split("/")[0].removesuffix(".py")
     return top not in sys.stdlib_module_names or top == "profile"
 
 

@@ -59,9 +59,9 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
     inputs = {int(i): tuple(json.loads(c) if c else None for c in cells) for i, *cells in rows}
     for column, prefix in (("signature_id", ""), ("flop_signature_id", "flop_")):
         ids = work[column].astype("Int64")  # a column of pandas' own integers is walked slowly
-        found = [inputs.get(s) for s in ids.fillna(-1).to_numpy(np.int64).tolist()]
+        signatures = [inputs.get(s) for s in ids.fillna(-1).to_numpy(np.int64).tolist()]
         for place, name in enumerate(("dims", "types", "concrete", "strides")):
-            work[f"{prefix}{name}"] = pd.Series([f[place] if f else None for f in found], dtype=object)
+            work[f"{prefix}{name}"] = pd.Series([f[place] if f else None for f in signatures], dtype=object)
     flops = recording.frame(
         "SELECT n.name AS flop_operator, signature_id AS flop_signature_id, max(flops / calls) AS each FROM operators JOIN names n USING (name_id) "
         "WHERE flops IS NOT NULL GROUP BY ALL"
@@ -136,7 +136,7 @@ def evidence_of(
 ) -> list[dict[str, Any]]:
     """Return the rows grouped ``by`` columns, longest first, each with its time per step, count per step and its longest kernel's place."""
     keys = list(by)
-    found: list[dict[str, Any]] = []
+    evidence: list[dict[str, Any]] = []
     for values, part in rows.groupby(keys, dropna=False, sort=False):
         longest = part.loc[part["dur_ns"].idxmax()]
         dims = longest["flop_dims"] if longest["flop_dims"] is not None else longest["dims"]
@@ -147,5 +147,5 @@ def evidence_of(
             "start_ns": int(longest["start_ns"]),
             "end_ns": int(longest["end_ns"]),
         }
-        found.append(row)
-    return sorted(found, key=lambda r: -r["ms_per_step"])[:limit]
+        evidence.append(row)
+    return sorted(evidence, key=lambda r: -r["ms_per_step"])[:limit]

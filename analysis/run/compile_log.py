@@ -11,7 +11,7 @@ MOST_PLACES = 100  # of either kind, the most frequent: a page shows a few, a re
 
 
 @dataclass(frozen=True)
-class Said:
+class CompileReason:
     """One place: where (``file.py:12`` or a function's name), why, what Dynamo advises, the compiled frame (such as 3/0), and how often."""
 
     place: str
@@ -25,21 +25,21 @@ class Said:
 class CompileLog:
     """Breaks of graphs and recompilations by place, how many functions were compiled, and how long that took, seconds."""
 
-    breaks: tuple[Said, ...]
-    recompiled: tuple[Said, ...]
+    breaks: tuple[CompileReason, ...]
+    recompiled: tuple[CompileReason, ...]
     compiled: int
     seconds: float
 
-    def break_in(self, frame: str) -> Said | None:
+    def break_in(self, frame: str) -> CompileReason | None:
         """Return the break that ends the graph of ``frame``."""
-        return next((said for said in self.breaks if said.frame == frame), None)
+        return next((entry for entry in self.breaks if entry.frame == frame), None)
 
 
 def load(manifest: Manifest, library: Library, rank: int | None) -> CompileLog | None:
     """Return what the logs of ``rank`` say (of every rank, where logs name none); None where the run has none."""
     refs = [ref for ref in manifest.recordings if ref.kind == "compile" and (rank is None or ref.rank in (rank, None))]
-    breaks: list[Said] = []
-    recompiled: list[Said] = []
+    breaks: list[CompileReason] = []
+    recompiled: list[CompileReason] = []
     compiled, seconds = 0, 0.0
     for ref in refs:
         with library.open(ref.id, derived=False) as recording:
@@ -59,9 +59,9 @@ def load(manifest: Manifest, library: Library, rank: int | None) -> CompileLog |
             count, ns = recording.rows(
                 "SELECT count(*) FILTER (kind = 'compile'), coalesce(sum(dur_ns), 0) FROM compile_events WHERE kind IN ('compile', 'compile_backward')"
             )[0]
-        breaks += [Said(*row[1:]) for row in rows if row[0] == "graph_break"]
+        breaks += [CompileReason(*row[1:]) for row in rows if row[0] == "graph_break"]
         recompiled += [
-            Said(place or functions.get(frame) or f"frame {frame}", reason, hint, frame, times)
+            CompileReason(place or functions.get(frame) or f"frame {frame}", reason, hint, frame, times)
             for kind, place, reason, hint, frame, times in rows
             if kind == "recompile"
         ]

@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from sawtooth.analysis.findings.checking import all_rules, check
-from sawtooth.analysis.findings.rule import RuleInput
+from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import RunResult
@@ -101,13 +101,13 @@ def test_a_failing_store_is_never_a_failed_rule(tmp_path: Path, error: type[Exce
     assert result.lead is not None
     rule = next(rule for rule in all_rules() if not rule.needs)
 
-    def broken(given: RuleInput) -> list[Any]:
+    def broken(given: RuleContext) -> list[Any]:
         raise error("the file")
 
     library = Library(DataFolder(tmp_path / "d"))
     try:
         with open_rank(library, result.lead) as view:
-            given = RuleInput(result, result.lead, view.recording, None, None)
+            given = RuleContext(result, result.lead, view.recording, None, None)
             with pytest.raises(error):
                 check(given, [type(rule)(**{**vars(rule), "check": broken})])
     finally:

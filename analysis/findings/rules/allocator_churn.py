@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import calls
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -36,21 +36,21 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when the allocator calls the driver at least once a step and that costs more than WORTH_NAMING."""
-    found = calls(given, CALLS)
-    if found.count < 1:
+    driver_calls = calls(context, CALLS)
+    if driver_calls.count < 1:
         return
-    lost = given.lost_ms("allocator")
-    edits: list[Edit] = [WithoutHostCause("allocator"), WithoutWaits(found.ids)]
-    predicted = given.predict_ms(edits)
-    gain = given.step_ms - predicted if predicted is not None and given.step_ms else lost
-    if given.share(max(lost, gain)) < WORTH_NAMING:
+    lost = context.lost_ms("allocator")
+    edits: list[Edit] = [WithoutHostCause("allocator"), WithoutWaits(driver_calls.ids)]
+    predicted = context.predict_ms(edits)
+    gain = context.step_ms - predicted if predicted is not None and context.step_ms else lost
+    if context.share(max(lost, gain)) < WORTH_NAMING:
         return
-    frees = int(found.frame["name"].str.contains("Free|Unmap|Release").sum()) / max(found.steps, 1)
-    yield given.finding(
+    frees = int(driver_calls.frame["name"].str.contains("Free|Unmap|Release").sum()) / max(driver_calls.steps, 1)
+    yield context.finding(
         RULE.slug,
-        f"Every step allocates and frees device memory: {found.count:.0f} driver calls ({frees:.0f} of them give memory back), {in_words(max(lost, gain))} lost",
+        f"Every step allocates and frees device memory: {driver_calls.count:.0f} driver calls ({frees:.0f} of them give memory back), {in_words(max(lost, gain))} lost",
         "Take torch.cuda.empty_cache() out of the loop; where nothing calls it, memory is short or shapes vary: use expandable segments.",
         ceiling_ms=max(lost, gain),
         edits=edits,
@@ -58,7 +58,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         note="The driver's calls and their waits removed from the replay.",
         risk="Other processes on the GPU no longer get the memory between steps.",
         changes=CHANGES,
-        evidence=found.rows(),
+        evidence=driver_calls.rows(),
     )
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import lost_in_calls, nan_checks
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.findings.work import AUTOGRAD_NODE, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, FasterHost, WithoutCalls
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -53,38 +53,38 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when autograd's tests for NaN and the waits for their answers cost more than WORTH_NAMING of the step."""
-    tests = nan_checks(given)
-    rows = given.work[given.work["gpu_op_id"].isin(tests.operations)]
-    cost = ms_per_step(rows, given.work_steps) + lost_in_calls(given, "host_sync", tests.calls)
-    if not tests.calls or given.share(cost) < WORTH_NAMING:
+    tests = nan_checks(context)
+    rows = context.work[context.work["gpu_op_id"].isin(tests.operations)]
+    cost = ms_per_step(rows, context.work_steps) + lost_in_calls(context, "host_sync", tests.calls)
+    if not tests.calls or context.share(cost) < WORTH_NAMING:
         return
-    stacks = _stack_traces(given)
+    stacks = _stack_traces(context)
     edits: list[Edit] = [WithoutCalls(tests.calls), *([FasterHost(1 - stacks)] if stacks else [])]
-    predicted = given.predict_ms(edits)
-    yield given.finding(
+    predicted = context.predict_ms(edits)
+    yield context.finding(
         RULE.slug,
         f"Anomaly detection is on: autograd tests every gradient for NaN and waits for the answer, {in_words(cost)} of each step"
         + (f", and keeping stack traces takes {stacks:.0%} of the rest of the host's time" if stacks else ""),
         "Turn anomaly detection off outside the search for a NaN.",
-        ceiling_ms=max(cost, given.step_ms - predicted) if predicted is not None and given.step_ms else cost,
+        ceiling_ms=max(cost, context.step_ms - predicted) if predicted is not None and context.step_ms else cost,
         edits=edits,
         confidence="high",
         note="The tests, the host's launching of them and the waits for their answers removed from the replay, and the host quicker by what operators take it longer where autograd records them.",
         risk="A NaN is noticed later, in the loss.",
         changes=CHANGES,
-        evidence=evidence_of(rows, given.work_steps),
+        evidence=evidence_of(rows, context.work_steps),
     )
 
 
-def _stack_traces(given: RuleInput) -> float:
+def _stack_traces(context: RuleContext) -> float:
     """Return the share of the host's time outside the tests that keeping stack traces takes, 0 where operators do not show it."""
-    rows = given.recording.rows(_OWN_TIME, [given.rank.device, AUTOGRAD_NODE])
+    rows = context.recording.rows(_OWN_TIME, [context.rank.device, AUTOGRAD_NODE])
     recorded, others, ns = rows[0] if rows else (None, None, None)
     if recorded is None or others is None or recorded - others < SHORTEST_TRACE_NS:
         return 0.0
-    tested, all_ns = given.recording.rows(_HOST_TIME, [given.rank.device, AUTOGRAD_NODE])[0]
+    tested, all_ns = context.recording.rows(_HOST_TIME, [context.rank.device, AUTOGRAD_NODE])[0]
     return min(ns / max(all_ns - tested, 1), MOST)
 
 

@@ -23,7 +23,7 @@ import pandas as pd
 from sawtooth.analysis.findings.attention import as_fused, written_out
 from sawtooth.analysis.findings.passes import passes
 from sawtooth.analysis.findings.queries import operators
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -42,19 +42,19 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when the math backend of fused attention, or padding for a fused kernel, takes more than WORTH_NAMING of the step."""
-    gpu = given.rank.gpu
-    math = passes(given, operators(given, MATH).ids).both
+    gpu = context.rank.gpu
+    math = passes(context, operators(context, MATH).ids).both
     if gpu is not None and len(math):
         how = "its math backend, which writes the matrix of scores"
-        yield from _found(given, math, as_fused(*written_out(math), gpu), how, "As fused kernels of these sizes take.")
+        yield from _finding(context, math, as_fused(*written_out(math), gpu), how, "As fused kernels of these sizes take.")
         return
-    calls = operators(given, CALL)
-    inside = passes(given, calls.ids).both
-    padding = inside[inside["cpu_op_id"].isin(set(_padding(given)))]
-    yield from _found(
-        given,
+    calls = operators(context, CALL)
+    inside = passes(context, calls.ids).both
+    padding = inside[inside["cpu_op_id"].isin(set(_padding(context)))]
+    yield from _finding(
+        context,
         padding,
         [WithoutOps(tuple(padding["gpu_op_id"].tolist()))],
         "kernels that pad the head size",
@@ -62,20 +62,20 @@ def check(given: RuleInput) -> Iterator[Finding]:
     )
 
 
-def _padding(given: RuleInput) -> list[int]:
+def _padding(context: RuleContext) -> list[int]:
     """Return the operators that padding calls, at any depth."""
     sql = (
         "SELECT i.cpu_op_id FROM cpu_ops o JOIN names n USING (name_id) JOIN cpu_ops i ON i.thread_id = o.thread_id AND i.start_ns >= o.start_ns "
         "AND i.start_ns < o.start_ns + o.dur_ns WHERE n.name IN (SELECT unnest(?::VARCHAR[]))"
     )
-    return [int(row[0]) for row in given.recording.rows(sql, [list(PADS)])]
+    return [int(row[0]) for row in context.recording.rows(sql, [list(PADS)])]
 
 
-def _found(given: RuleInput, rows: pd.DataFrame, edits: list[Edit], how: str, note: str) -> Iterator[Finding]:
-    cost = ms_per_step(rows, given.work_steps)
-    if not len(rows) or given.share(cost) < WORTH_NAMING:
+def _finding(context: RuleContext, rows: pd.DataFrame, edits: list[Edit], how: str, note: str) -> Iterator[Finding]:
+    cost = ms_per_step(rows, context.work_steps)
+    if not len(rows) or context.share(cost) < WORTH_NAMING:
         return
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"scaled_dot_product_attention runs {how}: {in_words(cost)} of each step",
         "Find out why no fused kernel takes these inputs, and change them: dtype, head size, mask.",
@@ -84,7 +84,7 @@ def _found(given: RuleInput, rows: pd.DataFrame, edits: list[Edit], how: str, no
         note=note,
         risk="Fused kernels round differently in the last bits; dropout draws other numbers.",
         changes=CHANGES,
-        evidence=evidence_of(rows, given.work_steps, ("operator",)),
+        evidence=evidence_of(rows, context.work_steps, ("operator",)),
     )
 
 

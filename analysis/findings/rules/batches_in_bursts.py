@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import worker_starts
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.02  # of the step
@@ -33,21 +33,21 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield information when some steps wait for the loader and at least as many do not."""
-    workers = given.recording.rows("SELECT 1 FROM names WHERE contains(name, '_MultiProcessingDataLoaderIter') LIMIT 1")
-    lost = given.lost_ms("data_wait")
-    if not workers or given.share(lost) < WORTH_NAMING or worker_starts(given).count:
+    workers = context.recording.rows("SELECT 1 FROM names WHERE contains(name, '_MultiProcessingDataLoaderIter') LIMIT 1")
+    lost = context.lost_ms("data_wait")
+    if not workers or context.share(lost) < WORTH_NAMING or worker_starts(context).count:
         return  # workers that start anew are late by themselves
-    rows = given.recording.rows(
+    rows = context.recording.rows(
         "SELECT t.step, t.end_ns - t.start_ns, coalesce(sum(g.end_ns - g.start_ns), 0) FROM steps t LEFT JOIN gaps g ON g.step = t.step AND g.device = t.device "
         "AND g.cause = 'data_wait' WHERE t.device = ? AND t.counted GROUP BY 1, 2 ORDER BY 1",
-        [given.rank.device],
+        [context.rank.device],
     )
     waits = [r for r in rows if r[2] >= LONG_SHARE * r[1]]
     if not waits or len(waits) * 2 > len(rows):
         return
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"Batches come in bursts: {len(waits)} of {len(rows)} steps wait up to {in_words(max(r[2] for r in waits) / 1e6)} for the loader, the others hardly",
         "Deepen the loader's queue with prefetch_factor, so that a burst carries over the pause.",
@@ -57,7 +57,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         note="Not predicted: whether the workers keep up on average is not in a few steps.",
         risk="Each batch more in the queue takes host memory.",
         changes=CHANGES,
-        evidence=given.gap_evidence("data_wait"),
+        evidence=context.gap_evidence("data_wait"),
     )
 
 

@@ -21,7 +21,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.builders import of_kernels
 from sawtooth.analysis.findings.passes import passes
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.01  # one argument: worth it from 1 % of the step
@@ -41,12 +41,14 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when the bias of convolutions before a batch norm takes more than WORTH_NAMING of the step."""
-    found = passes(given, [int(row[0]) for row in given.recording.rows(_CONVOLUTIONS)])
-    rows = pd.concat([part[part["operator"] == name] for part, name in zip((found.forward, found.backward), BIAS, strict=True)])
+    convolutions = passes(context, [int(row[0]) for row in context.recording.rows(_CONVOLUTIONS)])
+    rows = pd.concat(
+        [part[part["operator"] == name] for part, name in zip((convolutions.forward, convolutions.backward), BIAS, strict=True)]
+    )
     yield from of_kernels(
-        given,
+        context,
         RULE.slug,
         rows,
         "Convolutions add a bias that the batch norm after them takes out again: {cost} of each step",

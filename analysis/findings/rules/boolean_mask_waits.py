@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_waits
 from sawtooth.analysis.findings.queries import MASK_OPERATORS, waiting_calls
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.01  # as for other waits: below one percent of the step nobody should change code for it
@@ -36,12 +36,12 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when waits inside masking operators cost more than WORTH_NAMING of the step."""
     yield from of_waits(
-        given,
+        context,
         RULE.slug,
-        waiting_calls(given, MASK_OPERATORS),
+        waiting_calls(context, MASK_OPERATORS),
         "A boolean mask or nonzero makes the host wait for how many elements it keeps: the GPU loses {cost} of each step",
         "Replace indexing with boolean masks: torch.where, masked_fill, or a loss with ignore_index keep the shape.",
         worth_naming=WORTH_NAMING,

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import chosen
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -41,12 +41,12 @@ def is_cast(row: Any) -> bool:
     return row.operator in COPIES and row.kind == "kernel" and len(set(types[:2])) == 2
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when casts take more than WORTH_NAMING of the step."""
     yield from of_kernels(
-        given,
+        context,
         RULE.slug,
-        chosen(given.work, is_cast),
+        chosen(context.work, is_cast),
         "Casts between dtypes take {cost} of each step",
         "Keep tensors in one dtype across neighbouring operators, or compile the model so that casts are fused.",
         worth_naming=WORTH_NAMING,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import checkpoint_copies, in_bytes
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -34,27 +34,27 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when copying out the state costs more than WORTH_NAMING of the steady steps."""
-    found = checkpoint_copies(given)
-    if not len(found.frame):
+    saved = checkpoint_copies(context)
+    if not len(saved.frame):
         return
-    calls = tuple(int(c) for c in found.frame["call_id"])
-    first, last = int(found.frame["start_ns"].min()), int(found.frame["end_ns"].max())
-    after = given.recording.rows(
+    calls = tuple(int(c) for c in saved.frame["call_id"])
+    first, last = int(saved.frame["start_ns"].min()), int(saved.frame["end_ns"].max())
+    after = context.recording.rows(
         "SELECT DISTINCT o.call_id FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id "
         "WHERE g.device = ? AND g.cause = 'python_host' AND g.end_ns > ? AND g.start_ns < ? + 1000000000 AND g.end_ns - g.start_ns > 200000 AND o.call_id IS NOT NULL",
-        [given.rank.device, first, last],
+        [context.rank.device, first, last],
     )
     edits: list[Edit] = [WithoutHostCause("python_host", calls=tuple(sorted(int(r[0]) for r in after))), WithoutCalls(calls)]
-    lost = given.lost_ms("host_sync") + given.lost_ms("python_host")
-    if given.share(lost) < WORTH_NAMING:
+    lost = context.lost_ms("host_sync") + context.lost_ms("python_host")
+    if context.share(lost) < WORTH_NAMING:
         return
-    steps = found.frame["step"].nunique()
-    size = float(found.frame["bytes"].fillna(0).sum()) / max(steps, 1)
-    yield given.finding(
+    steps = saved.frame["step"].nunique()
+    size = float(saved.frame["bytes"].fillna(0).sum()) / max(steps, 1)
+    yield context.finding(
         RULE.slug,
-        f"{in_bytes(size)} of tensors are copied to the host in {steps} of {found.steps} steps, as a checkpoint does: {in_words(lost)} of each step on average",
+        f"{in_bytes(size)} of tensors are copied to the host in {steps} of {saved.steps} steps, as a checkpoint does: {in_words(lost)} of each step on average",
         "Save checkpoints less often, and in the background: async_save copies the state once and writes it while training goes on.",
         ceiling_ms=lost,
         edits=edits,
@@ -62,7 +62,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         note="The copies and the host's work around them removed from the replay.",
         risk="Fewer checkpoints lose more steps after a crash; background saving holds a copy of the state in host memory.",
         changes=CHANGES,
-        evidence=found.rows(),
+        evidence=saved.rows(),
     )
 
 

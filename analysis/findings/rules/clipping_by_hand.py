@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from sawtooth.analysis.findings.passes import at_once, in_backward
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -40,19 +40,19 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when clipping tensor by tensor costs more than WORTH_NAMING of the step."""
-    rows = _clipping(given)
-    steps = given.work_steps
+    rows = _clipping(context)
+    steps = context.work_steps
     scaled = int(rows["operator"].isin(SCALES).sum()) / steps
     if scaled < FEWEST:
         return
     edits = at_once(rows, max(int(len(rows) / steps / (2 * KEPT)), 1))
-    predicted = given.predict_ms(edits)
-    saved = given.step_ms - predicted if predicted is not None and given.step_ms else ms_per_step(rows, steps)
-    if given.share(saved) < WORTH_NAMING:
+    predicted = context.predict_ms(edits)
+    saved = context.step_ms - predicted if predicted is not None and context.step_ms else ms_per_step(rows, steps)
+    if context.share(saved) < WORTH_NAMING:
         return
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"Gradients are clipped one by one: {len(rows) / steps:,.0f} kernels and {in_words(ms_per_step(rows, steps))} of each step",
         "Clip all gradients in one call: clip_grad_norm_ or clip_grad_value_.",
@@ -65,12 +65,12 @@ def check(given: RuleInput) -> Iterator[Finding]:
     )
 
 
-def _clipping(given: RuleInput) -> pd.DataFrame:
+def _clipping(context: RuleContext) -> pd.DataFrame:
     """Return the kernels of norms and of scaling in place, of shapes that have both, launched neither by autograd nor by the optimizer."""
-    work = given.work[given.work["operator"].isin((*NORMS, *SCALES))]
+    work = context.work[context.work["operator"].isin((*NORMS, *SCALES))]
     if not len(work):
         return work
-    others = in_backward(given) | launched_by_optimizer(given.recording, given.rank.device)
+    others = in_backward(context) | launched_by_optimizer(context.recording, context.rank.device)
     mine = work[~work["gpu_op_id"].isin(others)]
     shape = mine["dims"].map(lambda dims: str(dims[0]) if dims else "")
     both = set(shape[mine["operator"].isin(NORMS)]) & set(shape[mine["operator"].isin(SCALES)]) - {"", "[]"}

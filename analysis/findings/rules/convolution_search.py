@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import searching_convolutions
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.02  # one line to change
@@ -37,21 +37,21 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when convolutions that search cost more than WORTH_NAMING of the step."""
-    found = searching_convolutions(given)
-    if not found.count or given.share(found.ms) < WORTH_NAMING:
+    searches = searching_convolutions(context)
+    if not searches.count or context.share(searches.ms) < WORTH_NAMING:
         return
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
-        f"cuDNN searches for algorithms in {found.count:.0f} convolutions a step, which takes the host {in_words(found.ms)}",
+        f"cuDNN searches for algorithms in {searches.count:.0f} convolutions a step, which takes the host {in_words(searches.ms)}",
         "Keep input shapes the same from step to step, or turn the search off: torch.backends.cudnn.benchmark = False.",
-        ceiling_ms=found.ms,
+        ceiling_ms=searches.ms,
         confidence="high",
         note="Not predicted: without the search cuDNN still plans every new shape, about a millisecond a convolution.",
         risk="Without the search cuDNN chooses by a heuristic, which a few shapes are slower with.",
         changes=CHANGES,
-        evidence=found.rows(),
+        evidence=searches.rows(),
     )
 
 

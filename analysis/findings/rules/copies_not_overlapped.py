@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import copies, in_bytes
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -47,25 +47,25 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when exposed asynchronous copies from the host cost more than WORTH_NAMING of the step."""
-    found = copies(given, "(?i)HtoD|HostToDevice")
-    found = found.where(~found.frame["name"].str.contains("pageable", case=False))
-    lost = sum(given.lost_ms(cause, owner="exposed_memcpy") for cause in ("unattributed", "copy"))
-    if not len(found.frame) or given.share(min(lost, found.ms)) < WORTH_NAMING:
+    inputs = copies(context, "(?i)HtoD|HostToDevice")
+    inputs = inputs.where(~inputs.frame["name"].str.contains("pageable", case=False))
+    lost = sum(context.lost_ms(cause, owner="exposed_memcpy") for cause in ("unattributed", "copy"))
+    if not len(inputs.frame) or context.share(min(lost, inputs.ms)) < WORTH_NAMING:
         return
-    size = float(found.frame["bytes"].fillna(0).sum()) / max(found.steps, 1)
-    yield given.finding(
+    size = float(inputs.frame["bytes"].fillna(0).sum()) / max(inputs.steps, 1)
+    yield context.finding(
         RULE.slug,
-        f"The GPU only copies for {in_words(min(lost, found.ms))} of each step: {in_bytes(size)} of input that no kernel overlaps",
+        f"The GPU only copies for {in_words(min(lost, inputs.ms))} of each step: {in_bytes(size)} of input that no kernel overlaps",
         "Copy the next batch on its own stream while this one computes.",
-        ceiling_ms=min(lost, found.ms),
-        edits=[WithoutOps(found.ids, host_too=False)],
+        ceiling_ms=min(lost, inputs.ms),
+        edits=[WithoutOps(inputs.ids, host_too=False)],
         confidence="high",
         note="The copies taken out of the replay: what is left when they are wholly overlapped.",
         risk="One more batch is held in GPU memory; without record_stream the allocator may reuse it too early.",
         changes=CHANGES,
-        evidence=found.rows(),
+        evidence=inputs.rows(),
     )
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import in_bytes
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.telemetry import HostLoad, Limit
@@ -49,17 +49,17 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when the loader costs more than WORTH_NAMING of the step."""
-    lost = given.lost_ms("data_wait")
-    if given.share(lost) < WORTH_NAMING:
+    lost = context.lost_ms("data_wait")
+    if context.share(lost) < WORTH_NAMING:
         return
-    single = bool(given.recording.rows("SELECT 1 FROM names WHERE contains(name, ?) LIMIT 1", [SINGLE_PROCESS]))
+    single = bool(context.recording.rows("SELECT 1 FROM names WHERE contains(name, ?) LIMIT 1", [SINGLE_PROCESS]))
     where = "in the training process itself (num_workers=0)" if single else "in its worker processes"
-    host = given.run.telemetry.host
+    host = context.run.telemetry.host
     limit = host.limit_of_loader() if host is not None and not single else None
     limited, fix = _limited(host, limit) if host is not None and limit is not None else ("", FEW_WORKERS)
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"The GPU waits {in_words(lost)} of each step for the data loader, which works {where}{limited}",
         "Load data in worker processes: start with as many as there are CPU cores for each GPU, pinned memory and persistent workers."
@@ -71,7 +71,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         note="The loader's wait removed from the replay: what is left when it always keeps up.",
         risk="Each worker holds its own copy of the dataset object; a dataset kept in Python lists multiplies the host's memory.",
         changes=CHANGES,
-        evidence=given.gap_evidence("data_wait"),
+        evidence=context.gap_evidence("data_wait"),
     )
 
 

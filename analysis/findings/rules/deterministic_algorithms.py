@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.01  # one line to take out: worth it from 1 % of the step
@@ -38,13 +38,13 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when fills of memory just allocated take more than WORTH_NAMING of the step."""
-    fills = {int(row[0]) for row in given.recording.rows(_FILLS)}
+    fills = {int(row[0]) for row in context.recording.rows(_FILLS)}
     yield from of_kernels(
-        given,
+        context,
         RULE.slug,
-        given.work[given.work["gpu_op_id"].isin(fills)],
+        context.work[context.work["gpu_op_id"].isin(fills)],
         "Deterministic algorithms are on: {kernels} kernels a step fill memory that is written right after, {cost} of each step",
         "Turn deterministic algorithms off, or at least the fills: torch.utils.deterministic.fill_uninitialized_memory = False.",
         worth_naming=WORTH_NAMING,

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from sawtooth.analysis.findings.chains import chains, fused
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -32,20 +32,20 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when fusing chains would save more than WORTH_NAMING of the step."""
-    steps = given.work_steps
-    work = given.work
-    found = chains(work)
-    if not found or work["kernel"].str.startswith("triton_").any():
+    steps = context.work_steps
+    work = context.work
+    fusible = chains(work)
+    if not fusible or work["kernel"].str.startswith("triton_").any():
         return
-    rows = work.iloc[np.concatenate([chain.rows for chain in found])]
-    edits = fused(work, found)
-    predicted = given.predict_ms(edits)
-    saved = ms_per_step(rows, steps) - sum(work["dur_ns"].to_numpy()[c.rows].max() for c in found) / 1e6 / steps
-    if given.share(saved if predicted is None or not given.step_ms else given.step_ms - predicted) < WORTH_NAMING:
+    rows = work.iloc[np.concatenate([chain.rows for chain in fusible])]
+    edits = fused(work, fusible)
+    predicted = context.predict_ms(edits)
+    saved = ms_per_step(rows, steps) - sum(work["dur_ns"].to_numpy()[c.rows].max() for c in fusible) / 1e6 / steps
+    if context.share(saved if predicted is None or not context.step_ms else context.step_ms - predicted) < WORTH_NAMING:
         return
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"{len(rows) / steps:,.0f} kernels a step work in chains on the same data: {in_words(ms_per_step(rows, steps))} of each step, mostly memory traffic",
         "Compile the model: each chain becomes one kernel.",

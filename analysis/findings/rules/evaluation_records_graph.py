@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 LAYERS = r"^aten::(conv[123]d|linear|layer_norm|batch_norm|scaled_dot_product_attention|embedding)$"
@@ -30,21 +30,21 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding where the graph is recorded and never used."""
-    rows = given.recording.rows(
+    rows = context.recording.rows(
         "WITH telling AS (SELECT name_id, regexp_matches(name, ?) AS layer, regexp_matches(name, '^autograd::engine|Backward|^Optimizer') AS backward, "
         "name LIKE 'Optimizer%' AS optimizer FROM names WHERE layer OR backward) "
         "SELECT count(*) FILTER (o.layer), count(*) FILTER (o.sequence_number >= 0 AND o.layer), count(*) FILTER (o.backward) "
         "FROM (SELECT * FROM cpu_ops JOIN telling n USING (name_id) WHERE kind = 'op' OR n.optimizer) o "
         "ASOF JOIN (SELECT * FROM steps WHERE device = ?) t ON o.start_ns >= t.host_start_ns WHERE t.counted AND o.start_ns < t.host_end_ns",
-        [LAYERS, given.rank.device],
+        [LAYERS, context.rank.device],
     )
     layers, numbered, backward = rows[0]
     if backward or not layers or numbered < LEAST_SHARE * layers:
         return
-    steps = max(len(given.rank.counted), 1)
-    yield given.finding(
+    steps = max(len(context.rank.counted), 1)
+    yield context.finding(
         RULE.slug,
         f"{numbered / steps:.0f} layers a step record a graph for a backward pass, and none comes",
         "Put the loop under torch.inference_mode(): activations are then freed at once, which leaves memory for a larger batch.",
@@ -56,7 +56,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         changes=CHANGES,
         evidence=[
             {"name": str(s.name), "start_ns": int(s.start_ns), "end_ns": int(s.end_ns)}
-            for s in given.rank.counted.head(5).itertuples()
+            for s in context.rank.counted.head(5).itertuples()
         ],
     )
 

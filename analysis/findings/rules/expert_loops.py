@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from sawtooth.analysis.findings.passes import Passes, at_once, in_backward, passes
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.knowledge.kernel_work import product_work
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -45,25 +45,25 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when running loops over experts at once would save WORTH_NAMING of the step."""
-    products = given.work[(given.work["category"] == "gemm") & given.work["flop_op_id"].notna()]
-    calls = products[~products["gpu_op_id"].isin(in_backward(given))].sort_values("start_ns").drop_duplicates("flop_op_id")
+    products = context.work[(context.work["category"] == "gemm") & context.work["flop_op_id"].notna()]
+    calls = products[~products["gpu_op_id"].isin(in_backward(context))].sort_values("start_ns").drop_duplicates("flop_op_id")
     loops = [loop for _, part in calls.groupby("step") for loop in _loops(part)]
     if not loops:
         return
-    bodies = [(_work_of(given, [op for body in loop for op in body]), len(loop)) for loop in loops]
+    bodies = [(_work_of(context, [op for body in loop for op in body]), len(loop)) for loop in loops]
     edits = [edit for body, times in bodies for part in (body.forward, body.backward) for edit in at_once(part, times)]
     rows = pd.concat([body.both for body, _ in bodies])
-    predicted = given.predict_ms(edits)
-    if predicted is None or given.step_ms is None or given.share(given.step_ms - predicted) < WORTH_NAMING:
+    predicted = context.predict_ms(edits)
+    if predicted is None or context.step_ms is None or context.share(context.step_ms - predicted) < WORTH_NAMING:
         return
-    steps, most = given.work_steps, max(len(loop) for loop in loops)
-    yield given.finding(
+    steps, most = context.work_steps, max(len(loop) for loop in loops)
+    yield context.finding(
         RULE.slug,
         f"{most} experts are computed one after the other: {len(rows) / steps:,.0f} kernels and {in_words(ms_per_step(rows, steps))} of each step",
         "Sort tokens by expert and compute all experts in one grouped product.",
-        ceiling_ms=given.step_ms - predicted,
+        ceiling_ms=context.step_ms - predicted,
         edits=edits,
         note="One body of each loop with all of its work: the GPU's work stays, the launches of the others go.",
         risk="Sums run in another order; with a capacity, tokens above it are dropped.",
@@ -80,17 +80,17 @@ def _loops(calls: pd.DataFrame) -> list[list[tuple[int, ...]]]:
         product = work.products[0] if work is not None else None
         keys.append((product.m, product.n, product.k) if product is not None and product.batch == 1 else None)
     ids = [int(op) for op in calls["flop_op_id"]]
-    found, at = [], 0
+    loops, at = [], 0
     while at < len(keys):
         period = next((p for p in range(1, LONGEST + 1) if _repeats(keys, at, p) >= FEWEST), 0)
         times = _repeats(keys, at, period) if period else 0
         rows = {key[0] for key in keys[at : at + period * times] if key is not None}
         if times and len(rows) >= UNLIKE:
-            found.append([tuple(ids[at + i * period : at + (i + 1) * period]) for i in range(times)])
+            loops.append([tuple(ids[at + i * period : at + (i + 1) * period]) for i in range(times)])
             at += period * times
         else:
             at += 1
-    return found
+    return loops
 
 
 def _repeats(keys: Sequence[tuple[float, float, float] | None], at: int, period: int) -> int:
@@ -109,15 +109,15 @@ def _repeats(keys: Sequence[tuple[float, float, float] | None], at: int, period:
         times += 1
 
 
-def _work_of(given: RuleInput, products: list[int]) -> Passes:
+def _work_of(context: RuleContext, products: list[int]) -> Passes:
     """Return what the operators between the first and the last product of a loop launched, and their backward passes."""
-    rows = given.recording.rows(
+    rows = context.recording.rows(
         "WITH ends AS (SELECT thread_id, min(start_ns) AS first_ns, max(start_ns + dur_ns) AS last_ns FROM cpu_ops "
         "WHERE cpu_op_id IN (SELECT unnest(?::BIGINT[])) GROUP BY thread_id) SELECT cpu_op_id FROM cpu_ops o JOIN ends e USING (thread_id) "
         "WHERE kind = 'op' AND start_ns >= first_ns AND start_ns < last_ns",
         [products],
     )
-    return passes(given, [int(row[0]) for row in rows])
+    return passes(context, [int(row[0]) for row in rows])
 
 
 RULE = Rule(

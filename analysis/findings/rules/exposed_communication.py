@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.05  # of the step: a last bucket always sticks out a little
@@ -34,15 +34,15 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when the lead rank computes nothing during WORTH_NAMING of the step because of communication."""
-    rows = [row for row in given.rank.ledger if row.owner == "exposed_comm"]
+    rows = [row for row in context.rank.ledger if row.owner == "exposed_comm"]
     # Waiting for a late rank is straggling-rank's; what no other rank tells may be either.
     transfer = sum(row.ms_per_step or 0.0 for row in rows if row.cause != "comm_wait")
-    if given.share(transfer) < WORTH_NAMING:
+    if context.share(transfer) < WORTH_NAMING:
         return
     alone = all(row.cause not in ("comm_wait", "comm_transfer") for row in rows)
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"The GPU only communicates for {in_words(transfer)} of each step"
         + (": transfer, or waiting for a late rank" if alone else ""),
@@ -53,7 +53,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         note="Not predicted: how much can be overlapped depends on the order of the gradients.",
         risk="Compressed gradients lose precision; larger buckets start later.",
         changes=CHANGES,
-        evidence=given.gap_evidence("comm_wait", "comm_transfer", "unattributed"),
+        evidence=context.gap_evidence("comm_wait", "comm_transfer", "unattributed"),
     )
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.retimed import retimed_products
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words, severity_of
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words, severity_of
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -34,27 +34,27 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when FP32 products take more than WORTH_NAMING of the step and the GPU has faster tensor cores."""
-    gpu, steps = given.rank.gpu, given.work_steps
+    gpu, steps = context.rank.gpu, context.work_steps
     if gpu is None:
         return
     dtype = "bf16" if gpu.peak_tflops("bf16") else "fp16"
     peak, plain = gpu.peak_tflops(dtype), gpu.peak_tflops("fp32")
     if peak is None or (plain is not None and peak < 2.5 * plain):  # no tensor cores worth the change
         return
-    work = given.work
+    work = context.work
     products = work[work["category"].isin(("gemm", "conv", "attention")) & work["flop_operator"].notna()]
     plain_rows = chosen(products, lambda row: product_dtype(row) == "fp32")
     slow = chosen(products, lambda row: product_dtype(row) in ("fp32", "tf32"))  # autocast changes both
     cost, alone = ms_per_step(slow, steps), ms_per_step(plain_rows, steps)
     edit = retimed_products(slow, gpu, dtype)
-    after = given.predict_ms([edit]) if edit else None
-    gain = given.step_ms - after if after is not None and given.step_ms else alone
-    if given.share(gain) < WORTH_NAMING:
+    after = context.predict_ms([edit]) if edit else None
+    gain = context.step_ms - after if after is not None and context.step_ms else alone
+    if context.share(gain) < WORTH_NAMING:
         return
     in_tf32 = alone < cost / 2  # chosen for its accuracy perhaps: an opportunity, no fault
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"FP32 products take {in_words(cost)} of each step"
         + (
@@ -66,7 +66,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         ceiling_ms=cost,
         edits=[edit] if edit else [],
         confidence="medium",
-        severity="warning" if in_tf32 and severity_of(given.share(gain)) == "critical" else None,
+        severity="warning" if in_tf32 and severity_of(context.share(gain)) == "critical" else None,
         note="These kernels as long as 16-bit ones of their shapes take on such a GPU; the casts that autocast adds are not in it.",
         risk="bf16 has 8 bits of mantissa: compare the loss curve; keep losses and norms in FP32, as autocast does."
         if dtype == "bf16"

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.retimed import retimed_products
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -33,19 +33,19 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield an informative finding when large 16-bit products take more than WORTH_NAMING of the step."""
-    gpu, steps = given.rank.gpu, given.work_steps
+    gpu, steps = context.rank.gpu, context.work_steps
     if gpu is None or gpu.peak_tflops("fp8") is None:
         return
-    work = given.work
+    work = context.work
     gemm = work[(work["category"] == "gemm") & (work["flops"] >= LARGE_FLOPS)]
     large = chosen(gemm, lambda row: product_dtype(row) in ("bf16", "fp16"))
     cost = ms_per_step(large, steps)
-    if given.share(cost) < WORTH_NAMING:
+    if context.share(cost) < WORTH_NAMING:
         return
     edit = retimed_products(large, gpu, "fp8")
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"Large 16-bit products take {in_words(cost)} of each step; FP8 has twice their peak",
         "Try FP8 linear layers for the large products.",

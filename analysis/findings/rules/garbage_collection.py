@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import frames
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -33,15 +33,15 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when collections take more than WORTH_NAMING of the step."""
-    found = frames(given, FRAME)
-    if given.share(found.ms) < WORTH_NAMING:
+    collections = frames(context, FRAME)
+    if context.share(collections.ms) < WORTH_NAMING:
         return
-    lost = min(found.ms, given.lost_ms("python_host"))
-    yield given.finding(
+    lost = min(collections.ms, context.lost_ms("python_host"))
+    yield context.finding(
         RULE.slug,
-        f"Python collects garbage {found.count:.0f} times a step: {in_words(found.ms)} of the host's time",
+        f"Python collects garbage {collections.count:.0f} times a step: {in_words(collections.ms)} of the host's time",
         "Take gc.collect() out of the loop; freeze what lives for ever, and collect every thousand steps.",
         ceiling_ms=lost,
         edits=[WithoutHostCause("python_host")] if lost else [],
@@ -49,7 +49,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         note="The host's Python removed from the replay.",
         risk="Cycles that hold GPU tensors live longer.",
         changes=CHANGES,
-        evidence=found.rows(),
+        evidence=collections.rows(),
     )
 
 

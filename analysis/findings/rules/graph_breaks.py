@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sawtooth.analysis.findings.compiled import Breaks, breaks
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.compile_log import CompileLog
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -47,47 +47,47 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding where steps leave compiled code."""
-    found = breaks(given)
-    if found.per_step < LEAST_A_STEP:
+    broken = breaks(context)
+    if broken.per_step < LEAST_A_STEP:
         return
-    cost, count = found.host_ms, f"{found.per_step:.3g} graph break{'' if round(found.per_step, 2) == 1 else 's'}"
-    each = f": the host spends {in_words(cost)} of each step there, {in_words(cost / found.per_step)} a break" if cost else ""
-    log = given.run.compile_log
+    cost, count = broken.host_ms, f"{broken.per_step:.3g} graph break{'' if round(broken.per_step, 2) == 1 else 's'}"
+    each = f": the host spends {in_words(cost)} of each step there, {in_words(cost / broken.per_step)} a break" if cost else ""
+    log = context.run.compile_log
     first = log.breaks[0] if log is not None and log.breaks else None
     where = (
         f" First: {first.place}, {first.reason.rstrip('.')}."
         if first
         else " Record the places with TORCH_TRACE=folder and drop the log on this run."
     )
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"{count} a step in code of torch.compile{each}",
         f"Remove the breaks in the compiled graph. Compiling with fullgraph=True stops at the next one and says why.{where}",
-        ceiling_ms=min(cost, given.lost_ms("launch_bound", "python_host")) if cost else None,
-        edits=found.edits,
+        ceiling_ms=min(cost, context.lost_ms("launch_bound", "python_host")) if cost else None,
+        edits=broken.edits,
         confidence="medium",
         note="The host comes to the first kernel after each break as quickly as to other kernels. That more kernels could be fused is not counted.",
         risk="fullgraph=True stops the run where a break is left; a larger graph takes longer to compile.",
         changes=CHANGES,
-        evidence=_evidence(found, log),
+        evidence=_evidence(broken, log),
     )
 
 
-def _evidence(found: Breaks, log: CompileLog | None) -> Iterator[dict[str, Any]]:
+def _evidence(broken: Breaks, log: CompileLog | None) -> Iterator[dict[str, Any]]:
     """Yield a row for each break of a step: the region it ends and the one after it, and what the log says of it."""
-    steps = max(len(found.given.rank.counted), 1)
-    for (within, name), rows in list(found.rows.groupby(["within", "name"], sort=False))[:MOST_ROWS]:
-        said = log.break_in(within.rpartition(" ")[2]) if log is not None else None
+    steps = max(len(broken.context.rank.counted), 1)
+    for (within, name), rows in list(broken.rows.groupby(["within", "name"], sort=False))[:MOST_ROWS]:
+        entry = log.break_in(within.rpartition(" ")[2]) if log is not None else None
         row = rows.iloc[0]
         yield {
             "name": name,
             "after": within,
             "times_per_step": len(rows) / steps,
-            "place": said.place if said else None,
-            "reason": said.reason if said else None,
-            "hint": said.hint if said else None,
+            "place": entry.place if entry else None,
+            "reason": entry.reason if entry else None,
+            "hint": entry.hint if entry else None,
             "start_ns": int(row["start_ns"]),
             "end_ns": int(row["end_ns"]),
         }

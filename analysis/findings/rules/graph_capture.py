@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import calls
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 CAPTURES = r"^(cuda|hip)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)"
@@ -32,26 +32,26 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when a CUDA graph is captured in a counted step."""
-    found = calls(given, CAPTURES)
-    begun = found.where(found.frame["name"].str.contains("Begin|Instantiate"))
+    captures = calls(context, CAPTURES)
+    begun = captures.where(captures.frame["name"].str.contains("Begin|Instantiate"))
     captured = begun.frame["step"].nunique()
     if not captured:
         return
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
-        f"A CUDA graph is captured in {captured} of {found.steps} profiled steps: what is launched meanwhile does not run",
+        f"A CUDA graph is captured in {captured} of {captures.steps} profiled steps: what is launched meanwhile does not run",
         "Profile later, when graphs have been captured; pad shapes to a few sizes where a loop keeps capturing.",
         ceiling_ms=None,
         severity="warning",
         confidence="high",
         note="Not predicted: steps without a capture were not recorded."
-        if captured == found.steps
+        if captured == captures.steps
         else "Not predicted: see the steps without a capture.",
         risk="None.",
         changes=CHANGES,
-        evidence=found.rows(),
+        evidence=captures.rows(),
     )
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import in_bytes
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING_BPS = 1e6  # 250 pages a second, each a wait of a tenth of a millisecond and more
@@ -32,14 +32,14 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when more than WORTH_NAMING_BPS come back from swap."""
-    host = given.run.telemetry.host
+    host = context.run.telemetry.host
     rate = host.means.get("swap_in_bps", 0.0) if host is not None else 0.0
     if host is None or rate < WORTH_NAMING_BPS:
         return
     used, total = host.means.get("ram_used_bytes", 0.0), host.means.get("ram_total_bytes", 0.0)
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"The host reads {in_bytes(rate)} a second back from swap: {in_bytes(used)} of its {in_bytes(total)} of memory are in use",
         "Give the job more host memory, or let it use less: fewer loader workers, datasets in arrays instead of Python lists.",

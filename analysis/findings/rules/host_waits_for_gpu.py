@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_waits
 from sawtooth.analysis.findings.queries import MASK_OPERATORS, calls_of_searches, checkpoint_copies, nan_checks, waiting_calls
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.01  # below one percent of the step the reading costs less than a reader's time
@@ -57,16 +57,16 @@ before AS (SELECT c.call_id FROM runtime_calls c LEFT JOIN cpu_ops o USING (cpu_
 SELECT call_id FROM charged UNION SELECT call_id FROM before"""
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield one finding for all waits together, with a row of evidence for each place."""
-    rows = given.recording.rows(_WAITS, [given.rank.device])
-    checkpoint = {int(c) for c in checkpoint_copies(given).frame["call_id"]}
-    waits = {int(row[0]) for row in rows} - checkpoint - calls_of_searches(given) - set(nan_checks(given).calls)
-    plain = waits - set(waiting_calls(given, MASK_OPERATORS))
+    rows = context.recording.rows(_WAITS, [context.rank.device])
+    checkpoint = {int(c) for c in checkpoint_copies(context).frame["call_id"]}
+    waits = {int(row[0]) for row in rows} - checkpoint - calls_of_searches(context) - set(nan_checks(context).calls)
+    plain = waits - set(waiting_calls(context, MASK_OPERATORS))
     # Without the plain reads a mask's wait is the mask rule's; among many reads, only removing all of them gives the host its lead back.
     calls = tuple(sorted(waits if len(plain) * 2 > len(waits) else plain))
     yield from of_waits(
-        given,
+        context,
         RULE.slug,
         calls,
         "The host stops {count} times a step to wait for the GPU, which then waits {cost} for the host; most at {place}",

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import idle_by_telemetry_ms, searching_convolutions
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words, severity_of
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words, severity_of
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -48,37 +48,37 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when launches cost more than WORTH_NAMING of the unprofiled step."""
-    lost = given.lost_ms("launch_bound")
-    if lost and searching_convolutions(given).ms > lost / 2:
+    lost = context.lost_ms("launch_bound")
+    if lost and searching_convolutions(context).ms > lost / 2:
         return  # the host does not launch, it tries algorithms: convolution-search says so
-    idle = idle_by_telemetry_ms(given)
-    if given.share(lost if idle is None else min(lost, idle)) < WORTH_NAMING:
+    idle = idle_by_telemetry_ms(context)
+    if context.share(lost if idle is None else min(lost, idle)) < WORTH_NAMING:
         return
-    rows = given.recording.rows(
+    rows = context.recording.rows(
         "SELECT count(*), count(*) FILTER (g.dur_ns < ?) FROM gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) "
         "JOIN steps t ON t.device = g.device AND t.step = s.step WHERE t.counted AND g.kind = 'kernel' AND g.device = ?",
-        [SHORT_KERNEL_NS, given.rank.device],
+        [SHORT_KERNEL_NS, context.rank.device],
     )
     kernels, short = rows[0]
-    steps = len(given.rank.counted)
-    waits = given.lost_ms("host_sync")
-    after_waits = given.share(waits) >= WAITS_FIRST and lost <= 2 * waits
-    yield given.finding(
+    steps = len(context.rank.counted)
+    waits = context.lost_ms("host_sync")
+    after_waits = context.share(waits) >= WAITS_FIRST and lost <= 2 * waits
+    yield context.finding(
         RULE.slug,
         f"The GPU waits {in_words(lost)} of each step for kernel launches: {kernels / steps:,.0f} kernels a step, {short / kernels:.0%} shorter than 10 µs",
         "Launch the step as one CUDA graph, by hand or with torch.compile(mode='reduce-overhead'); or give each launch more work with a larger batch.",
-        ceiling_ms=lost + given.lost_ms("python_host"),
+        ceiling_ms=lost + context.lost_ms("python_host"),
         edits=[] if after_waits else [AsGraph()],
-        severity="info" if after_waits else None if idle is None or idle >= lost else severity_of(given.share(idle)),
+        severity="info" if after_waits else None if idle is None or idle >= lost else severity_of(context.share(idle)),
         confidence="low" if after_waits else "medium",
         note="Not predicted: the host's waits come first. They cost it its head start, and a graph cannot hold them."
         if after_waits
         else "Each step launched as one graph; kernels keep their durations. Compiling would also fuse some of them.",
         risk="Graphs need static shapes and addresses; anything that reads a GPU value inside the step must move out.",
         changes=CHANGES,
-        evidence=given.gap_evidence("launch_bound"),
+        evidence=context.gap_evidence("launch_bound"),
     )
 
 

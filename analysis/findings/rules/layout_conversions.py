@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 
 from sawtooth.analysis.findings.retimed import NORMS, channels_last
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -49,20 +49,20 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when layout conversions take more than WORTH_NAMING of the step."""
-    gpu, steps = given.rank.gpu, given.work_steps
-    work = given.work
+    gpu, steps = context.rank.gpu, context.work_steps
+    work = context.work
     convolutions = work[work["category"] == "conv"]
     if gpu is None or _converts_back(work):
         return
     layout = chosen(work[work["category"] == "layout"], _is_wide)
     cost = ms_per_step(layout, steps)
-    if given.share(cost) < WORTH_NAMING:
+    if context.share(cost) < WORTH_NAMING:
         return
     norms = work[work["operator"].isin(NORMS)]
     edits: list[Edit] = [*channels_last(convolutions, norms, gpu), WithoutOps(tuple(layout["gpu_op_id"].tolist()))]
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"Layout conversions around convolutions take {in_words(cost)} of each step",
         "Keep the model and its inputs in channels_last, the layout tensor-core convolutions work in.",

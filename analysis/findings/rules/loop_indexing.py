@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from sawtooth.analysis.findings.passes import at_once, passes
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -42,27 +42,27 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when running such loops at once would save WORTH_NAMING of the step."""
-    rows = given.recording.frame(_SIBLINGS, [given.rank.device])
+    rows = context.recording.frame(_SIBLINGS, [context.rank.device])
     heavy = rows["name"].str.contains(HEAVY)
-    found: list[tuple[list[int], int]] = []
+    loops: list[tuple[list[int], int]] = []
     for _, part in rows.groupby(["step", "thread_id", "parent_id"], dropna=False, sort=False):
-        found += _loops(part["name"].tolist(), part["cpu_op_id"].astype(int).tolist(), heavy.loc[part.index].tolist())
-    if not found:
+        loops += _loops(part["name"].tolist(), part["cpu_op_id"].astype(int).tolist(), heavy.loc[part.index].tolist())
+    if not loops:
         return
-    launched = [(passes(given, ids).both, times) for ids, times in found]
+    launched = [(passes(context, ids).both, times) for ids, times in loops]
     edits = [edit for work, times in launched for edit in at_once(work, times)]
     work = pd.concat([rows for rows, _ in launched])
-    predicted = given.predict_ms(edits) if edits else None
-    if predicted is None or given.step_ms is None or given.share(given.step_ms - predicted) < WORTH_NAMING:
+    predicted = context.predict_ms(edits) if edits else None
+    if predicted is None or context.step_ms is None or context.share(context.step_ms - predicted) < WORTH_NAMING:
         return
-    steps = given.work_steps
-    yield given.finding(
+    steps = context.work_steps
+    yield context.finding(
         RULE.slug,
-        f"A loop indexes a tensor row by row, up to {max(times for _, times in found)} times in a row: {len(work) / steps:,.0f} kernels a step",
+        f"A loop indexes a tensor row by row, up to {max(times for _, times in loops)} times in a row: {len(work) / steps:,.0f} kernels a step",
         "Index all rows at once: a slice, a tensor of indices, torch.where, scatter_ or index_add_.",
-        ceiling_ms=max(given.step_ms - predicted, ms_per_step(work, steps)),
+        ceiling_ms=max(context.step_ms - predicted, ms_per_step(work, steps)),
         edits=edits,
         note="The loop's kernels as one body over all rows: their work stays, the other launches go.",
         risk="None, where no row depends on the one before.",
@@ -73,14 +73,14 @@ def check(given: RuleInput) -> Iterator[Finding]:
 
 def _loops(names: Sequence[str], ids: Sequence[int], heavy: Sequence[bool]) -> list[tuple[list[int], int]]:
     """Return the loops among operators that follow one another below one parent: the ids of their operators and how often each repeats."""
-    found, at = [], 0
+    loops, at = [], 0
     while at < len(names):
         body = next((n for n in range(1, LONGEST + 1) if names[at] == SELECT and _repeats(names, at, n) >= FEWEST), 0)
         times = _repeats(names, at, body) if body else 0
         if times and not any(heavy[at : at + body]):
-            found.append((list(ids[at : at + body * times]), times))
+            loops.append((list(ids[at : at + body * times]), times))
         at += body * times or 1
-    return found
+    return loops
 
 
 def _repeats(names: Sequence[str], at: int, body: int) -> int:

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import chosen, numel
 from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES, dtype_of_type
 from sawtooth.analysis.knowledge.hardware import Gpu
@@ -54,17 +54,17 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield information when kernels over the logits take more than WORTH_NAMING of the step, products not counted."""
-    gpu = given.rank.gpu
-    softmaxes = given.work[given.work["operator"] == FORWARD]
+    gpu = context.rank.gpu
+    softmaxes = context.work[context.work["operator"] == FORWARD]
     sizes = {numel(row.dims[0]) for row in softmaxes.itertuples() if row.dims and row.dims[0] and row.dims[0][-1] >= VOCABULARY}
     if gpu is None or not sizes:
         return
-    near = _beside_softmax(given.work)
+    near = _beside_softmax(context.work)
     rows = chosen(near, lambda row: row.category in MOVES and any(numel(shape) in sizes for shape in row.dims or []))
     yield from of_kernels(
-        given,
+        context,
         RULE.slug,
         rows,
         "The loss reads and writes its logits in {kernels} kernels: {cost} of each step beside the head's products",

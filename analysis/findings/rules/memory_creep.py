@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from sawtooth.analysis.findings.queries import in_bytes, memory_use
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 LEAST_STEPS = 3  # two growths that agree; one could be anything
@@ -40,23 +40,23 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when memory left allocated grows by about the same with each step."""
-    rows = given.recording.rows(
+    rows = context.recording.rows(
         "SELECT s.step, s.host_start_ns, s.host_end_ns, arg_max(a.total_allocated_bytes, a.time_ns) FROM allocations a JOIN steps s "
         "ON s.device = a.device AND a.time_ns >= s.host_start_ns AND a.time_ns < s.host_end_ns WHERE a.device_type <> 0 AND a.device = ? "
         "AND a.total_allocated_bytes IS NOT NULL GROUP BY 1, 2, 3 ORDER BY 1",
-        [given.rank.device],
+        [context.rank.device],
     )
     growth = [after[3] - before[3] for before, after in pairwise(rows)]
     if len(rows) < LEAST_STEPS or min(growth) < LEAST_BYTES or max(growth) > ALIKE * min(growth):
         return
     each = sum(growth) / len(growth)
-    use = memory_use(given)
+    use = memory_use(context)
     left = (use[1] - use[0]) / each if use else None
     ends = f": full after about {left:,.0f} more steps" if left is not None else ""
     dies = left is None or left < LONG_RUN_STEPS
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"Memory grows by {in_bytes(each)} with every step{ends}",
         "Something keeps what a step made: append loss.detach() instead of loss, clear lists of outputs, bound caches.",

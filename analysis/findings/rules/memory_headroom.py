@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import in_bytes, memory_use
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 USED = 0.5  # of the memory: twice the batch fits for certain
@@ -35,12 +35,12 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding (never more than information) when less than USED of the memory is in use."""
-    use = memory_use(given)
+    use = memory_use(context)
     if use is None or use[0] > USED * use[1]:
         return
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"{in_bytes(use[1] - use[0])} of {in_bytes(use[1])} of memory are unused: a batch {max(int(use[1] * 0.9 / use[0]), 2)} times as large would fit if all of it grows with the batch",
         "Try a larger batch and compare samples per second; drop recomputation or accumulation where they only save memory.",

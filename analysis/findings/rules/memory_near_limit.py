@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import in_bytes, memory_use
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 NEAR = 0.90  # of the memory: a batch a tenth larger no longer fits
@@ -32,12 +32,12 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when peak memory is above NEAR."""
-    use = memory_use(given)
+    use = memory_use(context)
     if use is None or use[0] < NEAR * use[1]:
         return
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"Memory is {use[0] / use[1]:.0%} full: {in_bytes(use[0])} of {in_bytes(use[1])}",
         "Leave a tenth free: accumulate over smaller batches, recompute some activations, or use expandable segments.",

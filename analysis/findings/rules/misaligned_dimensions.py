@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sawtooth.analysis.findings.retimed import retimed_products
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.knowledge.tensor_cores import ALIGNMENT_16_BIT, misaligned_rows
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -56,20 +56,20 @@ def _in_short(sizes: list[int]) -> str:
     return f"{sizes[0]} and {len(sizes) - 1} other sizes"
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when misaligned 16-bit products take more than WORTH_NAMING of the step."""
-    gpu, steps = given.rank.gpu, given.work_steps
+    gpu, steps = context.rank.gpu, context.work_steps
     if gpu is None:
         return
-    work = given.work
+    work = context.work
     products = work[(work["category"] == "gemm") & work["flop_operator"].notna()]
     slow = chosen(products, is_slow)
     cost = ms_per_step(slow, steps)
-    if given.share(cost) < WORTH_NAMING:
+    if context.share(cost) < WORTH_NAMING:
         return
     edit = retimed_products(slow, gpu, "bf16" if gpu.peak_tflops("bf16") else "fp16", padded_to=PADDED_TO)
-    gain = given.predict_ms([edit]) if edit else None
-    if gain is not None and given.step_ms and given.share(given.step_ms - gain) < WORTH_NAMING:
+    gain = context.predict_ms([edit]) if edit else None
+    if gain is not None and context.step_ms and context.share(context.step_ms - gain) < WORTH_NAMING:
         return  # misaligned, but as fast as aligned ones: the library found a way
     inputs = zip(slow["flop_operator"], slow["flop_dims"], slow["flop_strides"], strict=True)
     sizes = sorted(
@@ -77,7 +77,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         reverse=True,
     )
     shown = ", ".join(str(n) for n in sizes[:3]) + (" and others" if len(sizes) > 3 else "")
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"Products with dimensions of {shown}, no multiples of 8, take {in_words(cost)} of each step",
         f"Pad {_in_short(sizes)} to {'a multiple' if len(sizes) == 1 else 'multiples'} of 64.",

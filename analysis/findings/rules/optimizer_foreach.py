@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.retimed import fused_optimizer
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -36,21 +36,21 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when foreach kernels of the optimizer take more than WORTH_NAMING of the step."""
-    steps = given.work_steps
-    inside = launched_by_optimizer(given.recording, given.rank.device)
-    work = given.work
+    steps = context.work_steps
+    inside = launched_by_optimizer(context.recording, context.rank.device)
+    work = context.work
     mine = work[work["gpu_op_id"].isin(inside)]
     operators = mine["operator"].fillna("")
     foreach = mine[operators.str.contains("_foreach_")]
     cost = ms_per_step(foreach, steps)
-    if operators.str.contains("_fused_").any() or given.share(cost) < WORTH_NAMING:
+    if operators.str.contains("_fused_").any() or context.share(cost) < WORTH_NAMING:
         return
-    named = given.recording.rows(_NAME)
+    named = context.recording.rows(_NAME)
     name = str(named[0][0]).removeprefix("Optimizer.step#").removesuffix(".step") if named else ""
-    edit = fused_optimizer(tuple(foreach["gpu_op_id"].tolist()), name, given.rank.gpu)
-    yield given.finding(
+    edit = fused_optimizer(tuple(foreach["gpu_op_id"].tolist()), name, context.rank.gpu)
+    yield context.finding(
         RULE.slug,
         f"The optimizer moves its states several times through memory: {in_words(cost)} of each step in foreach kernels",
         "Use the fused optimizer: one pass over parameters, gradients and states.",

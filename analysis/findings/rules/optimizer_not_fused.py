@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.replay.edits import TimedOps, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -44,11 +44,11 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when single-tensor kernels of the optimizer and their launches cost more than WORTH_NAMING of the step."""
-    steps = given.work_steps
-    inside = launched_by_optimizer(given.recording, given.rank.device)
-    work = given.work
+    steps = context.work_steps
+    inside = launched_by_optimizer(context.recording, context.rank.device)
+    work = context.work
     single = work[
         work["gpu_op_id"].isin(inside) & ~work["operator"].fillna("").str.contains(FUSED) & (work["category"] != "optimizer")
     ]
@@ -61,15 +61,15 @@ def check(given: RuleInput) -> Iterator[Finding]:
         timed += [left] * min(KEPT_PER_STEP, len(part))
     gone = single.loc[~single["gpu_op_id"].isin(kept), "gpu_op_id"].tolist()
     edits = (TimedOps(tuple(kept), tuple(timed)), WithoutOps(tuple(gone)))
-    predicted = given.predict_ms(edits)
-    if predicted is not None and given.step_ms and given.share(given.step_ms - predicted) < WORTH_NAMING:
+    predicted = context.predict_ms(edits)
+    if predicted is not None and context.step_ms and context.share(context.step_ms - predicted) < WORTH_NAMING:
         return
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"The optimizer launches {len(single) / steps:,.0f} kernels a step, one parameter tensor at a time",
         "Use the fused optimizer.",
-        ceiling_ms=max(given.step_ms - predicted, 0.0)
-        if predicted is not None and given.step_ms
+        ceiling_ms=max(context.step_ms - predicted, 0.0)
+        if predicted is not None and context.step_ms
         else ms_per_step(single, steps),
         edits=edits,
         confidence="high",

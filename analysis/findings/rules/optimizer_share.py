@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import OPTIMIZER_STEP, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -35,13 +35,13 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield information when the optimizer's kernels take more than WORTH_NAMING of the step."""
-    inside = launched_by_optimizer(given.recording, given.rank.device, OPTIMIZER)
-    rows = given.work[given.work["gpu_op_id"].isin(inside)]
-    share = given.share(ms_per_step(rows, given.work_steps))
+    inside = launched_by_optimizer(context.recording, context.rank.device, OPTIMIZER)
+    rows = context.work[context.work["gpu_op_id"].isin(inside)]
+    share = context.share(ms_per_step(rows, context.work_steps))
     yield from of_kernels(
-        given,
+        context,
         RULE.slug,
         rows,
         f"The optimizer takes {{cost}} of each step on the GPU, {share:.0%} of it, whatever the batch",

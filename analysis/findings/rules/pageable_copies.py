@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import PINNED_BYTES_PER_NS, copies, copies_of_made_tensors, in_bytes, lost_in_calls
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import TimedOps, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -41,29 +41,29 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when pageable copies of the step's input cost more than WORTH_NAMING of it."""
-    made = set(copies_of_made_tensors(given).frame["call_id"])
-    found = copies(given, "(?i)pageable *-> *device|HtoD.*pageable")
-    found = found.where(~found.frame["call_id"].isin(made))
-    calls = tuple(int(c) for c in found.frame["call_id"].dropna())
-    lost = lost_in_calls(given, "blocking_copy", calls)
-    if not calls or given.share(lost) < WORTH_NAMING:
+    made = set(copies_of_made_tensors(context).frame["call_id"])
+    pageable = copies(context, "(?i)pageable *-> *device|HtoD.*pageable")
+    pageable = pageable.where(~pageable.frame["call_id"].isin(made))
+    calls = tuple(int(c) for c in pageable.frame["call_id"].dropna())
+    lost = lost_in_calls(context, "blocking_copy", calls)
+    if not calls or context.share(lost) < WORTH_NAMING:
         return
-    size = found.frame["bytes"].fillna(0)
-    span = found.frame["end_ns"] - found.frame["start_ns"]
+    size = pageable.frame["bytes"].fillna(0)
+    span = pageable.frame["end_ns"] - pageable.frame["start_ns"]
     pinned = [min(int(b / PINNED_BYTES_PER_NS), int(ns)) if b else int(ns) for b, ns in zip(size, span, strict=True)]
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
-        f"{in_bytes(float(size.sum()) / found.steps)} a step are copied from pageable memory while the host waits: {in_words(lost)} lost",
+        f"{in_bytes(float(size.sum()) / pageable.steps)} a step are copied from pageable memory while the host waits: {in_words(lost)} lost",
         "Pin the loader's memory and copy without blocking: pin_memory=True and .to(device, non_blocking=True).",
         ceiling_ms=lost,
-        edits=[WithoutWaits(calls), WithoutHostCause("blocking_copy", calls=calls), TimedOps(found.ids, tuple(pinned))],
+        edits=[WithoutWaits(calls), WithoutHostCause("blocking_copy", calls=calls), TimedOps(pageable.ids, tuple(pinned))],
         confidence="high",
         note="The copies at the speed of a pinned copy over PCIe 5 (55 GB/s), without the host's waiting for them.",
         risk="Pinned memory cannot be swapped; change a batch in place only after its copy has ended.",
         changes=CHANGES,
-        evidence=found.rows(),
+        evidence=pageable.rows(),
     )
 
 

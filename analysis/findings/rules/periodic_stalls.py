@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 SLOWER = 1.5  # times the median step: clocks and batches move steps less
@@ -32,23 +32,23 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when slow steps cost more than WORTH_NAMING of the mean step."""
-    times = sorted(given.rank.device_step_ms)
+    times = sorted(context.rank.device_step_ms)
     if len(times) < LEAST_STEPS:
         return
     median = times[len(times) // 2]
     slow = [ms for ms in times if ms >= SLOWER * median]
     lost = sum(ms - median for ms in slow) / len(times)
-    if not slow or len(slow) * 2 >= len(times) or given.share(lost) < WORTH_NAMING:
+    if not slow or len(slow) * 2 >= len(times) or context.share(lost) < WORTH_NAMING:
         return
-    rows = given.rank.counted.assign(ms=given.rank.device_step_ms).nlargest(5, "ms")
-    yield given.finding(
+    rows = context.rank.counted.assign(ms=context.rank.device_step_ms).nlargest(5, "ms")
+    yield context.finding(
         RULE.slug,
         f"{len(slow)} of {len(times)} steps take up to {in_words(times[-1])}, the others {in_words(median)}: {in_words(lost)} a step on average",
         "Open the slow steps on the timeline and see what the host does there; do it less often, or beside the loop.",
         ceiling_ms=lost,
-        severity="warning" if given.share(lost) >= 0.1 else "info",
+        severity="warning" if context.share(lost) >= 0.1 else "info",
         confidence="low",
         note="Not predicted: the cause of each slow step has a rule of its own.",
         risk="Depends on the cause.",

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import band_evidence, held_down
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.20  # of the sampled time: below it the mean clock hardly moves
@@ -25,14 +25,14 @@ WORTH_NAMING = 0.20  # of the sampled time: below it the mean clock hardly moves
 CHANGES = (CodeChange("PyTorch", "nothing in the code", "nvidia-smi -q -d POWER   # the limit and the draw"),)
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield information when clocks are held down by the power limit for WORTH_NAMING of the time."""
-    bands, share = held_down(given, "power")
+    bands, share = held_down(context, "power")
     if share < WORTH_NAMING:
         return
     weight = sum((b.end_ns - b.start_ns) for b in bands if b.clock_sm_mhz) or 1
     mean = sum((b.clock_sm_mhz or 0) * (b.end_ns - b.start_ns) for b in bands) / weight
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"The power limit held the clocks at {mean:.0f} MHz on average for {100 * share:.0f} % of the sampled time",
         "No fault: while it works, the GPU draws all it may. Read MFU against the clock it had; a higher power limit would raise it.",

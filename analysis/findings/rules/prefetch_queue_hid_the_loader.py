@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 LOADER = r"_MultiProcessingDataLoaderIter"
@@ -38,14 +38,14 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when telemetry contradicts the profile of a run with loader workers."""
-    told, estimate = given.rank.represents, given.rank.best.estimate.value
-    workers = given.recording.rows("SELECT 1 FROM names WHERE regexp_matches(name, ?) LIMIT 1", [LOADER])
-    if told is None or told.represents is not False or not told.step_ns or estimate is None or not workers:
+    profile_fit, estimate = context.rank.represents, context.rank.best.estimate.value
+    workers = context.recording.rows("SELECT 1 FROM names WHERE regexp_matches(name, ?) LIMIT 1", [LOADER])
+    if profile_fit is None or profile_fit.represents is not False or not profile_fit.step_ns or estimate is None or not workers:
         return
-    run = told.step_ns / 1e6
-    yield given.finding(
+    run = profile_fit.step_ns / 1e6
+    yield context.finding(
         RULE.slug,
         f"The profile hides a wait: its steps take {in_words(estimate)}, telemetry says about {in_words(run)} for the run. The loader's full queue is the likeliest reason",
         "Give the loader more workers, or make a sample cheaper; then profile more steps than workers × prefetch_factor.",
@@ -57,10 +57,10 @@ def check(given: RuleInput) -> Iterator[Finding]:
         risk="More workers need more host memory and CPU cores; where storage is the limit they only queue there.",
         changes=CHANGES,
         evidence=[
-            {"telemetry": told.sentence},
+            {"telemetry": profile_fit.sentence},
             *(
                 {"name": str(s.name), "start_ns": int(s.start_ns), "end_ns": int(s.end_ns)}
-                for s in given.rank.counted.itertuples()
+                for s in context.rank.counted.itertuples()
             ),
         ],
     )

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.05  # of the step
@@ -30,16 +30,16 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when telemetry contradicts the profile."""
-    told, estimate = given.rank.represents, given.rank.best.estimate.value
-    workers = given.recording.rows("SELECT 1 FROM names WHERE contains(name, '_MultiProcessingDataLoaderIter') LIMIT 1")
-    if told is None or told.represents is not False or not told.step_ns or estimate is None or workers:
+    profile_fit, estimate = context.rank.represents, context.rank.best.estimate.value
+    workers = context.recording.rows("SELECT 1 FROM names WHERE contains(name, '_MultiProcessingDataLoaderIter') LIMIT 1")
+    if profile_fit is None or profile_fit.represents is not False or not profile_fit.step_ns or estimate is None or workers:
         return
-    run = told.step_ns / 1e6
-    tooth = given.telemetry.sawtooth.period_s if given.telemetry is not None else None
+    run = profile_fit.step_ns / 1e6
+    tooth = context.telemetry.sawtooth.period_s if context.telemetry is not None else None
     every = f", and stops about every {tooth:.2g} s" if tooth else ""
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"The profiled steps are not the run: they take {in_words(estimate)}, telemetry says about {in_words(run)}{every}",
         "Something rare lies outside the profiled steps: a checkpoint, an evaluation, logging. Profile enough steps to hold it.",
@@ -50,10 +50,10 @@ def check(given: RuleInput) -> Iterator[Finding]:
         risk="Longer traces are larger; steps profiled without stacks stay small.",
         changes=CHANGES,
         evidence=[
-            {"telemetry": told.sentence},
+            {"telemetry": profile_fit.sentence},
             *(
                 {"name": str(s.name), "start_ns": int(s.start_ns), "end_ns": int(s.end_ns)}
-                for s in given.rank.counted.itertuples()
+                for s in context.rank.counted.itertuples()
             ),
         ],
     )

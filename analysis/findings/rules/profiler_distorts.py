@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 1.3  # times the estimate: below it the shape of the profile still holds
@@ -30,12 +30,12 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield information where the profiled step is far longer than the estimate."""
-    profiled, estimate = given.rank.best.profiled.value, given.rank.best.estimate.value
+    profiled, estimate = context.rank.best.profiled.value, context.rank.best.estimate.value
     if profiled is None or estimate is None or profiled < WORTH_NAMING * estimate:
         return
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"Under the profiler a step takes {in_words(profiled)}, without it about {in_words(estimate)}",
         "Read the estimate, not the profile, for what a step costs. Give the run its stopwatch time to be sure.",

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import checkpoint_copies
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -35,26 +35,26 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when long stretches of Python cost more than WORTH_NAMING of the step."""
-    if len(checkpoint_copies(given).frame):
+    if len(checkpoint_copies(context).frame):
         return  # the checkpoint's own Python is the checkpoint rule's
-    rows = given.recording.rows(
+    rows = context.recording.rows(
         "SELECT g.start_ns, g.end_ns, o.call_id, sum(g.end_ns - g.start_ns) OVER (PARTITION BY g.next_gpu_op_id) AS ns FROM gaps g "
         "JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id WHERE g.device = ? AND g.cause = 'python_host' QUALIFY ns >= ? ORDER BY g.start_ns",
-        [given.rank.device, LONG_NS],
+        [context.rank.device, LONG_NS],
     )
-    total = given.recording.rows(
-        "SELECT coalesce(sum(end_ns - start_ns), 0) FROM gaps WHERE device = ? AND cause = 'python_host'", [given.rank.device]
+    total = context.recording.rows(
+        "SELECT coalesce(sum(end_ns - start_ns), 0) FROM gaps WHERE device = ? AND cause = 'python_host'", [context.rank.device]
     )
     calls = tuple(sorted({int(row[2]) for row in rows if row[2] is not None}))
-    lost = given.lost_ms("python_host") * sum(row[1] - row[0] for row in rows) / total[0][0] if calls else 0.0
-    if given.share(lost) < WORTH_NAMING:
+    lost = context.lost_ms("python_host") * sum(row[1] - row[0] for row in rows) / total[0][0] if calls else 0.0
+    if context.share(lost) < WORTH_NAMING:
         return
-    places = given.places("python_host")
-    steps = max(len(given.rank.counted), 1)
-    named = f", most at {places[0]['place']}" if given.rank.info.get("with_stack") and places else ""
-    yield given.finding(
+    places = context.places("python_host")
+    steps = max(len(context.rank.counted), 1)
+    named = f", most at {places[0]['place']}" if context.rank.info.get("with_stack") and places else ""
+    yield context.finding(
         RULE.slug,
         f"Python on the host holds the launches up {how_often(len(calls), steps)}: {in_words(lost)} a step{named}",
         "Move the Python work between launches out of the step: to the loader's workers, to another thread, or to every N-th step."
@@ -69,7 +69,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         note="These stretches removed from the replay.",
         risk="Work moved to a thread still shares Python's lock with the launches.",
         changes=CHANGES,
-        evidence=given.gap_evidence("python_host"),
+        evidence=context.gap_evidence("python_host"),
     )
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -40,18 +40,18 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when compiling costs more than WORTH_NAMING of the steady steps."""
-    lost = given.lost_ms("compilation")
-    if given.share(lost) < WORTH_NAMING:
+    lost = context.lost_ms("compilation")
+    if context.share(lost) < WORTH_NAMING:
         return
-    rows = given.recording.rows(
+    rows = context.recording.rows(
         "SELECT count(DISTINCT step), any_value(t.n) FROM gaps, (SELECT count(*) AS n FROM steps WHERE device = ? AND counted) t "
         "WHERE device = ? AND cause = 'compilation' AND end_ns - start_ns > 1000000",
-        [given.rank.device, given.rank.device],
+        [context.rank.device, context.rank.device],
     )
     steps, of = rows[0]
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"Code is compiled in {steps} of {of} profiled steps: {in_words(lost)} of each step on average",
         "Stop the recompilation: find what changes between steps (TORCH_LOGS=recompiles), keep shapes the same, or compile with dynamic=True.",
@@ -61,15 +61,15 @@ def check(given: RuleInput) -> Iterator[Finding]:
         note="The compiling removed from the replay.",
         risk="Code for dynamic shapes can be slower than specialized code.",
         changes=CHANGES,
-        evidence=[*given.gap_evidence("compilation"), *_reasons(given)],
+        evidence=[*context.gap_evidence("compilation"), *_reasons(context)],
     )
 
 
-def _reasons(given: RuleInput) -> Iterator[dict[str, Any]]:
+def _reasons(context: RuleContext) -> Iterator[dict[str, Any]]:
     """Yield which guards failed where, as torch.compile's log has it."""
-    log = given.run.compile_log
-    for said in log.recompiled[:REASONS] if log is not None else ():
-        yield {"place": said.place, "reason": said.reason, "times": said.times}
+    log = context.run.compile_log
+    for entry in log.recompiled[:REASONS] if log is not None else ():
+        yield {"place": entry.place, "reason": entry.reason, "times": entry.times}
 
 
 RULE = Rule("recompilation", ("steps",), check, Explains(("compilation",)))

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.passes import run_again
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -38,21 +38,21 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when recomputed FLOPs exceed WORTH_NAMING of the model's and memory is not nearly full."""
-    flops = given.rank.facts.get("flops") or {}
+    flops = context.rank.facts.get("flops") or {}
     again, own = flops.get("recomputed_flops") or 0.0, flops.get("flops") or 0.0
     if not own or again / own < WORTH_NAMING:
         return
-    peak = given.rank.metrics["peak_memory_bytes"].value
-    rows = given.recording.rows("SELECT memory_bytes FROM devices WHERE device = ?", [given.rank.device])
+    peak = context.rank.metrics["peak_memory_bytes"].value
+    rows = context.recording.rows("SELECT memory_bytes FROM devices WHERE device = ?", [context.rank.device])
     total = rows[0][0] if rows else None
     if peak is not None and total and peak / total > FULL:
         return
-    steps = given.work_steps
-    rows = run_again(given)
+    steps = context.work_steps
+    rows = run_again(context)
     room = f", with {1 - peak / total:.0%} of the memory free" if peak is not None and total else ""
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"{again / own:.0%} of the model's FLOPs are computed twice each step by checkpointing{room}",
         "Checkpoint fewer blocks: as many as memory needs and no more.",

@@ -24,7 +24,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.passes import Passes, passes
 from sawtooth.analysis.findings.queries import operators
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import Estimate, Work, estimate
@@ -47,18 +47,18 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when recurrent cells called one by one take more than WORTH_NAMING of the step."""
-    gpu, cells = given.rank.gpu, operators(given, CELLS)
+    gpu, cells = context.rank.gpu, operators(context, CELLS)
     if gpu is None or cells.count < FEWEST:
         return
-    mine = passes(given, cells.ids)
-    sliced = _slices(given, cells.count)
-    cost = ms_per_step(mine.both, given.work_steps) + ms_per_step(sliced, given.work_steps)
-    if given.share(cost) < WORTH_NAMING:
+    mine = passes(context, cells.ids)
+    sliced = _slices(context, cells.count)
+    cost = ms_per_step(mine.both, context.work_steps) + ms_per_step(sliced, context.work_steps)
+    if context.share(cost) < WORTH_NAMING:
         return
     name = str(cells.frame["name"].iloc[0]).removeprefix("aten::").removesuffix("_cell").split("_")[0].upper()
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"{name} cells are called one by one, {cells.count:.0f} a step: {in_words(cost)} of each step, forward and backward",
         f"Use nn.{name} over the whole sequence: one product for the inputs of all time steps, one for each gradient of a weight.",
@@ -68,20 +68,20 @@ def check(given: RuleInput) -> Iterator[Finding]:
         "as cuDNN computes FP32 by default.",
         risk="cuDNN's recurrent networks have their own dropout between layers, and use TF32 unless torch.backends.cudnn.allow_tf32 is off.",
         changes=CHANGES,
-        evidence=evidence_of(mine.both, given.work_steps, ("operator",)),
+        evidence=evidence_of(mine.both, context.work_steps, ("operator",)),
     )
 
 
-def _slices(given: RuleInput, cells: float) -> pd.DataFrame:
+def _slices(context: RuleContext, cells: float) -> pd.DataFrame:
     """Return the kernels of the gradients of time steps cut out of the sequence, nothing where fewer are cut out than there are cells."""
-    nodes = operators(given, rf"^autograd::engine::evaluate_function: {SLICED}")
+    nodes = operators(context, rf"^autograd::engine::evaluate_function: {SLICED}")
     if nodes.count < cells / 2:
-        return given.work.iloc[:0]
+        return context.work.iloc[:0]
     sql = (
         "SELECT gpu_op_id FROM gpu_ops g JOIN runtime_calls c USING (call_id) JOIN cpu_ops n ON n.thread_id = c.thread_id AND c.start_ns >= n.start_ns "
         "AND c.start_ns < n.start_ns + n.dur_ns WHERE n.cpu_op_id IN (SELECT unnest(?::BIGINT[]))"
     )
-    return given.work[given.work["gpu_op_id"].isin({int(row[0]) for row in given.recording.rows(sql, [list(nodes.ids)])})]
+    return context.work[context.work["gpu_op_id"].isin({int(row[0]) for row in context.recording.rows(sql, [list(nodes.ids)])})]
 
 
 def _edits(mine: Passes, sliced: pd.DataFrame, gpu: Gpu) -> list[Edit]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import numel
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -36,9 +36,9 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield information when a step's FLOPs are more than UNLIKE times another's, and the same operators took other shapes in it."""
-    work = given.work
+    work = context.work
     flops = work.groupby("step")["flops"].sum()
     flops = flops[flops > 0]
     if len(flops) < LEAST_STEPS or flops.max() < UNLIKE * flops.min():
@@ -52,7 +52,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         for step, part in work.groupby("step")
         if step in flops
     ]
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"Shapes change from step to step: the largest of {len(flops)} profiled steps computes {flops.max() / flops.min():.2g} times as much as the smallest",
         "Batch by length or pad to a few lengths; mark changing dimensions dynamic before compiling. Profile more steps.",

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import in_bytes, memory_use, searching_convolutions
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.15  # of the step lost to launches: below it the batch is not what limits
@@ -36,30 +36,30 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when launches cost WORTH_NAMING of the step and at least FREE of the memory is unused."""
-    lost, use = given.lost_ms("launch_bound", "python_host"), memory_use(given)
-    busy = sum(row.ns for row in given.rank.ledger if row.owner != "idle") / 1e6 / max(len(given.rank.counted), 1)
+    lost, use = context.lost_ms("launch_bound", "python_host"), memory_use(context)
+    busy = sum(row.ns for row in context.rank.ledger if row.owner != "idle") / 1e6 / max(len(context.rank.counted), 1)
     if (
-        given.share(given.lost_ms("launch_bound")) < WORTH_NAMING
+        context.share(context.lost_ms("launch_bound")) < WORTH_NAMING
         or use is None
         or use[0] > (1 - FREE) * use[1]
-        or given.step_ms is None
-        or not 0 < busy < given.step_ms
-        or searching_convolutions(given).count  # the host does not launch, it tries algorithms
+        or context.step_ms is None
+        or not 0 < busy < context.step_ms
+        or searching_convolutions(context).count  # the host does not launch, it tries algorithms
     ):
         return
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
-        f"The host takes {in_words(given.step_ms)} to launch a step that keeps the GPU busy for {in_words(busy)}; {in_bytes(use[1] - use[0])} of its memory are free",
-        f"A batch up to about {given.step_ms / busy:.1f} times as large takes hardly longer: raise it, and the learning rate with it.",
-        ceiling_ms=min(lost, given.step_ms - busy),
+        f"The host takes {in_words(context.step_ms)} to launch a step that keeps the GPU busy for {in_words(busy)}; {in_bytes(use[1] - use[0])} of its memory are free",
+        f"A batch up to about {context.step_ms / busy:.1f} times as large takes hardly longer: raise it, and the learning rate with it.",
+        ceiling_ms=min(lost, context.step_ms - busy),
         severity="info",
         confidence="medium",
         note="A step does not get shorter by this: it does more. Not predicted, since the work per step changes.",
         risk="A larger batch changes the optimization; memory grows with it.",
         changes=CHANGES,
-        evidence=given.gap_evidence("launch_bound"),
+        evidence=context.gap_evidence("launch_bound"),
     )
 
 

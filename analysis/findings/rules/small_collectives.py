@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 SMALL_BYTES = 1_000_000  # below about 1 MB latency, not bandwidth, decides on NVLink and on the network alike
@@ -30,23 +30,23 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when many collectives are small and communication is exposed."""
-    lost = sum(row.ms_per_step or 0.0 for row in given.rank.ledger if row.owner == "exposed_comm")
-    rows = given.recording.rows(
+    lost = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.owner == "exposed_comm")
+    rows = context.recording.rows(
         "SELECT c.dtype, c.in_elements, g.start_ns, g.start_ns + g.dur_ns FROM collectives c JOIN gpu_ops g USING (gpu_op_id) "
         "JOIN gpu_op_steps s USING (gpu_op_id) JOIN steps t ON t.device = g.device AND t.step = s.step AND t.counted WHERE g.device = ? AND c.in_elements IS NOT NULL",
-        [given.rank.device],
+        [context.rank.device],
     )
     small = [r for r in rows if r[1] * ELEMENT_BYTES.get(str(r[0]), 4) < SMALL_BYTES]
-    count = len(small) / max(len(given.rank.counted), 1)
-    if count < MANY or given.share(lost) < WORTH_NAMING:
+    count = len(small) / max(len(context.rank.counted), 1)
+    if count < MANY or context.share(lost) < WORTH_NAMING:
         return
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"{count:.0f} collectives a step move less than 1 MB each, while {in_words(lost)} of communication is exposed",
         "Put gradients together: a larger bucket_cap_mb, or one flat tensor for small values.",
-        ceiling_ms=min(lost, sum(r[3] - r[2] for r in small) / 1e6 / max(len(given.rank.counted), 1)),
+        ceiling_ms=min(lost, sum(r[3] - r[2] for r in small) / 1e6 / max(len(context.rank.counted), 1)),
         confidence="medium",
         note="Not predicted: the replay holds one rank, and the time of a larger collective is not in the trace.",
         risk="Larger buckets start later and overlap less.",

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from sawtooth.analysis.findings.queries import copies, copies_of_made_tensors, in_bytes
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import WithoutCalls
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -36,21 +36,23 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when making one copy of MANY small ones and more would save WORTH_NAMING of the step."""
-    found = copies(given, "(?i)HtoD|HostToDevice")
-    made = set(copies_of_made_tensors(given).ids)
-    small = found.where((found.frame["bytes"] <= SMALL_BYTES) & found.frame["call_id"].notna() & ~found.frame["id"].isin(made))
+    uploads = copies(context, "(?i)HtoD|HostToDevice")
+    made = set(copies_of_made_tensors(context).ids)
+    small = uploads.where(
+        (uploads.frame["bytes"] <= SMALL_BYTES) & uploads.frame["call_id"].notna() & ~uploads.frame["id"].isin(made)
+    )
     if small.count < MANY:
         return
     kept = small.frame.drop_duplicates("step")["call_id"]
     gone = tuple(int(call) for call in np.setdiff1d(small.frame["call_id"].to_numpy(np.int64), kept.to_numpy(np.int64)))
     edits = [WithoutCalls(gone)]
-    predicted = given.predict_ms(edits)
-    saved = given.step_ms - predicted if predicted is not None and given.step_ms else small.ms
-    if given.share(saved) < WORTH_NAMING:
+    predicted = context.predict_ms(edits)
+    saved = context.step_ms - predicted if predicted is not None and context.step_ms else small.ms
+    if context.share(saved) < WORTH_NAMING:
         return
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"Input goes to the GPU in {small.count:.0f} copies a step of {in_bytes(float(small.frame['bytes'].median()))} each",
         "Put small tensors into one, copy it once and slice it on the GPU.",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 MARKED = ("profiler_step",)
@@ -39,16 +39,16 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield information where steps were not marked by the profiler."""
-    if given.rank.step_source in MARKED:
+    if context.rank.step_source in MARKED:
         return
-    none = given.rank.step_source == "none"
-    yield given.finding(
+    none = context.rank.step_source == "none"
+    yield context.finding(
         RULE.slug,
         "The trace marks no steps, so nothing can be said per step"
         if none
-        else f"The trace marks no profiler steps: {len(given.rank.counted)} were {FOUND_BY[given.rank.step_source]}",
+        else f"The trace marks no profiler steps: {len(context.rank.counted)} were {FOUND_BY[context.rank.step_source]}",
         "Call profiler.step() after each step, with a schedule.",
         ceiling_ms=None,
         severity="warning" if none else "info",
@@ -56,7 +56,7 @@ def check(given: RuleInput) -> Iterator[Finding]:
         note="Not a matter of step time.",
         risk="None.",
         changes=CHANGES,
-        evidence=[{"step_source": given.rank.step_source}],
+        evidence=[{"step_source": context.rank.step_source}],
     )
 
 

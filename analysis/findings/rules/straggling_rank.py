@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.lateness import who, why
 from sawtooth.analysis.run.model import CodeChange, Communication, Explains, Finding, RankWaits
 
@@ -41,37 +41,37 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding where ranks hold the job up (``sawtooth.analysis.run.blame``), or where only the profiler makes them late."""
-    communication = given.run.communication
-    if communication is None or given.step_ms is None:
+    communication = context.run.communication
+    if communication is None or context.step_ms is None:
         return
     waits = [
         {"rank": w.rank, "wait_ms_per_step": w.wait_ms, "comes_last_to": w.last_share}
         for w in sorted(communication.ranks, key=lambda w: -w.late_ms)[:MOST_ROWS]
     ]
-    rows = [r for r in given.gap_evidence("unattributed", "comm_wait", "comm_transfer") if r["end_ns"] - r["start_ns"] > 0]
+    rows = [r for r in context.gap_evidence("unattributed", "comm_wait", "comm_transfer") if r["end_ns"] - r["start_ns"] > 0]
     if communication.stragglers and communication.step_ms:
         late, whole = communication.stragglers[0], communication.step_ms
-        name, reason = who(late, given.run.ranks), why(late)
+        name, reason = who(late, context.run.ranks), why(late)
         takes = "take" if len(late.ranks) > 1 and late.kind != "host" else "takes"
-        gain = given.step_ms * late.gain_ms / whole
-        yield given.finding(
+        gain = context.step_ms * late.gain_ms / whole
+        yield context.finding(
             RULE.slug,
             f"{name[0].upper()}{name[1:]} {takes} {in_words(late.own_ms)} of each step longer than the others"
             + (f": {reason}" if reason else ""),
             f"Look at what {name} does that the others do not{FIXES.get(late.reason or '', '')}; open its trace on the timeline.",
             ceiling_ms=gain,
-            predicted_ms=given.step_ms - gain,
+            predicted_ms=context.step_ms - gain,
             confidence="high",
             note="All ranks replayed together without the profiler, the late ones as fast as their peers.",
             risk="Moving work between ranks changes which samples each of them sees.",
             changes=CHANGES,
             evidence=[*waits, *rows],
         )
-    elif (skewed := _skewed(communication, given.step_ms)) is not None:
+    elif (skewed := _skewed(communication, context.step_ms)) is not None:
         name = f"Rank {skewed.rank}" if skewed.rank is not None else f"Device {skewed.device}"
-        yield given.finding(
+        yield context.finding(
             RULE.slug,
             f"Under the profiler {name.lower()} comes {in_words(skewed.late_ms)} late to the others; without it the ranks take about equally long",
             "Nothing: the profiler slows one host more than another. `sawtooth sample` beside the run would show whether any wait is left.",

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import copies_of_made_tensors, lost_in_calls
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import WithoutCalls
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -35,24 +35,24 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when making and copying tensors costs more than WORTH_NAMING of the step."""
-    made = copies_of_made_tensors(given)
+    made = copies_of_made_tensors(context)
     calls = tuple(int(c) for c in made.frame["call_id"].unique())
     if not calls:
         return
-    predicted = given.predict_ms([WithoutCalls(calls)])
-    loads = given.recording.rows("SELECT 1 FROM names WHERE contains(name, 'DataLoader') LIMIT 1")
-    if not given.rank.best.represented and given.whatif is not None and not loads:
-        predicted = given.whatif.step_ms(
+    predicted = context.predict_ms([WithoutCalls(calls)])
+    loads = context.recording.rows("SELECT 1 FROM names WHERE contains(name, 'DataLoader') LIMIT 1")
+    if not context.rank.best.represented and context.whatif is not None and not loads:
+        predicted = context.whatif.step_ms(
             [WithoutCalls(calls)]
         )  # no loader hides in the rest: it is this work, slower outside the profile
-    lost = lost_in_calls(given, "blocking_copy", calls)
-    gain = given.step_ms - predicted if predicted is not None and given.step_ms else lost
-    if given.share(max(gain, lost)) < WORTH_NAMING:
+    lost = lost_in_calls(context, "blocking_copy", calls)
+    gain = context.step_ms - predicted if predicted is not None and context.step_ms else lost
+    if context.share(max(gain, lost)) < WORTH_NAMING:
         return
     maker = str(made.frame["maker"].mode()[0])
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"{made.count:.0f} tensors a step are made on the CPU ({maker}) and copied while the host waits: {in_words(max(gain, lost))} of the step",
         "Make tensors on the GPU: with device=…, or once before the loop as a buffer.",

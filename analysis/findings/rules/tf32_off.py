@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.retimed import retimed_products
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -34,22 +34,22 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when FP32 products and convolutions take more than WORTH_NAMING of the step on a GPU with TF32."""
-    gpu, steps = given.rank.gpu, given.work_steps
+    gpu, steps = context.rank.gpu, context.work_steps
     if gpu is None or gpu.peak_tflops("tf32") is None:
         return
-    work = given.work
+    work = context.work
     products = work[work["category"].isin(("gemm", "conv")) & work["flop_operator"].notna()]
     fast = chosen(products[products["tensor_cores"].isin(("yes", "likely"))], lambda row: product_dtype(row) == "tf32")
     # where some run in TF32 it is on for their kind, and the library chose otherwise for the rest
     products = products[(products["tensor_cores"] == "no") & ~products["category"].isin(set(fast["category"]))]
     slow = chosen(products, lambda row: product_dtype(row) == "fp32")
     cost = ms_per_step(slow, steps)
-    if given.share(cost) < WORTH_NAMING:
+    if context.share(cost) < WORTH_NAMING:
         return
     edit = retimed_products(slow, gpu, "tf32")
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"TF32 is off: {in_words(cost)} of each step are FP32 products on ordinary units",
         "Allow TF32 for products and convolutions: one line, inputs and outputs stay FP32.",

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import band_evidence, held_down
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.05  # of the sampled time: single bands are ordinary
@@ -25,14 +25,14 @@ WORTH_NAMING = 0.05  # of the sampled time: single bands are ordinary
 CHANGES = (CodeChange("PyTorch", "nothing in the code", "nvidia-smi -q -d PERFORMANCE,TEMPERATURE   # what the driver says"),)
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when clocks are held down by heat or hardware for WORTH_NAMING of the time."""
-    bands, share = held_down(given, "heat", "hardware")
+    bands, share = held_down(context, "heat", "hardware")
     if share < WORTH_NAMING:
         return
     clocks = [b.clock_sm_mhz for b in bands if b.clock_sm_mhz]
     mean = f" at {sum(clocks) / len(clocks):.0f} MHz" if clocks else ""
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"{bands[0].reason.capitalize()} held the clocks down for {share:.0%} of the sampled time{mean}",
         "Look at cooling and power of the server, or move the job to another GPU.",

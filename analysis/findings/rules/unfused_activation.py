@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_kernels
 from sawtooth.analysis.findings.chains import marked
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.02  # one call to change: worth it from 2 % of the step
@@ -30,11 +30,11 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when chains that hold an activation take more than WORTH_NAMING of the step."""
-    rows, edits = marked(given, MARKS, shortest=LONG)
+    rows, edits = marked(context, MARKS, shortest=LONG)
     yield from of_kernels(
-        given,
+        context,
         RULE.slug,
         rows,
         "Activations written out of small operators take {cost} of each step in {kernels} kernels",

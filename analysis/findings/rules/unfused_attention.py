@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from sawtooth.analysis.findings.attention import as_fused, written_out
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -39,17 +39,17 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when written-out attention takes more than WORTH_NAMING of the step."""
-    gpu, steps = given.rank.gpu, given.work_steps
-    fused = given.recording.rows("SELECT 1 FROM names WHERE name = ? LIMIT 1", [FUSED_BY_MATH])
+    gpu, steps = context.rank.gpu, context.work_steps
+    fused = context.recording.rows("SELECT 1 FROM names WHERE name = ? LIMIT 1", [FUSED_BY_MATH])
     if gpu is None or fused:  # the call is there, and has a rule of its own
         return
-    moves, products = written_out(given.work)
+    moves, products = written_out(context.work)
     cost = ms_per_step(moves, steps) + ms_per_step(products, steps)
-    if not len(moves) or given.share(cost) < WORTH_NAMING:
+    if not len(moves) or context.share(cost) < WORTH_NAMING:
         return
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"Attention is written out: products, mask, softmax and copies of its score matrix take {in_words(cost)} of each step",
         "Call scaled_dot_product_attention, which never writes the score matrix.",

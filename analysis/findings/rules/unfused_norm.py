@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_kernels
 from sawtooth.analysis.findings.chains import marked
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.03  # one call to change: worth it from 3 % of the step
@@ -36,11 +36,11 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when chains that hold a normalization take more than WORTH_NAMING of the step."""
-    rows, edits = marked(given, MARKS, begins=True)
+    rows, edits = marked(context, MARKS, begins=True)
     yield from of_kernels(
-        given,
+        context,
         RULE.slug,
         rows,
         "Normalization written out of small operators takes {cost} of each step in {kernels} kernels",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.telemetry import CORES_FULL_PCT
 
@@ -31,15 +31,15 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when there are more workers than cores and the cores are full."""
-    host = given.run.telemetry.host
+    host = context.run.telemetry.host
     if host is None:
         return
     workers, cores, cpu = (host.means.get(column) for column in ("workers", "cores", "cpu_pct"))
     if workers is None or cores is None or cpu is None or workers <= cores or cpu < CORES_FULL_PCT:
         return
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
         f"{workers:.0f} loader workers share {cores:.0f} cores, which work {cpu:.0f} % of the time",
         f"Use at most {max(cores - 1, 1):.0f} workers: more of them take turns, and take cores from the training process.",

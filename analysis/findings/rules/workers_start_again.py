@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import worker_starts
-from sawtooth.analysis.findings.rule import Rule, RuleInput, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.02  # of the step
@@ -36,27 +36,27 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when starting workers, and waiting for their first batch, takes more than WORTH_NAMING of the step."""
-    found = worker_starts(given)
-    steps = sorted({int(step) for step in found.frame["step"]})
-    waited = given.recording.rows(
+    starts = worker_starts(context)
+    steps = sorted({int(step) for step in starts.frame["step"]})
+    waited = context.recording.rows(
         "SELECT coalesce(sum(end_ns - start_ns), 0) FROM gaps WHERE device = ? AND cause = 'data_wait' AND list_contains(?, step)",
-        [given.rank.device, steps],
+        [context.rank.device, steps],
     )
-    cost = found.ms + float(waited[0][0]) / 1e6 / max(found.steps, 1) if steps else 0.0
-    if given.share(cost) < WORTH_NAMING:
+    cost = starts.ms + float(waited[0][0]) / 1e6 / max(starts.steps, 1) if steps else 0.0
+    if context.share(cost) < WORTH_NAMING:
         return
-    yield given.finding(
+    yield context.finding(
         RULE.slug,
-        f"The loader starts its workers anew in {len(steps)} of {found.steps} steps: {in_words(found.ms)} a step on average, {in_words(cost)} with the wait for their first batch",
+        f"The loader starts its workers anew in {len(steps)} of {starts.steps} steps: {in_words(starts.ms)} a step on average, {in_words(cost)} with the wait for their first batch",
         "Keep the loader's workers: persistent_workers=True.",
         ceiling_ms=cost,
         confidence="medium",
         note="Not predicted: how often an epoch ends outside the profile is not known, and kept workers begin an epoch with an empty queue too.",
         risk="Workers keep their memory between epochs; a data set changed in the main process is not seen by them.",
         changes=CHANGES,
-        evidence=found.rows(),
+        evidence=starts.rows(),
     )
 
 

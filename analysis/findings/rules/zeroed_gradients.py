@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.rule import Rule, RuleInput
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import launched_inside
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -35,16 +35,16 @@ CHANGES = (
 )
 
 
-def check(given: RuleInput) -> Iterator[Finding]:
+def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when zeroing gradients takes more than WORTH_NAMING of the step."""
-    inside = launched_inside(given.recording, given.rank.device, r"^Optimizer\.zero_grad#")
-    inside |= {int(row[0]) for row in given.recording.rows(_BY_PYTHON)}
+    inside = launched_inside(context.recording, context.rank.device, r"^Optimizer\.zero_grad#")
+    inside |= {int(row[0]) for row in context.recording.rows(_BY_PYTHON)}
     if not inside:
         return
     yield from of_kernels(
-        given,
+        context,
         RULE.slug,
-        given.work[given.work["gpu_op_id"].isin(inside)],
+        context.work[context.work["gpu_op_id"].isin(inside)],
         "Gradients are filled with zeros in {kernels} kernels, {cost} of each step",
         "Drop gradients instead of zeroing them: zero_grad(set_to_none=True).",
         worth_naming=WORTH_NAMING,

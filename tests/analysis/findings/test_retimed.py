@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sawtooth.analysis.findings.retimed import fused_optimizer
-from sawtooth.analysis.findings.rule import RuleInput
+from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.replay.edits import TimedOps
 from sawtooth.analysis.run_analysis import whatif_of
@@ -34,7 +34,7 @@ def test_no_gain_is_claimed_where_the_kernels_may_be_no_faster() -> None:
         found.edits[0].ops, found.edits[0].dur_ns, found.edits[0].low_ns, tuple(10 * ns for ns in found.edits[0].high_ns)
     )
     with library().open(result.lead.recording_id) as recording:
-        given = RuleInput(result, result.lead, recording, whatif=whatif_of(recording, result.lead))
+        given = RuleContext(result, result.lead, recording, whatif=whatif_of(recording, result.lead))
         doubtful = given.finding("tf32-off", "title", "fix", ceiling_ms=20.0, edits=[edit])
         sure = given.finding("tf32-off", "title", "fix", ceiling_ms=20.0, edits=[replace_high(edit)])
     assert doubtful.severity == "info"

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sawtooth.analysis.findings.rule import RuleInput
+from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.findings.rules import small_batch
 from sawtooth.analysis.findings.rules.python_between_operators import how_often
 from sawtooth.analysis.findings.rules.straggling_rank import check as straggling
@@ -78,7 +78,7 @@ def late_ranks(stragglers: tuple[Straggler, ...], late_ms: float) -> list[Findin
     assert run.lead is not None
     waits = tuple(RankWaits(i, i, 0, 0.0, late_ms * i, None, None, None, None) for i in range(2))
     communication = Communication(pd.DataFrame(), waits, 0, (), stragglers, 50.0)
-    return list(straggling(RuleInput(replace(run, communication=communication), run.lead, NoRows())))  # type: ignore[arg-type]
+    return list(straggling(RuleContext(replace(run, communication=communication), run.lead, NoRows())))  # type: ignore[arg-type]
 
 
 def test_a_late_rank_costs_what_the_job_gains_without_it() -> None:
@@ -121,7 +121,7 @@ def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyP
     )
     assert run.lead is not None
     memory = SimpleNamespace(memory_peak_bytes=1e9, memory_total_bytes=150e9)
-    (found,) = small_batch.check(RuleInput(run, run.lead, NoRows(), memory))  # type: ignore[arg-type]
+    (found,) = small_batch.check(RuleContext(run, run.lead, NoRows(), memory))  # type: ignore[arg-type]
     assert found.title.startswith("The host takes 4 ms to launch a step that keeps the GPU busy for 1 ms;")
     assert "about 4.0 times as large" in found.fix
     assert found.ceiling_ms_per_step == pytest.approx(3.0)
