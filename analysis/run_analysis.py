@@ -280,7 +280,7 @@ def _rank(
         categories=_categories(kernels),
         phases=own.get("phases", []),
         telemetry=sampled,
-        represents=judge_profile(by_telemetry, (own.get("estimate") or {}).get("step_ns"))
+        represents=judge_profile(by_telemetry, (own.get("estimate") or {}).get("step_ns"), best.mean_ms)
         if by_telemetry is not None
         else None,
         work=work,

@@ -45,7 +45,7 @@ class BestStepTime:
     """``source`` is user, marks, telemetry, estimate or profile. ``profiled`` is the median, ``mean_ms`` the mean device step of the profile.
 
     ``witnesses`` are all there are, best first. ``floor_ms`` is what a step's kernels keep the GPU for. ``represented`` is False where a
-    better witness shows that the run takes much longer than its profiled steps: then the rest of a step is not in the trace.
+    better witness shows that the run takes longer than its profiled steps: then the rest of a step is not in the trace.
     """
 
     source: str
@@ -112,7 +112,7 @@ def choose_step_time(
     witnesses = [w for w in (user, marks, _above(telemetry, floor), trace) if w is not None]
     best = _chosen(witnesses, _by_profile(profiled, est, mean_ms, trace), durations.tolist(), floor)
     source, reading = best
-    represented = not _much_longer(source, reading, est)
+    represented = not _much_longer(source, reading, est, mean_ms)
     reading = _with_others(source, reading, witnesses)
     chosen = BestStepTime(
         source=source,
@@ -207,11 +207,19 @@ def _most(high: float | None, value: float) -> float | None:
     return None if high is None else max(high, value)
 
 
-def _much_longer(source: str, reading: Reading, est: Reading) -> bool:
-    """Tell whether a witness beside the trace shows a run that takes longer than its profiled steps do without the profiler."""
+def _much_longer(source: str, reading: Reading, est: Reading, mean_ms: float | None) -> bool:
+    """Tell whether a witness beside the trace shows a run that takes longer than its profiled steps do."""
     if source in ("estimate", "profile") or reading.value is None or not est.value:
         return False
-    return reading.value > NOT_REPRESENTATIVE * est.value and (reading.low or reading.value) > est.value
+    return longer_than_profile(reading.value, reading.low or reading.value, est.value, mean_ms)
+
+
+def longer_than_profile(ms: float, low_ms: float, estimate_ms: float, profiled_ms: float | None) -> bool:
+    """Tell whether a step of ``ms``, at least ``low_ms``, holds more than the profiled steps show.
+
+    A profiled step that is longer still (``profiled_ms``, with the profiler's cost) may hold all of it: then the replay took off too much.
+    """
+    return ms > NOT_REPRESENTATIVE * estimate_ms and low_ms > max(estimate_ms, profiled_ms or 0.0)
 
 
 def _with_others(source: str, reading: Reading, witnesses: list[Witness]) -> Reading:

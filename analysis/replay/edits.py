@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.intervals import intersect, union
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
-from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.metrics.step_time import NOT_REPRESENTATIVE, BestStepTime
 from sawtooth.analysis.replay.machine import (
     I32,
     I64,
@@ -148,8 +148,9 @@ class WhatIf:
             return None
         off = min(GAIN_OFF * abs(best.ms - middle), STEP_OFF * middle)
         now, then = self._timed(()), self._timed(edits)
-        if not best.represented and now is not None and then is not None:
-            low = min(low, _carried(best.ms, now, then))  # or the profile shows all of the step, only quicker than the run's
+        if now is not None and then is not None and best.ms > NOT_REPRESENTATIVE * now[0]:
+            # What the run takes beyond the replay is in the profile, only quicker, or it is not: nothing tells.
+            low, high = min(low, _carried(best.ms, now, then)), max(high, best.ms - (now[0] - then[0]))
         return max(min(low, middle) - off, 0.0), max(high, middle) + off
 
     def _timed(self, edits: tuple[Edit, ...]) -> tuple[float, float] | None:

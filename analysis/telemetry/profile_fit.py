@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sawtooth.analysis.metrics.step_time import NOT_REPRESENTATIVE
+from sawtooth.analysis.metrics.step_time import longer_than_profile
 from sawtooth.analysis.metrics.witness import Witness
 
 SHORT_KERNEL_NS = (
@@ -21,8 +21,8 @@ class Representativeness:
     sentence: str
 
 
-def judge_profile(telemetry: Witness | str, estimate_ns: float | None) -> Representativeness:
-    """Compare the estimate of the unprofiled step with what telemetry says (or why it says nothing)."""
+def judge_profile(telemetry: Witness | str, estimate_ns: float | None, profiled_ms: float | None = None) -> Representativeness:
+    """Compare the estimate of the unprofiled step, and the step as profiled, with what telemetry says (or why it says nothing)."""
     if isinstance(telemetry, str):
         return Representativeness(None, None, telemetry)
     if telemetry.ms is None:
@@ -32,7 +32,7 @@ def judge_profile(telemetry: Witness | str, estimate_ns: float | None) -> Repres
     estimate = estimate_ns / 1e6
     ratio = telemetry.ms / estimate
     seems = telemetry.notes[0].rstrip(".")
-    if ratio > NOT_REPRESENTATIVE and telemetry.low_ms > estimate:
+    if longer_than_profile(telemetry.ms, telemetry.low_ms, estimate, profiled_ms):
         sentence = f"{seems}, {ratio:.2g} times the {estimate:.3g} ms estimated from the profile. The profiled steps are not representative of the run."
         return Representativeness(False, telemetry.ms * 1e6, sentence)
     agrees = "in line with" if telemetry.holds(estimate) else "where"

@@ -80,6 +80,17 @@ def test_only_a_much_longer_run_is_not_represented() -> None:
     assert chosen((71, 71), 49.2, telemetry=telemetry(31.3)).represented
 
 
+def test_a_run_within_its_profiled_step_is_represented_however_much_the_replay_took_off() -> None:
+    small = StepWork(1.2e6, 390)
+    assert chosen(
+        (14.6, 14.6), 7.0, work=small, telemetry=telemetry(9.5)
+    ).represented  # 1.36 times the replay, in a profiled step of 14.6
+    assert chosen(
+        (14.6, 14.6), 7.0, work=small, telemetry=telemetry(15.5)
+    ).represented  # 14.3 and more: the profiled step may be all of it
+    assert not chosen((14.6, 14.6), 7.0, work=small, telemetry=telemetry(17.0)).represented
+
+
 def test_the_trace_alone_is_narrow_where_the_gpu_bounds_it_and_honest_where_not() -> None:
     bound = by_trace(WORK, [32.0, 32.4, 32.2], 32.1)
     assert bound is not None and bound.width is not None and bound.width < 1.2 and bound.holds(31.87)

@@ -137,6 +137,15 @@ def test_no_prediction_is_shorter_than_what_the_gpu_then_works(
     assert whatif.predict_ms(of_step(best_us / 1000, source), [edit]) == pytest.approx(expected_us / 1000)
 
 
+def test_a_step_beyond_the_replay_may_be_in_the_profile_or_not_and_the_interval_holds_both() -> None:
+    # A step of 100 µs in the replay, 6 of them the GPU's: of a run of 150 a quick host leaves 6, or 56 if the other 50 are no launching.
+    whatif = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
+    between = whatif.predict_range_ms(of_step(0.150, "user"), [FasterHost(0.0)])
+    assert between is not None and between[0] <= 0.006 and between[1] >= 0.056
+    close = whatif.predict_range_ms(of_step(0.120, "user"), [FasterHost(0.0)])  # the replay's own error
+    assert close is not None and close[1] < 0.026
+
+
 def test_a_removed_kernel_takes_its_own_launching_with_it_and_no_other_work() -> None:
     trace = TinyTrace()
     for step in range(3):

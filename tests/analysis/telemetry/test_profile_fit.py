@@ -18,6 +18,12 @@ def test_a_longer_step_whose_interval_holds_the_estimate_accuses_nobody() -> Non
     assert judge_profile(Witness("telemetry", 33.0, 24.0, 45.0, SEEN), 25e6).represents is True
 
 
+def test_a_longer_step_that_the_profiled_one_holds_accuses_the_replay_alone() -> None:
+    seen = Witness("telemetry", 40.0, 37.0, 43.0, SEEN)
+    assert judge_profile(seen, 25e6, profiled_ms=36.0).represents is False
+    assert judge_profile(seen, 25e6, profiled_ms=38.0).represents is True
+
+
 def test_agreement_leaves_the_profile_alone() -> None:
     verdict = judge_profile(Witness("telemetry", 26.0, 24.0, 28.0, SEEN), 25.5e6)
     assert verdict.represents is True and "in line with" in verdict.sentence
