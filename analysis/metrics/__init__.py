@@ -26,6 +26,7 @@ __getattr__, __all__ = lazy(
             "BestStepTime",
             "NOT_REPRESENTATIVE",
             "choose_step_time",
+            "longer_than_profile",
         ),
         "trust": ("Diagnostic",),
         "witness": (
