@@ -68,7 +68,7 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     measured: list[Measured] = []
     for ref, info in traces:
         with library.open(ref.id) as recording:
-            found = _ranks_of(
+            pairs = _ranks_of(
                 recording=recording,
                 ref=ref,
                 info=info,
@@ -77,8 +77,8 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
                 marks=marks[ref.id],
                 folder=library.folder,
             )
-            ranks += [rank for rank, _ in found]
-            measured += [of_rank for _, of_rank in found]
+            ranks += [rank for rank, _ in pairs]
+            measured += [of_rank for _, of_rank in pairs]
     ranks, communication = split_communication(library, ranks)
     if communication is not None:
         communication = as_one_job(library, ranks, communication)
@@ -124,11 +124,11 @@ def _of_the_host(result: RunResult, library: Library, marks: Mapping[str, Witnes
     if not marks and (alone := step_marks.witness(result.manifest, library, None)) is not None:
         step = Reading(alone.ms, low=alone.low_ms, high=alone.high_ms, notes=alone.notes)
         return replace(result, metrics={**result.metrics, "best_step_time_ms": step})
-    found = []
+    works = []
     for recording_id, witness in marks.items():
         with library.open(recording_id) as recording:
-            found.append(host_work(recording, result.manifest.facts.step_time_ms, witness))
-    known = sorted((work for work in found if work is not None), key=lambda work: -(work.step.value or 0.0))
+            works.append(host_work(recording, result.manifest.facts.step_time_ms, witness))
+    known = sorted((work for work in works if work is not None), key=lambda work: -(work.step.value or 0.0))
     if not known:
         return result
     return replace(result, host=known[0], metrics={**result.metrics, "best_step_time_ms": known[0].step})

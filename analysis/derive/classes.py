@@ -84,7 +84,7 @@ def classify_operations(events: Events, signatures: list[Signature], vendor: str
     rows = []
     for kind, name, op, sig in distinct.T:
         inputs = signatures[sig] if sig >= 0 else Signature(None, None, None, None)
-        found = classify(
+        kernel_class = classify(
             kernel_name=events.names[name],
             kind=GPU_KINDS[kind],
             op_name=events.names[op] if op >= 0 else None,
@@ -93,9 +93,9 @@ def classify_operations(events: Events, signatures: list[Signature], vendor: str
             vendor=vendor,
             compute_major=compute_major,
         )
-        whose = owner_of(found.category, found.tensor_cores, GPU_KINDS[kind])
+        whose = owner_of(kernel_class.category, kernel_class.tensor_cores, GPU_KINDS[kind])
         inputs_of = (name, op if op >= 0 else None, sig if sig >= 0 else None)
-        rows.append((*inputs_of, found.category, found.tensor_cores, whose, found.reason))
+        rows.append((*inputs_of, kernel_class.category, kernel_class.tensor_cores, whose, kernel_class.reason))
     columns = ["name", "operator_name", "signature", "category", "tensor_cores", "owner", "reason"]
     table = pd.DataFrame(rows, columns=columns)
     row = row.reshape(-1).astype(np.int64)

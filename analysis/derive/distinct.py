@@ -29,5 +29,5 @@ def _dense(values: I64) -> tuple[I64, int]:
         occurs[values - low] = True
         rank = np.cumsum(occurs) - 1
         return rank[values - low], int(rank[-1]) + 1
-    found, rank = np.unique(values, return_inverse=True)
-    return rank.astype(np.int64), len(found)
+    distinct, rank = np.unique(values, return_inverse=True)
+    return rank.astype(np.int64), len(distinct)

@@ -61,8 +61,8 @@ def operator_flop_counts(
         if signature < 0:
             continue
         inputs = signatures[signature]
-        found = operator_flops(events.names[name], inputs.dims, inputs.types, inputs.concrete)
-        flops[i] = np.nan if found is None else found
+        flop_count = operator_flops(events.names[name], inputs.dims, inputs.types, inputs.concrete)
+        flops[i] = np.nan if flop_count is None else flop_count
         kind = peak_dtype(events.names[name], inputs.types, "yes" if on else "no", vendor)
         if kind:
             if kind not in dtypes:

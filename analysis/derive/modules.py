@@ -119,7 +119,7 @@ def forward_operators(ops: CpuOps) -> I64:
     forward = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread <= 0) & ~ops.annotation)
     count = len(ops) + 1
     number = np.unique(ops.sequence, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    found: dict[tuple[int, int], I64] = {}  # by the trace's number of a forward thread, and by host thread
+    twins: dict[tuple[int, int], I64] = {}  # by the trace's number of a forward thread, and by host thread
     for thread in np.unique(ops.thread[forward]).tolist():
         mine = forward[ops.thread[forward] == thread]
         keys = np.sort(number[mine] * count + mine)
@@ -127,19 +127,19 @@ def forward_operators(ops: CpuOps) -> I64:
             theirs = backward[ops.forward_thread[backward] == origin]
             at = np.searchsorted(keys, number[theirs] * count + theirs) - 1  # ids are in order of start: the last before it
             hit = (at >= 0) & (keys[np.maximum(at, 0)] // count == number[theirs])
-            found[origin, thread] = np.where(hit, keys[np.maximum(at, 0)] % count, -1)
-    while found:
-        shares = {pair: float((made >= 0).mean()) for pair, made in found.items()}
+            twins[origin, thread] = np.where(hit, keys[np.maximum(at, 0)] % count, -1)
+    while twins:
+        shares = {pair: float((made >= 0).mean()) for pair, made in twins.items()}
         clear = {
             pair: share
             for pair, share in shares.items()
-            if share > 0 and all(share > shares[other] for other in found if other[0] == pair[0] and other != pair)
+            if share > 0 and all(share > shares[other] for other in twins if other[0] == pair[0] and other != pair)
         }
         if not clear:
             break
         origin, thread = max(clear, key=lambda pair: clear[pair])
-        made_by[backward[ops.forward_thread[backward] == origin]] = found[origin, thread]
-        found = {pair: made for pair, made in found.items() if pair[0] != origin and pair[1] != thread}
+        made_by[backward[ops.forward_thread[backward] == origin]] = twins[origin, thread]
+        twins = {pair: made for pair, made in twins.items() if pair[0] != origin and pair[1] != thread}
     return made_by
 
 

@@ -39,10 +39,10 @@ def subtree_sums(values: NDArray[Any], parent: I64) -> NDArray[Any]:
 
 def nearest(marked: NDArray[np.bool_], parent: I64, start_at: I64) -> I64:
     """Climb from each operator id to the first that is ``marked`` (itself included); -1 where none is."""
-    found = np.where(marked, np.arange(len(marked)), parent)
-    while len(rows := np.flatnonzero((found >= 0) & ~marked[np.maximum(found, 0)])):
-        found[rows] = found[found[rows]]
-    return np.where(start_at >= 0, found[start_at], -1) if len(marked) else start_at.copy()
+    ancestor = np.where(marked, np.arange(len(marked)), parent)
+    while len(rows := np.flatnonzero((ancestor >= 0) & ~marked[np.maximum(ancestor, 0)])):
+        ancestor[rows] = ancestor[ancestor[rows]]
+    return np.where(start_at >= 0, ancestor[start_at], -1) if len(marked) else start_at.copy()
 
 
 def operator_table(

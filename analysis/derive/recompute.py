@@ -31,17 +31,17 @@ def recomputed(events: Events, flop_operators: NDArray[np.bool_]) -> NDArray[np.
     """Return which of ``flop_operators`` (aligned with cpu_op_id) repeat forward work inside backward."""
     ops = events.ops
     result = np.zeros(len(ops), bool)
-    found = np.flatnonzero(flop_operators)
-    if not len(found):
+    products = np.flatnonzero(flop_operators)
+    if not len(products):
         return result
     node = _named(events, _BACKWARD_NODE)
     checkpoint = node & _named(events, _CHECKPOINT_NODE)
-    around, recorded = _innermost_node(ops.parent, ops.sequence, node, found)
+    around, recorded = _innermost_node(ops.parent, ops.sequence, node, products)
     inside = around >= 0
     again = inside & recorded if (ops.sequence[~node] >= 0).any() else inside & checkpoint[np.maximum(around, 0)]
-    forward = {(ops.name[i], ops.signature[i]) for i in found[~inside]}
-    twin = np.fromiter(((ops.name[i], ops.signature[i]) in forward for i in found), bool, len(found))
-    result[found[again & twin]] = True
+    forward = {(ops.name[i], ops.signature[i]) for i in products[~inside]}
+    twin = np.fromiter(((ops.name[i], ops.signature[i]) in forward for i in products), bool, len(products))
+    result[products[again & twin]] = True
     return result
 
 

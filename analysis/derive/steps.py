@@ -138,11 +138,11 @@ def _annotation_depth(events: Events, marked: I64) -> dict[int, int]:
     """Count the annotations that enclose each annotation on its own thread."""
     depth: dict[int, int] = {}
     for index in marked:
-        parent, found = int(events.ops.parent[index]), 0
+        parent, levels = int(events.ops.parent[index]), 0
         while parent >= 0:
-            found += bool(events.ops.annotation[parent])
+            levels += bool(events.ops.annotation[parent])
             parent = int(events.ops.parent[parent])
-        depth[int(index)] = found
+        depth[int(index)] = levels
     return depth
 
 

@@ -54,10 +54,10 @@ def tensor_dtypes(input_types: Any) -> tuple[str, ...]:
     """Return the dtypes of the tensors among ``Input type``, in order; tensor lists are flattened."""
     if not isinstance(input_types, list | tuple):
         return ()
-    found: list[str] = []
+    dtypes: list[str] = []
     for entry in input_types:
         if isinstance(entry, list | tuple):
-            found.extend(tensor_dtypes(entry))
+            dtypes.extend(tensor_dtypes(entry))
         elif (dtype := dtype_of_type(entry)) is not None:
-            found.append(dtype)
-    return tuple(found)
+            dtypes.append(dtype)
+    return tuple(dtypes)

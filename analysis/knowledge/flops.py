@@ -109,8 +109,8 @@ def parse_mask(text: str | None) -> tuple[bool, ...] | None:
     """Parse ``[True, True, False]``; None otherwise."""
     if not text or "..." in text:
         return None
-    found = [parse_bool(part) for part in text.strip("[] ").split(",")]
-    return tuple(bool(bit) for bit in found) if all(bit is not None for bit in found) else None
+    bits = [parse_bool(part) for part in text.strip("[] ").split(",")]
+    return tuple(bool(bit) for bit in bits) if all(bit is not None for bit in bits) else None
 
 
 def _per_axis(values: tuple[int, ...] | None, axes: int) -> tuple[int, ...] | None:

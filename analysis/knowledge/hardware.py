@@ -129,12 +129,12 @@ def _by_name(name: str, vendor: str | None, sms: int | None) -> _Row | None:
     if _GENERIC_NAME.match(name) or _MOBILE.search(name):
         return None
     rows, _ = _tables()
-    found = [row for row in rows if _vendor_fits(row.gpu.vendor, vendor) and any(p.search(name) for p in row.patterns)]
-    if not found:
+    candidates = [row for row in rows if _vendor_fits(row.gpu.vendor, vendor) and any(p.search(name) for p in row.patterns)]
+    if not candidates:
         return None
     # "AMD Instinct MI250X/MI250" names two products: the compute units decide where they can.
-    same_shape = [row for row in found if row.sms == sms]
-    return found[0] if not same_shape or found[0].sms == sms or "/" not in name else same_shape[0]
+    same_shape = [row for row in candidates if row.sms == sms]
+    return candidates[0] if not same_shape or candidates[0].sms == sms or "/" not in name else same_shape[0]
 
 
 def _by_shape(compute: tuple[int, int], sms: int, memory_bytes: int | None, vendor: str | None) -> _Row | None:

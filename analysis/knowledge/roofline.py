@@ -96,8 +96,8 @@ def _measured_dtype(name: str, types: Any, tensor_cores: bool, flop_per_s: float
 
 def _bytes(operators: pd.DataFrame) -> np.ndarray:
     cells = zip(operators["name"], operators["input_dims"], operators["input_types"], operators["concrete_inputs"], strict=True)
-    found = [operator_bytes(name, _decoded(dims), _decoded(types), _decoded(concrete)) for name, dims, types, concrete in cells]
-    return np.array([np.nan if b is None else b for b in found], dtype=float)
+    sizes = [operator_bytes(name, _decoded(dims), _decoded(types), _decoded(concrete)) for name, dims, types, concrete in cells]
+    return np.array([np.nan if b is None else b for b in sizes], dtype=float)
 
 
 def _decoded(cell: Any) -> Any:

@@ -8,7 +8,7 @@ from sawtooth.analysis.metrics.metric import Measured, Metric
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing, worst
 
 FULL_COVERAGE = 0.95  # below this the shapes of too many FLOP kernels are hidden to call the sum the model's
-GIVEN = "FLOPs per step as given by the user."
+FROM_USER = "FLOPs per step as given by the user."
 APPROXIMATED = (
     "6 × parameters × tokens as given by the user, since the trace hides shapes; attention's own products are not in it."
 )
@@ -42,7 +42,7 @@ def flops_per_step(measured: Measured) -> Reading:
     """Return the FLOPs of a step: as the user gave them, else by the recorded shapes, else by parameters and tokens."""
     user, flops, coverage = measured.user, measured.facts.get("flops"), flop_coverage(measured).value
     if user.flops_per_step is not None:
-        return Reading(user.flops_per_step, notes=(GIVEN,))
+        return Reading(user.flops_per_step, notes=(FROM_USER,))
     if user.parameters is not None and user.tokens_per_step is not None and (coverage or 0.0) < FULL_COVERAGE:
         return Reading(6 * user.parameters * user.tokens_per_step, trust="caution", notes=(APPROXIMATED,))
     if not measured.counted:
@@ -131,7 +131,7 @@ def mfu_at_dtype(measured: Measured) -> Reading:
     rate, gpu, flops = _rate(measured), measured.gpu, measured.facts.get("flops")
     if isinstance(rate, str):
         return missing(rate)
-    if not {GIVEN, APPROXIMATED}.isdisjoint(flops_per_step(measured).notes):
+    if not {FROM_USER, APPROXIMATED}.isdisjoint(flops_per_step(measured).notes):
         return missing("The FLOPs are the user's, whose dtypes are not known.")
     if gpu is None or not flops:
         return missing("The peaks of this GPU's dtypes are not known.")

@@ -91,7 +91,7 @@ def unsure_of_waits(metrics: dict[str, Reading], waits_ms: float, source: str) -
 
 def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
     """Return what analysis found to limit the recordings: carried-over, orphaned and graph-launched work."""
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     for rank in ranks:
         facts = rank.facts
         where = f"device {rank.device}" if rank.rank is None else f"rank {rank.rank}, device {rank.device}"
@@ -100,17 +100,17 @@ def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
                 f"{facts['carried_over']:,} GPU operations ({facts['carried_over_ns'] / 1e6:.3g} ms) on {where} were launched before the "
                 "capture began. They count as busy time and belong to no step."
             )
-            found.append(Diagnostic("carried_over", "info", sentence, facts["carried_over"]))
+            diagnostics.append(Diagnostic("carried_over", "info", sentence, facts["carried_over"]))
         if facts.get("orphan"):
             sentence = (
                 f"{facts['orphan']:,} GPU operations ({facts['orphan_ns'] / 1e6:.3g} ms) on {where} have no launch in the trace: the "
                 "profiler dropped host events. They count as busy time and belong to no step."
             )
-            found.append(Diagnostic("orphans", "data_loss", sentence, facts["orphan"]))
+            diagnostics.append(Diagnostic("orphans", "data_loss", sentence, facts["orphan"]))
         if facts.get("gpu_ns") and facts["graph_ns"] / facts["gpu_ns"] > GRAPH_CAUTION:
             sentence = (
                 f"{facts['graph_ns'] / facts['gpu_ns']:.0%} of GPU time on {where} was launched by CUDA graphs, which hide operators and "
                 "shapes: kernels are shown, operators and FLOPs cover the rest."
             )
-            found.append(Diagnostic("graph_launched", "info", sentence, 1))
-    return found
+            diagnostics.append(Diagnostic("graph_launched", "info", sentence, 1))
+    return diagnostics

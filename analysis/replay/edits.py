@@ -159,11 +159,11 @@ class WhatIf:
             problem = apply(self.problem, edits)
             run = replay(problem) if edits else self._unchanged
             spans = step_spans(problem, run, self.device, self.counted)
-            found = None
+            step_and_work = None
             if len(spans[0]):
                 works = self._works_ns(problem)
-                found = max(float((spans[1] - spans[0]).mean()), works) / 1e6, works / 1e6
-            self._cache[edits] = found
+                step_and_work = max(float((spans[1] - spans[0]).mean()), works) / 1e6, works / 1e6
+            self._cache[edits] = step_and_work
         return self._cache[edits]
 
     @cached_property

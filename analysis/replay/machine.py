@@ -268,7 +268,7 @@ def without_ops(problem: ReplayProblem, drop: NDArray[np.bool_]) -> ReplayProble
     fields = {name: getattr(ops, name)[keep] for name in DeviceOps.__dataclass_fields__}
     fields["dep"] = moved(ops.dep)[keep]
     targets = moved(host.wait_op)
-    found = targets >= 0
-    owner = np.repeat(np.arange(len(host)), np.diff(host.wait_ptr))[found]
+    kept = targets >= 0
+    owner = np.repeat(np.arange(len(host)), np.diff(host.wait_ptr))[kept]
     wait_ptr = np.searchsorted(owner, np.arange(len(host) + 1)).astype(np.int64)
-    return replace(problem, ops=DeviceOps(**fields), host=replace(host, wait_ptr=wait_ptr, wait_op=targets[found]))
+    return replace(problem, ops=DeviceOps(**fields), host=replace(host, wait_ptr=wait_ptr, wait_op=targets[kept]))

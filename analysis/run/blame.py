@@ -84,19 +84,19 @@ def blame(
     together = _gain(job, recorded, own, late, step_ms)
     if together < LEAST_SHARE * step_ms:
         return ()
-    found, single = [], list(late)
+    stragglers, single = [], list(late)
     for host in _slow_hosts(late, hosts):
         of_host = [each for each in late if hosts[each.position] == host]
         single = [each for each in single if each not in of_host]
-        found.append(_straggler("host", of_host, host, ranks, _gain(job, recorded, own, of_host, step_ms)))
+        stragglers.append(_straggler("host", of_host, host, ranks, _gain(job, recorded, own, of_host, step_ms)))
     if len(single) <= MOST_REPLAYED:
-        found += [
+        stragglers += [
             _straggler("rank", [each], hosts[each.position], ranks, _gain(job, recorded, own, [each], step_ms))
             for each in single
         ]
-    if len(found) != 1:
-        found.append(_straggler("set", late, None, ranks, together))
-    return tuple(sorted(found, key=lambda each: (-each.gain_ms, -each.own_ms)))
+    if len(stragglers) != 1:
+        stragglers.append(_straggler("set", late, None, ranks, together))
+    return tuple(sorted(stragglers, key=lambda each: (-each.gain_ms, -each.own_ms)))
 
 
 def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int]) -> _Late:

@@ -72,13 +72,13 @@ def align(rows: pd.DataFrame, ranks: int) -> list[RankClock | None]:
 def _pairs(ends: pd.DataFrame) -> list[_Pair]:
     """Compare, in each set of ranks that meet, every member with the first."""
     members = ends.groupby("collective")["position"].agg(lambda each: tuple(sorted(each)))
-    found = []
+    pairs = []
     for group, collectives in members.groupby(members).groups.items():
         table = ends[ends["collective"].isin(collectives)].pivot(index="collective", columns="position", values="end")
         first = table[group[0]].to_numpy(np.int64)
         for other in group[1:]:
-            found.append(_pair(group[0], other, first, table[other].to_numpy(np.int64)))
-    return found
+            pairs.append(_pair(group[0], other, first, table[other].to_numpy(np.int64)))
+    return pairs
 
 
 def _pair(rank: int, other: int, at: I64, their: I64) -> _Pair:

@@ -103,14 +103,14 @@ def _steps_ms(
 ) -> NDArray[np.float64] | None:
     """Return the job's steps, ms; where the ranks do not count the same ones, those of the rank that takes longest over its own."""
     spans = [step_spans(p, run, m.device, m.counted) for m, p, run in zip(members, problems, runs, strict=True)]
-    found = [
+    counted = [
         (starts - m.offset_ns, ends - m.offset_ns) for (starts, ends), m in zip(spans, members, strict=True) if len(starts)
     ]
-    if not found:
+    if not counted:
         return None
-    if len({len(starts) for starts, _ in found}) > 1:
-        return max(((ends - starts) / 1e6 for starts, ends in found), key=lambda steps: float(steps.mean()))
-    began, ended = np.max([starts for starts, _ in found], axis=0), np.max([ends for _, ends in found], axis=0)
+    if len({len(starts) for starts, _ in counted}) > 1:
+        return max(((ends - starts) / 1e6 for starts, ends in counted), key=lambda steps: float(steps.mean()))
+    began, ended = np.max([starts for starts, _ in counted], axis=0), np.max([ends for _, ends in counted], axis=0)
     steps_ms: NDArray[np.float64] = (ended - began) / 1e6
     return steps_ms
 

@@ -56,18 +56,18 @@ class HostWork:
 def host_work(recording: Recording, user_ms: float | None, marks: Witness | None) -> HostWork | None:
     """Return what the host did in a trace; None where its derived file tells nothing of it."""
     rows = recording.rows("SELECT value FROM facts WHERE key = 'host_only'")
-    found = json.loads(rows[0][0]) if rows else None
-    if found is None:
+    work = json.loads(rows[0][0]) if rows else None
+    if work is None:
         return None
     names = {row[0]: row[1] or f"thread {row[2]}" for row in recording.rows("SELECT thread_id, name, tid FROM threads")}
     return HostWork(
-        steps=len(found["step_ns"]),
-        step=_step(found["step_ns"], user_ms, marks),
-        loading_ms=found["loading_ns"] / 1e6,
-        operators_ms=found["operators_ns"] / 1e6,
-        rest_ms=found["rest_ns"] / 1e6,
-        operators=tuple(HostOperator(name, ns / 1e6, calls) for name, ns, calls in found["operators"]),
-        threads=tuple(HostThread(names.get(thread, f"thread {thread}"), ns / 1e6) for thread, ns in found["threads"]),
+        steps=len(work["step_ns"]),
+        step=_step(work["step_ns"], user_ms, marks),
+        loading_ms=work["loading_ns"] / 1e6,
+        operators_ms=work["operators_ns"] / 1e6,
+        rest_ms=work["rest_ns"] / 1e6,
+        operators=tuple(HostOperator(name, ns / 1e6, calls) for name, ns, calls in work["operators"]),
+        threads=tuple(HostThread(names.get(thread, f"thread {thread}"), ns / 1e6) for thread, ns in work["threads"]),
     )
 
 

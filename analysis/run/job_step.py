@@ -40,14 +40,14 @@ def at_job_step(
     if lead is None or communication is None or communication.step_ms is None:
         return [replace(r, metrics=trust.unsure_of_waits(r.metrics, _may_wait_ms(r), r.best.source)) for r in ranks]
     best = job_step_time(ranks, lead, communication.step_ms, _by_gpus(library, ranks, communication, telemetry))
-    found = []
+    results = []
     for rank, of_rank in zip(ranks, measured, strict=True):
         mine = replace(best, profiled=rank.best.profiled, mean_ms=rank.best.mean_ms)
         ledger = in_job(rank.ledger, mine)
         works_ms = busy_ms(mine, ledger, of_rank.counted) if of_rank.counted else None
         metrics = readings_of(replace(of_rank, best=mine, works_ms=works_ms))
-        found.append(replace(rank, best=mine, ledger=ledger, metrics=trust.apply(metrics, rank.info, rank.facts)))
-    return found
+        results.append(replace(rank, best=mine, ledger=ledger, metrics=trust.apply(metrics, rank.info, rank.facts)))
+    return results
 
 
 def _by_gpus(
@@ -111,15 +111,15 @@ def job_step_time(
         most = max(own, key=lambda each: each.occupied_ns)
         work = replace(most, hidden_loader=any(w.hidden_loader for w in own), loading_ns=max(w.loading_ns for w in own))
     notes = [*lead.best.estimate.notes, TOGETHER.format(ranks=len(ranks))]
-    said = [witness for rank in ranks for witness in rank.best.witnesses]
-    user = next((witness.ms for witness in said if witness.source == "user"), None)
+    witnesses = [witness for rank in ranks for witness in rank.best.witnesses]
+    user = next((witness.ms for witness in witnesses if witness.source == "user"), None)
     return choose_step_time(
         lead.steps,
         {"step_ns": step_ms * 1e6, "notes": notes},
         user,
         work=work,
-        telemetry=telemetry or _most(w for w in said if w.source == "telemetry" and w.ms is None),
-        marks=_most(w for w in said if w.source == "marks"),
+        telemetry=telemetry or _most(w for w in witnesses if w.source == "telemetry" and w.ms is None),
+        marks=_most(w for w in witnesses if w.source == "marks"),
     )
 
 

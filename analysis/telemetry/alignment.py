@@ -69,10 +69,10 @@ def align_recordings(library: Library, trace: tuple[str, int], sampled: tuple[st
     Absolute times are tried up to two minutes apart, others wherever the trace lies inside. Raises NotFoundError.
     """
     with library.open(trace[0], derived=False) as recording:
-        found = recording.cursor.execute(
+        work = recording.cursor.execute(
             "SELECT start_ns, start_ns + dur_ns AS end_ns FROM gpu_ops WHERE device = ? AND kind = 'kernel'", [trace[1]]
         ).fetchnumpy()
-    busy = union(found["start_ns"], found["end_ns"])
+    busy = union(work["start_ns"], work["end_ns"])
     if not len(busy.starts):
         return Alignment(None, "the trace has no kernels")
     activity = Activity(busy.starts, busy.ends, int(busy.starts[0]), int(busy.ends[-1]))
@@ -115,8 +115,10 @@ def align(trace: Activity, time_ns: I64, value: F64, *, most_ns: int | None = No
     shifts = _shifts(trace, times, window, most_ns)
     if not len(shifts):
         return Alignment(None, "the trace is longer than the telemetry" if most_ns is None else "the two do not overlap")
-    told, r = _told(predicted=predicted, edges=edges, shifts=shifts, times=times, values=values, window=window)
-    return _judged(shifts, told, r, window, int(count))
+    log_likelihood, r = _log_likelihood(
+        predicted=predicted, edges=edges, shifts=shifts, times=times, values=values, window=window
+    )
+    return _judged(shifts, log_likelihood, r, window, int(count))
 
 
 def _busy(trace: Activity, at: I64) -> F64:
@@ -143,7 +145,7 @@ def _shifts(trace: Activity, times: I64, window: int, most_ns: int | None) -> I6
     return shifts
 
 
-def _told(predicted: F64, edges: I64, shifts: I64, times: I64, values: F64, window: int) -> tuple[F64, F64]:
+def _log_likelihood(predicted: F64, edges: I64, shifts: I64, times: I64, values: F64, window: int) -> tuple[F64, F64]:
     """Return for each shift what the samples tell for it (see the module) and the correlation; −inf where samples are missing."""
     spans = np.diff(times, prepend=times[0] - window)
     hole = spans > HOLE_WINDOWS * window
@@ -151,7 +153,7 @@ def _told(predicted: F64, edges: I64, shifts: I64, times: I64, values: F64, wind
     area = np.concatenate([[0.0], np.cumsum(values * spans)])
     bounds = np.concatenate([[times[0] - spans[0]], times])
     origin = int(bounds[0])
-    told, found = np.empty(len(shifts)), np.empty(len(shifts))
+    log_likelihood, correlations = np.empty(len(shifts)), np.empty(len(shifts))
     rows = max(1, CHUNK // len(edges))
     centred = predicted - predicted.mean()
     for begin in range(0, len(shifts), rows):
@@ -162,12 +164,12 @@ def _told(predicted: F64, edges: I64, shifts: I64, times: I64, values: F64, wind
         spread = np.sqrt((seen**2).sum(axis=1) * (centred**2).sum())
         r = np.divide(seen @ centred, spread, out=np.zeros(len(part)), where=spread > 0)
         n = _independent(centred, seen)
-        told[begin : begin + rows] = np.where(r > 0, (n - 2) / 2 * -np.log1p(-(np.minimum(r, 0.9999) ** 2)), 0.0)
-        found[begin : begin + rows] = r
+        log_likelihood[begin : begin + rows] = np.where(r > 0, (n - 2) / 2 * -np.log1p(-(np.minimum(r, 0.9999) ** 2)), 0.0)
+        correlations[begin : begin + rows] = r
     for i in np.flatnonzero(hole):  # the mean over a hole is unknown
         touched = (edges[0] - shifts < times[i]) & (edges[-1] - shifts > times[i - 1])
-        told[touched] = -np.inf
-    return told, found
+        log_likelihood[touched] = -np.inf
+    return log_likelihood, correlations
 
 
 def _independent(a: F64, b: F64) -> F64:
@@ -182,19 +184,19 @@ def _independent(a: F64, b: F64) -> F64:
     return np.clip(n / np.maximum(1 + 2 * joint, 1e-3), 3, n)
 
 
-def _judged(shifts: I64, told: F64, r: F64, window: int, count: int) -> Alignment:
-    best = int(told.argmax())
+def _judged(shifts: I64, log_likelihood: F64, r: F64, window: int, count: int) -> Alignment:
+    best = int(log_likelihood.argmax())
     correlation = float(r[best])
-    if not np.isfinite(told[best]) or correlation < MIN_CORRELATION:
+    if not np.isfinite(log_likelihood[best]) or correlation < MIN_CORRELATION:
         return Alignment(None, f"no shift fits: the best correlation is {max(correlation, 0):.2f}", None, correlation, count)
-    near = shifts[told >= told[best] - CLEAR]
+    near = shifts[log_likelihood >= log_likelihood[best] - CLEAR]
     low, high = int(near.min()), int(near.max())
     if high - low > 2 * window:
         apart = max(high - shifts[best], shifts[best] - low) / 1e9
         return Alignment(
             None, f"it fits as well {apart:.3g} s away, because the activity is periodic", None, correlation, count
         )
-    weights = np.exp(told - told[best]) * ((shifts >= low) & (shifts <= high))
+    weights = np.exp(log_likelihood - log_likelihood[best]) * ((shifts >= low) & (shifts <= high))
     shift = round(float((weights * (shifts - shifts[best])).sum() / weights.sum())) + int(shifts[best])
     within = max(high - shift, shift - low, window // STEPS)
     return Alignment(shift, None, within, correlation, count)

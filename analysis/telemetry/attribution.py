@@ -39,7 +39,7 @@ Key = tuple[str, int]  # recording and device
 def trace_devices(manifest: Manifest, library: Library, traces: Iterable[Mapping[str, Any]]) -> list[TraceDevice]:
     """Return the devices with GPU work of ``traces`` (rows of ``recording``, with ``rank``)."""
     marks = _marks(manifest, library)
-    found = []
+    traced = []
     for info in traces:
         with library.open(str(info["id"])) as recording:
             known = {int(d): (name, uuid) for d, name, uuid in recording.rows("SELECT device, name, uuid FROM devices")}
@@ -50,54 +50,54 @@ def trace_devices(manifest: Manifest, library: Library, traces: Iterable[Mapping
         for device in devices:
             name, uuid = known.get(device, (None, None))
             mine = TraceDevice(str(info["id"]), device, name, _none(info["host"]), uuid or by_marks, frozenset(pids))
-            found.append(mine)
-    return found
+            traced.append(mine)
+    return traced
 
 
 def _marks(manifest: Manifest, library: Library) -> dict[int | None, str | None]:
     """Return, by rank, the UUID that the process wrote beside its step marks."""
-    found: dict[int | None, str | None] = {}
+    uuids: dict[int | None, str | None] = {}
     for ref in manifest.recordings:
         if ref.kind == "marks":
             with library.open(ref.id, derived=False) as recording:
-                found[ref.rank] = metadata_of(recording).get("gpu")
-    return found
+                uuids[ref.rank] = metadata_of(recording).get("gpu")
+    return uuids
 
 
 def metadata_of(recording: Recording) -> dict[str, Any]:
     """Return what a recording's source said beside its events; empty where that is damaged."""
     try:
-        found = json.loads(recording.rows("SELECT metadata FROM recording")[0][0] or "{}")
+        metadata = json.loads(recording.rows("SELECT metadata FROM recording")[0][0] or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def attribute(sampled: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice]) -> dict[Key, DeviceTelemetry]:
     """Return the telemetry of each device of the traces that is known to be its own."""
     inside = {(t.recording_id, t.device): t for t in sampled if t.profiled}  # counters in a trace are of its own devices
     sampled = [t for t in sampled if not t.profiled]
-    found: dict[Key, DeviceTelemetry] = {}
+    owned: dict[Key, DeviceTelemetry] = {}
     for mine in devices:
-        told = _told(mine, _possible(sampled, mine))
-        if told is not None:
-            found[mine.recording_id, mine.device] = told
-    taken = {(t.recording_id, t.device) for t in found.values()}
-    left = [d for d in devices if (d.recording_id, d.device) not in found]
+        own = _by_identity(mine, _possible(sampled, mine))
+        if own is not None:
+            owned[mine.recording_id, mine.device] = own
+    taken = {(t.recording_id, t.device) for t in owned.values()}
+    left = [d for d in devices if (d.recording_id, d.device) not in owned]
     for mine in left:
         free = [t for t in _possible(sampled, mine) if (t.recording_id, t.device) not in taken]
         rivals = [d for d in left if _may_share_host(d, mine)]
         one = _only(mine, free, rivals)
         if one is not None:
-            found[mine.recording_id, mine.device] = one
-    return {**inside, **found}
+            owned[mine.recording_id, mine.device] = one
+    return {**inside, **owned}
 
 
 def unknown(
-    devices: Sequence[TraceDevice], sampled: Sequence[DeviceTelemetry], found: Mapping[Key, DeviceTelemetry]
+    devices: Sequence[TraceDevice], sampled: Sequence[DeviceTelemetry], owned: Mapping[Key, DeviceTelemetry]
 ) -> str | None:
     """Return the sentence that says whose telemetry is not known, None where every device has its own or nothing was sampled."""
-    missing = sum((d.recording_id, d.device) not in found for d in devices)
+    missing = sum((d.recording_id, d.device) not in owned for d in devices)
     if not missing or not candidates(sampled, devices):
         return None
     which = "the trace's GPU" if len(devices) == 1 else f"{missing} of the {len(devices)} traced GPUs"
@@ -113,7 +113,7 @@ def candidates(sampled: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice
     return [t for t in sampled if (t.recording_id, t.device) in possible]
 
 
-def _told(mine: TraceDevice, possible: Sequence[DeviceTelemetry]) -> DeviceTelemetry | None:
+def _by_identity(mine: TraceDevice, possible: Sequence[DeviceTelemetry]) -> DeviceTelemetry | None:
     """Return the GPU of the device's UUID or process."""
     if mine.uuid is not None and (same := [t for t in possible if t.uuid is not None and _bare(t.uuid) == _bare(mine.uuid)]):
         return same[0]
@@ -146,8 +146,8 @@ def _may_share_host(one: TraceDevice, other: TraceDevice) -> bool:
     return one.host is None or other.host is None or one.host == other.host
 
 
-def _level(found: DeviceTelemetry) -> float:
-    return found.means.get("util_pct", found.means.get("gr_active_pct", 0.0))
+def _level(sampled: DeviceTelemetry) -> float:
+    return sampled.means.get("util_pct", sampled.means.get("gr_active_pct", 0.0))
 
 
 def _bare(uuid: str) -> str:

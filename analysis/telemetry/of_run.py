@@ -59,7 +59,7 @@ def load(manifest: Manifest, library: Library, traces: Iterable[dict[str, Any]])
         with library.open(ref.id, derived=False) as recording:
             origins[ref.id] = origin_of(recording)
     clocks = place(manifest.telemetry, origins, traces)
-    found: list[DeviceTelemetry] = []
+    sampled: list[DeviceTelemetry] = []
     host: HostLoad | None = None
     for ref in manifest.telemetry:
         with library.open(ref.id, derived=False) as recording:
@@ -67,17 +67,17 @@ def load(manifest: Manifest, library: Library, traces: Iterable[dict[str, Any]])
             pids = metadata_of(recording).get("processes")
             for device in summarize(recording, () if own else _profiles(traces, clock), clock):
                 ran = pids.get(str(device.device), ()) if isinstance(pids, dict) else ()
-                found.append(replace(device, host=ref.host or origins[ref.id].host, profiled=own, pids=tuple(ran)))
-            here = [device.steady for device in found if device.recording_id == ref.id]
+                sampled.append(replace(device, host=ref.host or origins[ref.id].host, profiled=own, pids=tuple(ran)))
+            here = [device.steady for device in sampled if device.recording_id == ref.id]
             host = host or host_load(recording, here[0] if here else None, clock)
-    if not found:
+    if not sampled:
         return RunTelemetry((), clocks, origins, host)
     devices = trace_devices(manifest, library, traces)
-    beside = [t for t in found if not t.profiled]
-    owned = attribute(found, devices)
-    place_of = {(t.recording_id, t.device): i for i, t in enumerate(found)}
+    beside = [t for t in sampled if not t.profiled]
+    owned = attribute(sampled, devices)
+    place_of = {(t.recording_id, t.device): i for i, t in enumerate(sampled)}
     return RunTelemetry(
-        tuple(found),
+        tuple(sampled),
         clocks,
         origins,
         host,
@@ -96,20 +96,20 @@ def _profiles(traces: Iterable[dict[str, Any]], clock: SampleClock) -> list[tupl
     ]
 
 
-def witness(found: DeviceTelemetry | None, profile_ns: tuple[int, int] | None, work: StepWork) -> Witness | str | None:
+def witness(sampled: DeviceTelemetry | None, profile_ns: tuple[int, int] | None, work: StepWork) -> Witness | str | None:
     """Return what telemetry says of the step time or why it says nothing; None without samples of the device."""
-    if found is None or not any(column in found.period_s for column in UTILIZATION):
+    if sampled is None or not any(column in sampled.period_s for column in UTILIZATION):
         return None
-    if found.profiled:
+    if sampled.profiled:
         return "The samples were taken under the profiler, so they cannot tell what a step takes without it."
-    return elsewhere(found, profile_ns) or by_telemetry(work, found)
+    return elsewhere(sampled, profile_ns) or by_telemetry(work, sampled)
 
 
-def elsewhere(found: DeviceTelemetry | None, profile_ns: tuple[int, int] | None) -> str | None:
+def elsewhere(sampled: DeviceTelemetry | None, profile_ns: tuple[int, int] | None) -> str | None:
     """Return a sentence where a device was sampled ANOTHER_RUN_NS and more away from the trace; None where it was not or clocks differ."""
-    if found is None or profile_ns is None:
+    if sampled is None or profile_ns is None:
         return None
-    before, after = profile_ns[0] - found.last_ns, found.first_ns - profile_ns[1]
+    before, after = profile_ns[0] - sampled.last_ns, sampled.first_ns - profile_ns[1]
     if max(before, after) < ANOTHER_RUN_NS:
         return None
     when = f"ends {_apart(before)} before" if before > after else f"begins {_apart(after)} after"

@@ -68,9 +68,9 @@ def phases(time_ns: I64, busy: F64, steady: Steady, period_s: float | None = Non
         spans.append(("not_running", ends, last))
     if steady.warm_up_ns:
         spans.append(("warm_up", begins, steady.start_ns))
-    found = [Phase(kind, start, end, _level(times, values, start, end)) for kind, start, end in spans]
-    found += _levels(times, values, steady.start_ns if steady.warm_up_ns else begins, ends, period_s)
-    return sorted(found, key=lambda p: p.start_ns)
+    parts = [Phase(kind, start, end, _level(times, values, start, end)) for kind, start, end in spans]
+    parts += _levels(times, values, steady.start_ns if steady.warm_up_ns else begins, ends, period_s)
+    return sorted(parts, key=lambda p: p.start_ns)
 
 
 def throttle_bands(time_ns: I64, mask: F64, clock_sm_mhz: F64) -> list[ThrottleBand]:

@@ -78,7 +78,7 @@ class Sawtooth:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Rhythm:
     period: float
     score: float
     rejected: tuple[float, ...]
@@ -108,18 +108,18 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
         return Sawtooth(None, f"it stays between {low:.0f} and {high:.0f} %", shortest, **about)
     if low > SHALLOW * high:
         return Sawtooth(None, f"it varies between {low:.0f} and {high:.0f} % without ever waiting long", shortest, **about)
-    found = _search(times, values, spacing, 2 * spacing)
-    if found is None:
+    rhythm = _search(times, values, spacing, 2 * spacing)
+    if rhythm is None:
         return Sawtooth(None, "it rises and falls, but not regularly", shortest, **about)
-    if found.period < shortest:
-        why = (
-            f"it rises and falls every {found.period:.3g} s or faster, too near the {spacing:.3g} s between readings to be sure"
-        )
-        return Sawtooth(None, why, shortest, regularity=found.score, alias_periods_s=_aliases(found.period, spacing), **about)
-    counted = _counted(times=times, values=values, period=found.period, spacing=spacing, low=low, high=high)
+    if rhythm.period < shortest:
+        why = f"it rises and falls every {rhythm.period:.3g} s or faster, too near the {spacing:.3g} s between readings to be sure"
+        return Sawtooth(None, why, shortest, regularity=rhythm.score, alias_periods_s=_aliases(rhythm.period, spacing), **about)
+    counted = _counted(times=times, values=values, period=rhythm.period, spacing=spacing, low=low, high=high)
     if counted is not None:
-        found = replace(found, period=counted)
-    return _judged(times=times, values=values, spacing=spacing, shortest=shortest, found=found, tile=windows_tile, about=about)
+        rhythm = replace(rhythm, period=counted)
+    return _judged(
+        times=times, values=values, spacing=spacing, shortest=shortest, rhythm=rhythm, tile=windows_tile, about=about
+    )
 
 
 def renewal(values: F64) -> int:
@@ -145,7 +145,7 @@ def _clean(time_ns: NDArray[np.int64], value: F64) -> tuple[F64, F64]:
     return (times - times[0]) / 1e9, np.asarray(value, np.float64)[known][first]
 
 
-def _search(times: F64, values: F64, spacing: float, shortest: float) -> _Found | None:
+def _search(times: F64, values: F64, spacing: float, shortest: float) -> _Rhythm | None:
     """Look at ever coarser scales; the finest one that shows a rhythm decides."""
     for scale in SCALES:
         if scale > 1:
@@ -154,9 +154,9 @@ def _search(times: F64, values: F64, spacing: float, shortest: float) -> _Found 
             return None
         step = spacing * scale
         fastest = shortest if scale == 1 else 8 * step  # faster ones were looked for on the scale before
-        found = _at_scale(times, values, step, fastest)
-        if found is not None:
-            return found
+        rhythm = _at_scale(times, values, step, fastest)
+        if rhythm is not None:
+            return rhythm
     return None
 
 
@@ -175,7 +175,7 @@ def _averaged(times: F64, values: F64, n: int) -> tuple[F64, F64]:
     return times[:whole].reshape(-1, n)[:, -1], values[:whole].reshape(-1, n).mean(axis=1)
 
 
-def _at_scale(times: F64, values: F64, step: float, fastest: float) -> _Found | None:
+def _at_scale(times: F64, values: F64, step: float, fastest: float) -> _Rhythm | None:
     pieces = _pieces(times, step)
     if not pieces:
         return None
@@ -201,7 +201,7 @@ def _at_scale(times: F64, values: F64, step: float, fastest: float) -> _Found | 
     if score < MIN_REGULARITY:
         return None
     rejected = tuple(p for p in lines if p < 0.75 * period)
-    return _Found(_refined(times, values, pieces, period), score, rejected)
+    return _Rhythm(_refined(times, values, pieces, period), score, rejected)
 
 
 def _refined(times: F64, values: F64, pieces: list[slice], period: float) -> float:
@@ -239,14 +239,14 @@ def _pieces(times: F64, step: float) -> list[slice]:
     """Cut at holes, then into windows; of many windows, take some that are spread over the recording."""
     holes = np.flatnonzero(np.diff(times) > 3.5 * step) + 1
     bounds = [0, *holes.tolist(), len(times)]
-    found = []
+    windows = []
     for a, b in itertools.pairwise(bounds):
         count = max(1, round((b - a) / WINDOW))
         cuts = np.linspace(a, b, count + 1).astype(int)
-        found += [slice(int(x), int(y)) for x, y in itertools.pairwise(cuts) if y - x >= MIN_SAMPLES]
-    if len(found) > MAX_WINDOWS:
-        found = [found[i] for i in np.linspace(0, len(found) - 1, MAX_WINDOWS).astype(int)]
-    return found
+        windows += [slice(int(x), int(y)) for x, y in itertools.pairwise(cuts) if y - x >= MIN_SAMPLES]
+    if len(windows) > MAX_WINDOWS:
+        windows = [windows[i] for i in np.linspace(0, len(windows) - 1, MAX_WINDOWS).astype(int)]
+    return windows
 
 
 def _peaks(frequencies: F64, power: F64) -> list[float]:
@@ -308,26 +308,26 @@ def _beside_pattern(t: F64, y: F64, period: float, step: float) -> float:
 
 
 def _judged(
-    times: F64, values: F64, spacing: float, shortest: float, found: _Found, tile: bool, about: dict[str, Any]
+    times: F64, values: F64, spacing: float, shortest: float, rhythm: _Rhythm, tile: bool, about: dict[str, Any]
 ) -> Sawtooth:
-    cycles = float(times[-1] - times[0]) / found.period
-    proven = tile and _proven(values, found.period / spacing, about)
-    aliases = () if proven else _aliases(found.period, spacing)
+    cycles = float(times[-1] - times[0]) / rhythm.period
+    proven = tile and _proven(values, rhythm.period / spacing, about)
+    aliases = () if proven else _aliases(rhythm.period, spacing)
     if tile and not proven:
-        why = f"its period may be {found.period:.3g} s, but the samples cannot rule out a faster one that looks the same"
-        return Sawtooth(None, why, shortest, regularity=found.score, cycles=cycles, alias_periods_s=aliases, **about)
+        why = f"its period may be {rhythm.period:.3g} s, but the samples cannot rule out a faster one that looks the same"
+        return Sawtooth(None, why, shortest, regularity=rhythm.score, cycles=cycles, alias_periods_s=aliases, **about)
     confidence: Confidence = "low" if cycles < HIGH_CYCLES / 1.5 else "medium"
-    if proven and found.score >= HIGH_REGULARITY and cycles >= HIGH_CYCLES:
+    if proven and rhythm.score >= HIGH_REGULARITY and cycles >= HIGH_CYCLES:
         confidence = "high"
     return Sawtooth(
-        found.period,
+        rhythm.period,
         None,
         shortest,
         confidence,
-        regularity=found.score,
+        regularity=rhythm.score,
         cycles=cycles,
-        phase_drift=_drift(times, values, found.period),
-        harmonics_rejected_s=found.rejected,
+        phase_drift=_drift(times, values, rhythm.period),
+        harmonics_rejected_s=rhythm.rejected,
         alias_periods_s=aliases,
         **about,
     )

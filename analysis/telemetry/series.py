@@ -82,22 +82,24 @@ def _with_host(recording: Recording, samples: pd.DataFrame) -> pd.DataFrame:
     return samples
 
 
-def last(told: Telemetry, seconds: float) -> Telemetry:
+def last(telemetry: Telemetry, seconds: float) -> Telemetry:
     """Return the last ``seconds`` of it."""
-    start = max(told.span.end_ns - round(seconds * 1e9), told.span.start_ns)
-    return within(told, Span(start, told.span.end_ns))
+    start = max(telemetry.span.end_ns - round(seconds * 1e9), telemetry.span.start_ns)
+    return within(telemetry, Span(start, telemetry.span.end_ns))
 
 
-def within(told: Telemetry, span: Span) -> Telemetry:
+def within(telemetry: Telemetry, span: Span) -> Telemetry:
     """Return the part of it inside ``span``."""
-    times = told.samples["time_ns"]
-    samples = told.samples[(times >= span.start_ns) & (times <= span.end_ns)].reset_index(drop=True)
-    holes = told.holes[(told.holes["start_ns"] < span.end_ns) & (told.holes["end_ns"] > span.start_ns)]
-    bands = told.throttles[(told.throttles["start_ns"] < span.end_ns) & (told.throttles["end_ns"] > span.start_ns)]
+    times = telemetry.samples["time_ns"]
+    samples = telemetry.samples[(times >= span.start_ns) & (times <= span.end_ns)].reset_index(drop=True)
+    holes = telemetry.holes[(telemetry.holes["start_ns"] < span.end_ns) & (telemetry.holes["end_ns"] > span.start_ns)]
+    bands = telemetry.throttles[
+        (telemetry.throttles["start_ns"] < span.end_ns) & (telemetry.throttles["end_ns"] > span.start_ns)
+    ]
     return Telemetry(
-        device=told.device,
-        name=told.name,
-        clock=told.clock,
+        device=telemetry.device,
+        name=telemetry.name,
+        clock=telemetry.clock,
         span=span,
         samples=samples,
         holes=holes.reset_index(drop=True),
@@ -105,14 +107,14 @@ def within(told: Telemetry, span: Span) -> Telemetry:
     )
 
 
-def around(told: Telemetry, span: Span) -> Telemetry:
+def around(telemetry: Telemetry, span: Span) -> Telemetry:
     """Return the samples of ``span`` and one more on each side, so that a line drawn over it has no loose end."""
-    times = told.samples["time_ns"].to_numpy()
+    times = telemetry.samples["time_ns"].to_numpy()
     first = max(int(np.searchsorted(times, span.start_ns, side="right")) - 1, 0)
     last_ = min(int(np.searchsorted(times, span.end_ns, side="left")), len(times) - 1)
     if not len(times):
-        return told
-    return within(told, Span(min(int(times[first]), span.start_ns), max(int(times[last_]), span.end_ns)))
+        return telemetry
+    return within(telemetry, Span(min(int(times[first]), span.start_ns), max(int(times[last_]), span.end_ns)))
 
 
 def seconds_span(view: tuple[float, float], origin_ns: int) -> Span:
@@ -138,47 +140,47 @@ def throttled(samples: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def line(told: Telemetry, column: str, points: int = POINTS_MOST) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def line(telemetry: Telemetry, column: str, points: int = POINTS_MOST) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return times and values of a quantity to draw, at most about ``points``; a NaN between two points is a hole in sampling.
 
     Thinned by MinMaxLTTB, which keeps the extremes: a tooth of one sample survives.
     """
-    known = told.samples[told.samples[column].notna()]
+    known = telemetry.samples[telemetry.samples[column].notna()]
     time, value = known["time_ns"].to_numpy(np.int64), known[column].to_numpy(np.float64)
     if len(time) > points:
         keep = MinMaxLTTBDownsampler().downsample(time, value, n_out=points)
         time, value = time[keep], value[keep]
-    for start, end in zip(told.holes["start_ns"], told.holes["end_ns"], strict=True):
+    for start, end in zip(telemetry.holes["start_ns"], telemetry.holes["end_ns"], strict=True):
         at = int(np.searchsorted(time, start, side="right"))
         time, value = np.insert(time, at, (int(start) + int(end)) // 2), np.insert(value, at, np.nan)
     return time, value
 
 
-def one_tooth(told: Telemetry, period_s: float, low: float, high: float, column: str) -> Span | None:
+def one_tooth(telemetry: Telemetry, period_s: float, low: float, high: float, column: str) -> Span | None:
     """Return one period of a sawtooth near the middle of what is shown: from a rise through the middle of its range on. None without a rise."""
-    known = told.samples[told.samples[column].notna()]
+    known = telemetry.samples[telemetry.samples[column].notna()]
     time, value = known["time_ns"].to_numpy(np.int64), known[column].to_numpy(np.float64)
     above = value > (low + high) / 2
     rises = np.flatnonzero(above[1:] & ~above[:-1])
     if not len(rises):
         return None
     starts = time[rises]
-    middle = (told.span.start_ns + told.span.end_ns) // 2
+    middle = (telemetry.span.start_ns + telemetry.span.end_ns) // 2
     start = int(starts[np.argmin(np.abs(starts - middle))])
     end = start + round(period_s * 1e9)
-    return Span(start, end) if end <= told.span.end_ns else None
+    return Span(start, end) if end <= telemetry.span.end_ns else None
 
 
 FOLD_BINS = 48  # of one period: finer than the samples of most recordings, coarse enough for each bin to hold some
 FOLD_BEFORE = 0.15  # of a period shown before the rise, so that the rise itself is in the picture
 
 
-def folded(told: Telemetry, period_s: float, low: float, high: float, column: str) -> pd.DataFrame:
+def folded(telemetry: Telemetry, period_s: float, low: float, high: float, column: str) -> pd.DataFrame:
     """Return all periods of a sawtooth laid onto each other at their rises: after_s (from the rise), p10, median and p90, in order.
 
     Aligned at each rise rather than at multiples of the period, since a loop's period wanders. Empty without a rise.
     """
-    known = told.samples[told.samples[column].notna()]
+    known = telemetry.samples[telemetry.samples[column].notna()]
     time, value = known["time_ns"].to_numpy(np.int64) / 1e9, known[column].to_numpy(np.float64)
     above = value > (low + high) / 2
     rises = time[1:][above[1:] & ~above[:-1]]
@@ -194,14 +196,18 @@ def folded(told: Telemetry, period_s: float, low: float, high: float, column: st
     return spread.set_axis(["p10", "median", "p90"], axis=1).reset_index()
 
 
-def overlap(told: Telemetry, other: Span, trace_clock: str) -> bool:
+def overlap(telemetry: Telemetry, other: Span, trace_clock: str) -> bool:
     """Tell whether telemetry and a trace share a clock and a stretch of time."""
-    return told.clock.shares(trace_clock) and told.span.start_ns < other.end_ns and told.span.end_ns > other.start_ns
+    return (
+        telemetry.clock.shares(trace_clock)
+        and telemetry.span.start_ns < other.end_ns
+        and telemetry.span.end_ns > other.start_ns
+    )
 
 
-def facts(told: Telemetry, column: str) -> dict[str, float]:
+def facts(telemetry: Telemetry, column: str) -> dict[str, float]:
     """Return mean (weighted by the time each sample stands for, holes left out), p5 and p95 of a quantity."""
-    known = told.samples[told.samples[column].notna()]
+    known = telemetry.samples[telemetry.samples[column].notna()]
     if known.empty:
         return {}
     value = known[column].to_numpy(np.float64)

@@ -215,9 +215,9 @@ def _by_marks(times: I64, marked: Sequence[Span], shadows: Sequence[Span]) -> St
     """Return the time that the process marked as training, less what a profile spoils."""
     start, end = min(s for s, _ in marked), max(e for _, e in marked)
     between = [(a, b) for (_, a), (b, _) in itertools.pairwise(sorted(marked)) if b > a]
-    found = Steady(start, end, None, runs_ns=(start, end), left_out=(*between, *shadows), marked=True)
-    inside = int(found.mask(times).sum())
-    return found if inside >= MIN_SAMPLES else Steady(None, None, f"{inside} samples lie between the marks of training steps")
+    steady = Steady(start, end, None, runs_ns=(start, end), left_out=(*between, *shadows), marked=True)
+    inside = int(steady.mask(times).sum())
+    return steady if inside >= MIN_SAMPLES else Steady(None, None, f"{inside} samples lie between the marks of training steps")
 
 
 def _blocks(times: I64, active: I64, shadows: Sequence[Span]) -> tuple[list[Span], tuple[Span, ...]]:

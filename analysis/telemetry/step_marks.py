@@ -30,7 +30,7 @@ def witness(manifest: Manifest, library: Library, rank: int | None) -> Witness |
         with library.open(ref.id, derived=False) as recording:
             rows = recording.rows("SELECT optimizer, step, end_ns, phase FROM step_marks ORDER BY end_ns")
         witnesses.append(by_marks(_leading(rows)))
-    return next((found for found in witnesses if found is not None), None)
+    return next((one for one in witnesses if one is not None), None)
 
 
 def _leading(rows: Sequence[tuple[int, int, int, str]]) -> list[tuple[int, int, str]]:

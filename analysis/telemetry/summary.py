@@ -84,11 +84,11 @@ class DeviceTelemetry:
 
 def load_series(recording: Recording, device: int, column: str, clock: SampleClock = AS_RECORDED) -> tuple[I64, F64]:
     """Return times (ns on ``clock``) and values of one column of ``samples``, in order, where it was recorded."""
-    found = recording.cursor.execute(
+    columns = recording.cursor.execute(
         f'SELECT time_ns, "{column}"::DOUBLE AS value FROM samples WHERE device = ? AND "{column}" IS NOT NULL ORDER BY time_ns',
         [device],
     ).fetchnumpy()
-    return clock.times(np.asarray(found["time_ns"], np.int64)), np.asarray(found["value"], np.float64)
+    return clock.times(np.asarray(columns["time_ns"], np.int64)), np.asarray(columns["value"], np.float64)
 
 
 def summarize(

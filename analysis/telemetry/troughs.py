@@ -44,19 +44,19 @@ class Troughs:
 
     def notes(self) -> tuple[str, ...]:
         """Return what a report says, with the ledger's names of causes."""
-        found = []
+        notes = []
         if self.causes:
             cause, ns = self.causes[0]
-            found.append(f"Of the lost time in the {self.count} troughs under the profile, {ns / self.lost_ns:.0%} is {cause}.")
+            notes.append(f"Of the lost time in the {self.count} troughs under the profile, {ns / self.lost_ns:.0%} is {cause}.")
         if self.steps is not None:
             how = "the work of one tooth is the kernel time of" if self.by_work else "one tooth takes as long as"
-            found.append(f"By its period, {how} {self.steps} step{'s' if self.steps > 1 else ''}.")
-        return tuple(found)
+            notes.append(f"By its period, {how} {self.steps} step{'s' if self.steps > 1 else ''}.")
+        return tuple(notes)
 
 
 def link(
     library: Library,
-    told: DeviceTelemetry,
+    telemetry: DeviceTelemetry,
     clock: SampleClock,
     trace: tuple[str, int] | None,
     step_ms: float | None,
@@ -66,18 +66,18 @@ def link(
 
     ``step_ms`` and ``kernel_ms`` as for ``steps_of``. None without a sawtooth.
     """
-    if told.signal_column is None or told.sawtooth.period_s is None:
+    if telemetry.signal_column is None or telemetry.sawtooth.period_s is None:
         return None
-    steps = steps_of(told.sawtooth, told.works_pct, step_ms, kernel_ms)
+    steps = steps_of(telemetry.sawtooth, telemetry.works_pct, step_ms, kernel_ms)
     if trace is None:
         return Troughs(steps=steps[0], by_work=steps[1])
-    with library.open(told.recording_id, derived=False) as recording:
-        times, values = load_series(recording, told.device, told.signal_column, clock)
+    with library.open(telemetry.recording_id, derived=False) as recording:
+        times, values = load_series(recording, telemetry.device, telemetry.signal_column, clock)
     with library.open(trace[0]) as recording:
         cursor = recording.cursor
         windows = cursor.execute("SELECT start_ns, end_ns FROM windows WHERE device = ?", [trace[1]]).fetchnumpy()
         gaps = cursor.execute("SELECT start_ns, end_ns, cause FROM gaps WHERE device = ?", [trace[1]]).fetchnumpy()
-    count, inside = troughs_of(told.sawtooth, times, values, union(windows["start_ns"], windows["end_ns"]))
+    count, inside = troughs_of(telemetry.sawtooth, times, values, union(windows["start_ns"], windows["end_ns"]))
     causes = causes_in(inside, gaps["start_ns"], gaps["end_ns"], list(gaps["cause"]))
     return Troughs(count, inside.total, causes, *steps)
 
@@ -99,10 +99,10 @@ def causes_in(
 ) -> tuple[tuple[str, int], ...]:
     """Return the nanoseconds of each cause inside the troughs, largest first; gaps do not overlap one another."""
     starts, ends, which, _ = overlaps(Intervals(gap_starts, gap_ends), troughs)
-    found: dict[str, int] = {}
+    lost: dict[str, int] = {}
     for length, gap in zip((ends - starts).tolist(), which.tolist(), strict=True):
-        found[causes[gap]] = found.get(causes[gap], 0) + length
-    return tuple(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        lost[causes[gap]] = lost.get(causes[gap], 0) + length
+    return tuple(sorted(lost.items(), key=lambda item: (-item[1], item[0])))
 
 
 def steps_of(

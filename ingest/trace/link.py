@@ -96,7 +96,7 @@ def _link_nested(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth
     lasting = end > begin  # an empty interval encloses nothing
     before: I64 = np.cumsum(lasting) - lasting
     level = before - np.searchsorted(np.sort(end[lasting]), begin, side="right")
-    found = np.full(len(rows), -1, np.int64)
+    outer_row = np.full(len(rows), -1, np.int64)
     order = np.argsort(level.astype(np.int16) if len(level) and level.max() < 1 << 15 else level, kind="stable")
     borders = np.searchsorted(level[order], np.arange(int(level.max(initial=0)) + 2))
     for number in range(1, len(borders) - 1):
@@ -105,12 +105,12 @@ def _link_nested(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth
         at = np.searchsorted(outer, inner) - 1
         if (at < 0).any():
             return False
-        found[inner] = outer[at]
-    inside = found >= 0
-    if (end[found[inside]] < end[inside]).any() or (end[found[inside]] <= begin[inside]).any():
+        outer_row[inner] = outer[at]
+    inside = outer_row >= 0
+    if (end[outer_row[inside]] < end[inside]).any() or (end[outer_row[inside]] <= begin[inside]).any():
         return False
     new = slice(known, None)
-    parent[rows[new]] = np.where(inside[new], rows[found[new]], -1)
+    parent[rows[new]] = np.where(inside[new], rows[outer_row[new]], -1)
     depth[rows[new]] = level[new]
     return True
 
@@ -140,14 +140,14 @@ def enclosing(outer: Nested, thread: I32, start: I64, dur: I64, tolerance: int =
         if not len(rows):
             continue
         at = np.searchsorted(outer.start[rows], start[asked], side="right") - 1
-        found = np.where(at >= 0, rows[np.maximum(at, 0)], -1)
+        candidate = np.where(at >= 0, rows[np.maximum(at, 0)], -1)
         end = start[asked] + dur[asked]
-        outside = np.flatnonzero((found >= 0) & (ends[found] + tolerance < end))
+        outside = np.flatnonzero((candidate >= 0) & (ends[candidate] + tolerance < end))
         while len(outside):
-            up = outer.parent[found[outside]]
-            found[outside] = up
+            up = outer.parent[candidate[outside]]
+            candidate[outside] = up
             outside = outside[(up >= 0) & (ends[up] + tolerance < end[outside])]
-        result[asked] = np.where(found >= 0, outer.id[found], -1)
+        result[asked] = np.where(candidate >= 0, outer.id[candidate], -1)
     return result
 
 

@@ -142,7 +142,7 @@ def slices(*tables: Table, slice_rows: int = SLICE_ROWS) -> Iterator[tuple[Colum
     borders = np.unique(samples[slice_rows // SAMPLE_ROWS :: slice_rows // SAMPLE_ROWS]) if len(samples) else samples
     offsets = [[run.offsets(borders) for run in table.runs] for table in tables]
     for i in range(len(borders) + 1):
-        yield tuple(_cut(table.runs, found, i) for table, found in zip(tables, offsets, strict=True))
+        yield tuple(_cut(table.runs, starts, i) for table, starts in zip(tables, offsets, strict=True))
 
 
 def _cut(runs: list[Run], offsets: list[list[int]], i: int) -> Columns:

@@ -111,7 +111,7 @@ def estimate_unprofiled(
     )
     loses = {}
     for cause in REMOVABLE:
-        if any(found == cause for _, found in ledger):
+        if any(ledger_cause == cause for _, ledger_cause in ledger):
             without = without_cause(changed, cause)
             loses[cause] = step - (_mean(step_times(without, replay(without), device, counted)) or step)
     return replace(estimate, ledger=ledger, loses=loses)
@@ -156,12 +156,12 @@ def replayed_ledger(
     mine = (schedule.start > NEVER) & (events.gpu.device == device)
     parts = segments(schedule.start[mine], schedule.end[mine], codes[mine], window)
     lost = lost_time(parts, window)
-    found: dict[tuple[str, str | None], float] = dict(totals(explain(events, schedule, device, lost, codes), lost).items())
-    lost_owners = {owner for owner, _ in found}
+    lost_ns: dict[tuple[str, str | None], float] = dict(totals(explain(events, schedule, device, lost, codes), lost).items())
+    lost_owners = {owner for owner, _ in lost_ns}
     for owner, ns in owned(parts, window).items():
         if owner not in lost_owners and ns:
-            found[owner, None] = ns
-    return {key: ns / max(steps, 1) for key, ns in found.items()}
+            lost_ns[owner, None] = ns
+    return {key: ns / max(steps, 1) for key, ns in lost_ns.items()}
 
 
 def replayed_schedule(

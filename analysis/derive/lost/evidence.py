@@ -90,7 +90,7 @@ def _inherited(own: NDArray[np.int8], parent: I64) -> NDArray[np.int8]:
 
 def innermost(thread: NDArray[np.int32], start: I64, end: I64, parent: I64, at_thread: NDArray[np.int32], at: I64) -> I64:
     """Return the id of the innermost interval of a thread that holds each moment, -1 where there is none. Ids are in order of start."""
-    found = np.full(len(at), -1, dtype=np.int64)
+    event = np.full(len(at), -1, dtype=np.int64)
     for number in np.unique(at_thread).tolist():
         rows = np.flatnonzero(at_thread == number)
         mine = np.flatnonzero(thread == number)
@@ -102,8 +102,8 @@ def innermost(thread: NDArray[np.int32], start: I64, end: I64, parent: I64, at_t
         while len(late):
             hit[late] = parent[hit[late]]
             late = late[(hit[late] >= 0) & (end[hit[late]] <= at[rows][late])]
-        found[rows] = hit
-    return found
+        event[rows] = hit
+    return event
 
 
 def describe(

@@ -43,7 +43,7 @@ def explain(
     on_device = np.flatnonzero((events.gpu.device == device) & (schedule.start > NEVER))
     order = on_device[np.lexsort((on_device, schedule.start[on_device]))]
     read_back = read_back_calls(events, schedule)
-    found = [
+    explained = [
         _explain_idle(schedule, order, np.flatnonzero(idle), lost, read_back),
         explain_exposed(
             events=events,
@@ -56,7 +56,7 @@ def explain(
             transfer_ns=transfer_ns,
         ),
     ]
-    columns = [np.concatenate([f[i] for f in found]) for i in range(7)]
+    columns = [np.concatenate([f[i] for f in explained]) for i in range(7)]
     by_time = np.lexsort((columns[1], columns[0]))
     pieces = Pieces(*(c[by_time] for c in columns))
     return merged(_charge_waits(pieces, schedule.waits, schedule.line, lost.window))
@@ -111,7 +111,7 @@ def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_ba
 def _paint_host(schedule: Schedule, rows: I64, begin: I64, end: I64, shift: I64, next_op: I64) -> tuple[np.ndarray, ...]:
     """Cut gaps by what the launching line did in [begin − shift, end − shift): the time just before the launch returned."""
     line = np.where(next_op >= 0, schedule.line[next_op], 0) if len(schedule.line) else np.zeros(len(rows), np.int32)
-    found = []
+    painted = []
     for number in np.unique(np.maximum(line, 0)).tolist():
         mine = np.flatnonzero(np.maximum(line, 0) == number)
         if number < len(schedule.paints):
@@ -129,11 +129,11 @@ def _paint_host(schedule: Schedule, rows: I64, begin: I64, end: I64, shift: I64,
                 np.full(len(mine), CODE["unattributed"], np.int8),
             )
         none = np.full(len(row), -1, dtype=np.int64)
-        found.append((rows[row], start + shift[row], stop + shift[row], cause, next_op[row], start, none))
-    if not found:
+        painted.append((rows[row], start + shift[row], stop + shift[row], cause, next_op[row], start, none))
+    if not painted:
         empty = np.empty(0, np.int64)
         return (empty, empty, empty, np.empty(0, np.int8), empty, empty, empty)
-    return tuple(np.concatenate([f[i] for f in found]) for i in range(7))
+    return tuple(np.concatenate([f[i] for f in painted]) for i in range(7))
 
 
 def _waited_for_stream(

@@ -78,9 +78,9 @@ def _marked(events: Events, view: HostView) -> dict[str, Intervals]:
     label = {n: COUNTER.sub("", names[n]) or names[n] for n in np.unique(ops.name[marked]).tolist()}
     for index in marked.tolist():
         rows.setdefault(label[int(ops.name[index])], []).append(index)
-    found = {name: union(ops.start[index], ops.end[index]) for name, index in rows.items()}
+    spans = {name: union(ops.start[index], ops.end[index]) for name, index in rows.items()}
     passes = _backward_passes(events, here)
-    return {**found, BACKWARD: passes} if len(passes.starts) else found
+    return {**spans, BACKWARD: passes} if len(passes.starts) else spans
 
 
 def _backward_passes(events: Events, here: NDArray[np.bool_]) -> Intervals:

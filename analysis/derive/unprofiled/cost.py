@@ -100,12 +100,12 @@ def _wrapper_ns(events: Events) -> float | None:
     outer = ops.parent[inner]
     own = (ops.end - ops.start)[outer] - (ops.end - ops.start)[inner]
     ids = {name: i for i, name in enumerate(events.names)}
-    found = []
+    costs = []
     for (around, within), ratio in WRAPPERS.items():
         mine = own[(ops.name[outer] == ids.get(around, -1)) & (ops.name[inner] == ids.get(within, -1))]
         if len(mine) >= FEWEST_WRAPPERS:
-            found.append(float(np.median(mine)) / ratio)
-    return float(np.mean(found)) if found else None
+            costs.append(float(np.median(mine)) / ratio)
+    return float(np.mean(costs)) if costs else None
 
 
 def _launch_ns(events: Events) -> float | None:

@@ -49,9 +49,9 @@ class StepTable:
     cycle: I32
 
     @staticmethod
-    def of(found: DeviceSteps) -> StepTable:
+    def of(steps: DeviceSteps) -> StepTable:
         """Return the steps as placed on one device."""
-        table = found.table
+        table = steps.table
 
         def column(name: str, kind: type) -> np.ndarray:
             return table[name].to_numpy(dtype=kind)

@@ -68,8 +68,8 @@ def waits(
     bounds = np.searchsorted(ops.node, np.arange(len(call) + 1))
     targets, self_wait, staging = _targets(events=events, facts=facts, call=call, sync=sync, ops=ops, bounds=bounds)
     reached = np.full(len(call), NEVER, dtype=np.int64)
-    for n, found in targets.items():
-        reached[n] = max(int(op_end[t]) for t in found)
+    for n, awaited in targets.items():
+        reached[n] = max(int(op_end[t]) for t in awaited)
     waits = (reached > start) | (self_wait >= 0)
     slot = queue_slots(ops, bounds)
     queued = ~waits & (duration > BLOCKED_LAUNCH_NS) & (slot >= 0) & (np.where(slot >= 0, op_start[slot], NEVER) > start)
@@ -112,7 +112,7 @@ def _targets(
 def _listed(targets: dict[int, list[int]], nodes: int) -> tuple[I64, I64]:
     counts = np.zeros(nodes + 1, dtype=np.int64)
     if targets:
-        counts[np.fromiter(targets, np.int64) + 1] = [len(found) for found in targets.values()]
+        counts[np.fromiter(targets, np.int64) + 1] = [len(awaited) for awaited in targets.values()]
     return np.cumsum(counts), np.array([t for n in sorted(targets) for t in targets[n]], dtype=np.int64)
 
 
@@ -178,11 +178,11 @@ def _sync_targets(
                 waited = [line for line, mine in enumerate(lines) if ops.stream[mine[0]] == ops.stream[newest]]
                 last = {waited[0]: newest}
         end = int(calls.end[c])
-        found = [i for i in (_not_after(lines[line], last[line], op_end, end) for line in waited) if i >= 0]
-        if event_sync[at] and found and end - op_end[found[0]] > BLOCKED_LAUNCH_NS < end - calls.start[c]:
+        awaited = [i for i in (_not_after(lines[line], last[line], op_end, end) for line in waited) if i >= 0]
+        if event_sync[at] and awaited and end - op_end[awaited[0]] > BLOCKED_LAUNCH_NS < end - calls.start[c]:
             continue  # it waited, but for nothing in this trace
-        if found:
-            targets[n] = found
+        if awaited:
+            targets[n] = awaited
     return targets
 
 

@@ -54,7 +54,7 @@ class Database:
         if lacking := [name for name in needed if name not in here]:
             raise SourceError("E-JSON", f"Table {table} of this Nsight Systems export has no column {lacking[0]}. {EXPORT}")
         taken = ", ".join(f'coalesce("{name}", {NULL})' if name in here else str(NULL) for name in columns)
-        with _told_in_words(), closing(self._connection.cursor()) as cursor:
+        with _errors_in_words(), closing(self._connection.cursor()) as cursor:
             self._since = time.monotonic()
             cursor.execute(f'SELECT {taken} FROM "{table}" LIMIT {MOST_ROWS + 1}')
             total = 0
@@ -69,12 +69,12 @@ class Database:
         """Return the first ``longest`` + 1 characters of a text of table StringIds, None where it is not there."""
         if "StringIds" not in self.tables:
             return None
-        found = self._all(f"SELECT substr(value, 1, {longest + 1}) FROM StringIds WHERE id = {number} LIMIT 1")
-        value = found[0][0] if found else None
+        values = self._all(f"SELECT substr(value, 1, {longest + 1}) FROM StringIds WHERE id = {number} LIMIT 1")
+        value = values[0][0] if values else None
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else None if value is None else str(value)
 
     def _all(self, statement: str) -> list[tuple[Any, ...]]:
-        with _told_in_words():
+        with _errors_in_words():
             return self._connection.execute(statement).fetchall()
 
 
@@ -82,10 +82,10 @@ class Database:
 def opened_database(path: Path) -> Iterator[Database]:
     """Open ``path``. Raises SourceError where it is cut off, damaged, or no export of Nsight Systems."""
     check_header(path)
-    with _told_in_words():
+    with _errors_in_words():
         connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
     with closing(connection):
-        with _told_in_words():
+        with _errors_in_words():
             database = Database(connection)
         if not database.tables & {"StringIds", "META_DATA_EXPORT", "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS"}:
             raise SourceError(
@@ -120,7 +120,7 @@ def _authorize(action: int, first: str | None, second: str | None, *_: Any) -> i
 
 
 @contextmanager
-def _told_in_words() -> Iterator[None]:
+def _errors_in_words() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:

@@ -31,7 +31,7 @@ DEVICE_COLUMNS = (
     "maxRegistersPerSm",
     "maxShmemPerSm",
 )
-SAID = {"Hostname": "host", "NvDriverVersion": "driver_version"}
+SYSTEM_FACTS = {"Hostname": "host", "NvDriverVersion": "driver_version"}
 KEPT = (
     "EXPORT_PRODUCT_VERSION",
     "EXPORT_SCHEMA_VERSION",
@@ -89,7 +89,7 @@ def facts(trace: Trace, places: Places) -> Facts:
     if not any(trace.tables[key].rows for key in TABLES):
         raise _nothing(trace)
     _name_threads(trace)
-    said = _pairs(trace, "TARGET_INFO_SYSTEM_ENV", tuple(SAID))
+    system = _pairs(trace, "TARGET_INFO_SYSTEM_ENV", tuple(SYSTEM_FACTS))
     about = _pairs(trace, "META_DATA_EXPORT", KEPT)
     return Facts(
         base_ns=_base(trace),
@@ -97,7 +97,7 @@ def facts(trace: Trace, places: Places) -> Facts:
         truncated=False,
         recording={
             "vendor": "nvidia",
-            **{SAID[key]: value for key, value in said.items()},
+            **{SYSTEM_FACTS[key]: value for key, value in system.items()},
             "profiler_version": _version(about),
             "record_shapes": bool(trace.ids["signatures"]),
             **dict.fromkeys(("profile_memory", "with_stack", "with_modules", "with_flops"), False),

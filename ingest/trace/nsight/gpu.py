@@ -63,8 +63,8 @@ class Places:
         device[device == NULL] = 0
         keys = np.column_stack([device, column(batch, 1), column(batch, 2), column(batch, 3)])
         distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
-        found = np.array([self._place(*row) for row in distinct.tolist()], np.int64)[inverse.reshape(-1)]
-        return found[:, 0], found[:, 1]
+        places = np.array([self._place(*row) for row in distinct.tolist()], np.int64)[inverse.reshape(-1)]
+        return places[:, 0], places[:, 1]
 
     def _place(self, device: int, process: int, context: int, stream: int) -> tuple[int, int]:
         if self.ambiguous:
@@ -95,7 +95,7 @@ def read_kernels(trace: Trace, places: Places) -> None:
             "registers_per_thread": small_integers(column(batch, place).tolist()),
             "shared_memory_bytes": np.where((static == NULL) | (dynamic == NULL), NULL, static + dynamic),
         }
-        _add(trace=trace, places=places, kind="kernel", batch=batch, times=(start, dur), given=columns)
+        _add(trace=trace, places=places, kind="kernel", batch=batch, times=(start, dur), own=columns)
 
 
 def _kernel_name(trace: Trace, numbers: tuple[Any, ...]) -> int:
@@ -111,7 +111,7 @@ def read_copies(trace: Trace, places: Places) -> None:
             "name_id": np.array([names[row[at + 1 :]] for row in batch], np.int32),
             "bytes": column(batch, at - 2),
         }
-        _add(trace=trace, places=places, kind="memcpy", batch=batch, times=(start, dur), given=columns)
+        _add(trace=trace, places=places, kind="memcpy", batch=batch, times=(start, dur), own=columns)
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_MEMSET", (*COMMON, "bytes", "memKind")):
         at = 2 + len(COMMON)
         sets = [trace.name(f"Memset ({MEMORY.get(row[at + 1], 'Unknown')})") for row in batch]
@@ -121,7 +121,7 @@ def read_copies(trace: Trace, places: Places) -> None:
             kind="memset",
             batch=batch,
             times=(start, dur),
-            given={"name_id": np.array(sets, np.int32), "bytes": column(batch, at - 2)},
+            own={"name_id": np.array(sets, np.int32), "bytes": column(batch, at - 2)},
         )
 
 
@@ -144,7 +144,7 @@ def read_graphs(trace: Trace, places: Places) -> None:
             kind="kernel",
             batch=batch,
             times=(start, dur),
-            given={"name_id": np.array(names, np.int32)},
+            own={"name_id": np.array(names, np.int32)},
         )
 
 
@@ -170,7 +170,7 @@ def read_syncs(trace: Trace, places: Places) -> None:
         trace.add("syncs", columns)
 
 
-def _add(trace: Trace, places: Places, kind: str, batch: list[tuple[Any, ...]], times: tuple[I64, I64], given: Columns) -> None:
+def _add(trace: Trace, places: Places, kind: str, batch: list[tuple[Any, ...]], times: tuple[I64, I64], own: Columns) -> None:
     count = len(batch)
     device, stream = places.find(batch)
     null, unknown = np.full(count, NULL), np.full(count, np.nan)
@@ -193,4 +193,4 @@ def _add(trace: Trace, places: Places, kind: str, batch: list[tuple[Any, ...]], 
         "graph_node_id": column(batch, 6),
         "collective": np.full(count, -1, np.int32),
     }
-    trace.add("gpu", {**columns, **given})
+    trace.add("gpu", {**columns, **own})

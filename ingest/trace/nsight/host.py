@@ -112,24 +112,24 @@ def _add(trace: Trace, meanings: I64, threads: Any, start: I64, dur: I64) -> Non
 
 def _payload(trace: Trace, text: Any, text_id: Any, *numbers: Any) -> str:
     """Return what a range carries beside its name (a number, or a text of its own), empty for nothing."""
-    said = text if isinstance(text, str) else trace.text(text_id)
-    return said or next((str(number) for number in numbers if isinstance(number, int | float) and number != NULL), "")
+    payload = text if isinstance(text, str) else trace.text(text_id)
+    return payload or next((str(number) for number in numbers if isinstance(number, int | float) and number != NULL), "")
 
 
 def _meaning(trace: Trace, text: str, domain: int, payload: str, domains: dict[int, str]) -> tuple[int, bool, int, int, int]:
     """Return of a range its name's id, whether it is an annotation, its sequence number, and the ids of its inputs and further facts."""
-    found = EMITTED.fullmatch(text)
-    if found and found["name"] != text:
-        operator = OPERATOR.fullmatch(found["name"]) is not None
-        sequence = int(found["seq"]) if found["seq"] and operator else NULL
-        signature = _signature(trace, found["sizes"]) if found["sizes"] else -1
-        return trace.name(found["name"]), not operator, sequence, signature, -1
+    match = EMITTED.fullmatch(text)
+    if match and match["name"] != text:
+        operator = OPERATOR.fullmatch(match["name"]) is not None
+        sequence = int(match["seq"]) if match["seq"] and operator else NULL
+        signature = _signature(trace, match["sizes"]) if match["sizes"] else -1
+        return trace.name(match["name"]), not operator, sequence, signature, -1
     title = domains.get(domain, "")
     extra = -1
     extras = trace.ids["extras"]
     kept = payload[:LONGEST_PAYLOAD] if len(extras) < MOST_PAYLOADS else ""
-    if said := {key: value for key, value in (("NVTX domain", title), ("NVTX payload", kept)) if value}:
-        extra = extras.setdefault((json.dumps(said),), len(extras))
+    if details := {key: value for key, value in (("NVTX domain", title), ("NVTX payload", kept)) if value}:
+        extra = extras.setdefault((json.dumps(details),), len(extras))
     return trace.name(text), title.lower() not in LIBRARIES, NULL, -1, extra
 
 

@@ -55,7 +55,7 @@ def read_samples(trace: Trace, device_of: Callable[[int], int | None]) -> dict[s
 def _known(trace: Trace) -> dict[tuple[int, int], str]:
     """Return the columns of the metrics that are ours, by (typeId, metricId)."""
     columns = {name: column for name, (column, _) in names_in("nsight_systems").items()}
-    found: dict[tuple[int, int], str] = {}
+    column_of: dict[tuple[int, int], str] = {}
     for batch in trace.database.rows("TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName")):
         for kind, metric, name in batch:
             if not isinstance(kind, int) or not isinstance(metric, int) or not isinstance(name, str):
@@ -63,8 +63,8 @@ def _known(trace: Trace) -> dict[tuple[int, int], str]:
             column = columns.get(UNIT.sub("", name))
             unit = UNIT.search(name)
             if column and (column.startswith("clock") or (unit and unit["unit"]) in SHARES) and kind & GPU_BITS < MOST_DEVICES:
-                found[kind, metric] = column
-    return found
+                column_of[kind, metric] = column
+    return column_of
 
 
 def _scaled(column: str, value: I64) -> NDArray[np.float64]:

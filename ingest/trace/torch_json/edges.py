@@ -17,7 +17,7 @@ def pair_edges(trace: Trace) -> None:
     if not trace.tables["edges"].rows:
         return
     open_: dict[int, list[tuple[int, int, int]]] = {}
-    found: dict[int, list[tuple[int, int, int, int]]] = {}
+    pairs: dict[int, list[tuple[int, int, int, int]]] = {}
     unmatched = 0
     for thread, time, name, kind in _edges(trace.tables["edges"]):
         stack = open_.setdefault(thread, [])
@@ -25,12 +25,12 @@ def pair_edges(trace: Trace) -> None:
             stack.append((time, name, kind))
         elif stack:
             begin, name, kind = stack.pop()
-            found.setdefault(kind, []).append((name, thread, begin, time - begin))
+            pairs.setdefault(kind, []).append((name, thread, begin, time - begin))
         else:
             unmatched += 1
     if unmatched := unmatched + sum(map(len, open_.values())):
         trace.note("edge_unmatched", "", unmatched)
-    for kind, rows in found.items():
+    for kind, rows in pairs.items():
         names, threads, starts, durs = (np.array(values, np.int64) for values in zip(*rows, strict=True))
         columns: Columns = {
             "name_id": names.astype(np.int32),

@@ -95,8 +95,8 @@ def decode_one(text: bytes) -> Found:
         rest = bare(text[end:])
         if not end or not rest.startswith(b"]"):
             return None
-        found = decode_one(text[:end])
-        return (found[0], rest[1:]) if found is not None and found[1] is None else None
+        decoded = decode_one(text[:end])
+        return (decoded[0], rest[1:]) if decoded is not None and decoded[1] is None else None
 
 
 def first_object(text: bytes) -> int:

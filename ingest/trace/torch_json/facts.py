@@ -143,10 +143,10 @@ def diagnostics(trace: Trace) -> Iterator[dict[str, Any]]:
         }
 
 
-def rows_of_devices(found: Any, uuids: Any) -> Iterator[dict[str, Any]]:
+def rows_of_devices(devices: Any, uuids: Any) -> Iterator[dict[str, Any]]:
     """Yield the rows of table ``devices`` from deviceProperties, and from the UUIDs by ordinal that the capture helper adds."""
     named = uuids if isinstance(uuids, dict) else {}
-    for i, device in enumerate(found[:MOST_DEVICES] if isinstance(found, list) else []):
+    for i, device in enumerate(devices[:MOST_DEVICES] if isinstance(devices, list) else []):
         if not isinstance(device, dict):
             continue
         number = _small(device.get("id"))
@@ -167,23 +167,23 @@ def shape_columns(shapes: dict[tuple[bytes, bytes], int]) -> dict[str, NDArray[n
     for texts, number in shapes.items():
         for what, text in zip(("grid", "block"), texts, strict=True):
             try:
-                found = msgspec.json.decode(text) if text else None
+                sizes = msgspec.json.decode(text) if text else None
             except DECODE_ERRORS:
-                found = None
-            if isinstance(found, list) and len(found) == 3:
-                for axis, value in zip("xyz", small_integers(found), strict=True):
+                sizes = None
+            if isinstance(sizes, list) and len(sizes) == 3:
+                for axis, value in zip("xyz", small_integers(sizes), strict=True):
                     columns[f"{what}_{axis}"][number] = value
     return columns
 
 
 def facts_of(trace: Trace) -> dict[str, Any]:
     """Return what the trace says about itself, as columns of table ``recording``."""
-    found = trace.document.metadata
-    job = found.get("distributedInfo")
+    metadata = trace.document.metadata
+    job = metadata.get("distributedInfo")
     job = job if isinstance(job, dict) else {}
     flags: dict[str, bool | None] = {}
     for key in FLAGS:
-        flags[key] = bool(found[key]) if key in found else (False if "schemaVersion" in found else None)
+        flags[key] = bool(metadata[key]) if key in metadata else (False if "schemaVersion" in metadata else None)
     tables = trace.tables
     seen = {
         "record_shapes": trace.ids["signatures"],
@@ -193,25 +193,25 @@ def facts_of(trace: Trace) -> dict[str, Any]:
     flags |= {key: True for key, value in seen.items() if value}
     return {
         "vendor": vendor_of(trace),
-        "host": _text(found.get("host_name")),
+        "host": _text(metadata.get("host_name")),
         "rank": _small(job.get("rank")),
         "world_size": _small(job.get("world_size")),
         "backend": _text(job.get("backend")),
         "nccl_version": _text(job.get("nccl_version")),
-        "trace_id": _text(found.get("trace_id")),
-        "torch_version": _text(found.get("torch_version") or found.get("pytorch_version")),
-        "runtime_version": _text(found.get("cuda_runtime_version", found.get("hip_runtime_version"))),
-        "driver_version": _text(found.get("cuda_driver_version", found.get("hip_driver_version"))),
-        "profiler_version": _text(found.get("cupti_version", found.get("roctracer_version"))),
+        "trace_id": _text(metadata.get("trace_id")),
+        "torch_version": _text(metadata.get("torch_version") or metadata.get("pytorch_version")),
+        "runtime_version": _text(metadata.get("cuda_runtime_version", metadata.get("hip_runtime_version"))),
+        "driver_version": _text(metadata.get("cuda_driver_version", metadata.get("hip_driver_version"))),
+        "profiler_version": _text(metadata.get("cupti_version", metadata.get("roctracer_version"))),
         **flags,
-        "metadata": msgspec.json.encode({k: v for k, v in found.items() if k not in TAKEN}).decode(),
+        "metadata": msgspec.json.encode({k: v for k, v in metadata.items() if k not in TAKEN}).decode(),
     }
 
 
 def vendor_of(trace: Trace) -> str | None:
     """Return the maker of the GPUs, from versions, device names, or the names of runtime calls."""
-    found = trace.document.metadata
-    devices = found.get("deviceProperties")
+    metadata = trace.document.metadata
+    devices = metadata.get("deviceProperties")
     names = (
         " ".join(str(d.get("name", "")) for d in devices if isinstance(d, dict)).lower() if isinstance(devices, list) else ""
     )
@@ -219,11 +219,16 @@ def vendor_of(trace: Trace) -> str | None:
     signs = (
         (
             "amd",
-            "roctracer_version" in found or "hip_runtime_version" in found or hip or re.search(r"amd|radeon|instinct", names),
+            "roctracer_version" in metadata
+            or "hip_runtime_version" in metadata
+            or hip
+            or re.search(r"amd|radeon|instinct", names),
         ),
         (
             "nvidia",
-            "cupti_version" in found or "cuda_runtime_version" in found or re.search(r"nvidia|tesla|geforce|quadro|rtx", names),
+            "cupti_version" in metadata
+            or "cuda_runtime_version" in metadata
+            or re.search(r"nvidia|tesla|geforce|quadro|rtx", names),
         ),
         ("intel", re.search(r"intel|xpu", names)),
         ("meta", re.search(r"artemis|mtia", names)),

@@ -101,7 +101,7 @@ class Worker:
         self.origin = Origin()
         self.free = deque(range(SLOTS))
 
-    def give(self, block: bytes) -> None:
+    def send(self, block: bytes) -> None:
         """Let the worker file ``block``; there must be a free slot. Raises OSError when the worker died."""
         slot = self.free[0]
         self._shared[slot * SLOT_BYTES : slot * SLOT_BYTES + len(block)] = block
@@ -191,7 +191,7 @@ class Reading:
         for worker in self._workers:
             if worker.free and len(block) <= SLOT_BYTES:
                 with contextlib.suppress(OSError):
-                    worker.give(block)
+                    worker.send(block)
                     return worker
         events = strict(block)
         if events is None:
