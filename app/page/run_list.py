@@ -149,6 +149,7 @@ def _table(manifests: list[Manifest], group: str) -> None:
         height="auto" if len(rows) <= 14 else panel.TALL,
         alt="The runs, one a row.",
     )
+    panel.csv_button(rows.drop(columns="utilization").assign(tags=rows["tags"].map(", ".join)), "runs")
     with st.container(key="compare_bar"):
         _bar(list({runs[i][1].id: runs[i][1] for i in event.selection.rows if i < len(runs)}.values()))
     placed = rows.drop_duplicates("id").dropna(subset=["busy", "mfu"])
