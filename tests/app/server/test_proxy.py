@@ -76,8 +76,8 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
     server = start_server(folder / "data", SAWTOOTH_ALLOWED_HOSTS=NAME)
     port, certificate, key = free_port(), folder / "cert.pem", folder / "key.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", f"/CN={NAME}"]
-        + ["-addext", f"subjectAltName=DNS:{NAME}", "-keyout", str(key), "-out", str(certificate)],
+        f"openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN={NAME} -addext subjectAltName=DNS:{NAME}".split()
+        + ["-keyout", str(key), "-out", str(certificate)],
         check=True,
         capture_output=True,
     )
@@ -92,7 +92,7 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
         site = site.replace(documented, ours)
     (folder / "sawtooth.conf").write_text(site)
     (folder / "nginx.conf").write_text(SITE.format(folder=folder))
-    os.chmod(folder, 0o755)
+    folder.chmod(0o755)
     nginx = subprocess.Popen(["nginx", "-c", str(folder / "nginx.conf"), "-p", str(folder)], stderr=subprocess.DEVNULL)
     try:
         reached = Proxied(port, certificate)
