@@ -23,6 +23,7 @@ from tests.support.servers import COOKIE, LOGGED_IN, TOKEN, free_port, start_ser
 
 pytestmark = pytest.mark.slow
 NAME = "sawtooth.example.com"
+SELF_SIGNED = f"openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN={NAME} -addext subjectAltName=DNS:{NAME}".split()
 SITE = """\
 daemon off;
 pid {folder}/nginx.pid;
@@ -76,8 +77,7 @@ def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
     server = start_server(folder / "data", SAWTOOTH_ALLOWED_HOSTS=NAME)
     port, certificate, key = free_port(), folder / "cert.pem", folder / "key.pem"
     subprocess.run(
-        f"openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN={NAME} -addext subjectAltName=DNS:{NAME}".split()
-        + ["-keyout", str(key), "-out", str(certificate)],
+        [*SELF_SIGNED, "-keyout", str(key), "-out", str(certificate)],
         check=True,
         capture_output=True,
     )
