@@ -31,7 +31,7 @@ import psutil
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs import queue as jobs
+from sawtooth.app.jobs import leftovers
 from sawtooth.app.runs.card import card_of
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder
@@ -163,7 +163,7 @@ class Faults:
             self.wrong += sum(after[run] != before[run] for run in before.keys() & after.keys())
         finally:
             first.stop(), second.stop()
-        jobs.sweep(folder.uploads, time.time())  # as the next server does when it starts
+        leftovers.sweep(folder.uploads, time.time())  # as the next server does when it starts
         self.after(folder)
 
     def round(self, kind: str) -> None:

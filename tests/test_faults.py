@@ -11,12 +11,13 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.version import ANALYSIS_VERSION
-from sawtooth.app.jobs import queue as jobs
-from sawtooth.app.jobs.queue import JobOrder
+from sawtooth.app.jobs import leftovers
+from sawtooth.app.jobs.orders import JobOrder
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import scratch, sweep, sweep_all
 from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder, write_atomically
@@ -261,10 +262,10 @@ def test_a_clock_that_is_stepped_costs_nobody_s_work(tmp_path, held, hours):
     write_atomically(job / "job.json", json.dumps({"data": "", "files": [], "server_pid": os.getppid()}).encode())
     now = time.time() + hours * 3600
     with scratch(folder.uploads) as upload:
-        jobs.sweep(folder.uploads, now)
+        leftovers.sweep(folder.uploads, now)
         sweep(folder.uploads, older_than_s=-abs(hours) * 3600)
         assert job.exists() and upload.exists()
-    assert jobs.msgspec.json.decode((job / "job.json").read_bytes(), type=JobOrder).server_pid == os.getppid()
+    assert msgspec.json.decode((job / "job.json").read_bytes(), type=JobOrder).server_pid == os.getppid()
     assert stage.numbers(folder, held[1]) == held[2]
 
 
@@ -276,5 +277,5 @@ def test_a_job_folder_without_its_order_is_swept_soon(tmp_path):
     (folder.uploads / "job-3").mkdir()
     (folder.uploads / "job-3" / "job.json").write_bytes(b'{"data": "\xcd\xff"}')
     now = (folder.uploads / "job-1").stat().st_mtime
-    assert jobs.sweep(folder.uploads, now + 1) == 2
-    assert jobs.sweep(folder.uploads, now + jobs.ORDER_SECONDS + 1) == 1
+    assert leftovers.sweep(folder.uploads, now + 1) == 2
+    assert leftovers.sweep(folder.uploads, now + leftovers.ORDER_SECONDS + 1) == 1

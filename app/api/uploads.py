@@ -21,7 +21,7 @@ from starlette.responses import Response
 
 from sawtooth.app.api.answers import errors_answered, json, refusal
 from sawtooth.app.format import bytes_, clean
-from sawtooth.app.jobs.queue import STALE_UPLOAD_SECONDS
+from sawtooth.app.jobs.leftovers import STALE_UPLOAD_SECONDS
 from sawtooth.app.settings import Settings, settings
 from sawtooth.ingest.errors import NotFoundError, SourceError, UsageError
 from sawtooth.ingest.files import draft

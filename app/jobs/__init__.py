@@ -15,11 +15,13 @@ __getattr__, __all__ = lazy(
             "bring_in",
             "files_of",
         ),
+        "leftovers": (
+            "STALE_UPLOAD_SECONDS",
+            "sweep",
+        ),
         "queue": (
             "Job",
             "Jobs",
-            "STALE_UPLOAD_SECONDS",
-            "sweep",
         ),
     },
 )

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from sawtooth.app.jobs.queue import UNREADABLE, Jobs
+from sawtooth.app.jobs.orders import UNREADABLE
+from sawtooth.app.jobs.queue import Jobs
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder, Manifest, write_atomically
 

@@ -16,7 +16,7 @@ from sawtooth.analysis.kept import kept_result, result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.format import clean
 from sawtooth.app.jobs.intake import KEPT_AS_IT_IS, bring_in
-from sawtooth.app.jobs.queue import JobOrder, Outcome, Progress, Stage
+from sawtooth.app.jobs.orders import JobOrder, Outcome, Progress, Stage
 from sawtooth.app.runs.card import card_of
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.recording import Progress as IngestProgress

@@ -17,65 +17,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
+from sawtooth.app.jobs.orders import ACTIVE, UNREADABLE, JobFile, JobOrder, Outcome, Progress, Stage
 from sawtooth.app.settings import Settings
 from sawtooth.ingest import children
 from sawtooth.ingest.errors import NotFoundError, UsageError
-from sawtooth.ingest.schema import DRAFT_PREFIX, write_atomically
+from sawtooth.ingest.schema import write_atomically
 
-Stage = Literal["waiting", "reading", "deriving", "done", "failed", "cancelled"]
 RUNNING_AT_ONCE = 2  # one child keeps about one core busy; more would only slow each other and the pages
 WAITING_AT_MOST = 50  # a folder of ranks dropped at once fits; a flood does not
 DEADLINE_SECONDS = 2 * 3600  # 20 million events take minutes; beyond two hours the child is stuck
 FORGET_AFTER_SECONDS = 24 * 3600  # finished jobs stay visible a day
-ORDER_SECONDS = 60  # a job's order is written within milliseconds of its folder
-STALE_UPLOAD_SECONDS = 3600  # an upload that nobody started a job for within an hour was abandoned
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError)  # of files that a power cut damaged
-ACTIVE: tuple[Stage, ...] = ("waiting", "reading", "deriving")
-
-
-class JobFile(msgspec.Struct, frozen=True):
-    """One uploaded file: where it lies and what the user called it."""
-
-    path: str
-    name: str
-    bytes: int
-
-
-class JobOrder(msgspec.Struct, frozen=True):
-    """What the child is to do (``job.json``)."""
-
-    data: str
-    files: list[JobFile]
-    keep_source: bool = True
-    separate: bool = False
-    server_pid: int = 0
-    name: str = ""
-    bundled: bool = False
-    created_ns: int = 0
-    analyse: list[str] = []
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """How far the child is (``progress.json``). ``share`` is None where it cannot be known; ``runs`` are published and being analysed."""
-
-    stage: Stage
-    share: float | None = None
-    file: str = ""
-    events: int = 0
-    runs: list[str] = []
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """How the child ended (``result.json``): run ids, or the code and sentence of an error. ``notices`` are for the user either way."""
-
-    run_ids: list[str] = []
-    code: str = ""
-    sentence: str = ""
-    notices: list[str] = []
 
 
 @dataclass
@@ -332,42 +286,6 @@ def crash_sentence(code: int | None, *, kept: bool = False) -> str:
     if code < 0:
         return f"The reader crashed on this file (signal {-code}). Nothing of it was kept, and other runs are not affected."
     return f"The reader ended without a result (status {code}). Nothing of the file was kept."
-
-
-def sweep(uploads: Path, now: float) -> int:
-    """Remove what stopped servers and vanished clients left in the uploads folder; return how many entries."""
-    removed = 0
-    for entry in uploads.iterdir() if uploads.is_dir() else ():
-        if not entry.name.startswith(DRAFT_PREFIX) and _abandoned(
-            entry, now
-        ):  # drafts are locked: sawtooth.ingest.files sweeps them
-            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
-            removed += 1
-    return removed
-
-
-def _abandoned(entry: Path, now: float) -> bool:
-    """A job folder is abandoned when its server is gone; an upload when it has not grown for an hour."""
-    try:
-        if entry.name.startswith("job-"):
-            if not (entry / "job.json").exists():
-                return now - entry.stat().st_mtime > ORDER_SECONDS
-            order = msgspec.json.decode((entry / "job.json").read_bytes(), type=JobOrder)
-            return order.server_pid == os.getpid() or not _alive(order.server_pid)
-        return now - entry.stat().st_mtime > STALE_UPLOAD_SECONDS
-    except UNREADABLE:  # cut off by a power cut: whoever wrote it is gone
-        return True
-    except OSError:
-        return False
-
-
-def _alive(pid: int) -> bool:
-    import psutil
-
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)  # killed, and its parent has not noticed yet
-    except psutil.Error:
-        return False
 
 
 def _stop(process: subprocess.Popen[bytes] | None) -> None:

@@ -9,13 +9,13 @@ __getattr__, __all__ = lazy(
             "delete",
             "live_sessions",
         ),
-        "series": ("thinned",),
-        "sessions": (
-            "LiveGpu",
-            "LiveSession",
+        "gpu": ("LiveGpu",),
+        "info": (
             "SessionInfo",
             "session_info",
         ),
+        "series": ("thinned",),
+        "sessions": ("LiveSession",),
         "words": (
             "about_session",
             "describe_rhythm",

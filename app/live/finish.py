@@ -8,7 +8,8 @@ from pathlib import Path
 
 from sawtooth.app.jobs.queue import Job
 from sawtooth.app.live.folders import delete_session
-from sawtooth.app.live.sessions import LiveSessions, SessionInfo
+from sawtooth.app.live.info import SessionInfo
+from sawtooth.app.live.sessions import LiveSessions
 from sawtooth.app.server.local_sampler import local_sampler
 from sawtooth.app.server.process import jobs
 from sawtooth.app.settings import settings

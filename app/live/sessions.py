@@ -7,142 +7,28 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections import OrderedDict
-from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.telemetry.sawtooth import Sawtooth, find_sawtooth
 from sawtooth.analysis.telemetry.steady import find_steady
-from sawtooth.analysis.telemetry.summary import ACTIVITY, FAINT, SHARES_AT_WORK
-from sawtooth.app.live.folders import newest
-from sawtooth.app.live.series import LiveSeries
+from sawtooth.analysis.telemetry.summary import ACTIVITY, FAINT
+from sawtooth.app.live.gpu import PROCESSES_KEPT, LiveGpu
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
-from sawtooth.ingest.quantities.throttling import holding
-from sawtooth.ingest.receiver import is_pushed
-from sawtooth.ingest.seals import unsealed
+from sawtooth.ingest.quantities.registry import possible
 from sawtooth.ingest.telemetry.session import ODD, SessionClock, SessionReader, is_session_id, is_time
 
-FRESH_SECONDS = 10.0  # a sampler writes each tick and a push brings it within two seconds; longer is silence, not jitter
-INFOS_KEPT = 4096  # twice the sessions that a receiver takes
 READERS = 16  # sessions kept in memory; eight GPUs take about 60 MB each after hours
 SAWTOOTH_NS = 60 * 10**9  # the stretch in which a sawtooth is looked for: a hundred steps, and what is true now
 SAWTOOTH_EVERY_NS = 5 * 10**9  # a period of a minute's samples hardly changes faster, and the search takes 50 ms
 SAWTOOTH_SAMPLES = 700  # of a minute at 10 Hz; faster signals are only looked at over a shorter stretch
 CATCH_UP_BYTES = 32 << 20  # of a long session read at first look, some seconds; what is older is not drawn, and that is said
 EVENTS_KEPT = 50
-PROCESSES_KEPT = 16  # of a GPU; more than that is no training
 GPUS_MOST = 64  # of one host; the largest have 16
-MEMORY_NEAR = 0.95  # of the GPU's memory: the next larger batch or a fragmented allocator ends the run
-CLOCK_HELD = 0.95  # of the fastest SM clock seen: smaller drops cost nobody anything, and idle GPUs report power caps too
-BUSY_PCT = 20.0  # a GPU that does less lowers its clocks by itself
-
-
-@dataclass(frozen=True)
-class SessionInfo:
-    """One session as its files tell: id, name, host, GPUs, when it began (its own wall clock), when it last grew (ours), how it ended."""
-
-    id: str
-    folder: Path
-    name: str
-    host: str
-    gpus: int
-    started_ns: int
-    grown_s: float
-    ended: bool
-    pushed: bool
-    replay_of: str | None
-    pid: int | None
-
-    def live(self, now_s: float) -> bool:
-        """Tell whether samples still arrive."""
-        return not self.ended and now_s - self.grown_s <= FRESH_SECONDS
-
-
-def session_info(folder: Path) -> SessionInfo | None:
-    """Return a session's facts, None where the folder holds none or its first bytes have not come yet."""
-    try:
-        about = (folder / "meta.json").stat()
-        meta = _meta(folder / "meta.json", about.st_mtime_ns, about.st_size)
-        if not is_time(meta.started_w):
-            return None
-        pushed = is_pushed(folder)
-        segments = sorted(folder.glob("samples-[0-9]*.jsonl"))
-        grown = max(path.stat().st_mtime for path in (folder / "meta.json", *segments[-1:]))
-        ended = bool(segments) and _ends(segments[-1])
-        return SessionInfo(
-            id=folder.name, folder=folder, name=meta.name or "", host=meta.host or "", gpus=len(meta.devices), started_ns=meta.started_w, grown_s=grown, ended=ended,
-            pushed=pushed, replay_of=meta.replay_of, pid=None if pushed else meta.pid,
-        )  # fmt: skip
-    except (OSError, RecursionError, *ODD):  # msgspec's errors are ValueErrors
-        return None
-
-
-class _Meta(msgspec.Struct, frozen=True):
-    """What is shown of a session's meta.json; the rest may be anything and is passed over without being built."""
-
-    devices: list[msgspec.Raw]
-    started_w: int
-    name: str | None = None
-    host: str | None = None
-    replay_of: str | None = None
-    pid: int | None = None
-
-
-@lru_cache(maxsize=INFOS_KEPT)
-def _meta(path: Path, changed_ns: int, size: int) -> _Meta:
-    """Return a meta.json, read once as long as it does not change: the Live page asks for all of them each second."""
-    return msgspec.json.decode(unsealed(path.read_bytes()), type=_Meta)
-
-
-def sessions(live: Path) -> list[SessionInfo]:
-    """Return the newest sessions, those that live first."""
-    infos = [session_info(folder) for folder in newest(live)]
-    now = time.time()
-    return sorted((s for s in infos if s is not None), key=lambda s: (s.live(now), s.grown_s), reverse=True)
-
-
-def _ends(segment: Path) -> bool:
-    with segment.open("rb") as file:
-        file.seek(max(0, segment.stat().st_size - 400))
-        return b'{"k":"end"' in file.read()
-
-
-@dataclass
-class LiveGpu:
-    """One GPU of a session: what it is and its series by column."""
-
-    device: int
-    name: str
-    memory_bytes: float | None
-    series: dict[str, LiveSeries] = field(default_factory=dict)
-    lost: bool = False
-    processes: list[tuple[str, float | None]] = field(default_factory=list)  # name and memory, largest first
-    sawtooth: Sawtooth | None = None
-    sawtooth_at_ns: int = 0
-    rhythm_in: str = "activity"  # the quantity that the sawtooth was looked for in
-
-    def latest(self, column: str) -> float | None:
-        """Return the newest value of a quantity."""
-        series = self.series.get(column)
-        return series.latest() if series else None
-
-    @property
-    def at_work(self) -> str | None:
-        """Return the quantity that says how much of the time the GPU works."""
-        return next((column for column in SHARES_AT_WORK if column in self.series), None)
-
-    @property
-    def signal(self) -> tuple[str, str, bool] | None:
-        """Return the quantity that shows best when the GPU works: column, name, and whether its windows cover all time."""
-        return next((activity for activity in ACTIVITY if activity[0] in self.series), None)
 
 
 class LiveSession:
@@ -213,7 +99,7 @@ class LiveSession:
     def alerts(self) -> list[str]:
         """Return what somebody should know now, a sentence each: clocks held down, memory near its end, a GPU that is gone."""
         with self.lock:
-            return [sentence for gpu in self.gpus.values() for sentence in _alerts(gpu)]
+            return [sentence for gpu in self.gpus.values() for sentence in gpu.alerts()]
 
     def _take(self, record: dict[str, Any]) -> None:
         m, w, kind = record.get("m"), record.get("w"), record.get("k")
@@ -247,12 +133,11 @@ class LiveSession:
                 continue
             for column, value in zip(self._columns, row, strict=False):
                 if value is not None and (device, column) not in finer:
-                    _add(gpu, column, now, float(value))
+                    gpu.add(column, now, float(value))
         for device, column, times, values in record.get("s", []):
             if gpu := self.gpus.get(device):
                 for t_us, value in zip(times, values, strict=False):
-                    _add(gpu, column, t_us * 1000 + shift, float(value))
-
+                    gpu.add(column, t_us * 1000 + shift, float(value))
         if "p" in record:
             self._processes(record["p"])
 
@@ -271,12 +156,6 @@ class LiveSession:
         gpu = self.gpus.get(record.get("device", -1))
         if gpu is not None and record.get("e") in ("gpu_lost", "gpu_back"):
             gpu.lost = record["e"] == "gpu_lost"
-
-
-def _add(gpu: LiveGpu, column: str, time_ns: int, value: float) -> None:
-    """Take a sample of a quantity that is sampled here, unless it is nothing a GPU reports: pushes come from anywhere."""
-    if column in SAMPLE_COLUMNS and possible(column, value) is not None and is_time(time_ns):
-        gpu.series.setdefault(column, LiveSeries()).add(time_ns, value)
 
 
 def _first_segment(folder: Path) -> tuple[int, int]:
@@ -298,32 +177,6 @@ def _sawtooth(times: NDArray[np.int64], values: NDArray[np.float64], tile: bool)
         return Sawtooth(None, steady.why_none, None)
     keep = steady.mask(times)
     return find_sawtooth(times[keep], values[keep], windows_tile=tile)
-
-
-def _alerts(gpu: LiveGpu) -> list[str]:
-    alerts = []
-    if gpu.lost:
-        alerts.append(f"GPU {gpu.device} no longer answers: the driver has lost it.")
-    used, total = gpu.latest("mem_used_bytes"), gpu.memory_bytes
-    if used is not None and total and used > MEMORY_NEAR * total:
-        alerts.append(
-            f"GPU {gpu.device} has {used / total:.0%} of its memory in use: "
-            f"{(total - used) / 1e9:.1f} of {total / 1e9:.0f} GB are left."
-        )
-    mask, clock, fastest = gpu.latest("clock_event_mask"), gpu.latest("clock_sm_mhz"), _fastest(gpu)
-    busy = gpu.latest(gpu.at_work) if gpu.at_work else None
-    words = [reason.label for reason in holding(int(mask or 0))]
-    if words and clock is not None and fastest and clock < CLOCK_HELD * fastest and (busy is None or busy >= BUSY_PCT):
-        alerts.append(
-            f"GPU {gpu.device} is throttled by {' and '.join(words)}: its SM clock is {clock:.0f} MHz "
-            f"and has been {fastest:.0f} MHz in this session."
-        )
-    return alerts
-
-
-def _fastest(gpu: LiveGpu) -> float | None:
-    series = gpu.series.get("clock_sm_mhz")
-    return series.peak if series else None
 
 
 class LiveSessions:

@@ -8,7 +8,9 @@ from sawtooth.analysis.telemetry.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.series import DRAWN
 from sawtooth.analysis.telemetry.summary import SHARES_AT_WORK
 from sawtooth.app import format as fmt
-from sawtooth.app.live.sessions import SAWTOOTH_NS, LiveGpu, LiveSession, SessionInfo
+from sawtooth.app.live.gpu import LiveGpu
+from sawtooth.app.live.info import SessionInfo
+from sawtooth.app.live.sessions import SAWTOOTH_NS, LiveSession
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 RECENT_SECONDS = 10.0  # of the large numbers: two or three steps of a slow loop, so that they do not flicker

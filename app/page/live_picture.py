@@ -9,8 +9,9 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts import live as chart
 from sawtooth.app.charts.live import Tile
 from sawtooth.app.live import words
+from sawtooth.app.live.gpu import LiveGpu
 from sawtooth.app.live.series import thinned
-from sawtooth.app.live.sessions import LiveGpu, LiveSession
+from sawtooth.app.live.sessions import LiveSession
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 POINTS = 600  # of a line: two a pixel on a phone, and a second's data of all lines stay below 100 kB

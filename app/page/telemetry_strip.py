@@ -14,7 +14,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts import sawtooth
 from sawtooth.app.charts import telemetry as charts
 from sawtooth.app.page import attach_telemetry, frame, panel
-from sawtooth.app.words import run as words
+from sawtooth.app.words import telemetry as words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 LAST_SECONDS = 60.0

@@ -9,7 +9,9 @@ import streamlit as st
 
 from sawtooth.app import format as fmt
 from sawtooth.app.live.finish import delete, finish, live_sessions
-from sawtooth.app.live.sessions import LiveGpu, LiveSession, SessionInfo, session_info, sessions
+from sawtooth.app.live.gpu import LiveGpu
+from sawtooth.app.live.info import SessionInfo, session_info, sessions
+from sawtooth.app.live.sessions import LiveSession
 from sawtooth.app.live.words import about_session, describe_rhythm, sentence, standing, step_time
 from sawtooth.app.page import cards, frame, live_chart, live_picture
 from sawtooth.app.server.local_sampler import bundled_telemetry, gpus_here, local_sampler, start_replay, start_sampling

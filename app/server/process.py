@@ -16,7 +16,8 @@ from typing import Any
 from urllib.request import urlopen
 
 from sawtooth.app.jobs.bundled import import_bundled
-from sawtooth.app.jobs.queue import Jobs, sweep
+from sawtooth.app.jobs.leftovers import sweep
+from sawtooth.app.jobs.queue import Jobs
 from sawtooth.app.server.local_sampler import local_sampler
 from sawtooth.app.server.push import push_command, push_token
 from sawtooth.app.server.slow_clients import allow_many_files, end_slow_clients

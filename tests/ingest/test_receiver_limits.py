@@ -12,9 +12,9 @@ import pytest
 from starlette.requests import Request
 
 from sawtooth.app.api import live
-from sawtooth.app.live import sessions as live_sessions
+from sawtooth.app.live import info as live_info
 from sawtooth.app.live.folders import LISTED, delete_session, newest
-from sawtooth.app.live.sessions import session_info
+from sawtooth.app.live.info import session_info
 from sawtooth.app.server.push import push_token
 from sawtooth.app.settings import Settings
 from sawtooth.ingest import receiver
@@ -94,7 +94,7 @@ def test_a_session_s_meta_is_read_once_as_long_as_it_does_not_change(tmp_path: P
     assert session_info(tmp_path).name == "another"  # type: ignore[union-attr]
     (tmp_path / "meta.json").write_text("[" * 100_000)
     assert session_info(tmp_path) is None
-    assert live_sessions.INFOS_KEPT > receiver.MAX_SESSIONS
+    assert live_info.INFOS_KEPT > receiver.MAX_SESSIONS
 
 
 def _pushed(session: str, options: Settings, monkeypatch: pytest.MonkeyPatch, *, trickle: bool = False) -> int:

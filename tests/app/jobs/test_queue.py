@@ -9,7 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sawtooth.app.jobs.queue import Job, JobOrder, Jobs, Outcome, crash_sentence, sweep
+from sawtooth.app.jobs.leftovers import sweep
+from sawtooth.app.jobs.orders import JobOrder, Outcome
+from sawtooth.app.jobs.queue import Job, Jobs, crash_sentence
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder

@@ -15,8 +15,9 @@ import pytest
 
 from sawtooth.app.charts.live import picture
 from sawtooth.app.live import words as live_words
+from sawtooth.app.live.info import FRESH_SECONDS, session_info, sessions
 from sawtooth.app.live.series import BUCKETS, KEPT_NS, POINTS_MOST, LiveSeries, thinned
-from sawtooth.app.live.sessions import CATCH_UP_BYTES, FRESH_SECONDS, LiveSession, LiveSessions, _alerts, session_info, sessions
+from sawtooth.app.live.sessions import CATCH_UP_BYTES, LiveSession, LiveSessions
 from sawtooth.app.server.local_sampler import LocalSampler, replay_command
 from sawtooth.ingest.sampler.fields import COLUMNS
 from sawtooth.ingest.sampler.segments import SegmentWriter
@@ -111,22 +112,22 @@ def test_alerts_name_memory_that_is_nearly_full_and_clocks_that_are_held_down(tm
     assert session.alerts() == []
     after = START + 31 * STEP
     gpu.series["mem_used_bytes"].add(after, 97e9)
-    (memory,) = _alerts(gpu)
+    (memory,) = gpu.alerts()
     assert memory == "GPU 0 has 97% of its memory in use: 3.0 of 100 GB are left."
     gpu.series["mem_used_bytes"].add(after + 1, 10e9)
     mask = gpu.series.setdefault("clock_event_mask", LiveSeries())
     mask.add(after, 0x40)
-    assert _alerts(gpu) == []  # the clock is as fast as ever: the reason costs nothing
+    assert gpu.alerts() == []  # the clock is as fast as ever: the reason costs nothing
     gpu.series["clock_sm_mhz"].add(after, 1200)
-    (held,) = _alerts(gpu)
+    (held,) = gpu.alerts()
     assert (
         held
         == "GPU 0 is throttled by hardware thermal slowdown: its SM clock is 1200 MHz and has been 1980 MHz in this session."
     )
     gpu.series["gr_active_pct"].add(after, 0.0)
-    assert _alerts(gpu) == []  # idle GPUs lower their clocks by themselves
+    assert gpu.alerts() == []  # idle GPUs lower their clocks by themselves
     gpu.lost = True
-    assert "no longer answers" in _alerts(gpu)[0]
+    assert "no longer answers" in gpu.alerts()[0]
 
 
 def test_the_list_tells_live_ended_and_silent_sessions(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.app.jobs import child as ingest_job
-from sawtooth.app.jobs.queue import JobFile, JobOrder
+from sawtooth.app.jobs.orders import JobFile, JobOrder
 from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import Card

@@ -10,7 +10,7 @@ from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import Explains
 from sawtooth.analysis.telemetry.troughs import Troughs
-from sawtooth.app.words import run as words
+from sawtooth.app.words import telemetry as words
 from tests.support.run_results import finding_of, run_of
 
 STARVED = (("other_compute", None, 200, 0.0002), ("idle", "data_wait", 800, 0.0008))

@@ -1,0 +1,51 @@
+"""What stopped servers and vanished clients leave in the uploads folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from sawtooth.app.jobs.orders import UNREADABLE, JobOrder
+from sawtooth.ingest.schema import DRAFT_PREFIX
+
+ORDER_SECONDS = 60  # a job's order is written within milliseconds of its folder
+STALE_UPLOAD_SECONDS = 3600  # an upload that nobody started a job for within an hour was abandoned
+
+
+def sweep(uploads: Path, now: float) -> int:
+    """Remove what stopped servers and vanished clients left in the uploads folder; return how many entries."""
+    removed = 0
+    for entry in uploads.iterdir() if uploads.is_dir() else ():
+        if not entry.name.startswith(DRAFT_PREFIX) and _abandoned(
+            entry, now
+        ):  # drafts are locked: sawtooth.ingest.files sweeps them
+            shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink(missing_ok=True)
+            removed += 1
+    return removed
+
+
+def _abandoned(entry: Path, now: float) -> bool:
+    """A job folder is abandoned when its server is gone; an upload when it has not grown for an hour."""
+    try:
+        if entry.name.startswith("job-"):
+            if not (entry / "job.json").exists():
+                return now - entry.stat().st_mtime > ORDER_SECONDS
+            order = msgspec.json.decode((entry / "job.json").read_bytes(), type=JobOrder)
+            return order.server_pid == os.getpid() or not _alive(order.server_pid)
+        return now - entry.stat().st_mtime > STALE_UPLOAD_SECONDS
+    except UNREADABLE:  # cut off by a power cut: whoever wrote it is gone
+        return True
+    except OSError:
+        return False
+
+
+def _alive(pid: int) -> bool:
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)  # killed, and its parent has not noticed yet
+    except psutil.Error:
+        return False

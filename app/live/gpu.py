@@ -1,0 +1,74 @@
+"""One GPU of a live session: its series, its sawtooth, and what somebody should know of it now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sawtooth.analysis.telemetry.sawtooth import Sawtooth
+from sawtooth.analysis.telemetry.summary import ACTIVITY, SHARES_AT_WORK
+from sawtooth.app.live.series import LiveSeries
+from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
+from sawtooth.ingest.quantities.throttling import holding
+from sawtooth.ingest.telemetry.session import is_time
+
+PROCESSES_KEPT = 16  # of a GPU; more than that is no training
+MEMORY_NEAR = 0.95  # of the GPU's memory: the next larger batch or a fragmented allocator ends the run
+CLOCK_HELD = 0.95  # of the fastest SM clock seen: smaller drops cost nobody anything, and idle GPUs report power caps too
+BUSY_PCT = 20.0  # a GPU that does less lowers its clocks by itself
+
+
+@dataclass
+class LiveGpu:
+    """One GPU of a session: what it is and its series by column."""
+
+    device: int
+    name: str
+    memory_bytes: float | None
+    series: dict[str, LiveSeries] = field(default_factory=dict)
+    lost: bool = False
+    processes: list[tuple[str, float | None]] = field(default_factory=list)  # name and memory, largest first
+    sawtooth: Sawtooth | None = None
+    sawtooth_at_ns: int = 0
+    rhythm_in: str = "activity"  # the quantity that the sawtooth was looked for in
+
+    def latest(self, column: str) -> float | None:
+        """Return the newest value of a quantity."""
+        series = self.series.get(column)
+        return series.latest() if series else None
+
+    @property
+    def at_work(self) -> str | None:
+        """Return the quantity that says how much of the time the GPU works."""
+        return next((column for column in SHARES_AT_WORK if column in self.series), None)
+
+    @property
+    def signal(self) -> tuple[str, str, bool] | None:
+        """Return the quantity that shows best when the GPU works: column, name, and whether its windows cover all time."""
+        return next((activity for activity in ACTIVITY if activity[0] in self.series), None)
+
+    def add(self, column: str, time_ns: int, value: float) -> None:
+        """Take a sample of a quantity that is sampled here, unless it is nothing a GPU reports: pushes come from anywhere."""
+        if column in SAMPLE_COLUMNS and possible(column, value) is not None and is_time(time_ns):
+            self.series.setdefault(column, LiveSeries()).add(time_ns, value)
+
+    def alerts(self) -> list[str]:
+        """Return what somebody should know now, a sentence each: the GPU gone, memory near its end, clocks held down."""
+        alerts = []
+        if self.lost:
+            alerts.append(f"GPU {self.device} no longer answers: the driver has lost it.")
+        used, total = self.latest("mem_used_bytes"), self.memory_bytes
+        if used is not None and total and used > MEMORY_NEAR * total:
+            alerts.append(
+                f"GPU {self.device} has {used / total:.0%} of its memory in use: "
+                f"{(total - used) / 1e9:.1f} of {total / 1e9:.0f} GB are left."
+            )
+        clocks = self.series.get("clock_sm_mhz")
+        clock, fastest = (clocks.latest(), clocks.peak) if clocks else (None, None)
+        busy = self.latest(self.at_work) if self.at_work else None
+        reasons = [reason.label for reason in holding(int(self.latest("clock_event_mask") or 0))]
+        if reasons and clock is not None and fastest and clock < CLOCK_HELD * fastest and (busy is None or busy >= BUSY_PCT):
+            alerts.append(
+                f"GPU {self.device} is throttled by {' and '.join(reasons)}: its SM clock is {clock:.0f} MHz "
+                f"and has been {fastest:.0f} MHz in this session."
+            )
+        return alerts

@@ -1,0 +1,88 @@
+"""What a session is, by its files alone: name, host, GPUs, since when, and whether it still grows."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from sawtooth.app.live.folders import newest
+from sawtooth.ingest.receiver import is_pushed
+from sawtooth.ingest.seals import unsealed
+from sawtooth.ingest.telemetry.session import ODD, is_time
+
+FRESH_SECONDS = 10.0  # a sampler writes each tick and a push brings it within two seconds; longer is silence, not jitter
+INFOS_KEPT = 4096  # twice the sessions that a receiver takes
+
+
+@dataclass(frozen=True)
+class SessionInfo:
+    """One session as its files tell: id, name, host, GPUs, when it began (its own wall clock), when it last grew (ours), how it ended."""
+
+    id: str
+    folder: Path
+    name: str
+    host: str
+    gpus: int
+    started_ns: int
+    grown_s: float
+    ended: bool
+    pushed: bool
+    replay_of: str | None
+    pid: int | None
+
+    def live(self, now_s: float) -> bool:
+        """Tell whether samples still arrive."""
+        return not self.ended and now_s - self.grown_s <= FRESH_SECONDS
+
+
+def session_info(folder: Path) -> SessionInfo | None:
+    """Return a session's facts, None where the folder holds none or its first bytes have not come yet."""
+    try:
+        about = (folder / "meta.json").stat()
+        meta = _meta(folder / "meta.json", about.st_mtime_ns, about.st_size)
+        if not is_time(meta.started_w):
+            return None
+        pushed = is_pushed(folder)
+        segments = sorted(folder.glob("samples-[0-9]*.jsonl"))
+        grown = max(path.stat().st_mtime for path in (folder / "meta.json", *segments[-1:]))
+        ended = bool(segments) and _ends(segments[-1])
+        return SessionInfo(
+            id=folder.name, folder=folder, name=meta.name or "", host=meta.host or "", gpus=len(meta.devices), started_ns=meta.started_w, grown_s=grown, ended=ended,
+            pushed=pushed, replay_of=meta.replay_of, pid=None if pushed else meta.pid,
+        )  # fmt: skip
+    except (OSError, RecursionError, *ODD):  # msgspec's errors are ValueErrors
+        return None
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    """What is shown of a session's meta.json; the rest may be anything and is passed over without being built."""
+
+    devices: list[msgspec.Raw]
+    started_w: int
+    name: str | None = None
+    host: str | None = None
+    replay_of: str | None = None
+    pid: int | None = None
+
+
+@lru_cache(maxsize=INFOS_KEPT)
+def _meta(path: Path, changed_ns: int, size: int) -> _Meta:
+    """Return a meta.json, read once as long as it does not change: the Live page asks for all of them each second."""
+    return msgspec.json.decode(unsealed(path.read_bytes()), type=_Meta)
+
+
+def sessions(live: Path) -> list[SessionInfo]:
+    """Return the newest sessions, those that live first."""
+    infos = [session_info(folder) for folder in newest(live)]
+    now = time.time()
+    return sorted((s for s in infos if s is not None), key=lambda s: (s.live(now), s.grown_s), reverse=True)
+
+
+def _ends(segment: Path) -> bool:
+    with segment.open("rb") as file:
+        file.seek(max(0, segment.stat().st_size - 400))
+        return b'{"k":"end"' in file.read()

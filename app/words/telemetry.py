@@ -1,0 +1,90 @@
+"""What telemetry says of a run: its sawtooth, what the troughs are, and why shares of activity differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.run.verdict import judge
+from sawtooth.analysis.telemetry.sawtooth import Sawtooth
+from sawtooth.app import format as fmt
+from sawtooth.app.words import causes as cause_words
+
+
+def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:
+    """Return what is known of a sawtooth in one sentence, or why there is none; None where nothing was looked at."""
+    if tooth is None:
+        return None
+    if tooth.period_s is None:
+        visible = (
+            f" A period below {fmt.duration_ns(tooth.shortest_visible_s * 1e9)} cannot be seen."
+            if tooth.shortest_visible_s
+            else ""
+        )
+        return f"No sawtooth: {tooth.why_none}.{visible}" if tooth.why_none else None
+    parts = [f"{signal or 'Utilization'} rises and falls every {fmt.duration_ns(tooth.period_s * 1e9)}"]
+    if tooth.low is not None and tooth.high is not None:
+        parts.append(f"between {tooth.low:.0f} and {tooth.high:.0f}\u00a0%")
+    if tooth.duty is not None:
+        parts.append(f"high for {fmt.share(tooth.duty)} of the time")
+    sure = f" ({tooth.confidence} confidence)" if tooth.confidence else ""
+    alias = "; samples cannot rule out a faster one" if tooth.alias_periods_s else ""
+    return f"{', '.join(parts)}{alias}{sure}."
+
+
+def troughs(result: RunResult) -> str | None:
+    """Return what the troughs of the sawtooth are, None where neither the profile nor the period tells."""
+    troughs_of_run, lead = result.troughs, result.lead
+    if troughs_of_run is None or lead is None:
+        return None
+    parts = []
+    if troughs_of_run.causes:
+        cause, ns = troughs_of_run.causes[0]
+        of = "the trough" if troughs_of_run.count == 1 else f"the {troughs_of_run.count} troughs"
+        parts.append(
+            f"Of the time lost in {of} under the profile, {fmt.share(ns / troughs_of_run.lost_ns)} is {cause_words.loses_to('idle', cause)}."
+        )
+    if troughs_of_run.steps is not None:
+        steps = "one step" if troughs_of_run.steps == 1 else f"{troughs_of_run.steps} steps"
+        known = f"does the work of {steps}" if troughs_of_run.by_work else f"takes as long as {steps}"
+        parts.append(f"By its period a tooth {known}{_one_wait(result, lead, troughs_of_run.steps)}.")
+    return " ".join(parts) or None
+
+
+def _one_wait(result: RunResult, lead: RankResult, steps: int) -> str:
+    verdict = judge(lead)
+    hidden = any(finding.explains.hidden and "data_wait" in finding.explains.causes for finding in result.findings)
+    if not hidden and (verdict is None or verdict.loss is None or verdict.loss.cause != "data_wait"):
+        return ""
+    if steps == 1:
+        return ": each trough is one wait for the data loader's next batch"
+    return f": each trough is one wait for the data loader's next {steps} batches, as when {steps} workers finish together"
+
+
+APART = 0.05  # of the time: NVML counts whole percent, and windows that a moment's work fills
+
+
+def activities(metrics: Mapping[str, Reading]) -> str | None:
+    """Return why NVML's utilization, the trace's busy share and tensor activity differ, with the numbers at hand; None without the first."""
+    nvml, busy, tensor = (metrics[key] for key in ("nvml_gpu_util_mean", "gpu_busy_share", "tensor_active_measured"))
+    if nvml.value is None:
+        return None
+    parts = [
+        f"NVML's utilization, {fmt.reading('nvml_gpu_util_mean', nvml)}, is the share of time in which any kernel of any process ran."
+    ]
+    if busy.value is not None:
+        seen = fmt.reading("gpu_busy_share", busy)
+        if busy.value - nvml.value > APART:
+            why = "higher: it counts copies too, and the profiled steps may have waited less than the rest of the run"
+        elif nvml.value - busy.value > APART:
+            why = "lower: profiling slows the host, and NVML counts short pauses between kernels, and other processes, as work"
+        else:
+            why = "about the same"
+        parts.append(f"The trace's busy share of the profiled steps, {seen}, is {why}.")
+    if tensor.value is not None:
+        active = fmt.reading("tensor_active_measured", tensor)
+        parts.append(
+            f"The tensor pipe was active {active} of the time: a kernel counts as work whether or not it multiplies matrices."
+        )
+    return " ".join(parts)
