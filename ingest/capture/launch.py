@@ -22,7 +22,7 @@ from typing import Any
 
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import beside, hook
-from sawtooth.ingest.capture.packing import FORMAT, pack
+from sawtooth.ingest.capture.packing import pack_run
 from sawtooth.place import IMPORT_ROOT, recorder_version
 
 STARTUP = Path(__file__).resolve().parent / "startup"
@@ -171,16 +171,9 @@ def _sources(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
 def _write(
     bundle: Path, name: str, command: Sequence[str], sources: list[tuple[Path, dict[str, Any]]], launched: Launched
 ) -> None:
-    members = {f"sources/{number:04d}.gz": path for number, (path, _) in enumerate(sources, 1)}
-    recordings = [{"member": member, **about} for member, (_, about) in zip(members, sources, strict=True)]
-    described = {
-        "name": name,
-        "recordings": recordings,
-        "notes": "\n".join([f"Recorded by `sawtooth run {' '.join(command)}`.", *launched.missing]),
-    }
-    manifest = {"runs": [described], "format": FORMAT, "tool_version": recorder_version()}
+    notes = "\n".join([f"Recorded by `sawtooth run {' '.join(command)}`.", *launched.missing])
     try:
-        pack(bundle, json.dumps(manifest, indent=1).encode(), members)
+        pack_run(bundle, {"name": name, "notes": notes}, sources)
         launched.bundle = bundle
     except OSError as error:
         launched.missing.append(f"{bundle} cannot be written: {error.strerror}.")

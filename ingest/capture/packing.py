@@ -6,12 +6,15 @@ See ``sawtooth.ingest.runs.bundle`` for what the manifest says and how such a fi
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import shutil
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from sawtooth.place import recorder_version
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -29,6 +32,14 @@ def is_bundle(path: Path) -> bool:
     except OSError:
         return False
     return head.startswith(b"PK\x03\x04") and head[30:] == MANIFEST.encode()
+
+
+def pack_run(target: Path, run: Mapping[str, Any], sources: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
+    """Write a bundle of one run: ``run`` describes it, ``sources`` are its files, each with what the manifest says of it."""
+    members = {f"sources/{number:04d}.gz": path for number, (path, _) in enumerate(sources, 1)}
+    recordings = [{"member": member, **about} for member, (_, about) in zip(members, sources, strict=True)]
+    manifest = {"runs": [{**run, "recordings": recordings}], "format": FORMAT, "tool_version": recorder_version()}
+    pack(target, json.dumps(manifest, indent=1).encode(), members)
 
 
 def pack(target: Path, manifest: bytes, sources: Mapping[str, Path]) -> None:

@@ -18,23 +18,22 @@ the callbacks of ``sawtooth.capture`` call ``step`` for you. Needs PyTorch and, 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from sawtooth.ingest.capture import beside
-from sawtooth.ingest.capture.devices import current_gpu, name_gpus
+from sawtooth.ingest.capture.devices import current_gpu
 from sawtooth.ingest.capture.marks import MarkWriter
-from sawtooth.ingest.capture.packing import FORMAT, pack
+from sawtooth.ingest.capture.packing import pack_run
 from sawtooth.ingest.capture.plan import LEAST, Plan
+from sawtooth.ingest.capture.profiler import StepProfiler
 from sawtooth.place import recorder_version
 
 
@@ -69,7 +68,7 @@ class Capture:
         self._start_sampler = start_sampler or beside.start_sampler
         self._with_sampler = sampler
         self._sampler: Any = None
-        self._profiler: Any = None
+        self._profiler: StepProfiler | None = None
         self._scratch: Path | None = None
         self._phase = "skipping"
         self._count = 0
@@ -130,7 +129,7 @@ class Capture:
             timed = f"{self._timed} steps took {self.step_time_ms:.4g} ms each; " if self.step_time_ms is not None else ""
             self._print(f"{timed}profiling {self._plan.active} steps now")
             self._start_profiler()
-        elif self._phase == "profiling":
+        elif self._profiler is not None:
             self._profiler.step()
             if self._count >= self._plan.warmup + self._plan.active:
                 self._stop_profiler()
@@ -157,31 +156,20 @@ class Capture:
             self._torch.cuda.synchronize()
 
     def _start_profiler(self) -> None:
-        profiler = self._torch.profiler
-        activities = [profiler.ProfilerActivity.CPU]
-        if self._torch.cuda.is_available():
-            activities.append(profiler.ProfilerActivity.CUDA)
-        options = {"activities": activities, "record_shapes": True, **self._options}
-        schedule = profiler.schedule(wait=0, warmup=self._plan.warmup, active=self._plan.active, repeat=1)
-        self._profiler = profiler.profile(schedule=schedule, on_trace_ready=self._export, **options)
-        self._profiler.start()
-        name_gpus(self._profiler, self._torch)
+        self._profiler = StepProfiler(
+            self._torch, self._trace, warmup=self._plan.warmup, active=self._plan.active, options=self._options
+        )
         self._phase, self._count = "profiling", 0
-
-    def _export(self, profiler: Any) -> None:
-        profiler.export_chrome_trace(str(self._trace))
 
     def _stop_profiler(self) -> None:
         profiler, self._profiler = self._profiler, None
-        profiler.stop()
+        if profiler is not None:
+            profiler.stop()
 
     def _abandon_profiler(self) -> None:
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
-            with contextlib.suppress(Exception), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # it warns that its schedule was not kept
-                profiler.stop()
-            self._trace.unlink(missing_ok=True)
+            profiler.abandon()
 
     @property
     def _marks_file(self) -> Path:
@@ -214,41 +202,30 @@ class Capture:
 
     def _finish(self) -> None:
         """Write the bundle."""
-        sources: dict[str, Path] = {}
-        recordings: list[dict[str, Any]] = []
+        sources: list[tuple[Path, dict[str, Any]]] = []
         if self._trace.exists():
-            sources["sources/0001.gz"] = self._trace
-            recordings.append({"member": "sources/0001.gz", "source_name": "trace.json.gz", "kind": "trace", **_rank()})
+            sources.append((self._trace, {"source_name": "trace.json.gz", "kind": "trace", **_rank()}))
         telemetry = self._telemetry()
         if telemetry is not None:
-            member = f"sources/{len(sources) + 1:04d}.gz"
-            sources[member] = telemetry
-            recordings.append({"member": member, "source_name": "telemetry.jsonl", "kind": "telemetry"})
-        if self._marks is not None and self._marked:
-            self._marks.close()
-            member = f"sources/{len(sources) + 1:04d}.gz"
-            sources[member] = self._marks_file
-            recordings.append({"member": member, "source_name": "marks.jsonl", "kind": "marks", **_rank()})
-        if not any(recording["kind"] != "marks" for recording in recordings):
+            sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
+        if not sources:
             self._give_up("neither a trace nor telemetry was recorded")
             return
+        if self._marks is not None and self._marked:
+            self._marks.close()
+            sources.append((self._marks_file, {"source_name": "marks.jsonl", "kind": "marks", **_rank()}))
         facts = {**self._run["facts"], **({"step_time_ms": self.step_time_ms} if self.step_time_ms is not None else {})}
         settings = dict(self._run["settings"])
         if self.step_time_after_ms is not None:
             settings["step time after the profile, ms"] = f"{self.step_time_after_ms:.4g}"
         run = {
             "name": self._run["name"] or self.wanted.stem,
-            "recordings": recordings,
             "notes": self._notes(),
             "tags": list(self._run["tags"]),
             "settings": settings,
             "facts": facts,
         }
-        pack(
-            self.wanted,
-            json.dumps({"runs": [run], "format": FORMAT, "tool_version": recorder_version()}, indent=1).encode(),
-            sources,
-        )
+        pack_run(self.wanted, run, sources)
         self.path, self.done = self.wanted, True
         self._clean_up()
         print("; ".join([f"sawtooth: wrote {self.wanted}", *self.why_not]), file=sys.stderr)
