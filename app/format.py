@@ -15,6 +15,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 
 MISSING = "—"  # stands where a value would; its reason is always beside it or on hover
 SIGNIFICANT = 3  # more is noise: steps of one run differ by more than a per mille
+SHOWN_AS_FACTOR = 1.05  # times as fast: less reads as 1.0 ×, which is no gain
 NAME_LENGTH = 120  # a longer name wraps every table; the whole one stands in the tooltip and the CSV
 
 # What begins a directive, an address or an arrow in Streamlit's Markdown although it is written as an entity.
@@ -109,6 +110,17 @@ def many(number_of: int, noun: str) -> str:
 def factor(value: float) -> str:
     """Return a ratio of two numbers: 6.6 ×."""
     return f"{number(value, 2)}{_THIN}×"
+
+
+def speedup(value: float) -> str:
+    """Return how much faster a step becomes: 6.6 ×; where that would round to 1.0, how much of it goes: −2.9 %."""
+    return factor(value) if value >= SHOWN_AS_FACTOR else signed(share(1 / value - 1), 1 / value - 1)
+
+
+def span_ms(low_ms: float, high_ms: float) -> str:
+    """Return a range of times, with one unit where both have the same: 37.2 to 46.7 ms, 820 µs to 37.1 ms."""
+    low, high = duration_ms(low_ms), duration_ms(high_ms)
+    return f"{low.split(_THIN)[0] if low.split(_THIN)[1] == high.split(_THIN)[1] else low} to {high}"
 
 
 def times(value: float) -> str:

@@ -56,7 +56,7 @@ def of_waits(
 
     It predicts the step without these waits and without the work that only serves them.
 
-    ``title`` may hold ``{count}``, the waits a step, and ``{place}``, where most is lost.
+    ``title`` may hold ``{times}``, how often it waits a step in words, and ``{place}``, where most is lost.
     """
     lost = lost_in_calls(context, "host_sync", calls)
     if context.share(lost) < worth_naming:
@@ -70,7 +70,7 @@ def of_waits(
     place = places[0]["place"] if places else "a place the trace does not name"
     yield context.finding(
         rule,
-        title.format(cost=in_words(lost), count=f"{count:.0f}", place=place),
+        title.format(cost=in_words(lost), times="once" if round(count) == 1 else f"{count:.0f} times", place=place),
         fix,
         ceiling_ms=lost,
         edits=[WithoutWaits(calls), WithoutOps(served)] if (served := only_read(context, calls)) else [WithoutWaits(calls)],

@@ -187,17 +187,12 @@ def _largest_loss(parts: Sequence[Part]) -> Part | None:
     if not lost:
         return None
     whole = math.fsum(p.ms for p in lost)
-    first = next((p for p in lost if p.cause != UNATTRIBUTED or _unexplained_communication(p)), None)
+    first = next((p for p in lost if p.cause != UNATTRIBUTED or p.owner != "idle"), None)  # a copy is known, whatever made it
     if first is not None and first.ms >= OWNS_MOST * whole:
         return first
-    unexplained = math.fsum(p.ms for p in lost if p.cause == UNATTRIBUTED)
+    unexplained = math.fsum(p.ms for p in lost if p.cause == UNATTRIBUTED and p.owner == "idle")
     cause = UNATTRIBUTED if unexplained >= OWNS_MOST * whole else None
     return Part("idle", cause, whole, math.fsum(p.share for p in lost))
-
-
-def _unexplained_communication(part: Part) -> bool:
-    """One rank alone cannot tell transfer from waiting: either way somebody can change it."""
-    return part.owner == "exposed_comm" and part.cause == UNATTRIBUTED
 
 
 def _kind(busy: float, loss: Part | None, represented: bool) -> Kind:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.verdict import Judgement, Part
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar, directed
-from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of
+from sawtooth.app.theme import ACCENT, MUTED, UNATTRIBUTED, UNKNOWN, Colour, colour_of
 
+NAMED_FROM = 0.01  # of the step: a narrower part is named where a pointer rests on it
 LABELLED_FROM = 0.16  # share of the bar from which a part has room for its name
 SMALL = 0.004  # of the longer step: folded together in the way from one step to the other, so that the sum stays exact
 
@@ -57,17 +59,33 @@ def plain(bars: Sequence[StepBar | Move]) -> list[dict[str, Any]]:
 def now_and_after(verdict: Judgement, before: str, forecast: Outlook | None, *, dark: bool) -> list[StepBar]:
     """Return the run's step, which takes ``before``, and, where known, the step after the change, on one scale."""
     now_ms = float(verdict.step.value or 0.0)
-    bars = [StepBar("now", before, "100%", tuple(_pieces(verdict.parts, dark)))]
+    bars = [StepBar("now", before, "100%", tuple(_pieces(verdict, dark)))]
     if forecast is not None and now_ms:
         after = f"≈ {fmt.duration_ms(forecast.after_ms)}"
-        rest = Piece(f"after the change {after}", "", 1.0, ACCENT.on(dark), "")
+        rest = Piece(f"after the change {after}", "", 1.0, MUTED.on(dark), "")  # of no owner: the replay gives its time alone
         bars.append(StepBar("after", after, f"{min(forecast.after_ms / now_ms, 1.0):.2%}", (rest,)))
     return bars
 
 
-def _pieces(parts: Sequence[Part], dark: bool) -> list[Piece]:
-    ordered = sorted(parts, key=lambda part: (part.lost, part.owner != "tensor_core_compute", -part.ms))
-    return [_piece(colour_of(part.owner, part.cause), part.ms, part.share, dark) for part in ordered]
+def unlabelled(bars: Sequence[StepBar]) -> list[Piece]:
+    """Return the pieces that are too narrow for a name and wide enough to be asked for one."""
+    return [
+        piece
+        for bar in bars
+        for piece in bar.parts
+        if not piece.label and 1000 * NAMED_FROM <= piece.weight < 1000 * LABELLED_FROM
+    ]
+
+
+def _pieces(verdict: Judgement, dark: bool) -> list[Piece]:
+    ordered = sorted(verdict.parts, key=lambda part: (part.lost, part.owner != "tensor_core_compute", -part.ms))
+    return [_piece(_colour(part, verdict.represented), part.ms, part.share, dark) for part in ordered]
+
+
+def _colour(part: Part, represented: bool) -> Colour:
+    """Return a part's colour and name; what the profiled steps do not show of an unrepresented run lies outside them."""
+    unseen = not represented and part.owner == "idle" and part.cause == UNATTRIBUTED
+    return colour_of(OUTSIDE_PROFILE) if unseen else colour_of(part.owner, part.cause)
 
 
 def _piece(colour: Colour, ms: float, share: float, dark: bool, name: str | None = None, width: float = 1.0) -> Piece:

@@ -32,7 +32,7 @@ _DIAGNOSTIC = {"error": "Damage", "data_loss": "Missing", "info": "Note"}
 
 def claimed(result: RunResult) -> list[tuple[int, Finding]]:
     """Return the numbered findings that somebody can act on, largest gain first."""
-    return [(n, f) for n, f in enumerate(result.findings, start=1) if report_text.is_advice(f)]
+    return [(number, finding) for number, finding in report_text.numbered(result) if report_text.is_advice(finding)]
 
 
 def show_plan(result: RunResult) -> None:
@@ -45,9 +45,8 @@ def show_plan(result: RunResult) -> None:
 
 def show_rest(result: RunResult) -> list[Finding]:
     """Show the findings that the first actions leave, folded; return those that are ticked."""
-    numbered = list(enumerate(result.findings, start=1))
     shown = claimed(result)
-    known = [pair for pair in numbered if pair not in shown]
+    known = report_text.numbered(result)[len(shown) :]
     ticked: list[Finding] = []
     for label, folded in (
         (f"{len(shown) - SHOWN_FIRST} more to change", shown[SHOWN_FIRST:]),
@@ -167,10 +166,10 @@ def timeline_link(finding: Finding, result: RunResult) -> None:
 def gain(finding: Finding) -> str:
     """Return what a finding brings: → ≈ 47 ms (6.6 ×), high confidence."""
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
-        speedup = f" ({fmt.factor(finding.predicted_speedup)})" if finding.predicted_speedup else ""
+        speedup = f" ({fmt.speedup(finding.predicted_speedup)})" if finding.predicted_speedup else ""
         return f"→ ≈ {fmt.duration_ms(finding.predicted_step_ms)}{speedup}, {finding.confidence} confidence"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
-        return f"at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step, {finding.confidence} confidence"
+        return f"at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step at stake, {finding.confidence} confidence"
     return f"{report_text.caution(finding)}, {finding.confidence} confidence"
 
 

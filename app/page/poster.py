@@ -31,8 +31,9 @@ def show(result: RunResult, rank: RankResult, verdict: Judgement | None) -> None
         with st.grid(min_column_width=ACTION_WIDTH[len(first)], gap="small"):
             for number, finding in first:
                 ticked += _action(number, finding, result, rank)
-    findings.show_plan(result)
-    ticked += findings.show_rest(result)
+    with st.container(gap="xsmall"):
+        findings.show_plan(result)
+        ticked += findings.show_rest(result)
     if verdict is None or verdict.step.value is None:
         return
     forecast = findings.forecast(result, ticked) if ticked else headline.forecast(result)
@@ -48,10 +49,12 @@ def _step(result: RunResult, rank: RankResult, verdict: Judgement, forecast: Out
     bars = poster_bars.now_and_after(verdict, before, forecast, dark=frame.dark())
     alt = f"A step takes {before}"
     if forecast is not None:
-        after, times = f"≈ {fmt.duration_ms(forecast.after_ms)}", fmt.factor(forecast.speedup)
+        after, times = f"≈ {fmt.duration_ms(forecast.after_ms)}", fmt.speedup(forecast.speedup)
         alt += f", after the change {after}, {times}"
         saved = savings.lines(forecast, steps=_asked(STEPS), price_per_gpu_hour=_price(result), waiting_w=_waiting_w(result))
-    st.html(_HTML.step(before, after, times, bars, f"{alt}.", saved))
+    elif (used := words.mfu_fact(rank.metrics)) is not None:
+        saved = [used]
+    st.html(_HTML.step(before, after, times, bars, poster_bars.unlabelled(bars), f"{alt}.", saved))
     step_strip.show(result.manifest.id, rank)
     if forecast is not None:
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):

@@ -48,7 +48,7 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
         "under": fmt.clean(headline.below(result) or ""),
         "before": f"{before} a step" if forecast is None else before,
         "after": f"≈ {fmt.duration_ms(forecast.after_ms)} a step" if forecast is not None else "",
-        "times": fmt.factor(forecast.speedup) if forecast is not None else "",
+        "times": fmt.speedup(forecast.speedup) if forecast is not None else "",
         "facts": facts,
         "bars": poster_bars.plain(poster_bars.now_and_after(verdict, before, forecast, dark=False)),
         "lines": [fmt.clean(line) for line in lines],

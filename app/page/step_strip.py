@@ -29,7 +29,9 @@ def _owners(rank: RankResult) -> pd.DataFrame:
         return steps.owners(view)
 
 
-def show(run: str, rank: RankResult, *, view: Span | None = None, name: str = "steps", longest_ms: float | None = None) -> None:
+def show(
+    run: str, rank: RankResult, *, view: Span | None = None, name: str = "profiled steps", longest_ms: float | None = None
+) -> None:
     """Show the strip of one device; nothing with fewer than two steps. The step that ``view`` lies in is marked.
 
     ``longest_ms`` is the height's full scale, so that two strips can be set against each other.
@@ -40,8 +42,8 @@ def show(run: str, rank: RankResult, *, view: Span | None = None, name: str = "s
     top = longest_ms or longest(rank)
     columns = [_column(run, rank, rows, top, view) for _, rows in table.groupby("step")]
     lengths = table.groupby("step")["ms"].sum()
-    low, high = fmt.duration_ms(float(lengths.min())), fmt.duration_ms(float(lengths.max()))
-    st.html(_HTML.strip(name, columns, f"{name}: {sentence(table)}", f"{low} to {high}"))
+    between = fmt.span_ms(float(lengths.min()), float(lengths.max()))
+    st.html(_HTML.strip(name, columns, f"{name}: {sentence(table)}", between))
 
 
 def longest(rank: RankResult) -> float:
@@ -54,7 +56,7 @@ def sentence(table: pd.DataFrame) -> str:
     """Return what the strip shows: 4 profiled steps, 753 to 795 ms."""
     lengths = table.groupby("step")["ms"].sum()
     low, high, middle = float(lengths.min()), float(lengths.max()), float(lengths.median())
-    steps = f"{fmt.many(len(lengths), 'profiled step')}, {fmt.duration_ms(low)} to {fmt.duration_ms(high)}"
+    steps = f"{fmt.many(len(lengths), 'profiled step')}, {fmt.span_ms(low, high)}"
     slow = int((lengths > SLOW * middle).sum())
     stands_out = f"; {slow} take{'s' if slow == 1 else ''} more than {SLOW:g}\u2009× the median" if slow else ""
     return f"{steps}{stands_out}. Select one to see it on the timeline."

@@ -97,7 +97,7 @@ def run_html(result: RunResult) -> str:
     """Return the report of a run in the page's order: the poster, what to change with code and evidence, and every reading. It holds no script."""
     rank = result.lead
     verdict = judge(rank) if rank is not None else None
-    changes = [_change(number, finding, rank.best.ms) for number, finding in enumerate(result.findings, 1)] if rank else []
+    changes = [_change(number, finding, rank.best.ms) for number, finding in report_text.numbered(result)] if rank else []
     advice = [change for change in changes if report_text.is_advice(change.finding)][:FIRST]
     return templates.render(
         "run_report.html",
@@ -130,13 +130,15 @@ def _poster(result: RunResult, verdict: Judgement) -> Markup:
     """Return what a step takes now and after the change of the headline."""
     forecast, before = headline_words.forecast(result), run_words.step_time(verdict)
     bars = poster_bars.now_and_after(verdict, before, forecast, dark=False)
+    small = poster_bars.unlabelled(bars)
     if forecast is None:
-        return Markup(_POSTER.step(before, None, None, bars, f"A step takes {before}.", []))
-    after, times = f"≈ {fmt.duration_ms(forecast.after_ms)}", fmt.factor(forecast.speedup)
+        used = run_words.mfu_fact(result.metrics)
+        return Markup(_POSTER.step(before, None, None, bars, small, f"A step takes {before}.", [used] if used else []))
+    after, times = f"≈ {fmt.duration_ms(forecast.after_ms)}", fmt.speedup(forecast.speedup)
     price = result.manifest.facts.price_per_gpu_hour
     saved = savings.lines(forecast, steps=None, price_per_gpu_hour=price, waiting_w=None)
     alt = f"A step takes {before}, after the change {after}, {times}."
-    return Markup(_POSTER.step(before, after, times, bars, alt, saved))
+    return Markup(_POSTER.step(before, after, times, bars, small, alt, saved))
 
 
 def _bar(rank: RankResult, column: Column) -> Bar:

@@ -114,12 +114,17 @@ def is_advice(finding: Finding) -> bool:
     return finding.claims != "caution" or finding.severity != "info"
 
 
+def numbered(result: RunResult) -> list[tuple[int, Finding]]:
+    """Return the findings with their numbers, those that somebody can act on first, each kind largest gain first."""
+    return list(enumerate(sorted(result.findings, key=lambda finding: not is_advice(finding)), start=1))
+
+
 def gain(finding: Finding, step_ms: float | None) -> str:
     """Return what a finding's change brings, for people: 312 ms → ≈ 47 ms; or its ceiling where no prediction is made."""
     if finding.claims == "gain" and finding.predicted_step_ms is not None and step_ms:
         return fmt.step_change(step_ms, finding.predicted_step_ms)
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
-        return f"at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
+        return f"at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step at stake"
     return caution(finding)
 
 
@@ -136,8 +141,8 @@ def _findings_markdown(result: RunResult) -> list[str]:
         return []
     step_ms = result.lead.best.ms
     lines = []
-    advice = [finding for finding in result.findings if is_advice(finding)][:ADVISED]
-    for number, finding in enumerate(advice, 1):
+    advice = [(number, finding) for number, finding in numbered(result) if is_advice(finding)][:ADVISED]
+    for number, finding in advice:
         lines += [
             "",
             f"**{number}. {fmt.markdown(action(finding), None)}**: {gain(finding, step_ms)}, {finding.confidence} confidence",
@@ -167,7 +172,7 @@ def _findings_text(result: RunResult) -> list[str]:
     if not result.findings or result.lead is None:
         return []
     lines = ["", "What to change"]
-    for number, finding in enumerate(result.findings, 1):
+    for number, finding in numbered(result):
         lines += [
             f"  {number}. {fmt.clean(finding.title)}",
             f"     {finding.fix}",

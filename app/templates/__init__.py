@@ -36,8 +36,9 @@ def _as_written(text: str) -> Markup:
 
 
 def _breakable(text: str) -> Markup:
-    """Return a name, escaped, that may wrap after each underscore. Copied, it is the name: ``<wbr>`` is no character."""
-    return Markup("_<wbr>").join(Markup.escape(part) for part in fmt.clean(text).split("_"))
+    """Return text, escaped, whose names may wrap after each underscore (copied, they are the names: ``<wbr>`` is no character), code in backticks as code."""
+    escaped = str(Markup("_<wbr>").join(Markup.escape(part) for part in fmt.clean(text).split("_")))
+    return Markup(_QUOTED_CODE.sub(r"<code>\1</code>", escaped))
 
 
 _ENVIRONMENT = Environment(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 
 from sawtooth.analysis.metrics.mfu import LOWER_BOUND
@@ -15,6 +16,7 @@ from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words import host
 
+_APART = re.compile(r"(?<=\S) {2,}#")  # a comment set far from its line, to align with others: in a narrow card it wraps
 _SOURCE = {
     "user": "your stopwatch",
     "marks": "the run's own step marks",
@@ -60,6 +62,9 @@ def headline(verdict: Judgement, finding: Finding | None = None) -> str:
         if verdict.step.value:
             share = f"{fmt.share(finding.gain_ms / verdict.step.value)} ({fmt.duration_ms(finding.gain_ms)})"
             return f"The GPU works {busy} of {per}; {share} goes to {named.loses_to}."
+    if verdict.kind == "unrepresentative" and finding is not None and finding.explains.hidden and finding.explains.causes:
+        waits = cause_words.waits_for(finding.explains.causes[0]).removeprefix("It ").rstrip(".")
+        return f"The GPU works {busy} of {per}. Most likely it {waits}, which the profiled steps do not show."
     if verdict.kind == "unrepresentative":
         profiled = fmt.reading("step_time_ms", verdict.profiled)
         return f"The GPU works {busy} of {per}. The profiled steps took {profiled} and do not show what it waits for."
@@ -68,7 +73,8 @@ def headline(verdict: Judgement, finding: Finding | None = None) -> str:
     if verdict.kind == "loss" and verdict.loss is not None:
         loss = verdict.loss
         to = SEVERAL if loss.cause is None and loss.owner == "idle" else cause_words.loses_to(loss.owner, loss.cause)
-        return f"The GPU works {busy} of {per}; {fmt.share(loss.share)} ({fmt.duration_ms(loss.ms)}) goes to {to}."
+        works = "works" if loss.owner == "idle" else "is busy"  # what it loses is part of what it is busy with
+        return f"The GPU {works} {busy} of {per}; {fmt.share(loss.share)} ({fmt.duration_ms(loss.ms)}) goes to {to}."
     return f"The GPU works {busy} of {per}. {_compute(verdict)}"
 
 
@@ -112,7 +118,7 @@ def spread(rank: RankResult) -> str | None:
     if not steps_ms:
         return None
     which = "" if rank.best.source == "profile" else "profiled: "
-    return f"{which}{fmt.duration_ms(min(steps_ms))} to {fmt.duration_ms(max(steps_ms))}, {fmt.many(len(steps_ms), 'step')}"
+    return f"{which}{fmt.span_ms(min(steps_ms), max(steps_ms))}, {fmt.many(len(steps_ms), 'step')}"
 
 
 def lost_to(result: RunResult) -> str:
@@ -199,7 +205,20 @@ def _mfu_note(metrics: Mapping[str, Reading]) -> str | None:
     if achieved.value is None:
         return None
     least = "a lower bound: at least " if is_lower_bound(metrics) else ""
-    return f"{least}{fmt.reading('achieved_tflops', achieved)} achieved"
+    note = f"{least}{fmt.reading('achieved_tflops', achieved)} achieved"
+    if (metrics["mfu"].value or 0.0) > 1 and metrics["mfu_at_dtype"].value is not None:
+        return f"of the 16-bit peak; {fmt.reading('mfu_at_dtype', metrics['mfu_at_dtype'])} of the peak of each operator's dtype; {note}"
+    return note
+
+
+def mfu_fact(metrics: Mapping[str, Reading]) -> tuple[str, str] | None:
+    """Return MFU's label and value; above the 16-bit peak, which narrow dtypes outrun, that of the operators' own dtypes."""
+    mfu, own = metrics["mfu"], metrics["mfu_at_dtype"]
+    if mfu.value is None:
+        return None
+    if mfu.value > 1 and own.value is not None:
+        return "MFU, by each operator's dtype", fmt.reading("mfu_at_dtype", own)
+    return "MFU", fmt.reading("mfu", mfu)
 
 
 def is_lower_bound(metrics: Mapping[str, Reading]) -> bool:
@@ -259,6 +278,11 @@ def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
     if lowest is None:
         return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak."
     value = fmt.reading(lowest, metrics[lowest])
+    if (metrics["mfu"].value or 0.0) > 1 and metrics["mfu_at_dtype"].value is not None:
+        own = fmt.reading("mfu_at_dtype", metrics["mfu_at_dtype"])
+        return (
+            f"The run reaches {about}{own} of the peak of its operators' dtypes, which is {mfu} of the GPU's dense 16-bit peak."
+        )
     return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak; most is lost because {FACTOR_LOSSES[lowest].format(value)}."
 
 
@@ -274,5 +298,6 @@ def _inside(label: str) -> str:
 
 def diff(change: CodeChange) -> str:
     """Return a change of code as a diff without its file names and line numbers, which are the reader's."""
-    lines = difflib.ndiff(change.before.splitlines(), change.after.splitlines())
+    before, after = (_APART.sub("  #", text).splitlines() for text in (change.before, change.after))
+    lines = difflib.ndiff(before, after)
     return "\n".join(line for line in lines if not line.startswith("?"))

@@ -21,11 +21,14 @@ def lines(
     time = f"{_hours(before_h)} → ≈ {_hours(after_h)}" if steps else f"≈ {_hours(abs(before_h - after_h))}"
     rows = [(of, time)]
     if forecast.mfu is not None and forecast.mfu_before is not None:
-        rows.append(("MFU", f"{fmt.share(forecast.mfu_before)} → ≈ {fmt.share(forecast.mfu)}"))
+        of = " of the 16-bit peak" if max(forecast.mfu_before, forecast.mfu) > 1 else ""  # which narrow dtypes outrun
+        rows.append((f"MFU{of}", f"{fmt.share(forecast.mfu_before)} → ≈ {fmt.share(forecast.mfu)}"))
     if saved_gpu_h <= 0:
         return rows
     if waiting_w:
-        rows.append(("energy saved", f"≥ {fmt.number(saved_gpu_h * waiting_w / 1000)}\u00a0kWh"))
+        rows.append(
+            ("energy saved" if steps else "energy saved a day", f"≥ {fmt.number(saved_gpu_h * waiting_w / 1000)}\u00a0kWh")
+        )
     if price_per_gpu_hour:
         on = f" on {forecast.gpus} GPUs" if forecast.gpus > 1 else ""
         rows.append((f"saved{on}", f"≈ {fmt.money(saved_gpu_h * price_per_gpu_hour)}"))

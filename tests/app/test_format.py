@@ -25,6 +25,16 @@ def test_numbers_have_three_significant_figures(value: float, text: str) -> None
     assert fmt.number(value) == text
 
 
+@pytest.mark.parametrize(("times", "text"), [(6.6, f"6.6{NB}×"), (1.05, f"1.1{NB}×"), (1.04, f"−3.8{NB}%"), (0.8, f"+25{NB}%")])
+def test_a_gain_too_small_for_a_factor_is_a_share(times: float, text: str) -> None:
+    assert fmt.speedup(times) == text  # 1 / 1.04 − 1 = −3.8 %
+
+
+def test_a_range_has_one_unit_where_both_ends_have_it() -> None:
+    assert fmt.span_ms(37.2, 46.7) == f"37.2 to 46.7{NB}ms"
+    assert fmt.span_ms(0.82, 37.1) == f"820{NB}µs to 37.1{NB}ms"
+
+
 @pytest.mark.parametrize(
     ("ns", "text"),
     [

@@ -52,7 +52,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     yield context.finding(
         RULE.slug,
         f"The host takes {in_words(context.step_ms)} to launch a step that keeps the GPU busy for {in_words(busy)}; {in_bytes(use[1] - use[0])} of its memory are free",
-        f"A batch up to about {context.step_ms / busy:.1f} times as large takes hardly longer: raise it, and the learning rate with it.",
+        f"Raise the batch size: up to about {context.step_ms / busy:.1f} times as large takes hardly longer. Raise the learning rate with it.",
         ceiling_ms=min(lost, context.step_ms - busy),
         severity="info",
         confidence="medium",

@@ -73,7 +73,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         name = f"Rank {skewed.rank}" if skewed.rank is not None else f"Device {skewed.device}"
         yield context.finding(
             RULE.slug,
-            f"Under the profiler {name.lower()} comes {in_words(skewed.late_ms)} late to the others; without it the ranks take about equally long",
+            f"Under the profiler {name.lower()} is {in_words(skewed.late_ms)} behind the others; without it the ranks take about equally long",
             "Nothing: the profiler slows one host more than another. `sawtooth sample` beside the run would show whether any wait is left.",
             ceiling_ms=None,
             severity="info",

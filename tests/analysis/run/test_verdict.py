@@ -10,7 +10,7 @@ import pytest
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_time import choose_step_time
 from sawtooth.analysis.run.verdict import Judgement, judge
-from sawtooth.app.words.run import headline, is_lower_bound, mfu_sentence
+from sawtooth.app.words.run import headline, is_lower_bound, mfu_fact, mfu_sentence
 from tests.support.by_hand import ADDS, analysed
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.run_results import run_of
@@ -38,6 +38,16 @@ def test_a_cause_that_owns_little_of_what_is_lost_is_no_headline() -> None:
 def test_a_cause_that_owns_most_is_the_headline() -> None:
     verdict = judged(("unattributed", 200_000), ("host_sync", 400_000), ("launch_latency", 900_000))
     assert verdict.loss is not None and verdict.loss.cause == "host_sync"
+
+
+def test_copies_that_own_most_are_the_headline_though_nothing_tells_why_they_were_made() -> None:
+    copies, rest = ("exposed_memcpy", "unattributed", 500_000, 0.5), ("idle", "unattributed", 300_000, 0.3)
+    lead = run_of(ledger=[COMPUTES, copies, rest], source="estimate").lead
+    assert lead is not None
+    verdict = judge(lead)
+    assert verdict is not None and verdict.loss is not None
+    assert (verdict.loss.owner, verdict.loss.ms) == ("exposed_memcpy", pytest.approx(0.5))
+    assert "goes to copies not overlapped by compute" in headline(verdict)
 
 
 def test_a_loss_of_many_causes_is_said_to_be_one() -> None:
@@ -84,3 +94,12 @@ def test_an_mfu_of_missing_flops_is_said_to_be_a_lower_bound() -> None:
     }
     assert is_lower_bound(metrics) and "reaches at least 30" in mfu_sentence(metrics, None)
     assert not is_lower_bound({"flops_per_step": Reading(1e12)})
+
+
+def test_fp8_products_are_held_against_their_own_peak() -> None:
+    metrics = {"mfu": Reading(1.2, trust="caution"), "mfu_at_dtype": Reading(0.6), "flops_per_step": Reading(1e12)}
+    assert mfu_fact(metrics) == ("MFU, by each operator's dtype", "60\u00a0%")
+    assert "60\u00a0% of the peak of its operators' dtypes, which is 120\u00a0% of the GPU's dense 16-bit peak" in mfu_sentence(
+        metrics, "mfu_factor_busy"
+    )
+    assert mfu_fact(metrics | {"mfu": Reading(0.4)}) == ("MFU", "40\u00a0%")
