@@ -277,12 +277,12 @@ def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
     about = "at least " if is_lower_bound(metrics) else "≈ " if metrics["mfu"].trust != "ok" else ""
     if lowest is None:
         return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak."
-    value = fmt.reading(lowest, metrics[lowest])
     if (metrics["mfu"].value or 0.0) > 1 and metrics["mfu_at_dtype"].value is not None:
         own = fmt.reading("mfu_at_dtype", metrics["mfu_at_dtype"])
         return (
             f"The run reaches {about}{own} of the peak of its operators' dtypes, which is {mfu} of the GPU's dense 16-bit peak."
         )
+    value = fmt.reading(lowest, metrics[lowest])
     return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak; most is lost because {FACTOR_LOSSES[lowest].format(value)}."
 
 
