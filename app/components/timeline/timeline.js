@@ -12,10 +12,133 @@ function button(label, act2, attributes = {}) {
 }
 async function asked(address) {
   const answer = await fetch(address, { credentials: "same-origin" });
-  const told = await answer.json();
-  if (!answer.ok) throw new Error(told.error?.sentence ?? `The server answered ${answer.status}.`);
-  return told;
+  const body = await answer.json();
+  if (!answer.ok) throw new Error(body.error?.sentence ?? `The server answered ${answer.status}.`);
+  return body;
 }
+
+// src/format.ts
+var NO_BREAK = " ";
+function duration(ns) {
+  const [unit, size2] = unitOf(Math.abs(ns));
+  return `${figures(ns / size2)}${NO_BREAK}${unit}`;
+}
+function exact(ns) {
+  const [unit, size2] = unitOf(Math.abs(ns));
+  const digits = Math.round(Math.log10(size2));
+  const [whole, rest = ""] = (ns / size2).toFixed(digits).split(".");
+  return `${whole}${rest ? `.${rest.replace(/(\d{3})(?=\d)/g, "$1 ")}` : ""}${NO_BREAK}${unit}`;
+}
+function unitOf(ns) {
+  if (ns >= 1e9) return ["s", 1e9];
+  if (ns >= 1e6) return ["ms", 1e6];
+  return ns >= 1e3 ? ["µs", 1e3] : ["ns", 1];
+}
+function figures(value) {
+  if (value === 0) return "0";
+  const digits = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value))));
+  const text = value.toFixed(Math.min(digits, 6));
+  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+}
+function time(ns, step2, extent) {
+  const [unit, size2] = extent >= 1e10 && step2 >= 1e7 ? ["s", 1e9] : ["ms", 1e6];
+  return `${(ns / size2).toFixed(Math.max(0, Math.round(Math.log10(size2) - Math.floor(Math.log10(step2) + 1e-9))))}${NO_BREAK}${unit}`;
+}
+function share(part) {
+  if (part > 0 && part < 1e-3) return "<0.1 %";
+  const rounded = Number((100 * part).toPrecision(2));
+  return `${figures(part < 1 && rounded >= 100 ? 99.9 : rounded)}${NO_BREAK}%`;
+}
+function count(n) {
+  return String(n).replace(/\B(?=(\d{3})+$)/g, " ");
+}
+
+// src/view.ts
+var NEAREST_NS = 1e3;
+function held(span, extent) {
+  const length = Math.min(Math.max(span.end - span.start, Math.min(NEAREST_NS, extent)), extent);
+  const middle = (span.start + span.end) / 2;
+  const start = Math.min(Math.max(middle - length / 2, 0), extent - length);
+  return { start, end: start + length };
+}
+function zoomed(span, factor, at, extent) {
+  const length = Math.min(Math.max((span.end - span.start) * factor, Math.min(NEAREST_NS, extent)), extent);
+  const share2 = (at - span.start) / (span.end - span.start);
+  const start = Math.min(Math.max(at - share2 * length, 0), extent - length);
+  return { start, end: start + length };
+}
+function moved(span, by, extent) {
+  const start = Math.min(Math.max(span.start + by, 0), extent - (span.end - span.start));
+  return { start, end: start + span.end - span.start };
+}
+function around(span, factor, extent) {
+  const middle = (span.start + span.end) / 2;
+  const half = Math.max(span.end - span.start, 1) * factor / 2;
+  return held({ start: middle - half, end: middle + half }, extent);
+}
+function between(from, to, share2) {
+  const eased = 1 - (1 - share2) ** 3;
+  const [a, b] = [from.end - from.start, to.end - to.start];
+  const length = a * (b / a) ** eased;
+  const weight = Math.abs(b - a) < 1e-9 * a ? eased : (length - a) / (b - a);
+  const start = from.start + (to.start - from.start) * weight;
+  return { start, end: start + length };
+}
+function tick(ns, width, room) {
+  const least = ns / Math.max(width, 1) * room;
+  const power = 10 ** Math.floor(Math.log10(least));
+  return power * ([1, 2, 5].find((n) => n * power >= least) ?? 10);
+}
+
+// src/crumbs.ts
+var SHOWN = 3;
+var Crumbs = class {
+  constructor(root, extent, jump) {
+    this.extent = extent;
+    this.jump = jump;
+    this.place = root.querySelector(".crumbs");
+    this.whole = root.querySelector(".whole");
+  }
+  views = [];
+  place;
+  whole;
+  push(view) {
+    this.views.push(view);
+  }
+  pop() {
+    this.views.pop();
+  }
+  clear() {
+    this.views = [];
+  }
+  /** Show the way to `view`. */
+  show(view) {
+    const whole = view.start <= 0 && view.end >= this.extent;
+    this.whole.disabled = whole;
+    const shown = `${this.views.length} ${this.name(view)}`;
+    if (this.place.getAttribute("data-shown") === shown) return;
+    this.place.setAttribute("data-shown", shown);
+    const here = document.createElement("span");
+    here.className = "here";
+    here.textContent = whole ? duration(this.extent) : this.name(view);
+    const first = Math.max(this.views.length - SHOWN, 0);
+    this.place.replaceChildren(...this.views.slice(first).map((crumb, i) => this.button(crumb, first + i)), here);
+  }
+  button(view, index) {
+    const button2 = document.createElement("button");
+    button2.textContent = `${this.name(view)} ›`;
+    button2.onclick = () => {
+      this.views.length = index;
+      this.jump(view);
+      this.views.length = index;
+    };
+    return button2;
+  }
+  name(view) {
+    const step2 = tick(view.end - view.start, 100, 10);
+    return `${time(view.start, step2, this.extent)} + ${duration(view.end - view.start)}`;
+  }
+};
 
 // src/wire.ts
 var COLUMNS = 1024;
@@ -156,42 +279,6 @@ var Columns = class {
   }
 };
 
-// src/format.ts
-var NO_BREAK = " ";
-function duration(ns) {
-  const [unit, size2] = unitOf(Math.abs(ns));
-  return `${figures(ns / size2)}${NO_BREAK}${unit}`;
-}
-function exact(ns) {
-  const [unit, size2] = unitOf(Math.abs(ns));
-  const digits = Math.round(Math.log10(size2));
-  const [whole, rest = ""] = (ns / size2).toFixed(digits).split(".");
-  return `${whole}${rest ? `.${rest.replace(/(\d{3})(?=\d)/g, "$1 ")}` : ""}${NO_BREAK}${unit}`;
-}
-function unitOf(ns) {
-  if (ns >= 1e9) return ["s", 1e9];
-  if (ns >= 1e6) return ["ms", 1e6];
-  return ns >= 1e3 ? ["µs", 1e3] : ["ns", 1];
-}
-function figures(value) {
-  if (value === 0) return "0";
-  const digits = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value))));
-  const text = value.toFixed(Math.min(digits, 6));
-  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
-}
-function time(ns, step2, extent) {
-  const [unit, size2] = extent >= 1e10 && step2 >= 1e7 ? ["s", 1e9] : ["ms", 1e6];
-  return `${(ns / size2).toFixed(Math.max(0, Math.round(Math.log10(size2) - Math.floor(Math.log10(step2) + 1e-9))))}${NO_BREAK}${unit}`;
-}
-function share(part) {
-  if (part > 0 && part < 1e-3) return "<0.1 %";
-  const rounded = Number((100 * part).toPrecision(2));
-  return `${figures(part < 1 && rounded >= 100 ? 99.9 : rounded)}${NO_BREAK}%`;
-}
-function count(n) {
-  return String(n).replace(/\B(?=(\d{3})+$)/g, " ");
-}
-
 // src/paint.ts
 function inkOf(element2, dark) {
   const style = getComputedStyle(element2);
@@ -292,16 +379,16 @@ var Tiles = class {
   }
   /** Return what to draw of a source over `view`, in order of time; times are the track's own. */
   pieces(track, source, view, level) {
-    const found = [];
+    const pieces = [];
     const width = widthOf(level);
     for (let index = Math.max(0, Math.floor(view.start / width)); index * width < view.end; index++) {
       const start = index * width;
       const tile = this.best(track, source, level, index);
-      const before = found[found.length - 1];
+      const before = pieces[pieces.length - 1];
       if (tile && before?.tile === tile) before.end = start + width;
-      else found.push({ start, end: start + width, tile });
+      else pieces.push({ start, end: start + width, tile });
     }
-    return found;
+    return pieces;
   }
   /** Ask for what these views lack, the first view and its middle first, and forget what was asked before and is not on its way. */
   want(views) {
@@ -311,16 +398,16 @@ var Tiles = class {
   missing({ view, level, sources }) {
     const width = widthOf(level);
     const middle = (view.start + view.end) / 2;
-    const found = [];
+    const wanted = [];
     this.tracks.forEach((track, t) => {
       const [first, last] = [view.start - track.offset, view.end - track.offset];
       for (let index = Math.max(0, Math.floor(first / width)); index * width < last; index++) {
         const missing = (sources[t] ?? []).filter((source) => !this.known(t, source, level, index));
-        if (missing.length) found.push({ track: t, level, index, sources: missing });
+        if (missing.length) wanted.push({ track: t, level, index, sources: missing });
       }
     });
     const far = (w) => Math.abs((w.index + 0.5) * width + this.tracks[w.track].offset - middle);
-    return found.sort((a, b) => far(a) - far(b));
+    return wanted.sort((a, b) => far(a) - far(b));
   }
   /** Tell whether everything of a view is there at its own detail. */
   settled() {
@@ -398,43 +485,6 @@ async function sentenceOf(answer) {
   } catch {
     return `The server answered ${answer.status}.`;
   }
-}
-
-// src/view.ts
-var NEAREST_NS = 1e3;
-function held(span, extent) {
-  const length = Math.min(Math.max(span.end - span.start, Math.min(NEAREST_NS, extent)), extent);
-  const middle = (span.start + span.end) / 2;
-  const start = Math.min(Math.max(middle - length / 2, 0), extent - length);
-  return { start, end: start + length };
-}
-function zoomed(span, factor, at, extent) {
-  const length = Math.min(Math.max((span.end - span.start) * factor, Math.min(NEAREST_NS, extent)), extent);
-  const share2 = (at - span.start) / (span.end - span.start);
-  const start = Math.min(Math.max(at - share2 * length, 0), extent - length);
-  return { start, end: start + length };
-}
-function moved(span, by, extent) {
-  const start = Math.min(Math.max(span.start + by, 0), extent - (span.end - span.start));
-  return { start, end: start + span.end - span.start };
-}
-function around(span, factor, extent) {
-  const middle = (span.start + span.end) / 2;
-  const half = Math.max(span.end - span.start, 1) * factor / 2;
-  return held({ start: middle - half, end: middle + half }, extent);
-}
-function between(from, to, share2) {
-  const eased = 1 - (1 - share2) ** 3;
-  const [a, b] = [from.end - from.start, to.end - to.start];
-  const length = a * (b / a) ** eased;
-  const weight = Math.abs(b - a) < 1e-9 * a ? eased : (length - a) / (b - a);
-  const start = from.start + (to.start - from.start) * weight;
-  return { start, end: start + length };
-}
-function tick(ns, width, room) {
-  const least = ns / Math.max(width, 1) * room;
-  const power = 10 ** Math.floor(Math.log10(least));
-  return power * ([1, 2, 5].find((n) => n * power >= least) ?? 10);
 }
 
 // src/draw.ts
@@ -673,379 +723,19 @@ function trace(context, line, view, scale, at) {
   }
 }
 
-// src/hit.ts
-function sliceAt(timeline, lane, depth, x) {
-  const columns = timeline.painter.drawn.rows.get(`${lane.id}/${depth}`);
-  const bar = columns?.bars.findLast((b) => x >= b.from - 0.5 && x < Math.max(b.to, b.from + 1) + 0.5);
-  if (bar) return slice(lane, depth, bar.tile, bar.slice, offset(timeline, lane));
-  return alone(timeline, lane, depth, x);
-}
-function alone(timeline, lane, depth, x) {
-  const view = timeline.scene.view;
-  const unit = timeline.nsPerPixel();
-  const near = { start: view.start + (x - 1.5) * unit, end: view.start + (x + 1.5) * unit };
-  const found = rowSlices(timeline, lane, depth, near).filter((s) => s.end >= near.start && s.start <= near.end);
-  return found.length === 1 ? found[0] : null;
-}
-function sumAt(columns, x) {
-  const at = Math.floor(x);
-  if (!columns || !(columns.fill[at] > 0)) return null;
-  return { share: Math.min(columns.fill[at], 1), kind: columns.kinds[columns.kind[at]] };
-}
-function rowSlices(timeline, lane, depth, span) {
-  if (!lane.spec) return [];
-  const by = offset(timeline, lane);
-  const view = timeline.scene.view;
-  const own = { start: span.start - by, end: span.end - by };
-  const level = levelOf((view.end - view.start) / timeline.width);
-  const pieces = timeline.tiles.pieces(lane.track, lane.spec.source, own, level);
-  const found = /* @__PURE__ */ new Map();
-  for (const { tile } of pieces) {
-    for (const i of tile?.rows.get(rowKey(lane.spec.lane, depth))?.slices ?? []) {
-      const one = slice(lane, depth, tile, i, by);
-      found.set(`${one.id} ${one.start}`, one);
-    }
-  }
-  return [...found.values()].sort((a, b) => a.start - b.start);
-}
-function offset(timeline, lane) {
-  return timeline.data.tracks[lane.track].offset;
-}
-function slice(lane, depth, tile, i, by) {
-  return {
-    track: lane.track,
-    source: lane.spec.source,
-    lane: lane.spec.lane,
-    depth,
-    kind: tile.kinds[tile.kind[i]],
-    id: tile.id[i],
-    name: tile.names.get(tile.name[i]) ?? "",
-    start: tile.start[i] + by,
-    end: tile.start[i] + tile.dur[i] + by
-  };
-}
-
-// src/minimap.ts
-var MAP_PX = 44;
-function drawMap(context, scene, tiles, ink, width) {
-  const { data } = scene;
-  context.clearRect(0, 0, width, MAP_PX);
-  const whole = { start: 0, end: data.extent };
-  const level = levelOf(data.extent / width);
-  const columns = new Columns(Math.ceil(width));
-  const lanes = data.tracks[0]?.lanes.filter((lane) => lane.source === "gpu" || lane.source === "gaps") ?? [];
-  for (const lane of lanes) {
-    const lost = lane.source === "gaps";
-    const [base, room] = lost ? [12, 10] : [MAP_PX - 1, MAP_PX - 15];
-    columns.read(tiles.pieces(0, lane.source, whole, level), whole, lane.lane, 0);
-    for (const bar of columns.bars) {
-      const kind = kindOf(data, lane.source, bar.tile.kinds[bar.tile.kind[bar.slice]]);
-      context.fillStyle = kind[data.dark ? 2 : 1];
-      context.fillRect(bar.from, base - room, Math.max(bar.to - bar.from, 1), room);
-    }
-    columns.fill.forEach((fill, x) => {
-      if (!fill) return;
-      context.fillStyle = kindOf(data, lane.source, columns.kinds[columns.kind[x]])[data.dark ? 2 : 1];
-      const high = Math.max(Math.min(fill, 1) * room, 1);
-      context.fillRect(x, base - high, 1, high);
-    });
-  }
-  const scale = width / data.extent;
-  context.fillStyle = ink.accent;
-  for (const finding of scene.marks) context.fillRect(finding.start * scale - 1, 0, Math.max((finding.end - finding.start) * scale, 2), 3);
-}
-function drawWindow(context, scene, ink, width) {
-  const scale = width / scene.data.extent;
-  const from = scene.view.start * scale;
-  const to = Math.max(scene.view.end * scale, from + 2);
-  context.fillStyle = ink.page;
-  context.globalAlpha = 0.72;
-  context.fillRect(0, 0, from, MAP_PX);
-  context.fillRect(to, 0, width - to, MAP_PX);
-  context.globalAlpha = 1;
-  context.strokeStyle = ink.accent;
-  context.lineWidth = 1.5;
-  context.strokeRect(from + 0.75, 0.75, Math.max(to - from - 1.5, 1), MAP_PX - 1.5);
-}
-
-// src/input.ts
-var DRAG_PX = 4;
-var WHEEL_ZOOM = 22e-4;
-var WHEEL_LINE_PX = 16;
-var KEY_SPEED = 1.1;
-function listen(timeline) {
-  const ends = [pointer(timeline), wheel(timeline), map(timeline), keys(timeline)];
-  return () => ends.forEach((end) => end());
-}
-function on(element2, type, act2, options) {
-  element2.addEventListener(type, act2, options);
-  return () => element2.removeEventListener(type, act2, options);
-}
-function pointer(timeline) {
-  const canvas = timeline.lanesCanvas;
-  const touches = /* @__PURE__ */ new Map();
-  let drag = null;
-  const time2 = (x) => timeline.scene.view.start + x * timeline.nsPerPixel();
-  const down = (event) => {
-    touches.set(event.pointerId, event);
-    canvas.setPointerCapture(event.pointerId);
-    const pan = event.pointerType === "touch" || event.button === 1 || event.shiftKey || event.offsetY < AXIS_PX;
-    if (event.button > 1) return;
-    drag = { x: event.offsetX, y: event.offsetY, view: timeline.target, pan, moved: false };
-    hideTip(timeline);
-  };
-  const move = (event) => {
-    if (touches.size === 2 && touches.has(event.pointerId)) return pinch(timeline, touches, event);
-    if (!drag) return hover(timeline, event.offsetX, event.offsetY);
-    const by = event.offsetX - drag.x;
-    if (Math.abs(by) > DRAG_PX) drag.moved = true;
-    if (!drag.moved) return;
-    if (drag.pan) timeline.go(moved(drag.view, -by * timeline.nsPerPixel(), timeline.data.extent));
-    else timeline.selectRange({ start: time2(Math.min(event.offsetX, drag.x)), end: time2(Math.max(event.offsetX, drag.x)) }, false);
-  };
-  const up = (event) => {
-    touches.delete(event.pointerId);
-    if (!drag) return;
-    const was = drag;
-    drag = null;
-    if (!was.moved) click(timeline, event.offsetX, event.offsetY);
-    else if (!was.pan) timeline.selectRange(timeline.scene.range, true);
-  };
-  const cancel = (event) => {
-    touches.delete(event.pointerId);
-    drag = null;
-  };
-  const twice = (event) => {
-    const found = under(timeline, event.offsetX, event.offsetY);
-    if (found) timeline.go(around(found, 1.6, timeline.data.extent), true);
-  };
-  const ends = [
-    on(canvas, "pointerdown", down),
-    on(canvas, "pointermove", move),
-    on(canvas, "pointerup", up),
-    on(canvas, "pointercancel", cancel),
-    on(canvas, "pointerleave", () => hideTip(timeline)),
-    on(canvas, "dblclick", twice)
-  ];
-  return () => ends.forEach((end) => end());
-}
-function pinch(timeline, touches, event) {
-  const other = [...touches.values()].find((touch) => touch.pointerId !== event.pointerId);
-  const before = touches.get(event.pointerId);
-  const gap = Math.abs(event.offsetX - other.offsetX) || 1;
-  const was = Math.abs(before.offsetX - other.offsetX) || 1;
-  const at = timeline.scene.view.start + other.offsetX * timeline.nsPerPixel();
-  timeline.go(zoomed(timeline.scene.view, was / gap, at, timeline.data.extent));
-  touches.set(event.pointerId, event);
-}
-function under(timeline, x, y) {
-  const row = timeline.rowAt(y);
-  return row?.lane.kind === "slices" ? sliceAt(timeline, row.lane, row.depth, x) : null;
-}
-function click(timeline, x, y) {
-  timeline.lanesCanvas.focus({ preventScroll: true });
-  const row = timeline.rowAt(y);
-  if (row?.lane.kind === "steps") {
-    const at = timeline.scene.view.start + x * timeline.nsPerPixel();
-    const step2 = timeline.data.steps.find((s) => at >= s.start && at < s.end);
-    timeline.selectRange(step2 ? { start: step2.start, end: step2.end } : null, true);
-    return;
-  }
-  const found = under(timeline, x, y);
-  if (!found && row?.lane.kind === "slices") {
-    const columns = timeline.painter.drawn.rows.get(`${row.lane.id}/${row.depth}`);
-    if (sumAt(columns, x)) {
-      timeline.go(zoomed(timeline.scene.view, 0.12, timeline.scene.view.start + x * timeline.nsPerPixel(), timeline.data.extent), true);
-      return;
-    }
-  }
-  timeline.select(found);
-}
-function hover(timeline, x, y) {
-  const row = timeline.rowAt(y);
-  const tip = timeline.root.querySelector(".tip");
-  let words = "";
-  if (row?.lane.kind === "slices") {
-    const found = sliceAt(timeline, row.lane, row.depth, x);
-    const sum = found ? null : sumAt(timeline.painter.drawn.rows.get(`${row.lane.id}/${row.depth}`), x);
-    const label = (kind) => kindOf(timeline.data, row.lane.spec.source, kind)[0];
-    if (found) words = `${found.source === "gaps" || !found.name ? label(found.kind) : found.name}
-${duration(found.end - found.start)}`;
-    else if (sum) words = `Many, mostly ${label(sum.kind)}
-${share(sum.share)} of ${duration(timeline.nsPerPixel())} filled. Select to zoom in.`;
-  } else if (row?.lane.kind === "lines") {
-    const at = timeline.scene.view.start + x * timeline.nsPerPixel();
-    words = row.lane.lines.map((line) => {
-      const value = line.values[line.times.findIndex((t) => t >= at)];
-      return value === null || value === void 0 ? "" : `${line.label}: ${Math.round(value * 10) / 10} ${line.unit}`;
-    }).filter(Boolean).join("\n");
-  }
-  timeline.lanesCanvas.style.cursor = y < AXIS_PX ? "grab" : words ? "pointer" : "crosshair";
-  tip.hidden = !words;
-  if (!words) return;
-  tip.style.whiteSpace = "pre-line";
-  tip.textContent = words;
-  tip.style.left = `${Math.min(x + 12, Math.max(timeline.width - tip.offsetWidth - 4, 0))}px`;
-  tip.style.top = `${y + 16}px`;
-}
-function hideTip(timeline) {
-  timeline.root.querySelector(".tip").hidden = true;
-}
-function wheel(timeline) {
-  const canvas = timeline.lanesCanvas;
-  const turned = (event) => {
-    const unit = event.deltaMode === 1 ? WHEEL_LINE_PX : 1;
-    const [dx, dy] = [event.deltaX * unit, event.deltaY * unit];
-    const focused = canvas.getRootNode().activeElement === canvas;
-    const zooms = event.ctrlKey || event.metaKey || focused && Math.abs(dy) > Math.abs(dx) && !event.shiftKey;
-    if (zooms) {
-      const at = timeline.scene.view.start + event.offsetX * timeline.nsPerPixel();
-      timeline.go(zoomed(timeline.scene.view, Math.exp(dy * WHEEL_ZOOM), at, timeline.data.extent));
-    } else if (Math.abs(dx) > Math.abs(dy) || event.shiftKey) {
-      timeline.go(moved(timeline.scene.view, (dx || dy) * timeline.nsPerPixel(), timeline.data.extent));
-    } else return;
-    event.preventDefault();
-    hideTip(timeline);
-  };
-  return on(canvas, "wheel", turned, { passive: false });
-}
-function map(timeline) {
-  const canvas = timeline.root.querySelector(".map");
-  let grip = null;
-  const at = (event) => event.offsetX / Math.max(canvas.clientWidth, 1) * timeline.data.extent;
-  const to = (time2) => {
-    const length = timeline.target.end - timeline.target.start;
-    timeline.go({ start: time2 - length / 2, end: time2 + length / 2 });
-  };
-  const ends = [
-    on(canvas, "pointerdown", (event) => {
-      canvas.setPointerCapture(event.pointerId);
-      const { start, end } = timeline.target;
-      const time2 = at(event);
-      grip = time2 >= start && time2 <= end && end - start < timeline.data.extent ? time2 - (start + end) / 2 : 0;
-      if (end - start >= timeline.data.extent) timeline.go(around({ start: time2, end: time2 + 1 }, timeline.data.extent / 8, timeline.data.extent), true);
-      else to(time2 - grip);
-    }),
-    on(canvas, "pointermove", (event) => {
-      if (grip !== null && event.offsetY < MAP_PX * 4) to(at(event) - grip);
-    }),
-    on(canvas, "pointerup", () => {
-      grip = null;
-    }),
-    on(canvas, "pointercancel", () => {
-      grip = null;
-    })
-  ];
-  return () => ends.forEach((end) => end());
-}
-function keys(timeline) {
-  const canvas = timeline.lanesCanvas;
-  const down = /* @__PURE__ */ new Set();
-  let last = 0;
-  const glide = (now) => {
-    if (!down.size) return;
-    const seconds = Math.min((now - last) / 1e3, 0.05);
-    last = now;
-    const { view } = timeline.scene;
-    const amount = KEY_SPEED * seconds * 2;
-    const middle = (view.start + view.end) / 2;
-    if (down.has("w")) timeline.go(zoomed(view, Math.exp(-amount), middle, timeline.data.extent));
-    if (down.has("s")) timeline.go(zoomed(view, Math.exp(amount), middle, timeline.data.extent));
-    const by = (down.has("d") ? 1 : 0) - (down.has("a") ? 1 : 0);
-    if (by) timeline.go(moved(timeline.scene.view, by * (view.end - view.start) * amount / 2, timeline.data.extent));
-    requestAnimationFrame(glide);
-  };
-  const pressed = (event) => {
-    const key2 = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if ("wasd".includes(key2)) {
-      if (!down.size) {
-        last = performance.now();
-        requestAnimationFrame(glide);
-      }
-      down.add(key2);
-    } else if (!act(timeline, key2, event.shiftKey)) return;
-    event.preventDefault();
-    event.stopPropagation();
-  };
-  const ends = [
-    on(canvas, "keydown", pressed),
-    on(canvas, "keyup", (event) => down.delete(event.key.toLowerCase())),
-    on(canvas, "blur", () => down.clear())
-  ];
-  const slash = (event) => {
-    const target = event.composedPath()[0];
-    if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName ?? "")) return;
-    event.preventDefault();
-    timeline.finder.focus();
-  };
-  document.addEventListener("keydown", slash);
-  ends.push(() => document.removeEventListener("keydown", slash));
-  return () => ends.forEach((end) => end());
-}
-function act(timeline, key2, shift) {
-  const { scene } = timeline;
-  const chosen = scene.selected ?? scene.range;
-  if (key2 === "ArrowRight" || key2 === "ArrowLeft") step(timeline, key2 === "ArrowRight" ? 1 : -1);
-  else if (key2 === "ArrowDown" || key2 === "ArrowUp") climb(timeline, key2 === "ArrowDown" ? 1 : -1);
-  else if (key2 === "Enter") timeline.drawer.focus();
-  else if (key2 === "Escape") {
-    timeline.selectRange(null, true);
-    timeline.select(null);
-  } else if (key2 === "f" && chosen) timeline.go(around(chosen, scene.range ? 1 : 1.6, timeline.data.extent), true);
-  else if (key2 === "0" || key2 === "Home") timeline.go({ start: 0, end: timeline.data.extent }, true);
-  else if (key2 === "n" || key2 === "]") timeline.findings.rule && !timeline.finder.words ? timeline.findings.step(1) : timeline.finder.step(shift ? -1 : 1);
-  else if (key2 === "p" || key2 === "[") timeline.findings.rule && !timeline.finder.words ? timeline.findings.step(-1) : timeline.finder.step(-1);
-  else return false;
-  return true;
-}
-function step(timeline, by) {
-  const { selected, view, lanes } = timeline.scene;
-  const lane = selected ? lanes.find((l) => l.track === selected.track && l.spec?.source === selected.source && l.spec.lane === selected.lane) : lanes.find((l) => l.spec?.source === "gpu") ?? lanes.find((l) => l.spec);
-  if (!lane) return;
-  const depth = selected?.depth ?? 0;
-  const room = view.end - view.start;
-  const slices2 = rowSlices(timeline, lane, depth, { start: view.start - room / 2, end: view.end + room / 2 });
-  const next = !selected ? slices2.find((s) => s.start >= view.start && s.start < view.end) : by > 0 ? slices2.find((s) => s.start > selected.start || s.start === selected.start && s.id > selected.id) : slices2.findLast((s) => s.start < selected.start || s.start === selected.start && s.id < selected.id);
-  if (next) choose(timeline, next);
-  else timeline.say(`There is no ${by > 0 ? "later" : "earlier"} slice near on this row that can be told apart. Zoom in for shorter ones.`);
-}
-function climb(timeline, by) {
-  const { selected, lanes } = timeline.scene;
-  if (!selected) return step(timeline, 1);
-  const rows = lanes.filter((l) => l.spec).flatMap((lane) => Array.from({ length: lane.rows }, (_, depth) => ({ lane, depth })));
-  let at = rows.findIndex(({ lane, depth }) => lane.track === selected.track && lane.spec.source === selected.source && lane.spec.lane === selected.lane && depth === selected.depth);
-  for (at += by; at >= 0 && at < rows.length; at += by) {
-    const { lane, depth } = rows[at];
-    const slices2 = rowSlices(timeline, lane, depth, timeline.scene.view);
-    const found = slices2.find((s) => s.start <= selected.start && s.end > selected.start) ?? slices2.find((s) => s.start < selected.end && s.end > selected.start);
-    if (found) return choose(timeline, found);
-  }
-}
-function choose(timeline, slice2) {
-  const { view } = timeline.scene;
-  timeline.select(slice2);
-  timeline.reveal(slice2.track, slice2.source, slice2.lane, slice2.depth);
-  if (slice2.start < view.start || slice2.start > view.end) {
-    const middle = (slice2.start + Math.min(slice2.end, slice2.start + (view.end - view.start) / 2)) / 2;
-    const half = (view.end - view.start) / 2;
-    timeline.go({ start: middle - half, end: middle + half }, false, true);
-  }
-}
-
 // src/find.ts
 var Finder = class {
-  constructor(place, timeline) {
-    this.timeline = timeline;
+  constructor(place, picture) {
+    this.picture = picture;
     this.input = place.querySelector("input");
-    this.said = place.querySelector(".found");
+    this.count = place.querySelector(".found");
     this.input.onkeydown = (event) => {
       event.stopPropagation();
       if (event.key === "Enter") this.search(this.input.value, event.shiftKey ? -1 : 1);
       else if (event.key === "Escape") {
         this.input.value = "";
         this.search("");
-        timeline.lanesCanvas.focus({ preventScroll: true });
+        picture.lanesCanvas.focus({ preventScroll: true });
       }
     };
     this.input.oninput = () => {
@@ -1058,7 +748,7 @@ var Finder = class {
   at = -1;
   turn = 0;
   input;
-  said;
+  count;
   /** Show the words of the address, without moving. */
   start(words) {
     this.words = this.input.value = words ?? "";
@@ -1068,13 +758,13 @@ var Finder = class {
     this.input.select();
   }
   search(words, by = 1) {
-    if (words !== this.words) this.at = Math.floor(this.timeline.scene.view.start) - 1;
+    if (words !== this.words) this.at = Math.floor(this.picture.scene.view.start) - 1;
     this.words = this.input.value = words;
     if (words) this.step(by);
     else {
       this.turn++;
-      this.said.textContent = "";
-      this.timeline.moved(false);
+      this.count.textContent = "";
+      this.picture.moved(false);
     }
   }
   step(by) {
@@ -1082,29 +772,29 @@ var Finder = class {
   }
   async go(by) {
     const turn = ++this.turn;
-    const { api, tracks, extent } = this.timeline.data;
+    const { api, tracks, extent } = this.picture.data;
     const of = tracks[0];
-    const chosen = this.timeline.scene.selected;
+    const chosen = this.picture.scene.selected;
     const from = Math.round(this.at - of.offset);
     const query = `recording=${of.recording}&device=${of.device}&q=${encodeURIComponent(this.words)}&at=${from}${by < 0 ? "&back" : ""}`;
     try {
-      const found = await asked(`${api}/find?${query}`);
+      const match = await asked(`${api}/find?${query}`);
       if (turn !== this.turn) return;
-      this.said.textContent = found.hit ? `${count(found.position)} of ${count(found.count)}` : "none";
-      if (!found.hit) return;
-      const hit = { ...found.hit, track: 0, start: found.hit.start + of.offset, end: found.hit.end + of.offset };
+      this.count.textContent = match.hit ? `${count(match.position)} of ${count(match.count)}` : "none";
+      if (!match.hit) return;
+      const hit = { ...match.hit, track: 0, start: match.hit.start + of.offset, end: match.hit.end + of.offset };
       this.at = hit.start;
-      const { view } = this.timeline.scene;
+      const { view } = this.picture.scene;
       const length = hit.end - hit.start;
-      choose(this.timeline, hit);
+      this.picture.choose(hit);
       if (length / (view.end - view.start) < 4e-3) {
         const half = Math.min(length * 40 + 1e3, extent / 2);
         const middle = (hit.start + hit.end) / 2;
-        this.timeline.go({ start: middle - half, end: middle + half }, chosen === null, true);
+        this.picture.go({ start: middle - half, end: middle + half }, chosen === null, true);
       }
     } catch (problem) {
-      this.said.textContent = "";
-      this.timeline.say(problem instanceof Error ? problem.message : String(problem));
+      this.count.textContent = "";
+      this.picture.say(problem instanceof Error ? problem.message : String(problem));
     }
   }
 };
@@ -1217,16 +907,59 @@ function slices(spec, track, several, choice) {
   return { kind: "slices", id, label: spec.label, track, top: 0, height: rows * row, row, rows, spec, folds, folded, pinned: false };
 }
 
+// src/minimap.ts
+var MAP_PX = 44;
+function drawMap(context, scene, tiles, ink, width) {
+  const { data } = scene;
+  context.clearRect(0, 0, width, MAP_PX);
+  const whole = { start: 0, end: data.extent };
+  const level = levelOf(data.extent / width);
+  const columns = new Columns(Math.ceil(width));
+  const lanes = data.tracks[0]?.lanes.filter((lane) => lane.source === "gpu" || lane.source === "gaps") ?? [];
+  for (const lane of lanes) {
+    const lost = lane.source === "gaps";
+    const [base, room] = lost ? [12, 10] : [MAP_PX - 1, MAP_PX - 15];
+    columns.read(tiles.pieces(0, lane.source, whole, level), whole, lane.lane, 0);
+    for (const bar of columns.bars) {
+      const kind = kindOf(data, lane.source, bar.tile.kinds[bar.tile.kind[bar.slice]]);
+      context.fillStyle = kind[data.dark ? 2 : 1];
+      context.fillRect(bar.from, base - room, Math.max(bar.to - bar.from, 1), room);
+    }
+    columns.fill.forEach((fill, x) => {
+      if (!fill) return;
+      context.fillStyle = kindOf(data, lane.source, columns.kinds[columns.kind[x]])[data.dark ? 2 : 1];
+      const high = Math.max(Math.min(fill, 1) * room, 1);
+      context.fillRect(x, base - high, 1, high);
+    });
+  }
+  const scale = width / data.extent;
+  context.fillStyle = ink.accent;
+  for (const finding of scene.marks) context.fillRect(finding.start * scale - 1, 0, Math.max((finding.end - finding.start) * scale, 2), 3);
+}
+function drawWindow(context, scene, ink, width) {
+  const scale = width / scene.data.extent;
+  const from = scene.view.start * scale;
+  const to = Math.max(scene.view.end * scale, from + 2);
+  context.fillStyle = ink.page;
+  context.globalAlpha = 0.72;
+  context.fillRect(0, 0, from, MAP_PX);
+  context.fillRect(to, 0, width - to, MAP_PX);
+  context.globalAlpha = 1;
+  context.strokeStyle = ink.accent;
+  context.lineWidth = 1.5;
+  context.strokeRect(from + 0.75, 0.75, Math.max(to - from - 1.5, 1), MAP_PX - 1.5);
+}
+
 // src/drawer.ts
 var FRAMES = 12;
 var Drawer = class {
-  constructor(place, timeline) {
+  constructor(place, picture) {
     this.place = place;
-    this.timeline = timeline;
+    this.picture = picture;
     place.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
-      timeline.select(null);
-      timeline.lanesCanvas.focus({ preventScroll: true });
+      picture.select(null);
+      picture.lanesCanvas.focus({ preventScroll: true });
     });
   }
   links = [];
@@ -1237,63 +970,63 @@ var Drawer = class {
   /** Choose the slice that the address names. */
   async restore(text) {
     const [track, source, id] = (text ?? "").split(":");
-    if (!id || !this.timeline.data.tracks[Number(track)]) return;
-    const told = await this.ask(Number(track), source, id);
-    if (told) choose(this.timeline, told.slice);
+    if (!id || !this.picture.data.tracks[Number(track)]) return;
+    const details = await this.ask(Number(track), source, id);
+    if (details) this.picture.choose(details.slice);
   }
   async show(slice2) {
     const turn = ++this.turn;
     this.links = [];
     if (!slice2) {
       this.place.hidden = true;
-      this.timeline.say("");
+      this.picture.say("");
       return;
     }
-    const by = this.timeline.data.tracks[slice2.track].offset;
-    const told = await this.ask(slice2.track, slice2.source, String(slice2.source === "gaps" ? Math.round(slice2.start - by) : slice2.id));
-    if (turn !== this.turn || !told) return;
-    this.links = told.links;
-    this.fill(slice2, told);
-    this.timeline.draw();
+    const by = this.picture.data.tracks[slice2.track].offset;
+    const details = await this.ask(slice2.track, slice2.source, String(slice2.source === "gaps" ? Math.round(slice2.start - by) : slice2.id));
+    if (turn !== this.turn || !details) return;
+    this.links = details.links;
+    this.fill(slice2, details);
+    this.picture.draw();
   }
   async ask(track, source, id) {
-    const { api, tracks } = this.timeline.data;
+    const { api, tracks } = this.picture.data;
     const of = tracks[track];
     try {
-      const told = await asked(`${api}/slice?recording=${of.recording}&device=${of.device}&source=${encodeURIComponent(source)}&id=${encodeURIComponent(id)}`);
-      for (const slice2 of [told.slice, ...told.links]) {
+      const details = await asked(`${api}/slice?recording=${of.recording}&device=${of.device}&source=${encodeURIComponent(source)}&id=${encodeURIComponent(id)}`);
+      for (const slice2 of [details.slice, ...details.links]) {
         slice2.track = track;
         slice2.start += of.offset;
         slice2.end += of.offset;
       }
-      return told;
+      return details;
     } catch (problem) {
-      this.timeline.say(problem instanceof Error ? problem.message : String(problem));
+      this.picture.say(problem instanceof Error ? problem.message : String(problem));
       return null;
     }
   }
-  fill(slice2, told) {
-    const { data } = this.timeline;
+  fill(slice2, details) {
+    const { data } = this.picture;
     const length = slice2.end - slice2.start;
     const label = kindOf(data, slice2.source, slice2.kind)[0];
     const facts = [
       ["Lasts", exact(length)],
       ["Begins at", exact(slice2.start)],
       ...slice2.source === "gaps" ? [] : [["Kind", label]],
-      ...told.facts
+      ...details.facts
     ];
-    const { same } = told;
+    const { same } = details;
     if (same) facts.push(["All of this name", `${count(same.count)}, ${duration(same.total_ns)} together, longest ${duration(same.longest_ns)}`]);
     this.place.replaceChildren(
-      this.head(told.title, slice2),
-      told.evidence ? element("p", {}, told.evidence) : "",
-      told.to_do ? element("p", {}, element("strong", {}, "What helps: "), told.to_do) : "",
-      told.finding ? this.findingLine(told.finding) : "",
-      element("div", { class: "columns" }, list(facts), this.stack(told.stack)),
-      this.actions(slice2, told)
+      this.head(details.title, slice2),
+      details.evidence ? element("p", {}, details.evidence) : "",
+      details.to_do ? element("p", {}, element("strong", {}, "What helps: "), details.to_do) : "",
+      details.finding ? this.findingLine(details.finding) : "",
+      element("div", { class: "columns" }, list(facts), this.stack(details.stack)),
+      this.actions(slice2, details)
     );
     this.place.hidden = false;
-    this.timeline.say(`${told.title}: ${duration(length)}, at ${duration(slice2.start)}.`);
+    this.picture.say(`${details.title}: ${duration(length)}, at ${duration(slice2.start)}.`);
   }
   findingLine(finding) {
     return element(
@@ -1302,7 +1035,7 @@ var Drawer = class {
       element("strong", {}, `${finding.title} ${finding.gain}. `),
       finding.fix,
       " ",
-      button("Mark all its places", () => this.timeline.findings.open(finding.rule, true, true))
+      button("Mark all its places", () => this.picture.findings.open(finding.rule, true, true))
     );
   }
   head(title, span) {
@@ -1313,8 +1046,8 @@ var Drawer = class {
       element(
         "span",
         { class: "group" },
-        button("Zoom to it", () => this.timeline.go(around(span, 1.6, this.timeline.data.extent), true), { title: "F" }),
-        button("×", () => this.timeline.select(null), { "aria-label": "Close" })
+        button("Zoom to it", () => this.picture.go(around(span, 1.6, this.picture.data.extent), true), { title: "F" }),
+        button("×", () => this.picture.select(null), { "aria-label": "Close" })
       )
     );
   }
@@ -1329,23 +1062,23 @@ var Drawer = class {
     }
     return shown;
   }
-  actions(slice2, told) {
+  actions(slice2, details) {
     const does = element("div", { class: "does" });
     const names = { launch: "Launched by", kernel: "Launches", operator: "Inside", python: "Inside", gap: "Wait" };
-    for (const link of told.links.slice(0, 6)) {
-      does.append(button(`${names[link.role]} ${link.name}`, () => choose(this.timeline, link)));
+    for (const link of details.links.slice(0, 6)) {
+      does.append(button(`${names[link.role]} ${link.name}`, () => this.picture.choose(link)));
     }
-    if (told.links.length > 6) does.append(`and ${told.links.length - 6} more`);
-    const launch = told.links.find((link) => link.role === "launch");
+    if (details.links.length > 6) does.append(`and ${details.links.length - 6} more`);
+    const launch = details.links.find((link) => link.role === "launch");
     if (launch && slice2.source === "gpu") does.append(`starts ${duration(slice2.start - launch.start)} after its launch`);
-    const { same } = told;
+    const { same } = details;
     if (same && same.count > 1) {
       const all = button("Show all of these", () => {
-        this.timeline.scene.same = this.timeline.scene.same === same.name_id ? null : same.name_id;
-        all.setAttribute("aria-pressed", String(this.timeline.scene.same !== null));
-        this.timeline.draw();
+        this.picture.scene.same = this.picture.scene.same === same.name_id ? null : same.name_id;
+        all.setAttribute("aria-pressed", String(this.picture.scene.same !== null));
+        this.picture.draw();
       });
-      does.append(all, button("Find each", () => this.timeline.finder.search(told.title)));
+      does.append(all, button("Find each", () => this.picture.finder.search(details.title)));
     }
     does.append(this.noteForm(slice2));
     return does;
@@ -1357,7 +1090,7 @@ var Drawer = class {
     form.onsubmit = (event) => {
       event.preventDefault();
       if (!input.value.trim()) return;
-      this.timeline.note({ start: Math.round(span.start), end: Math.round(span.end), text: input.value });
+      this.picture.note({ start: Math.round(span.start), end: Math.round(span.end), text: input.value });
       input.value = "";
     };
     return form;
@@ -1368,19 +1101,19 @@ var Drawer = class {
     this.links = [];
     this.place.hidden = true;
     if (!range) return;
-    const { api, tracks } = this.timeline.data;
+    const { api, tracks } = this.picture.data;
     const of = tracks[0];
     try {
       const [start, end] = [Math.round(range.start - of.offset), Math.round(range.end - of.offset)];
-      const told = await asked(`${api}/stretch?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}`);
-      if (turn === this.turn) this.fillRange(range, told);
+      const details = await asked(`${api}/stretch?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}`);
+      if (turn === this.turn) this.fillRange(range, details);
     } catch (problem) {
-      this.timeline.say(problem instanceof Error ? problem.message : String(problem));
+      this.picture.say(problem instanceof Error ? problem.message : String(problem));
     }
   }
-  fillRange(range, told) {
+  fillRange(range, details) {
     const length = range.end - range.start;
-    const busy = told.busy_share === null ? "There is no GPU operation in" : `The GPU works ${share(told.busy_share)} of`;
+    const busy = details.busy_share === null ? "There is no GPU operation in" : `The GPU works ${share(details.busy_share)} of`;
     const title = `${busy} these ${duration(length)}`;
     const part = (p, ns) => [this.swatch(p), duration(ns), share(ns / length)];
     this.place.replaceChildren(
@@ -1388,20 +1121,20 @@ var Drawer = class {
       element(
         "div",
         { class: "columns" },
-        table("Who owned the time", told.owners.map((o) => part(o, o.ns))),
-        table("Lost time by cause", told.lost.map((l) => part(l, l.ms * 1e6))),
+        table("Who owned the time", details.owners.map((o) => part(o, o.ns))),
+        table("Lost time by cause", details.lost.map((l) => part(l, l.ms * 1e6))),
         table(
-          `GPU operations, ${Math.min(told.operations.length, told.kinds)} of ${told.kinds} names`,
-          told.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)])
+          `GPU operations, ${Math.min(details.operations.length, details.kinds)} of ${details.kinds} names`,
+          details.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)])
         )
       ),
-      element("div", { class: "does" }, button("Zoom in", () => this.timeline.go(range, true), { title: "F" }), this.noteForm(range))
+      element("div", { class: "does" }, button("Zoom in", () => this.picture.go(range, true), { title: "F" }), this.noteForm(range))
     );
     this.place.hidden = false;
-    this.timeline.say(`${title}.`);
+    this.picture.say(`${title}.`);
   }
   swatch(part) {
-    const colour = this.timeline.data.dark ? part.dark : part.light;
+    const colour = this.picture.data.dark ? part.dark : part.light;
     return element("span", {}, element("span", { class: "swatch", style: `background:${colour}` }), part.label);
   }
 };
@@ -1418,64 +1151,64 @@ function table(caption, rows) {
 // src/finding.ts
 var ROOM = 8;
 var FindingBar = class {
-  constructor(place, timeline) {
+  constructor(place, picture) {
     this.place = place;
-    this.timeline = timeline;
+    this.picture = picture;
   }
   rule = "";
   /** Mark the places of a finding; "" or an unknown one marks none. With `go`, the view moves to the longest. */
   open(rule, tell = false, go = false) {
-    const finding = this.timeline.data.findings.find((f) => f.rule === rule);
+    const finding = this.picture.data.findings.find((f) => f.rule === rule);
     if (this.rule === (finding?.rule ?? "")) return;
     this.rule = finding?.rule ?? "";
-    this.timeline.scene.marks = [];
-    this.timeline.scene.mark = -1;
+    this.picture.scene.marks = [];
+    this.picture.scene.mark = -1;
     this.place.hidden = !finding;
     if (finding) void this.load(go);
-    else this.timeline.remap();
-    if (tell) this.timeline.moved(false);
+    else this.picture.remap();
+    if (tell) this.picture.moved(false);
   }
   async load(go) {
-    const { api, tracks, findings } = this.timeline.data;
+    const { api, tracks, findings } = this.picture.data;
     const finding = findings.find((f) => f.rule === this.rule);
     const of = tracks[0];
     try {
-      const told = await asked(
+      const answer = await asked(
         `${api}/occurrences?recording=${of.recording}&device=${of.device}&rule=${encodeURIComponent(this.rule)}`
       );
       if (this.rule !== finding.rule) return;
-      this.timeline.scene.marks = told.places.length ? told.places.map(([start, end]) => ({ start: start + of.offset, end: end + of.offset })) : finding.marks;
+      this.picture.scene.marks = answer.places.length ? answer.places.map(([start, end]) => ({ start: start + of.offset, end: end + of.offset })) : finding.marks;
     } catch {
-      this.timeline.scene.marks = finding.marks;
+      this.picture.scene.marks = finding.marks;
     }
     this.nearest();
     this.show();
-    if (go && this.timeline.scene.mark >= 0) this.to(this.timeline.scene.mark);
-    this.timeline.remap();
+    if (go && this.picture.scene.mark >= 0) this.to(this.picture.scene.mark);
+    this.picture.remap();
   }
   /** The place in question is the longest in view, where one is. */
   nearest() {
-    const { marks, view } = this.timeline.scene;
+    const { marks, view } = this.picture.scene;
     let longest = -1;
     marks.forEach((mark, i) => {
       const inside = mark.end > view.start && mark.start < view.end;
       if (inside && (longest < 0 || mark.end - mark.start > marks[longest].end - marks[longest].start)) longest = i;
     });
-    this.timeline.scene.mark = longest >= 0 ? longest : marks.length ? 0 : -1;
+    this.picture.scene.mark = longest >= 0 ? longest : marks.length ? 0 : -1;
   }
   step(by) {
-    const { marks, mark } = this.timeline.scene;
+    const { marks, mark } = this.picture.scene;
     if (marks.length) this.to((mark + by + marks.length) % marks.length);
   }
   to(index) {
-    this.timeline.scene.mark = index;
+    this.picture.scene.mark = index;
     this.show();
-    this.timeline.go(around(this.timeline.scene.marks[index], ROOM, this.timeline.data.extent), true);
+    this.picture.go(around(this.picture.scene.marks[index], ROOM, this.picture.data.extent), true);
   }
   show() {
-    const finding = this.timeline.data.findings.find((f) => f.rule === this.rule);
+    const finding = this.picture.data.findings.find((f) => f.rule === this.rule);
     if (!finding) return;
-    const { marks, mark } = this.timeline.scene;
+    const { marks, mark } = this.picture.scene;
     this.place.replaceChildren(
       element("strong", {}, finding.title, finding.gain ? ` ${finding.gain}` : ""),
       marks.length ? element(
@@ -1490,6 +1223,313 @@ var FindingBar = class {
     );
   }
 };
+
+// src/hit.ts
+function sliceAt(picture, lane, depth, x) {
+  const columns = picture.painter.drawn.rows.get(`${lane.id}/${depth}`);
+  const bar = columns?.bars.findLast((b) => x >= b.from - 0.5 && x < Math.max(b.to, b.from + 1) + 0.5);
+  if (bar) return slice(lane, depth, bar.tile, bar.slice, offset(picture, lane));
+  return alone(picture, lane, depth, x);
+}
+function alone(picture, lane, depth, x) {
+  const view = picture.scene.view;
+  const unit = picture.nsPerPixel();
+  const near = { start: view.start + (x - 1.5) * unit, end: view.start + (x + 1.5) * unit };
+  const slices2 = rowSlices(picture, lane, depth, near).filter((s) => s.end >= near.start && s.start <= near.end);
+  return slices2.length === 1 ? slices2[0] : null;
+}
+function sumAt(columns, x) {
+  const at = Math.floor(x);
+  if (!columns || !(columns.fill[at] > 0)) return null;
+  return { share: Math.min(columns.fill[at], 1), kind: columns.kinds[columns.kind[at]] };
+}
+function rowSlices(picture, lane, depth, span) {
+  if (!lane.spec) return [];
+  const by = offset(picture, lane);
+  const view = picture.scene.view;
+  const own = { start: span.start - by, end: span.end - by };
+  const level = levelOf((view.end - view.start) / picture.width);
+  const pieces = picture.tiles.pieces(lane.track, lane.spec.source, own, level);
+  const slices2 = /* @__PURE__ */ new Map();
+  for (const { tile } of pieces) {
+    for (const i of tile?.rows.get(rowKey(lane.spec.lane, depth))?.slices ?? []) {
+      const one = slice(lane, depth, tile, i, by);
+      slices2.set(`${one.id} ${one.start}`, one);
+    }
+  }
+  return [...slices2.values()].sort((a, b) => a.start - b.start);
+}
+function offset(picture, lane) {
+  return picture.data.tracks[lane.track].offset;
+}
+function slice(lane, depth, tile, i, by) {
+  return {
+    track: lane.track,
+    source: lane.spec.source,
+    lane: lane.spec.lane,
+    depth,
+    kind: tile.kinds[tile.kind[i]],
+    id: tile.id[i],
+    name: tile.names.get(tile.name[i]) ?? "",
+    start: tile.start[i] + by,
+    end: tile.start[i] + tile.dur[i] + by
+  };
+}
+
+// src/input.ts
+var DRAG_PX = 4;
+var WHEEL_ZOOM = 22e-4;
+var WHEEL_LINE_PX = 16;
+var KEY_SPEED = 1.1;
+function listen(picture) {
+  const ends = [pointer(picture), wheel(picture), map(picture), keys(picture)];
+  return () => ends.forEach((end) => end());
+}
+function on(element2, type, act2, options) {
+  element2.addEventListener(type, act2, options);
+  return () => element2.removeEventListener(type, act2, options);
+}
+function pointer(picture) {
+  const canvas = picture.lanesCanvas;
+  const touches = /* @__PURE__ */ new Map();
+  let drag = null;
+  const time2 = (x) => picture.scene.view.start + x * picture.nsPerPixel();
+  const down = (event) => {
+    touches.set(event.pointerId, event);
+    canvas.setPointerCapture(event.pointerId);
+    const pan = event.pointerType === "touch" || event.button === 1 || event.shiftKey || event.offsetY < AXIS_PX;
+    if (event.button > 1) return;
+    drag = { x: event.offsetX, y: event.offsetY, view: picture.target, pan, moved: false };
+    hideTip(picture);
+  };
+  const move = (event) => {
+    if (touches.size === 2 && touches.has(event.pointerId)) return pinch(picture, touches, event);
+    if (!drag) return hover(picture, event.offsetX, event.offsetY);
+    const by = event.offsetX - drag.x;
+    if (Math.abs(by) > DRAG_PX) drag.moved = true;
+    if (!drag.moved) return;
+    if (drag.pan) picture.go(moved(drag.view, -by * picture.nsPerPixel(), picture.data.extent));
+    else picture.selectRange({ start: time2(Math.min(event.offsetX, drag.x)), end: time2(Math.max(event.offsetX, drag.x)) }, false);
+  };
+  const up = (event) => {
+    touches.delete(event.pointerId);
+    if (!drag) return;
+    const was = drag;
+    drag = null;
+    if (!was.moved) click(picture, event.offsetX, event.offsetY);
+    else if (!was.pan) picture.selectRange(picture.scene.range, true);
+  };
+  const cancel = (event) => {
+    touches.delete(event.pointerId);
+    drag = null;
+  };
+  const twice = (event) => {
+    const slice2 = under(picture, event.offsetX, event.offsetY);
+    if (slice2) picture.go(around(slice2, 1.6, picture.data.extent), true);
+  };
+  const ends = [
+    on(canvas, "pointerdown", down),
+    on(canvas, "pointermove", move),
+    on(canvas, "pointerup", up),
+    on(canvas, "pointercancel", cancel),
+    on(canvas, "pointerleave", () => hideTip(picture)),
+    on(canvas, "dblclick", twice)
+  ];
+  return () => ends.forEach((end) => end());
+}
+function pinch(picture, touches, event) {
+  const other = [...touches.values()].find((touch) => touch.pointerId !== event.pointerId);
+  const before = touches.get(event.pointerId);
+  const gap = Math.abs(event.offsetX - other.offsetX) || 1;
+  const was = Math.abs(before.offsetX - other.offsetX) || 1;
+  const at = picture.scene.view.start + other.offsetX * picture.nsPerPixel();
+  picture.go(zoomed(picture.scene.view, was / gap, at, picture.data.extent));
+  touches.set(event.pointerId, event);
+}
+function under(picture, x, y) {
+  const row = picture.rowAt(y);
+  return row?.lane.kind === "slices" ? sliceAt(picture, row.lane, row.depth, x) : null;
+}
+function click(picture, x, y) {
+  picture.lanesCanvas.focus({ preventScroll: true });
+  const row = picture.rowAt(y);
+  if (row?.lane.kind === "steps") {
+    const at = picture.scene.view.start + x * picture.nsPerPixel();
+    const step2 = picture.data.steps.find((s) => at >= s.start && at < s.end);
+    picture.selectRange(step2 ? { start: step2.start, end: step2.end } : null, true);
+    return;
+  }
+  const slice2 = under(picture, x, y);
+  if (!slice2 && row?.lane.kind === "slices") {
+    const columns = picture.painter.drawn.rows.get(`${row.lane.id}/${row.depth}`);
+    if (sumAt(columns, x)) {
+      picture.go(zoomed(picture.scene.view, 0.12, picture.scene.view.start + x * picture.nsPerPixel(), picture.data.extent), true);
+      return;
+    }
+  }
+  picture.select(slice2);
+}
+function hover(picture, x, y) {
+  const row = picture.rowAt(y);
+  const tip = picture.root.querySelector(".tip");
+  let words = "";
+  if (row?.lane.kind === "slices") {
+    const slice2 = sliceAt(picture, row.lane, row.depth, x);
+    const sum = slice2 ? null : sumAt(picture.painter.drawn.rows.get(`${row.lane.id}/${row.depth}`), x);
+    const label = (kind) => kindOf(picture.data, row.lane.spec.source, kind)[0];
+    if (slice2) words = `${slice2.source === "gaps" || !slice2.name ? label(slice2.kind) : slice2.name}
+${duration(slice2.end - slice2.start)}`;
+    else if (sum) words = `Many, mostly ${label(sum.kind)}
+${share(sum.share)} of ${duration(picture.nsPerPixel())} filled. Select to zoom in.`;
+  } else if (row?.lane.kind === "lines") {
+    const at = picture.scene.view.start + x * picture.nsPerPixel();
+    words = row.lane.lines.map((line) => {
+      const value = line.values[line.times.findIndex((t) => t >= at)];
+      return value === null || value === void 0 ? "" : `${line.label}: ${Math.round(value * 10) / 10} ${line.unit}`;
+    }).filter(Boolean).join("\n");
+  }
+  picture.lanesCanvas.style.cursor = y < AXIS_PX ? "grab" : words ? "pointer" : "crosshair";
+  tip.hidden = !words;
+  if (!words) return;
+  tip.style.whiteSpace = "pre-line";
+  tip.textContent = words;
+  tip.style.left = `${Math.min(x + 12, Math.max(picture.width - tip.offsetWidth - 4, 0))}px`;
+  tip.style.top = `${y + 16}px`;
+}
+function hideTip(picture) {
+  picture.root.querySelector(".tip").hidden = true;
+}
+function wheel(picture) {
+  const canvas = picture.lanesCanvas;
+  const turned = (event) => {
+    const unit = event.deltaMode === 1 ? WHEEL_LINE_PX : 1;
+    const [dx, dy] = [event.deltaX * unit, event.deltaY * unit];
+    const focused = canvas.getRootNode().activeElement === canvas;
+    const zooms = event.ctrlKey || event.metaKey || focused && Math.abs(dy) > Math.abs(dx) && !event.shiftKey;
+    if (zooms) {
+      const at = picture.scene.view.start + event.offsetX * picture.nsPerPixel();
+      picture.go(zoomed(picture.scene.view, Math.exp(dy * WHEEL_ZOOM), at, picture.data.extent));
+    } else if (Math.abs(dx) > Math.abs(dy) || event.shiftKey) {
+      picture.go(moved(picture.scene.view, (dx || dy) * picture.nsPerPixel(), picture.data.extent));
+    } else return;
+    event.preventDefault();
+    hideTip(picture);
+  };
+  return on(canvas, "wheel", turned, { passive: false });
+}
+function map(picture) {
+  const canvas = picture.root.querySelector(".map");
+  let grip = null;
+  const at = (event) => event.offsetX / Math.max(canvas.clientWidth, 1) * picture.data.extent;
+  const to = (time2) => {
+    const length = picture.target.end - picture.target.start;
+    picture.go({ start: time2 - length / 2, end: time2 + length / 2 });
+  };
+  const ends = [
+    on(canvas, "pointerdown", (event) => {
+      canvas.setPointerCapture(event.pointerId);
+      const { start, end } = picture.target;
+      const time2 = at(event);
+      grip = time2 >= start && time2 <= end && end - start < picture.data.extent ? time2 - (start + end) / 2 : 0;
+      if (end - start >= picture.data.extent) picture.go(around({ start: time2, end: time2 + 1 }, picture.data.extent / 8, picture.data.extent), true);
+      else to(time2 - grip);
+    }),
+    on(canvas, "pointermove", (event) => {
+      if (grip !== null && event.offsetY < MAP_PX * 4) to(at(event) - grip);
+    }),
+    on(canvas, "pointerup", () => {
+      grip = null;
+    }),
+    on(canvas, "pointercancel", () => {
+      grip = null;
+    })
+  ];
+  return () => ends.forEach((end) => end());
+}
+function keys(picture) {
+  const canvas = picture.lanesCanvas;
+  const down = /* @__PURE__ */ new Set();
+  let last = 0;
+  const glide = (now) => {
+    if (!down.size) return;
+    const seconds = Math.min((now - last) / 1e3, 0.05);
+    last = now;
+    const { view } = picture.scene;
+    const amount = KEY_SPEED * seconds * 2;
+    const middle = (view.start + view.end) / 2;
+    if (down.has("w")) picture.go(zoomed(view, Math.exp(-amount), middle, picture.data.extent));
+    if (down.has("s")) picture.go(zoomed(view, Math.exp(amount), middle, picture.data.extent));
+    const by = (down.has("d") ? 1 : 0) - (down.has("a") ? 1 : 0);
+    if (by) picture.go(moved(picture.scene.view, by * (view.end - view.start) * amount / 2, picture.data.extent));
+    requestAnimationFrame(glide);
+  };
+  const pressed = (event) => {
+    const key2 = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if ("wasd".includes(key2)) {
+      if (!down.size) {
+        last = performance.now();
+        requestAnimationFrame(glide);
+      }
+      down.add(key2);
+    } else if (!act(picture, key2, event.shiftKey)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const ends = [
+    on(canvas, "keydown", pressed),
+    on(canvas, "keyup", (event) => down.delete(event.key.toLowerCase())),
+    on(canvas, "blur", () => down.clear())
+  ];
+  const slash = (event) => {
+    const target = event.composedPath()[0];
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName ?? "")) return;
+    event.preventDefault();
+    picture.finder.focus();
+  };
+  document.addEventListener("keydown", slash);
+  ends.push(() => document.removeEventListener("keydown", slash));
+  return () => ends.forEach((end) => end());
+}
+function act(picture, key2, shift) {
+  const { scene } = picture;
+  const chosen = scene.selected ?? scene.range;
+  if (key2 === "ArrowRight" || key2 === "ArrowLeft") step(picture, key2 === "ArrowRight" ? 1 : -1);
+  else if (key2 === "ArrowDown" || key2 === "ArrowUp") climb(picture, key2 === "ArrowDown" ? 1 : -1);
+  else if (key2 === "Enter") picture.drawer.focus();
+  else if (key2 === "Escape") {
+    picture.selectRange(null, true);
+    picture.select(null);
+  } else if (key2 === "f" && chosen) picture.go(around(chosen, scene.range ? 1 : 1.6, picture.data.extent), true);
+  else if (key2 === "0" || key2 === "Home") picture.go({ start: 0, end: picture.data.extent }, true);
+  else if (key2 === "n" || key2 === "]") picture.findings.rule && !picture.finder.words ? picture.findings.step(1) : picture.finder.step(shift ? -1 : 1);
+  else if (key2 === "p" || key2 === "[") picture.findings.rule && !picture.finder.words ? picture.findings.step(-1) : picture.finder.step(-1);
+  else return false;
+  return true;
+}
+function step(picture, by) {
+  const { selected, view, lanes } = picture.scene;
+  const lane = selected ? lanes.find((l) => l.track === selected.track && l.spec?.source === selected.source && l.spec.lane === selected.lane) : lanes.find((l) => l.spec?.source === "gpu") ?? lanes.find((l) => l.spec);
+  if (!lane) return;
+  const depth = selected?.depth ?? 0;
+  const room = view.end - view.start;
+  const slices2 = rowSlices(picture, lane, depth, { start: view.start - room / 2, end: view.end + room / 2 });
+  const next = !selected ? slices2.find((s) => s.start >= view.start && s.start < view.end) : by > 0 ? slices2.find((s) => s.start > selected.start || s.start === selected.start && s.id > selected.id) : slices2.findLast((s) => s.start < selected.start || s.start === selected.start && s.id < selected.id);
+  if (next) picture.choose(next);
+  else picture.say(`There is no ${by > 0 ? "later" : "earlier"} slice near on this row that can be told apart. Zoom in for shorter ones.`);
+}
+function climb(picture, by) {
+  const { selected, lanes } = picture.scene;
+  if (!selected) return step(picture, 1);
+  const rows = lanes.filter((l) => l.spec).flatMap((lane) => Array.from({ length: lane.rows }, (_, depth) => ({ lane, depth })));
+  let at = rows.findIndex(({ lane, depth }) => lane.track === selected.track && lane.spec.source === selected.source && lane.spec.lane === selected.lane && depth === selected.depth);
+  for (at += by; at >= 0 && at < rows.length; at += by) {
+    const { lane, depth } = rows[at];
+    const slices2 = rowSlices(picture, lane, depth, picture.scene.view);
+    const slice2 = slices2.find((s) => s.start <= selected.start && s.end > selected.start) ?? slices2.find((s) => s.start < selected.end && s.end > selected.start);
+    if (slice2) return picture.choose(slice2);
+  }
+}
 
 // src/links.ts
 var ARROWS_MOST = 200;
@@ -1525,10 +1565,38 @@ function drawLinks(context, scene, links, ink, width) {
   }
 }
 
+// src/toolbar.ts
+function showToolbar(picture, forget) {
+  const { root, data } = picture;
+  const on2 = (name, act2) => {
+    root.querySelector(`.${name}`).onclick = act2;
+  };
+  const scaled = (factor) => picture.go(around(picture.target, factor, data.extent), false, true);
+  const shifted = (share2) => {
+    const by = (picture.target.end - picture.target.start) * share2;
+    picture.go({ start: picture.target.start + by, end: picture.target.end + by }, false, true);
+  };
+  on2("whole", () => {
+    picture.go({ start: 0, end: data.extent }, true);
+    forget();
+  });
+  on2("in", () => scaled(0.4));
+  on2("out", () => scaled(2.5));
+  on2("earlier", () => shifted(-0.5));
+  on2("later", () => shifted(0.5));
+  const steps = root.querySelector(".step");
+  steps.hidden = !data.steps.length;
+  steps.replaceChildren(new Option("Go to step", ""), ...data.steps.map((step2, i) => new Option(step2.name, String(i))));
+  steps.onchange = () => {
+    const step2 = data.steps[Number(steps.value)];
+    if (steps.value && step2) picture.go(around(step2, 1.06, data.extent), true);
+    steps.value = "";
+  };
+}
+
 // src/timeline.ts
 var SETTLED_MS = 500;
 var MOVE_MS = 180;
-var CRUMBS = 3;
 var Timeline = class {
   constructor(root, data, tell, note) {
     this.data = data;
@@ -1559,7 +1627,8 @@ var Timeline = class {
     this.drawer = new Drawer(root.querySelector(".drawer"), this);
     this.finder = new Finder(root.querySelector(".find"), this);
     this.findings = new FindingBar(root.querySelector(".finding"), this);
-    this.toolbar();
+    this.crumbs = new Crumbs(root, data.extent, (view) => this.go(view, true));
+    showToolbar(this, () => this.crumbs.clear());
     this.stop.push(listen(this));
     const seen = new ResizeObserver(() => this.resize());
     seen.observe(root.querySelector(".stage"));
@@ -1591,7 +1660,7 @@ var Timeline = class {
   overCanvas;
   mapPicture = document.createElement("canvas");
   stop = [];
-  crumbs = [];
+  crumbs;
   move = null;
   mapStale = true;
   dirty = false;
@@ -1633,6 +1702,17 @@ var Timeline = class {
     this.scene.same = null;
     void this.drawer.show(slice2);
     this.moved(false);
+  }
+  /** Select a slice and bring it into sight. */
+  choose(slice2) {
+    const { view } = this.scene;
+    this.select(slice2);
+    this.reveal(slice2.track, slice2.source, slice2.lane, slice2.depth);
+    if (slice2.start < view.start || slice2.start > view.end) {
+      const middle = (slice2.start + Math.min(slice2.end, slice2.start + (view.end - view.start) / 2)) / 2;
+      const half = (view.end - view.start) / 2;
+      this.go({ start: middle - half, end: middle + half }, false, true);
+    }
   }
   selectRange(range, done) {
     this.scene.range = range;
@@ -1746,7 +1826,7 @@ var Timeline = class {
     over.clearRect(0, 0, this.width, this.height);
     drawLinks(over, this.scene, this.drawer.links, this.ink, this.width);
     this.map();
-    this.crumbTrail();
+    this.crumbs.show(this.scene.view);
     this.tiles.want([
       { view: this.target, level: levelOf((this.target.end - this.target.start) / this.width), sources: this.sources() },
       { view: { start: 0, end: this.data.extent }, level: levelOf(this.data.extent / this.mapWidth), sources: [["gpu", "gaps"]] }
@@ -1786,63 +1866,6 @@ var Timeline = class {
     return this.data.tracks.map((_, t) => [
       ...new Set(this.scene.lanes.filter((lane) => lane.track === t && lane.spec).map((lane) => lane.spec.source))
     ]);
-  }
-  toolbar() {
-    const on2 = (name, act2) => {
-      this.root.querySelector(`.${name}`).onclick = act2;
-    };
-    const scaled = (factor) => this.go(around(this.target, factor, this.data.extent), false, true);
-    const shifted = (share2) => {
-      const by = (this.target.end - this.target.start) * share2;
-      this.go({ start: this.target.start + by, end: this.target.end + by }, false, true);
-    };
-    on2("whole", () => {
-      this.crumbs = [];
-      this.go({ start: 0, end: this.data.extent }, true);
-      this.crumbs = [];
-    });
-    on2("in", () => scaled(0.4));
-    on2("out", () => scaled(2.5));
-    on2("earlier", () => shifted(-0.5));
-    on2("later", () => shifted(0.5));
-    const steps = this.root.querySelector(".step");
-    steps.hidden = !this.data.steps.length;
-    steps.replaceChildren(new Option("Go to step", ""), ...this.data.steps.map((step2, i) => new Option(step2.name, String(i))));
-    steps.onchange = () => {
-      const step2 = this.data.steps[Number(steps.value)];
-      if (steps.value && step2) this.go(around(step2, 1.06, this.data.extent), true);
-      steps.value = "";
-    };
-  }
-  crumbTrail() {
-    const place = this.root.querySelector(".crumbs");
-    const { view } = this.scene;
-    const words = (span) => {
-      const step2 = tick(span.end - span.start, 100, 10);
-      return `${time(span.start, step2, this.data.extent)} + ${duration(span.end - span.start)}`;
-    };
-    const whole = view.start <= 0 && view.end >= this.data.extent;
-    this.root.querySelector(".whole").disabled = whole;
-    const shown = `${this.crumbs.length} ${words(view)}`;
-    if (place.getAttribute("data-shown") === shown) return;
-    place.setAttribute("data-shown", shown);
-    const here = document.createElement("span");
-    here.className = "here";
-    here.textContent = whole ? duration(this.data.extent) : words(view);
-    const first = Math.max(this.crumbs.length - CRUMBS, 0);
-    place.replaceChildren(
-      ...this.crumbs.slice(first).map((span, i) => {
-        const button2 = document.createElement("button");
-        button2.textContent = `${words(span)} ›`;
-        button2.onclick = () => {
-          this.crumbs.length = first + i;
-          this.go(span, true);
-          this.crumbs.length = first + i;
-        };
-        return button2;
-      }),
-      here
-    );
   }
 };
 function size(canvas, width, height) {

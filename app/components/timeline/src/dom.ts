@@ -19,7 +19,7 @@ export function button(label: string, act: () => void, attributes: Record<string
 
 export async function asked<T>(address: string): Promise<T> {
   const answer = await fetch(address, { credentials: "same-origin" });
-  const told = (await answer.json()) as T & { error?: { sentence: string } };
-  if (!answer.ok) throw new Error(told.error?.sentence ?? `The server answered ${answer.status}.`);
-  return told;
+  const body = (await answer.json()) as T & { error?: { sentence: string } };
+  if (!answer.ok) throw new Error(body.error?.sentence ?? `The server answered ${answer.status}.`);
+  return body;
 }

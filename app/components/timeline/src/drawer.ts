@@ -2,14 +2,13 @@
 
 import { asked, button, element } from "./dom";
 import { count, duration, exact, share } from "./format";
-import { choose } from "./input";
 import type { Link } from "./links";
 import { kindOf } from "./paint";
-import type { Timeline } from "./timeline";
+import type { Picture } from "./picture";
 import type { Slice, Span } from "./types";
 import { around } from "./view";
 
-interface Told {
+interface SliceDetails {
   slice: Slice;
   title: string;
   facts: [string, string][];
@@ -41,11 +40,11 @@ export class Drawer {
   links: Link[] = [];
   private turn = 0;
 
-  constructor(private readonly place: HTMLElement, private readonly timeline: Timeline) {
+  constructor(private readonly place: HTMLElement, private readonly picture: Picture) {
     place.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
-      timeline.select(null);
-      timeline.lanesCanvas.focus({ preventScroll: true });
+      picture.select(null);
+      picture.lanesCanvas.focus({ preventScroll: true });
     });
   }
 
@@ -56,9 +55,9 @@ export class Drawer {
   /** Choose the slice that the address names. */
   async restore(text: string | undefined): Promise<void> {
     const [track, source, id] = (text ?? "").split(":");
-    if (!id || !this.timeline.data.tracks[Number(track)]) return;
-    const told = await this.ask(Number(track), source, id);
-    if (told) choose(this.timeline, told.slice);
+    if (!id || !this.picture.data.tracks[Number(track)]) return;
+    const details = await this.ask(Number(track), source, id);
+    if (details) this.picture.choose(details.slice);
   }
 
   async show(slice: Slice | null): Promise<void> {
@@ -66,71 +65,71 @@ export class Drawer {
     this.links = [];
     if (!slice) {
       this.place.hidden = true;
-      this.timeline.say("");
+      this.picture.say("");
       return;
     }
-    const by = this.timeline.data.tracks[slice.track].offset;
-    const told = await this.ask(slice.track, slice.source, String(slice.source === "gaps" ? Math.round(slice.start - by) : slice.id));
-    if (turn !== this.turn || !told) return;
-    this.links = told.links;
-    this.fill(slice, told);
-    this.timeline.draw();
+    const by = this.picture.data.tracks[slice.track].offset;
+    const details = await this.ask(slice.track, slice.source, String(slice.source === "gaps" ? Math.round(slice.start - by) : slice.id));
+    if (turn !== this.turn || !details) return;
+    this.links = details.links;
+    this.fill(slice, details);
+    this.picture.draw();
   }
 
-  private async ask(track: number, source: string, id: string): Promise<Told | null> {
-    const { api, tracks } = this.timeline.data;
+  private async ask(track: number, source: string, id: string): Promise<SliceDetails | null> {
+    const { api, tracks } = this.picture.data;
     const of = tracks[track];
     try {
-      const told = await asked<Told>(`${api}/slice?recording=${of.recording}&device=${of.device}&source=${encodeURIComponent(source)}&id=${encodeURIComponent(id)}`);
-      for (const slice of [told.slice, ...told.links]) {
+      const details = await asked<SliceDetails>(`${api}/slice?recording=${of.recording}&device=${of.device}&source=${encodeURIComponent(source)}&id=${encodeURIComponent(id)}`);
+      for (const slice of [details.slice, ...details.links]) {
         slice.track = track;
         slice.start += of.offset;
         slice.end += of.offset;
       }
-      return told;
+      return details;
     } catch (problem) {
-      this.timeline.say(problem instanceof Error ? problem.message : String(problem));
+      this.picture.say(problem instanceof Error ? problem.message : String(problem));
       return null;
     }
   }
 
-  private fill(slice: Slice, told: Told): void {
-    const { data } = this.timeline;
+  private fill(slice: Slice, details: SliceDetails): void {
+    const { data } = this.picture;
     const length = slice.end - slice.start;
     const label = kindOf(data, slice.source, slice.kind)[0];
     const facts: [string, string][] = [
       ["Lasts", exact(length)],
       ["Begins at", exact(slice.start)],
       ...(slice.source === "gaps" ? [] : [["Kind", label] as [string, string]]),
-      ...told.facts,
+      ...details.facts,
     ];
-    const { same } = told;
+    const { same } = details;
     if (same) facts.push(["All of this name", `${count(same.count)}, ${duration(same.total_ns)} together, longest ${duration(same.longest_ns)}`]);
     this.place.replaceChildren(
-      this.head(told.title, slice),
-      told.evidence ? element("p", {}, told.evidence) : "",
-      told.to_do ? element("p", {}, element("strong", {}, "What helps: "), told.to_do) : "",
-      told.finding ? this.findingLine(told.finding) : "",
-      element("div", { class: "columns" }, list(facts), this.stack(told.stack)),
-      this.actions(slice, told),
+      this.head(details.title, slice),
+      details.evidence ? element("p", {}, details.evidence) : "",
+      details.to_do ? element("p", {}, element("strong", {}, "What helps: "), details.to_do) : "",
+      details.finding ? this.findingLine(details.finding) : "",
+      element("div", { class: "columns" }, list(facts), this.stack(details.stack)),
+      this.actions(slice, details),
     );
     this.place.hidden = false;
-    this.timeline.say(`${told.title}: ${duration(length)}, at ${duration(slice.start)}.`);
+    this.picture.say(`${details.title}: ${duration(length)}, at ${duration(slice.start)}.`);
   }
 
-  private findingLine(finding: NonNullable<Told["finding"]>): HTMLElement {
+  private findingLine(finding: NonNullable<SliceDetails["finding"]>): HTMLElement {
     return element("p", {}, element("strong", {}, `${finding.title} ${finding.gain}. `), finding.fix, " ",
-      button("Mark all its places", () => this.timeline.findings.open(finding.rule, true, true)));
+      button("Mark all its places", () => this.picture.findings.open(finding.rule, true, true)));
   }
 
   private head(title: string, span: Span): HTMLElement {
     return element("div", { class: "top" }, element("h3", {}, title),
       element("span", { class: "group" },
-        button("Zoom to it", () => this.timeline.go(around(span, 1.6, this.timeline.data.extent), true), { title: "F" }),
-        button("×", () => this.timeline.select(null), { "aria-label": "Close" })));
+        button("Zoom to it", () => this.picture.go(around(span, 1.6, this.picture.data.extent), true), { title: "F" }),
+        button("×", () => this.picture.select(null), { "aria-label": "Close" })));
   }
 
-  private stack(frames: Told["stack"]): HTMLElement | null {
+  private stack(frames: SliceDetails["stack"]): HTMLElement | null {
     if (!frames.length) return null;
     const items = frames.map((frame) => element("li", frame.yours ? { class: "yours" } : {}, frame.name));
     const rest = items.slice(FRAMES);
@@ -142,23 +141,23 @@ export class Drawer {
     return shown;
   }
 
-  private actions(slice: Slice, told: Told): HTMLElement {
+  private actions(slice: Slice, details: SliceDetails): HTMLElement {
     const does = element("div", { class: "does" });
     const names = { launch: "Launched by", kernel: "Launches", operator: "Inside", python: "Inside", gap: "Wait" };
-    for (const link of told.links.slice(0, 6)) {
-      does.append(button(`${names[link.role]} ${link.name}`, () => choose(this.timeline, link)));
+    for (const link of details.links.slice(0, 6)) {
+      does.append(button(`${names[link.role]} ${link.name}`, () => this.picture.choose(link)));
     }
-    if (told.links.length > 6) does.append(`and ${told.links.length - 6} more`);
-    const launch = told.links.find((link) => link.role === "launch");
+    if (details.links.length > 6) does.append(`and ${details.links.length - 6} more`);
+    const launch = details.links.find((link) => link.role === "launch");
     if (launch && slice.source === "gpu") does.append(`starts ${duration(slice.start - launch.start)} after its launch`);
-    const { same } = told;
+    const { same } = details;
     if (same && same.count > 1) {
       const all = button("Show all of these", () => {
-        this.timeline.scene.same = this.timeline.scene.same === same.name_id ? null : same.name_id;
-        all.setAttribute("aria-pressed", String(this.timeline.scene.same !== null));
-        this.timeline.draw();
+        this.picture.scene.same = this.picture.scene.same === same.name_id ? null : same.name_id;
+        all.setAttribute("aria-pressed", String(this.picture.scene.same !== null));
+        this.picture.draw();
       });
-      does.append(all, button("Find each", () => this.timeline.finder.search(told.title)));
+      does.append(all, button("Find each", () => this.picture.finder.search(details.title)));
     }
     does.append(this.noteForm(slice));
     return does;
@@ -171,7 +170,7 @@ export class Drawer {
     form.onsubmit = (event) => {
       event.preventDefault();
       if (!input.value.trim()) return;
-      this.timeline.note({ start: Math.round(span.start), end: Math.round(span.end), text: input.value });
+      this.picture.note({ start: Math.round(span.start), end: Math.round(span.end), text: input.value });
       input.value = "";
     };
     return form;
@@ -183,37 +182,37 @@ export class Drawer {
     this.links = [];
     this.place.hidden = true;
     if (!range) return;
-    const { api, tracks } = this.timeline.data;
+    const { api, tracks } = this.picture.data;
     const of = tracks[0];
     try {
       const [start, end] = [Math.round(range.start - of.offset), Math.round(range.end - of.offset)];
-      const told = await asked<Stretch>(`${api}/stretch?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}`);
-      if (turn === this.turn) this.fillRange(range, told);
+      const details = await asked<Stretch>(`${api}/stretch?recording=${of.recording}&device=${of.device}&start=${start}&end=${end}`);
+      if (turn === this.turn) this.fillRange(range, details);
     } catch (problem) {
-      this.timeline.say(problem instanceof Error ? problem.message : String(problem));
+      this.picture.say(problem instanceof Error ? problem.message : String(problem));
     }
   }
 
-  private fillRange(range: Span, told: Stretch): void {
+  private fillRange(range: Span, details: Stretch): void {
     const length = range.end - range.start;
-    const busy = told.busy_share === null ? "There is no GPU operation in" : `The GPU works ${share(told.busy_share)} of`;
+    const busy = details.busy_share === null ? "There is no GPU operation in" : `The GPU works ${share(details.busy_share)} of`;
     const title = `${busy} these ${duration(length)}`;
     const part = (p: Part, ns: number) => [this.swatch(p), duration(ns), share(ns / length)];
     this.place.replaceChildren(
       this.head(title, range),
       element("div", { class: "columns" },
-        table("Who owned the time", told.owners.map((o) => part(o, o.ns))),
-        table("Lost time by cause", told.lost.map((l) => part(l, l.ms * 1e6))),
-        table(`GPU operations, ${Math.min(told.operations.length, told.kinds)} of ${told.kinds} names`,
-          told.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)]))),
-      element("div", { class: "does" }, button("Zoom in", () => this.timeline.go(range, true), { title: "F" }), this.noteForm(range)),
+        table("Who owned the time", details.owners.map((o) => part(o, o.ns))),
+        table("Lost time by cause", details.lost.map((l) => part(l, l.ms * 1e6))),
+        table(`GPU operations, ${Math.min(details.operations.length, details.kinds)} of ${details.kinds} names`,
+          details.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)]))),
+      element("div", { class: "does" }, button("Zoom in", () => this.picture.go(range, true), { title: "F" }), this.noteForm(range)),
     );
     this.place.hidden = false;
-    this.timeline.say(`${title}.`);
+    this.picture.say(`${title}.`);
   }
 
   private swatch(part: Part): HTMLElement {
-    const colour = this.timeline.data.dark ? part.dark : part.light;
+    const colour = this.picture.data.dark ? part.dark : part.light;
     return element("span", {}, element("span", { class: "swatch", style: `background:${colour}` }), part.label);
   }
 }

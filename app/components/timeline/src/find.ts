@@ -2,11 +2,10 @@
 
 import { asked } from "./dom";
 import { count } from "./format";
-import { choose } from "./input";
-import type { Timeline } from "./timeline";
+import type { Picture } from "./picture";
 import type { Slice } from "./types";
 
-interface Found {
+interface Match {
   count: number;
   position: number;
   hit: Slice | null;
@@ -17,18 +16,18 @@ export class Finder {
   private at = -1;
   private turn = 0;
   private readonly input: HTMLInputElement;
-  private readonly said: HTMLElement;
+  private readonly count: HTMLElement;
 
-  constructor(place: HTMLElement, private readonly timeline: Timeline) {
+  constructor(place: HTMLElement, private readonly picture: Picture) {
     this.input = place.querySelector("input")!;
-    this.said = place.querySelector(".found")!;
+    this.count = place.querySelector(".found")!;
     this.input.onkeydown = (event) => {
       event.stopPropagation(); // letters are not keys of the picture here
       if (event.key === "Enter") this.search(this.input.value, event.shiftKey ? -1 : 1);
       else if (event.key === "Escape") {
         this.input.value = "";
         this.search("");
-        timeline.lanesCanvas.focus({ preventScroll: true });
+        picture.lanesCanvas.focus({ preventScroll: true });
       }
     };
     this.input.oninput = () => { if (!this.input.value) this.search(""); };
@@ -47,13 +46,13 @@ export class Finder {
   }
 
   search(words: string, by = 1): void {
-    if (words !== this.words) this.at = Math.floor(this.timeline.scene.view.start) - 1;
+    if (words !== this.words) this.at = Math.floor(this.picture.scene.view.start) - 1;
     this.words = this.input.value = words;
     if (words) this.step(by);
     else {
       this.turn++;
-      this.said.textContent = "";
-      this.timeline.moved(false);
+      this.count.textContent = "";
+      this.picture.moved(false);
     }
   }
 
@@ -63,30 +62,30 @@ export class Finder {
 
   private async go(by: number): Promise<void> {
     const turn = ++this.turn;
-    const { api, tracks, extent } = this.timeline.data;
+    const { api, tracks, extent } = this.picture.data;
     const of = tracks[0];
-    const chosen = this.timeline.scene.selected;
+    const chosen = this.picture.scene.selected;
     const from = Math.round(this.at - of.offset);
     const query = `recording=${of.recording}&device=${of.device}&q=${encodeURIComponent(this.words)}&at=${from}${by < 0 ? "&back" : ""}`;
     try {
-      const found = await asked<Found>(`${api}/find?${query}`);
+      const match = await asked<Match>(`${api}/find?${query}`);
       if (turn !== this.turn) return;
-      this.said.textContent = found.hit ? `${count(found.position)} of ${count(found.count)}` : "none";
-      if (!found.hit) return;
-      const hit: Slice = { ...found.hit, track: 0, start: found.hit.start + of.offset, end: found.hit.end + of.offset };
+      this.count.textContent = match.hit ? `${count(match.position)} of ${count(match.count)}` : "none";
+      if (!match.hit) return;
+      const hit: Slice = { ...match.hit, track: 0, start: match.hit.start + of.offset, end: match.hit.end + of.offset };
       this.at = hit.start;
-      const { view } = this.timeline.scene;
+      const { view } = this.picture.scene;
       const length = hit.end - hit.start;
-      choose(this.timeline, hit);
+      this.picture.choose(hit);
       // nearer, where the match would be a hair
       if (length / (view.end - view.start) < 0.004) {
         const half = Math.min(length * 40 + 1000, extent / 2);
         const middle = (hit.start + hit.end) / 2;
-        this.timeline.go({ start: middle - half, end: middle + half }, chosen === null, true);
+        this.picture.go({ start: middle - half, end: middle + half }, chosen === null, true);
       }
     } catch (problem) {
-      this.said.textContent = "";
-      this.timeline.say(problem instanceof Error ? problem.message : String(problem));
+      this.count.textContent = "";
+      this.picture.say(problem instanceof Error ? problem.message : String(problem));
     }
   }
 }

@@ -2,7 +2,7 @@
 
 import { asked, button, element } from "./dom";
 import { count } from "./format";
-import type { Timeline } from "./timeline";
+import type { Picture } from "./picture";
 import { around } from "./view";
 
 const ROOM = 8; // a place is shown with so many times its own length around it
@@ -10,68 +10,68 @@ const ROOM = 8; // a place is shown with so many times its own length around it
 export class FindingBar {
   rule = "";
 
-  constructor(private readonly place: HTMLElement, private readonly timeline: Timeline) {}
+  constructor(private readonly place: HTMLElement, private readonly picture: Picture) {}
 
   /** Mark the places of a finding; "" or an unknown one marks none. With `go`, the view moves to the longest. */
   open(rule: string | undefined, tell = false, go = false): void {
-    const finding = this.timeline.data.findings.find((f) => f.rule === rule);
+    const finding = this.picture.data.findings.find((f) => f.rule === rule);
     if (this.rule === (finding?.rule ?? "")) return;
     this.rule = finding?.rule ?? "";
-    this.timeline.scene.marks = [];
-    this.timeline.scene.mark = -1;
+    this.picture.scene.marks = [];
+    this.picture.scene.mark = -1;
     this.place.hidden = !finding;
     if (finding) void this.load(go);
-    else this.timeline.remap();
-    if (tell) this.timeline.moved(false);
+    else this.picture.remap();
+    if (tell) this.picture.moved(false);
   }
 
   private async load(go: boolean): Promise<void> {
-    const { api, tracks, findings } = this.timeline.data;
+    const { api, tracks, findings } = this.picture.data;
     const finding = findings.find((f) => f.rule === this.rule)!;
     const of = tracks[0];
     try {
-      const told = await asked<{ places: [number, number][] }>(
+      const answer = await asked<{ places: [number, number][] }>(
         `${api}/occurrences?recording=${of.recording}&device=${of.device}&rule=${encodeURIComponent(this.rule)}`,
       );
       if (this.rule !== finding.rule) return;
-      this.timeline.scene.marks = told.places.length
-        ? told.places.map(([start, end]) => ({ start: start + of.offset, end: end + of.offset }))
+      this.picture.scene.marks = answer.places.length
+        ? answer.places.map(([start, end]) => ({ start: start + of.offset, end: end + of.offset }))
         : finding.marks;
     } catch {
-      this.timeline.scene.marks = finding.marks;
+      this.picture.scene.marks = finding.marks;
     }
     this.nearest();
     this.show();
-    if (go && this.timeline.scene.mark >= 0) this.to(this.timeline.scene.mark);
-    this.timeline.remap();
+    if (go && this.picture.scene.mark >= 0) this.to(this.picture.scene.mark);
+    this.picture.remap();
   }
 
   /** The place in question is the longest in view, where one is. */
   private nearest(): void {
-    const { marks, view } = this.timeline.scene;
+    const { marks, view } = this.picture.scene;
     let longest = -1;
     marks.forEach((mark, i) => {
       const inside = mark.end > view.start && mark.start < view.end;
       if (inside && (longest < 0 || mark.end - mark.start > marks[longest].end - marks[longest].start)) longest = i;
     });
-    this.timeline.scene.mark = longest >= 0 ? longest : marks.length ? 0 : -1;
+    this.picture.scene.mark = longest >= 0 ? longest : marks.length ? 0 : -1;
   }
 
   step(by: number): void {
-    const { marks, mark } = this.timeline.scene;
+    const { marks, mark } = this.picture.scene;
     if (marks.length) this.to((mark + by + marks.length) % marks.length);
   }
 
   private to(index: number): void {
-    this.timeline.scene.mark = index;
+    this.picture.scene.mark = index;
     this.show();
-    this.timeline.go(around(this.timeline.scene.marks[index], ROOM, this.timeline.data.extent), true);
+    this.picture.go(around(this.picture.scene.marks[index], ROOM, this.picture.data.extent), true);
   }
 
   private show(): void {
-    const finding = this.timeline.data.findings.find((f) => f.rule === this.rule);
+    const finding = this.picture.data.findings.find((f) => f.rule === this.rule);
     if (!finding) return;
-    const { marks, mark } = this.timeline.scene;
+    const { marks, mark } = this.picture.scene;
     this.place.replaceChildren(
       element("strong", {}, finding.title, finding.gain ? ` ${finding.gain}` : ""),
       marks.length

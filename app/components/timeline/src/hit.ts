@@ -3,25 +3,25 @@
 import type { Columns } from "./columns";
 import type { Placed } from "./lanes";
 import { levelOf, type Piece } from "./tiles";
-import type { Timeline } from "./timeline";
+import type { Picture } from "./picture";
 import type { Slice, Span } from "./types";
 import { rowKey } from "./wire";
 
 /** Return the slice at a pixel of a row; null between slices and where they are too short to be told apart. */
-export function sliceAt(timeline: Timeline, lane: Placed, depth: number, x: number): Slice | null {
-  const columns = timeline.painter.drawn.rows.get(`${lane.id}/${depth}`);
+export function sliceAt(picture: Picture, lane: Placed, depth: number, x: number): Slice | null {
+  const columns = picture.painter.drawn.rows.get(`${lane.id}/${depth}`);
   const bar = columns?.bars.findLast((b) => x >= b.from - 0.5 && x < Math.max(b.to, b.from + 1) + 0.5);
-  if (bar) return slice(lane, depth, bar.tile, bar.slice, offset(timeline, lane));
-  return alone(timeline, lane, depth, x);
+  if (bar) return slice(lane, depth, bar.tile, bar.slice, offset(picture, lane));
+  return alone(picture, lane, depth, x);
 }
 
 /** Return the one short slice at a pixel, where there is but one. */
-function alone(timeline: Timeline, lane: Placed, depth: number, x: number): Slice | null {
-  const view = timeline.scene.view;
-  const unit = timeline.nsPerPixel();
+function alone(picture: Picture, lane: Placed, depth: number, x: number): Slice | null {
+  const view = picture.scene.view;
+  const unit = picture.nsPerPixel();
   const near: Span = { start: view.start + (x - 1.5) * unit, end: view.start + (x + 1.5) * unit };
-  const found = rowSlices(timeline, lane, depth, near).filter((s) => s.end >= near.start && s.start <= near.end);
-  return found.length === 1 ? found[0] : null;
+  const slices = rowSlices(picture, lane, depth, near).filter((s) => s.end >= near.start && s.start <= near.end);
+  return slices.length === 1 ? slices[0] : null;
 }
 
 /** Return how full a pixel of a row is, and with what, where no slice can be told apart; null where it is empty. */
@@ -32,25 +32,25 @@ export function sumAt(columns: Columns | undefined, x: number): { share: number;
 }
 
 /** Return the slices of a row that are there by themselves in or next to a span, in order of start. */
-export function rowSlices(timeline: Timeline, lane: Placed, depth: number, span: Span): Slice[] {
+export function rowSlices(picture: Picture, lane: Placed, depth: number, span: Span): Slice[] {
   if (!lane.spec) return [];
-  const by = offset(timeline, lane);
-  const view = timeline.scene.view;
+  const by = offset(picture, lane);
+  const view = picture.scene.view;
   const own = { start: span.start - by, end: span.end - by };
-  const level = levelOf((view.end - view.start) / timeline.width);
-  const pieces: Piece[] = timeline.tiles.pieces(lane.track, lane.spec.source, own, level);
-  const found = new Map<string, Slice>();
+  const level = levelOf((view.end - view.start) / picture.width);
+  const pieces: Piece[] = picture.tiles.pieces(lane.track, lane.spec.source, own, level);
+  const slices = new Map<string, Slice>();
   for (const { tile } of pieces) {
     for (const i of tile?.rows.get(rowKey(lane.spec.lane, depth))?.slices ?? []) {
       const one = slice(lane, depth, tile!, i, by);
-      found.set(`${one.id} ${one.start}`, one);
+      slices.set(`${one.id} ${one.start}`, one);
     }
   }
-  return [...found.values()].sort((a, b) => a.start - b.start);
+  return [...slices.values()].sort((a, b) => a.start - b.start);
 }
 
-function offset(timeline: Timeline, lane: Placed): number {
-  return timeline.data.tracks[lane.track].offset;
+function offset(picture: Picture, lane: Placed): number {
+  return picture.data.tracks[lane.track].offset;
 }
 
 function slice(lane: Placed, depth: number, tile: Piece["tile"] & object, i: number, by: number): Slice {

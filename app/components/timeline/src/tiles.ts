@@ -60,16 +60,16 @@ export class Tiles {
 
   /** Return what to draw of a source over `view`, in order of time; times are the track's own. */
   pieces(track: number, source: string, view: Span, level: number): Piece[] {
-    const found: Piece[] = [];
+    const pieces: Piece[] = [];
     const width = widthOf(level);
     for (let index = Math.max(0, Math.floor(view.start / width)); index * width < view.end; index++) {
       const start = index * width;
       const tile = this.best(track, source, level, index);
-      const before = found[found.length - 1];
+      const before = pieces[pieces.length - 1];
       if (tile && before?.tile === tile) before.end = start + width;
-      else found.push({ start, end: start + width, tile });
+      else pieces.push({ start, end: start + width, tile });
     }
-    return found;
+    return pieces;
   }
 
   /** Ask for what these views lack, the first view and its middle first, and forget what was asked before and is not on its way. */
@@ -81,16 +81,16 @@ export class Tiles {
   private missing({ view, level, sources }: Look): Wanted[] {
     const width = widthOf(level);
     const middle = (view.start + view.end) / 2;
-    const found: Wanted[] = [];
+    const wanted: Wanted[] = [];
     this.tracks.forEach((track, t) => {
       const [first, last] = [view.start - track.offset, view.end - track.offset];
       for (let index = Math.max(0, Math.floor(first / width)); index * width < last; index++) {
         const missing = (sources[t] ?? []).filter((source) => !this.known(t, source, level, index));
-        if (missing.length) found.push({ track: t, level, index, sources: missing });
+        if (missing.length) wanted.push({ track: t, level, index, sources: missing });
       }
     });
     const far = (w: Wanted) => Math.abs((w.index + 0.5) * width + this.tracks[w.track].offset - middle);
-    return found.sort((a, b) => far(a) - far(b));
+    return wanted.sort((a, b) => far(a) - far(b));
   }
 
   /** Tell whether everything of a view is there at its own detail. */

@@ -1,8 +1,8 @@
 // The timeline on the page: one state, drawn when it changes.
 
+import { Crumbs } from "./crumbs";
 import { AXIS_PX, Painter, type Scene } from "./draw";
 import { Finder } from "./find";
-import { duration, time } from "./format";
 import { Gutter } from "./gutter";
 import { LaneChoice, placed, type Placed } from "./lanes";
 import { drawMap, drawWindow, MAP_PX } from "./minimap";
@@ -12,18 +12,19 @@ import { inkOf, type Ink } from "./paint";
 import { FindingBar } from "./finding";
 import { listen } from "./input";
 import { drawLinks } from "./links";
+import type { Picture } from "./picture";
 import { levelOf, Tiles } from "./tiles";
+import { showToolbar } from "./toolbar";
 import type { Note, PageData, Place, Slice, Span } from "./types";
-import { around, between, held, tick } from "./view";
+import { around, between, held } from "./view";
 
 const SETTLED_MS = 500; // without a move, until the page hears of the new place
 const MOVE_MS = 180;
-const CRUMBS = 3; // as many as fit at 800 px
 
 /** What the page hears: where the reader is. A `jump` is a place of its own to come back to. */
 export type Tell = (place: Place, jump: boolean) => void;
 
-export class Timeline {
+export class Timeline implements Picture {
   readonly root: HTMLElement;
   readonly lanesCanvas: HTMLCanvasElement;
   readonly tiles: Tiles;
@@ -42,7 +43,7 @@ export class Timeline {
   private readonly overCanvas: HTMLCanvasElement;
   private readonly mapPicture = document.createElement("canvas");
   private readonly stop: (() => void)[] = [];
-  private crumbs: Span[] = [];
+  private readonly crumbs: Crumbs;
   private move: { from: Span; to: Span; begun: number } | null = null;
   private mapStale = true;
   private dirty = false;
@@ -65,7 +66,8 @@ export class Timeline {
     this.drawer = new Drawer(root.querySelector(".drawer")!, this);
     this.finder = new Finder(root.querySelector(".find")!, this);
     this.findings = new FindingBar(root.querySelector(".finding")!, this);
-    this.toolbar();
+    this.crumbs = new Crumbs(root, data.extent, (view) => this.go(view, true));
+    showToolbar(this, () => this.crumbs.clear());
     this.stop.push(listen(this));
     const seen = new ResizeObserver(() => this.resize());
     seen.observe(root.querySelector(".stage")!);
@@ -122,6 +124,18 @@ export class Timeline {
     this.moved(false);
   }
 
+  /** Select a slice and bring it into sight. */
+  choose(slice: Slice): void {
+    const { view } = this.scene;
+    this.select(slice);
+    this.reveal(slice.track, slice.source, slice.lane, slice.depth);
+    if (slice.start < view.start || slice.start > view.end) {
+      const middle = (slice.start + Math.min(slice.end, slice.start + (view.end - view.start) / 2)) / 2;
+      const half = (view.end - view.start) / 2;
+      this.go({ start: middle - half, end: middle + half }, false, true);
+    }
+  }
+
   selectRange(range: Span | null, done: boolean): void {
     this.scene.range = range;
     if (done) {
@@ -162,7 +176,7 @@ export class Timeline {
   }
 
   /** Bring a row of a lane into sight; opens the lane where it is folded. */
-  reveal(track: number, source: string, laneNumber: number, depth: number): void {
+  private reveal(track: number, source: string, laneNumber: number, depth: number): void {
     const find = () => this.scene.lanes.find((l) => l.track === track && l.spec?.source === source && l.spec.lane === laneNumber);
     let lane = find();
     if (lane?.folded && depth > 0) {
@@ -247,7 +261,7 @@ export class Timeline {
     over.clearRect(0, 0, this.width, this.height);
     drawLinks(over, this.scene, this.drawer.links, this.ink, this.width);
     this.map();
-    this.crumbTrail();
+    this.crumbs.show(this.scene.view);
     this.tiles.want([
       { view: this.target, level: levelOf((this.target.end - this.target.start) / this.width), sources: this.sources() },
       { view: { start: 0, end: this.data.extent }, level: levelOf(this.data.extent / this.mapWidth), sources: [["gpu", "gaps"]] },
@@ -292,57 +306,6 @@ export class Timeline {
     return this.data.tracks.map((_, t) => [
       ...new Set(this.scene.lanes.filter((lane) => lane.track === t && lane.spec).map((lane) => lane.spec!.source)),
     ]);
-  }
-
-  private toolbar(): void {
-    const on = (name: string, act: () => void) => {
-      this.root.querySelector<HTMLButtonElement>(`.${name}`)!.onclick = act;
-    };
-    const scaled = (factor: number) => this.go(around(this.target, factor, this.data.extent), false, true);
-    const shifted = (share: number) => {
-      const by = (this.target.end - this.target.start) * share;
-      this.go({ start: this.target.start + by, end: this.target.end + by }, false, true);
-    };
-    on("whole", () => { this.crumbs = []; this.go({ start: 0, end: this.data.extent }, true); this.crumbs = []; });
-    on("in", () => scaled(0.4));
-    on("out", () => scaled(2.5));
-    on("earlier", () => shifted(-0.5));
-    on("later", () => shifted(0.5));
-    const steps = this.root.querySelector<HTMLSelectElement>(".step")!;
-    steps.hidden = !this.data.steps.length;
-    steps.replaceChildren(new Option("Go to step", ""), ...this.data.steps.map((step, i) => new Option(step.name, String(i))));
-    steps.onchange = () => {
-      const step = this.data.steps[Number(steps.value)];
-      if (steps.value && step) this.go(around(step, 1.06, this.data.extent), true);
-      steps.value = "";
-    };
-  }
-
-  private crumbTrail(): void {
-    const place = this.root.querySelector(".crumbs")!;
-    const { view } = this.scene;
-    const words = (span: Span) => {
-      const step = tick(span.end - span.start, 100, 10);
-      return `${time(span.start, step, this.data.extent)} + ${duration(span.end - span.start)}`;
-    };
-    const whole = view.start <= 0 && view.end >= this.data.extent;
-    this.root.querySelector<HTMLButtonElement>(".whole")!.disabled = whole;
-    const shown = `${this.crumbs.length} ${words(view)}`;
-    if (place.getAttribute("data-shown") === shown) return;
-    place.setAttribute("data-shown", shown);
-    const here = document.createElement("span");
-    here.className = "here";
-    here.textContent = whole ? duration(this.data.extent) : words(view);
-    const first = Math.max(this.crumbs.length - CRUMBS, 0);
-    place.replaceChildren(
-      ...this.crumbs.slice(first).map((span, i) => {
-        const button = document.createElement("button");
-        button.textContent = `${words(span)} ›`;
-        button.onclick = () => { this.crumbs.length = first + i; this.go(span, true); this.crumbs.length = first + i; };
-        return button;
-      }),
-      here,
-    );
   }
 }
 

@@ -1,0 +1,60 @@
+// The way back: the views that jumps led out of, as buttons above the picture.
+
+import { duration, time } from "./format";
+import type { Span } from "./types";
+import { tick } from "./view";
+
+const SHOWN = 3; // as many as fit at 800 px
+
+export class Crumbs {
+  private views: Span[] = [];
+  private readonly place: Element;
+  private readonly whole: HTMLButtonElement;
+
+  constructor(root: HTMLElement, private readonly extent: number, private readonly jump: (view: Span) => void) {
+    this.place = root.querySelector(".crumbs")!;
+    this.whole = root.querySelector(".whole")!;
+  }
+
+  push(view: Span): void {
+    this.views.push(view);
+  }
+
+  pop(): void {
+    this.views.pop();
+  }
+
+  clear(): void {
+    this.views = [];
+  }
+
+  /** Show the way to `view`. */
+  show(view: Span): void {
+    const whole = view.start <= 0 && view.end >= this.extent;
+    this.whole.disabled = whole;
+    const shown = `${this.views.length} ${this.name(view)}`;
+    if (this.place.getAttribute("data-shown") === shown) return;
+    this.place.setAttribute("data-shown", shown);
+    const here = document.createElement("span");
+    here.className = "here";
+    here.textContent = whole ? duration(this.extent) : this.name(view);
+    const first = Math.max(this.views.length - SHOWN, 0);
+    this.place.replaceChildren(...this.views.slice(first).map((crumb, i) => this.button(crumb, first + i)), here);
+  }
+
+  private button(view: Span, index: number): HTMLElement {
+    const button = document.createElement("button");
+    button.textContent = `${this.name(view)} ›`;
+    button.onclick = () => {
+      this.views.length = index;
+      this.jump(view);
+      this.views.length = index; // the jump left a crumb of its own
+    };
+    return button;
+  }
+
+  private name(view: Span): string {
+    const step = tick(view.end - view.start, 100, 10);
+    return `${time(view.start, step, this.extent)} + ${duration(view.end - view.start)}`;
+  }
+}

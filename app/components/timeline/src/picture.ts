@@ -1,0 +1,31 @@
+// What the parts of the timeline (its input, its drawer, the search) may ask of the whole: they know this, and not each other.
+
+import type { Painter, Scene } from "./draw";
+import type { Placed } from "./lanes";
+import type { Tiles } from "./tiles";
+import type { Note, PageData, Slice, Span } from "./types";
+
+export interface Picture {
+  readonly root: HTMLElement;
+  readonly lanesCanvas: HTMLCanvasElement;
+  readonly data: PageData;
+  readonly tiles: Tiles;
+  readonly scene: Scene;
+  readonly painter: Painter;
+  readonly drawer: { focus(): void };
+  readonly finder: { readonly words: string; focus(): void; search(words: string): void; step(by: number): void };
+  readonly findings: { readonly rule: string | null; open(rule: string | undefined, tell?: boolean, go?: boolean): void; step(by: number): void };
+  readonly note: (note: Note) => void;
+  readonly width: number;
+  readonly target: Span;
+  nsPerPixel(): number;
+  go(view: Span, jump?: boolean, smooth?: boolean): void;
+  select(slice: Slice | null): void;
+  choose(slice: Slice): void;
+  selectRange(range: Span | null, done: boolean): void;
+  rowAt(y: number): { lane: Placed; depth: number } | null;
+  say(words: string): void;
+  draw(): void;
+  remap(): void;
+  moved(jump: boolean): void;
+}
