@@ -23,14 +23,6 @@ def folder(tmp_path):
     return DataFolder(tmp_path / "data").create()
 
 
-@pytest.fixture(scope="session")
-def sound(tmp_path_factory):
-    root = tmp_path_factory.mktemp("sound")
-    (root / "t.json").write_bytes(sound_trace.GOOD)
-    folder = DataFolder(root / "data")
-    return read(folder, ingest_file(root / "t.json", folder))[0]
-
-
 def ingest(folder, tmp_path, content):
     path = tmp_path / "given"
     path.write_bytes(content)

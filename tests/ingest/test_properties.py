@@ -84,18 +84,18 @@ FORMS = {
 
 @settings(max_examples=8, deadline=None)
 @given(**FORMS)
-def test_order_and_form_of_the_file_do_not_matter(tmp_path_factory, sound_tables, seed, indent, packed, absolute):
-    check_form(tmp_path_factory, sound_tables, seed, indent, packed, absolute)
+def test_order_and_form_of_the_file_do_not_matter(tmp_path_factory, sound, seed, indent, packed, absolute):
+    check_form(tmp_path_factory, sound, seed, indent, packed, absolute)
 
 
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(**FORMS)
-def test_order_and_form_of_the_file_do_not_matter_at_length(tmp_path_factory, sound_tables, seed, indent, packed, absolute):
-    check_form(tmp_path_factory, sound_tables, seed, indent, packed, absolute)
+def test_order_and_form_of_the_file_do_not_matter_at_length(tmp_path_factory, sound, seed, indent, packed, absolute):
+    check_form(tmp_path_factory, sound, seed, indent, packed, absolute)
 
 
-def check_form(tmp_path_factory, sound_tables, seed, indent, packed, absolute):
+def check_form(tmp_path_factory, sound, seed, indent, packed, absolute):
     """Permuted events, reordered keys, pretty or packed, absolute or relative to a base: one set of tables."""
     shuffled = random.Random(seed)
     events = sound_trace.sound_events()
@@ -112,15 +112,7 @@ def check_form(tmp_path_factory, sound_tables, seed, indent, packed, absolute):
     (root / "t").write_bytes(gzip.compress(content) if packed else content)
     folder = DataFolder(root / "data")
     tables, _, truncated = read(folder, ingest_file(root / "t", folder))
-    assert tables == sound_tables and not truncated
-
-
-@pytest.fixture(scope="session")
-def sound_tables(tmp_path_factory):
-    root = tmp_path_factory.mktemp("original")
-    (root / "t.json").write_bytes(sound_trace.GOOD)
-    folder = DataFolder(root / "data")
-    return read(folder, ingest_file(root / "t.json", folder))[0]
+    assert tables == sound and not truncated
 
 
 def test_every_cut_gives_a_clean_prefix():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,32 +14,18 @@ from torch.utils.checkpoint import checkpoint
 from sawtooth.analysis.derive.events import Calls, CpuOps, Events, GpuOps
 from sawtooth.analysis.derive.recompute import recomputed
 from sawtooth.analysis.knowledge.flops import is_flop_operator, operator_flops, outermost
+from tests.support.cpu_profile import operators_of
 
 BATCH, WIDTH, HIDDEN = 8, 16, 32
 
 
 def events_of(step: Callable[[], Any], folder: Path, *, sequences: bool = True) -> tuple[Events, np.ndarray]:
     """Profile ``step`` on the CPU; return its operators as analysis sees them, and their FLOPs."""
-    path = folder / "trace.json"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
-            step()
-        profiler.export_chrome_trace(str(path))
-    ops = [e for e in json.loads(path.read_text())["traceEvents"] if e.get("cat") == "cpu_op"]
-    ops.sort(key=lambda e: (e["tid"], e["ts"], -e["dur"]))
+    ops = operators_of(step, folder)
     names: dict[str, int] = {}
     signatures: dict[str, int] = {}
-    parent: list[int] = []
-    stack: list[int] = []
-    flops = []
-    for index, op in enumerate(ops):
-        while stack and not (ops[stack[-1]]["tid"] == op["tid"] and op["ts"] < ops[stack[-1]]["ts"] + ops[stack[-1]]["dur"]):
-            stack.pop()
-        parent.append(stack[-1] if stack else -1)
-        stack.append(index)
-        args = op["args"]
-        flops.append(operator_flops(op["name"], args.get("Input Dims"), args.get("Input type"), args.get("Concrete Inputs")))
+    told = ("Input Dims", "Input type", "Concrete Inputs")
+    flops = [operator_flops(op["name"], *map(op["args"].get, told)) for op in ops]
     n = len(ops)
 
     def column(values):
@@ -53,7 +37,7 @@ def events_of(step: Callable[[], Any], folder: Path, *, sequences: bool = True) 
         np.zeros(n, np.int32),
         column([op["ts"] * 1000 for op in ops]),
         column([(op["ts"] + op["dur"]) * 1000 for op in ops]),
-        column(parent),
+        column([op["parent"] for op in ops]),
         column([op["args"].get("Sequence number", -1) if sequences else -1 for op in ops]),
         column([op["args"].get("Fwd thread id", -1) for op in ops]),
         np.array([signatures.setdefault(str(op["args"].get("Input Dims")), len(signatures)) for op in ops], np.int32),

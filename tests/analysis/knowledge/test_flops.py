@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
-import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,31 +21,9 @@ from sawtooth.analysis.knowledge.flops import (
     parse_mask,
     peak_dtype,
 )
+from tests.support.cpu_profile import operators_of
 
 aten = torch.ops.aten
-
-
-def recorded_operators(step: Callable[[], Any], folder: Path) -> list[dict[str, Any]]:
-    """Run ``step`` under torch.profiler and return its operators with parents, as ingest would."""
-    path = folder / "trace.json"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profiler:
-            step()
-        profiler.export_chrome_trace(str(path))
-    events = [e for e in json.loads(path.read_text())["traceEvents"] if e.get("cat") == "cpu_op"]
-    events.sort(key=lambda e: (e["tid"], e["ts"], -e["dur"]))
-    open_ops: list[int] = []
-    for index, event in enumerate(events):
-        while open_ops and not _encloses(events[open_ops[-1]], event):
-            open_ops.pop()
-        event["parent"] = open_ops[-1] if open_ops else -1
-        open_ops.append(index)
-    return events
-
-
-def _encloses(outer: dict[str, Any], inner: dict[str, Any]) -> bool:
-    return outer["tid"] == inner["tid"] and inner["ts"] + inner["dur"] <= outer["ts"] + outer["dur"] + 1e-9
 
 
 def flops_of(events: list[dict[str, Any]]) -> float:
@@ -95,7 +70,7 @@ def test_products_equal_the_flop_counter(kind, seed, tmp_path):
     step = product(kind, random.Random(seed))
     expected = counter_flops(step)
     assert expected > 0
-    assert flops_of(recorded_operators(step, tmp_path)) == expected
+    assert flops_of(operators_of(step, tmp_path)) == expected
 
 
 def convolution(rng: random.Random, axes: int, transposed: bool, groups: int) -> Callable[[], Any]:
@@ -123,7 +98,7 @@ def test_convolutions_forward_and_backward_equal_the_flop_counter(axes, transpos
     forward = convolution(random.Random(seed), axes, transposed, groups=1)
     expected = counter_flops(lambda: forward().sum().backward())
     assert expected > 0
-    assert flops_of(recorded_operators(lambda: forward().sum().backward(), tmp_path)) == expected
+    assert flops_of(operators_of(lambda: forward().sum().backward(), tmp_path)) == expected
 
 
 @pytest.mark.parametrize("groups", [2, 3])
@@ -131,9 +106,9 @@ def test_convolutions_forward_and_backward_equal_the_flop_counter(axes, transpos
 def test_grouped_convolutions(axes, groups, tmp_path):
     forward = convolution(random.Random(groups), axes, False, groups)
     one_way = counter_flops(forward)
-    assert flops_of(recorded_operators(forward, tmp_path)) == one_way
+    assert flops_of(operators_of(forward, tmp_path)) == one_way
     # Each gradient costs what the forward did. PyTorch's counter multiplies the weight gradient's share by the groups.
-    events = recorded_operators(lambda: forward().sum().backward(), tmp_path)
+    events = operators_of(lambda: forward().sum().backward(), tmp_path)
     mask = parse_mask(next(e for e in events if e["name"] == "aten::convolution_backward")["args"]["Concrete Inputs"][10])
     assert mask is not None
     assert flops_of(events) == one_way * (1 + sum(mask[:2]))
@@ -149,7 +124,7 @@ def test_a_small_network_equals_the_flop_counter(seed, tmp_path):
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             layer(x).sum().backward()
 
-    assert flops_of(recorded_operators(step, tmp_path)) == counter_flops(step)
+    assert flops_of(operators_of(step, tmp_path)) == counter_flops(step)
 
 
 FUSED = ["flash", "efficient", "cudnn"]

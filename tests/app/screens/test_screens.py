@@ -4,29 +4,16 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from sawtooth.app.page import frame
-from sawtooth.app.page.frame import SCREENS, SECTIONS, page_of
+from sawtooth.app.page.frame import SCREENS, SECTIONS
 from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, new_manifest
+from tests.support.pages import opened_at, text_of
 from tests.support.paths import ROOT
 
 BUILT = [screen.name for screen in SCREENS if screen.exists]
 
 
-def _open(name: str, **query: str) -> AppTest:
-    test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=30)
-    test.switch_page(page_of(name))
-    for key, value in query.items():
-        test.query_params[key] = value
-    return test.run()
-
-
-def _text(test: AppTest) -> str:
-    """Return every text on the page; html elements carry theirs in ``body``."""
-    return "\n".join(str(getattr(element.proto, "body", "") or getattr(element.proto, "label", "")) for element in test.main)
-
-
 def _fine(test: AppTest) -> str:
-    assert len(test.exception) == 0
-    text = _text(test)
+    text = text_of(test)
     assert "This page failed" not in text, text
     assert "Traceback" not in text
     assert text.strip(), "the page is blank"
@@ -35,14 +22,14 @@ def _fine(test: AppTest) -> str:
 
 @pytest.mark.parametrize("name", BUILT)
 def test_without_any_run(app_data: DataFolder, name: str) -> None:
-    text = _fine(_open(name))
+    text = _fine(opened_at(name))
     if next(s for s in SCREENS if s.name == name).needs_run:
         assert "no run yet" in text
 
 
 @pytest.mark.parametrize("name", BUILT)
 def test_with_a_link_to_a_run_that_is_not_here(app_data: DataFolder, name: str) -> None:
-    text = _fine(_open(name, run="0123456789abcdef"))
+    text = _fine(opened_at(name, run="0123456789abcdef"))
     if next(s for s in SCREENS if s.name == name).needs_run:
         assert "no run" in text
 
@@ -50,7 +37,7 @@ def test_with_a_link_to_a_run_that_is_not_here(app_data: DataFolder, name: str) 
 @pytest.mark.parametrize("name", BUILT)
 def test_with_a_run_whose_recording_is_gone(app_data: DataFolder, name: str) -> None:
     manifest = _missing(app_data)
-    _fine(_open(name, run=manifest.id))
+    _fine(opened_at(name, run=manifest.id))
 
 
 def _missing(data: DataFolder) -> Manifest:
@@ -64,7 +51,7 @@ def _missing(data: DataFolder) -> Manifest:
 def test_a_damaged_manifest_does_not_take_the_others_away(app_data: DataFolder) -> None:
     manifest = _missing(app_data)
     (app_data.runs / "ffffffffffffffff.json").write_text("{damaged")
-    text = _fine(_open("runs", run=manifest.id))
+    text = _fine(opened_at("runs", run=manifest.id))
     assert "1 run" in text
 
 
@@ -72,19 +59,17 @@ def test_the_address_chooses_the_run_and_the_newest_is_the_default(app_data: Dat
     old = _missing(app_data)
     newer = Manifest(id="a" * 16, name="newer", recordings=[], created_ns=old.created_ns + 1)
     app_data.write_manifest(newer)
-    assert _open("runs").session_state["run"] == newer.id
-    assert _open("runs", run=old.id).session_state["run"] == old.id
+    assert opened_at("runs").session_state["run"] == newer.id
+    assert opened_at("runs", run=old.id).session_state["run"] == old.id
 
 
 def test_a_screen_that_fails_shows_one_sentence_and_no_path(app_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from sawtooth.app.page import frame
-
     def broken() -> None:
         raise RuntimeError(f"secret in {ROOT}")
 
     monkeypatch.setattr(frame, "data_folder", broken)
-    test = AppTest.from_file(str(ROOT / "app" / "dashboard.py"), default_timeout=30).run()
-    assert str(ROOT) not in _text(test)
+    text = text_of(opened_at("runs"))
+    assert "This page failed" in text and str(ROOT) not in text
 
 
 def test_the_dashboard_stays_a_frame() -> None:
@@ -94,7 +79,7 @@ def test_the_dashboard_stays_a_frame() -> None:
 def test_the_navigation_groups_every_screen(app_data: DataFolder) -> None:
     assert {screen.section for screen in SCREENS} == {"", *SECTIONS}
     _missing(app_data)
-    labels = [str(getattr(element.proto, "body", "")) for element in _open("verdict").sidebar]
+    labels = [str(getattr(element.proto, "body", "")) for element in opened_at("verdict").sidebar]
     assert [section for section in SECTIONS if any(f">{section}<" in label for label in labels)] == list(SECTIONS)
 
 

@@ -1,0 +1,21 @@
+"""What several tests of ingest compare with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.schema import DataFolder
+from tests.support import sound_trace
+from tests.support.recorded_tables import read
+
+
+@pytest.fixture(scope="session")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """The rows of the sound trace's tables, by table."""
+    root = tmp_path_factory.mktemp("sound")
+    (root / "t.json").write_bytes(sound_trace.GOOD)
+    folder = DataFolder(root / "data")
+    return read(folder, ingest_file(root / "t.json", folder))[0]
