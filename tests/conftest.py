@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sawtooth.ingest.schema import DataFolder
+from tests.support import common_folder
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput") and common_folder.PLACE not in os.environ:  # workers use their controller's
+        config.add_cleanup(common_folder.make())
 
 
 @pytest.fixture

@@ -1,42 +1,42 @@
-"""Findings of a committed recording or a hand-made one, each read once in a test session."""
+"""Findings of a committed recording or a hand-made one, each read and analysed once in a test run."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
+from sawtooth.analysis import kept
 from sawtooth.analysis.outlook import together_ms
 from sawtooth.analysis.run.model import Finding, RunResult
-from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
+from tests.support.common_folder import alone, common_folder
 from tests.support.paths import RECORDED_AFTER, RECORDINGS, SAMPLES
 from tests.support.sampled_loop import HAND_MADE
 
 NAMES = [f.name for root in (RECORDINGS, SAMPLES) for f in sorted(root.iterdir()) if any(f.glob("*trace.json.gz"))]
-_DATA, _MADE = (tempfile.TemporaryDirectory(prefix=f"sawtooth-{what}-") for what in ("rules", "made"))
-
-
-@lru_cache(maxsize=1)
-def library() -> Library:
-    return Library(DataFolder(Path(_DATA.name)))
 
 
 @cache
-def result_of(name: str, telemetry: bool = True) -> RunResult:
+def library() -> Library:
+    """Return the recordings that all tests of a run share; nothing but ``result_of`` writes there."""
+    return Library(DataFolder(common_folder() / "recordings").create())
+
+
+@cache
+def result_of(name: str) -> RunResult:
     """Analyse the recording ``name`` of tests/recordings, tests/recordings_after, sample_traces or HAND_MADE, with its telemetry."""
-    files = [path for path in _files(name) if telemetry or not path.name.startswith("nvml.jsonl")]
-    run = bring_in(library().folder, [(f, f.name) for f in files], name=name).runs[0]
-    return analyse(run, library())
+    with alone(f"recording-{name}"):
+        run = bring_in(library().folder, [(f, f.name) for f in _files(name)], name=name).runs[0]
+        return kept.result_of(run, library())
 
 
 def _files(name: str) -> list[Path]:
     if name in HAND_MADE:
-        folder = Path(_MADE.name, name)
-        folder.mkdir()
+        folder = common_folder() / "made" / name
+        folder.mkdir(parents=True, exist_ok=True)
         return HAND_MADE[name](folder)
     folder = next(f for f in (RECORDINGS / name, RECORDED_AFTER / name, SAMPLES / name) if f.is_dir())
     return [*sorted(folder.glob("*trace.json.gz")), *folder.glob("nvml.jsonl*")]

@@ -1,11 +1,10 @@
-"""Runs that many tests look at: brought in and analysed once per process, then copied into each test's own data folder."""
+"""Runs that many tests look at: brought in and analysed once per test run, then copied into each test's own data folder."""
 
 from __future__ import annotations
 
+import hashlib
 import shutil
-import tempfile
 import time
-from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -14,8 +13,7 @@ from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder, Manifest
-
-_PLACE = tempfile.TemporaryDirectory(prefix="sawtooth-prepared-")  # gone with the process
+from tests.support.common_folder import alone, common_folder
 
 
 def prepared(data: DataFolder, *paths: Path, name: str | None = None) -> Manifest:
@@ -27,16 +25,25 @@ def prepared(data: DataFolder, *paths: Path, name: str | None = None) -> Manifes
     return manifest
 
 
-@cache
 def _made(files: tuple[tuple[str, bytes], ...], name: str | None) -> tuple[Path, str]:
     """Bring the files in, told by their names and content, and return the data folder and the run."""
-    place = Path(tempfile.mkdtemp(dir=_PLACE.name))
+    key = hashlib.sha256(repr((files, name)).encode()).hexdigest()[:16]
+    place = common_folder() / f"prepared-{key}"
+    told = place / "run"  # written last
+    with alone(place.name):
+        if not told.exists():
+            shutil.rmtree(place, ignore_errors=True)  # what a test that failed halfway left
+            (place / "given").mkdir(parents=True)
+            told.write_text(_bring(place, files, name), encoding="utf-8")
+    return place / "data", told.read_text(encoding="utf-8")
+
+
+def _bring(place: Path, files: tuple[tuple[str, bytes], ...], name: str | None) -> str:
     folder = DataFolder(place / "data").create()
-    (place / "given").mkdir()
     for file, content in files:
         (place / "given" / file).write_bytes(content)
     (run,) = bring_in(folder, [(place / "given" / file, file) for file, _ in files], name=name).runs
     library = Library(folder)
     result_of(run, library)
     library.close()
-    return folder.root, run.id
+    return run.id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 
@@ -11,6 +12,7 @@ from sawtooth.analysis.findings.checklist import TECHNIQUES, checklist
 from tests.support.findings_of import library, result_of
 
 
+@cache
 def of(name):
     result = result_of(name)
     with library().open(result.lead.recording_id) as recording:
