@@ -31,6 +31,7 @@ from sawtooth.ingest.files import commit, draft, is_sound
 from sawtooth.ingest.schema import STORAGE_VERSION, DataFolder
 
 DERIVED_SQL = Path(__file__).with_name("derived.sql")
+MOST_ANALYSED = 16  # GPUs of one trace: as many as a host has; each costs a replay of the whole trace
 MEMORY_LIMIT = "512MB"  # of the engine; the columns held by numpy come on top
 
 
@@ -108,7 +109,7 @@ def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
     vendor, major = _vendor(con)
     classes = classify_operations(events, signatures, vendor, major)
     host = find_host_steps(events)
-    devices = [device_steps(events, host, int(d)) for d in np.unique(events.gpu.device)]
+    devices = [device_steps(events, host, d) for d in _analysed(events.gpu.device)]
     trace = Trace(con=con, events=events, signatures=signatures, classes=classes, host=host, devices=devices)
     _store_classes(trace)
     tensor = np.isin(classes.tensor_cores.astype(str), TENSOR_CORES_USED)
@@ -125,6 +126,13 @@ def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
         _store_modules(trace, work, flops)
     rollups.store(con)
     timeline_store.store(con)
+
+
+def _analysed(device: np.ndarray) -> list[int]:
+    """Return the GPUs to analyse, of each operation's GPU: those with the most operations where they are more than one process drives."""
+    numbers, operations = np.unique(device, return_counts=True)
+    most = np.argsort(-operations, kind="stable")[:MOST_ANALYSED]
+    return sorted(numbers[most].tolist())
 
 
 def _vendor(con: duckdb.DuckDBPyConnection) -> tuple[str | None, int | None]:
@@ -215,6 +223,7 @@ def _store_facts(trace: Trace, flops: FlopCounts, losses: Losses) -> None:
     }
     if not trace.devices:
         facts["host_only"] = host_only(trace.events, trace.host)
+    left_out = len(np.unique(trace.events.gpu.device)) - len(trace.devices)
     for device in trace.devices:
         counts = np.bincount(device.status, minlength=3)
         dur = trace.events.gpu.end[device.ops] - trace.events.gpu.start[device.ops]
@@ -233,6 +242,7 @@ def _store_facts(trace: Trace, flops: FlopCounts, losses: Losses) -> None:
             "gpu_ns": int(dur.sum()),
             "estimate": losses.estimates.get(device.device),
             "phases": losses.phases.get(device.device, []),
+            **({"gpus_left_out": left_out} if left_out and device is trace.devices[0] else {}),
             "flops": device_flops(
                 events=trace.events, classes=trace.classes, counts=flops, device=device, counted_ops=counted_ops, alone=alone
             ),

@@ -95,6 +95,9 @@ def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
     for rank in ranks:
         facts = rank.facts
         where = f"device {rank.device}" if rank.rank is None else f"rank {rank.rank}, device {rank.device}"
+        if left_out := facts.get("gpus_left_out"):
+            sentence = f"{left_out} further GPUs of this trace, those with the fewest operations, are not analysed: only the Timeline shows them."
+            diagnostics.append(Diagnostic("gpus_left_out", "data_loss", sentence, left_out))
         if facts.get("carried_over"):
             sentence = (
                 f"{facts['carried_over']:,} GPU operations ({facts['carried_over_ns'] / 1e6:.3g} ms) on {where} were launched before the "
