@@ -23,15 +23,15 @@ from sawtooth.analysis.metrics.registry import readings_of, readings_without_tra
 from sawtooth.analysis.metrics.step_time import choose_step_time
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.metrics.witness import StepWork, Witness
+from sawtooth.analysis.ranks.communication import split_communication
+from sawtooth.analysis.ranks.job import as_one_job
+from sawtooth.analysis.ranks.job_step import at_job_step, leading
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.edits import WhatIf
 from sawtooth.analysis.run import compile_log
 from sawtooth.analysis.run.at_best import at_best
 from sawtooth.analysis.run.host import host_work
-from sawtooth.analysis.run.job import as_one_job
-from sawtooth.analysis.run.job_step import at_job_step, leading
 from sawtooth.analysis.run.model import Communication, LedgerRow, RankResult, RunResult
-from sawtooth.analysis.run.ranks import split_communication
 from sawtooth.analysis.run.verdict import busy_ms
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.calibration import dispatch_of

@@ -1,4 +1,4 @@
-"""One analysed run: its data model, its verdict, what its ranks say together, and the report whose keys are stable."""
+"""One analysed run: its data model, its verdict, and the report whose keys are stable."""
 
 from sawtooth.faces import lazy
 
@@ -8,6 +8,7 @@ __getattr__, __all__ = lazy(
         "at_best": (
             "UNSEEN",
             "at_best",
+            "brought_to",
             "unseen_ms",
         ),
         "audit": (
@@ -28,27 +29,14 @@ __getattr__, __all__ = lazy(
             "RankResult",
             "RankWaits",
             "RunResult",
+            "SEND_RECEIVE",
             "Severity",
             "Straggler",
             "StragglerKind",
         ),
-        "ranks": (
-            "collective_table",
-            "side_by_side",
-            "split_communication",
-        ),
         "host": (
             "HostWork",
             "host_work",
-        ),
-        "job": ("as_one_job",),
-        "job_step": (
-            "at_job_step",
-            "leading",
-        ),
-        "lateness": (
-            "who",
-            "why",
         ),
         "contract": (
             "REPORT_VERSION",

@@ -14,7 +14,6 @@ from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.metrics.witness import StepWork
 from sawtooth.analysis.replay.edits import Edit
-from sawtooth.analysis.run.collectives import SEND_RECEIVE
 from sawtooth.analysis.run.compile_log import CompileLog
 from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
@@ -28,6 +27,7 @@ Confidence = Literal["high", "medium", "low"]
 Claim = Literal["gain", "ceiling", "caution"]
 StragglerKind = Literal["rank", "set", "host", "stage"]
 
+SEND_RECEIVE = "sendrecv"  # the name of a pair of sender and receiver, whatever its two sides say
 NO_GAIN = 1.005  # half a percent: a replay reproduces the recorded step no better
 
 

@@ -12,7 +12,7 @@ from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.tables.timeline import Span
 from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, frame, panel
-from sawtooth.app.page import timeline_views as views
+from sawtooth.app.page.timeline import views
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.theme import CAUSES, OWNERS
 from sawtooth.app.words import plan

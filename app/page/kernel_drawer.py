@@ -11,7 +11,7 @@ from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings
 from sawtooth.app.page import cards, current, frame, panel
-from sawtooth.app.page import timeline_views as views
+from sawtooth.app.page.timeline import views
 from sawtooth.app.words import run as words
 
 AROUND = 12.0  # of the launch's own length that it is shown with on the timeline: what ran before and after stays in sight

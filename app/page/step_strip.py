@@ -15,7 +15,7 @@ from sawtooth.analysis.tables.timeline import Span
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.page import current, frame
-from sawtooth.app.page import timeline_views as views
+from sawtooth.app.page.timeline import views
 from sawtooth.app.theme import colour_of
 
 AROUND = 1.1  # of a step's length that it is shown with on the timeline

@@ -13,7 +13,8 @@ from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import sawtooth
 from sawtooth.app.charts import telemetry as charts
-from sawtooth.app.page import attach_telemetry, frame, panel
+from sawtooth.app.page import frame, panel
+from sawtooth.app.page.runs import attach_telemetry
 from sawtooth.app.words import telemetry as words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 

@@ -15,8 +15,10 @@ from sawtooth.analysis.compare.sweep import Sweep, varied
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import waterfall
-from sawtooth.app.page import cards, compare_choice, copy_link, frame, panel, slide, step_strip
-from sawtooth.app.page.compare_choice import Choice
+from sawtooth.app.page import cards, frame, panel, step_strip
+from sawtooth.app.page.runs import compare_choice
+from sawtooth.app.page.runs.compare_choice import Choice
+from sawtooth.app.page.sharing import copy_link, slide
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.runs.listing import listed

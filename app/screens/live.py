@@ -13,7 +13,9 @@ from sawtooth.app.live.gpu import LiveGpu
 from sawtooth.app.live.info import SessionInfo, session_info, sessions
 from sawtooth.app.live.sessions import LiveSession
 from sawtooth.app.live.words import about_session, describe_rhythm, sentence, standing, step_time
-from sawtooth.app.page import cards, frame, live_chart, live_picture
+from sawtooth.app.page import cards, frame
+from sawtooth.app.page.live import chart as live_chart
+from sawtooth.app.page.live import picture as live_picture
 from sawtooth.app.server.local_sampler import bundled_telemetry, gpus_here, local_sampler, start_replay, start_sampling
 from sawtooth.app.server.process import jobs
 from sawtooth.app.server.push import command_to_show

@@ -12,7 +12,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import memory as charts
 from sawtooth.app.page import cards, current, frame, panel
-from sawtooth.app.page import timeline_views as views
+from sawtooth.app.page.timeline import views
 
 poster = templates.pieces("poster.html")
 RECORD = "with torch.profiler.profile(profile_memory=True, record_shapes=True) as profiler:"

@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 import pandas as pd
 
-from sawtooth.analysis.run.lateness import who, why
+from sawtooth.analysis.ranks.communication import collective_table, side_by_side
+from sawtooth.analysis.ranks.lateness import who, why
 from sawtooth.analysis.run.model import Communication, RunResult
-from sawtooth.analysis.run.ranks import collective_table, side_by_side
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
 from sawtooth.app.page import cards, current, frame, panel

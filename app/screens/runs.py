@@ -8,9 +8,10 @@ from sawtooth.app.format import bytes_, clean, count, share
 from sawtooth.app.jobs.bundled import first_pair
 from sawtooth.app.jobs.first_answer import first_answer
 from sawtooth.app.jobs.queue import Job
-from sawtooth.app.page import cards, frame, run_list
+from sawtooth.app.page import cards, frame
 from sawtooth.app.page.drop_zone import drop_zone
-from sawtooth.app.page.proposals import proposals
+from sawtooth.app.page.runs import listing as run_list
+from sawtooth.app.page.runs.proposals import proposals
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import kept_card
 from sawtooth.app.server.process import jobs

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
-from sawtooth.analysis.run.lateness import who, why
+from sawtooth.analysis.ranks.lateness import who, why
 from sawtooth.analysis.run.model import CodeChange, Communication, Explains, Finding, RankWaits
 
 SKEW_SHARE = 0.03  # of a step: less lateness is not worth a sentence
@@ -42,7 +42,7 @@ CHANGES = (
 
 
 def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding where ranks hold the job up (``sawtooth.analysis.run.blame``), or where only the profiler makes them late."""
+    """Yield a finding where ranks hold the job up (``sawtooth.analysis.ranks.blame``), or where only the profiler makes them late."""
     communication = context.run.communication
     if communication is None or context.step_ms is None:
         return

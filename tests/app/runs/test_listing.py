@@ -114,7 +114,8 @@ def test_the_headline_is_what_most_runs_lose_their_time_to() -> None:
 def deletion_page() -> None:
     import streamlit as st
 
-    from sawtooth.app.page import frame, run_edit
+    from sawtooth.app.page import frame
+    from sawtooth.app.page.runs import editing as run_edit
 
     known = {m.id: m for m in frame.data_folder().manifests()}
     if st.query_params["run"] in known:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sawtooth.app.page.run_edit import NOTES_LENGTH
-from sawtooth.app.page.timeline_notes import keep, noted, places
+from sawtooth.app.page.runs.editing import NOTES_LENGTH
+from sawtooth.app.page.timeline.notes import keep, noted, places
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop

@@ -1,4 +1,4 @@
-// The component that the page mounts: app/page/timeline_picture.py hands over the data and hears where the reader is.
+// The component that the page mounts: app/page/timeline/picture.py hands over the data and hears where the reader is.
 
 import { element } from "./dom";
 import { Timeline } from "./timeline";

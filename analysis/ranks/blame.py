@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.ranks.as_recorded import RecordedJob
+from sawtooth.analysis.ranks.coupled import Job
+from sawtooth.analysis.ranks.own_time import HOLE, HOST_ERROR, WORK, OwnTime, Part, same_kernels_ratio
 from sawtooth.analysis.replay.edits import Edit
-from sawtooth.analysis.run.as_recorded import RecordedJob
-from sawtooth.analysis.run.coupled import Job
 from sawtooth.analysis.run.model import Straggler, StragglerKind
-from sawtooth.analysis.run.own_time import HOLE, HOST_ERROR, WORK, OwnTime, Part, same_kernels_ratio
 
 LEAST_SHARE = 0.03  # of a step: a fix below 3 % is lost in the noise
 OUTLIER_MADS = 6.0  # beyond the median: of 1,000 alike ranks none lies there

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.intervals import Intervals, overlaps, union
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES
+from sawtooth.analysis.ranks.coupled import Member
 from sawtooth.analysis.replay.edits import Edit, ScaledOps, WithoutHostCause
 from sawtooth.analysis.replay.machine import I64, NEVER, ReplayProblem
-from sawtooth.analysis.run.coupled import Member
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording

@@ -10,8 +10,8 @@ import pytest
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.trust import unsure_of_waits
+from sawtooth.analysis.ranks.communication import collective_table
 from sawtooth.analysis.run.model import RunResult
-from sawtooth.analysis.run.ranks import collective_table
 from sawtooth.analysis.run.view import causes_of, open_rank
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-_HERE = Path(__file__).resolve().parents[1] / "components"
+_HERE = Path(__file__).resolve().parents[2] / "components"
 
 
 def show(picture: dict[str, Any], key: str) -> int | None:

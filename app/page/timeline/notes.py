@@ -9,7 +9,7 @@ import msgspec
 
 from sawtooth.app.format import clean
 from sawtooth.app.page import frame
-from sawtooth.app.page.run_edit import NOTES_LENGTH
+from sawtooth.app.page.runs.editing import NOTES_LENGTH
 from sawtooth.ingest.errors import UsageError
 
 TEXT_LENGTH = 300  # characters of one note: a place needs a sentence

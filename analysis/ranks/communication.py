@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.intervals import Intervals, overlaps
 from sawtooth.analysis.knowledge.causes import BETWEEN_RANKS
-from sawtooth.analysis.run.clocks import RankClock
-from sawtooth.analysis.run.collectives import exposed_causes, load
-from sawtooth.analysis.run.matching import match
+from sawtooth.analysis.ranks.clocks import RankClock
+from sawtooth.analysis.ranks.collectives import exposed_causes, load
+from sawtooth.analysis.ranks.matching import match
 from sawtooth.analysis.run.model import Communication, RankResult, RankWaits
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.run import job as one_job
+from sawtooth.analysis.ranks import job as one_job
 from sawtooth.analysis.run.model import Communication
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse

@@ -11,7 +11,7 @@ from sawtooth.app.page import frame
 from sawtooth.app.settings import settings
 from sawtooth.ingest.schema import Manifest
 
-_HERE = Path(__file__).resolve().parents[1] / "components"
+_HERE = Path(__file__).resolve().parents[2] / "components"
 
 
 def button(manifest: Manifest, recording_id: str) -> None:

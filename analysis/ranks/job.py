@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.ranks.as_recorded import RecordedJob
+from sawtooth.analysis.ranks.blame import LEAST_SHARE, blame
+from sawtooth.analysis.ranks.coupled import Job, Meetings, Member
+from sawtooth.analysis.ranks.own_time import OwnTime, as_quiet_as_others, own_time
+from sawtooth.analysis.ranks.slow_gpu import with_reason
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.machine import ReplayProblem
-from sawtooth.analysis.run.as_recorded import RecordedJob
-from sawtooth.analysis.run.blame import LEAST_SHARE, blame
-from sawtooth.analysis.run.collectives import SEND_RECEIVE
-from sawtooth.analysis.run.coupled import Job, Meetings, Member
-from sawtooth.analysis.run.model import Communication, RankResult, RankWaits
-from sawtooth.analysis.run.own_time import OwnTime, as_quiet_as_others, own_time
-from sawtooth.analysis.run.slow_gpu import with_reason
+from sawtooth.analysis.run.model import SEND_RECEIVE, Communication, RankResult, RankWaits
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library, Recording

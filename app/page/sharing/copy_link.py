@@ -6,7 +6,7 @@ from pathlib import Path
 
 import streamlit as st
 
-_HERE = Path(__file__).resolve().parents[1] / "components"
+_HERE = Path(__file__).resolve().parents[2] / "components"
 
 
 def button(run: str | None = None) -> None:

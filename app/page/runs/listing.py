@@ -12,7 +12,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app.charts import history
 from sawtooth.app.format import clean, markdown, reading, share
 from sawtooth.app.page import cards, frame, panel
-from sawtooth.app.page.run_edit import edit
+from sawtooth.app.page.runs.editing import edit
 from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import READINGS, Card, is_large, kept_card

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.intervals import EMPTY, Intervals, intersect, overlaps, subtract, union
+from sawtooth.analysis.run.model import SEND_RECEIVE
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 POINT_TO_POINT = re.compile(
     r"^i?(send|recv)|sendrecv|p2p", re.IGNORECASE
 )  # pairs of a sender and a receiver: not one collective
-SEND_RECEIVE = "sendrecv"  # what such a pair is called, whatever its two sides say
 LEVELS = 6  # the operator that carries a collective's arguments is within a few calls of the launch
 DTYPE_BYTES = {
     "double": 8, "long": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2, "char": 1, "byte": 1, "bool": 1,

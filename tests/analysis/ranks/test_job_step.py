@@ -9,7 +9,7 @@ import pytest
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_time import BestStepTime
-from sawtooth.analysis.run.job_step import in_job
+from sawtooth.analysis.ranks.job_step import in_job
 from sawtooth.analysis.run.model import LedgerRow, RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse

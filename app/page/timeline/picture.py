@@ -21,14 +21,15 @@ from sawtooth.analysis.telemetry.series import Telemetry
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import timeline as colours
 from sawtooth.app.charts.base import LegendEntry
-from sawtooth.app.page import current, frame, timeline_notes
-from sawtooth.app.page import timeline_views as views
+from sawtooth.app.page import current, frame
+from sawtooth.app.page.timeline import notes as timeline_notes
+from sawtooth.app.page.timeline import views
 from sawtooth.app.theme import Colour, colour_of_quantity
 from sawtooth.app.words import timeline as words
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
-_HERE = Path(__file__).resolve().parents[1] / "components" / "timeline"
+_HERE = Path(__file__).resolve().parents[2] / "components" / "timeline"
 PLACE = ("t0", "t1", "slice", "finding", "find", "lanes")  # of the address
 HOST_LANES = {"operators": "operators", "calls": "calls", "python": "Python"}
 STREAMS_MOST = 48  # lanes of a kind that are drawn, the busiest: more are not read, and each costs a row of every tile

@@ -17,7 +17,7 @@ from sawtooth.app.words import comparison as compare_words
 from sawtooth.app.words import headline, savings
 from sawtooth.app.words import run as words
 
-_HERE = Path(__file__).resolve().parents[1] / "components"
+_HERE = Path(__file__).resolve().parents[2] / "components"
 LINES = 3  # under the bars: as many as the page has actions
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sawtooth.analysis.run.coupled import Job, Meetings, Member
+from sawtooth.analysis.ranks.coupled import Job, Meetings, Member
 from tests.support.replay_traces import problem_of
 from tests.support.tiny_trace import TinyTrace
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.run.clocks import ROOTED, RankClock, align
-from sawtooth.analysis.run.collectives import SEND_RECEIVE
+from sawtooth.analysis.ranks.clocks import ROOTED, RankClock, align
+from sawtooth.analysis.run.model import SEND_RECEIVE
 
 ENDS_APART_NS = 2_000_000  # a collective ends on all ranks at once; clocks that were aligned differ far less than 2 ms
 MOSTLY = 0.5  # where most matches end apart, the matching is wrong and none of it is used

@@ -8,7 +8,8 @@ import streamlit as st
 from sawtooth.analysis.kept import remove_kept
 from sawtooth.app.format import clean, markdown
 from sawtooth.app.library import library
-from sawtooth.app.page import attach_telemetry, cards, frame
+from sawtooth.app.page import cards, frame
+from sawtooth.app.page.runs import attach_telemetry
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.runs.manifests import delete_run
 from sawtooth.ingest.schema import Manifest

@@ -9,7 +9,8 @@ import streamlit as st
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.app.format import clean, markdown
-from sawtooth.app.page import cards, copy_link, frame, panel, slide
+from sawtooth.app.page import cards, frame, panel
+from sawtooth.app.page.sharing import copy_link, slide
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.words import run as words

@@ -1,0 +1,23 @@
+"""Several ranks of one job: whose clock is whose, which collectives belong together, what the job's step takes, and who makes it longer."""
+
+from sawtooth.faces import lazy
+
+__getattr__, __all__ = lazy(
+    __name__,
+    {
+        "communication": (
+            "collective_table",
+            "side_by_side",
+            "split_communication",
+        ),
+        "job": ("as_one_job",),
+        "job_step": (
+            "at_job_step",
+            "leading",
+        ),
+        "lateness": (
+            "who",
+            "why",
+        ),
+    },
+)

@@ -1,0 +1,1 @@
+"""A growing session on its page."""

@@ -1,0 +1,1 @@
+"""What leaves a page: links, a poster and slides."""
