@@ -89,11 +89,11 @@ def work_of(case: dict[str, Any]) -> Work | None:
 
 def strides_of(case: dict[str, Any]) -> list[list[int]]:
     """The strides that the profiler records of a product's operands."""
-    found = []
+    strides = []
     for shape, letter in zip(case["dims"], case["layout"], strict=True):
         rows, columns = shape[-2:]
-        found.append([*([rows * columns] * (len(shape) - 2)), *((1, rows) if letter == "T" else (columns, 1))])
-    return found
+        strides.append([*([rows * columns] * (len(shape) - 2)), *((1, rows) if letter == "T" else (columns, 1))])
+    return strides
 
 
 def concrete_of(case: dict[str, Any]) -> list[str]:
@@ -106,15 +106,15 @@ def concrete_of(case: dict[str, Any]) -> list[str]:
 
 def read(paths: list[Path]) -> dict[str, Cases]:
     """(work, measured ms) of the grids by row of the table; TF32 products also pooled over layouts for traces without strides."""
-    found: dict[str, Cases] = defaultdict(list)
+    by_row: dict[str, Cases] = defaultdict(list)
     for line in itertools.chain.from_iterable(gzip.decompress(path.read_bytes()).splitlines() for path in paths):
         case = json.loads(line)
         work = work_of(case)
         if work is not None and case["cold_us"] > 0:
-            found[work.row].append((work, case["cold_us"] / 1e3))
+            by_row[work.row].append((work, case["cold_us"] / 1e3))
             if work.row.startswith("gemm.tf32.") and not work.row.endswith("odd"):
-                found["gemm.tf32.any"].append((work, case["cold_us"] / 1e3))
-    return found
+                by_row["gemm.tf32.any"].append((work, case["cold_us"] / 1e3))
+    return by_row
 
 
 def kept_out(cases: Cases) -> Cases:
@@ -144,9 +144,17 @@ def judged(row: Row, cases: Cases, gpu: Gpu) -> Row:
     logs = np.array([math.log(ms / (time_ms(work, row, gpu) or math.nan)) for work, ms in cases])
     off = np.abs(np.expm1(-logs))
     low, high = np.quantile(logs, (0.1, 0.9))
-    said = {"n": len(logs), "median": float(np.median(off)), "p80": float(np.quantile(off, 0.8)), "worst": float(off.max())}
+    residuals = {
+        "n": len(logs),
+        "median": float(np.median(off)),
+        "p80": float(np.quantile(off, 0.8)),
+        "worst": float(off.max()),
+    }
     return replace(
-        row, log_low=round(float(low), 3), log_high=round(float(high), 3), residuals={k: round(v, 3) for k, v in said.items()}
+        row,
+        log_low=round(float(low), 3),
+        log_high=round(float(high), 3),
+        residuals={k: round(v, 3) for k, v in residuals.items()},
     )
 
 
@@ -160,8 +168,8 @@ def written(fitted: dict[str, Row], source: str) -> str:
     ]
     for name, row in sorted(fitted.items()):
         cells = [f"{key} = {getattr(row, key):g}" for key in (*FACTORS, "log_low", "log_high") if getattr(row, key)]
-        said = ", ".join(f"{key} = {value}" for key, value in row.residuals.items())
-        lines.append(f'"{name}" = {{ {", ".join(cells)}, residuals = {{ {said} }} }}')
+        residuals = ", ".join(f"{key} = {value}" for key, value in row.residuals.items())
+        lines.append(f'"{name}" = {{ {", ".join(cells)}, residuals = {{ {residuals} }} }}')
     return "\n".join(lines) + "\n"
 
 

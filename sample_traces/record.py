@@ -81,13 +81,13 @@ def record(name: str, out: Path, rank: int = 0) -> None:
             torch.distributed.destroy_process_group()
     trace, truth = ("trace", "truth") if plan.gpus == 1 else (f"{rank}.trace", f"truth_{rank}")
     (folder / f"{trace}.json.gz").write_bytes(gzip.compress(raw, 9, mtime=0))
-    said = {"name": name, **describe(plan, work), "flops_per_step": flops, "flops_per_step_executed": executed, **measured}
-    said |= rates(flops, measured["step_s_pipelined"]) | {
+    summary = {"name": name, **describe(plan, work), "flops_per_step": flops, "flops_per_step_executed": executed, **measured}
+    summary |= rates(flops, measured["step_s_pipelined"]) | {
         "kernel_time_sum_us": measure.kernel_time_us(raw),
         "trace_bytes": len(raw),
     }
-    said |= {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
-    (folder / f"{truth}.json").write_text(json.dumps(said, indent=1) + "\n")
+    summary |= {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
+    (folder / f"{truth}.json").write_text(json.dumps(summary, indent=1) + "\n")
 
 
 def rates(flops: int | None, step_s: float) -> dict[str, float | None]:
@@ -192,8 +192,8 @@ def main() -> None:
         truth = record_apart(name, args.out.resolve())
         if truth is None:
             failed.append(name)
-        said = f"{truth['step_s_pipelined'] * 1e3:9.3f} ms a step" if truth else "FAILED"
-        print(f"{name:18} {said}, recorded in {time.monotonic() - start:.0f} s", flush=True)
+        outcome = f"{truth['step_s_pipelined'] * 1e3:9.3f} ms a step" if truth else "FAILED"
+        print(f"{name:18} {outcome}, recorded in {time.monotonic() - start:.0f} s", flush=True)
     if failed:
         sys.exit(f"not recorded: {', '.join(failed)}")
 

@@ -51,6 +51,8 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "sawtooth.app.theme": (),
     "sawtooth.app.screens": ("streamlit", "pandas", "numpy"),
 }
+VAGUE = {"found", "given", "told", "said", "heard", "hear", "meet", "tell"}  # these name how a value came, not what it is
+MOST_MODULES = 17  # of a package
 LAZY = {"sawtooth.analysis": ("torch",)}  # imported only where a function needs it
 
 
@@ -199,6 +201,35 @@ def test_screens_hold_no_sql() -> None:
                 assert not re.match(r"\s*(SELECT|WITH|INSERT|COPY|ATTACH)\s.*\bFROM\b", node.value, re.DOTALL), (
                     f"{path.name}: {node.value[:60]}"
                 )
+
+
+def _identifiers(tree: ast.Module) -> set[str]:
+    """What a module calls its variables, parameters, attributes, functions and classes."""
+    names = {
+        ast.Name: "id", ast.arg: "arg", ast.keyword: "arg", ast.Attribute: "attr", ast.alias: "asname",
+        ast.FunctionDef: "name", ast.AsyncFunctionDef: "name", ast.ClassDef: "name", ast.ExceptHandler: "name",
+    }  # fmt: skip
+    return {str(getattr(node, names[type(node)])) for node in ast.walk(tree) if type(node) in names}
+
+
+def test_names_are_nouns_of_the_domain() -> None:
+    for module, path in _modules():
+        identifiers = _identifiers(ast.parse(path.read_text(encoding="utf-8")))
+        assert {name for name in identifiers if name.strip("_").lower() in VAGUE} == set(), module
+
+
+def test_a_vague_name_is_noticed() -> None:
+    tree = ast.parse("def f(given):\n    for found in given.told: yield x(said=found)")
+    assert {"given", "found", "told", "said"} <= _identifiers(tree)
+
+
+def test_no_room_is_crowded() -> None:
+    """Past about fifteen modules a folder answers several questions; rules are a list, a file each."""
+    counts: dict[Path, int] = {}
+    for _, path in _modules():
+        counts[path.parent] = counts.get(path.parent, 0) + (path.name != "__init__.py")
+    crowded = {str(folder.relative_to(ROOT)): n for folder, n in counts.items() if n > MOST_MODULES and folder.name != "rules"}
+    assert crowded == {}
 
 
 def test_every_metric_is_defined_in_words() -> None:

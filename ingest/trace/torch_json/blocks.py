@@ -18,8 +18,8 @@ from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.torch_json.events import (
     DECODE_ERRORS,
     TRAILING,
+    Decoded,
     Event,
-    Found,
     bare,
     brackets,
     decode_events,
@@ -186,7 +186,7 @@ class Document:
             head = self._buffer[: match.start()] + b'"traceEvents":0}'
             for text in (head, repair(head)[0]):
                 try:
-                    found = msgspec.json.decode(text)
+                    document = msgspec.json.decode(text)
                 except DECODE_ERRORS:
                     continue
                 if self._buffer[match.end() : match.end() + 1] != b"[":
@@ -197,8 +197,8 @@ class Document:
                     raise SourceError("E-NOEV", "traceEvents is not a list, so there are no events. Record the trace again.")
                 if text is not head:
                     self.note("metadata_repaired", "")
-                found.pop("traceEvents")
-                self.metadata = found
+                document.pop("traceEvents")
+                self.metadata = document
                 self._advance(match.end() + 1)
                 return True
         return False
@@ -214,7 +214,7 @@ class Document:
             )
         advice = "Export the trace with prof.export_chrome_trace(...)."
         try:
-            found = msgspec.json.decode(text)
+            document = msgspec.json.decode(text)
         except RecursionError:
             return too_deep()
         except UnicodeDecodeError:
@@ -234,7 +234,7 @@ class Document:
                 f"The file has no traceEvents and is no valid JSON (line {line}, byte {offset}). {advice}",
                 offset=offset,
             )
-        what = f"an object with the keys {', '.join(map(str, list(found)[:4]))}" if found else "an empty object"
+        what = f"an object with the keys {', '.join(map(str, list(document)[:4]))}" if document else "an empty object"
         return SourceError("E-NOEV", f"This is {what}, without traceEvents. {advice}")
 
     # -- blocks
@@ -292,9 +292,9 @@ class Document:
         borders = [match.start() + 1 for match in CUT.finditer(text)]
         ends = borders if more else [*borders, len(text)]
         while i < len(ends):
-            last, found, incomplete = self._joined(text, start, ends, i)
+            last, decoded, incomplete = self._joined(text, start, ends, i)
             if (
-                found is None
+                decoded is None
                 and incomplete
                 and last + 1 == len(ends)
                 and (not more or len(text) - start < self._limits.event_bytes)
@@ -302,8 +302,8 @@ class Document:
                 if more:
                     break
                 last = len(ends) - 1
-                found = self._cut_off(bare(text[start:]))
-            elif found is None:
+                decoded = self._cut_off(bare(text[start:]))
+            elif decoded is None:
                 piece = bare(text[start : ends[i]])
                 event, used = self._skip(piece)
                 if event is not None:
@@ -311,8 +311,8 @@ class Document:
                 if used < len(piece):
                     start = ends[i] - len(piece) + used
                     continue
-            if found is not None:
-                event, rest = found
+            if decoded is not None:
+                event, rest = decoded
                 if event is not None:
                     events.append(event)
                 if rest is not None:
@@ -323,7 +323,7 @@ class Document:
         self._advance(start)
         return events
 
-    def _joined(self, text: bytes, start: int, ends: list[int], first: int) -> tuple[int, Found, bool]:
+    def _joined(self, text: bytes, start: int, ends: list[int], first: int) -> tuple[int, Decoded, bool]:
         """Decode the event from ``start``, mended where needed, over as many borders as lie inside it.
 
         Returns the border where it ended, what was found, and where nothing was, whether the event only lacks its end.
@@ -332,15 +332,15 @@ class Document:
             piece = bare(text[start : ends[last]])
             if piece.startswith(b"]"):
                 return last, (None, piece[1:]), False
-            found = decode_one(piece)
-            if found is not None:
-                return last, found, False
+            decoded = decode_one(piece)
+            if decoded is not None:
+                return last, decoded, False
             mended, kinds = repair(piece)
-            found = decode_one(mended)
-            if found is not None:
+            decoded = decode_one(mended)
+            if decoded is not None:
                 for kind in kinds:
                     self.note(f"mended_{kind}", piece)
-                return last, found, False
+                return last, decoded, False
             if not incomplete(mended):
                 break
         else:
@@ -350,15 +350,15 @@ class Document:
     def _skip(self, piece: bytes) -> tuple[Event | None, int]:
         """Pass over what is no event, counted; return how much, and the event that may stand before it."""
         if used := first_object(piece):
-            found = decode_one(piece[:used])
-            return (found[0] if found else None), used
+            decoded = decode_one(piece[:used])
+            return (decoded[0] if decoded else None), used
         inside = 0 if piece.startswith(b"{") else piece.find(b"{")
         used = inside if inside > 0 else len(piece)
         if piece:
             self.note("event_deep" if brackets(piece) > DEEP else "event_unreadable", piece[:used])
         return None, used
 
-    def _cut_off(self, piece: bytes) -> Found:
+    def _cut_off(self, piece: bytes) -> Decoded:
         self.truncated = True
         if piece:
             self.note("event_deep" if brackets(piece) > DEEP else "event_cut", piece)
@@ -377,12 +377,12 @@ class Document:
             if text:
                 self.note("tail", text)
             return
-        found = self._tail_object(b'{"":0' + text)
-        found.pop("", None)
-        if "traceEvents" in found:
+        tail = self._tail_object(b'{"":0' + text)
+        tail.pop("", None)
+        if "traceEvents" in tail:
             self.note("second_events", "")
-            found.pop("traceEvents")
-        self.metadata.update(found)
+            tail.pop("traceEvents")
+        self.metadata.update(tail)
 
     def _tail_object(self, text: bytes) -> dict[str, Any]:
         for candidate in (text, repair(text)[0]):
@@ -392,19 +392,19 @@ class Document:
                 if match := TRAILING.search(str(error)):
                     end = candidate.rfind(b"}", 0, int(match.group(1))) + 1
                     try:
-                        found = msgspec.json.decode(candidate[:end], type=dict[str, Any])
+                        tail = msgspec.json.decode(candidate[:end], type=dict[str, Any])
                     except DECODE_ERRORS:
                         continue
                     self.note("tail", candidate[end:])
-                    return found
+                    return tail
         self.truncated = True
-        found = {}
+        tail = {}
         for pair in PAIR.finditer(text):
             try:
-                found[pair.group(1).decode()] = msgspec.json.decode(pair.group(2))
+                tail[pair.group(1).decode()] = msgspec.json.decode(pair.group(2))
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 continue
-        return found
+        return tail
 
 
 def _shown(text: bytes) -> str:

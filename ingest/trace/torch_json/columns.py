@@ -125,7 +125,7 @@ class Filing:
 
     def _clear(self) -> None:
         self._columns: list[tuple[str, Columns]] = []
-        self._found_collectives: list[CollectiveArgs] = []
+        self._collective_args: list[CollectiveArgs] = []
         self._examples: dict[str, str] = {}
         self._other: Counter[str] = Counter()
         self._thread_names: dict[tuple[str, str], str] = {}
@@ -142,7 +142,7 @@ class Filing:
             events=self._events,
             columns=self._columns,
             fresh=fresh,
-            collectives=self._found_collectives,
+            collectives=self._collective_args,
             notes=notes,
             examples=self._examples,
             other=self._other,
@@ -252,9 +252,9 @@ class Filing:
         result = _none(len(events))
         for i, event in enumerate(events):
             if EXTRA_MARK.search(event.args):
-                found = _object(event.args)
+                args = _object(event.args)
                 result[i] = self._extras[
-                    (msgspec.json.encode({k: found[k] for k in EXTRA if found.get(k) not in (None, "", [])}),)
+                    (msgspec.json.encode({k: args[k] for k in EXTRA if args.get(k) not in (None, "", [])}),)
                 ]
         return result
 
@@ -262,8 +262,8 @@ class Filing:
         result = _none(len(events))
         if b'"Collective name"' in text:
             rows = [i for i, e in enumerate(events) if b'"Collective name"' in bytes(e.args)]
-            result[rows] = np.arange(len(self._found_collectives), len(self._found_collectives) + len(rows))
-            self._found_collectives += self._args([events[i] for i in rows], CollectiveArgs)[0]
+            result[rows] = np.arange(len(self._collective_args), len(self._named_collectives) + len(rows))
+            self._collective_args += self._args([events[i] for i in rows], CollectiveArgs)[0]
         return result
 
     def _calls(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
@@ -418,21 +418,21 @@ def _object(raw: Raw) -> dict[str, Any]:
     """Return the arguments of one event as a dict; empty where they are no object."""
     for text in (bytes(raw), repair(bytes(raw))[0]):
         try:
-            found = msgspec.json.decode(text)
+            decoded = msgspec.json.decode(text)
         except DECODE_ERRORS:
             continue
-        return found if isinstance(found, dict) else {}
+        return decoded if isinstance(decoded, dict) else {}
     return {}
 
 
 def _loose_args(raw: Raw, form: Any) -> Any:
     """Read arguments that do not have the types they should: what fits is kept, the rest is not recorded."""
     result = form()
-    found = _object(raw)
+    args = _object(raw)
     for known in msgspec.structs.fields(form):
-        value = found.get(known.encode_name)
+        value = args.get(known.encode_name)
         if getattr(result, known.name) is NOTHING:
-            if known.encode_name in found:
+            if known.encode_name in args:
                 setattr(result, known.name, Raw(msgspec.json.encode(value)))
         elif isinstance(value, int | float | str):
             setattr(result, known.name, value)

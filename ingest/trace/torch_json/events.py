@@ -41,7 +41,7 @@ PHASES = ("X", *FLOWS, "i", "I", "M", "C", "B", "E")
 TAGGED = msgspec.json.Decoder(list[Union[tuple(map(_tagged, PHASES))]])  # type: ignore[misc]  # noqa: UP007  (made at run time)
 
 
-Found = tuple[Event | None, bytes | None] | None  # an event, and what follows the array's end where it was met
+Decoded = tuple[Event | None, bytes | None] | None  # an event, and what follows the array's end where it was met
 EVENTS = msgspec.json.Decoder(list[Event])
 EVENT = msgspec.json.Decoder(Event)
 
@@ -84,7 +84,7 @@ def incomplete(text: bytes) -> bool:
     return False
 
 
-def decode_one(text: bytes) -> Found:
+def decode_one(text: bytes) -> Decoded:
     """Decode one event; with it, what follows the array's end where that lies in ``text``. None where it does not decode."""
     try:
         return EVENT.decode(text), None
@@ -113,7 +113,7 @@ def _trailing(message: str, text: bytes) -> int:
     return text.rfind(b"}", 0, int(match.group(1))) + 1 if match else 0
 
 
-def _loose(text: bytes) -> Found:
+def _loose(text: bytes) -> Decoded:
     """Decode an event of which ph, cat, name, pid or tid have another type than they should."""
     try:
         fields = msgspec.json.decode(text, type=dict[str, Raw])
