@@ -67,6 +67,7 @@ CAUSES: dict[str, Colour] = {cause.key: _colour(cause.label, cause.colour) for c
 
 UNKNOWN = Colour("unknown", "#8F8F8F", "#757575")
 ACCENT = Colour("accent", "#0072B2", "#4AA3DF")
+PAGE = Colour("page", "#FFFFFF", "#14171A")
 MUTED = Colour("muted text", "#5F6670", "#A3A7AD")
 
 
@@ -89,6 +90,7 @@ QUANTITIES: dict[str, Colour] = {
 }
 
 
+MIDDLE_LUMINANCE = 0.179  # black and white have the same contrast on it: (1.05 × 0.05) ** 0.5 − 0.05
 UNATTRIBUTED = "unattributed"  # the key of the cause of time that nothing recorded explains
 
 
@@ -102,3 +104,15 @@ def colour_of(owner: str, cause: str | None = None) -> Colour:
     if cause is not None and (cause != UNATTRIBUTED or owner == "idle"):
         return CAUSES.get(cause, UNKNOWN)
     return OWNERS.get(owner, UNKNOWN)
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of a hex colour, 0 to 1 (WCAG 2.2)."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def ink_on(colour: str) -> str:
+    """Return black or white, whichever reads better on ``colour``: one of them always has 4.5:1."""
+    return "#000000" if luminance(colour) > MIDDLE_LUMINANCE else "#FFFFFF"

@@ -158,18 +158,27 @@ _TABLE = (
 )  # fmt: skip
 
 
-def side_by_side(ranks: Sequence[RankResult]) -> pd.DataFrame:
+def side_by_side(ranks: Sequence[RankResult], *, unprofiled: bool = False) -> pd.DataFrame:
     """Return one row per device: rank, device, step_ms (mean), and the ledger in ms per step as ``{owner}_ms``.
 
-    Exposed communication whose cause is known stands as ``comm_wait_ms`` and ``comm_transfer_ms`` instead.
+    Exposed communication whose cause is known stands as ``comm_wait_ms`` and ``comm_transfer_ms`` instead. ``unprofiled`` takes each
+    rank's replay without the profiler's cost, where there is one.
     """
     rows = []
     for rank in ranks:
         parts: dict[str, float] = {}
         for line in rank.ledger:
             key = f"{line.cause if line.cause in BETWEEN_RANKS and line.owner == 'exposed_comm' else line.owner}_ms"
-            parts[key] = parts.get(key, 0.0) + (line.ms_per_step or 0.0)
-        rows.append({"rank": rank.rank, "device": rank.device, "step_ms": rank.best.mean_ms, **parts})
+            ms = line.ms_per_step_unprofiled_est if unprofiled else line.ms_per_step
+            parts[key] = parts.get(key, 0.0) + (ms or 0.0)
+        rows.append(
+            {
+                "rank": rank.rank,
+                "device": rank.device,
+                "step_ms": sum(parts.values()) if unprofiled else rank.best.mean_ms,
+                **parts,
+            }
+        )
     table = pd.DataFrame(rows)
     owners = [column for column in table if column not in ("rank", "device", "step_ms")]
     return table.fillna(dict.fromkeys(owners, 0.0))

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
-from sawtooth.app.theme import MUTED, OWNERS
+from sawtooth.app.theme import MUTED, OWNERS, ink_on
 
 DRAWN_FROM = 0.004  # of a step's GPU time: narrower modules are lines without a name
 DRAWN_MOST = 300  # modules of either picture: more take the browser a second
@@ -74,6 +74,7 @@ def _phase(rows: pd.DataFrame, phase: str, total: float, place: tuple[float, flo
         values=values,
         branchvalues="total",
         marker={"colors": colours, "line": {"width": 1}},
+        textfont={"color": [ink_on(colour) for colour in colours]},
         customdata=hover,
         hovertemplate="%{customdata}<extra></extra>",
         tiling={"orientation": "v"},

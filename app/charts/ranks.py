@@ -34,7 +34,7 @@ def title(rows: pd.DataFrame) -> str:
     return f"Exposed communication takes {fmt.duration_ms(float(exposed.min()))} to {fmt.duration_ms(float(exposed.max()))} of a step"
 
 
-def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool) -> Chart:
+def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool, unprofiled: bool = False) -> Chart:
     """Draw one bar per device from the owners' ms per step (columns ``{part}_ms``, see PARTS)."""
     labels = labels_of(rows)
     owners = [owner for owner in PARTS if f"{owner}_ms" in rows and rows[f"{owner}_ms"].sum() > 0]
@@ -53,7 +53,11 @@ def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool) -> Chart:
     framed(figure, 66 + 40 * len(rows))
     figure.update_layout(barmode="stack", bargap=0.25)
     figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, ticksuffix="  ")
-    figure.update_xaxes(title={"text": "ms per step, as profiled"}, rangemode="tozero", zeroline=False)
+    figure.update_xaxes(
+        title={"text": "ms per step, ≈ without the profiler" if unprofiled else "ms per step, as profiled"},
+        rangemode="tozero",
+        zeroline=False,
+    )
     table = rows.assign(label=labels)
     columns = {"label": "Rank", "step_ms": "Step, ms", **{f"{o}_ms": f"{PARTS[o].label}, ms per step" for o in owners}}
     alt = f"{finding}. " + "; ".join(
@@ -68,6 +72,6 @@ def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool) -> Chart:
         columns=columns,
         metrics=("exposed_comm_share", "gpu_busy_share"),
         method="Each bar is the ledger of one device over its own steady window. A collective ends for all ranks together, so a rank that joins early "
-        "spends more time in it.",
+        "spends more time in it. Without the profiler each rank is replayed alone, its collectives as long as recorded.",
         legend=tuple(LegendEntry(PARTS[o].label, PARTS[o].on(dark)) for o in owners),
     )

@@ -13,10 +13,9 @@ from plotly.subplots import make_subplots
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.charts.rankings import short
-from sawtooth.app.theme import MUTED, OWNERS
+from sawtooth.app.theme import MUTED, OWNERS, PAGE, ink_on
 
 LABELLED = 5  # points numbered: more cover each other
-NUMBER_INK = "#000000"  # on the markers' blue and amber of either theme
 POINTS = 400  # operators drawn, largest opportunity first; the table has them all
 WORTH = 0.001  # of the operators' time: shorter ones are dots that only hide others
 COLUMNS = {
@@ -62,11 +61,18 @@ def _moving(figure: go.Figure, rows: pd.DataFrame, bandwidth: float, longest: fl
     """Draw what only moves data: its bandwidth by its time, under the memory's."""
     peak = bandwidth / 1e9
     figure.add_hline(y=peak, line={"color": MUTED.on(dark), "width": 1.2}, row=1, col=1)
-    _note(figure, "x domain", 1.0, np.log10(peak), f"memory {fmt.number(peak / 1e3)} TB/s", col=1)
     _dots(figure, rows, "ms", "gb_per_s", longest, dark, 1)
-    figure.update_xaxes(type="log", title={"text": "ms per step, moves data only"}, row=1, col=1)
-    low = float(rows["gb_per_s"].min()) if len(rows) else peak / 100
-    figure.update_yaxes(type="log", dtick=1, title={"text": "GB/s"}, range=[np.log10(min(low, peak / 10)) - 0.1, np.log10(peak) + 0.25], row=1, col=1)  # fmt: skip
+    figure.update_xaxes(
+        type="log",
+        dtick=1,
+        title={"text": f"ms per step, moves data only<br>line: memory, {fmt.number(peak / 1e3)} TB/s"},
+        row=1,
+        col=1,
+    )
+    low, high = (float(rows["gb_per_s"].min()), float(rows["gb_per_s"].max())) if len(rows) else (peak / 100, peak)
+    # What a cache served is above the memory's bandwidth.
+    span = [np.log10(min(low, peak / 10)) - 0.2, np.log10(max(high, peak)) + 0.3]
+    figure.update_yaxes(type="log", dtick=1, title={"text": "GB/s"}, range=span, row=1, col=1)
 
 
 def _multiplying(
@@ -79,7 +85,15 @@ def _multiplying(
         ridge = peak * 1e12 / bandwidth
         roof: dict[str, Any] = {"x": [low, ridge, high], "y": [low * bandwidth / 1e12, peak, peak]}
         figure.add_scatter(**roof, mode="lines", hoverinfo="skip", line={"color": MUTED.on(dark), "width": 1.2}, showlegend=False, row=1, col=2)  # fmt: skip
-        _note(figure, "x2", np.log10(high), np.log10(peak), f"{dtype} {fmt.flop_rate(peak)}", col=2)
+        place: dict[str, Any] = {
+            "x": np.log10(high),
+            "y": np.log10(peak),
+            "xref": "x2",
+            "yref": "y2",
+            "xanchor": "right",
+            "yanchor": "bottom",
+        }
+        figure.add_annotation(text=f"{dtype} {fmt.flop_rate(peak)}", showarrow=False, font={"size": 11}, **place)
     _dots(figure, rows, "intensity", "achieved_tflops", longest, dark, 2)
     figure.update_xaxes(
         type="log", dtick=1, title={"text": "FLOPs per byte"}, range=[np.log10(low), np.log10(high)], row=1, col=2
@@ -89,19 +103,20 @@ def _multiplying(
 
 def _dots(figure: go.Figure, rows: pd.DataFrame, x: str, y: str, longest: float, dark: bool, col: int) -> None:
     compute, memory = (OWNERS[key].on(dark) for key in ("tensor_core_compute", "exposed_memcpy"))
+    colours = [compute if bound == "compute" else memory for bound in rows["bound"]]
     size = np.clip(6 + 26 * np.sqrt(rows["ms"].to_numpy(float) / max(longest, 1e-12)), 6, 32).astype(np.float32)
     figure.add_scatter(
         x=rows[x],
         y=rows[y],
         mode="markers+text",
         text=[f"<b>{place}</b>" if place <= LABELLED else "" for place in rows["place"]],
-        textfont={"size": 11, "color": NUMBER_INK},
+        textfont={"size": 11, "color": [ink_on(colour) for colour in colours]},
         showlegend=False,
         marker={
             "size": size,
-            "color": np.where(rows["bound"] == "compute", compute, memory),
-            "opacity": 0.75,
-            "line": {"width": 1, "color": MUTED.on(dark)},
+            "color": colours,
+            "opacity": 1.0,  # a number on a translucent dot has the contrast of what lies under it
+            "line": {"width": 1, "color": PAGE.on(dark)},
         },
         customdata=[_hover(row) for row in rows.to_dict("records")],
         hovertemplate="%{customdata}<extra></extra>",
@@ -117,9 +132,3 @@ def _hover(row: dict[Any, Any]) -> str:
         rate = f"{fmt.number(row['gb_per_s'])} GB/s, {fmt.share(row['attained_share'])} of the memory's bandwidth"
     name, shapes = fmt.plain(str(row["name"]), 60), fmt.plain(str(row["shapes"]), 80)
     return f"{name}<br>{shapes}<br>{rate}<br>{fmt.duration_ms(row['ms'])} a step, {fmt.duration_ms(row['opportunity_ms'])} above the roof"
-
-
-def _note(figure: go.Figure, xref: str, x: float, y: float, text: str, *, col: int) -> None:
-    figure.add_annotation(
-        x=x, y=y, xref=xref, yref="y" if col == 1 else "y2", text=text, showarrow=False, xanchor="right", yanchor="bottom", font={"size": 11}
-    )  # fmt: skip

@@ -11,7 +11,7 @@ from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.run.verdict import Column, Part
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, entry_of, framed, marker
-from sawtooth.app.theme import colour_of
+from sawtooth.app.theme import colour_of, ink_on
 
 LABEL_FROM = 0.08  # share of the longer bar from which a part is wide enough for its time at 800 px
 NAME_FROM = 0.3  # and for its name
@@ -47,7 +47,7 @@ def chart(columns: Mapping[Column, Sequence[Part]], title: str, *, dark: bool, p
             insidetextanchor="middle",
             textangle=0,
             constraintext="none",
-            textfont={"size": 12},
+            textfont={"size": 12, "color": ink_on(colour_of(*key).on(dark))},
             customdata=[_hover(parts_here[name]) for name in rows],
             hovertemplate="%{customdata}<extra></extra>",
         )

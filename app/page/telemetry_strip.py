@@ -73,7 +73,7 @@ def last_minute(result: RunResult) -> None:
     column = next((c for c in (summary.signal_column if summary else None, "util_pct") if c and whole and whole.has(c)), None)
     if whole is None or column is None:
         return
-    telemetry = series.last(_steady(whole, summary), LAST_SECONDS)
+    telemetry = series.last(steady(whole, summary), LAST_SECONDS)
     facts = series.facts(telemetry, column)
     mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
     name = BY_COLUMN[column].label
@@ -84,7 +84,7 @@ def last_minute(result: RunResult) -> None:
     origin = telemetry.span.start_ns
     steps = charts.step_spans(result.lead.steps, origin) if result.lead is not None and _same_time(result, telemetry) else []
     chart = sawtooth.signal(telemetry, column, title, origin_ns=origin, dark=frame.dark(), steps=steps, sawtooth=tooth)
-    folded = sawtooth.folded(_steady(whole, summary), column, tooth, dark=frame.dark()) if tooth is not None else None
+    folded = sawtooth.folded(steady(whole, summary), column, tooth, dark=frame.dark()) if tooth is not None else None
     if folded is None:
         panel.show(chart, "last-minute")
     else:
@@ -96,12 +96,12 @@ def last_minute(result: RunResult) -> None:
     frame.link("telemetry", "All telemetry", icon=":material/monitoring:")
 
 
-def _steady(telemetry: Telemetry, summary: DeviceTelemetry | None) -> Telemetry:
+def steady(telemetry: Telemetry, summary: DeviceTelemetry | None) -> Telemetry:
     """Return the steady part of the telemetry, which means are of, or all of it where there is none."""
-    steady = summary.steady if summary is not None else None
-    if steady is None or steady.start_ns is None or steady.end_ns is None:
+    part = summary.steady if summary is not None else None
+    if part is None or part.start_ns is None or part.end_ns is None:
         return telemetry
-    return series.within(telemetry, Span(steady.start_ns, steady.end_ns))
+    return series.within(telemetry, Span(part.start_ns, part.end_ns))
 
 
 def _same_time(result: RunResult, telemetry: Telemetry) -> bool:

@@ -29,9 +29,15 @@ def main() -> None:
     with frame.library().open(result.lead.recording_id) as recording:
         checked = checklist(result, recording)
     cards.headline(f"{words.title(checked)}.")
-    cards.table(words.COLUMNS, words.rows(checked), "The techniques of the tuning guides and what this run says of them")
+    to_do, rest = words.groups(checked)
+    if to_do:
+        cards.table(words.COLUMNS, to_do, "The techniques to look at and what this run says of them")
+    with st.container(gap="xsmall"):
+        for label, rows in rest:
+            with st.expander(label):
+                cards.table((words.COLUMNS[0], words.COLUMNS[2]), rows, label)
     panel.downloads(
-        "checklist", [("md", "Markdown", "text/markdown", lambda: words.markdown(manifest.name, checked))], "checklist"
+        "checklist", [("Markdown", "md", "text/markdown", lambda: words.markdown(manifest.name, checked))], "checklist"
     )
     _chain(result, manifest)
 
@@ -57,7 +63,7 @@ def _chain(result: RunResult, manifest: Manifest) -> None:
     made: Chain = chain([side_of([each], library) for each in results])
     cards.text(f"{chain_words.title(made)}.")
     cards.table(chain_words.heads(made), chain_words.rows(made), "The audit of each run and what each change brought")
-    panel.downloads("audit", [("md", "Markdown", "text/markdown", lambda: chain_words.markdown(made))], "audit")
+    panel.downloads("audit", [("Markdown", "md", "text/markdown", lambda: chain_words.markdown(made))], "audit")
 
 
 main()

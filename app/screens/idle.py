@@ -27,6 +27,7 @@ def main() -> None:
         cards.headline("Why the GPU waited is not known.")
         current.what_is_missing(result)
         return
+    answer = st.container()  # above the switch that it depends on
     chosen = basis.switch(rank)
     rows = _lost(rank, chosen if chosen in columns_of(rank) else columns_of(rank)[0])
     if rows.empty:
@@ -34,7 +35,8 @@ def main() -> None:
         cards.small("There is no idle time, exposed copy or exposed communication between the first and the last counted step.")
         return
     first = rows.iloc[0]
-    _head(first, rank, chosen)
+    with answer:
+        _head(first, rank, chosen)
     if rank.represents is not None and rank.represents.represents is False:
         cards.small(rank.represents.sentence)
     title = (

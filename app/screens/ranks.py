@@ -11,7 +11,7 @@ from sawtooth.analysis.ranks.lateness import who, why
 from sawtooth.analysis.run.model import Communication, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
-from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page import basis, cards, current, frame, panel
 
 WAITS = {
     "label": "Rank",
@@ -65,8 +65,10 @@ def main() -> None:
     for note in communication.notes:
         cards.small(note)
     _late(result, communication)
-    rows = side_by_side(result.ranks)
-    panel.show(charts.side_by_side(rows, charts.title(rows), dark=frame.dark()), "ranks")
+    estimated = any(row.ms_per_step_unprofiled_est is not None for rank in result.ranks for row in rank.ledger)
+    unprofiled = estimated and basis.switch(result.lead) == "unprofiled"
+    rows = side_by_side(result.ranks, unprofiled=unprofiled)
+    panel.show(charts.side_by_side(rows, charts.title(rows), dark=frame.dark(), unprofiled=unprofiled), "ranks")
     if len(communication.rows):
         _waits(rows, communication)
         _collectives(communication, len(result.lead.counted))

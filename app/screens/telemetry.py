@@ -75,10 +75,14 @@ def _head(telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
         cards.headline(sentence, _under(telemetry))
         return
     column, name = _activity(telemetry)
-    facts = series.facts(telemetry, column) if column else {}
+    steady = telemetry_strip.steady(
+        telemetry, summary
+    )  # what the run does, as on every other screen: no start, no end, no profile
+    facts = series.facts(steady, column) if column else {}
     if facts:
         mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
-        cards.headline(f"{name} averages {mean}, between {low} and {high}.", _under(telemetry))
+        over = f" over its steady {fmt.duration_ns(steady.span.ns)}" if steady is not telemetry else ""
+        cards.headline(f"{name} averages {mean}{over}, between {low} and {high}.", _under(telemetry))
     else:
         cards.headline(f"{fmt.duration_ns(telemetry.span.ns)} of telemetry, without utilization.", _under(telemetry))
     if sentence:

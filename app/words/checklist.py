@@ -17,6 +17,13 @@ STATES: dict[Status, str] = {
     "not applicable": "not applicable",
     "not checked": "not checked",
 }
+TO_DO: tuple[Status, ...] = ("brings", "found")
+FOLDED: dict[Status, str] = {
+    "done": "in use",
+    "nothing": "with nothing to gain",
+    "not checked": "not checked",
+    "not applicable": "not applicable",
+}
 ORDER: tuple[Status, ...] = tuple(STATES)
 
 
@@ -24,6 +31,17 @@ def rows(checked: Sequence[Checked]) -> list[tuple[str, str, str]]:
     """Return technique, state and sentence of each, what brings most first."""
     ordered = sorted(checked, key=lambda row: (ORDER.index(row.status), -(row.gain_ms or 0.0)))
     return [(row.technique.title, state(row), sentence(row)) for row in ordered]
+
+
+def groups(checked: Sequence[Checked]) -> tuple[list[tuple[str, str, str]], list[tuple[str, list[tuple[str, str]]]]]:
+    """Return the rows with something to do, and of the others technique and sentence under what they have in common: 3 in use."""
+    to_do = [row for row in checked if row.status in TO_DO]
+    rest = []
+    for status, label in FOLDED.items():
+        rows_of = [(row.technique.title, sentence(row)) for row in checked if row.status == status]
+        if rows_of:
+            rest.append((f"{len(rows_of)} {label}", rows_of))
+    return rows(to_do), rest
 
 
 def state(row: Checked) -> str:
@@ -41,11 +59,11 @@ def title(checked: Sequence[Checked]) -> str:
     """Return what the checklist comes to."""
     count = {status: sum(row.status == status for row in checked) for status in ORDER}
     brings = (
-        "No technique would bring anything"
+        "No technique would shorten the step"
         if not count["brings"]
-        else f"{fmt.many(count['brings'], 'technique')} would bring something"
+        else f"{fmt.many(count['brings'], 'technique')} would shorten the step"
     )
-    return f"{brings}; {count['done']} are in use, {count['nothing']} have nothing to gain, {count['not checked']} could not be checked"
+    return f"{brings}; {count['done']} in use, {count['nothing']} with nothing to gain, {count['not checked']} not checked"
 
 
 def markdown(name: str, checked: Sequence[Checked]) -> str:

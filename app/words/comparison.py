@@ -13,10 +13,12 @@ from sawtooth.analysis.compare.sweep import Sweep
 from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app import format as fmt
+from sawtooth.app.charts.rankings import short
 from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.words.headline import action
 
 Step = Literal["run", "profiled"]  # which step a waterfall divides
+NAME = 70  # characters of a kernel's or operator's name; the whole one stands beside it
 WAYS = {
     "name": "same name",
     "operator_and_shape": "same operator and shapes",
@@ -157,7 +159,7 @@ def match_rows(rows: tuple[Match, ...]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             (
-                fmt.clean(row.label),
+                _short(row.label),
                 float(row.ns_a) / 1e6,
                 float(row.ns_b) / 1e6,
                 float(row.change_ns) / 1e6,
@@ -173,15 +175,18 @@ def match_rows(rows: tuple[Match, ...]) -> pd.DataFrame:
     )
 
 
+def _short(label: str) -> str:
+    """Return a kernel's C++ name in short, as on the Kernels screen; other labels as they are."""
+    return short(label, NAME) if "<" in label else fmt.clean(label, NAME)
+
+
 def match_title(rows: tuple[Match, ...], kind: str) -> str:
     """Return the finding of a table of matches: the largest change."""
     if not rows or not rows[0].change_ns:
         return f"No {kind} changed its time" if rows else f"No {kind}s to compare"
     first = rows[0]
     change = float(first.change_ns) / 1e6
-    return (
-        f"The {kind} time that changed most: {fmt.clean(first.label, 70)}, {fmt.signed(fmt.duration_ms(change), change)} a step"
-    )
+    return f"The {kind} time that changed most: {_short(first.label)}, {fmt.signed(fmt.duration_ms(change), change)} a step"
 
 
 def metric_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
@@ -255,7 +260,7 @@ def dots_title(a: list[float], b: list[float]) -> str:
         return "One side has no counted steps"
     apart = max(a) < min(b) or max(b) < min(a)
     return (
-        f"Profiled steps: {fmt.duration_ms(min(a))} to {fmt.duration_ms(max(a))} in A, {fmt.duration_ms(min(b))} to {fmt.duration_ms(max(b))} in B; "
+        f"Profiled steps: {fmt.span_ms(min(a), max(a))} in A, {fmt.span_ms(min(b), max(b))} in B; "
         f"they {'do not overlap' if apart else 'overlap'}"
     )
 

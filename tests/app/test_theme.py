@@ -3,17 +3,11 @@
 import pytest
 
 from sawtooth.analysis.knowledge import causes, owners
-from sawtooth.app.theme import CAUSES, OWNERS, PALETTE, QUANTITIES, TEXTURES, UNKNOWN, colour_of
-
-
-def _luminance(hex_colour: str) -> float:
-    channels = [int(hex_colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+from sawtooth.app.theme import CAUSES, OWNERS, PALETTE, QUANTITIES, TEXTURES, UNKNOWN, colour_of, ink_on, luminance
 
 
 def _contrast(one: str, other: str) -> float:
-    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
 
@@ -22,6 +16,12 @@ def test_every_class_can_be_told_from_the_page_in_both_themes(key: str, colour: 
     # WCAG 1.4.11: what a picture is made of needs 3:1 against what surrounds it
     assert _contrast(colour.light, "#FFFFFF") >= 3, key
     assert _contrast(colour.dark, "#14171A") >= 3, key
+
+
+@pytest.mark.parametrize("colour", [*(light for light, _, _ in PALETTE.values()), *(dark for _, dark, _ in PALETTE.values())])
+def test_text_reads_on_every_colour(colour: str) -> None:
+    assert luminance("#FFFFFF") == pytest.approx(1) and luminance("#000000") == 0
+    assert _contrast(ink_on(colour), colour) >= 4.5
 
 
 def test_every_owner_and_cause_has_its_colour_and_its_name() -> None:

@@ -9,6 +9,15 @@
     for (let e = element; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c && c[3] > 0) { layers.push(c); if (c[3] === 1) break; } }
     return layers.reverse().reduce((under, top) => over(top, under), [255, 255, 255]);
   };
+  // What a chart draws under a text: bars, slices and dots are no ancestors of it, so the one that holds its middle is looked for.
+  const marks = [...document.querySelectorAll(".js-plotly-plot :is(.point path, path.point, path.surface)")].map((path) => [path, path.getBoundingClientRect()]);
+  const mark = (box) => {
+    const x = box.left + box.width / 2, y = box.top + box.height / 2;
+    const found = marks.filter(([path, at]) => at.left <= x && x <= at.right && at.top <= y && y <= at.bottom && rgb(getComputedStyle(path).fill)).pop();
+    if (!found) return null;
+    const style = getComputedStyle(found[0]), [r, g, b] = rgb(style.fill);
+    return over([r, g, b, Number(style.fillOpacity) * opacity(found[0])], backdrop(found[0].closest(".js-plotly-plot")));
+  };
   const opacity = (element) => { let o = 1; for (let e = element; e; e = e.parentElement) o *= Number(getComputedStyle(e).opacity); return o; };
   const problems = [];
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
@@ -22,9 +31,8 @@
     if (!colour) continue;
     if (/Material/.test(style.fontFamily)) continue; // an icon: its word stands beside it
     const size = parseFloat(style.fontSize), large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
-    // Text inside a bar stands on the bar's colour, which the layers below an SVG text do not tell.
-    if (!(svg && element.closest(".bars, .slice, .textpoint"))) {
-      const under = backdrop(element), seen = contrast(over([...colour.slice(0, 3), colour[3] * opacity(element) * (svg ? Number(style.fillOpacity || 1) : 1)], under), under);
+    {
+      const under = (svg && mark(box)) || backdrop(element), seen = contrast(over([...colour.slice(0, 3), colour[3] * opacity(element) * (svg ? Number(style.fillOpacity || 1) : 1)], under), under);
       if (seen < (large ? 3 : 4.5) - 0.05) problems.push(`contrast ${seen.toFixed(1)}: ${text.slice(0, 50)}`);
     }
     if (!svg && style.overflowX === "hidden" && style.textOverflow !== "ellipsis" && element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 0) problems.push(`cut: ${text.slice(0, 50)}`);
