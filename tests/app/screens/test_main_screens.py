@@ -337,7 +337,7 @@ def test_two_ranks_name_the_late_one(app_data: DataFolder, tmp_path: Path) -> No
     assert "No rank is a straggler" in text
     assert "rank 0, device 0 waits most: 150\u00a0µs of each step in collectives" in text
     verdict = words_of(opened("verdict", _only_run(app_data)))
-    assert "Under the profiler rank 1 comes 150 µs late to the others" in verdict
+    assert "Under the profiler rank 1 is 150 µs behind the others" in verdict
 
 
 def test_local_telemetry_asks_for_its_zone_and_is_laid_over_the_trace_with_it(app_data: DataFolder, tmp_path: Path) -> None:
