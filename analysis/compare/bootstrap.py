@@ -17,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+
+from sawtooth.analysis.quantiles import student_t
 
 F64 = NDArray[np.float64]
 
@@ -136,7 +137,7 @@ def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int
     ordered = np.sort(drawn[1] - drawn[0])
     tail = int(resamples * TAIL)
     below, above = max(middle - float(ordered[tail]), 0.0), max(float(ordered[-1 - tail]) - middle, 0.0)
-    stretch = float(stdtrit(max(sum(stretches) - 2, 1.0), 1 - TAIL)) / 1.96 * math.sqrt(missed)
+    stretch = student_t(max(sum(stretches) - 2, 1.0), 1 - TAIL) / 1.96 * math.sqrt(missed)
     return Interval(change, change - stretch * below, change + stretch * above, (longest[0], longest[1]), min(stretches))
 
 

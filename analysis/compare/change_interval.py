@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from scipy.special import ndtri, stdtrit
-
 from sawtooth.analysis.compare.bootstrap import TAIL
 from sawtooth.analysis.compare.measured import Measured
+from sawtooth.analysis.quantiles import normal, student_t
 
 TAIL_OF_ESTIMATES = 0.05  # step times come with 90 % intervals
-TO_95 = float(ndtri(1 - TAIL) / ndtri(1 - TAIL_OF_ESTIMATES))
 RUN_TO_RUN = 0.02  # of a step: what two runs of one program on one machine differ by, however alike their few steps are
 NOTHING_KNOWN = 0.10  # of a step, where one step and no interval is all there is
 
@@ -49,12 +47,13 @@ def _half_widths(runs: Sequence[Measured]) -> tuple[float | None, float | None]:
 def _half_width(run: Measured) -> tuple[float | None, float | None]:
     best = run.best_ms or 0.0
     if run.low_ms is not None:
-        above = None if run.high_ms is None else TO_95 * max(run.high_ms - best, 0.0)
-        return TO_95 * max(best - run.low_ms, 0.0), above
+        to_95 = normal(1 - TAIL) / normal(1 - TAIL_OF_ESTIMATES)
+        above = None if run.high_ms is None else to_95 * max(run.high_ms - best, 0.0)
+        return to_95 * max(best - run.low_ms, 0.0), above
     steps = run.steps_at_best()
     if len(steps) < 2:
         return NOTHING_KNOWN * best, NOTHING_KNOWN * best
-    error = float(stdtrit(len(steps) - 1, 1 - TAIL)) * float(steps.std(ddof=1)) / math.sqrt(len(steps))
+    error = student_t(len(steps) - 1, 1 - TAIL) * float(steps.std(ddof=1)) / math.sqrt(len(steps))
     half = math.hypot(error, RUN_TO_RUN * best)
     return half, half
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.special import stdtrit
 
 from sawtooth.analysis.compare.bootstrap import (
     F64,
@@ -20,6 +19,7 @@ from sawtooth.analysis.compare.bootstrap import (
 )
 from sawtooth.analysis.compare.change_interval import RUN_TO_RUN, Interval, change_interval, holds_zero, widened
 from sawtooth.analysis.compare.measured import Measured
+from sawtooth.analysis.quantiles import student_t
 
 Word = Literal["faster", "slower", "no_difference_shown", "inconclusive"]
 Confidence = Literal["high", "medium", "low"]
@@ -185,7 +185,7 @@ def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor:
     error = math.sqrt(sum(parts))
     total = sum(parts)  # shares first: squares of tiny variances would vanish
     freedom = 1 / sum((p / total) ** 2 / (len(s) - 1) for p, s in zip(parts, sides, strict=True)) if total else 1.0
-    half = float(stdtrit(freedom, 1 - TAIL)) * error if error else 0.0
+    half = student_t(freedom, 1 - TAIL) * error if error else 0.0
     mean_a, mean_b = float(sides[0].mean()), float(sides[1].mean())
     limit, share = max(MIN_CHANGE, floor), share_of_faster(mean_a, mean_b)
     smallest = max(limit + POWER_MARGIN * error / min(mean_a, mean_b), (half + POWER_MARGIN * error) / min(mean_a, mean_b))

@@ -13,14 +13,6 @@ from sawtooth.analysis.findings.work import AUTOGRAD_NODE
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
 _NODE = f"^{AUTOGRAD_NODE}|Backward[0-9]*$"  # names of a backward pass's operators
-_INSIDE = """inside AS (SELECT i.cpu_op_id, i.sequence_number FROM cpu_ops o JOIN cpu_ops i ON i.thread_id = o.thread_id AND i.start_ns >= o.start_ns
-    AND i.start_ns < o.start_ns + o.dur_ns WHERE o.cpu_op_id IN (SELECT unnest($1::BIGINT[])) AND i.kind = 'op')"""
-_FORWARD = f"WITH {_INSIDE} SELECT DISTINCT gpu_op_id FROM gpu_ops g JOIN inside USING (cpu_op_id)"
-_BACKWARD = f"""WITH {_INSIDE}, numbers AS (SELECT DISTINCT sequence_number FROM inside WHERE sequence_number IS NOT NULL),
-nodes AS (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops JOIN names USING (name_id) JOIN numbers USING (sequence_number)
-    WHERE starts_with(name, '{AUTOGRAD_NODE}'))
-SELECT DISTINCT gpu_op_id FROM gpu_ops g JOIN runtime_calls c USING (call_id) JOIN nodes n ON n.thread_id = c.thread_id
-    AND c.start_ns >= n.start_ns AND c.start_ns < n.end_ns"""
 # Up from each launching operator to autograd's node around it: what autograd records on the way runs a second time there.
 _AGAIN = f"""
 WITH RECURSIVE launching AS (SELECT DISTINCT cpu_op_id FROM gpu_ops WHERE cpu_op_id IS NOT NULL),
@@ -46,12 +38,13 @@ class Passes:
 
 def passes(context: RuleContext, operators: Sequence[int]) -> Passes:
     """Return what the operators of these ids launched, at any depth, and what the backward passes of all they called did."""
-    launched = [
-        {int(row[0]) for row in context.recording.rows(sql, [list(operators)])} if operators else set()
-        for sql in (_FORWARD, _BACKWARD)
-    ]
-    work = context.work
-    return Passes(work[work["gpu_op_id"].isin(launched[0])], work[work["gpu_op_id"].isin(launched[1] - launched[0])])
+    if not len(operators):
+        return Passes(context.work.iloc[:0], context.work.iloc[:0])
+    launches = context.launches
+    inside = launches.begun_in(np.array(operators, np.int64))
+    forward = launches.by(inside)
+    backward = np.setdiff1d(launches.backward_of(inside), forward)
+    return Passes(context.work.iloc[np.sort(forward)], context.work.iloc[backward])
 
 
 def run_again(context: RuleContext) -> pd.DataFrame:
@@ -61,13 +54,8 @@ def run_again(context: RuleContext) -> pd.DataFrame:
 
 
 def in_backward(context: RuleContext) -> set[int]:
-    """Return the ids of the GPU operations launched inside autograd's nodes."""
-    sql = (
-        "SELECT DISTINCT gpu_op_id FROM gpu_ops g JOIN runtime_calls c USING (call_id) JOIN (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns "
-        "FROM cpu_ops JOIN names USING (name_id) WHERE starts_with(name, ?) AND depth = 0) n ON n.thread_id = c.thread_id "
-        "AND c.start_ns >= n.start_ns AND c.start_ns < n.end_ns"
-    )
-    return {int(row[0]) for row in context.recording.rows(sql, [AUTOGRAD_NODE])}
+    """Return the ids of the GPU operations of ``RuleContext.work`` launched inside autograd's nodes."""
+    return set(context.work["gpu_op_id"].to_numpy(np.int64)[context.launches.in_backward()].tolist())
 
 
 def at_once(rows: pd.DataFrame, times: int) -> list[Edit]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.findings.within import calls_within
 from sawtooth.analysis.findings.work import AUTOGRAD_NODE
 from sawtooth.analysis.telemetry.phases import ThrottleBand
 from sawtooth.analysis.telemetry.profile_fit import SHORT_KERNEL_NS
@@ -127,16 +128,15 @@ READS = r"^aten::(item|is_nonzero|_local_scalar_dense)$"
 SUMMARIES = (  # what sums a tensor up for the host to read or to test; a loss is none of them, so that training needs no result of these
     r"^aten::(norm|linalg_vector_norm|isnan|isinf|isfinite|any|all|max|min|amax|amin|argmax|argmin|eq|ne|lt|le|gt|ge|logical_\w+|detach|view|reshape|select)$"
 )
-_ONLY_READ = """
+_ONLY_READ = f"""
 WITH outermost AS (SELECT o.cpu_op_id, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, regexp_matches(n.name, $1) AS reads,
         regexp_matches(n.name, $2) AS sums_up FROM cpu_ops o JOIN names n USING (name_id) LEFT JOIN cpu_ops p ON p.cpu_op_id = o.parent_id
     WHERE o.kind = 'op' AND (o.parent_id IS NULL OR p.kind = 'annotation')),
 grouped AS (SELECT *, count(*) FILTER (NOT sums_up) OVER (PARTITION BY thread_id ORDER BY start_ns, cpu_op_id) AS place FROM outermost),
-waiting AS (SELECT DISTINCT g.thread_id, g.place FROM grouped g JOIN runtime_calls c ON c.thread_id = g.thread_id
-    AND c.start_ns >= g.start_ns AND c.start_ns < g.end_ns WHERE g.reads AND c.call_id IN (SELECT unnest($3::BIGINT[]))),
+waiting AS (SELECT DISTINCT g.thread_id, g.place FROM runtime_calls c ASOF JOIN (SELECT * FROM grouped WHERE reads) g
+    ON c.thread_id = g.thread_id AND c.start_ns >= g.start_ns WHERE c.start_ns < g.end_ns AND c.call_id IN (SELECT unnest($3::BIGINT[]))),
 serving AS (SELECT g.* FROM grouped g JOIN waiting w ON w.thread_id = g.thread_id AND (g.sums_up AND g.place = w.place - 1 OR g.reads AND g.place = w.place))
-SELECT DISTINCT o.gpu_op_id FROM gpu_ops o JOIN runtime_calls c USING (call_id) JOIN serving s ON s.thread_id = c.thread_id
-    AND c.start_ns >= s.start_ns AND c.start_ns < s.end_ns ORDER BY 1"""
+SELECT gpu_op_id FROM gpu_ops JOIN ({calls_within("serving")}) USING (call_id) ORDER BY 1"""
 
 
 def only_read(context: RuleContext, waits: tuple[int, ...]) -> tuple[int, ...]:
@@ -154,13 +154,12 @@ class NanChecks:
 
 
 # Anomaly detection is what calls _is_any_true right below a node of autograd: tests of the user's own say any, or stand elsewhere.
-_NAN_CHECKS = """
+_NAN_CHECKS = f"""
 WITH below AS (SELECT o.parent_id, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, n.name FROM cpu_ops o JOIN names n USING (name_id)
     JOIN cpu_ops p ON p.cpu_op_id = o.parent_id JOIN names pn ON pn.name_id = p.name_id
     WHERE starts_with(pn.name, $1) AND n.name IN ('aten::isnan', 'aten::_is_any_true', 'aten::item')),
 tests AS (SELECT * FROM below WHERE parent_id IN (SELECT parent_id FROM below WHERE name = 'aten::_is_any_true')),
-made AS (SELECT DISTINCT c.call_id FROM runtime_calls c JOIN tests t ON c.thread_id = t.thread_id
-    AND c.start_ns >= t.start_ns AND c.start_ns < t.end_ns)
+made AS ({calls_within("tests")})
 SELECT call_id, gpu_op_id FROM made LEFT JOIN gpu_ops USING (call_id)"""
 
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.findings.launches import Launches
 from sawtooth.analysis.findings.source_lines import user_lines
 from sawtooth.analysis.findings.work import step_work
 from sawtooth.analysis.replay.edits import Edit, WhatIf
@@ -46,6 +48,11 @@ class RuleContext:
     def work(self) -> pd.DataFrame:
         """GPU operations of the counted steps; see ``sawtooth.analysis.findings.work.step_work``. Read once for all rules."""
         return step_work(self.recording, self.rank.device)
+
+    @cached_property
+    def launches(self) -> Launches:
+        """Where on the host ``work`` was launched. Read once for all rules."""
+        return Launches(self.recording, self.work["gpu_op_id"].to_numpy(np.int64))
 
     @property
     def work_steps(self) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.findings.within import calls_within
 from sawtooth.analysis.knowledge.flops import peak_dtype
 from sawtooth.analysis.store.library import Recording
 
@@ -78,11 +79,9 @@ def product_dtype(row: Any) -> str | None:
 
 def launched_inside(recording: Recording, device: int, pattern: str) -> set[int]:
     """Return the gpu_op_ids launched while an annotation (or operator) whose name matches the regular expression was open, on any thread."""
+    intervals = "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops JOIN names USING (name_id) WHERE regexp_matches(name, $2))"
     rows = recording.rows(
-        "SELECT DISTINCT g.gpu_op_id FROM gpu_ops g JOIN runtime_calls c USING (call_id) JOIN cpu_ops a ON c.start_ns >= a.start_ns "
-        "AND c.start_ns < a.start_ns + a.dur_ns AND c.thread_id = a.thread_id JOIN names n ON n.name_id = a.name_id "
-        "WHERE g.device = ? AND regexp_matches(n.name, ?)",
-        [device, pattern],
+        f"SELECT gpu_op_id FROM gpu_ops JOIN ({calls_within(intervals)}) USING (call_id) WHERE device = $1", [device, pattern]
     )
     return {int(row[0]) for row in rows}
 
@@ -100,8 +99,7 @@ def launched_by_optimizer(recording: Recording, device: int, pattern: str = OPTI
         "timed AS (SELECT o.*, max(n.end_ns) AS passed_ns FROM optimizer o LEFT JOIN nodes n ON n.start_ns >= o.start_ns AND n.start_ns < o.end_ns GROUP BY ALL), "
         "own AS (SELECT thread_id, greatest(start_ns, coalesce(passed_ns, start_ns)) AS start_ns, end_ns FROM timed "
         "QUALIFY passed_ns IS NOT NULL OR count(passed_ns) OVER (PARTITION BY name) = 0) "
-        "SELECT DISTINCT g.gpu_op_id FROM gpu_ops g JOIN runtime_calls c USING (call_id) JOIN own ON c.start_ns >= own.start_ns "
-        "AND c.start_ns < own.end_ns AND c.thread_id = own.thread_id WHERE g.device = $1",
+        f"SELECT gpu_op_id FROM gpu_ops JOIN ({calls_within('own')}) USING (call_id) WHERE device = $1",
         [device, pattern, AUTOGRAD_NODE],
     )
     return {int(row[0]) for row in rows}

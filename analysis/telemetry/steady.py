@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+
+from sawtooth.analysis.quantiles import student_t
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -146,7 +147,7 @@ def mean_over(time_ns: I64, value: F64, part: Steady) -> Mean | None:
     half = middle
     if len(batch) > 1:
         scatter = float((share**2 * (batch - middle) ** 2).sum()) * len(batch) / (len(batch) - 1)
-        half = float(stdtrit(len(batch) - 1, (1 + CONFIDENCE) / 2)) * scatter**0.5
+        half = student_t(len(batch) - 1, (1 + CONFIDENCE) / 2) * scatter**0.5
     with_doubt = part.mask(times, doubtful=True)
     other = float(np.average(values[with_doubt], weights=weight[with_doubt]))
     low, high = min(middle, other) - half, max(middle, other) + half

@@ -20,7 +20,6 @@ from sawtooth.analysis.kept import result_of
 from sawtooth.app.commands.inputs import data_folder, opened_all
 from sawtooth.app.commands.output import OutputOption, format_for, write
 from sawtooth.app.reports import comparison as compare_text
-from sawtooth.app.reports import html as html_report
 from sawtooth.ingest.errors import UsageError
 
 _SIDE = "A run id or name, a file or a folder; several recordings of one side are separated by commas, or lie in one folder."
@@ -91,5 +90,7 @@ def _formatted(comparison: Comparison, outcomes: Sequence[Outcome], format: Form
         gates = [{"gate": o.gate.text, "exit_code": o.code, "sentence": o.sentence} for o in outcomes]
         return json.dumps({**compare_json(comparison), "gates": gates}, indent=1, ensure_ascii=False) + "\n"
     if format is Format.html:
-        return html_report.comparison_html(comparison, outcomes)
+        from sawtooth.app.reports.html import comparison_html  # Jinja2, as in report
+
+        return comparison_html(comparison, outcomes)
     return (compare_text.markdown if format is Format.md else compare_text.text)(comparison, outcomes)

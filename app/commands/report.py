@@ -19,7 +19,6 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.app.commands.inputs import Opened, opened, opened_all
 from sawtooth.app.commands.output import OutputOption, format_for, write
-from sawtooth.app.reports import html as html_report
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.words import comparison as words
 from sawtooth.ingest.errors import UsageError
@@ -67,12 +66,18 @@ def report(
         reports = [report_json(result) for result in results]
         write(json.dumps(reports if each else reports[0], indent=1, ensure_ascii=False), output)
         return
-    form = {Format.html: html_report.run_html, Format.md: report_text.markdown, Format.text: report_text.text}[chosen]
+    form = {Format.html: _html, Format.md: report_text.markdown, Format.text: report_text.text}[chosen]
     lines = [
         form(result) + (f"\n{sentence}\n" if sentence and chosen is not Format.html else "")
         for result, sentence in zip(results, tested, strict=True)
     ]
     write("\n".join(lines), output, bold_line=1 if chosen is Format.text else None)
+
+
+def _html(result: RunResult) -> str:
+    from sawtooth.app.reports.html import run_html  # only here: its templates are a tenth of the start
+
+    return run_html(result)
 
 
 def _tested(run: Opened, result: RunResult) -> str | None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.attention import as_fused, written_out
@@ -64,11 +65,9 @@ def check(context: RuleContext) -> Iterator[Finding]:
 
 def _padding(context: RuleContext) -> list[int]:
     """Return the operators that padding calls, at any depth."""
-    sql = (
-        "SELECT i.cpu_op_id FROM cpu_ops o JOIN names n USING (name_id) JOIN cpu_ops i ON i.thread_id = o.thread_id AND i.start_ns >= o.start_ns "
-        "AND i.start_ns < o.start_ns + o.dur_ns WHERE n.name IN (SELECT unnest(?::VARCHAR[]))"
-    )
-    return [int(row[0]) for row in context.recording.rows(sql, [list(PADS)])]
+    sql = "SELECT cpu_op_id FROM cpu_ops JOIN names USING (name_id) WHERE name IN (SELECT unnest(?::VARCHAR[]))"
+    pads = [int(row[0]) for row in context.recording.rows(sql, [list(PADS)])]
+    return context.launches.begun_in(np.array(pads, np.int64)).tolist()
 
 
 def _finding(context: RuleContext, rows: pd.DataFrame, edits: list[Edit], how: str, note: str) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.passes import Passes, at_once, in_backward, passes
@@ -111,13 +112,8 @@ def _repeats(keys: Sequence[tuple[float, float, float] | None], at: int, period:
 
 def _work_of(context: RuleContext, products: list[int]) -> Passes:
     """Return what the operators between the first and the last product of a loop launched, and their backward passes."""
-    rows = context.recording.rows(
-        "WITH ends AS (SELECT thread_id, min(start_ns) AS first_ns, max(start_ns + dur_ns) AS last_ns FROM cpu_ops "
-        "WHERE cpu_op_id IN (SELECT unnest(?::BIGINT[])) GROUP BY thread_id) SELECT cpu_op_id FROM cpu_ops o JOIN ends e USING (thread_id) "
-        "WHERE kind = 'op' AND start_ns >= first_ns AND start_ns < last_ns",
-        [products],
-    )
-    return passes(context, [int(row[0]) for row in rows])
+    between = context.launches.begun_between(np.array(products, np.int64))
+    return passes(context, between.tolist())
 
 
 RULE = Rule(

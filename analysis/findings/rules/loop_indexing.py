@@ -30,11 +30,13 @@ WORTH_NAMING = 0.02  # a few lines to rewrite: worth it from 2 % of the step
 SELECT = "aten::select"
 HEAVY = r"^aten::(?:linear|matmul|mm|addmm|bmm|baddbmm|conv|scaled_dot_product|\w*_cell)"  # a body that computes is no indexing
 _SIBLINGS = f"""
-WITH inside AS (SELECT o.cpu_op_id, o.parent_id, o.thread_id, o.start_ns, n.name, t.step FROM cpu_ops o JOIN names n USING (name_id)
-    JOIN steps t ON t.device = ? AND t.counted AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns WHERE o.kind = 'op'),
-looping AS (SELECT step, thread_id, parent_id FROM inside WHERE name = '{SELECT}' GROUP BY ALL HAVING count(*) >= {FEWEST})
-SELECT i.step, i.thread_id, i.parent_id, i.cpu_op_id, i.name FROM inside i JOIN looping l ON l.step = i.step AND l.thread_id = i.thread_id
-    AND l.parent_id IS NOT DISTINCT FROM i.parent_id ORDER BY 1, 2, 3, i.start_ns, 4"""
+WITH counted AS (SELECT step, host_start_ns, host_end_ns FROM steps WHERE device = ? AND counted),
+looping AS (SELECT t.step, o.thread_id, o.parent_id FROM cpu_ops o JOIN names n USING (name_id)
+    JOIN counted t ON o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
+    WHERE o.kind = 'op' AND n.name = '{SELECT}' GROUP BY ALL HAVING count(*) >= {FEWEST})
+SELECT l.step, o.thread_id, o.parent_id, o.cpu_op_id, n.name FROM looping l JOIN counted t USING (step) JOIN cpu_ops o ON o.thread_id = l.thread_id
+    AND o.parent_id IS NOT DISTINCT FROM l.parent_id AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns JOIN names n USING (name_id)
+    WHERE o.kind = 'op' ORDER BY 1, 2, 3, o.start_ns, 4"""
 
 CHANGES = (
     CodeChange("PyTorch", "for i in range(len(x)):\n    y[i] = x[i] * weight[i]", "y = x * weight[:, None]"),

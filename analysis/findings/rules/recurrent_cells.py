@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.passes import Passes, passes
@@ -77,11 +78,7 @@ def _slices(context: RuleContext, cells: float) -> pd.DataFrame:
     nodes = operators(context, rf"^autograd::engine::evaluate_function: {SLICED}")
     if nodes.count < cells / 2:
         return context.work.iloc[:0]
-    sql = (
-        "SELECT gpu_op_id FROM gpu_ops g JOIN runtime_calls c USING (call_id) JOIN cpu_ops n ON n.thread_id = c.thread_id AND c.start_ns >= n.start_ns "
-        "AND c.start_ns < n.start_ns + n.dur_ns WHERE n.cpu_op_id IN (SELECT unnest(?::BIGINT[]))"
-    )
-    return context.work[context.work["gpu_op_id"].isin({int(row[0]) for row in context.recording.rows(sql, [list(nodes.ids)])})]
+    return context.work.iloc[np.sort(context.launches.during(np.array(nodes.ids, np.int64)))]
 
 
 def _edits(mine: Passes, sliced: pd.DataFrame, gpu: Gpu) -> list[Edit]:

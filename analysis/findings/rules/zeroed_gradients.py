@@ -18,15 +18,17 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_kernels
 from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.within import calls_within
 from sawtooth.analysis.findings.work import launched_inside
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.005  # one argument to delete: worth it from half a percent of the step
 
-_BY_PYTHON = (
-    "SELECT DISTINCT g.gpu_op_id FROM python_calls p JOIN names n USING (name_id) JOIN runtime_calls c ON c.thread_id = p.thread_id "
-    "AND c.start_ns >= p.start_ns AND c.start_ns < p.start_ns + p.dur_ns JOIN gpu_ops g USING (call_id) WHERE n.name LIKE '%torch/nn/modules/module.py(%: zero_grad'"
+_ZERO_GRAD = (
+    "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM python_calls JOIN names USING (name_id) "
+    "WHERE name LIKE '%torch/nn/modules/module.py(%: zero_grad')"
 )
+_BY_PYTHON = f"SELECT gpu_op_id FROM gpu_ops JOIN ({calls_within(_ZERO_GRAD)}) USING (call_id)"
 
 CHANGES = (
     CodeChange(

@@ -1,0 +1,156 @@
+"""Where on the host the GPU operations that rules look at were launched, to be asked for intervals of the host again and again.
+
+A join of moments with intervals compares each with each: a run of millions of events took minutes. Here every question is a search in sorted
+columns, read once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.findings.work import AUTOGRAD_NODE
+from sawtooth.analysis.store.library import Recording
+
+I64 = NDArray[np.int64]
+NO_ID = -1
+NO_SEQUENCE = -(2**63)  # no number that a profiler writes
+
+
+class Moments:
+    """Rows that each have a moment of a host thread."""
+
+    def __init__(self, thread: NDArray[np.int32], moment: I64, rows: I64) -> None:
+        self._of_thread: dict[int, tuple[I64, I64]] = {}  # rows and moments, in the order of the moments
+        for number in np.unique(thread).tolist():
+            mine = np.flatnonzero(thread == number)
+            mine = mine[np.argsort(moment[mine], kind="stable")]
+            self._of_thread[number] = rows[mine], moment[mine]
+
+    def within(self, thread: NDArray[np.int32], start: I64, end: I64) -> I64:
+        """Return the rows whose moment lies in any of the half-open intervals, each once."""
+        found = []
+        for number in np.unique(thread).tolist():
+            if number in self._of_thread:
+                rows, moments = self._of_thread[number]
+                mine = thread == number
+                first, last = np.searchsorted(moments, start[mine]), np.searchsorted(moments, end[mine])
+                found.append(rows[_covered(first, last)])
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def _covered(first: I64, last: I64) -> I64:
+    """Return the numbers that lie in any of the ranges from ``first`` up to ``last``, each once, ascending."""
+    order = np.argsort(first, kind="stable")
+    first, last = first[order], np.maximum.accumulate(last[order]) if len(order) else last
+    first = np.maximum(first, np.concatenate([first[:1], last[:-1]]))
+    length = np.maximum(last - first, 0)
+    return np.repeat(first - np.cumsum(length) + length, length) + np.arange(length.sum())
+
+
+class Keys:
+    """Rows found by an integer that each has."""
+
+    def __init__(self, key: I64, rows: I64) -> None:
+        order = np.argsort(key, kind="stable")
+        self._keys, self._rows = key[order], rows[order]
+
+    def of(self, wanted: I64) -> I64:
+        """Return the rows whose key is among ``wanted``, each once."""
+        wanted = np.unique(wanted)
+        return self._rows[_covered(np.searchsorted(self._keys, wanted), np.searchsorted(self._keys, wanted, side="right"))]
+
+
+@dataclass(frozen=True)
+class HostIntervals:
+    """Operators and annotations by cpu_op_id: thread, start and end (ns, absolute), whether it is an operator, its sequence number."""
+
+    thread: NDArray[np.int32]
+    start: I64
+    end: I64
+    is_op: NDArray[np.bool_]
+    sequence: I64
+
+
+class Launches:
+    """The GPU operations of ``RuleContext.work``, by position in it, and the host's operators around their launches."""
+
+    def __init__(self, recording: Recording, gpu_ops: I64) -> None:
+        self._ops = _host_intervals(recording)
+        self._begun = Moments(self._ops.thread, self._ops.start, np.arange(len(self._ops.start)))
+        nodes = recording.cursor.execute(
+            "SELECT cpu_op_id, depth FROM cpu_ops JOIN names USING (name_id) WHERE starts_with(name, ?)", [AUTOGRAD_NODE]
+        ).fetchnumpy()
+        self._nodes, outermost = nodes["cpu_op_id"].astype(np.int64), nodes["depth"] == 0
+        self._outermost_nodes = self._nodes[outermost]
+        self._nodes_of_sequence = Keys(self._ops.sequence[self._nodes], self._nodes)
+        self._launched_by, self._launched_at = _launches(recording, gpu_ops)
+
+    def by(self, operators: I64) -> I64:
+        """Return the positions of what these operators (kind op) launched."""
+        return self._launched_by.of(operators)
+
+    def during(self, operators: I64) -> I64:
+        """Return the positions of what was launched on their threads while any of these operators or annotations was open."""
+        ops = self._ops
+        return self._launched_at.within(ops.thread[operators], ops.start[operators], ops.end[operators])
+
+    def begun_in(self, operators: I64) -> I64:
+        """Return the ids of the operators that began while any of these was open, themselves among them."""
+        ops = self._ops
+        return self._operators(ops.thread[operators], ops.start[operators], ops.end[operators])
+
+    def begun_between(self, operators: I64) -> I64:
+        """Return the ids of the operators that began, by thread, from the first start to the last end of these."""
+        ops = self._ops
+        threads, place = np.unique(ops.thread[operators], return_inverse=True)
+        first, last = np.full(len(threads), np.iinfo(np.int64).max), np.full(len(threads), np.iinfo(np.int64).min)
+        np.minimum.at(first, place, ops.start[operators])
+        np.maximum.at(last, place, ops.end[operators])
+        return self._operators(threads, first, last)
+
+    def backward_of(self, operators: I64) -> I64:
+        """Return the positions of what autograd's nodes of these operators launched."""
+        sequence = self._ops.sequence[operators]
+        return self.during(self._nodes_of_sequence.of(sequence[sequence != NO_SEQUENCE]))
+
+    def in_backward(self) -> I64:
+        """Return the positions of what was launched inside autograd's outermost nodes."""
+        return self.during(self._outermost_nodes)
+
+    def _operators(self, thread: NDArray[np.int32], start: I64, end: I64) -> I64:
+        found = self._begun.within(thread, start, end)
+        return found[self._ops.is_op[found]]
+
+
+def _host_intervals(recording: Recording) -> HostIntervals:
+    columns = recording.cursor.execute(
+        "SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns, kind = 'op' AS is_op, coalesce(sequence_number, ?)::BIGINT AS sequence "
+        "FROM cpu_ops ORDER BY cpu_op_id",
+        [NO_SEQUENCE],
+    ).fetchnumpy()
+    return HostIntervals(
+        columns["thread_id"].astype(np.int32),
+        np.asarray(columns["start_ns"]),
+        np.asarray(columns["end_ns"]),
+        np.asarray(columns["is_op"]),
+        np.asarray(columns["sequence"]),
+    )
+
+
+def _launches(recording: Recording, gpu_ops: I64) -> tuple[Keys, Moments]:
+    """Return where in ``gpu_ops`` each launching operator and each launch is found."""
+    if not len(gpu_ops):
+        return Keys(gpu_ops, gpu_ops), Moments(np.zeros(0, np.int32), gpu_ops, gpu_ops)
+    columns = recording.cursor.execute(
+        "SELECT g.gpu_op_id, coalesce(g.cpu_op_id, $1)::BIGINT AS cpu_op_id, coalesce(c.thread_id, $1)::INTEGER AS thread_id, "
+        "coalesce(c.start_ns, $1)::BIGINT AS start_ns FROM gpu_ops g LEFT JOIN runtime_calls c USING (call_id) "
+        "WHERE g.gpu_op_id BETWEEN $2 AND $3 ORDER BY g.gpu_op_id",
+        [NO_ID, int(gpu_ops.min()), int(gpu_ops.max())],
+    ).fetchnumpy()
+    at = gpu_ops - int(gpu_ops.min())  # ids are dense
+    operator, thread = columns["cpu_op_id"][at], columns["thread_id"][at]
+    known, called = np.flatnonzero(operator != NO_ID), np.flatnonzero(thread != NO_ID)
+    return Keys(operator[known], known), Moments(thread[called], columns["start_ns"][at][called], called)

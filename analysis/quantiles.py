@@ -1,0 +1,17 @@
+"""Quantiles of Student's t and of the normal distribution; SciPy is loaded with the first, since a command that asks none need not wait for it."""
+
+from __future__ import annotations
+
+
+def student_t(freedom: float, share: float) -> float:
+    """Return what a t-distributed number with ``freedom`` degrees stays below with probability ``share``."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, share))
+
+
+def normal(share: float) -> float:
+    """Return what a standard normal number stays below with probability ``share``."""
+    from scipy.special import ndtri
+
+    return float(ndtri(share))
