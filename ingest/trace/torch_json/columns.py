@@ -262,7 +262,7 @@ class Filing:
         result = _none(len(events))
         if b'"Collective name"' in text:
             rows = [i for i, e in enumerate(events) if b'"Collective name"' in bytes(e.args)]
-            result[rows] = np.arange(len(self._collective_args), len(self._named_collectives) + len(rows))
+            result[rows] = np.arange(len(self._collective_args), len(self._collective_args) + len(rows))
             self._collective_args += self._args([events[i] for i in rows], CollectiveArgs)[0]
         return result
 
