@@ -31,14 +31,14 @@ class Moments:
 
     def within(self, thread: NDArray[np.int32], start: I64, end: I64) -> I64:
         """Return the rows whose moment lies in any of the half-open intervals, each once."""
-        found = []
+        inside = []
         for number in np.unique(thread).tolist():
             if number in self._of_thread:
                 rows, moments = self._of_thread[number]
                 mine = thread == number
                 first, last = np.searchsorted(moments, start[mine]), np.searchsorted(moments, end[mine])
-                found.append(rows[_covered(first, last)])
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
+                inside.append(rows[_covered(first, last)])
+        return np.concatenate(inside) if inside else np.zeros(0, np.int64)
 
 
 def _covered(first: I64, last: I64) -> I64:
@@ -121,8 +121,8 @@ class Launches:
         return self.during(self._outermost_nodes)
 
     def _operators(self, thread: NDArray[np.int32], start: I64, end: I64) -> I64:
-        found = self._begun.within(thread, start, end)
-        return found[self._ops.is_op[found]]
+        rows = self._begun.within(thread, start, end)
+        return rows[self._ops.is_op[rows]]
 
 
 def _host_intervals(recording: Recording) -> HostIntervals:
