@@ -48,6 +48,10 @@ __getattr__, __all__ = lazy(
             "finding_json",
             "report_json",
         ),
+        "rank": (
+            "RankTrace",
+            "none_if_missing",
+        ),
         "settings": ("settings_of",),
         "view": (
             "causes_of",

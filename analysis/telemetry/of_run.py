@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,6 +44,12 @@ class RunTelemetry:
     def of(self, recording_id: str, device: int) -> DeviceTelemetry | None:
         """Return the summary of a trace's device, None where nothing is known to be sampled of it."""
         return next((self.devices[i] for owner, ordinal, i in self.owners if (owner, ordinal) == (recording_id, device)), None)
+
+    def profile_ns(self, sampled: DeviceTelemetry | None, info: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Return (first, last) times of a trace's events on the clock of ``sampled``, None where they share none."""
+        clock = self.clocks.get(sampled.recording_id) if sampled is not None else None
+        shared = clock is not None and clock.shares(str(info["clock"]))
+        return (int(info["first_ns"]), int(info["last_ns"])) if shared else None
 
     @property
     def busiest(self) -> DeviceTelemetry | None:

@@ -1,0 +1,200 @@
+"""One rank of a run by itself: a device of a trace with its steps, its ledger, its step time and its metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, Gpu, identify
+from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
+from sawtooth.analysis.metrics import trust
+from sawtooth.analysis.metrics.metric import Measured
+from sawtooth.analysis.metrics.registry import readings_of
+from sawtooth.analysis.metrics.step_time import choose_step_time
+from sawtooth.analysis.metrics.witness import StepWork, Witness
+from sawtooth.analysis.queries import queries_of
+from sawtooth.analysis.run.at_best import at_best
+from sawtooth.analysis.run.model import LedgerRow, RankResult
+from sawtooth.analysis.run.verdict import busy_ms
+from sawtooth.analysis.store.calibration import dispatch_of
+from sawtooth.analysis.store.library import Recording
+from sawtooth.analysis.telemetry import of_run as run_telemetry
+from sawtooth.analysis.telemetry.of_run import RunTelemetry
+from sawtooth.analysis.telemetry.profile_fit import judge_profile
+from sawtooth.ingest.schema import DataFolder, UserFacts
+
+LOADER_WORKERS = "_MultiProcessingDataLoaderIter"  # in names of the trace where worker processes load
+NEVER_WAITED = 0.01  # of the step: a loader that costs the profiled steps less had its batches ready
+_SQL = queries_of(__file__)
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """A trace of a run and what the run knows beside it.
+
+    ``info`` is its row of ``recording`` with the rank that the run gives it; ``user`` what the user said of the run, ``marks`` what the
+    loop's own marks tell of the step; ``folder`` holds what was measured of GPUs.
+    """
+
+    recording: Recording
+    info: Mapping[str, Any]
+    user: UserFacts
+    telemetry: RunTelemetry
+    marks: Witness | None
+    folder: DataFolder
+
+    def ranks(self) -> list[tuple[RankResult, Measured]]:
+        """Return each device with work as a rank, with what its metrics are computed from."""
+        devices = [int(row[0]) for row in self.recording.rows("SELECT DISTINCT device FROM windows ORDER BY device")]
+        return [self._rank(device) for device in devices]
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        return {key: json.loads(value) for key, value in self.recording.rows("SELECT key, value FROM facts")}
+
+    def _rank(self, device: int) -> tuple[RankResult, Measured]:
+        recording, info = self.recording, dict(self.info)
+        facts = self._facts.get(f"device_{device}", {})
+        steps = recording.frame("SELECT * EXCLUDE (device) FROM steps WHERE device = ? ORDER BY step", [device])
+        counted = int(steps["counted"].sum())
+        sql = "SELECT coalesce(sum(end_ns - start_ns), 0) FROM windows WHERE device = ?"
+        window_ns = int(recording.rows(sql, [device])[0][0])
+        name, gpu = self._gpu(device)
+        kernels = recording.frame(_SQL["kernels"], [device])
+        recorded = _ledger(recording, device, window_ns, counted)
+        sampled = self.telemetry.of(str(info["id"]), device)
+        profile_ns = self.telemetry.profile_ns(sampled, info)
+        work = self._work(device, recorded, counted, gpu) if counted else None
+        by_telemetry = run_telemetry.witness(sampled, profile_ns, work) if work is not None else None
+        best = choose_step_time(
+            steps,
+            facts.get("estimate"),
+            self.user.step_time_ms,
+            work=work,
+            telemetry=by_telemetry if isinstance(by_telemetry, Witness) else None,
+            marks=self.marks,
+        )
+        ledger = at_best(recorded, best)
+        measured = Measured(
+            best=best,
+            counted=counted,
+            window_ns=window_ns,
+            owned_ns=_owned_ns(ledger),
+            kernels=kernels,
+            facts=facts,
+            gpu=gpu,
+            user=self.user,
+            works_ms=busy_ms(best, ledger, counted) if counted else None,
+            allocated_bytes=_allocated_bytes(recording, device),
+            sampled=sampled,
+            away=run_telemetry.elsewhere(sampled, profile_ns),
+        )
+        estimate_ns = (facts.get("estimate") or {}).get("step_ns")
+        result = RankResult(
+            recording_id=str(info["id"]),
+            rank=info["rank"],
+            device=device,
+            device_name=name,
+            gpu=gpu,
+            info=info,
+            facts=facts,
+            step_source=self._facts.get("step_source", "none"),
+            steps=steps,
+            window_ns=window_ns,
+            best=best,
+            metrics=trust.apply(readings_of(measured), info, facts),
+            ledger=ledger,
+            categories=_categories(kernels),
+            phases=facts.get("phases", []),
+            telemetry=sampled,
+            represents=judge_profile(by_telemetry, estimate_ns, best.mean_ms) if by_telemetry is not None else None,
+            work=work,
+        )
+        return result, measured
+
+    def _work(self, device: int, ledger: Iterable[LedgerRow], counted: int, gpu: Gpu | None) -> StepWork:
+        """Return what the GPU does in one of the ``counted`` steps."""
+        rows, facts = list(ledger), self._facts.get(f"device_{device}", {})
+        owned = {owner: ns / counted for owner, ns in _owned_ns(rows).items()}
+        # Collectives beside computation count too: waiting in them keeps the GPU busy either way.
+        copies, pageable, communication = self.recording.rows(_SQL["copies_and_communication"], [device])[0]
+        waits = sum(row.ns for row in rows if row.cause == "data_wait") / counted
+        workers = self.recording.rows("SELECT 1 FROM names WHERE contains(name, ?) LIMIT 1", [LOADER_WORKERS])
+        return StepWork(
+            kernel_ns=sum(owned.get(owner, 0.0) for owner in KERNEL_OWNERS),
+            dispatched=(facts["kernels_in_counted_steps"] - facts["graph_kernels_in_counted_steps"]) / counted,
+            communication_ns=float(communication) / counted,
+            copies_ns=float(copies) / counted,
+            pageable_ns=float(pageable) / counted,
+            loading_ns=0.0 if workers else waits,
+            hidden_loader=bool(workers) and waits < NEVER_WAITED * sum(owned.values()),
+            dispatch=gpu.dispatch if gpu is not None else UNMEASURED_DISPATCH,
+        )
+
+    def _gpu(self, device: int) -> tuple[str | None, Gpu | None]:
+        """Return name and peaks of a device.
+
+        ROCm's ordinals count the CPUs first, so that a trace's kernels may run on device 2 of a list that ends at 0: where the ordinal is
+        not listed, the list decides if it knows one model only.
+        """
+        columns = "name, compute_major, compute_minor, sms"
+        rows = self.recording.rows(f"SELECT {columns}, memory_bytes FROM devices WHERE device = ?", [device])
+        if not rows:
+            models = self.recording.rows(f"SELECT {columns}, max(memory_bytes) FROM devices GROUP BY {columns}")
+            rows = models if len(models) == 1 else []
+        if not rows:
+            return None, None
+        name, major, minor, sms, memory = rows[0]
+        vendor = none_if_missing(self.info["vendor"])
+        gpu = identify(name=name, compute_major=major, compute_minor=minor, sms=sms, memory_bytes=memory, vendor=vendor)
+        called = name or (gpu.name if gpu else None)
+        return called, replace(gpu, dispatch=dispatch_of(self.folder, called) or gpu.dispatch) if gpu is not None else None
+
+
+def none_if_missing(value: Any) -> Any:
+    """Return None for what pandas reads of a NULL, and any other value as it is."""
+    return None if pd.isna(value) else value
+
+
+def _ledger(recording: Recording, device: int, window_ns: int, counted: int) -> list[LedgerRow]:
+    rows = recording.rows(_SQL["ledger"], [device])
+    return [
+        LedgerRow(
+            device=device,
+            owner=owner,
+            cause=cause,
+            ns=ns,
+            ms_per_step=ns / counted / 1e6 if counted else None,
+            ms_per_step_unprofiled_est=estimate / 1e6 if estimate is not None else None,
+            share=ns / window_ns if window_ns else 0.0,
+        )
+        for owner, cause, ns, estimate in rows
+    ]
+
+
+def _owned_ns(ledger: Iterable[LedgerRow]) -> dict[str, int]:
+    owned: dict[str, int] = {}
+    for row in ledger:
+        owned[row.owner] = owned.get(row.owner, 0) + row.ns
+    return owned
+
+
+def _allocated_bytes(recording: Recording, device: int) -> float | None:
+    """Return the most that the allocator's events saw in use on a device, None where there are none."""
+    peak = recording.rows(_SQL["allocated"], [device])[0][0]
+    return float(peak) if peak else None
+
+
+def _categories(kernels: pd.DataFrame) -> pd.DataFrame:
+    table = (
+        kernels.groupby("category", as_index=False)[["ns", "launches"]]
+        .sum()
+        .sort_values("ns", ascending=False, ignore_index=True)
+    )
+    total = table["ns"].sum()
+    return table.assign(share=table["ns"] / total if total else 0.0)
