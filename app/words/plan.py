@@ -19,8 +19,8 @@ def lines(result: RunResult) -> list[str]:
     """Return the fixes of the plan in order, each with the step before and after it; what a fix brings depends on those before it."""
     actions = {finding.rule: fmt.clean(action(finding)) for finding in result.findings}
     ordered = []
-    for number, step in enumerate(result.plan):
+    for step in result.plan:
         between = f"{fmt.duration_ms(step.predicted_low_ms)} to {fmt.duration_ms(step.predicted_high_ms)}"
         times = f"{fmt.duration_ms(step.before_ms)} → ≈ {fmt.duration_ms(step.predicted_step_ms)} ({between})"
-        ordered.append(f"{'then ' if number else ''}{actions.get(step.rule, step.rule)}: {times}")
+        ordered.append(f"{actions.get(step.rule, step.rule)}: {times}")
     return ordered

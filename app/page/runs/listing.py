@@ -223,7 +223,8 @@ def known(manifest: Manifest) -> Card:
 
 
 def _about(key: str, value: Reading) -> str:
-    return f"≈ {reading(key, value)}" if value.value is not None and value.trust != "ok" else reading(key, value)
+    text = reading(key, value)
+    return f"≈ {text}" if value.value is not None and value.trust != "ok" and not text.startswith("<") else text
 
 
 def _kinds(manifest: Manifest) -> str:

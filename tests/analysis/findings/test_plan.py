@@ -79,6 +79,6 @@ def test_without_a_replay_there_is_no_plan_and_a_plan_reads_in_order(loop):
     graph, half = finding("graph", AsGraph()), finding("half", ScaledOps(products(whatif), 0.5, 0.45, 0.55))
     planned = replace(result, findings=[graph, half], plan=plan_of(whatif, best, [graph, half]))
     first, then = words.lines(planned)
-    assert first.startswith("Change it: 741") and then.startswith("then Change it: 700")
+    assert first.startswith("Change it: 741") and then.startswith("Change it: 700")
     assert "a step with 2 changes" in words.title(planned)
     assert words.title(replace(planned, plan=())) is None
