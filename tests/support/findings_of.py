@@ -7,10 +7,12 @@ from functools import cache
 from pathlib import Path
 
 from sawtooth.analysis import kept
+from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.outlook import together_ms
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 from tests.support.common_folder import alone, common_folder
 from tests.support.paths import RECORDED_AFTER, RECORDINGS, SAMPLES
@@ -21,7 +23,7 @@ NAMES = [f.name for root in (RECORDINGS, SAMPLES) for f in sorted(root.iterdir()
 
 @cache
 def library() -> Library:
-    """Return the recordings that all tests of a run share; nothing but ``result_of`` writes there."""
+    """Return the recordings that all tests of a run share; nothing else writes there than this module."""
     return Library(DataFolder(common_folder() / "recordings").create())
 
 
@@ -31,6 +33,14 @@ def result_of(name: str) -> RunResult:
     with alone(f"recording-{name}"):
         run = bring_in(library().folder, [(f, f.name) for f in _files(name)], name=name).runs[0]
         return kept.result_of(run, library())
+
+
+def recording_of(trace: Path) -> str:
+    """Read a trace into the library with all that is derived of it, and return its recording's id."""
+    with alone(f"recording-{trace.parent.name}"):
+        recording = ingest_file(trace, library().folder).id
+        ensure_derived(library().folder, recording)
+    return recording
 
 
 def _files(name: str) -> list[Path]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder, Manifest
@@ -23,6 +24,15 @@ def prepared(data: DataFolder, *paths: Path, name: str | None = None) -> Manifes
     manifest = msgspec.structs.replace(data.read_manifest(run), created_ns=time.time_ns())
     data.write_manifest(manifest)
     return manifest
+
+
+def prepared_result(*paths: Path) -> RunResult:
+    """Return the analysis of the run that ``paths`` make."""
+    made, run = _made(tuple((path.name, path.read_bytes()) for path in paths), None)
+    library = Library(DataFolder(made))
+    result = result_of(library.folder.read_manifest(run), library)
+    library.close()
+    return result
 
 
 def _made(files: tuple[tuple[str, bytes], ...], name: str | None) -> tuple[Path, str]:

@@ -13,8 +13,9 @@ import numpy as np
 
 from sawtooth.analysis.derive.events import Events, load_events
 from sawtooth.analysis.derive.steps import device_steps, find_host_steps
-from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
+from tests.support.findings_of import library, recording_of
 
 ANNOTATIONS = ("user_annotation", "gpu_user_annotation")
 
@@ -40,15 +41,13 @@ def marked_and_not(trace: Path) -> tuple[StepsSeen, StepsSeen]:
     """Return the steps of ``trace`` as it is and without its marks."""
     with tempfile.TemporaryDirectory(prefix="sawtooth-unmarked-") as place:
         folder = DataFolder(Path(place, "data")).create()
-        bare = without_marks(trace, Path(place, "bare.json.gz"))
-        return steps_seen(events_of(folder, trace)), steps_seen(events_of(folder, bare))
+        bare = ingest_file(without_marks(trace, Path(place, "bare.json.gz")), folder, keep_source=False).id
+        return steps_seen(events_of(library().folder, recording_of(trace))), steps_seen(events_of(folder, bare))
 
 
-def events_of(folder: DataFolder, trace: Path) -> Events:
-    """Bring ``trace`` into ``folder`` and return its events."""
-    recording = bring_in(folder, [(trace, trace.name)], name=trace.name).runs[0].recordings[0]
+def events_of(folder: DataFolder, recording: str) -> Events:
     with duckdb.connect(":memory:") as con:
-        con.execute(f"ATTACH '{folder.recording_file(recording.id)}' AS r (READ_ONLY); USE r")
+        con.execute(f"ATTACH '{folder.recording_file(recording)}' AS r (READ_ONLY); USE r")
         return load_events(con)
 
 

@@ -12,10 +12,7 @@ from typing import Any
 
 import pytest
 
-from sawtooth.analysis.derive.build import ensure_derived
-from sawtooth.analysis.store.library import Library
-from sawtooth.ingest.recording import ingest_file
-from sawtooth.ingest.schema import DataFolder
+from tests.support.findings_of import library, recording_of
 from tests.support.paths import RECORDINGS, SHARED
 
 TRACES = sorted((SHARED / "recordings").glob("*/*trace.json.gz"))
@@ -27,18 +24,9 @@ STOPWATCH = [t for t in TRACES if (t.parent / "truth.json").exists() and t.paren
 DECIDED = [t for t in STOPWATCH if t.parent.name not in UNDECIDED]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
-    return DataFolder(tmp_path_factory.mktemp("recordings")).create()
-
-
 @cache
-def derived(
-    trace: Path, folder: DataFolder
-) -> tuple[dict[str, Any], list[tuple[str, str | None, int, float]], tuple[int, int]]:
-    recording = ingest_file(trace, folder, keep_source=False).id
-    ensure_derived(folder, recording)
-    with Library(folder).open(recording) as opened:
+def derived(trace: Path) -> tuple[dict[str, Any], list[tuple[str, str | None, int, float]], tuple[int, int]]:
+    with library().open(recording_of(trace)) as opened:
         facts = {key: json.loads(value) for key, value in opened.rows("SELECT key, value FROM facts WHERE key LIKE 'device_%'")}
         rows = opened.rows("SELECT owner, cause, ns, unprofiled_ns_per_step FROM causes")
         window = opened.rows("SELECT sum(end_ns - start_ns) FROM windows")[0][0]
@@ -52,8 +40,8 @@ def ids(traces: list[Path]) -> list[str]:
 
 
 @pytest.mark.parametrize("trace", TRACES, ids=ids(TRACES))
-def test_the_replay_explains_the_recording_and_the_parts_sum(trace: Path, data: DataFolder) -> None:
-    estimate, rows, (window, gaps) = derived(trace, data)
+def test_the_replay_explains_the_recording_and_the_parts_sum(trace: Path) -> None:
+    estimate, rows, (window, gaps) = derived(trace)
     assert abs(estimate["replay_error"]) <= 0.01
     assert abs(estimate["median_error"]) <= 0.03
     assert sum(ns for _, _, ns, _ in rows) == window
@@ -62,9 +50,9 @@ def test_the_replay_explains_the_recording_and_the_parts_sum(trace: Path, data: 
 
 
 @pytest.mark.parametrize("trace", DECIDED, ids=ids(DECIDED))
-def test_the_estimate_is_near_the_stopwatch(trace: Path, data: DataFolder) -> None:
+def test_the_estimate_is_near_the_stopwatch(trace: Path) -> None:
     truth = json.loads((trace.parent / "truth.json").read_text())["step_s_pipelined"] * 1e9
-    estimate, _, _ = derived(trace, data)
+    estimate, _, _ = derived(trace)
     assert estimate["step_ns"] == pytest.approx(truth, rel=0.25)
 
 
@@ -75,9 +63,9 @@ CAUSES = {
 
 
 @pytest.mark.parametrize("trace", [t for t in TRACES if t.parent.name in CAUSES], ids=lambda t: t.parent.name)
-def test_the_planted_cause_leads_the_unprofiled_column(trace: Path, data: DataFolder) -> None:
+def test_the_planted_cause_leads_the_unprofiled_column(trace: Path) -> None:
     wanted, among = CAUSES[trace.parent.name]
-    _, rows, _ = derived(trace, data)
+    _, rows, _ = derived(trace)
     ranked = sorted((r for r in rows if r[1] and r[0] == "idle"), key=lambda r: -(r[3] or 0))
     assert wanted & {cause for _, cause, _, _ in ranked[:among]}
 
@@ -86,8 +74,8 @@ DEVICE_BOUND = {"gpt_fp32", "gpt_fp32_bf16", "gpt_nosync", "lstm_hand", "mm_bf16
 
 
 @pytest.mark.parametrize("trace", DECIDED, ids=ids(DECIDED))
-def test_what_the_device_bounds_is_called_so(trace: Path, data: DataFolder) -> None:
-    estimate, _, _ = derived(trace, data)
+def test_what_the_device_bounds_is_called_so(trace: Path) -> None:
+    estimate, _, _ = derived(trace)
     assert estimate["device_bound"] is (trace.parent.name in DEVICE_BOUND)
 
 
@@ -109,17 +97,17 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_trouble_is_named(name: str, data: DataFolder) -> None:
-    _, rows, _ = derived(RECORDINGS / name / "trace.json.gz", data)
+def test_a_planted_trouble_is_named(name: str) -> None:
+    _, rows, _ = derived(RECORDINGS / name / "trace.json.gz")
     ranked = sorted((r for r in rows if r[1] not in (None, "launch_latency")), key=lambda r: -(r[3] or 0))
     owner, causes = PLANTED[name]
     assert ranked[0][0] == owner
     assert ranked[0][1] in causes
 
 
-def test_the_late_rank_is_told_from_the_one_that_waits(data: DataFolder) -> None:
-    _, waiting, _ = derived(RECORDINGS / "ddp_straggler" / "0.trace.json.gz", data)
-    _, late, _ = derived(RECORDINGS / "ddp_straggler" / "1.trace.json.gz", data)
+def test_the_late_rank_is_told_from_the_one_that_waits() -> None:
+    _, waiting, _ = derived(RECORDINGS / "ddp_straggler" / "0.trace.json.gz")
+    _, late, _ = derived(RECORDINGS / "ddp_straggler" / "1.trace.json.gz")
     assert max((r for r in waiting if r[1]), key=lambda r: r[3])[0] == "exposed_comm"
     assert max((r for r in late if r[1]), key=lambda r: r[3])[1] == "python_host"
 
@@ -130,12 +118,12 @@ TIMED = [t for t in sorted(RECORDINGS.glob("*/*trace.json.gz")) if t.parent.name
 
 
 @pytest.mark.slow
-def test_the_estimate_over_all_fixtures(data: DataFolder) -> None:
+def test_the_estimate_over_all_fixtures() -> None:
     errors = {}
     for trace in TIMED:
         folder = trace.parent
         truth = json.loads(next(folder.glob("truth*.json")).read_text())["step_s_pipelined"] * 1e9
-        estimate, _, _ = derived(trace, data)
+        estimate, _, _ = derived(trace)
         assert abs(estimate["replay_error"]) <= 0.01
         assert abs(estimate["median_error"]) <= 0.03
         errors[f"{folder.name}/{trace.name[0]}"] = estimate["step_ns"] / truth - 1

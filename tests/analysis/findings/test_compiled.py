@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from statistics import mean
 
 import pytest
@@ -29,6 +30,7 @@ def library(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(library):
+    @cache
     def analysed(count, *kinds):
         files = [GRAPH_BREAKS / f"breaks_{count}.{kind}.gz" for kind in kinds]
         return analyse(bring_in(library.folder, [(f, f.name) for f in files], name=str(count)).runs[0], library)

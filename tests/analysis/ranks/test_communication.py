@@ -21,6 +21,7 @@ from sawtooth.app.words.run import first_line
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, ChromeTrace
 from tests.support.paths import RECORDINGS
+from tests.support.prepared import prepared_result
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 STEP_US = 1000
@@ -164,15 +165,9 @@ def test_any_order_of_the_ranks_says_the_same_and_sums_are_exact(tmp_path: Path,
     assert seen[0] == seen[1] == seen[2]
 
 
-def recorded(tmp_path: Path, name: str) -> RunResult:
-    data = DataFolder(tmp_path / "data").create()
-    paths = sorted((RECORDINGS / name).glob("*.trace.json.gz"))
-    return analyse(bring_in(data, [(path, path.name) for path in paths]).runs[0], Library(data))
-
-
-def test_the_late_rank_of_a_real_run_is_named(tmp_path: Path) -> None:
+def test_the_late_rank_of_a_real_run_is_named() -> None:
     """Rank 1's batch comes 25 ms late every step: the other rank's exposed communication is waiting, nearly all of it."""
-    result = recorded(tmp_path, "ddp_straggler")
+    result = prepared_result(*sorted((RECORDINGS / "ddp_straggler").glob("*.trace.json.gz")))
     first = next(r for r in result.ranks if r.rank == 0)
     wait = sum(row.ms_per_step or 0 for row in first.ledger if row.owner == "exposed_comm" and row.cause == "comm_wait")
     assert wait == pytest.approx(25, rel=0.1)
@@ -187,8 +182,8 @@ def test_the_late_rank_of_a_real_run_is_named(tmp_path: Path) -> None:
         assert sum(row.ns for row in rank.ledger) == rank.window_ns
 
 
-def test_balanced_ranks_have_no_straggler(tmp_path: Path) -> None:
-    result = recorded(tmp_path, "ddp_balanced")
+def test_balanced_ranks_have_no_straggler() -> None:
+    result = prepared_result(*sorted((RECORDINGS / "ddp_balanced").glob("*.trace.json.gz")))
     assert result.communication is not None
     assert result.communication.stragglers == ()
     assert result.communication.step_ms == pytest.approx(11.26, rel=0.15)  # by the stopwatch

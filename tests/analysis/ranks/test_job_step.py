@@ -18,6 +18,7 @@ from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.paths import RECORDINGS, SHARED
+from tests.support.prepared import prepared_result
 
 REAL_JOBS = ("ddp_buckets", "ddp_uneven", "fsdp_2gpu", "pp_2micro")
 
@@ -79,8 +80,8 @@ def test_all_ranks_report_the_jobs_step_and_the_late_one_leads(tmp_path: Path) -
         assert sum(estimates) == pytest.approx(result.communication.step_ms)
 
 
-def test_the_recorded_job_with_a_late_rank_takes_what_the_stopwatch_says(tmp_path: Path) -> None:
-    result = read(tmp_path, sorted((RECORDINGS / "ddp_straggler").glob("*.trace.json.gz")))
+def test_the_recorded_job_with_a_late_rank_takes_what_the_stopwatch_says() -> None:
+    result = prepared_result(*sorted((RECORDINGS / "ddp_straggler").glob("*.trace.json.gz")))
     assert result.lead is not None
     assert result.lead.rank == 1
     step = result.metrics["best_step_time_ms"]

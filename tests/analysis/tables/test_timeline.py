@@ -10,15 +10,15 @@ import pytest
 from sawtooth.analysis.derive import timeline_sums as timeline_store
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.run.view import open_rank
-from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables import timeline, timeline_tiles
 from sawtooth.analysis.tables.timeline import Span, span_of_ms
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
+from tests.support import findings_of as common
 from tests.support.chrome_trace import ChromeTrace
-from tests.support.paths import RECORDINGS, SAMPLES
+from tests.support.paths import SAMPLES
 
 
 def test_spans() -> None:
@@ -32,16 +32,10 @@ def test_spans() -> None:
 
 
 @pytest.fixture(scope="module")
-def gpt(tmp_path_factory: pytest.TempPathFactory):
+def gpt():
     """A recording with more operations than a tile shows one by one: 5,818 on the GPU."""
-    folder = DataFolder(tmp_path_factory.mktemp("timeline")).create()
-    trace = SAMPLES / "gpt" / "trace.json.gz"
-    manifest = bring_in(folder, [(trace, trace.name)]).runs[0]
-    library = Library(folder)
-    ensure_derived(folder, manifest.traces[0].id)
-    with library.open(manifest.traces[0].id) as recording:
+    with common.library().open(common.recording_of(SAMPLES / "gpt" / "trace.json.gz")) as recording:
         yield recording
-    library.close()
 
 
 def lost_read(recording: Recording, table: str, kind: str, view: Span) -> dict[tuple[str, str], int]:
@@ -102,14 +96,10 @@ def test_what_a_view_comes_to_is_the_sum_of_its_pieces_exactly(gpt: Recording) -
                 )
 
 
-def test_what_the_ranks_tell_is_in_the_sums(tmp_path: Path) -> None:
+def test_what_the_ranks_tell_is_in_the_sums() -> None:
     """Exposed communication is split into waiting and transfer when a run is read: no view may show it as it lies in the file."""
-    folder = DataFolder(tmp_path).create()
-    recordings = RECORDINGS / "ddp_straggler"
-    library = Library(folder)
-    (run,) = bring_in(folder, [(path, path.name) for path in sorted(recordings.glob("*.trace.json.gz"))]).runs
-    told = next(rank for rank in analyse(run, library).ranks if "comm_wait" in rank.exposed_causes)
-    with open_rank(library, told) as rank:
+    told = next(rank for rank in common.result_of("ddp_straggler").ranks if "comm_wait" in rank.exposed_causes)
+    with open_rank(common.library(), told) as rank:
         recording = rank.recording
         whole = timeline.extent(recording)
         for view in (whole, Span(whole.start_ns + whole.ns // 3, whole.end_ns)):
@@ -122,7 +112,6 @@ def test_what_the_ranks_tell_is_in_the_sums(tmp_path: Path) -> None:
         assert int(drawn.slices["dur_ns"].sum() + drawn.sums["busy_ns"].sum()) == sum(
             lost_read(recording, "gaps", "cause", whole).values()
         )
-    library.close()
 
 
 def test_the_lanes_give_an_operation_the_owner_that_the_ledger_gives_it(tmp_path: Path) -> None:

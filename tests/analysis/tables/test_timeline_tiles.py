@@ -17,6 +17,7 @@ from sawtooth.analysis.tables.timeline_tiles import COLUMNS, FEW, SOURCES, tile
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder
+from tests.support import findings_of as common
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.paths import RECORDINGS, SAMPLES
 
@@ -35,15 +36,15 @@ def brought(library: Library, trace) -> str:
 
 
 @pytest.fixture(scope="module")
-def gpt(library: Library) -> Iterator[Recording]:
-    with library.open(brought(library, SAMPLES / "gpt" / "trace.json.gz")) as recording:
+def gpt() -> Iterator[Recording]:
+    with common.library().open(common.recording_of(SAMPLES / "gpt" / "trace.json.gz")) as recording:
         yield recording
 
 
 @pytest.fixture(scope="module")
-def stacks(library: Library) -> Iterator[Recording]:
+def stacks() -> Iterator[Recording]:
     """A recording with Python calls."""
-    with library.open(brought(library, RECORDINGS / "gpt_reads_stack" / "trace.json.gz")) as recording:
+    with common.library().open(common.recording_of(RECORDINGS / "gpt_reads_stack" / "trace.json.gz")) as recording:
         yield recording
 
 

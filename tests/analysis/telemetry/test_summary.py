@@ -16,6 +16,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, summarize
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder, UserFacts, new_manifest
+from tests.support.findings_of import result_of
 from tests.support.paths import SAMPLES
 from tests.support.pulses import START_NS, pulse_train
 
@@ -47,10 +48,8 @@ def run_of(tmp_path: Path, *files: Path, facts: UserFacts | None = None) -> RunR
 
 
 @pytest.fixture(scope="module")
-def starved(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
-    return run_of(
-        tmp_path_factory.mktemp("starved"), SAMPLES / "resnet_starved/trace.json.gz", SAMPLES / "resnet_starved/nvml.jsonl"
-    )
+def starved() -> RunResult:
+    return result_of("resnet_starved")
 
 
 def test_the_sawtooth_of_a_starved_run_is_its_step(starved: RunResult) -> None:
@@ -69,9 +68,8 @@ def test_measured_means_agree_with_the_independent_ones(starved: RunResult) -> N
     assert clock.trust == "ok" and any("outside the profile" in note for note in clock.notes)
 
 
-def test_a_steady_run_has_none_and_says_why(tmp_path: Path) -> None:
-    result = run_of(tmp_path, SAMPLES / "gpt/trace.json.gz", SAMPLES / "gpt/nvml.jsonl")
-    period = result.metrics["sawtooth_period_s"]
+def test_a_steady_run_has_none_and_says_why() -> None:
+    period = result_of("gpt").metrics["sawtooth_period_s"]
     assert period.value is None and period.why_missing is not None
     assert period.why_missing.startswith("No sawtooth: GPU activity") and "cannot be seen" in period.why_missing
 

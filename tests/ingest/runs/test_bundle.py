@@ -33,8 +33,9 @@ from tests.support.paths import SAMPLES
 
 
 def a_run(tmp_path: Path, *, keep_source: bool = True) -> tuple[DataFolder, Manifest]:
-    folder = DataFolder(tmp_path / "a").create()
-    refs = [ingest_file(SAMPLES / "gpt" / name, folder, keep_source=keep_source) for name in ("trace.json.gz", "nvml.jsonl")]
+    folder, trace = DataFolder(tmp_path / "a").create(), tmp_path / "trace.json.gz"
+    trace.write_bytes(sound_trace.PACKED)
+    refs = [ingest_file(path, folder, keep_source=keep_source) for path in (trace, SAMPLES / "gpt" / "nvml.jsonl")]
     facts = UserFacts(step_time_ms=46.05, samples_per_step=16.0)
     return folder, register_run(folder, refs, "GPT", {"batch": "16"}, notes="a note", tags=["x"], facts=facts)
 
