@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import pandas as pd
@@ -223,9 +224,9 @@ class RankResult:
     exposed_causes: dict[str, Intervals] = field(default_factory=dict)
     work: StepWork | None = None
 
-    @property
+    @cached_property  # rules ask dozens of times
     def counted(self) -> pd.DataFrame:
-        """The steps that count."""
+        """The steps that count; not to be changed."""
         return self.steps[self.steps["counted"]]
 
     @property
