@@ -44,6 +44,21 @@ def module_kernels(rank: RankView, ids: list[int]) -> pd.DataFrame:
     return rows.assign(launches_per_step=rows.pop("launches") / rank.per, ms=rows.pop("total_ns") / 1e6 / rank.per)
 
 
+def module_changes(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """Return A's tree with the GPU time of each module on both sides, matched by path: name, path, module, parent, ms_a and ms_b with the modules
+    inside, own_change_ms of the module itself. Modules of B alone follow without a place in the tree; ms per step.
+    """
+    sums = ["total_gpu_ms", "gpu_ms"]
+    left, right = (tree.astype(dict.fromkeys(sums, float)).fillna(dict.fromkeys(sums, 0.0)) for tree in (a, b))
+    there = right.groupby("path")[sums].sum().add_suffix("_b")
+    both = left[["name", "path", "module", "parent", *sums]].join(there, on="path")
+    new = right[~right["path"].isin(left["path"])][["name", "path", *sums]]
+    new = new.rename(columns={column: f"{column}_b" for column in sums})
+    rows = pd.concat([both, new], ignore_index=True).fillna(dict.fromkeys([*sums, "total_gpu_ms_b", "gpu_ms_b"], 0.0))
+    rows["own_change_ms"] = rows.pop("gpu_ms_b") - rows.pop("gpu_ms")
+    return rows.rename(columns={"total_gpu_ms": "ms_a", "total_gpu_ms_b": "ms_b"})
+
+
 def _paths(rows: pd.DataFrame) -> list[str]:
     """Join the names from the top to each module; callers come before the modules they call."""
     path: dict[int, str] = {}

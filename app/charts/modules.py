@@ -7,10 +7,12 @@ import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
-from sawtooth.app.theme import MUTED, OWNERS, ink_on
+from sawtooth.app.charts.waterfall import directed
+from sawtooth.app.theme import ACCENT, CAUSES, MUTED, OWNERS, UNKNOWN, ink_on
 
 DRAWN_FROM = 0.004  # of a step's GPU time: narrower modules are lines without a name
 DRAWN_MOST = 300  # modules of either picture: more take the browser a second
+HALF = 0.5  # of A's time: a larger change is drawn like this one
 PHASES = ("forward", "backward")
 ROOT = "step"
 
@@ -40,6 +42,85 @@ def icicle(tree: pd.DataFrame, title: str, *, dark: bool, method: str) -> Chart:
         LegendEntry("not", _colour(0.0, dark)),
     )
     return Chart(figure, title, f"Icicle of modules by GPU time. Largest: {listed}.", pd.DataFrame(), {}, (), method, legend)
+
+
+def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
+    """Draw A's tree as wide as A's time, its colour what B takes less or more; ``rows`` are those of ``module_changes``."""
+    placed = rows[rows["module"].notna() | (rows["parent"].isna() & (rows["ms_a"] > 0))]
+    whole = float(placed.loc[placed["parent"].isna(), "ms_a"].sum())
+    placed = placed[placed["ms_a"] >= DRAWN_FROM * whole].nlargest(DRAWN_MOST, "ms_a")
+    known = {_key(module) for module in placed["module"]}
+    placed = placed[[pd.isna(parent) or _key(parent) in known for parent in placed["parent"]]]
+    changes = [float(b - a) for a, b in zip(placed["ms_a"], placed["ms_b"], strict=True)]
+    shares = [change / float(a) for change, a in zip(changes, placed["ms_a"], strict=True)]
+    colours = [MUTED.on(dark), *(_changed(share, dark) for share in shares)]
+    named = zip(placed["name"], changes, strict=True)
+    hover = [
+        f"{fmt.plain(path, 200)}<br>{fmt.duration_ms(a)} → {fmt.duration_ms(b)} a step"
+        for path, a, b in zip(placed["path"], placed["ms_a"], placed["ms_b"], strict=True)
+    ]
+    figure = go.Figure(
+        go.Icicle(
+            ids=[ROOT, *(_key(module) for module in placed["module"])],
+            parents=["", *(ROOT if pd.isna(parent) else _key(parent) for parent in placed["parent"])],
+            labels=[
+                f"A's step: {fmt.duration_ms(whole)} of GPU work",
+                *(f"{fmt.plain(str(n), 40)} {directed(ms)}" for n, ms in named),
+            ],
+            values=[whole, *(float(ms) for ms in placed["ms_a"])],
+            branchvalues="total",
+            marker={"colors": colours, "line": {"width": 1}},
+            textfont={"color": [ink_on(colour) for colour in colours]},
+            customdata=["", *hover],
+            hovertemplate="%{customdata}<extra></extra>",
+            leaf={"opacity": 1.0},  # the text's colour is chosen for the mark's
+            tiling={"orientation": "v"},
+            sort=False,
+            pathbar={"visible": False},
+        )
+    )
+    framed(figure, 320)
+    figure.update_layout(uniformtext={"minsize": 10, "mode": "hide"}, margin={"l": 0, "r": 0, "t": 4, "b": 0})
+    legend = (
+        LegendEntry("half the time in B, or less", _changed(-HALF, dark)),
+        LegendEntry("the same", _changed(0.0, dark)),
+        LegendEntry("half as much again, or more", _changed(HALF, dark)),
+    )
+    table = rows.assign(change_ms=rows["ms_b"] - rows["ms_a"]).sort_values("own_change_ms", key=abs, ascending=False)
+    columns = {
+        "path": "Module",
+        "ms_a": "A, ms per step",
+        "ms_b": "B, ms per step",
+        "change_ms": "Change, ms",
+        "own_change_ms": "Change, itself, ms",
+    }
+    method = "Modules are matched by the names from the top of the model. A module is as wide as its GPU time in A, with the modules inside; what only B has is in the table."
+    return Chart(figure, title, f"{title}.", table, columns, (), method, legend)
+
+
+def difference_title(rows: pd.DataFrame) -> str:
+    """Return the finding of the difference: the module whose own time changed most."""
+    first = rows.loc[rows["own_change_ms"].abs().idxmax()]
+    change = float(first["own_change_ms"])
+    if not change:
+        return "No module changed its GPU time"
+    name = (
+        "GPU work outside modules"
+        if pd.isna(first["module"]) and first["ms_a"]
+        else f"{fmt.clean(str(first['name']), 60)} itself"
+    )
+    return f"{name} changed most: {fmt.signed(fmt.duration_ms(change), change)} a step on the GPU"
+
+
+def _changed(share: float, dark: bool) -> str:
+    """Return the colour of a change against A: blue less, grey none, warm more, full at HALF."""
+    end = ACCENT.on(dark) if share < 0 else CAUSES["data_wait"].on(dark)
+    return _between(UNKNOWN.on(dark), end, min(abs(share) / HALF, 1.0))
+
+
+def _between(one: str, other: str, share: float) -> str:
+    ends = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in (one, other)]
+    return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in zip(*ends, strict=True))
 
 
 def _phase(rows: pd.DataFrame, phase: str, total: float, place: tuple[float, float], dark: bool) -> go.Icicle:
@@ -77,6 +158,7 @@ def _phase(rows: pd.DataFrame, phase: str, total: float, place: tuple[float, flo
         textfont={"color": [ink_on(colour) for colour in colours]},
         customdata=hover,
         hovertemplate="%{customdata}<extra></extra>",
+        leaf={"opacity": 1.0},  # the text's colour is chosen for the mark's
         tiling={"orientation": "v"},
         domain={"x": list(place)},
         sort=False,

@@ -15,7 +15,7 @@ from sawtooth.analysis.compare.sweep import Sweep, varied
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import waterfall
-from sawtooth.app.page import cards, frame, panel, step_strip
+from sawtooth.app.page import cards, frame, module_changes, panel, step_strip
 from sawtooth.app.page.runs import compare_choice
 from sawtooth.app.page.runs.compare_choice import Choice
 from sawtooth.app.page.sharing import copy_link, slide
@@ -54,6 +54,7 @@ def main() -> None:
     _step(comparison)
     _audit(comparison)
     _lists(comparison)
+    module_changes.show(comparison.a.runs[0].lead, comparison.b.runs[0].lead)
     _findings(comparison)
     _side_by_side(comparison)
     _sweep(choice, offered)

@@ -32,7 +32,7 @@
     if (/Material/.test(style.fontFamily)) continue; // an icon: its word stands beside it
     const size = parseFloat(style.fontSize), large = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
     {
-      const under = (svg && mark(box)) || backdrop(element), seen = contrast(over([...colour.slice(0, 3), colour[3] * opacity(element) * (svg ? Number(style.fillOpacity || 1) : 1)], under), under);
+      const under = (svg && element.closest(".point, .slice, .textpoint") && mark(box)) || backdrop(element), seen = contrast(over([...colour.slice(0, 3), colour[3] * opacity(element) * (svg ? Number(style.fillOpacity || 1) : 1)], under), under);
       if (seen < (large ? 3 : 4.5) - 0.05) problems.push(`contrast ${seen.toFixed(1)}: ${text.slice(0, 50)}`);
     }
     if (!svg && style.overflowX === "hidden" && style.textOverflow !== "ellipsis" && element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 0) problems.push(`cut: ${text.slice(0, 50)}`);

@@ -145,5 +145,5 @@ def _named(stack: tuple[str, ...]) -> tuple[str, str]:
     """Return the user's own line, train.py:96 in step, and the way to it, main › train."""
     parsed = [match for name in stack if (match := FRAME.match(name))]
     last = parsed[-1]
-    path = " › ".join(match["function"] for match in parsed[:-1])
+    path = " › ".join(match["function"] for match in parsed[:-1] if match["function"] != "<module>")
     return f"{last['file']}:{last['line']} in {last['function']}", path

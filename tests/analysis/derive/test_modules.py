@@ -10,7 +10,7 @@ import pytest
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.rank_view import RankView
-from sawtooth.analysis.tables.modules import OUTSIDE, module_kernels, modules
+from sawtooth.analysis.tables.modules import OUTSIDE, module_changes, module_kernels, modules
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace
@@ -51,6 +51,25 @@ def test_forward_and_backward_by_hand(tmp_path: Path) -> None:
     assert rows["Linear_1"]["path"] == "Net_0 / Linear_1"
     assert (outside["launches_per_step"].sum(), outside["ms"].sum()) == (4, pytest.approx(0.010))
     assert linear["ms"].sum() == pytest.approx(0.150)
+
+
+def test_changes_are_matched_by_path_and_sum_to_the_change_of_the_whole(tmp_path: Path) -> None:
+    library, recording_id = opened(tmp_path, small_training())
+    with library.open(recording_id) as recording:
+        a = modules(RankView(recording, 0, 0))
+    b = a.assign(gpu_ms=a["gpu_ms"].where(a["name"] != "Linear_0", 0.060))  # 150 µs before
+    b["total_gpu_ms"] = a["total_gpu_ms"] - a["path"].isin(["Net_0", "Net_0 / Linear_0"]) * 0.090
+    b = b.replace({"Linear_1": "Linear_9", "Net_0 / Linear_1": "Net_0 / Linear_9"})
+    rows = module_changes(a, b).set_index("name")
+    assert rows.loc["Net_0", ["ms_a", "ms_b"]].tolist() == pytest.approx([0.190, 0.100])
+    own = {
+        "Net_0": 0.0,
+        "Linear_0": -0.090,
+        "Linear_1": -0.030,
+        OUTSIDE: 0.0,
+        "Linear_9": 0.030,
+    }  # renamed: gone here, new there
+    assert rows["own_change_ms"].to_dict() == pytest.approx(own)
 
 
 def test_a_class_adds_up_its_modules_and_counts_what_is_nested_once(tmp_path: Path) -> None:

@@ -1,0 +1,28 @@
+"""Which modules take less or more GPU time in B than in A, where both traces know them."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.tables.modules import module_changes, modules
+from sawtooth.app.charts import modules as charts
+from sawtooth.app.page import current, frame, panel
+
+
+def show(a: RankResult | None, b: RankResult | None) -> None:
+    """Show the difference of both models as an icicle; nothing where one side has no module calls."""
+    if a is None or b is None:
+        return
+    trees = [_tree(a), _tree(b)]
+    if any(tree.empty for tree in trees):
+        return
+    rows = module_changes(*trees)
+    panel.show(charts.difference(rows, charts.difference_title(rows), dark=frame.dark()), "module-changes")
+
+
+@st.cache_data(max_entries=64, show_spinner="Adding up modules …", hash_funcs={RankResult: current.key_of})
+def _tree(rank: RankResult) -> pd.DataFrame:
+    with current.opened(rank) as view:
+        return modules(view)
