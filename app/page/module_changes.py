@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.run.model import RankResult
-from sawtooth.analysis.tables.modules import module_changes, modules
+from sawtooth.analysis.tables import modules as module_tables
 from sawtooth.app.charts import modules as charts
 from sawtooth.app.page import current, frame, panel
 
@@ -18,11 +18,11 @@ def show(a: RankResult | None, b: RankResult | None) -> None:
     trees = [_tree(a), _tree(b)]
     if any(tree.empty for tree in trees):
         return
-    rows = module_changes(*trees)
+    rows = module_tables.module_changes(*trees)
     panel.show(charts.difference(rows, charts.difference_title(rows), dark=frame.dark()), "module-changes")
 
 
 @st.cache_data(max_entries=64, show_spinner="Adding up modules …", hash_funcs={RankResult: current.key_of})
 def _tree(rank: RankResult) -> pd.DataFrame:
     with current.opened(rank) as view:
-        return modules(view)
+        return module_tables.modules(view)
