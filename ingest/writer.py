@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from sawtooth.ingest.decode import NULL
-from sawtooth.ingest.schema import STORAGE_VERSION, schema_sql
+from sawtooth.ingest.schema import BLOCK_BYTES, STORAGE_VERSION, schema_sql
 
 MEMORY_LIMIT = "96MB"  # of DuckDB while writing; appends need far less
 
@@ -40,7 +40,7 @@ class Writer:
         self._connection.execute("SET temp_directory = ?", [str(path.parent)])  # gone with the draft, whatever happens
         quoted = str(path).replace("'", "''")
         self._connection.execute(
-            f"ATTACH '{quoted}' AS recording_file (STORAGE_VERSION '{STORAGE_VERSION}', RECOVERY_MODE 'NO_WAL_WRITES')"
+            f"ATTACH '{quoted}' AS recording_file (STORAGE_VERSION '{STORAGE_VERSION}', RECOVERY_MODE 'NO_WAL_WRITES', BLOCK_SIZE {BLOCK_BYTES})"
         )
         self._connection.execute("USE recording_file")
         self._connection.execute(schema_sql())

@@ -28,7 +28,7 @@ from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import commit, draft, is_sound
-from sawtooth.ingest.schema import STORAGE_VERSION, DataFolder
+from sawtooth.ingest.schema import BLOCK_BYTES, STORAGE_VERSION, DataFolder
 
 DERIVED_SQL = Path(__file__).with_name("derived.sql")
 MOST_ANALYSED = 16  # GPUs of one trace: as many as a host has; each costs a replay of the whole trace
@@ -90,7 +90,9 @@ def _write(recording_file: Path, temporary: Path) -> None:
         con.execute("SET temp_directory = ?", [str(temporary.parent)])  # gone with the draft, whatever happens
         con.execute(f"ATTACH '{_quoted(recording_file)}' AS r (READ_ONLY)")
         # no log: an unfinished draft is thrown away, and each commit to a log waits for the disk
-        con.execute(f"ATTACH '{_quoted(temporary)}' AS d (STORAGE_VERSION '{STORAGE_VERSION}', RECOVERY_MODE 'NO_WAL_WRITES')")
+        con.execute(
+            f"ATTACH '{_quoted(temporary)}' AS d (STORAGE_VERSION '{STORAGE_VERSION}', RECOVERY_MODE 'NO_WAL_WRITES', BLOCK_SIZE {BLOCK_BYTES})"
+        )
         con.execute("SET search_path = 'd.main,r.main'")  # its views read both
         con.execute(f"BEGIN; {DERIVED_SQL.read_text(encoding='utf-8')} COMMIT")
         kind = con.execute("SELECT kind FROM recording").fetchall()[0][0]

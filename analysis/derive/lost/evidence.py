@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -246,35 +247,45 @@ def _duration(ns: float) -> str:
 
 
 def _sentences(events: Events, facts: HostFacts, schedule: Schedule, table: pd.DataFrame) -> list[str | None]:
+    """Return what proves each piece, in words, for the longest MAX_SENTENCES; None for the others."""
     names, ops, calls, gpu = events.names, events.ops, events.calls, events.gpu
+    length = (table["end"] - table["start"]).to_numpy()
+    rows = np.sort(np.argsort(-length, kind="stable")[:MAX_SENTENCES])
+    table = table.iloc[rows]
+    next_op, op, call, frame = (
+        table[c].to_numpy(np.int64) for c in ("next_gpu_op_id", "cpu_op_id", "call_id", "python_call_id")
+    )
 
+    @cache
     def short(name_id: int) -> str:
         text = names[name_id]
         return text if len(text) <= NAME_LENGTH else text[: NAME_LENGTH - 1] + "…"
 
-    length = (table["end"] - table["start"]).to_numpy()
-    wanted = np.zeros(len(table), dtype=bool)
-    wanted[np.argsort(-length, kind="stable")[:MAX_SENTENCES]] = True
-    columns = ("cause", "owner", "start", "end", "next_gpu_op_id", "cpu_op_id", "call_id", "python_call_id")
+    def texts(name_ids: NDArray[np.int32], index: I64, missing: str) -> list[str]:
+        ids = np.where(index >= 0, name_ids[index], -1).tolist() if len(name_ids) else [-1] * len(index)
+        return [short(i) if i >= 0 else missing for i in ids]
+
+    submitted = schedule.submitted[next_op] if len(schedule.submitted) else np.zeros(len(rows), np.int64)
+    lead = np.where(next_op >= 0, table["start"].to_numpy() - submitted, 0).clip(0)
     waited = dict(zip(schedule.waits.call.tolist(), (schedule.waits.reached - schedule.waits.start).tolist(), strict=True))
-    result: list[str | None] = []
-    for keep, cause, owner, start, end, next_op, op, call, frame in zip(
-        wanted, *(table[c].tolist() for c in columns), strict=True
-    ):
-        if not keep:
-            result.append(None)
-            continue
-        in_call = short(calls.name[call]) if call >= 0 else "a call"
-        lead = start - int(schedule.submitted[next_op]) if next_op >= 0 else 0
+    called = texts(calls.name, call, "a call")
+    columns = {
+        "kernel": texts(gpu.name, next_op, "the end of the window"),
+        "call": called,
+        "doing": [doing or own for doing, own in zip(texts(ops.name, op, ""), called, strict=True)],
+        "where": [f" at {place}" if place else "" for place in texts(facts.python_name, frame, "")],
+        "took": length[rows].tolist(),
+        "lead": lead.tolist(),
+        "waited": [waited.get(c, 0) for c in call.tolist()],
+    }
+
+    @cache
+    def named_in(template: str) -> list[tuple[int, str]]:
+        return [(place, key) for place, key in enumerate(columns) if f"{{{key}}}" in template]
+
+    sentences: list[str | None] = [None] * len(length)
+    for row, cause, owner, *values in zip(rows.tolist(), table["cause"], table["owner"], *columns.values(), strict=True):
         template = CAUSE_OF[cause].evidence[owner]
-        sentence = template.format(
-            kernel=short(gpu.name[next_op]) if next_op >= 0 else "the end of the window",
-            call=in_call,
-            doing=short(ops.name[op]) if op >= 0 else in_call,
-            where=f" at {short(facts.python_name[frame])}" if frame >= 0 else "",
-            took=_duration(end - start),
-            lead=_duration(max(lead, 0)),
-            waited=_duration(waited.get(call, 0)),
-        )
-        result.append(sentence)
-    return result
+        parts = ((key, values[place]) for place, key in named_in(template))
+        sentences[row] = template.format(**{k: v if isinstance(v, str) else _duration(v) for k, v in parts})
+    return sentences

@@ -71,6 +71,7 @@ KINDS = {
     "overhead": "overhead",
 }
 EDGE_KINDS = ("op", "annotation", "call", "python")  # what may come as begin and end ('B', 'E') from other tools
+COLLECTIVE_MARK = re.compile(b'"Collective name"')
 MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")  # filed as operators before 2022
 
 
@@ -261,7 +262,9 @@ class Filing:
     def _collectives(self, events: list[Event], text: bytes) -> NDArray[np.int32]:
         result = _none(len(events))
         if b'"Collective name"' in text:
-            rows = [i for i, e in enumerate(events) if b'"Collective name"' in bytes(e.args)]
+            ends = np.cumsum([len(e.args) + 1 for e in events])  # of their arguments in the text, commas included
+            marks = [match.start() for match in COLLECTIVE_MARK.finditer(text)]
+            rows = np.unique(np.searchsorted(ends, np.array(marks) - 1, side="right")).tolist()
             result[rows] = np.arange(len(self._collective_args), len(self._collective_args) + len(rows))
             self._collective_args += self._args([events[i] for i in rows], CollectiveArgs)[0]
         return result
@@ -416,9 +419,9 @@ def _known(values: I64, events: list[Event], field: str) -> I64:
 
 def _object(raw: Raw) -> dict[str, Any]:
     """Return the arguments of one event as a dict; empty where they are no object."""
-    for text in (bytes(raw), repair(bytes(raw))[0]):
+    for mended in (False, True):
         try:
-            decoded = msgspec.json.decode(text)
+            decoded = msgspec.json.decode(repair(bytes(raw))[0] if mended else raw)
         except DECODE_ERRORS:
             continue
         return decoded if isinstance(decoded, dict) else {}

@@ -89,9 +89,9 @@ def plain_id(value: Number) -> str:
 def _compact(text: bytes) -> str | None:
     if not text or text == b"null":
         return None
-    for candidate in (text, repair(text)[0]):
+    for mended in (False, True):
         try:
-            return msgspec.json.encode(msgspec.json.decode(candidate)).decode()
+            return msgspec.json.encode(msgspec.json.decode(repair(text)[0] if mended else text)).decode()
         except DECODE_ERRORS:
             continue
     return None
