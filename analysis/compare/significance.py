@@ -240,7 +240,7 @@ BY_MARKS = (
 
 def _by_ranges(a: F64, b: F64, best_a: float, best_b: float, floor: float, between: str, alike: bool = False) -> Verdict:
     """Judge recordings too short for an interval, or (``alike``) whose steps follow each other too closely for a sure one."""
-    few = f"{len(a)} and {len(b)} counted steps are too few for an interval of their own (it takes {MIN_STEPS_FOR_INTERVAL} a side)"
+    few = f"{len(a)} and {len(b)} counted steps are too few for an interval ({MIN_STEPS_FOR_INTERVAL} a side are needed)"
     if alike:
         few = f"the {len(a)} and {len(b)} steps drift so slowly that they contain fewer than {MIN_STRETCHES} independent stretches"
     few = few[0].upper() + few[1:]

@@ -104,7 +104,7 @@ def standing(session: LiveSession, gpu: LiveGpu) -> str | None:
         return f"Busy, with {free} of memory free: a larger batch would fit."
     if used >= FULL * gpu.memory_bytes:
         return "It waits although its memory is nearly full: a larger batch will not help, feeding it will."
-    return f"It waits, and {free} of memory is free: more work a step would fit, once it is fed."
+    return f"It waits, with {free} of memory free: once it is fed, a larger batch would fit."
 
 
 def step_time(tooth: Sawtooth | None) -> str | None:
