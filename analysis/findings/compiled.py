@@ -31,8 +31,8 @@ def regions(recording: Recording) -> pd.DataFrame:
     """Return the compiled regions in order of start: id, name, thread_id, start_ns, end_ns, and ``within``, the name of the region around
     each, None where there is none."""
     entered = recording.frame(
-        "SELECT o.cpu_op_id AS id, n.name, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns FROM cpu_ops o JOIN names n USING (name_id) "
-        "WHERE starts_with(n.name, ?) ORDER BY o.thread_id, o.start_ns, o.cpu_op_id",
+        "SELECT o.cpu_op_id AS id, o.name, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns FROM named_cpu_ops o "
+        "WHERE starts_with(o.name, ?) ORDER BY o.thread_id, o.start_ns, o.cpu_op_id",
         [REGION],
     )
     around: list[str | None] = []
@@ -66,8 +66,8 @@ class Breaks:
         every = regions(recording)
         after = every[every["within"].notna()][["thread_id", "start_ns"]]
         pieces = recording.frame(
-            "SELECT o.thread_id, o.start_ns FROM cpu_ops o JOIN names n USING (name_id) JOIN steps t ON t.device = ? AND o.start_ns >= t.host_start_ns "
-            "AND o.start_ns < t.host_end_ns WHERE n.name = ? QUALIFY row_number() OVER (PARTITION BY t.step ORDER BY o.start_ns) > 1 "
+            "SELECT o.thread_id, o.start_ns FROM named_cpu_ops o JOIN steps t ON t.device = ? AND o.start_ns >= t.host_start_ns "
+            "AND o.start_ns < t.host_end_ns WHERE o.name = ? QUALIFY row_number() OVER (PARTITION BY t.step ORDER BY o.start_ns) > 1 "
             "AND row_number() OVER (PARTITION BY t.step ORDER BY o.start_ns) <= 1 + ?",
             [self.context.rank.device, BACKWARD, round(self.per_step)],
         )

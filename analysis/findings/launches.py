@@ -81,7 +81,7 @@ class Launches:
         self._ops = _host_intervals(recording)
         self._begun = Moments(self._ops.thread, self._ops.start, np.arange(len(self._ops.start)))
         nodes = recording.cursor.execute(
-            "SELECT cpu_op_id, depth FROM cpu_ops JOIN names USING (name_id) WHERE starts_with(name, ?)", [AUTOGRAD_NODE]
+            "SELECT cpu_op_id, depth FROM named_cpu_ops WHERE starts_with(name, ?)", [AUTOGRAD_NODE]
         ).fetchnumpy()
         self._nodes, outermost = nodes["cpu_op_id"].astype(np.int64), nodes["depth"] == 0
         self._outermost_nodes = self._nodes[outermost]

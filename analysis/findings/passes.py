@@ -16,10 +16,10 @@ _NODE = f"^{AUTOGRAD_NODE}|Backward[0-9]*$"  # names of a backward pass's operat
 # Up from each launching operator to autograd's node around it: what autograd records on the way runs a second time there.
 _AGAIN = f"""
 WITH RECURSIVE launching AS (SELECT DISTINCT cpu_op_id FROM gpu_ops WHERE cpu_op_id IS NOT NULL),
-up AS (SELECT o.cpu_op_id AS leaf, o.parent_id, regexp_matches(n.name, '{_NODE}') AS node, NOT node AND o.sequence_number IS NOT NULL AS recorded
-        FROM cpu_ops o JOIN launching USING (cpu_op_id) JOIN names n USING (name_id)
-    UNION ALL SELECT up.leaf, o.parent_id, regexp_matches(n.name, '{_NODE}'), up.recorded OR (NOT regexp_matches(n.name, '{_NODE}') AND o.sequence_number IS NOT NULL)
-        FROM up JOIN cpu_ops o ON o.cpu_op_id = up.parent_id JOIN names n USING (name_id) WHERE NOT up.node)
+up AS (SELECT o.cpu_op_id AS leaf, o.parent_id, regexp_matches(o.name, '{_NODE}') AS node, NOT node AND o.sequence_number IS NOT NULL AS recorded
+        FROM named_cpu_ops o JOIN launching USING (cpu_op_id)
+    UNION ALL SELECT up.leaf, o.parent_id, regexp_matches(o.name, '{_NODE}'), up.recorded OR (NOT regexp_matches(o.name, '{_NODE}') AND o.sequence_number IS NOT NULL)
+        FROM up JOIN named_cpu_ops o ON o.cpu_op_id = up.parent_id WHERE NOT up.node)
 SELECT g.gpu_op_id FROM gpu_ops g JOIN up ON up.leaf = g.cpu_op_id WHERE node AND recorded"""
 
 

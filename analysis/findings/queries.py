@@ -81,9 +81,9 @@ def worker_starts(context: RuleContext) -> Events:
 def _begun(context: RuleContext, table: str, key: str, pattern: str, more: str = "") -> Events:
     """Return the rows of a table of host events that began in a counted step."""
     frame = context.recording.frame(
-        f"SELECT e.{key} AS id, n.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns, t.step{more} FROM {table} e JOIN names n USING (name_id) "
+        f"SELECT e.{key} AS id, e.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns, t.step{more} FROM named_{table} e "
         "JOIN steps t ON t.device = ? AND t.counted AND e.start_ns >= t.host_start_ns AND e.start_ns < t.host_end_ns "
-        f"WHERE regexp_matches(n.name, ?) ORDER BY e.{key}",
+        f"WHERE regexp_matches(e.name, ?) ORDER BY e.{key}",
         [context.rank.device, pattern],
     )
     return Events(frame, len(context.rank.counted))
@@ -92,9 +92,8 @@ def _begun(context: RuleContext, table: str, key: str, pattern: str, more: str =
 def copies(context: RuleContext, pattern: str) -> Events:
     """Return the copies launched in counted steps whose name matches, with bytes and call_id."""
     frame = context.recording.frame(
-        "SELECT g.gpu_op_id AS id, n.name, g.start_ns, g.start_ns + g.dur_ns AS end_ns, s.step, g.bytes, g.call_id FROM gpu_ops g "
-        "JOIN names n USING (name_id) JOIN gpu_op_steps s USING (gpu_op_id) JOIN steps t ON t.device = g.device AND t.step = s.step AND t.counted "
-        "WHERE g.device = ? AND g.kind = 'memcpy' AND regexp_matches(n.name, ?) ORDER BY g.gpu_op_id",
+        "SELECT gpu_op_id AS id, name, start_ns, start_ns + dur_ns AS end_ns, step, bytes, call_id FROM step_gpu_ops "
+        "WHERE device = ? AND counted AND kind = 'memcpy' AND regexp_matches(name, ?) ORDER BY gpu_op_id",
         [context.rank.device, pattern],
     )
     return Events(frame, len(context.rank.counted))
@@ -114,11 +113,11 @@ def lost_in_calls(context: RuleContext, cause: str, ids: tuple[int, ...]) -> flo
 def waiting_calls(context: RuleContext, inside: str) -> tuple[int, ...]:
     """Return the synchronizing calls of all steps that are inside an operator whose name matches, at any depth."""
     rows = context.recording.rows(
-        "WITH RECURSIVE up AS (SELECT call_id, cpu_op_id FROM runtime_calls JOIN names USING (name_id) "
+        "WITH RECURSIVE up AS (SELECT call_id, cpu_op_id FROM named_runtime_calls "
         "WHERE regexp_matches(name, 'Synchronize|Memcpy') AND cpu_op_id IS NOT NULL "
         "UNION ALL SELECT up.call_id, o.parent_id FROM up JOIN cpu_ops o USING (cpu_op_id) WHERE o.parent_id IS NOT NULL) "
-        "SELECT DISTINCT call_id FROM up JOIN cpu_ops o USING (cpu_op_id) JOIN names n ON n.name_id = o.name_id "
-        "WHERE o.kind = 'op' AND regexp_matches(n.name, ?) ORDER BY 1",
+        "SELECT DISTINCT call_id FROM up JOIN named_cpu_ops o USING (cpu_op_id) "
+        "WHERE o.kind = 'op' AND regexp_matches(o.name, ?) ORDER BY 1",
         [inside],
     )
     return tuple(int(row[0]) for row in rows)
@@ -129,8 +128,8 @@ SUMMARIES = (  # what sums a tensor up for the host to read or to test; a loss i
     r"^aten::(norm|linalg_vector_norm|isnan|isinf|isfinite|any|all|max|min|amax|amin|argmax|argmin|eq|ne|lt|le|gt|ge|logical_\w+|detach|view|reshape|select)$"
 )
 _ONLY_READ = f"""
-WITH outermost AS (SELECT o.cpu_op_id, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, regexp_matches(n.name, $1) AS reads,
-        regexp_matches(n.name, $2) AS sums_up FROM cpu_ops o JOIN names n USING (name_id) LEFT JOIN cpu_ops p ON p.cpu_op_id = o.parent_id
+WITH outermost AS (SELECT o.cpu_op_id, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, regexp_matches(o.name, $1) AS reads,
+        regexp_matches(o.name, $2) AS sums_up FROM named_cpu_ops o LEFT JOIN cpu_ops p ON p.cpu_op_id = o.parent_id
     WHERE o.kind = 'op' AND (o.parent_id IS NULL OR p.kind = 'annotation')),
 grouped AS (SELECT *, count(*) FILTER (NOT sums_up) OVER (PARTITION BY thread_id ORDER BY start_ns, cpu_op_id) AS place FROM outermost),
 waiting AS (SELECT DISTINCT g.thread_id, g.place FROM runtime_calls c ASOF JOIN (SELECT * FROM grouped WHERE reads) g
@@ -155,9 +154,9 @@ class NanChecks:
 
 # Anomaly detection is what calls _is_any_true right below a node of autograd: tests of the user's own say any, or stand elsewhere.
 _NAN_CHECKS = f"""
-WITH below AS (SELECT o.parent_id, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, n.name FROM cpu_ops o JOIN names n USING (name_id)
-    JOIN cpu_ops p ON p.cpu_op_id = o.parent_id JOIN names pn ON pn.name_id = p.name_id
-    WHERE starts_with(pn.name, $1) AND n.name IN ('aten::isnan', 'aten::_is_any_true', 'aten::item')),
+WITH below AS (SELECT o.parent_id, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, o.name FROM named_cpu_ops o
+    JOIN named_cpu_ops p ON p.cpu_op_id = o.parent_id
+    WHERE starts_with(p.name, $1) AND o.name IN ('aten::isnan', 'aten::_is_any_true', 'aten::item')),
 tests AS (SELECT * FROM below WHERE parent_id IN (SELECT parent_id FROM below WHERE name = 'aten::_is_any_true')),
 made AS ({calls_within("tests")})
 SELECT call_id, gpu_op_id FROM made LEFT JOIN gpu_ops USING (call_id)"""
@@ -172,8 +171,8 @@ def nan_checks(context: RuleContext) -> NanChecks:
 CONVOLUTION = r"^aten::(cudnn_convolution|convolution_backward)"
 SEARCHES = 12  # kernels of one convolution: it needs one to five, both gradients and layout conversions included; a search tries twenty and more
 _SEARCHING = (
-    "SELECT o.cpu_op_id FROM cpu_ops o JOIN names n USING (name_id) JOIN gpu_ops g USING (cpu_op_id) "
-    "WHERE regexp_matches(n.name, ?) AND g.kind = 'kernel' GROUP BY 1 HAVING count(*) >= ?"
+    "SELECT o.cpu_op_id FROM named_cpu_ops o JOIN gpu_ops g USING (cpu_op_id) "
+    "WHERE regexp_matches(o.name, ?) AND g.kind = 'kernel' GROUP BY 1 HAVING count(*) >= ?"
 )
 
 
@@ -255,10 +254,10 @@ def copies_of_made_tensors(context: RuleContext) -> Events:
     makers = context.recording.frame(
         "WITH launching AS (SELECT call_id, thread_id, start_ns, start_ns + dur_ns AS end_ns, "
         "lag(start_ns + dur_ns) OVER (PARTITION BY thread_id ORDER BY start_ns) AS since FROM runtime_calls WHERE gpu_ops > 0), "
-        "loading AS (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops JOIN names USING (name_id) WHERE regexp_matches(name, 'DataLoader')) "
-        "SELECT l.call_id, arg_max(n.name, o.dur_ns) AS maker FROM launching l JOIN cpu_ops o ON o.thread_id = l.thread_id AND o.start_ns >= l.since "
-        "AND o.start_ns + o.dur_ns <= l.start_ns JOIN names n USING (name_id) "
-        "WHERE l.call_id IN (SELECT unnest(?::BIGINT[])) AND regexp_matches(n.name, ?) AND NOT EXISTS (SELECT 1 FROM loading d "
+        "loading AS (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM named_cpu_ops WHERE regexp_matches(name, 'DataLoader')) "
+        "SELECT l.call_id, arg_max(o.name, o.dur_ns) AS maker FROM launching l JOIN named_cpu_ops o ON o.thread_id = l.thread_id AND o.start_ns >= l.since "
+        "AND o.start_ns + o.dur_ns <= l.start_ns "
+        "WHERE l.call_id IN (SELECT unnest(?::BIGINT[])) AND regexp_matches(o.name, ?) AND NOT EXISTS (SELECT 1 FROM loading d "
         "WHERE d.thread_id = o.thread_id AND o.start_ns >= d.start_ns AND o.start_ns < d.end_ns) GROUP BY l.call_id",
         [calls, MAKERS],
     )

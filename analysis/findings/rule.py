@@ -103,8 +103,7 @@ class RuleContext:
         steps = max(len(self.rank.counted), 1)
         frame = self.recording.frame(
             "SELECT g.python_call_id, coalesce(o.name, c.name, 'an unnamed place') AS name, g.call_id, g.start_ns, g.end_ns, g.evidence "
-            "FROM gaps g LEFT JOIN (SELECT cpu_op_id, name FROM cpu_ops JOIN names USING (name_id)) o USING (cpu_op_id) "
-            "LEFT JOIN (SELECT call_id, name FROM runtime_calls JOIN names USING (name_id)) c USING (call_id) "
+            "FROM gaps g LEFT JOIN named_cpu_ops o USING (cpu_op_id) LEFT JOIN named_runtime_calls c USING (call_id) "
             "WHERE g.device = ? AND list_contains(?, g.cause) ORDER BY g.end_ns - g.start_ns DESC, g.start_ns",
             [self.rank.device, list(causes)],
         )

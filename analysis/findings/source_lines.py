@@ -44,9 +44,7 @@ def user_stack(recording: Recording, device: int, start_ns: int) -> tuple[str, .
     for _ in range(MOST_FRAMES):
         if call is None:
             break
-        parent, name = recording.rows(
-            "SELECT parent_id, name FROM python_calls JOIN names USING (name_id) WHERE python_call_id = ?", [call]
-        )[0]
+        parent, name = recording.rows("SELECT parent_id, name FROM named_python_calls WHERE python_call_id = ?", [call])[0]
         if is_user_line(name):
             frames.append(name)
         call = parent
@@ -64,7 +62,7 @@ def user_lines(recording: Recording, calls: Sequence[int]) -> dict[int, str]:
         known = {
             row[0]: row[1:]
             for row in recording.rows(
-                "SELECT python_call_id, parent_id, name FROM python_calls JOIN names USING (name_id) "
+                "SELECT python_call_id, parent_id, name FROM named_python_calls "
                 "WHERE python_call_id IN (SELECT unnest(?::BIGINT[]))",
                 [wanted],
             )

@@ -64,7 +64,7 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
         for place, name in enumerate(("dims", "types", "concrete", "strides")):
             work[f"{prefix}{name}"] = pd.Series([f[place] if f else None for f in signatures], dtype=object)
     flops = recording.frame(
-        "SELECT n.name AS flop_operator, signature_id AS flop_signature_id, max(flops / calls) AS each FROM operators JOIN names n USING (name_id) "
+        "SELECT name AS flop_operator, signature_id AS flop_signature_id, max(flops / calls) AS each FROM named_operators "
         "WHERE flops IS NOT NULL GROUP BY ALL"
     )
     work = work.merge(flops, on=["flop_operator", "flop_signature_id"], how="left")
@@ -79,7 +79,7 @@ def product_dtype(row: Any) -> str | None:
 
 def launched_inside(recording: Recording, device: int, pattern: str) -> set[int]:
     """Return the gpu_op_ids launched while an annotation (or operator) whose name matches the regular expression was open, on any thread."""
-    intervals = "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops JOIN names USING (name_id) WHERE regexp_matches(name, $2))"
+    intervals = "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM named_cpu_ops WHERE regexp_matches(name, $2))"
     rows = recording.rows(
         f"SELECT gpu_op_id FROM gpu_ops JOIN ({calls_within(intervals)}) USING (call_id) WHERE device = $1", [device, pattern]
     )
@@ -93,9 +93,9 @@ def launched_by_optimizer(recording: Recording, device: int, pattern: str = OPTI
     ended, on whatever thread they ran, is the model's. An annotation of such an optimizer without any node was cut off before them.
     """
     rows = recording.rows(
-        "WITH optimizer AS (SELECT a.cpu_op_id, name, a.thread_id, a.start_ns, a.start_ns + a.dur_ns AS end_ns FROM cpu_ops a JOIN names USING (name_id) "
+        "WITH optimizer AS (SELECT a.cpu_op_id, name, a.thread_id, a.start_ns, a.start_ns + a.dur_ns AS end_ns FROM named_cpu_ops a "
         "WHERE a.kind = 'annotation' AND regexp_matches(name, $2)), "
-        "nodes AS (SELECT o.start_ns, o.start_ns + o.dur_ns AS end_ns FROM cpu_ops o JOIN names USING (name_id) WHERE starts_with(name, $3)), "
+        "nodes AS (SELECT o.start_ns, o.start_ns + o.dur_ns AS end_ns FROM named_cpu_ops o WHERE starts_with(name, $3)), "
         "timed AS (SELECT o.*, max(n.end_ns) AS passed_ns FROM optimizer o LEFT JOIN nodes n ON n.start_ns >= o.start_ns AND n.start_ns < o.end_ns GROUP BY ALL), "
         "own AS (SELECT thread_id, greatest(start_ns, coalesce(passed_ns, start_ns)) AS start_ns, end_ns FROM timed "
         "QUALIFY passed_ns IS NOT NULL OR count(passed_ns) OVER (PARTITION BY name) = 0) "

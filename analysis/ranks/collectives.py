@@ -37,8 +37,8 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     """
     frame = recording.frame(
         f"""WITH RECURSIVE comm AS (
-              SELECT g.gpu_op_id, g.start_ns, g.dur_ns, g.cpu_op_id, s.step, n.name AS kernel
-              FROM gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) JOIN names n USING (name_id)
+              SELECT g.gpu_op_id, g.start_ns, g.dur_ns, g.cpu_op_id, s.step, g.name AS kernel
+              FROM named_gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id)
               WHERE g.device = ? AND s.category = 'communication'),
             up AS (
               SELECT DISTINCT gpu_op_id, cpu_op_id, 0 AS level FROM comm WHERE cpu_op_id IS NOT NULL

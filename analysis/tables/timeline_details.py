@@ -140,9 +140,7 @@ def gap_details(rank: RankView, start: int) -> dict[str, Any]:
     call = row["python_call_id"]
     frames: list[str] = []
     while call is not None and len(frames) < DEEPEST:
-        parent, name = rank.recording.rows(
-            "SELECT parent_id, name FROM python_calls JOIN names USING (name_id) WHERE python_call_id = ?", [call]
-        )[0]
+        parent, name = rank.recording.rows("SELECT parent_id, name FROM named_python_calls WHERE python_call_id = ?", [call])[0]
         frames.append(str(name))
         call = parent
     return {**row, "stack": frames}

@@ -31,8 +31,8 @@ MOST = 0.95  # some of the host's work stays
 # Operators' own time (without operators and calls inside them) where autograd records them and where it does not: both medians, and all that
 # the former take more.
 _OWN_TIME = """
-WITH inside AS (SELECT o.cpu_op_id, o.parent_id, o.dur_ns, o.sequence_number, regexp_matches(n.name, 'Backward[0-9]*$') OR starts_with(n.name, $2) AS node
-    FROM cpu_ops o JOIN names n USING (name_id) JOIN steps t ON t.device = $1 AND t.counted AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
+WITH inside AS (SELECT o.cpu_op_id, o.parent_id, o.dur_ns, o.sequence_number, regexp_matches(o.name, 'Backward[0-9]*$') OR starts_with(o.name, $2) AS node
+    FROM named_cpu_ops o JOIN steps t ON t.device = $1 AND t.counted AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
     WHERE o.kind = 'op'),
 children AS (SELECT parent_id AS cpu_op_id, sum(dur_ns) AS ns FROM inside GROUP BY 1),
 calls AS (SELECT cpu_op_id, sum(dur_ns) AS ns FROM runtime_calls GROUP BY 1),
@@ -42,9 +42,9 @@ medians AS (SELECT median(ns) FILTER (recorded) AS recorded, median(ns) FILTER (
 SELECT recorded, others, (SELECT sum(greatest(own.ns - others, 0)) FROM own WHERE own.recorded) FROM medians"""
 _HOST_TIME = """
 WITH counted AS (SELECT * FROM steps WHERE device = $1 AND counted),
-tests AS (SELECT o.dur_ns FROM cpu_ops o JOIN names n USING (name_id) JOIN cpu_ops p ON p.cpu_op_id = o.parent_id JOIN names pn ON pn.name_id = p.name_id
+tests AS (SELECT o.dur_ns FROM named_cpu_ops o JOIN named_cpu_ops p ON p.cpu_op_id = o.parent_id
     JOIN counted t ON o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
-    WHERE starts_with(pn.name, $2) AND n.name IN ('aten::isnan', 'aten::_is_any_true', 'aten::item'))
+    WHERE starts_with(p.name, $2) AND o.name IN ('aten::isnan', 'aten::_is_any_true', 'aten::item'))
 SELECT coalesce((SELECT sum(dur_ns) FROM tests), 0), (SELECT sum(host_end_ns - host_start_ns) FROM counted)"""
 
 CHANGES = (

@@ -65,7 +65,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
 
 def _padding(context: RuleContext) -> list[int]:
     """Return the operators that padding calls, at any depth."""
-    sql = "SELECT cpu_op_id FROM cpu_ops JOIN names USING (name_id) WHERE name IN (SELECT unnest(?::VARCHAR[]))"
+    sql = "SELECT cpu_op_id FROM named_cpu_ops WHERE name IN (SELECT unnest(?::VARCHAR[]))"
     pads = [int(row[0]) for row in context.recording.rows(sql, [list(PADS)])]
     return context.launches.begun_in(np.array(pads, np.int64)).tolist()
 

@@ -27,9 +27,9 @@ from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 WORTH_NAMING = 0.01  # one argument: worth it from 1 % of the step
 BIAS = ("aten::add_", "aten::sum")  # adds the bias forward, sums its gradient backward
 _CONVOLUTIONS = """
-SELECT cpu_op_id FROM (SELECT o.cpu_op_id, n.name, s.input_types,
-        lead(n.name) OVER (PARTITION BY o.thread_id, o.parent_id ORDER BY o.start_ns, o.cpu_op_id) AS next_name
-    FROM cpu_ops o JOIN names n USING (name_id) LEFT JOIN signatures s USING (signature_id) WHERE o.kind = 'op')
+SELECT cpu_op_id FROM (SELECT o.cpu_op_id, o.name, s.input_types,
+        lead(o.name) OVER (PARTITION BY o.thread_id, o.parent_id ORDER BY o.start_ns, o.cpu_op_id) AS next_name
+    FROM named_cpu_ops o LEFT JOIN signatures s USING (signature_id) WHERE o.kind = 'op')
 WHERE regexp_matches(name, '^aten::conv[123]d$') AND next_name = 'aten::batch_norm' AND coalesce(json_extract_string(input_types, '$[2]'), '') <> ''"""
 
 CHANGES = (

@@ -23,8 +23,8 @@ from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.01  # one line to take out: worth it from 1 % of the step
 _FILLS = (
-    "SELECT g.gpu_op_id FROM gpu_ops g JOIN cpu_ops f USING (cpu_op_id) JOIN names n ON n.name_id = f.name_id JOIN cpu_ops a ON a.cpu_op_id = f.parent_id "
-    "JOIN names m ON m.name_id = a.name_id WHERE n.name = 'aten::fill_' AND regexp_matches(m.name, '^aten::(new_)?empty|^aten::resize_')"
+    "SELECT g.gpu_op_id FROM gpu_ops g JOIN named_cpu_ops f USING (cpu_op_id) JOIN named_cpu_ops a ON a.cpu_op_id = f.parent_id "
+    "WHERE f.name = 'aten::fill_' AND regexp_matches(a.name, '^aten::(new_)?empty|^aten::resize_')"
 )
 
 CHANGES = (

@@ -31,11 +31,11 @@ SELECT = "aten::select"
 HEAVY = r"^aten::(?:linear|matmul|mm|addmm|bmm|baddbmm|conv|scaled_dot_product|\w*_cell)"  # a body that computes is no indexing
 _SIBLINGS = f"""
 WITH counted AS (SELECT step, host_start_ns, host_end_ns FROM steps WHERE device = ? AND counted),
-looping AS (SELECT t.step, o.thread_id, o.parent_id FROM cpu_ops o JOIN names n USING (name_id)
+looping AS (SELECT t.step, o.thread_id, o.parent_id FROM named_cpu_ops o
     JOIN counted t ON o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
-    WHERE o.kind = 'op' AND n.name = '{SELECT}' GROUP BY ALL HAVING count(*) >= {FEWEST})
-SELECT l.step, o.thread_id, o.parent_id, o.cpu_op_id, n.name FROM looping l JOIN counted t USING (step) JOIN cpu_ops o ON o.thread_id = l.thread_id
-    AND o.parent_id IS NOT DISTINCT FROM l.parent_id AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns JOIN names n USING (name_id)
+    WHERE o.kind = 'op' AND o.name = '{SELECT}' GROUP BY ALL HAVING count(*) >= {FEWEST})
+SELECT l.step, o.thread_id, o.parent_id, o.cpu_op_id, o.name FROM looping l JOIN counted t USING (step) JOIN named_cpu_ops o ON o.thread_id = l.thread_id
+    AND o.parent_id IS NOT DISTINCT FROM l.parent_id AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
     WHERE o.kind = 'op' ORDER BY 1, 2, 3, o.start_ns, 4"""
 
 CHANGES = (

@@ -22,9 +22,7 @@ from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, 
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.01  # one argument to change: worth it from 1 % of the step
-_NAME = (
-    "SELECT n.name FROM cpu_ops a JOIN names n ON n.name_id = a.name_id WHERE starts_with(n.name, 'Optimizer.step#') LIMIT 1"
-)
+_NAME = "SELECT name FROM named_cpu_ops WHERE starts_with(name, 'Optimizer.step#') LIMIT 1"
 
 CHANGES = (
     CodeChange(

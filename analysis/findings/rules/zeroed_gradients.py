@@ -25,7 +25,7 @@ from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 WORTH_NAMING = 0.005  # one argument to delete: worth it from half a percent of the step
 
 _ZERO_GRAD = (
-    "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM python_calls JOIN names USING (name_id) "
+    "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM named_python_calls "
     "WHERE name LIKE '%torch/nn/modules/module.py(%: zero_grad')"
 )
 _BY_PYTHON = f"SELECT gpu_op_id FROM gpu_ops JOIN ({calls_within(_ZERO_GRAD)}) USING (call_id)"
