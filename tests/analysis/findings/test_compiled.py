@@ -8,6 +8,7 @@ from statistics import mean
 
 import pytest
 
+from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.findings.compiled import regions
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
@@ -77,5 +78,6 @@ def test_functions_compiled_apart_break_no_graph(tmp_path, library):
     trace.host("cpu_op", "aten::mm", 95, 125)
     trace.host("cpu_op", "Torch-Compiled Region: 4/0", 100, 120)
     ref = ingest_file(trace.write(tmp_path / "trace.json"), library.folder)
-    with library.open(ref.id, derived=False) as opened:
+    ensure_derived(library.folder, ref.id)
+    with library.open(ref.id) as opened:
         assert regions(opened)["within"].tolist() == [None, None, None, None, "Torch-Compiled Region: 3/0"]
