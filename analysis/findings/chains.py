@@ -41,9 +41,11 @@ def chains(work: pd.DataFrame, *, with_statistics: bool = False) -> list[Chain]:
 
     ``with_statistics`` lets kernels over what a reduction of the chain left (a mean or a variance of each row) belong to it.
     """
-    size = elements(work)
+    size = elements(work).tolist()
     category, operators = work["category"].tolist(), work["operator"].tolist()
-    fusable = work["category"].isin(FUSABLE).to_numpy() & (work["kind"] == "kernel").to_numpy() & (size > 1)
+    fusable = (
+        work["category"].isin(FUSABLE).to_numpy() & (work["kind"] == "kernel").to_numpy() & (np.array(size) > 1)
+    ).tolist()
     fusible: list[Chain] = []
     for _, part in work.reset_index(drop=True).groupby(["step", "stream"], sort=False):
         run: list[int] = []

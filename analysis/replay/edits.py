@@ -223,7 +223,8 @@ def _with_times(problem: ReplayProblem, edits: Sequence[ScaledOps | TimedOps]) -
             new = np.rint(ops.dur * edit.factor).astype(np.int64)
         else:
             wanted = dict(zip(edit.ops, edit.dur_ns, strict=True))
-            new = np.array([wanted.get(op, old) for op, old in zip(ops.op.tolist(), ops.dur.tolist(), strict=True)], np.int64)
+            new = ops.dur.copy()
+            new[hit] = [wanted[op] for op in ops.op[hit].tolist()]
         dur = np.where(hit, np.where(changed, np.minimum(dur, new), new), dur)
         changed |= hit
     return replace(problem, ops=replace(ops, dur=dur)) if edits else problem

@@ -17,6 +17,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -75,15 +76,23 @@ def check(context: RuleContext) -> Iterator[Finding]:
 
 def _loops(calls: pd.DataFrame) -> list[list[tuple[int, ...]]]:
     """Return the loops among the forward products of one step, in order: of each its bodies, as the ids of their products."""
+    alike: dict[tuple[Any, Any], tuple[float, float, float] | None] = {}  # by operator and inputs, which repeat
     keys: list[tuple[float, float, float] | None] = []
-    for row in calls.itertuples():
-        work = product_work(row.flop_operator, row.flop_dims, row.flop_strides, "bf16")
-        product = work.products[0] if work is not None else None
-        keys.append((product.m, product.n, product.k) if product is not None and product.batch == 1 else None)
+    for operator, signature, dims, strides in zip(
+        *(calls[name].tolist() for name in ("flop_operator", "flop_signature_id", "flop_dims", "flop_strides")), strict=True
+    ):
+        if (operator, signature) not in alike:
+            work = product_work(operator, dims, strides, "bf16")
+            product = work.products[0] if work is not None else None
+            known = product is not None and product.batch == 1
+            alike[operator, signature] = (product.m, product.n, product.k) if product is not None and known else None
+        keys.append(alike[operator, signature])
+    weights = [key and key[1:] for key in keys]
     ids = [int(op) for op in calls["flop_op_id"]]
     loops, at = [], 0
     while at < len(keys):
-        period = next((p for p in range(1, LONGEST + 1) if _repeats(keys, at, p) >= FEWEST), 0)
+        again = [p for p in range(1, LONGEST + 1) if weights[at] is not None and weights[at] in weights[at + p : at + p + 1]]
+        period = next((p for p in again if _repeats(keys, at, p) >= FEWEST), 0)
         times = _repeats(keys, at, period) if period else 0
         rows = {key[0] for key in keys[at : at + period * times] if key is not None}
         if times and len(rows) >= UNLIKE:
