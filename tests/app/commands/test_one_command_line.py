@@ -71,6 +71,23 @@ def test_what_starts_something_else_starts_at_once(module: str) -> None:
     assert not [name for name in ("numpy", "pandas", "scipy", "streamlit", "plotly") if f"'{name}'" in loaded]
 
 
+@pytest.mark.parametrize(
+    ("module", "left_out"),
+    [
+        ("sawtooth.app.commands.report", ("scipy", "jinja2", "streamlit", "plotly.graph_objs")),
+        ("sawtooth.app.commands.compare", ("scipy", "jinja2", "streamlit", "plotly.graph_objs")),
+        ("sawtooth.ingest.trace.torch_json.worker", ("pandas", "duckdb", "scipy", "jinja2")),
+    ],
+)
+def test_a_command_and_a_reading_process_load_only_what_they_use(module: str, left_out: tuple[str, ...]) -> None:
+    asks = f"import sys, {module}; print(sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", asks], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+    ).stdout
+    assert f"'{module}'" in loaded
+    assert not [name for name in left_out if f"'{name}'" in loaded]
+
+
 def test_a_folder_stands_for_all_below_it_and_each_run_is_reported(traces: Path, tmp_path: Path) -> None:
     found = run("report", str(traces), "--each", "--format", "json", "--data", str(tmp_path / "d"))
     assert {r["run"]["name"] for r in json.loads(found.stdout)} == {"first", "second"}
