@@ -102,11 +102,12 @@ def _head(comparison: Comparison, choice: Choice) -> None:
     cards.headline(words.headline(comparison), words.how_sure(comparison))
     if choice.example:
         cards.small("An example: the runs that were here. Choose others below.")
-    if tested := words.tested(comparison):
-        cards.text(tested)
-    for sentence in words.sentences(comparison):
-        cards.caution(sentence)
-    cards.small(words.why_sure(comparison))
+    with st.container(gap="xxsmall"):
+        if tested := words.tested(comparison):
+            cards.text(tested)
+        for sentence in words.sentences(comparison):
+            cards.caution(sentence)
+        cards.small(words.why_sure(comparison))
     with st.container(horizontal=True, width="content", gap="small"):
         copy_link.button()
         with st.popover("Report", icon=":material/download:", width="content"):
