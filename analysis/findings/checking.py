@@ -22,6 +22,8 @@ NO_SURER = (
     "The run's step may be no longer than the GPU's own work, as far as the recordings tell: then this brings nothing. "
     "Ten seconds of `sawtooth sample` beside the run would tell."
 )
+GRAPHS, READS = "launch-bound", "host-waits-for-gpu"
+READS_FIRST = "“{title}” comes first: one graph cannot hold these waits, and where they stay a step is several graphs."
 CAPTURE = "graph-capture"  # the rule that finds steps in which launches are only recorded
 ONCE = "The profiled steps capture a CUDA graph, which the run does once: its steps after that launch otherwise."
 SAME_CAUSE = 0.5  # of what a finding changes: with more of it in another finding both are about the same thing
@@ -60,7 +62,19 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
         doubt = ONCE
     if doubt is not None:
         findings = [_doubted(finding, doubt) if finding.rule in OF_THE_HOST else finding for finding in findings]
-    return _each_cause_once(sorted(findings, key=_order)), not_checked
+    return _each_cause_once(sorted(_reads_first(findings), key=_order)), not_checked
+
+
+def _reads_first(findings: list[Finding]) -> list[Finding]:
+    """Return the findings, that on graphs with the waits that have to go before all of a step can be captured."""
+    reads = next((f for f in findings if f.rule == READS), None)
+    if reads is None:
+        return findings
+    note = READS_FIRST.format(title=reads.title)
+    return [
+        replace(f, prediction_note=" ".join(filter(None, (f.prediction_note, note)))) if f.rule == GRAPHS else f
+        for f in findings
+    ]
 
 
 def _each_cause_once(findings: list[Finding]) -> list[Finding]:

@@ -123,9 +123,9 @@ def waiting_calls(context: RuleContext, inside: str) -> tuple[int, ...]:
     return tuple(int(row[0]) for row in rows)
 
 
-READS = r"^aten::(item|is_nonzero|_local_scalar_dense)$"
+READS = r"^aten::(item|is_nonzero|_local_scalar_dense|to|_to_copy|copy_)$"  # tolist(), cpu() and numpy() are the last three
 SUMMARIES = (  # what sums a tensor up for the host to read or to test; a loss is none of them, so that training needs no result of these
-    r"^aten::(norm|linalg_vector_norm|isnan|isinf|isfinite|any|all|max|min|amax|amin|argmax|argmin|eq|ne|lt|le|gt|ge|logical_\w+|detach|view|reshape|select)$"
+    r"^aten::(norm|linalg_vector_norm|isnan|isinf|isfinite|any|all|max|min|amax|amin|argmax|argmin|eq|ne|lt|le|gt|ge|logical_\w+|detach|view|reshape|select|resolve_\w+)$"
 )
 _ONLY_READ = f"""
 WITH outermost AS (SELECT o.cpu_op_id, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, regexp_matches(o.name, $1) AS reads,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.intervals import intersect, union
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
-from sawtooth.analysis.metrics.step_time import NOT_REPRESENTATIVE, BestStepTime
+from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.machine import (
     I32,
     I64,
@@ -89,7 +89,12 @@ class WithoutOps(msgspec.Struct, frozen=True, tag=True):
 
 
 class AsGraph(msgspec.Struct, frozen=True, tag=True):
-    """Each step is launched as one CUDA graph: one launch, and kernels that follow one another at once. Long stretches of Python stay."""
+    """Each step is launched as one CUDA graph: one launch, and kernels that follow one another at once. Long stretches of Python stay.
+
+    With ``waits_stay`` a step that the host waits in is as many graphs as lie between its waits.
+    """
+
+    waits_stay: bool = False
 
 
 class FasterHost(msgspec.Struct, frozen=True, tag=True):
@@ -148,9 +153,10 @@ class WhatIf:
             return None
         off = min(GAIN_OFF * abs(best.ms - middle), STEP_OFF * middle)
         now, then = self._timed(()), self._timed(edits)
-        if now is not None and then is not None and best.ms > NOT_REPRESENTATIVE * now[0]:
-            # What the run takes beyond the replay is in the profile, only quicker, or it is not: nothing tells.
-            low, high = min(low, _carried(best.ms, now, then)), max(high, best.ms - (now[0] - then[0]))
+        if now is not None and then is not None and best.ms > now[0]:
+            # What the run takes beyond the replay goes whole with the change, where the replay takes off too much of the profiler's cost just
+            # there, or stays whole: nothing tells.
+            low, high = min(low, max(then)), max(high, best.ms - (now[0] - then[0]))
         return max(min(low, middle) - off, 0.0), max(high, middle) + off
 
     def _timed(self, edits: tuple[Edit, ...]) -> tuple[float, float] | None:
@@ -189,6 +195,8 @@ def _at_edge(edit: Edit, edge: int) -> Edit:
             return ScaledOps(ops, (low, high)[edge] or factor * TIMES_OFF[edge])
         case TimedOps(ops, durations, low, high):
             return TimedOps(ops, (low, high)[edge] or tuple(round(ns * TIMES_OFF[edge]) for ns in durations))
+        case AsGraph() if edge:
+            return AsGraph(waits_stay=True)  # nothing tells whether what is read can be read elsewhere
     return edit
 
 
@@ -254,8 +262,8 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
             return problem  # its operations have their times already
         case WithoutOps(which, host_too):
             return _without_ops(problem, np.isin(ops.op, np.array(which)), host_too)
-        case AsGraph():
-            return _as_graph(problem)
+        case AsGraph(waits_stay):
+            return _as_graph(problem, waits_stay)
         case FasterHost(factor):
             moving = host.pred >= 0
             parts = (host.gap_parts * factor).astype(np.int64)
@@ -324,8 +332,11 @@ def _beside_graph(cause: str) -> str | None:
     return on_host.beside_graph if on_host is not None else None
 
 
-def _as_graph(problem: ReplayProblem) -> ReplayProblem:
-    """Launch each step's operations at once: the step's first node pays one graph launch, the others nothing, and nobody waits inside."""
+def _as_graph(problem: ReplayProblem, waits_stay: bool) -> ReplayProblem:
+    """Launch each step's operations at once: the step's first node pays one graph launch, the others nothing, and nobody waits inside.
+
+    Where ``waits_stay`` the first launch after each wait begins another graph.
+    """
     host, ops = problem.host, problem.ops
     launched = ops.node >= 0
     step_of_node = np.full(len(host), -1, np.int64)
@@ -333,9 +344,15 @@ def _as_graph(problem: ReplayProblem) -> ReplayProblem:
     first = np.zeros(len(host), bool)
     for step in np.unique(step_of_node[step_of_node >= 0]):
         first[int(np.flatnonzero(step_of_node == step)[0])] = True
-    inside = (step_of_node >= 0) & ~first
     waits = np.diff(host.wait_ptr) > 0
-    inside |= waits & (step_of_node < 0)  # a wait in the captured part is not captured at all
+    if waits_stay:
+        launching = np.flatnonzero(step_of_node >= 0)
+        before = np.cumsum(waits)[launching]  # a call that waits itself counts as before its successors only
+        before -= waits[launching]
+        first[launching[1:][np.diff(before) > 0]] = True
+    inside = (step_of_node >= 0) & ~first & ~(waits & waits_stay)
+    if not waits_stay:
+        inside |= waits & (step_of_node < 0)  # a wait in the captured part is not captured at all
     moving = host.pred >= 0
     # Between two graph launches the loader still has to be asked, and Python that runs there runs on: only what is captured goes.
     stays = [_beside_graph(key) for key in HOST_CAUSES]
@@ -344,7 +361,7 @@ def _as_graph(problem: ReplayProblem) -> ReplayProblem:
     python = HOST_CAUSES.index("python_host")  # what is more than calling the next operator is work that no graph replays
     parts[:, python] = np.maximum(parts[:, python], host.gap_parts[:, python] - BETWEEN_CALLS_NS)
     gap = np.where(moving, parts.sum(axis=1), host.gap)
-    own = np.where(first, GRAPH_LAUNCH_NS, 0)
+    own = np.where(first, GRAPH_LAUNCH_NS, np.where(waits & waits_stay, host.own, 0))
     free = _without_waits(problem, inside)
     after_stream = np.where(launched & (ops.after_stream > GRAPH_NODE_GAP_NS), GRAPH_NODE_GAP_NS, ops.after_stream)
     return replace(
