@@ -1,0 +1,241 @@
+"""The third set: loops of models of neither set before, recorded on an H100 after the method was settled. Each pair changes one thing only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from sawtooth.sample_traces import models_later as m
+from sawtooth.sample_traces import workloads_after as w
+from sawtooth.sample_traces.scenarios import NONE, Scenario
+from sawtooth.sample_traces.workloads import DEVICE, Workload, count_params
+
+TIMING: dict[str, Any] = {"active": 3, "timed_s": 6.0, "after_s": 1.5, "synced_steps": 10, "min_steps": 10, "marks": True}
+END = 1  # the token that ends a text
+
+
+def state_space(batch: int, time: int, graph: bool) -> Workload:
+    """A Mamba layer with a scan over time in Python."""
+    model = nn.Sequential(nn.Linear(64, 256), m.SelectiveScan(256), nn.Linear(256, 64))
+    data = w.on_gpu(lambda: (torch.randn(batch, time, 64), torch.randn(batch, time, 64)))
+    return w.train(model, data, lambda f, x, y: F.mse_loss(f(x).float(), y), samples=batch, graph=graph)
+
+
+def pictures(make: Callable[[], nn.Module], batch: int, **options: Any) -> Workload:
+    """Classification of random images in the GPU's memory."""
+    return w.train(make(), w.on_gpu(lambda: w.images(batch)), w.classify, samples=batch, **options)
+
+
+def sampled_graph(nodes: int, edges: int, precision: str) -> Workload:
+    """GraphSAGE over a random graph."""
+    data = w.on_gpu(lambda: (torch.randn(nodes, 512), torch.randint(0, nodes, (2, edges)), torch.randint(0, 40, (nodes,))))
+    loss: w.Loss = lambda f, x, e, y: F.cross_entropy(f(x, e), y)  # noqa: E731 - passed on
+    return w.train(m.Sage(), data, loss, samples=nodes, precision=precision)
+
+
+def detection(batch: int, on_host: bool) -> Workload:
+    """A DETR whose targets are matched on the host, image by image, or on the GPU."""
+    data = w.on_gpu(lambda: (w.images(batch)[0], torch.randint(0, 20, (batch, 8)), torch.rand(batch, 8, 4)))
+    return w.train(m.Detr(), data, lambda f, x, k, p: m.matched(*f(x), k, p, on_host), samples=batch)
+
+
+def diffusion(batch: int, optimizer: str) -> Workload:
+    """Denoising of images of 32 × 32."""
+    return w.train(
+        m.Diffusion(), w.on_gpu(lambda: w.images(batch, 32)[:1]), lambda f, x: f(x), samples=batch, optimizer=optimizer
+    )
+
+
+def conformer(batch: int, compiled: bool) -> Workload:
+    """Speech frames to classes."""
+    data = w.on_gpu(lambda: (torch.randn(batch, 400, 80), torch.randint(0, 128, (batch, 400))))
+    loss: w.Loss = lambda f, x, y: F.cross_entropy(f(x).flatten(0, 1), y.flatten())  # noqa: E731 - passed on
+    return w.train(m.Conformer(), data, loss, samples=batch, compiled=compiled)
+
+
+def transcription(batch: int, pin: bool) -> Workload:
+    """Half a minute of sound to text, from the host's memory."""
+    data = w.pinned(lambda: (torch.randn(batch, 80, 3000), *w.tokens(8192, batch, 129)), pin=pin)
+    return w.train(m.Whisper(), data, lambda f, x, t: f(x, t), samples=batch)
+
+
+class Sounds(Dataset[tuple[Tensor, int]]):
+    """A second of sound as a spectrogram, computed sample by sample."""
+
+    def __len__(self) -> int:
+        return 10_000_000
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """(1, 257, 126) and its class."""
+        wave = torch.sin(torch.arange(16_000) * (0.01 + index % 35 / 100)) + 0.1 * torch.randn(16_000)
+        return torch.stft(wave, 512, 127, window=torch.hann_window(512), return_complex=True).abs().log1p()[None], index % 35
+
+
+def keywords(batch: int, workers: int) -> Workload:
+    """Spoken words, whose spectrograms loader workers compute."""
+    loader = iter(DataLoader(Sounds(), batch, num_workers=workers, pin_memory=True, persistent_workers=True))
+    convs = ((1, 64), (64, 128), (128, 256))
+    body = (part for a, b in convs for part in (nn.Conv2d(a, b, 3, 2, 1), nn.BatchNorm2d(b), nn.ReLU()))
+    model = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 35))
+    return w.train(model, loader, w.classify, samples=batch)
+
+
+def latents(batch: int, recompute: bool) -> Workload:
+    """A Perceiver over long inputs."""
+    data = w.on_gpu(lambda: (torch.randn(batch, 2048, 64), torch.randint(0, 100, (batch,))))
+    return w.train(m.Perceiver(recompute), data, w.classify, samples=batch)
+
+
+def series(batch: int, evaluate_every: int) -> Workload:
+    """A temporal convolution network, evaluated on four batches after every so many steps."""
+    layers = (part for i in range(4) for part in (nn.Conv1d(64, 64, 3, padding=2**i, dilation=2**i), nn.ReLU()))
+    model, steps = nn.Sequential(nn.Conv1d(8, 64, 1), *layers, nn.Conv1d(64, 8, 1)), 0
+    data = w.on_gpu(lambda: (torch.randn(batch, 8, 512), torch.randn(batch, 8, 512)))
+    work = w.train(model, data, lambda f, x, y: F.mse_loss(f(x).float(), y), samples=batch, optimizer="foreach")
+
+    def step() -> None:
+        nonlocal steps
+        work.step()
+        steps += 1
+        if steps % evaluate_every == 0:
+            with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16):
+                _ = sum(F.mse_loss(model(x).float(), y) for x, y in (next(data) for _ in range(4))).item()
+
+    return Workload(step, work.params, batch)
+
+
+def agent(environments: int, horizon: int, epochs: int) -> Workload:
+    """Proximal policy optimization: environments on the CPU, an action read back at each of their steps, then some updates."""
+    w.precision_context("tf32")
+    policy = nn.Sequential(nn.Linear(24, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 5)).to(DEVICE)
+    adam = torch.optim.Adam(policy.parameters(), 3e-4)
+    rng = np.random.default_rng(0)
+    turn, state = rng.normal(size=(4, 24)).astype(np.float32), rng.normal(size=(environments, 24)).astype(np.float32)
+
+    def step() -> None:
+        nonlocal state
+        seen, actions, rewards = [], [], []
+        for _ in range(horizon):
+            seen.append(state)
+            with torch.no_grad():
+                chances = policy(torch.from_numpy(state).to(DEVICE))[:, :4].softmax(-1)
+                actions.append(torch.multinomial(chances, 1)[:, 0].cpu())
+            state = np.tanh(0.9 * state + 0.1 * turn[actions[-1].numpy()])
+            rewards.append(state[:, 0])
+        x, chosen = torch.from_numpy(np.stack(seen)).to(DEVICE), torch.stack(actions).to(DEVICE)
+        gain = torch.from_numpy(np.stack(rewards)).to(DEVICE)
+        with torch.no_grad():
+            before = policy(x)[..., :4].log_softmax(-1).gather(-1, chosen[..., None])[..., 0]
+        for _ in range(epochs):
+            out = policy(x)
+            ratio = (out[..., :4].log_softmax(-1).gather(-1, chosen[..., None])[..., 0] - before).exp()
+            better = gain - out[..., 4]
+            lower = torch.minimum(ratio * better.detach(), ratio.clamp(0.8, 1.2) * better.detach())
+            adam.zero_grad()
+            (better.square().mean() - lower.mean()).backward()
+            adam.step()
+
+    return Workload(step, count_params(policy), environments * horizon)
+
+
+def generation(batch: int, prompt: int, new: int, fixed: bool) -> Workload:
+    """Greedy generation: a prompt is read, then one token after the other; `fixed` keeps a cache of one size and decodes by a CUDA graph."""
+    model = m.Decoder().to(DEVICE, torch.bfloat16).eval()
+    prompts = torch.randint(2, 8192, (batch, prompt), device=DEVICE)
+    places = torch.arange(prompt + new, device=DEVICE)
+
+    @torch.no_grad()
+    def grow() -> None:
+        cache: list[tuple[Tensor, Tensor]] = []
+        token = model(prompts, places[:prompt], cache, False)
+        for i in range(prompt, prompt + new):
+            token = model(token, places[i : i + 1], cache, False)
+            if bool((token == END).all()):
+                break
+
+    kept = [(torch.zeros(2, batch, 8, prompt + new, 64, device=DEVICE, dtype=torch.bfloat16)).unbind() for _ in model.qkv]
+    token, place = torch.zeros(batch, 1, device=DEVICE, dtype=torch.int64), torch.zeros(1, device=DEVICE, dtype=torch.int64)
+
+    def one() -> None:
+        token.copy_(model(token, place, kept, True))
+        place.add_(1)
+
+    def replayed(decode: Callable[[], object]) -> None:
+        with torch.no_grad():
+            token.copy_(model(prompts, places[:prompt], kept, True))
+            place.fill_(prompt)
+            for _ in range(new):
+                decode()
+                if bool((token == END).all()):
+                    break
+
+    if not fixed:
+        return Workload(grow, count_params(model), batch * new)
+    with torch.no_grad():
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            one()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            one()
+    return Workload(lambda: replayed(graph.replay), count_params(model), batch * new, lambda: replayed(one))
+
+
+def later(
+    planted: str,
+    make: Callable[..., Workload],
+    *sizes: Any,
+    fix: str = "",
+    change: str = "",
+    plan: dict[str, Any] | None = None,
+    **options: Any,
+) -> Scenario:
+    """A scenario of this set: three profiled steps, six seconds of training with telemetry before and one and a half after, step marks beside."""
+    cfg = {"workload": make.__name__, "sizes": [getattr(s, "__name__", str(s)) for s in sizes]}
+    cfg |= {key: str(value) for key, value in options.items()}
+    return Scenario(planted, lambda **more: make(*sizes, **options, **more), fix, change, cfg=cfg, **TIMING | (plan or {}))
+
+
+UNMARKED = {"mark_steps": False}
+
+
+def swin(fused: bool) -> Callable[[], nn.Module]:
+    """A Swin with its attention written out or fused."""
+    return lambda: m.Swin(fused)
+
+
+# fmt: off
+LATER: dict[str, Scenario] = {
+    "scan_loop": later("launch-bound: a recurrence in Python", state_space, 16, 20, False, fix="scan_graph", change="one CUDA graph per step"),
+    "scan_graph": later(NONE, state_space, 16, 20, True),
+    "detr_on_host": later("16 matches read back, image by image", detection, 16, True, fix="detr_on_gpu", change="matched on the GPU"),
+    "detr_on_gpu": later(NONE, detection, 16, False),
+    "resnext_first": later("bf16 convolutions in channels-first layout", pictures, m.resnext, 64, fix="resnext_last", change="channels_last"),
+    "resnext_last": later(NONE, pictures, m.resnext, 64, channels_last=True),
+    "swin_math": later("attention as products and a softmax", pictures, swin(False), 32, fix="swin_sdpa", change="F.scaled_dot_product_attention"),
+    "swin_sdpa": later(NONE, pictures, swin(True), 32),
+    "sage_fp32": later("fp32 products, TF32 off", sampled_graph, 60_000, 300_000, "fp32", fix="sage_tf32", change="allow_tf32 = True"),
+    "sage_tf32": later(NONE, sampled_graph, 60_000, 300_000, "tf32"),
+    "diffusion_single": later("single-tensor AdamW", diffusion, 64, "single", fix="diffusion_fused", change="AdamW(fused=True)"),
+    "diffusion_fused": later(NONE, diffusion, 64, "fused"),
+    "whisper_pageable": later("pageable sound", transcription, 16, False, fix="whisper_pinned", change="pin_memory"),
+    "whisper_pinned": later(NONE, transcription, 16, True),
+    "keywords_one": later("num_workers=1", keywords, 128, 1, fix="keywords_twelve", change="num_workers 1 -> 12"),
+    "keywords_twelve": later(NONE, keywords, 128, 12),
+    "generate_growing": later("a cache that grows token by token", generation, 8, 256, 16, False, plan=UNMARKED, fix="generate_fixed", change="a cache of one size and a CUDA graph"),
+    "generate_fixed": later(NONE, generation, 8, 256, 16, True, plan=UNMARKED),
+    "conformer_eager": later("eager bf16 conformer", conformer, 32, False, fix="conformer_compiled", change="torch.compile"),
+    "conformer_compiled": later(NONE, conformer, 32, True),
+    "agent": later("an action read back at every step of the environments", agent, 64, 12, 3),
+    "series_evaluated": later("evaluation after every third step", series, 64, 3, plan=UNMARKED | {"active": 8}),
+    "perceiver_recomputed": later("activation checkpointing", latents, 16, True, fix="perceiver", change="no checkpointing"),
+    "perceiver": later(NONE, latents, 16, False),
+}
+# fmt: on
