@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import copies_of_made_tensors, lost_in_calls
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.metrics.step_time import NOT_REPRESENTATIVE
 from sawtooth.analysis.replay.edits import WithoutCalls
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -43,7 +44,9 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     predicted = context.predict_ms([WithoutCalls(calls)])
     loads = context.recording.rows("SELECT 1 FROM names WHERE contains(name, 'DataLoader') LIMIT 1")
-    if not context.rank.best.represented and context.whatif is not None and not loads:
+    best = context.rank.best
+    longer = best.ms is not None and best.estimate.value is not None and best.ms > NOT_REPRESENTATIVE * best.estimate.value
+    if longer and context.whatif is not None and not loads:
         predicted = context.whatif.step_ms(
             [WithoutCalls(calls)]
         )  # no loader hides in the rest: it is this work, slower outside the profile
