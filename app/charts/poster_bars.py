@@ -51,7 +51,7 @@ class Move:
     texture: str
 
 
-def plain(bars: Sequence[StepBar | Move]) -> list[dict[str, Any]]:
+def plain(bars: Sequence[StepBar | Move | Piece]) -> list[dict[str, Any]]:
     """Return bars as plain data, for a browser."""
     return [asdict(bar) for bar in bars]
 

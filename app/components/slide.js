@@ -53,6 +53,20 @@ function bars(pen, list, y) {
   return y;
 }
 
+// Names the parts that are too narrow for their name, in a line under the bars.
+function legend(pen, parts, y) {
+  let x = MARGIN + 110;
+  font(pen, 25);
+  for (const part of parts) {
+    const wide = pen.measureText(part.hint).width + 62;
+    if (x + wide > W - MARGIN) break;
+    pen.fillStyle = part.colour; pen.fillRect(x, y - 20, 22, 22);
+    if (part.texture) hatch(pen, x, y - 20, 22, 22);
+    pen.fillStyle = QUIET; pen.fillText(part.hint, x + 32, y);
+    x += wide;
+  }
+}
+
 function draw(slide) {
   const canvas = document.createElement("canvas");
   canvas.width = W; canvas.height = H;
@@ -73,7 +87,9 @@ function draw(slide) {
     font(pen, 25); pen.fillStyle = QUIET; pen.fillText(name, x + 24, y + 6);
     x += Math.max(wide, pen.measureText(name).width) + 48;
   }
-  y = bars(pen, slide.bars, y + 54) + 40;
+  y = bars(pen, slide.bars, y + 54) + 12;
+  legend(pen, slide.small, y);
+  y += slide.small.length ? 68 : 28;
   for (const line of slide.lines) {
     if (y > H - 130) break;
     font(pen, 34); pen.fillStyle = INK;

@@ -43,6 +43,7 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
         for number, finding in findings.claimed(result)[:LINES]
     ]
     facts = savings.lines(forecast, steps=None, price_per_gpu_hour=None, waiting_w=None) if forecast is not None else []
+    bars = poster_bars.now_and_after(verdict, before, forecast, dark=False)
     return {
         "title": fmt.clean(headline.on_poster(result)),
         "under": fmt.clean(headline.below(result) or ""),
@@ -50,7 +51,8 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
         "after": f"≈ {fmt.duration_ms(forecast.after_ms)} a step" if forecast is not None else "",
         "times": fmt.speedup(forecast.speedup) if forecast is not None else "",
         "facts": facts,
-        "bars": poster_bars.plain(poster_bars.now_and_after(verdict, before, forecast, dark=False)),
+        "bars": poster_bars.plain(bars),
+        "small": poster_bars.plain(poster_bars.unlabelled(bars)),
         "lines": [fmt.clean(line) for line in lines],
         "foot": f"{fmt.clean(result.manifest.name, 60)} · {words.subtitle(result)} · Sawtooth",
     }
@@ -72,6 +74,7 @@ def of_comparison(comparison: Comparison) -> dict[str, Any] | None:
         "times": "",
         "facts": [],
         "bars": poster_bars.plain(poster_bars.both_steps(bars, dark=False)),
+        "small": [],  # the lines below name what differs
         "lines": [f"{move.text}  {move.name}" for move in moves[:LINES]],
         "foot": f"A: {fmt.clean(names[0], 60)} · B: {fmt.clean(names[1], 60)} · Sawtooth",
     }

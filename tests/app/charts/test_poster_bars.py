@@ -1,0 +1,46 @@
+"""The poster's bars: every part that one can see has its name, and the step after a change has no owner's colour."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sawtooth.analysis.outlook import Outlook
+from sawtooth.analysis.run.verdict import Judgement, judge
+from sawtooth.app.charts.poster_bars import now_and_after, unlabelled
+from sawtooth.app.theme import OWNERS
+from tests.support.run_results import run_of
+
+LEDGER = [
+    ("other_compute", None, 400_000, 0.4),
+    ("idle", "unattributed", 500_000, 0.5),
+    ("idle", "host_sync", 95_000, 0.095),
+    ("memset", None, 5_000, 0.005),
+]
+
+
+def judged() -> Judgement:
+    lead = run_of(ledger=LEDGER, source="estimate").lead
+    assert lead is not None
+    verdict = judge(lead)
+    assert verdict is not None
+    return verdict
+
+
+def test_a_part_too_narrow_for_its_name_is_named_below_and_one_of_half_a_percent_is_not() -> None:
+    bars = now_and_after(judged(), "1.00 ms", None, dark=False)
+    assert [piece.hint.split(":")[0] for piece in unlabelled(bars)] == ["host synchronization"]
+    assert [piece.label.split("\u00a0")[0] for piece in bars[0].parts if piece.label] == [
+        "other compute 400",
+        "not attributed 500",
+    ]
+
+
+def test_the_step_after_a_change_is_as_long_as_predicted_and_of_no_owner() -> None:
+    _, after = now_and_after(judged(), "1.00 ms", Outlook(before_ms=1.0, after_ms=0.6, mfu_before=None, gpus=1), dark=False)
+    assert after.width == "60.00%"  # 0.6 of 1 ms
+    assert after.parts[0].colour not in {owner.light for owner in OWNERS.values()}
+
+
+def test_what_the_profiled_steps_do_not_show_is_said_to_lie_outside_them() -> None:
+    bars = now_and_after(replace(judged(), represented=False), "1.00 ms", None, dark=False)
+    assert any(piece.label.startswith("outside the profiled steps") for piece in bars[0].parts)
