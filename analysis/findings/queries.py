@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.within import calls_within
+from sawtooth.analysis.findings.within import calls_within, reach
 from sawtooth.analysis.findings.work import AUTOGRAD_NODE
 from sawtooth.analysis.telemetry.phases import ThrottleBand
 from sawtooth.analysis.telemetry.profile_fit import SHORT_KERNEL_NS
@@ -251,14 +251,15 @@ def copies_of_made_tensors(context: RuleContext) -> Events:
     calls = [int(c) for c in pageable.frame["call_id"].dropna()]
     if not calls:  # to find none in five million events takes seconds
         return Events(pageable.frame.assign(maker=""), pageable.steps)
+    loading = "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops JOIN names USING (name_id) WHERE regexp_matches(name, 'DataLoader'))"
     makers = context.recording.frame(
         "WITH launching AS (SELECT call_id, thread_id, start_ns, start_ns + dur_ns AS end_ns, "
         "lag(start_ns + dur_ns) OVER (PARTITION BY thread_id ORDER BY start_ns) AS since FROM runtime_calls WHERE gpu_ops > 0), "
-        "loading AS (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM named_cpu_ops WHERE regexp_matches(name, 'DataLoader')) "
-        "SELECT l.call_id, arg_max(o.name, o.dur_ns) AS maker FROM launching l JOIN named_cpu_ops o ON o.thread_id = l.thread_id AND o.start_ns >= l.since "
-        "AND o.start_ns + o.dur_ns <= l.start_ns "
-        "WHERE l.call_id IN (SELECT unnest(?::BIGINT[])) AND regexp_matches(o.name, ?) AND NOT EXISTS (SELECT 1 FROM loading d "
-        "WHERE d.thread_id = o.thread_id AND o.start_ns >= d.start_ns AND o.start_ns < d.end_ns) GROUP BY l.call_id",
+        "made AS (SELECT o.* FROM (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns, dur_ns, name FROM cpu_ops JOIN names USING (name_id) "
+        f"WHERE regexp_matches(name, $2)) o ASOF LEFT JOIN ({reach(loading)}) d ON d.thread_id = o.thread_id AND o.start_ns >= d.start_ns "
+        "WHERE d.end_ns IS NULL OR o.start_ns >= d.end_ns) "
+        "SELECT l.call_id, arg_max(o.name, o.dur_ns) AS maker FROM made o ASOF JOIN launching l ON l.thread_id = o.thread_id AND o.end_ns <= l.start_ns "
+        "WHERE o.start_ns >= l.since AND l.call_id IN (SELECT unnest($1::BIGINT[])) GROUP BY l.call_id",
         [calls, MAKERS],
     )
     frame = pageable.frame.merge(makers, on="call_id", how="inner") if len(makers) else pageable.frame.iloc[:0].assign(maker="")
