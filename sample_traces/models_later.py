@@ -253,9 +253,8 @@ class Perceiver(nn.Module):
         self.recompute, self.into = recompute, nn.Linear(64, width)
         self.latents, self.head = nn.Parameter(torch.randn(latents, width) * 0.02), nn.Linear(width, 100)
         self.read = nn.TransformerDecoderLayer(width, 8, 4 * width, 0.0, F.gelu, batch_first=True, norm_first=True)
-        shape: tuple[int, ...] = (width, 8, 4 * width)
         self.think = nn.ModuleList(
-            nn.TransformerEncoderLayer(*shape, 0.0, F.gelu, batch_first=True, norm_first=True)  # type: ignore[arg-type]  # three ints
+            nn.TransformerEncoderLayer(width, 8, 4 * width, 0.0, F.gelu, batch_first=True, norm_first=True)
             for _ in range(layers)
         )
 

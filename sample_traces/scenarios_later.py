@@ -42,7 +42,12 @@ def sampled_graph(nodes: int, edges: int, precision: str) -> Workload:
 def detection(batch: int, on_host: bool) -> Workload:
     """A DETR whose targets are matched on the host, image by image, or on the GPU."""
     data = w.on_gpu(lambda: (w.images(batch)[0], torch.randint(0, 20, (batch, 8)), torch.rand(batch, 8, 4)))
-    return w.train(m.Detr(), data, lambda f, x, k, p: m.matched(*f(x), k, p, on_host), samples=batch)
+
+    def loss(model: nn.Module, x: Tensor, kinds: Tensor, places: Tensor) -> Tensor:
+        classes, boxes = model(x)
+        return m.matched(classes, boxes, kinds, places, on_host)
+
+    return w.train(m.Detr(), data, loss, samples=batch)
 
 
 def diffusion(batch: int, optimizer: str) -> Workload:
@@ -105,7 +110,7 @@ def series(batch: int, evaluate_every: int) -> Workload:
         steps += 1
         if steps % evaluate_every == 0:
             with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16):
-                _ = sum(F.mse_loss(model(x).float(), y) for x, y in (next(data) for _ in range(4))).item()
+                _ = torch.stack([F.mse_loss(model(x).float(), y) for x, y in (next(data) for _ in range(4))]).sum().item()
 
     return Workload(step, work.params, batch)
 

@@ -347,8 +347,7 @@ def _as_graph(problem: ReplayProblem, waits_stay: bool) -> ReplayProblem:
     waits = np.diff(host.wait_ptr) > 0
     if waits_stay:
         launching = np.flatnonzero(step_of_node >= 0)
-        before = np.cumsum(waits)[launching]  # a call that waits itself counts as before its successors only
-        before -= waits[launching]
+        before: I64 = (np.cumsum(waits) - waits)[launching]  # a call that waits itself counts as before its successors only
         first[launching[1:][np.diff(before) > 0]] = True
     inside = (step_of_node >= 0) & ~first & ~(waits & waits_stay)
     if not waits_stay:
