@@ -35,6 +35,7 @@ ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 # What people and bundles say of a run. Beyond these a number is a slip or an attack, and arithmetic on it ends in infinity.
 Amount = Annotated[float, msgspec.Meta(ge=1e-6, le=1e24)]  # FLOPs, parameters, tokens, samples
 Rate = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]  # ms, TFLOP/s, price
+Told = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # workers, cores, ms; a loader of no workers has none
 Shift = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # ns: 146 years, and Unix times plus it fit 64 bits
 Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # ns
 
@@ -70,7 +71,11 @@ class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
 
 
 class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What only the user knows about a run. Units are in the names; None means not given."""
+    """What only the user, or the helper inside the loop, knows about a run. Units are in the names; None means not given.
+
+    ``loader_…`` is what the loader's processes took (``capture/batches.py``): of a sample by the wall clock, its standard error and its time on
+    a core, and of putting a batch of ``loader_batch`` together, with ``loader_workers`` of them on ``loader_cores``.
+    """
 
     flops_per_step: Amount | None = None
     parameters: Amount | None = None
@@ -79,6 +84,13 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     step_time_ms: Rate | None = None
     peak_tflops: Rate | None = None
     price_per_gpu_hour: Rate | None = None
+    loader_workers: Told | None = None
+    loader_cores: Told | None = None
+    loader_batch: Told | None = None
+    loader_sample_ms: Told | None = None
+    loader_sample_error_ms: Told | None = None
+    loader_sample_cpu_ms: Told | None = None
+    loader_collate_ms: Told | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -9,6 +9,7 @@ Standard library and the torch that is there.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import math
 import os
@@ -16,62 +17,17 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from sawtooth.ingest.loading import SampleCost, least_workers, predict
 
 SAMPLES_MOST, SAMPLES_S = 400, 5.0  # timed one by one: the mean of some hundreds is known to a few percent
 BATCHES_LEAST, RUN_S = 8, 3.0  # of each run with workers; the first batches are not counted, they wait for the workers to start
 COMPUTES, WAITS = 0.8, 0.5  # share of a sample's time on a core: above it computing limits, below it waiting
 COLD = 1.5  # the first reading of a sample against the second: above it the disk is seen, and from memory it is quicker
-NORMAL_90 = 1.645
-MODEL_OFF = 0.10  # handing batches over and starting late cost what the model does not know
 SPEEDUP, WORTH_SAYING = 0.5, 1.05  # of a sample's CPU time, in what a cheaper sample would bring; less is noise
-
-
-@dataclass(frozen=True)
-class SampleCost:
-    """Seconds of one sample: ``wall_s`` with ``error_s`` (standard error), ``cpu_s`` of it on a core; ``collate_s`` a batch of ``batch`` samples.
-
-    ``first_s`` is the wall time where nothing had read the sample before, None where that was not seen.
-    """
-
-    wall_s: float
-    error_s: float
-    cpu_s: float
-    collate_s: float
-    batch: int
-    first_s: float | None = None
-
-    @property
-    def computes(self) -> float:
-        """Share of the time on a core."""
-        return min(self.cpu_s / self.wall_s, 1.0) if self.wall_s else 1.0
-
-
-@dataclass(frozen=True)
-class Rate:
-    """Samples a second with ``workers`` (0: in the training process), between ``low`` and ``high``."""
-
-    workers: int
-    value: float
-    low: float
-    high: float
-
-
-def predict(cost: SampleCost, workers: int, cores: int) -> Rate:
-    """Return what ``workers`` give: each is busy for a sample's whole time, all together have ``cores`` to compute on."""
-    off = min(NORMAL_90 * cost.error_s / cost.wall_s + MODEL_OFF, 0.9)
-    each = cost.wall_s + cost.collate_s / cost.batch
-    computing = cost.cpu_s + cost.collate_s / cost.batch
-    value = 1 / each if workers == 0 else min(workers / each, cores / computing if computing else math.inf)
-    return Rate(workers, value, value * (1 - off), value * (1 + off))
-
-
-def least_workers(cost: SampleCost, wanted: float, cores: int, most: int) -> int | None:
-    """Return the smallest number of workers whose rate is ``wanted`` samples a second for sure, None where none up to ``most`` is."""
-    return next((n for n in range(1, most + 1) if predict(cost, n, cores).low >= wanted), None)
 
 
 def limit_of(cost: SampleCost) -> str:
@@ -106,11 +62,13 @@ def time_samples(
     used, made = 0.0, []
     for index in indices[: len(first)]:
         began, before = clock(), cpu()
-        made.append(loader.dataset[index])
+        sample = loader.dataset[index]
         walls.append(clock() - began)
         used += cpu() - before
+        if len(made) < len(batch):  # to keep them all would time the memory of a process that grows
+            made.append(sample)
     began = clock()
-    loader.collate_fn(made[: len(batch)])
+    loader.collate_fn(made)
     collate = clock() - began
     mean = statistics.fmean(walls)
     error = statistics.stdev(walls) / math.sqrt(len(walls)) if len(walls) > 1 else mean
@@ -135,6 +93,18 @@ def measure(loader: Any, workers: int, clock: Callable[[], float] = time.perf_co
             break
     seconds = clock() - began
     return counted * size / seconds if counted and seconds else math.nan
+
+
+@contextlib.contextmanager
+def _as_in_a_worker() -> Iterator[None]:
+    """PyTorch gives a worker one thread to compute with; here it would take every core."""
+    torch = importlib.import_module("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def loader_of(name: str) -> Any:
@@ -209,7 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of more workers than cores: the table says what they give
-        cost = time_samples(loader)
+        with _as_in_a_worker():
+            cost = time_samples(loader)
         measured = {count: measure(loader, count) for count in dict.fromkeys(counts)}
     print("\n".join(report(cost, measured, cores, options.step_ms, load)))
     return 0

@@ -28,7 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sawtooth.ingest.capture import beside
+from sawtooth.ingest.capture import batches, beside
 from sawtooth.ingest.capture.devices import current_gpu
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import pack_run
@@ -51,6 +51,7 @@ class Capture:
         plan: Plan,
         sampler: bool,
         options: dict[str, Any],
+        time_batches: bool = False,
         torch: Any = None,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
         start_sampler: Callable[[Path], Any] | None = None,
@@ -76,6 +77,8 @@ class Capture:
         self._timed = 0
         self._marks: MarkWriter | None = None
         self._marked = 0
+        self._time_batches = time_batches
+        self._unwatch: Callable[[], None] | None = None
 
     def __enter__(self) -> Capture:
         if self._torch is None:
@@ -89,7 +92,16 @@ class Capture:
                 self._sampler = self._start_sampler(self._scratch / "live")
             except OSError as error:
                 self.why_not.append(f"no telemetry: the sampler did not start ({error})")
+        if self._time_batches:
+            self._watch_loaders(self._scratch)
         return self
+
+    def _watch_loaders(self, folder: Path) -> None:
+        with contextlib.suppress(Exception):  # another PyTorch fetches otherwise: the rest is recorded all the same
+            from torch.utils.data import get_worker_info
+            from torch.utils.data._utils import fetch
+
+            self._unwatch = batches.watch(fetch, folder, get_worker_info)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if not self.done:
@@ -214,7 +226,9 @@ class Capture:
         if self._marks is not None and self._marked:
             self._marks.close()
             sources.append((self._marks_file, {"source_name": "marks.jsonl", "kind": "marks", **_rank()}))
-        facts = {**self._run["facts"], **({"step_time_ms": self.step_time_ms} if self.step_time_ms is not None else {})}
+        facts = {**self._run["facts"], **self._of_loader()}
+        if self.step_time_ms is not None:
+            facts["step_time_ms"] = self.step_time_ms
         settings = dict(self._run["settings"])
         if self.step_time_after_ms is not None:
             settings["step time after the profile, ms"] = f"{self.step_time_after_ms:.4g}"
@@ -233,6 +247,10 @@ class Capture:
     def _notes(self) -> str:
         timed = f"Step time measured over {self._timed} steps without the profiler." if self._timed else ""
         return "\n".join(part for part in (self._run["notes"], timed, *self.why_not) if part)
+
+    def _of_loader(self) -> dict[str, float]:
+        found = batches.cost_of(self._scratch) if self._scratch is not None else None
+        return batches.facts_of(*found) if found is not None else {}
 
     def _telemetry(self) -> Path | None:
         if self._sampler is None or self._scratch is None:
@@ -263,6 +281,9 @@ class Capture:
             with contextlib.suppress(OSError):
                 self._marks.close()
             self._marks = None
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
         if self._scratch is not None:
             scratch, self._scratch = self._scratch, None
             shutil.rmtree(scratch, ignore_errors=True)
@@ -292,12 +313,14 @@ def profile(
     warmup: int = 3,
     active: int = 5,
     sampler: bool = True,
+    time_batches: bool = True,
     **options: Any,
 ) -> Capture:
     """Return a context manager that captures the training loop inside it; call its ``step()`` after each step.
 
     ``samples``, ``tokens`` and ``flops`` are per step; ``parameters`` is their number or the model. ``settings`` are what a sweep varies, such as
     the batch size; ``steps`` how many the loop has, where that is known. ``options`` go to torch.profiler.profile (``with_stack=True``, ``profile_memory=True``): each of them slows the profiled steps.
+    ``time_batches`` times how long the loader's workers, forked inside the context, take for a batch.
     With several ranks each writes its own file (``-rank3`` before the suffix), and one per host samples.
     """
     target = Path(path)
@@ -321,7 +344,7 @@ def profile(
         "facts": {k: float(v) for k, v in facts.items() if v},  # 0 says nothing
     }
     plan = Plan(skip, seconds, warmup, active).within(steps)
-    return Capture(target, run, plan=plan, sampler=sampler, options=options)
+    return Capture(target, run, plan=plan, sampler=sampler, options=options, time_batches=time_batches)
 
 
 def _folder_beside(wanted: Path) -> Path:

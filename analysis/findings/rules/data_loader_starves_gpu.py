@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.loading import limited_by, workers_needed
 from sawtooth.analysis.findings.queries import in_bytes
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import WithoutHostCause
@@ -28,6 +29,7 @@ from sawtooth.analysis.telemetry import HostLoad, Limit
 
 WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times
 FEW_WORKERS = "Give the loader more workers and a deeper prefetch, or make a sample cheaper: decode smaller images, cache what is decoded."
+SEVERAL = "Load data in worker processes: start with as many as there are CPU cores for each GPU, pinned memory and persistent workers."
 SINGLE_PROCESS = "_SingleProcessDataLoaderIter"
 
 CHANGES = (
@@ -58,16 +60,19 @@ def check(context: RuleContext) -> Iterator[Finding]:
     where = "in the training process itself (num_workers=0)" if single else "in its worker processes"
     host = context.run.telemetry.host
     limit = host.limit_of_loader() if host is not None and not single else None
-    limited, fix = _limited(host, limit) if host is not None and limit is not None else ("", FEW_WORKERS)
+    timed = limited_by(context.run.manifest.facts)  # a short recording has few samples of the host
+    limited, fix = _limited(host, limit) if host is not None and limit is not None else timed or ("", FEW_WORKERS)
+    if single:
+        fix = SEVERAL
+    edits = [WithoutHostCause("data_wait")]
+    needed = workers_needed(context.run.manifest.facts, context.predict_ms(edits))
     yield context.finding(
         RULE.slug,
         f"The GPU waits {in_words(lost)} of each step for the data loader, which works {where}{limited}",
-        "Load data in worker processes: start with as many as there are CPU cores for each GPU, pinned memory and persistent workers."
-        if single
-        else fix,
+        f"{fix} {needed}".rstrip(),
         ceiling_ms=lost,
-        edits=[WithoutHostCause("data_wait")],
-        confidence="high" if single or limit else "medium",
+        edits=edits,
+        confidence="high" if single or limit or timed else "medium",
         note="The loader's wait removed from the replay: what is left when it always keeps up.",
         risk="Each worker holds its own copy of the dataset object; a dataset kept in Python lists multiplies the host's memory.",
         changes=CHANGES,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.loading import keeps_up
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -45,6 +46,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if profile_fit is None or profile_fit.represents is not False or not profile_fit.step_ns or estimate is None or not workers:
         return
     run = profile_fit.step_ns / 1e6
+    if keeps_up(context.run.manifest.facts, context.step_ms):
+        return  # the workers were timed: what the run waits for is something else
     yield context.finding(
         RULE.slug,
         f"The profile hides a wait: its steps take {in_words(estimate)}, telemetry says about {in_words(run)} for the run. The loader's full queue is the likeliest reason",

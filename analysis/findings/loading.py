@@ -1,0 +1,71 @@
+"""How many workers feed the GPU, by what a sample took them: the helper's own timing of the loader's processes."""
+
+from __future__ import annotations
+
+from sawtooth.analysis.findings.rule import in_words
+from sawtooth.ingest.loading import SampleCost, least_workers, predict
+from sawtooth.ingest.schema import UserFacts
+
+COMPUTES, WAITS = (
+    0.8,
+    0.5,
+)  # share of a sample's time on a core: above it computing limits, below it waiting; as in `sawtooth loader`
+BEYOND_CORES = 4  # workers for each core, at most: those that mostly wait share one
+
+
+def sample_cost(facts: UserFacts) -> SampleCost | None:
+    """Return what a sample took the loader's processes; None where the helper did not time them."""
+    if not facts.loader_sample_ms or not facts.loader_batch or not facts.loader_cores:
+        return None
+    return SampleCost(
+        facts.loader_sample_ms / 1e3,
+        (facts.loader_sample_error_ms or 0.0) / 1e3,
+        (facts.loader_sample_cpu_ms or 0.0) / 1e3,
+        (facts.loader_collate_ms or 0.0) / 1e3,
+        max(int(facts.loader_batch), 1),
+    )
+
+
+def limited_by(facts: UserFacts) -> tuple[str, str] | None:
+    """Return how a title ends that says what a sample's time goes to, and what to do; None where that is not known or both count."""
+    cost = sample_cost(facts)
+    if cost is None or WAITS <= cost.computes < COMPUTES:
+        return None
+    if cost.computes < WAITS:
+        return (
+            f": a sample waits {1 - cost.computes:.0%} of its time, for a disk, a network or a lock",
+            "More workers wait side by side. Then read fewer and larger files (WebDataset), or from a local disk; cheaper decoding brings nothing.",
+        )
+    return (
+        f": a sample computes {cost.computes:.0%} of its time",
+        "Give the loader more workers, up to the cores, or make a sample cheaper: decode smaller images, cache what is decoded, decode on the GPU (DALI).",
+    )
+
+
+def keeps_up(facts: UserFacts, step_ms: float | None) -> bool:
+    """Tell whether the workers, as they were timed, give more than steps of ``step_ms`` take, for sure."""
+    cost, workers = sample_cost(facts), int(facts.loader_workers or 0)
+    if cost is None or not workers or not step_ms:
+        return False
+    return predict(cost, workers, _cores(facts), workers).low > 1e3 * cost.batch / step_ms
+
+
+def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
+    """Return in sentences what a sample took and how many workers feed a step of ``step_ms``; empty where neither was measured."""
+    cost = sample_cost(facts)
+    if cost is None or not step_ms:
+        return ""
+    cores, seen = _cores(facts), int(facts.loader_workers or 0)
+    took = f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it on a core."
+    wanted, most = 1e3 * cost.batch / step_ms, BEYOND_CORES * cores
+    likely = next((n for n in range(1, most + 1) if predict(cost, n, cores, seen).value >= wanted), None)
+    if likely is None:
+        return f"{took} No number of workers on {cores} cores feeds a step of {in_words(step_ms)}: it needs {wanted:,.0f} samples/s."
+    sure = least_workers(cost, wanted, cores, most, seen)
+    for_sure = f"{sure} for sure" if sure is not None else f"none on {cores} cores for sure"
+    workers = "1 worker feeds" if likely == 1 else f"{likely} workers feed"
+    return f"{took} By that {workers} a step of {in_words(step_ms)} ({for_sure})."
+
+
+def _cores(facts: UserFacts) -> int:
+    return max(int(facts.loader_cores or 1), 1)

@@ -1,0 +1,165 @@
+"""How long the loader's processes take for a batch: the fetching of PyTorch's DataLoader timed where it happens, in its workers.
+
+``watch`` wraps the two fetchers' ``fetch``, so that workers forked afterwards time each batch: wall clock, time on a core, and how much of it
+was putting samples together. A line a batch goes into a file of the worker's own (some microseconds); ``cost_of`` makes one ``SampleCost`` of
+them. Standard library only; what fails in here is left out and never reaches the training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sawtooth.ingest.loading import SampleCost
+
+MOST = 2000  # batches of one process: their mean is known, and a long training fills no disk
+FEWEST = 3  # batches: fewer are the loader's start
+Spent = tuple[int, int]  # ns by the wall clock, ns on a core
+FETCHERS = ("_MapDatasetFetcher", "_IterableDatasetFetcher")
+
+
+class BatchTimes:
+    """Writes one process's batches into ``folder``. A forked process writes a file of its own."""
+
+    def __init__(self, folder: Path, worker: Callable[[], Any]) -> None:
+        self._folder, self._worker = folder, worker
+        self._pid, self._file, self._left = 0, -1, 0
+
+    def note(self, dataset: Any, samples: int, whole: Spent, collate: Spent) -> None:
+        """Note a batch of ``samples`` from ``dataset`` and what of it was collating, each by wall clock and on a core, ns."""
+        if self._pid != os.getpid():
+            self._open(dataset)
+        if self._left > 0:
+            self._left -= 1
+            line = {"n": samples, "wall": whole[0], "cpu": whole[1], "collate": collate[0], "collate_cpu": collate[1]}
+            os.write(self._file, (json.dumps(line) + "\n").encode())
+
+    def _open(self, dataset: Any) -> None:
+        self._pid, self._left = os.getpid(), 0
+        self._file = os.open(self._folder / f"batches-{self._pid}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        info = self._worker()
+        head = {"dataset": _name(dataset), "workers": info.num_workers if info is not None else 0}
+        os.write(self._file, (json.dumps(head) + "\n").encode())
+        self._left = MOST
+
+
+class _Timed:
+    """A collate function that tells what it took last."""
+
+    def __init__(self, collate: Callable[[Any], Any], now: Callable[[], Spent]) -> None:
+        self.collate, self.now, self.took = collate, now, (0, 0)
+
+    def __call__(self, samples: Any) -> Any:
+        before = self.now()
+        made = self.collate(samples)
+        self.took = _since(before, self.now())
+        return made
+
+
+def watch(fetchers: Any, folder: Path, worker: Callable[[], Any]) -> Callable[[], None]:
+    """Time what the loaders fetch from now on; return what ends it. ``fetchers`` is torch.utils.data._utils.fetch, ``worker`` its get_worker_info."""
+    times = BatchTimes(folder, worker)
+    before = {name: getattr(fetchers, name).fetch for name in FETCHERS}
+    for name, fetch in before.items():
+        getattr(fetchers, name).fetch = _timed(fetch, times, worker)
+
+    def end() -> None:
+        for name, fetch in before.items():
+            getattr(fetchers, name).fetch = fetch
+
+    return end
+
+
+def _timed(fetch: Callable[[Any, Any], Any], times: BatchTimes, worker: Callable[[], Any]) -> Callable[[Any, Any], Any]:
+    def timed(self: Any, wanted: Any) -> Any:
+        if not isinstance(self.collate_fn, _Timed):
+            self.collate_fn = _Timed(self.collate_fn, _in_worker if worker() is not None else _in_training)
+        now = self.collate_fn.now
+        before = now()
+        made = fetch(self, wanted)
+        whole = _since(before, now())
+        with contextlib.suppress(Exception):  # the training must not notice
+            times.note(self.dataset, len(wanted) if self.auto_collation else 1, whole, self.collate_fn.took)
+        return made
+
+    return timed
+
+
+def _in_worker() -> Spent:
+    """A worker does nothing else, and its dataset may use threads."""
+    return time.perf_counter_ns(), time.process_time_ns()
+
+
+def _in_training() -> Spent:
+    """The training's other threads compute meanwhile."""
+    return time.perf_counter_ns(), time.thread_time_ns()
+
+
+def _since(before: Spent, now: Spent) -> Spent:
+    return now[0] - before[0], now[1] - before[1]
+
+
+def cost_of(folder: Path) -> tuple[SampleCost, int] | None:
+    """Return what a sample costs by the files in ``folder`` and with how many workers; None where too few batches were fetched.
+
+    Of several datasets the one counts that most samples came from, of several workers the slowest: batches are given out in turn, so the
+    others wait for it. Each process's first batch is left out.
+    """
+    found: dict[tuple[str, int], list[list[dict[str, int]]]] = defaultdict(list)
+    for path in folder.glob("batches-*.jsonl"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            head, _, *lines = path.read_text().splitlines()
+            about = json.loads(head)
+            found[about["dataset"], about["workers"]].append([json.loads(line) for line in lines if line.endswith("}")])
+    if not found:
+        return None
+    (_, workers), of_workers = max(found.items(), key=lambda item: sum(batch["n"] for own in item[1] for batch in own))
+    batches = max((own for own in of_workers if len(own) >= FEWEST), key=_each_s, default=None)
+    if batches is None:
+        return None
+    each = [_alone(batch, "") for batch in batches]
+    cpu_s = statistics.fmean(_alone(batch, "_cpu") for batch in batches)
+    collate_s = statistics.fmean(batch["collate"] for batch in batches) / 1e9
+    size = statistics.median(batch["n"] for batch in batches)
+    return SampleCost(
+        statistics.fmean(each), statistics.stdev(each) / math.sqrt(len(each)), cpu_s, collate_s, int(size)
+    ), workers
+
+
+def _each_s(batches: list[dict[str, int]]) -> float:
+    return statistics.fmean(batch["wall"] / batch["n"] for batch in batches) / 1e9
+
+
+def _alone(batch: dict[str, int], clock: str) -> float:
+    """Return the seconds of one sample by a clock, collating aside."""
+    return (batch["cpu" if clock else "wall"] - batch[f"collate{clock}"]) / batch["n"] / 1e9
+
+
+def facts_of(cost: SampleCost, workers: int) -> dict[str, float]:
+    """Return ``cost`` as facts of a run."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {
+        "loader_workers": workers,
+        "loader_cores": cores,
+        "loader_batch": cost.batch,
+        "loader_sample_ms": 1e3 * cost.wall_s,
+        "loader_sample_error_ms": 1e3 * cost.error_s,
+        "loader_sample_cpu_ms": 1e3 * cost.cpu_s,
+        "loader_collate_ms": 1e3 * cost.collate_s,
+    }
+
+
+def _name(dataset: Any) -> str:
+    """Tell datasets apart by what is alike in every worker."""
+    size = ""
+    with contextlib.suppress(Exception):
+        size = str(len(dataset))
+    return f"{type(dataset).__module__}.{type(dataset).__qualname__}:{size}"

@@ -1,0 +1,61 @@
+"""What a loader's workers give, by what a sample costs: the law that the benchmark, the capture helper and the findings share.
+
+Standard library only: it is part of the recorder.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+NORMAL_90 = 1.645
+SHARED_CORE = 0.65  # of a core's speed where two threads of the hardware share it; which do, a virtual machine does not tell
+MODEL_OFF = 0.10  # handing batches over and starting late cost what the model does not know
+
+
+@dataclass(frozen=True)
+class SampleCost:
+    """Seconds of one sample: ``wall_s`` with ``error_s`` (standard error), ``cpu_s`` of it on a core; ``collate_s`` a batch of ``batch`` samples.
+
+    ``first_s`` is the wall time where nothing had read the sample before, None where that was not seen.
+    """
+
+    wall_s: float
+    error_s: float
+    cpu_s: float
+    collate_s: float
+    batch: int
+    first_s: float | None = None
+
+    @property
+    def computes(self) -> float:
+        """Share of the time on a core."""
+        return min(self.cpu_s / self.wall_s, 1.0) if self.wall_s else 1.0
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Samples a second with ``workers`` (0: in the training process), between ``low`` and ``high``."""
+
+    workers: int
+    value: float
+    low: float
+    high: float
+
+
+def predict(cost: SampleCost, workers: int, cores: int, seen: int = 1) -> Rate:
+    """Return what ``workers`` give: each is busy for a sample's whole time, all together have ``cores`` to compute on.
+
+    ``cost`` was measured with ``seen`` workers; more that compute may have to share cores that were whole then, which the lower end allows for.
+    """
+    off = min(NORMAL_90 * cost.error_s / cost.wall_s + MODEL_OFF, 0.9)
+    each = cost.wall_s + cost.collate_s / cost.batch
+    computing = cost.cpu_s + cost.collate_s / cost.batch
+    value = 1 / each if workers == 0 else min(workers / each, cores / computing if computing else math.inf)
+    shared = (1 - SHARED_CORE) * cost.computes if workers > max(seen, 1) else 0.0
+    return Rate(workers, value, value * (1 - off) * (1 - shared), value * (1 + off))
+
+
+def least_workers(cost: SampleCost, wanted: float, cores: int, most: int, seen: int = 1) -> int | None:
+    """Return the smallest number of workers whose rate is ``wanted`` samples a second for sure, None where none up to ``most`` is."""
+    return next((n for n in range(1, most + 1) if predict(cost, n, cores, seen).low >= wanted), None)

@@ -1,0 +1,46 @@
+"""How many workers feed a step, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from sawtooth.analysis.findings.loading import keeps_up, limited_by, workers_needed
+from sawtooth.ingest.schema import UserFacts
+
+
+def facts(cpu_ms: float, seen: float = 2) -> UserFacts:
+    """Samples of 10 ms in batches of 32 on 16 cores, collated in no time."""
+    return UserFacts(
+        loader_workers=seen, loader_cores=16, loader_batch=32, loader_sample_ms=10, loader_sample_cpu_ms=cpu_ms,
+        loader_sample_error_ms=0, loader_collate_ms=0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cpu_ms", "step_ms", "said"),
+    [
+        (0.0, 64, "By that 5 workers feed a step of 64 ms (6 for sure)."),  # 500 a second, each worker 100, 90 at least
+        (10, 64, "By that 5 workers feed a step of 64 ms (9 for sure)."),  # at least 58.5 each, where they share cores
+        (10, 21, "By that 16 workers feed a step of 21 ms (none on 16 cores for sure)."),  # 1,524 of at most 1,600
+        (10, 16, "No number of workers on 16 cores feeds a step of 16 ms: it needs 2,000 samples/s."),
+        (0.0, 400, "By that 1 worker feeds a step of 400 ms (1 for sure)."),
+    ],
+)
+def test_workers_for_a_step(cpu_ms, step_ms, said):
+    assert workers_needed(facts(cpu_ms), step_ms).endswith(said)
+
+
+def test_nothing_is_said_where_nothing_was_timed():
+    assert workers_needed(UserFacts(), 64) == "" and workers_needed(facts(1), None) == ""
+
+
+def test_what_a_sample_waits_for_and_what_it_computes_are_told_apart():
+    assert "waits 90% of its time" in limited_by(facts(1))[0] and "WebDataset" in limited_by(facts(1))[1]
+    assert "computes 100% of its time" in limited_by(facts(10))[0] and "DALI" in limited_by(facts(10))[1]
+    assert limited_by(facts(6.5)) is None and limited_by(UserFacts()) is None
+
+
+def test_workers_that_are_quick_enough_are_not_blamed():
+    # 2 workers give 200 a second, 180 for sure: 32 samples in 178 ms
+    assert keeps_up(facts(10), 180) and not keeps_up(facts(10), 175)
+    assert not keeps_up(facts(10, seen=0), 1000) and not keeps_up(UserFacts(), 1000)

@@ -1,0 +1,107 @@
+"""What the loader's processes take for a batch, timed inside them: by a loader that pauses for a known time, and by files written by hand."""
+
+from __future__ import annotations
+
+import json
+import time
+import zipfile
+
+import msgspec
+import pytest
+
+from sawtooth.ingest.capture import batches
+from sawtooth.ingest.capture.recorder import profile
+from sawtooth.ingest.schema import UserFacts
+
+PAUSE_S = 0.004
+
+
+def _file(folder, pid, workers, lines, dataset="train:100"):
+    text = [json.dumps({"dataset": dataset, "workers": workers})]
+    text += [json.dumps(dict(zip(("n", "wall", "cpu", "collate", "collate_cpu"), line, strict=True))) for line in lines]
+    (folder / f"batches-{pid}.jsonl").write_text("\n".join(text) + "\n")
+
+
+FIRST = (4, 900_000_000, 1, 0, 0)  # imports, a cold cache
+
+
+def test_a_sample_is_a_batch_without_its_collating(tmp_path):
+    # 4 samples in 48 ms, 8 ms of them collating: 10 ms each; on a core (22 − 6) ÷ 4 = 4 ms
+    _file(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000)] * 5])
+    cost, workers = batches.cost_of(tmp_path)
+    assert workers == 1
+    assert (cost.wall_s, cost.cpu_s, cost.collate_s, cost.batch) == pytest.approx((0.010, 0.004, 0.008, 4))
+    assert cost.error_s == pytest.approx(0)
+
+
+def test_the_slowest_worker_counts_since_batches_come_in_turn(tmp_path):
+    for pid, ms in ((1, 10), (2, 20), (3, 12)):
+        _file(tmp_path, pid, 3, [FIRST, *[(1, ms * 1_000_000, 0, 0, 0)] * 5])
+    cost, workers = batches.cost_of(tmp_path)
+    assert (workers, cost.wall_s) == (3, pytest.approx(0.020))
+
+
+def test_the_training_data_counts_not_the_few_batches_of_another_set(tmp_path):
+    _file(tmp_path, 1, 1, [FIRST, *[(8, 8_000_000, 0, 0, 0)] * 20])
+    _file(tmp_path, 2, 1, [FIRST, *[(8, 80_000_000, 0, 0, 0)] * 4], dataset="test:10")
+    assert batches.cost_of(tmp_path)[0].wall_s == pytest.approx(0.001)
+
+
+@pytest.mark.parametrize("text", ["", "not json\n{}\n{}", '{"dataset": "a:1", "workers": 2}\n{"n": 4}\n'])
+def test_a_torn_or_short_file_tells_nothing(tmp_path, text):
+    (tmp_path / "batches-1.jsonl").write_text(text)
+    assert batches.cost_of(tmp_path) is None
+
+
+class Pauses:
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        time.sleep(PAUSE_S)
+        return index
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_timed_where_they_are_fetched(tmp_path, workers):
+    data = pytest.importorskip("torch.utils.data")
+    from torch.utils.data._utils import fetch
+
+    unwatched = fetch._MapDatasetFetcher.fetch
+    end = batches.watch(fetch, tmp_path, data.get_worker_info)
+    try:
+        got = [int(i) for batch in data.DataLoader(Pauses(), batch_size=8, num_workers=workers) for i in batch]
+    finally:
+        end()
+    assert got == list(range(64)) and fetch._MapDatasetFetcher.fetch is unwatched
+    cost, of_workers = batches.cost_of(tmp_path)
+    assert of_workers == workers and cost.batch == 8
+    assert cost.wall_s >= PAUSE_S  # a sleep is never shorter
+    assert cost.cpu_s < PAUSE_S  # and takes no core
+
+
+def test_what_cannot_be_written_never_reaches_the_training(tmp_path):
+    data = pytest.importorskip("torch.utils.data")
+    from torch.utils.data._utils import fetch
+
+    end = batches.watch(fetch, tmp_path / "gone", data.get_worker_info)
+    try:
+        assert len(list(data.DataLoader(Pauses(), batch_size=32))) == 2
+    finally:
+        end()
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_helper_notes_what_its_loader_takes_unless_told_not_to(tmp_path, asked):
+    data = pytest.importorskip("torch.utils.data")
+    loader = data.DataLoader(Pauses(), batch_size=1, num_workers=1)
+    with profile(tmp_path / "run", sampler=False, skip=2, seconds=0.01, warmup=1, active=2, time_batches=asked) as capture:
+        for _ in loader:
+            capture.step()
+    with zipfile.ZipFile(tmp_path / "run.sawtooth") as archive:
+        (run,) = json.loads(archive.read("manifest.json"))["runs"]
+    assert ("loader_sample_ms" in run["facts"]) is asked
+    if asked:
+        facts = msgspec.convert(run["facts"], UserFacts)
+        assert (facts.loader_workers, facts.loader_batch) == (1, 1)
+        assert facts.loader_sample_ms >= 1e3 * PAUSE_S
