@@ -26,6 +26,7 @@ __getattr__, __all__ = lazy(
             "dtype_of_type",
         ),
         "flops": (
+            "FIRST_OPERAND",
             "is_flop_operator",
             "operator_flops",
             "outermost",

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.batch import NOT_PREDICTED, at_batches, sentence
 from sawtooth.analysis.findings.queries import in_bytes, memory_use
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -40,6 +41,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     use = memory_use(context)
     if use is None or use[0] > USED * use[1]:
         return
+    larger = at_batches(context, (2.0, 4.0))
     yield context.finding(
         RULE.slug,
         f"{in_bytes(use[1] - use[0])} of {in_bytes(use[1])} of memory are unused: a batch {max(int(use[1] * 0.9 / use[0]), 2)} times as large would fit if all of it grows with the batch",
@@ -47,10 +49,10 @@ def check(context: RuleContext) -> Iterator[Finding]:
         ceiling_ms=None,
         severity="info",
         confidence="low",
-        note="Not predicted: the work per step changes.",
+        note=sentence(larger) or NOT_PREDICTED,
         risk="A larger batch changes the optimization.",
         changes=CHANGES,
-        evidence=[{"memory_used_bytes": use[0], "memory_bytes": use[1]}],
+        evidence=[{"memory_used_bytes": use[0], "memory_bytes": use[1]}, *(at.row() for at in larger)],
     )
 
 

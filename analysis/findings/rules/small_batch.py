@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.batch import NOT_PREDICTED, at_batches, sentence
 from sawtooth.analysis.findings.queries import in_bytes, memory_use, searching_convolutions
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -49,6 +50,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         or searching_convolutions(context).count  # the host does not launch, it tries algorithms
     ):
         return
+    larger = at_batches(context, (2.0, 4.0))
     yield context.finding(
         RULE.slug,
         f"The host takes {in_words(context.step_ms)} to launch a step that keeps the GPU busy for {in_words(busy)}; {in_bytes(use[1] - use[0])} of its memory are free",
@@ -56,10 +58,10 @@ def check(context: RuleContext) -> Iterator[Finding]:
         ceiling_ms=min(lost, context.step_ms - busy),
         severity="info",
         confidence="medium",
-        note="A step does not get shorter by this: it does more. Not predicted, since the work per step changes.",
+        note=f"A step does not get shorter by this: it does more. {sentence(larger) or NOT_PREDICTED}",
         risk="A larger batch changes the optimization; memory grows with it.",
         changes=CHANGES,
-        evidence=context.gap_evidence("launch_bound"),
+        evidence=[*(at.row() for at in larger), *context.gap_evidence("launch_bound")],
     )
 
 

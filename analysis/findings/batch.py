@@ -1,0 +1,240 @@
+"""Another batch size, from one trace: the step that a batch so many times as large takes, and the memory it needs.
+
+Each kernel's work is scaled where it grows with the batch: products, convolutions and attention by the kernel-time model at the new shape over
+the old, what moves tensors by its bytes, above what fills the GPU. What the optimizer launches and what touches parameters alone stays, and so
+does the host: the step comes from replaying the kernels' new times. Parameters are told from activations by the gradients that autograd
+accumulates. Larger batches only: how long a host takes that is not the limit, a trace does not tell well enough for smaller ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sawtooth.analysis.findings.batch_memory import Shape, memory_at, parameters_of
+from sawtooth.analysis.findings.rule import RUNS_DIFFER, in_words
+from sawtooth.analysis.findings.work import ALIKE, launched_by_optimizer, launched_inside, numel, product_dtype
+from sawtooth.analysis.knowledge.flops import FIRST_OPERAND
+from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.kernel_time import Work, estimate
+from sawtooth.analysis.knowledge.kernel_work import QUERY_BLOCK, convolution_work, product_work
+from sawtooth.analysis.knowledge.traffic import operator_bytes
+from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.replay.edits import STEP_OFF, FasterHost, TimedOps, WhatIf
+
+if TYPE_CHECKING:
+    from sawtooth.analysis.findings.rule import RuleContext
+
+SHORTEST_NS = 2_000  # what a kernel takes that has nothing to do
+THREADS_OF_SM = 2048  # elements below this for every SM leave the GPU partly empty: more of them take no longer
+OFF = 0.05  # exponent of the batch's factor by which a moving kernel's time may be off: 7 % at 4 times, 15 % at 16 times
+LOADER_SHARE = 0.05  # of the step: a run that waits more for its loader gains nothing by a larger batch
+WHOLE_SPREAD = 16.0  # a batch so many times another has the model's whole interval; nearer ones share its error
+PACE_MOST = 3.0  # a host's pace is looked for between a third and thrice what the trace shows,
+PACE_STEPS = 10  # halving that range so often: to a fifth of a percent
+SLOWEST = 8.0  # times the bytes at the memory's rate: what fills the GPU is hardly slower (kernel_time.toml); the rest of its time is latency
+OF_PARAMETERS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_")  # work on lists of parameters and gradients
+NOT_PREDICTED = "Not predicted: that takes shapes, a replay, and a loader that keeps up."
+ZERO_GRAD = r"^Optimizer\.zero_grad#"
+
+
+@dataclass(frozen=True)
+class AtBatch:
+    """A batch ``times`` as large: ms of its step between ``low_ms`` and ``high_ms``, how many samples a second against now, and bytes in use
+    at the peak (None where the trace has no allocations)."""
+
+    times: float
+    step_ms: float
+    low_ms: float
+    high_ms: float
+    rate: float
+    memory_bytes: float | None
+
+    def row(self) -> dict[str, float | None]:
+        """Return it as a row of evidence."""
+        return {
+            "batch_times": self.times,
+            "step_ms": self.step_ms,
+            "low_ms": self.low_ms,
+            "high_ms": self.high_ms,
+            "samples_per_second_times": self.rate,
+            "memory_bytes": self.memory_bytes,
+        }
+
+
+def at_batches(context: RuleContext, factors: Iterable[float]) -> list[AtBatch]:
+    """Return the run at each batch; nothing where shapes or a replay are missing, or where the loader limits."""
+    if context.whatif is None or not context.step_ms or context.work.empty:
+        return []
+    if context.share(context.lost_ms("data_wait")) > LOADER_SHARE:
+        return []
+    parameters = parameters_of(context.recording, context.rank.device)
+    if not parameters:
+        return []
+    host = _host_of_run(context.whatif, context.rank.best)
+    found = []
+    for times in factors:
+        edit = _edit(context, parameters, times)
+        between = _step(context, host, edit)
+        if between is None:
+            return []
+        memory = memory_at(context.recording, context.rank.device, times)
+        found.append(AtBatch(times, *between, times * context.step_ms / between[0], memory))
+    return found
+
+
+def _step(context: RuleContext, host: tuple[FasterHost, ...], edit: TimedOps) -> tuple[float, float, float] | None:
+    """Return the run's step with ``edit`` made, ms, and its interval: as wide as kernels, the replay and the step as it is are uncertain."""
+    best, whatif = context.rank.best, context.whatif
+    assert whatif is not None and best.ms is not None
+    edges = [TimedOps(edit.ops, edge) for edge in (edit.dur_ns, edit.low_ns, edit.high_ns)]
+    if host:
+        now = whatif.step_ms(host)
+        steps = [whatif.step_ms((*host, each)) for each in edges]
+        known = [best.ms * step / now for step in steps if step is not None and now]
+    else:
+        known = [step for each in edges if (step := whatif.predict_ms(best, [each])) is not None]
+    if len(known) < len(edges):
+        return None
+    ms, low, high = known
+    off = STEP_OFF * ms
+    least, most = ((edge or best.ms) / best.ms for edge in (best.reading.low, best.reading.high))
+    return ms, (min(low, ms) - off) * min(least, 1 - RUNS_DIFFER), (max(high, ms) + off) * max(most, 1 + RUNS_DIFFER)
+
+
+def _host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:
+    """Return the host's pace at which the replay takes the run's own step; nothing where it does so already, or where no pace makes it."""
+    now = whatif.step_ms()
+    if now is None or best.ms is None or not best.represented or abs(best.ms / now - 1) <= RUNS_DIFFER:
+        return ()
+    low, high = 1 / PACE_MOST, PACE_MOST
+    for _ in range(PACE_STEPS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if (whatif.step_ms((FasterHost(middle),)) or 0.0) < best.ms else (low, middle)
+    pace = (FasterHost(high),)
+    reached = whatif.step_ms(pace)
+    return pace if reached is not None and abs(best.ms / reached - 1) <= RUNS_DIFFER else ()
+
+
+def sentence(found: Iterable[AtBatch]) -> str:
+    """Say what larger batches give."""
+    said = [
+        f"{at.times:g} times the batch: about {in_words(at.step_ms)} a step ({in_words(at.low_ms)} to {in_words(at.high_ms)}), "
+        f"{at.rate:.2g} times the samples a second"
+        + (f", {at.memory_bytes / 1e9:.3g} GB in use" if at.memory_bytes is not None else "")
+        for at in found
+    ]
+    return "; ".join(said) + "." if said else ""
+
+
+def _edit(context: RuleContext, parameters: Counter[Shape], times: float) -> TimedOps:
+    """Return the edit that gives every kernel of the counted steps its time with ``times`` the batch."""
+    rows, device = context.work, context.rank.device
+    fixed = launched_by_optimizer(context.recording, device) | launched_inside(context.recording, device, ZERO_GRAD)
+    own = {*parameters, *(tuple(reversed(shape)) for shape in parameters)}
+    stays = rows["gpu_op_id"].isin(fixed).to_numpy()
+    group = rows.groupby(list(ALIKE), dropna=False, sort=False).ngroup().to_numpy()
+    _, first = np.unique(group, return_index=True)
+    scale = _Scale(context.rank.gpu, frozenset(own), times)
+    laws = [scale.law(row) for row in rows.iloc[first].itertuples()]
+    factor, low, high, stream_ns = (np.array(column, float)[group] for column in zip(*laws, strict=True))
+    now = rows["dur_ns"].to_numpy(float)
+    # what streaming its bytes can be of the time: all of it at most (an operator need not touch all of its inputs), and not much less than an eighth
+    stream = np.minimum(stream_ns, now)
+    grows = np.minimum(now - np.minimum(now, SHORTEST_NS), np.where(np.isnan(stream), now, SLOWEST * stream))
+
+    def timed(by: Any) -> tuple[int, ...]:
+        new = np.fmax(now + grows * (by - 1), by * stream)
+        return tuple(np.rint(np.where(stays, now, new)).astype(np.int64).tolist())
+
+    return TimedOps(tuple(rows["gpu_op_id"].tolist()), timed(factor), timed(low), timed(high))
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """What ``times`` the batch does to a kernel on ``gpu``; ``own`` are the shapes of parameters, also transposed."""
+
+    gpu: Gpu | None
+    own: frozenset[Shape]
+    times: float
+
+    def law(self, row: Any) -> tuple[float, float, float, float]:
+        """Return the factor of what grows in the kernel's time, its interval, and the ns that its bytes take at the memory's full rate (NaN: not known)."""
+        if row.category == "communication" or str(row.operator).startswith(OF_PARAMETERS):
+            return 1.0, 1.0, 1.0, math.nan
+        if row.category in ("gemm", "conv", "attention") and isinstance(row.flop_operator, str) and row.flop_dims:
+            found = self._of_attention(row) if row.category == "attention" else self._arithmetic(row)
+            if found is not None:
+                return *found, math.nan
+        return self._moving(row)
+
+    def _of_attention(self, row: Any) -> tuple[float, float, float] | None:
+        """Blocks of queries side by side, one on each SM: below that a larger batch takes no longer."""
+        query = row.flop_dims[1 if row.flop_operator.endswith("backward") else 0]
+        if self.gpu is None or not self.gpu.sms or not isinstance(query, list) or len(query) != 4:
+            return None
+        blocks = query[0] * query[1] * math.ceil(query[2] / QUERY_BLOCK)
+        return self._about(max(self.times * blocks, self.gpu.sms) / max(blocks, self.gpu.sms))
+
+    def _about(self, factor: float) -> tuple[float, float, float]:
+        off = max(self.times, 1 / self.times) ** OFF
+        return factor, factor / off, factor * off
+
+    def _arithmetic(self, row: Any) -> tuple[float, float, float] | None:
+        """The model's time at the new shape over that at the old: what it is wrong by in both cancels."""
+        dtype = product_dtype(row)
+        if dtype is None or self.gpu is None:
+            return None
+        then_dims = self._larger(row.flop_operator, row.flop_dims)
+        now, then = _work(row, row.flop_dims, dtype), _work(row, then_dims, dtype)
+        before, after = (estimate(work, self.gpu) if work is not None else None for work in (now, then))
+        if before is None or after is None or not before.ms:
+            return None
+        ratio, part = after.ms / before.ms, min(abs(math.log(self.times)) / math.log(WHOLE_SPREAD), 1.0)
+        return ratio, ratio * (after.low / after.ms) ** part, ratio * (after.high / after.ms) ** part
+
+    def _larger(self, operator: str, dims: Any) -> list[Any]:
+        """Return the shapes with the batch ``times`` as large: a product has it where neither operand is a parameter."""
+        shapes = [list(shape) if isinstance(shape, list) else shape for shape in dims]
+        first = FIRST_OPERAND.get(operator, 0)
+        if operator in FIRST_OPERAND or operator == "aten::mm":
+            a, b = shapes[first : first + 2]
+            if len(a) == len(b) == 2:
+                if tuple(b) in self.own:
+                    a[0] = self._more(a[0])
+                elif tuple(a) in self.own:
+                    b[1] = self._more(b[1])
+                else:  # the gradient of a parameter sums over the batch
+                    a[1] = b[0] = self._more(a[1])
+                return shapes
+        for shape in shapes:
+            if isinstance(shape, list) and len(shape) > 2 and tuple(shape) not in self.own:
+                shape[0] = self._more(shape[0])
+        return shapes
+
+    def _more(self, size: int) -> int:
+        return max(round(size * self.times), 1)
+
+    def _moving(self, row: Any) -> tuple[float, float, float, float]:
+        dims = row.dims if isinstance(row.dims, list) else []
+        tensors = [tuple(shape) for shape in dims if isinstance(shape, list) and numel(shape) > 1]
+        if tensors and all(shape in self.own for shape in tensors):
+            return 1.0, 1.0, 1.0, math.nan
+        elements = max((numel(list(shape)) for shape in tensors), default=0)
+        filled = (self.gpu.sms or 1) * THREADS_OF_SM if self.gpu is not None else 0
+        factor = max(self.times * elements, filled) / max(elements, filled) if elements else self.times
+        moved = operator_bytes(row.operator, row.dims, row.types, row.concrete) if isinstance(row.operator, str) else None
+        bandwidth = self.gpu.bandwidth_bytes_per_s if self.gpu is not None else None
+        known = moved and bandwidth and row.kind == "kernel" and elements > filled
+        return *self._about(factor), moved / bandwidth * 1e9 if known and moved and bandwidth else math.nan
+
+
+def _work(row: Any, dims: list[Any], dtype: str) -> Work | None:
+    if row.category == "conv":
+        return convolution_work(row.flop_operator, dims, row.flop_strides, row.flop_concrete, dtype)
+    return product_work(row.flop_operator, dims, row.flop_strides, dtype)
