@@ -59,6 +59,7 @@ __getattr__, __all__ = lazy(
             "estimate",
         ),
         "kernel_work": (
+            "QUERY_BLOCK",
             "attention_work",
             "convolution_work",
             "moving_work",

@@ -6,6 +6,7 @@ __getattr__, __all__ = lazy(
     __name__,
     {
         "edits": (
+            "STEP_OFF",
             "AsGraph",
             "Edit",
             "FasterHost",

@@ -113,15 +113,15 @@ def cost_of(folder: Path) -> tuple[SampleCost, int] | None:
     Of several datasets the one counts that most samples came from, of several workers the slowest: batches are given out in turn, so the
     others wait for it. Each process's first batch is left out.
     """
-    found: dict[tuple[str, int], list[list[dict[str, int]]]] = defaultdict(list)
+    by_loader: dict[tuple[str, int], list[list[dict[str, int]]]] = defaultdict(list)
     for path in folder.glob("batches-*.jsonl"):
         with contextlib.suppress(OSError, ValueError, KeyError):
             head, _, *lines = path.read_text().splitlines()
             about = json.loads(head)
-            found[about["dataset"], about["workers"]].append([json.loads(line) for line in lines if line.endswith("}")])
-    if not found:
+            by_loader[about["dataset"], about["workers"]].append([json.loads(line) for line in lines if line.endswith("}")])
+    if not by_loader:
         return None
-    (_, workers), of_workers = max(found.items(), key=lambda item: sum(batch["n"] for own in item[1] for batch in own))
+    (_, workers), of_workers = max(by_loader.items(), key=lambda item: sum(batch["n"] for own in item[1] for batch in own))
     batches = max((own for own in of_workers if len(own) >= FEWEST), key=_each_s, default=None)
     if batches is None:
         return None

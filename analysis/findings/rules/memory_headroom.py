@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.batch import NOT_PREDICTED, at_batches, sentence
+from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, at_batches, sentence
 from sawtooth.analysis.findings.queries import in_bytes, memory_use
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding

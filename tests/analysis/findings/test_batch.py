@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from sawtooth.analysis.findings.batch import _Scale, at_batches, sentence
-from sawtooth.analysis.findings.batch_memory import memory_at, parameters_of
+from sawtooth.analysis.findings.batch.memory import memory_at, parameters_of
+from sawtooth.analysis.findings.batch.step import _Scale, at_batches, sentence
 from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.run_analysis import whatif_of

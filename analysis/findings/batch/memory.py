@@ -38,12 +38,12 @@ def parameters_of(recording: Recording, device: int) -> Counter[Shape]:
         f"SELECT s.input_dims, count(*) / count(DISTINCT t.step) {_IN_STEPS} WHERE n.name = ? GROUP BY 1",
         [device, GRADIENTS],
     )
-    found: Counter[Shape] = Counter()
+    shapes: Counter[Shape] = Counter()
     for dims, count in rows:
         for shape in json.loads(dims) if dims else []:
             if isinstance(shape, list) and numel(shape):
-                found[tuple(shape)] += max(round(float(count)), 1)
-    return found
+                shapes[tuple(shape)] += max(round(float(count)), 1)
+    return shapes
 
 
 def memory_at(recording: Recording, device: int, times: float) -> float | None:
@@ -113,7 +113,7 @@ def _casts(recording: Recording, device: int, steps: int) -> float:
         f"SELECT s.input_dims, s.concrete_inputs, count(*) {_IN_STEPS} WHERE n.name = 'aten::_to_copy' GROUP BY 1, 2",
         [device],
     )
-    found = 0.0
+    kept = 0.0
     for dims, concrete, count in rows:
         shapes = json.loads(dims) if dims else []
         wanted = (json.loads(concrete) if concrete else [None, None])[1:2]
@@ -124,5 +124,5 @@ def _casts(recording: Recording, device: int, steps: int) -> float:
             and wanted
             and str(wanted[0]) in SIXTEEN_BIT_CODES
         ):
-            found += numel(shapes[0]) * 2 * count / steps
-    return found
+            kept += numel(shapes[0]) * 2 * count / steps
+    return kept

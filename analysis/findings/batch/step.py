@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sawtooth.analysis.findings.batch_memory import Shape, memory_at, parameters_of
+from sawtooth.analysis.findings.batch.memory import Shape, memory_at, parameters_of
 from sawtooth.analysis.findings.rule import RUNS_DIFFER, in_words
 from sawtooth.analysis.findings.work import ALIKE, launched_by_optimizer, launched_inside, numel, product_dtype
 from sawtooth.analysis.knowledge.flops import FIRST_OPERAND
@@ -77,15 +77,15 @@ def at_batches(context: RuleContext, factors: Iterable[float]) -> list[AtBatch]:
     if not parameters:
         return []
     host = _host_of_run(context.whatif, context.rank.best)
-    found = []
+    larger = []
     for times in factors:
         edit = _edit(context, parameters, times)
         between = _step(context, host, edit)
         if between is None:
             return []
         memory = memory_at(context.recording, context.rank.device, times)
-        found.append(AtBatch(times, *between, times * context.step_ms / between[0], memory))
-    return found
+        larger.append(AtBatch(times, *between, times * context.step_ms / between[0], memory))
+    return larger
 
 
 def _step(context: RuleContext, host: tuple[FasterHost, ...], edit: TimedOps) -> tuple[float, float, float] | None:
@@ -121,13 +121,13 @@ def _host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:
     return pace if reached is not None and abs(best.ms / reached - 1) <= RUNS_DIFFER else ()
 
 
-def sentence(found: Iterable[AtBatch]) -> str:
+def sentence(larger: Iterable[AtBatch]) -> str:
     """Say what larger batches give."""
     said = [
         f"{at.times:g} times the batch: about {in_words(at.step_ms)} a step ({in_words(at.low_ms)} to {in_words(at.high_ms)}), "
         f"{at.rate:.2g} times the samples a second"
         + (f", {at.memory_bytes / 1e9:.3g} GB in use" if at.memory_bytes is not None else "")
-        for at in found
+        for at in larger
     ]
     return "; ".join(said) + "." if said else ""
 
@@ -168,9 +168,9 @@ class _Scale:
         if row.category == "communication" or str(row.operator).startswith(OF_PARAMETERS):
             return 1.0, 1.0, 1.0, math.nan
         if row.category in ("gemm", "conv", "attention") and isinstance(row.flop_operator, str) and row.flop_dims:
-            found = self._of_attention(row) if row.category == "attention" else self._arithmetic(row)
-            if found is not None:
-                return *found, math.nan
+            factors = self._of_attention(row) if row.category == "attention" else self._arithmetic(row)
+            if factors is not None:
+                return *factors, math.nan
         return self._moving(row)
 
     def _of_attention(self, row: Any) -> tuple[float, float, float] | None:
