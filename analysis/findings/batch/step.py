@@ -123,13 +123,13 @@ def _host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:
 
 def sentence(larger: Iterable[AtBatch]) -> str:
     """Say what larger batches give."""
-    said = [
+    clauses = [
         f"{at.times:g} times the batch: about {in_words(at.step_ms)} a step ({in_words(at.low_ms)} to {in_words(at.high_ms)}), "
         f"{at.rate:.2g} times the samples a second"
         + (f", {at.memory_bytes / 1e9:.3g} GB in use" if at.memory_bytes is not None else "")
         for at in larger
     ]
-    return "; ".join(said) + "." if said else ""
+    return "; ".join(clauses) + "." if clauses else ""
 
 
 def _edit(context: RuleContext, parameters: Counter[Shape], times: float) -> TimedOps:
