@@ -59,7 +59,7 @@ def time_samples(
         if clock() > until and len(first) >= len(batch):
             break
     walls: list[float] = []
-    used, made = 0.0, []
+    used, made = 0.0, list[Any]()
     for index in indices[: len(first)]:
         began, before = clock(), cpu()
         sample = loader.dataset[index]
