@@ -21,7 +21,7 @@ from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.metrics.witness import Witness
 from sawtooth.analysis.ranks.communication import split_communication
 from sawtooth.analysis.ranks.job import as_one_job
-from sawtooth.analysis.ranks.job_step import at_job_step, leading
+from sawtooth.analysis.ranks.job_step import at_job_step, leading, measured_ms
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.edits import WhatIf
 from sawtooth.analysis.run import compile_log
@@ -52,7 +52,7 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
             measured += [of_rank for _, of_rank in pairs]
     ranks, communication = split_communication(library, ranks)
     if communication is not None:
-        communication = as_one_job(library, ranks, communication)
+        communication = as_one_job(library, ranks, communication, lambda found: measured_ms(library, ranks, found, telemetry))
     ranks = at_job_step(library, ranks, measured, communication, telemetry)
     lead = leading(ranks, communication)
     diagnostics += trust.diagnostics_of(ranks)

@@ -1,14 +1,16 @@
 """Which ranks hold a job up, and what the job would gain without what they lose: found by own time, proved by replaying the job without it.
 
 A rank is late by its own doing where its own time in most counted steps exceeds that of its peers by more than the estimates' error and by
-more than ranks differ anyway. Peers have the same work by design: ranks that sum gradients together, not another pipeline stage. What
+more than ranks differ anyway; where the profiler does not touch what it loses (its loader), in several steps that cost the mean step something.
+Kernel time is known far better than the hosts' pace: where the replayed hosts hide a rank's excess of it, hosts as fast as their error
+allows decide whether the job may gain. Peers have the same work by design: ranks that sum gradients together, not another pipeline stage. What
 the profiler slows more on one host than on another stays within the error, and names nobody.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +18,17 @@ from numpy.typing import NDArray
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.coupled import Job
-from sawtooth.analysis.ranks.own_time import HOLE, HOST_ERROR, WORK, OwnTime, Part, same_kernels_ratio
-from sawtooth.analysis.replay.edits import Edit
+from sawtooth.analysis.ranks.own_time import (
+    HOLE,
+    HOST_ERROR,
+    LONG_GAP_NS,
+    WORK,
+    OwnTime,
+    Part,
+    same_kernels_ratio,
+    same_launches_share,
+)
+from sawtooth.analysis.replay.edits import Edit, FasterHost
 from sawtooth.analysis.run.model import Straggler, StragglerKind
 
 LEAST_SHARE = 0.03  # of a step: a fix below 3 % is lost in the noise
@@ -25,8 +36,11 @@ OUTLIER_MADS = 6.0  # beyond the median: of 1,000 alike ranks none lies there
 FEWEST_TO_SCATTER = 4  # peers whose scatter says anything
 SCATTER = 1.4826  # the standard deviation of a normal distribution, from its median absolute deviation
 PERSISTENT = 0.5  # of the counted steps
+RECURS = 2  # steps: a loader that stalls every fourth step is late in no more of a short profile, and once is chance
 MOST_OF_HOST = 0.75  # of a host's ranks: then it is the host
 SAME_KERNELS = 0.5  # of the excess: explained by equal kernels that take longer, it is a slow GPU and no more work
+SAME_LAUNCHES = 0.9  # of a rank's kernels in the shapes of its peers': those of another batch size are in other shapes
+HELD, TURNS = 0.5, "turns"  # of the excess in single kernels that are held up: another process has turns on the GPU
 HIDES, HIDDEN_TIMES = (
     0.7,
     3.0,
@@ -57,7 +71,11 @@ class _Late:
         part = max(self.excess, key=lambda p: self.excess[p])
         if part.cause != WORK:
             return part.cause, None
+        if self.own.held_ns - float(np.median([peer.held_ns for peer in self.peers])) >= HELD * self.excess[part]:
+            return TURNS, None
         ratio, share = self._ratio()
+        if min(same_launches_share(self.own, peer) for peer in self.peers) < SAME_LAUNCHES:
+            return WORK, None  # kernels that take any size in one shape take longer for more work
         slower_ns = (1 - 1 / ratio) * share * float(part.ns.mean())
         return (None, ratio) if slower_ns >= SAME_KERNELS * self.excess[part] else (WORK, None)
 
@@ -78,12 +96,13 @@ def blame(
     step_ms = job.step_ms()
     if not step_ms:
         return ()
-    late = [each for each in (_late(i, own, peers[i]) for i in range(len(own))) if each.own_ms >= LEAST_SHARE * step_ms]
+    late = [_late(i, own, peers[i], LEAST_SHARE * step_ms * 1e6) for i in range(len(own))]
+    late = [each for each in late if each.own_ms >= LEAST_SHARE * step_ms]
     if not late:
         return ()
     together = _gain(job, recorded, own, late, step_ms)
     if together < LEAST_SHARE * step_ms:
-        return ()
+        return _perhaps(job, late, ranks, hosts)
     stragglers, single = [], list(late)
     for host in _slow_hosts(late, hosts):
         of_host = [each for each in late if hosts[each.position] == host]
@@ -99,15 +118,36 @@ def blame(
     return tuple(sorted(stragglers, key=lambda each: (-each.gain_ms, -each.own_ms)))
 
 
-def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int]) -> _Late:
+def _perhaps(
+    job: Job, late: Sequence[_Late], ranks: Sequence[int | None], hosts: Sequence[str | None]
+) -> tuple[Straggler, ...]:
+    """Return the rank whose kernels take most beyond its peers', where the job gains without that once hosts are as fast as they may be."""
+    works = [(ns, each, part) for each in late for part, ns in each.excess.items() if part.cause == WORK]
+    if not works:
+        return ()
+    ns, worst, part = max(works, key=lambda found: found[0])
+    alone = replace(worst, excess={part: ns})
+    quick: dict[int, list[Edit]] = {position: [FasterHost(1 - HOST_ERROR)] for position in range(len(job.members))}
+    whole = job.step_ms(quick)
+    without = job.step_ms({**quick, worst.position: [*quick[worst.position], *alone.edits()]})
+    if whole is None or without is None or whole - without < LEAST_SHARE * whole:
+        return ()
+    found = _straggler("rank", [alone], hosts[worst.position], ranks, whole - without)
+    return (replace(found, perhaps=True),)
+
+
+def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int], least_ns: float) -> _Late:
     mine, others = own[position], tuple(own[p] for p in peers if p != position)
     excess = {}
     for part in mine.parts:
-        over = _excess(part, mine, others) if others else None
+        over = _excess(part, mine, others, least_ns) if others else None
         if over is not None:
             excess[part] = over
         if over is not None and part.long and not (part.cause == HOLE and _hide_waiting(mine, others, over)):
             excess[part] = min(over, _longer_ns(part.cause, mine, others))
+        if part.long and others and CAUSE_OF[part.cause].slowed:
+            single = _longer_by_gap_ns(part.cause, mine, others, least_ns)
+            excess[part] = max(excess.get(part, 0.0), min(single, float(part.ns.mean())))
     return _Late(position, {part: ns for part, ns in excess.items() if ns > 0}, mine, others)
 
 
@@ -121,8 +161,30 @@ def _longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
     return over if over > (HOST_ERROR * own if CAUSE_OF[cause].slowed else 0.0) else 0.0
 
 
-def _excess(part: Part, mine: OwnTime, others: Sequence[OwnTime]) -> float | None:
-    """Return by how much ``part`` exceeds the peers', mean ns per step; None where it does not in most counted steps."""
+def _longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> float:
+    """Return by how much the long gaps of ``cause`` exceed the peers' one by one, longest first, mean ns per step; 0 where not by ``least_ns`` in most
+    counted steps.
+
+    All that the profiler costs a step is no error of one gap that nothing was recorded in: a pause that every step of one rank has is its own.
+    """
+    common = [step for step in mine.steps if all(step in other.steps for other in others)]
+    over = np.zeros(len(common))
+    for i, step in enumerate(common):
+        gaps = mine.longest_ns[cause][mine.steps.index(step)] if cause in mine.longest_ns else np.zeros(0)
+        theirs = np.zeros((len(others), len(gaps)))
+        for row, other in zip(theirs, others, strict=True):
+            each = other.longest_ns[cause][other.steps.index(step)][: len(gaps)] if cause in other.longest_ns else ()
+            row[: len(each)] = each
+        usual = np.maximum(np.median(theirs, axis=0), LONG_GAP_NS)
+        over[i] = np.where(gaps > (1 + HOST_ERROR) * usual, gaps - usual, 0.0).sum()
+    return float(over.mean()) if len(over) and (over >= least_ns).mean() > PERSISTENT else 0.0
+
+
+def _excess(part: Part, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> float | None:
+    """Return by how much ``part`` exceeds the peers', mean ns per step; None where it does so too rarely.
+
+    That is in most counted steps; of what the profiler does not touch, by ``least_ns`` in several steps and in the mean over all of them.
+    """
     theirs = [_like(part, other) for other in others]
     common = [step for step in mine.steps if all(step in other.steps for other in others)]
     if not common:
@@ -137,10 +199,11 @@ def _excess(part: Part, mine: OwnTime, others: Sequence[OwnTime]) -> float | Non
     limit = np.median(errors, axis=0) if part.cause == WORK else part.error_ns[at] + np.median(errors, axis=0)
     if len(others) >= FEWEST_TO_SCATTER:
         limit = np.maximum(limit, OUTLIER_MADS * SCATTER * np.median(np.abs(table - usual), axis=0))
+    if part.cause != WORK and not CAUSE_OF[part.cause].slowed:
+        recurs = int((over > np.maximum(limit, least_ns)).sum()) >= min(RECURS, len(common))
+        return float(over.mean()) if recurs and over.mean() >= least_ns else None
     exceeds = over > limit
-    if not exceeds.any() or exceeds.mean() <= PERSISTENT:
-        return None
-    return float(np.maximum(over, 0.0).mean())
+    return float(np.maximum(over, 0.0).mean()) if exceeds.any() and exceeds.mean() > PERSISTENT else None
 
 
 def _like(part: Part, other: OwnTime) -> Part | None:

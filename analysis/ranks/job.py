@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.metrics.step_time import AGREES_WITHIN
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
+from sawtooth.analysis.ranks.beside import Kernels, held_ms, kernels_of, quietest, slowed_by_waits
 from sawtooth.analysis.ranks.blame import LEAST_SHARE, blame
 from sawtooth.analysis.ranks.coupled import Job, Meetings, Member
-from sawtooth.analysis.ranks.own_time import OwnTime, as_quiet_as_others, own_time
+from sawtooth.analysis.ranks.own_time import as_quiet_as_others, own_time
 from sawtooth.analysis.ranks.slow_gpu import with_reason
 from sawtooth.analysis.replay import store as replay_store
+from sawtooth.analysis.replay.edits import FasterHost, apply
 from sawtooth.analysis.replay.machine import ReplayProblem
 from sawtooth.analysis.run.model import SEND_RECEIVE, Communication, RankResult, RankWaits
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library, Recording
 
+LEAST_HOST = 0.4  # of the replayed hosts' time: an estimate that is off by more explains nothing
+HALVINGS = 5  # of what the hosts' pace may be: within 2 %
 NOT_REPLAYED = (
     "Not every rank's trace can be replayed, so the job's step is not known from its ranks together, and no rank is blamed."
 )
 
 
-def as_one_job(library: Library, ranks: Sequence[RankResult], communication: Communication) -> Communication:
+def as_one_job(
+    library: Library,
+    ranks: Sequence[RankResult],
+    communication: Communication,
+    measured_ms: Callable[[Communication], float | None],
+) -> Communication:
     """Return ``communication`` with the job's step and its stragglers, from the ranks' replays without the profiler.
+
+    ``measured_ms`` returns what marks or telemetry say of the job's step, None where nothing does: the hosts of the replays are too slow where
+    the ranks take longer together.
 
     Without matched collectives nothing joins the ranks, and nothing is added. Ranks that cannot be replayed are left out where nobody
     waits for them in the profile; where somebody does, the job cannot be told without them.
@@ -36,7 +49,7 @@ def as_one_job(library: Library, ranks: Sequence[RankResult], communication: Com
         return communication  # one process with several devices is one host: its replay holds them together already
     kept: list[int] = []
     members: list[Member] = []
-    own: list[OwnTime] = []
+    kernels: list[Kernels] = []
     for position, (rank, waits) in enumerate(zip(ranks, communication.ranks, strict=True)):
         with library.open(rank.recording_id) as recording:
             problem = replay_of(recording, rank)
@@ -48,35 +61,61 @@ def as_one_job(library: Library, ranks: Sequence[RankResult], communication: Com
             # a replay's times begin with the recording's first
             offset_ns = (waits.clock_offset_ns or 0) - int(rank.info["first_ns"])
             members.append(Member(problem, rank.device, counted, offset_ns))
-            talk = recording.frame(
-                "SELECT g.gpu_op_id, g.start_ns, g.dur_ns FROM gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) "
-                "WHERE g.device = ? AND s.category = 'communication'",
-                [rank.device],
-            )
-            own.append(own_time(recording, members[-1], talk))
+            kernels.append(kernels_of(recording, rank.device))
             kept.append(position)
     if not kept:
         return replace(communication, notes=(*communication.notes, NOT_REPLAYED))
     rows = communication.rows[communication.rows["position"].isin(kept)]
     rows = rows.assign(position=rows["position"].map({position: i for i, position in enumerate(kept)}))
+    slowed = slowed_by_waits(kernels, rows)
+    members = [replace(m, problem=_quicker(m.problem, off)) for m, off in zip(members, slowed, strict=True)]
     job = Job(members, Meetings.of(rows, len(members)))
+    step_ms, waits_ms = job.step_ms(), job.waits_ms()
+    least = quietest(kernels)
+    held = [held_ms(k, m.counted, least) for k, m in zip(kernels, members, strict=True)]
+    slowed_ms = [_per_step_ms(k, m, off) for k, m, off in zip(kernels, members, slowed, strict=True)]
+    of_rank = dict(zip(kept, zip(waits_ms, slowed_ms, held, strict=True), strict=True))
+    found = replace(
+        communication,
+        ranks=tuple(_with_times(rank, *of_rank.get(rank.position, (None, 0.0, 0.0))) for rank in communication.ranks),
+        notes=(*communication.notes, *_notes(len(ranks) - len(kept), job.given_up)),
+        step_ms=step_ms,
+    )
+    paced = _paced(job, measured_ms(found))
+    members = list(paced.members)
     late = blame(
-        job=job,
+        job=paced,
         recorded=RecordedJob.of(rows, len(kept)),
-        own=as_quiet_as_others(own),
+        own=as_quiet_as_others([own_time(k, m, ms * 1e6) for k, m, ms in zip(kernels, members, held, strict=True)]),
         peers=peers(rows, len(kept)),
         ranks=[ranks[p].rank for p in kept],
         hosts=[None if pd.isna(host := ranks[p].info.get("host")) else str(host) for p in kept],
     )
     late = tuple(replace(each, positions=tuple(kept[i] for i in each.positions)) for each in late)
+    late = tuple(with_reason(each, ranks, peers(communication.rows, len(ranks))) for each in late)
+    return replace(found, stragglers=late, paced_ms=paced.step_ms())
+
+
+def _paced(job: Job, measured_ms: float | None) -> Job:
+    """Return ``job`` with its hosts as much faster as its step was measured shorter than it is replayed; unchanged where it was not."""
     step_ms = job.step_ms()
-    return replace(
-        communication,
-        ranks=_with_waits(communication, dict(zip(kept, job.waits_ms(), strict=True))),
-        notes=(*communication.notes, *_notes(len(ranks) - len(kept), job.given_up)),
-        stragglers=tuple(with_reason(each, ranks, peers(communication.rows, len(ranks))) for each in late),
-        step_ms=step_ms,
-    )
+    if measured_ms is None or step_ms is None or measured_ms >= (1 - AGREES_WITHIN) * step_ms:
+        return job
+
+    def at(factor: float) -> Job:
+        return replace(
+            job,
+            members=[replace(m, problem=apply(m.problem, [FasterHost(factor)])) for m in job.members],
+            unchanged=(),
+            _kept={},
+        )
+
+    low, high = LEAST_HOST, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        now_ms = at(middle).step_ms()
+        low, high = (low, middle) if now_ms is not None and now_ms > measured_ms else (middle, high)
+    return at(high)
 
 
 def replay_of(recording: Recording, rank: RankResult) -> ReplayProblem | None:
@@ -85,8 +124,20 @@ def replay_of(recording: Recording, rank: RankResult) -> ReplayProblem | None:
     return replay_store.load(rows[0][0]) if rows and rank.best.estimate.value is not None else None
 
 
-def _with_waits(communication: Communication, waits_ms: Mapping[int, float | None]) -> tuple[RankWaits, ...]:
-    return tuple(replace(rank, unprofiled_wait_ms=waits_ms.get(rank.position)) for rank in communication.ranks)
+def _quicker(problem: ReplayProblem, off_ns: pd.Series) -> ReplayProblem:
+    """Return ``problem`` with operations as much shorter as ``off_ns`` says, by gpu_op_id."""
+    off = off_ns.reindex(problem.ops.op, fill_value=0).to_numpy(np.int64)
+    return replace(problem, ops=replace(problem.ops, dur=problem.ops.dur - off))
+
+
+def _per_step_ms(kernels: Kernels, member: Member, off_ns: pd.Series) -> float:
+    """Return how much of ``off_ns`` is in a counted step of the rank, ms."""
+    counted = kernels.ops.loc[kernels.ops["step"].isin(member.counted), "gpu_op_id"]
+    return float(off_ns[off_ns.index.isin(counted)].sum()) / max(len(member.counted), 1) / 1e6
+
+
+def _with_times(rank: RankWaits, wait_ms: float | None, slowed_ms: float, held_ms: float) -> RankWaits:
+    return replace(rank, unprofiled_wait_ms=wait_ms, slowed_ms=slowed_ms, held_ms=held_ms)
 
 
 def _notes(left_out: int, given_up: int) -> Iterator[str]:

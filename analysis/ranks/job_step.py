@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import TYPE_CHECKING
 
 from sawtooth.analysis.metrics import trust
@@ -12,6 +13,7 @@ from sawtooth.analysis.metrics.metric import Measured
 from sawtooth.analysis.metrics.registry import readings_of
 from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
 from sawtooth.analysis.metrics.witness import StepWork, Witness
+from sawtooth.analysis.ranks.blame import LEAST_SHARE
 from sawtooth.analysis.run.at_best import at_best, brought_to
 from sawtooth.analysis.run.model import Communication, LedgerRow, RankResult
 from sawtooth.analysis.run.verdict import busy_ms
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library
 
 WAITS = ("exposed_comm", "comm_wait")  # owner and cause of what a rank waits for others
+PIPELINE = "every stage of a pipeline waits at times"
+SHARED = "another process has turns on one of the GPUs"
 TOGETHER = "{ranks} ranks replayed together: in each collective a rank waits for the others as they come without the profiler."
 
 
@@ -39,7 +43,8 @@ def at_job_step(
     lead = leading(ranks, communication)
     if lead is None or communication is None or communication.step_ms is None:
         return [replace(r, metrics=trust.unsure_of_waits(r.metrics, _may_wait_ms(r), r.best.source)) for r in ranks]
-    best = job_step_time(ranks, lead, communication.step_ms, _by_gpus(library, ranks, communication, telemetry))
+    own = own_works(ranks, communication)
+    best = job_step_time(ranks, lead, own, communication.step_ms, _by_gpus(library, ranks, communication, telemetry))
     results = []
     for rank, of_rank in zip(ranks, measured, strict=True):
         mine = replace(best, profiled=rank.best.profiled, mean_ms=rank.best.mean_ms)
@@ -50,17 +55,34 @@ def at_job_step(
     return results
 
 
+def measured_ms(
+    library: Library, ranks: Sequence[RankResult], communication: Communication, telemetry: RunTelemetry
+) -> float | None:
+    """Return what the run's own marks say of the job's step, else what its GPUs' utilization does; None where neither does."""
+    marks = _most(w for rank in ranks for w in rank.best.witnesses if w.source == "marks")
+    found = marks or _by_gpus(library, ranks, communication, telemetry)
+    return found.ms if found is not None else None
+
+
 def _by_gpus(
     library: Library, ranks: Sequence[RankResult], communication: Communication, telemetry: RunTelemetry
 ) -> Witness | None:
-    workers = [(rank.recording_id, rank.device, work) for rank in ranks if (work := own_work(rank)) is not None]
-    if len(workers) < len(ranks):
+    own = own_works(ranks, communication)
+    if len(own) < len(ranks):
         return None
+    workers = [(rank.recording_id, rank.device, work) for rank, work in zip(ranks, own, strict=True)]
     shared = [r.info for r in ranks if all(clock.shares(str(r.info["clock"])) for clock in telemetry.clocks.values())]
     profiles = [(int(info["first_ns"]), int(info["last_ns"])) for info in shared]
     if any(elsewhere(sampled, profile) for sampled in telemetry.devices for profile in profiles):
         return None
-    return by_utilization(library, telemetry, workers, profiles, pipeline=communication.pipeline)
+    only_bounds = PIPELINE if communication.pipeline else SHARED if _shared(communication) else None
+    return by_utilization(library, telemetry, workers, profiles, only_bounds)
+
+
+def _shared(communication: Communication) -> bool:
+    """Tell whether another process has turns on a GPU of the job: its utilization is not the job's."""
+    *others, most = sorted(waits.held_ms for waits in communication.ranks)
+    return most - median(others) >= LEAST_SHARE * (communication.step_ms or 0.0) > 0
 
 
 def _may_wait_ms(rank: RankResult) -> float:
@@ -92,20 +114,25 @@ def _waited_ms(rank: RankResult) -> float:
     return math.fsum(row.ms_per_step or 0.0 for row in rank.ledger if (row.owner, row.cause) == WAITS)
 
 
-def own_work(rank: RankResult) -> StepWork | None:
-    """Return what a rank's GPU does in a step without what it waits for others in collectives."""
-    work = rank.work
-    return None if work is None else replace(work, kernel_ns=work.kernel_ns - _waited_ms(rank) * 1e6, communication_ns=0.0)
+def own_works(ranks: Sequence[RankResult], communication: Communication) -> list[StepWork]:
+    """Return what each rank's GPU does in a step, where that is known: without what it waits for others in collectives, nor what that costs the
+    kernels beside it."""
+    found = []
+    for rank, waits in zip(ranks, communication.ranks, strict=True):
+        spared_ns = (_waited_ms(rank) + waits.slowed_ms) * 1e6
+        if rank.work is not None:
+            found.append(replace(rank.work, kernel_ns=rank.work.kernel_ns - spared_ns, communication_ns=0.0))
+    return found
 
 
 def job_step_time(
-    ranks: Sequence[RankResult], lead: RankResult, step_ms: float, telemetry: Witness | None = None
+    ranks: Sequence[RankResult], lead: RankResult, own: Sequence[StepWork], step_ms: float, telemetry: Witness | None = None
 ) -> BestStepTime:
-    """Return the job's step time; ``step_ms`` is what its ranks replayed together take, ``telemetry`` what their GPUs' utilization says.
+    """Return the job's step time; ``own`` is its GPUs' own work, ``step_ms`` what its ranks replayed together take, ``telemetry`` what their
+    utilization says.
 
     No step is shorter than the work of the rank that has most of it.
     """
-    own = [work for rank in ranks if (work := own_work(rank)) is not None]
     work = None
     if own:
         most = max(own, key=lambda each: each.occupied_ns)

@@ -8,7 +8,8 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.run.model import RankResult, Straggler
 
 NAMED_RANKS = 4  # of more, how many there are says more than which
-REASONS = {"work": "more kernel work", "clock": "a lower GPU clock", "power": "its GPU's power limit"}
+TURNS = "kernels held up for milliseconds, as where another process has turns on its GPU"
+REASONS = {"work": "more kernel work", "clock": "a lower GPU clock", "power": "its GPU's power limit", "turns": TURNS}
 
 
 def who(straggler: Straggler, ranks: Sequence[RankResult]) -> str:

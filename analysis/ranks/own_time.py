@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sawtooth.analysis.intervals import Intervals, overlaps, union
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES
+from sawtooth.analysis.ranks.beside import Kernels, Shape
 from sawtooth.analysis.ranks.coupled import Member
 from sawtooth.analysis.replay.edits import Edit, ScaledOps, WithoutHostCause
 from sawtooth.analysis.replay.machine import I64, NEVER, ReplayProblem
-
-if TYPE_CHECKING:
-    from sawtooth.analysis.store.library import Recording
 
 WORK = "work"  # a rank's kernels, communication apart
 LONG_GAP_NS = 500_000  # recording an event never makes a gap as long, though a slow host under the profiler does
@@ -31,7 +27,6 @@ HOLE = "python_host"  # the cause of host time in which nothing was recorded
 LEAST_KEPT = 1e-9  # of a host cause: without any of it, its waits for the GPU would go as well
 
 F64 = NDArray[np.float64]
-Shape = tuple[str, str]  # a kernel's name, its grid and block
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +46,8 @@ class OwnTime:
     ``quiet`` holds the median time of kernels by shape, ns, and how often each runs, of those that no communication runs beside; ``loud`` has time and count by step of those that run beside it only. ``long_gaps_ns``
     is host time a step in long gaps by cause, whether or not the GPU still had work, ``hidden_ns`` what of it shows nothing while the GPU had
     only communication left to do: where other ranks have more of that, it is waiting for them that no recorded call shows.
+    ``held_ns`` is how long single kernels of a step are held up (of ``beside.held_ms``). ``longest_ns`` has, by cause and step, the long gaps each by
+    itself, longest first.
     """
 
     steps: tuple[int, ...]
@@ -62,6 +59,8 @@ class OwnTime:
     short_calls: tuple[int, ...]
     long_gaps_ns: Mapping[str, float]
     hidden_ns: float
+    held_ns: float = 0.0
+    longest_ns: Mapping[str, tuple[F64, ...]] = field(default_factory=dict)
 
     def edit_of(self, part: Part, keep_share: float) -> Edit:
         """Return the change that leaves ``keep_share`` of ``part``."""
@@ -70,17 +69,17 @@ class OwnTime:
         return WithoutHostCause(part.cause, max(keep_share, LEAST_KEPT), self.long_calls if part.long else self.short_calls)
 
 
-def own_time(recording: Recording, member: Member, communication: pd.DataFrame) -> OwnTime:
-    """Return a rank's own time. ``communication`` has gpu_op_id, start_ns and dur_ns of its communication kernels."""
+def own_time(kernels: Kernels, member: Member, held_ns: float = 0.0) -> OwnTime:
+    """Return a rank's own time. ``kernels`` is its GPU's work but communication, ``held_ns`` how long single ones of a step are held up."""
     problem = member.problem
     steps = tuple(int(s) for s in member.counted if s in problem.steps)
-    work, compute, quiet, loud = _work(recording, member, communication, steps)
+    work, compute, loud = _work(kernels, steps)
     node_step = _steps_of_nodes(problem)
     host = problem.host
     long = (host.gap >= LONG_GAP_NS) & (host.pred >= 0)
     recorded = host.start - host.end[np.maximum(host.pred, 0)]
     taken = np.where(host.pred >= 0, np.maximum(recorded - host.gap, 0), 0)
-    talks = np.isin(problem.ops.op, communication["gpu_op_id"].to_numpy(np.int64))
+    talks = np.isin(problem.ops.op, kernels.communication)
     idle = _drained_share(problem, np.ones(len(talks), bool))
     parts = [Part(WORK, work, DEVICE_ERROR * work)]
     hole = host.gap_parts[:, HOST_CAUSES.index(HOLE)]
@@ -100,18 +99,25 @@ def own_time(recording: Recording, member: Member, communication: pd.DataFrame) 
         cause: float(_by_step(host.gap_parts[:, i], node_step, long, steps).mean()) if steps else 0.0
         for i, cause in enumerate(HOST_CAUSES)
     }
+    longest = {
+        cause: tuple(_descending(ns[long & (node_step == step)]) for step in steps)
+        for cause, ns in zip(HOST_CAUSES, host.gap_parts.T, strict=True)
+        if whole[cause]
+    }
     long_calls, short_calls = (tuple(host.call[long == which].tolist()) for which in (True, False))
     hidden_ns = float(hidden.mean()) if len(hidden) else 0.0
     return OwnTime(
         steps=steps,
         parts=tuple(parts),
-        quiet=quiet,
+        quiet=kernels.quiet,
         loud=loud,
         compute=compute,
         long_calls=long_calls,
         short_calls=short_calls,
         long_gaps_ns=whole,
         hidden_ns=hidden_ns,
+        held_ns=held_ns,
+        longest_ns=longest,
     )
 
 
@@ -124,6 +130,10 @@ def _drained_share(problem: ReplayProblem, which: NDArray[np.bool_]) -> F64:
     before = host.end[np.maximum(host.pred, 0)]
     gap = np.where(host.pred >= 0, np.maximum(host.start - before, 0), 0)
     return np.clip(host.start - np.maximum(before, done), 0, gap) / np.maximum(gap, 1)
+
+
+def _descending(ns: I64) -> F64:
+    return np.sort(ns[ns > 0])[::-1].astype(np.float64)
 
 
 def _by_step(ns: I64 | F64, node_step: NDArray[np.int32], chosen: NDArray[np.bool_], steps: tuple[int, ...]) -> F64:
@@ -139,31 +149,19 @@ def _steps_of_nodes(problem: ReplayProblem) -> NDArray[np.int32]:
     return np.where(known >= 0, step[np.maximum(known, 0)], -1).astype(np.int32)
 
 
-def _work(
-    recording: Recording, member: Member, communication: pd.DataFrame, steps: tuple[int, ...]
-) -> tuple[F64, tuple[int, ...], dict[Shape, tuple[float, int]], dict[Shape, tuple[F64, F64]]]:
-    """Return kernel time by step, the operations it is of, and the quiet and the loud kernels by shape (of ``OwnTime``).
+def _work(kernels: Kernels, steps: tuple[int, ...]) -> tuple[F64, tuple[int, ...], dict[Shape, tuple[F64, F64]]]:
+    """Return kernel time by step, the operations it is of, and the loud kernels by shape (of ``OwnTime``).
 
     Kernels beside communication are slowed by it, on the rank that waits most of all: they count as long as the same ones without it.
     """
-    ops = recording.frame(
-        "SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, s.step, n.name, "
-        "concat_ws(',', grid_x, grid_y, grid_z, block_x, block_y, block_z, bytes) AS shape "
-        "FROM gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) JOIN names n USING (name_id) WHERE g.device = ?",
-        [member.device],
-    )
-    ops = ops[~ops["gpu_op_id"].isin(communication["gpu_op_id"]) & ops["step"].isin(steps)]
-    starts = communication["start_ns"].to_numpy(np.int64)
-    talk = union(starts, starts + communication["dur_ns"].to_numpy(np.int64))
-    beside = np.zeros(len(ops), bool)
-    beside[overlaps(Intervals(ops["start_ns"].to_numpy(np.int64), ops["end_ns"].to_numpy(np.int64)), talk)[2]] = True
-    quiet = ops[~beside].groupby(["name", "shape"])["dur_ns"].agg(["median", "size"])
-    usual = ops[["name", "shape"]].merge(quiet.reset_index(), how="left", on=["name", "shape"])["median"].to_numpy(np.float64)
+    ops = kernels.ops[kernels.ops["step"].isin(steps)]
+    beside = ops["beside"].to_numpy(bool)
+    shapes = zip(ops["name"].astype(str), ops["shape"].astype(str), strict=True)
+    usual = np.array([kernels.quiet.get(shape, (np.nan, 0))[0] for shape in shapes], np.float64)
     took = ops["dur_ns"].to_numpy(np.float64)
     took = np.where(beside & ~np.isnan(usual), np.fmin(took, usual), took)
     by_step = pd.Series(took).groupby(ops["step"].to_numpy()).sum()
     work = np.array([float(by_step.get(step, 0.0)) for step in steps])
-    shapes = {(str(name), str(shape)): (float(m), int(n)) for (name, shape), m, n in quiet.itertuples()}
     unknown = ops[beside & np.isnan(usual)]
     sums = unknown.groupby(["name", "shape", "step"])["dur_ns"].agg(["sum", "size"]).reset_index()
     loud = {
@@ -172,7 +170,7 @@ def _work(
         )
         for (name, shape), mine in sums.groupby(["name", "shape"])
     }
-    return work, tuple(ops["gpu_op_id"].astype(int).tolist()), shapes, loud
+    return work, tuple(ops["gpu_op_id"].astype(int).tolist()), loud
 
 
 def as_quiet_as_others(ranks: Sequence[OwnTime]) -> list[OwnTime]:
@@ -202,3 +200,10 @@ def same_kernels_ratio(own: OwnTime, other: OwnTime) -> tuple[float, float]:
     theirs = sum(other.quiet[key][0] * own.quiet[key][1] for key in shared)
     total = sum(median * n for median, n in own.quiet.values())
     return (mine / theirs if theirs else 1.0), (mine / total if total else 0.0)
+
+
+def same_launches_share(own: OwnTime, other: OwnTime) -> float:
+    """Return the share of ``own``'s quiet kernels, by count, whose name and shape ``other`` has among all of its kernels."""
+    there = other.quiet.keys() | other.loud.keys()
+    total = sum(n for _, n in own.quiet.values())
+    return sum(n for shape, (_, n) in own.quiet.items() if shape in there) / total if total else 1.0

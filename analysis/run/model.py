@@ -126,7 +126,8 @@ class RankWaits:
     ``last_share`` is the share of collectives it came last to. ``overlap_share`` is the share of its communication kernels' time with
     computation beside it, None without such kernels. ``clock_offset_ns`` is its clock minus the first rank's, from the ends of shared
     collectives, None where they share none, directly or through others; ``clock_error_ns`` its standard error. ``unprofiled_wait_ms`` is what it waits where all
-    ranks are replayed together without the profiler, None where they cannot be.
+    ranks are replayed together without the profiler, None where they cannot be; ``slowed_ms`` how much longer its kernels were recorded for
+    collectives that waited beside them, ``held_ms`` how long single ones were held up, as where another process has turns on the GPU.
     """
 
     position: int
@@ -139,6 +140,8 @@ class RankWaits:
     clock_offset_ns: int | None
     clock_error_ns: int | None
     unprofiled_wait_ms: float | None = None
+    slowed_ms: float = 0.0
+    held_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -146,8 +149,9 @@ class Straggler:
     """Who holds the job up by its own doing: one rank, all of a host, a pipeline stage, or several ranks together (set).
 
     ``own_ms`` is what each of them takes of a step beyond its peers (the median over them), without the profiler; ``gain_ms`` what the job's
-    step gains where they are as fast. ``reason`` is a cause of lost time, "work" (more kernel time), "clock" or "power" (slower GPU by
-    telemetry), None where nothing tells or the reasons differ. ``kernel_ratio`` is how many times as long equal kernels take, where that is it.
+    step gains where they are as fast. ``reason`` is a cause of lost time, "work" (more kernel time), "turns" (another process on its
+    GPU), "clock" or "power" (slower GPU by telemetry), None where nothing tells or the reasons differ. ``kernel_ratio`` is how many times as long equal kernels take, where that is it. ``perhaps``: the replayed hosts hide it, and hosts as fast
+    as their error allows would not; ``gain_ms`` is of those.
     """
 
     kind: StragglerKind
@@ -158,6 +162,7 @@ class Straggler:
     kernel_ratio: float | None
     own_ms: float
     gain_ms: float
+    perhaps: bool = False
 
 
 @dataclass(frozen=True)
@@ -167,7 +172,8 @@ class Communication:
     ``rows`` has one row per matched collective and rank: collective, position, gpu_op_id, start_ns, dur_ns, shortest_ns, wait_ns, last,
     exposed_ns, exposed_wait_ns, counted, name, dtype, bytes, group, group_size, ranks (matched). ``unmatched`` counts communication kernels without a
     counterpart. ``notes`` say what limits the numbers. ``stragglers`` hold the job up by their own doing, most gain first. ``step_ms`` is the
-    job's step without the profiler, from the ranks replayed together; None where they cannot be.
+    job's step without the profiler, from the ranks replayed together; None where they cannot be. ``paced_ms`` is the step that stragglers are
+    judged at: with hosts brought to what marks or telemetry say of it.
     """
 
     rows: pd.DataFrame
@@ -176,6 +182,7 @@ class Communication:
     notes: tuple[str, ...] = ()
     stragglers: tuple[Straggler, ...] = ()
     step_ms: float | None = None
+    paced_ms: float | None = None
 
     @property
     def pipeline(self) -> bool:

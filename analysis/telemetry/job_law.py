@@ -31,11 +31,16 @@ Worker = tuple[str, int, StepWork]  # recording and device of a trace, and its o
 
 
 def by_utilization(
-    library: Library, telemetry: RunTelemetry, workers: Sequence[Worker], profiles: Sequence[tuple[int, int]], *, pipeline: bool
+    library: Library,
+    telemetry: RunTelemetry,
+    workers: Sequence[Worker],
+    profiles: Sequence[tuple[int, int]],
+    only_bounds: str | None = None,
 ) -> Witness | None:
     """Return what the utilization of all GPUs of a job says of its step, None where not all of them were sampled.
 
-    ``profiles`` are (first, last) times of the traces on the telemetry's clock: what they spoil is left out.
+    ``profiles`` are (first, last) times of the traces on the telemetry's clock: what they spoil is left out. ``only_bounds`` says why the law
+    bounds this job's step from below only, None where it tells it.
     """
     orders = _orders(telemetry, workers)
     works = [work for _, _, work in workers]
@@ -64,10 +69,8 @@ def by_utilization(
         f"Kernels and their dispatch take {most.occupied_ns / 1e6:.4g} ms of a step on the rank that has most to do. {NAMES[column]}, of the GPU that waits "
         f"least at each moment, is {mean.value:.3g} % over {mean.seconds:.1f} s of training outside the profile: a step takes "
     )
-    if pipeline:
-        return Witness(
-            "telemetry", None, low, None, (f"{note}at least {low:.4g} ms, since every stage of a pipeline waits at times.",)
-        )
+    if only_bounds:
+        return Witness("telemetry", None, low, None, (f"{note}at least {low:.4g} ms, since {only_bounds}.",))
     return Witness("telemetry", middle, low, high, (f"{note}{middle:.4g} ms.",))
 
 

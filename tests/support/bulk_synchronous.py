@@ -17,12 +17,14 @@ KERNEL = "void at::native::vectorized_elementwise_kernel<4, Add>(int)"
 
 @dataclass(frozen=True)
 class Planted:
-    """By rank, µs a step: what its loader takes, what its host takes outside any operator, and how many times as long its kernels are."""
+    """By rank, µs a step: what its loader takes (in the steps ``loads_in``, all where it is empty), what its host takes outside any operator, and how
+    many times as long its kernels are."""
 
     loader_us: Mapping[int, float] = field(default_factory=dict)
     host_us: Mapping[int, float] = field(default_factory=dict)
     slow_gpu: Mapping[int, float] = field(default_factory=dict)
     clock_us: Mapping[int, float] = field(default_factory=dict)
+    loads_in: frozenset[int] = frozenset()
 
 
 def job(ranks: int, per_host: int, planted: Planted, *, mesh: bool = False, steps: int = 5) -> list[ChromeTrace]:
@@ -73,7 +75,8 @@ def _empty(rank: int, ranks: int, per_host: int, planted: Planted) -> ChromeTrac
 def _compute(trace: ChromeTrace, rank: int, step: int, begin: float, planted: Planted) -> tuple[float, float]:
     """Load and compute; return when the host is free and when the GPU is."""
     at = begin + 5
-    if loader := planted.loader_us.get(rank, 0.0):
+    loads = not planted.loads_in or step in planted.loads_in
+    if loader := planted.loader_us.get(rank, 0.0) if loads else 0.0:
         trace.host("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, at + loader)
     at += loader + planted.host_us.get(rank, 0.0) + 10
     end = at + 6 + COMPUTE_US * planted.slow_gpu.get(rank, 1.0)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.analysis.ranks import job as one_job
+from sawtooth.analysis.ranks.communication import split_communication
 from sawtooth.analysis.run.model import Communication
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
@@ -18,9 +19,11 @@ from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import BASE_NS
 
 
-def told(folder: Path, planted: Planted, *, ranks: int = 4, per_host: int = 2, mesh: bool = True) -> Communication:
+def told(
+    folder: Path, planted: Planted, *, ranks: int = 4, per_host: int = 2, mesh: bool = True, steps: int = 5
+) -> Communication:
     data = DataFolder(folder / "data").create()
-    paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(job(ranks, per_host, planted, mesh=mesh))]
+    paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(job(ranks, per_host, planted, mesh=mesh, steps=steps))]
     (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
     result = analyse(run, Library(data))
     assert result.communication is not None
@@ -41,6 +44,76 @@ def test_one_ranks_loader_is_named_with_what_it_costs(tmp_path: Path, mesh: bool
     assert (late.kind, late.ranks, late.host, late.reason) == ("rank", (3,), "node0001", "data_wait")
     assert late.own_ms == pytest.approx(0.8, abs=0.02)
     assert late.gain_ms == pytest.approx(0.8, abs=0.02)
+
+
+def test_a_loader_late_every_fourth_step_is_named_with_its_cost_over_all_steps(tmp_path: Path) -> None:
+    """Of eight counted steps two wait 2 ms: 0.5 ms a step in the mean."""
+    planted = Planted(loader_us={1: 2_000.0}, loads_in=frozenset({3, 7}))
+    (late,) = told(tmp_path, planted, ranks=2, per_host=2, mesh=False, steps=9).stragglers
+    assert (late.ranks, late.reason) == ((1,), "data_wait")
+    assert late.own_ms == pytest.approx(0.5, abs=0.07)
+    assert late.gain_ms == pytest.approx(0.5, abs=0.07)
+
+
+def test_a_loader_late_once_is_chance(tmp_path: Path) -> None:
+    planted = Planted(loader_us={1: 2_000.0}, loads_in=frozenset({3}))
+    assert told(tmp_path, planted, ranks=2, per_host=2, mesh=False, steps=9).stragglers == ()
+
+
+def test_a_pause_in_every_step_of_one_rank_is_its_own_whatever_recording_costs_the_hosts(tmp_path: Path) -> None:
+    """Every rank's host pauses 1 ms a step, rank 1's 1.6 ms: 0.6 ms longer, more than the 35 % that hosts of one job differ by."""
+    (late,) = told(tmp_path, Planted(host_us={0: 1_000.0, 1: 1_600.0}), ranks=2, per_host=2, mesh=False).stragglers
+    assert (late.ranks, late.reason) == ((1,), "python_host")
+    assert late.own_ms == pytest.approx(0.6, abs=0.03)
+
+
+def test_hosts_of_a_balanced_job_differ_under_the_profiler_and_nobody_is_late(tmp_path: Path) -> None:
+    assert told(tmp_path, Planted(host_us={0: 1_000.0, 1: 1_300.0}), ranks=2, per_host=2, mesh=False).stragglers == ()
+
+
+def test_the_same_kernels_in_other_shapes_are_more_work_and_no_slow_gpu(tmp_path: Path) -> None:
+    """Rank 1 computes 1.4 times as long, and what follows the collective runs in a larger grid there."""
+    traces = job(2, 2, Planted(slow_gpu={1: 1.4}))
+    for event in traces[1].events:
+        if event.get("args", {}).get("grid") == [99, 1, 1]:
+            event["args"]["grid"] = [139, 1, 1]
+    data = DataFolder(tmp_path / "data").create()
+    paths = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)]
+    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    communication = analyse(run, Library(data)).communication
+    assert communication is not None
+    (late,) = communication.stragglers
+    assert (late.ranks, late.reason, late.kernel_ratio) == ((1,), "work", None)
+
+
+# Rank 1 has 0.45 ms more kernel time; rank 0's host takes 0.5 ms longer, less than hosts of one job differ by under the profiler, and hides it.
+HIDDEN = Planted(host_us={0: 2_000.0, 1: 1_500.0}, slow_gpu={1: 1.45})
+
+
+def test_kernel_work_that_only_the_replayed_hosts_hide_is_told_as_at_most(tmp_path: Path) -> None:
+    (late,) = told(tmp_path, HIDDEN, ranks=2, per_host=2, mesh=False).stragglers
+    assert (late.ranks, late.perhaps) == ((1,), True)
+    assert late.own_ms == pytest.approx(0.45, abs=0.02)
+    assert 0.05 < late.gain_ms < 0.45
+
+
+def test_a_measured_step_says_how_fast_the_hosts_are(tmp_path: Path) -> None:
+    """At 65 % of the replayed hosts' time rank 1 is the late one, by 0.12 ms and more."""
+    traces = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(job(2, 2, HIDDEN))]
+    data = DataFolder(tmp_path / "data").create()
+    (run,) = bring_in(data, [(path, path.name) for path in traces]).runs
+    library = Library(data)
+    ranks, communication = split_communication(library, analyse(run, library).ranks)
+    assert communication is not None
+    unmeasured = one_job.as_one_job(library, ranks, communication, lambda _: None)
+    assert unmeasured.step_ms is not None
+    assert unmeasured.paced_ms == unmeasured.step_ms
+    measured_ms = 0.8 * unmeasured.step_ms
+    found = one_job.as_one_job(library, ranks, communication, lambda _: measured_ms)
+    assert found.step_ms == unmeasured.step_ms
+    assert found.paced_ms == pytest.approx(measured_ms, rel=0.03)
+    (late,) = found.stragglers
+    assert (late.ranks, late.perhaps) == ((1,), False)
 
 
 def test_a_slow_host_is_named_as_one(tmp_path: Path) -> None:

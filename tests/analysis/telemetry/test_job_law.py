@@ -26,7 +26,9 @@ Told = Callable[..., Witness | None]
 
 @pytest.fixture
 def told(tmp_path: Path) -> Told:
-    def of(utils: tuple[np.ndarray, ...], *, owners: bool = True, pipeline: bool = False, lag_ns: int = 0) -> Witness | None:
+    def of(
+        utils: tuple[np.ndarray, ...], *, owners: bool = True, only_bounds: str | None = None, lag_ns: int = 0
+    ) -> Witness | None:
         folder = DataFolder(tmp_path / "data").create()
         lines = [{"meta": True, "gpus": [{"gpu": g, "name": "NVIDIA H200"} for g in range(len(utils))]}]
         for i in range(SAMPLES):
@@ -46,7 +48,7 @@ def told(tmp_path: Path) -> Told:
             possible=tuple(range(len(utils))),
         )
         workers = [("a", 0, LIGHT), ("b", 0, HEAVY)]
-        return by_utilization(library, telemetry, workers, [], pipeline=pipeline)
+        return by_utilization(library, telemetry, workers, [], only_bounds)
 
     return of
 
@@ -80,7 +82,7 @@ def test_where_nobody_knows_whose_gpu_is_whose_the_interval_holds_every_order(to
 
 
 def test_a_pipeline_is_bounded_from_below_only(told: Told) -> None:
-    found = told((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), pipeline=True)
+    found = told((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), only_bounds="every stage of a pipeline waits at times")
     assert found is not None
     assert (found.ms, found.high_ms) == (None, None)
     assert 17 < found.low_ms < 20

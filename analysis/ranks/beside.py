@@ -1,0 +1,114 @@
+"""Kernels beside communication: a collective that waits for other ranks takes SMs and memory from what runs beside it.
+
+Under the profiler the rank with the faster host waits far longer than in the run, so its kernels are recorded longer than they are. What the
+same kernels take alone, on this rank or on another, tells by how much; what the transfer itself costs them is the run's as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.intervals import Intervals, overlaps, union
+
+if TYPE_CHECKING:
+    from sawtooth.analysis.store.library import Recording
+
+SLOWED_TIMES = 2.0  # times what it takes alone: the few SMs that communication holds slow no kernel by more
+HELD_NS, HELD_TIMES = (
+    500_000,
+    3.0,
+)  # beyond what it takes elsewhere, and times that: a GPU's turns between processes are about 2 ms long
+
+Shape = tuple[str, str]  # a kernel's name, its grid and block
+
+
+@dataclass(frozen=True, eq=False)
+class Kernels:
+    """The GPU work of one rank but communication: ``ops`` has gpu_op_id, start_ns, end_ns, dur_ns, step, name, shape and beside (communication).
+
+    ``communication`` are the others' gpu_op_id. ``quiet`` holds the median time of kernels by shape, ns, and how often each runs, of those that no
+    communication runs beside.
+    """
+
+    ops: pd.DataFrame
+    communication: NDArray[np.int64]
+    quiet: Mapping[Shape, tuple[float, int]]
+
+
+def kernels_of(recording: Recording, device: int) -> Kernels:
+    """Return the kernels of a device in its steps."""
+    every = recording.frame(
+        "SELECT g.gpu_op_id, g.start_ns, g.start_ns + g.dur_ns AS end_ns, g.dur_ns, s.step, s.category = 'communication' AS talks, "
+        "n.name AS name, concat_ws(',', grid_x, grid_y, grid_z, block_x, block_y, block_z, bytes) AS shape "
+        "FROM gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) JOIN names n USING (name_id) WHERE g.device = ?",
+        [device],
+    )
+    talks = every["talks"].to_numpy(bool)
+    ops = every[~talks & every["step"].notna()].drop(columns="talks").reset_index(drop=True)
+    talk = union(every.loc[talks, "start_ns"], every.loc[talks, "end_ns"])
+    beside = np.zeros(len(ops), bool)
+    beside[overlaps(_spans(ops), talk)[2]] = True
+    ops["beside"] = beside
+    quiet = ops[~beside].groupby(["name", "shape"])["dur_ns"].agg(["median", "size"])
+    communication = every.loc[talks, "gpu_op_id"].to_numpy(np.int64)
+    return Kernels(
+        ops, communication, {(str(name), str(shape)): (float(m), int(n)) for (name, shape), m, n in quiet.itertuples()}
+    )
+
+
+def quietest(ranks: Sequence[Kernels]) -> dict[Shape, float]:
+    """Return the least median time of each shape of kernel over the ranks, ns, without communication beside it."""
+    least: dict[Shape, float] = {}
+    for rank in ranks:
+        for shape, (median, _) in rank.quiet.items():
+            least[shape] = min(median, least.get(shape, median))
+    return least
+
+
+def held_ms(rank: Kernels, counted: NDArray[np.int32], least: Mapping[Shape, float]) -> float:
+    """Return how long kernels of a counted step were held up, ms: single ones that take milliseconds longer than the same ones elsewhere do.
+
+    So a process looks whose GPU another process uses too: it is given turns.
+    """
+    ops = rank.ops[rank.ops["step"].isin(counted) & (rank.ops["dur_ns"] > HELD_NS)]
+    took, usual = ops["dur_ns"].to_numpy(np.float64), _usual(ops, {}, least)
+    over = took - usual
+    return float(over[(over > HELD_NS) & (took > HELD_TIMES * usual)].sum()) / max(len(counted), 1) / 1e6
+
+
+def slowed_by_waits(ranks: Sequence[Kernels], rows: pd.DataFrame) -> list[pd.Series]:
+    """Return by rank how much longer its kernels were recorded (ns by gpu_op_id) for a collective that waited beside them.
+
+    ``rows`` are the matched collectives (of ``matching.match``): each waits first, and transfers once all its members have come.
+    """
+    least = quietest(ranks)
+    found = []
+    for position, rank in enumerate(ranks):
+        mine = rows[rows["position"] == position]
+        start = mine["start_ns"].to_numpy(np.int64)
+        waiting = union(start, start + mine["wait_ns"].to_numpy(np.int64))
+        begun, ended, op, _ = overlaps(_spans(rank.ops), waiting)
+        under = np.zeros(len(rank.ops))
+        np.add.at(under, op, ended - begun)
+        hit = rank.ops[under > 0]
+        usual, took = _usual(hit, rank.quiet, least), hit["dur_ns"].to_numpy(np.float64)
+        off = np.maximum(took - usual, 0.0) * np.minimum(under[under > 0] / np.maximum(took, 1.0), 1.0)
+        off[took > SLOWED_TIMES * usual] = 0.0
+        found.append(pd.Series(np.rint(off).astype(np.int64), index=hit["gpu_op_id"].to_numpy(np.int64)))
+    return found
+
+
+def _usual(ops: pd.DataFrame, quiet: Mapping[Shape, tuple[float, int]], least: Mapping[Shape, float]) -> NDArray[np.float64]:
+    """Return what kernels take without communication beside them, ns: on their rank, else on the quickest; infinity where none ran so."""
+    shapes = zip(ops["name"].astype(str), ops["shape"].astype(str), strict=True)
+    return np.array([quiet[s][0] if s in quiet else least.get(s, np.inf) for s in shapes], np.float64)
+
+
+def _spans(ops: pd.DataFrame) -> Intervals:
+    return Intervals(ops["start_ns"].to_numpy(np.int64), ops["end_ns"].to_numpy(np.int64))

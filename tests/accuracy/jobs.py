@@ -1,0 +1,91 @@
+"""Print what Sawtooth says of jobs of several ranks beside their stopwatch, as a Markdown table.
+
+    python -m tests.accuracy.jobs FOLDER … [--data FOLDER]
+
+Each folder (or each of its sub-folders) is one job: 0.trace.json.gz, 1.trace.json.gz, …, truth_0.json with the stopwatch's ``step_s_pipelined``, which
+ran without the profiler, and where recorded telemetry.jsonl or nvml_*.jsonl of its GPUs. ``--data`` keeps the recordings for another look.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from sawtooth.analysis.ranks.lateness import who, why
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+
+BAR = 0.15  # of the stopwatch: what a job's step may be off by
+
+
+def jobs(given: list[str]) -> list[Path]:
+    """Return the jobs' folders: those given, or their sub-folders."""
+    roots = [Path(g) for g in given]
+    found = [f for root in roots for f in ([root] if (root / "truth_0.json").exists() else sorted(root.iterdir()))]
+    return [f for f in found if (f / "truth_0.json").exists()]
+
+
+def said(library: Library, folder: Path, *, telemetry: bool) -> RunResult:
+    """Return the analysed job, from its traces alone or with its GPUs' telemetry."""
+    files = sorted(folder.glob("*.trace.json.gz"))
+    files += sorted([*folder.glob("telemetry.jsonl*"), *folder.glob("nvml*.jsonl*")]) if telemetry else []
+    run = bring_in(library.folder, [(f, f"{folder.name}/{f.name}") for f in files], name=folder.name).runs[0]
+    return analyse(run if telemetry else msgspec.structs.replace(run, recordings=run.traces), library)
+
+
+def late(result: RunResult) -> str:
+    """Return whom the job waits for, in words."""
+    communication = result.communication
+    found = communication.stragglers if communication is not None else ()
+    return "; ".join(f"{who(s, result.ranks)}: {why(s) or '?'} ({s.gain_ms:.1f} ms)" for s in found) or "nobody"
+
+
+def main(given: list[str], data: Path) -> None:
+    """Print the table and how many jobs are within the bar."""
+    print(
+        "| job | stopwatch, ms | profiled, ms | traces alone, ms | error | interval | with telemetry, ms | error | waits for |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---|")
+    alone, both, held = [], [], []
+    library = Library(DataFolder(data))
+    for folder in jobs(given):
+        watch = json.loads((folder / "truth_0.json").read_text(encoding="utf-8"))["step_s_pipelined"] * 1e3
+        cells, found = [folder.name, f"{watch:.2f}"], ""
+        for telemetry, errors in ((False, alone), (True, both)):
+            result = said(library, folder, telemetry=telemetry)
+            best = result.lead.best if result.lead is not None else None
+            if best is None or best.ms is None:
+                cells += ["–"] * (2 if telemetry else 4)
+                continue
+            errors.append(best.ms / watch - 1)
+            reading = best.reading
+            if not telemetry:
+                held.append((reading.low or 0.0) <= watch <= (reading.high or float("inf")))
+                cells.append(f"{best.mean_ms or 0:.2f}")
+            cells += [f"{best.ms:.2f}", f"{errors[-1]:+.1%}"]
+            cells += [f"{reading.low or 0:.1f} to {reading.high or 0:.1f}"] if not telemetry else []
+            found = late(result) if not telemetry or late(result) == found else f"{found}; with telemetry: {late(result)}"
+        print(f"| {' | '.join(cells)} | {found} |", flush=True)
+    library.close()
+    for name, errors in (("traces alone", alone), ("with telemetry", both)):
+        within = sum(abs(e) <= BAR for e in errors)
+        median = statistics.median(map(abs, errors)) if errors else 0.0
+        print(f"\n{name}: {within} of {len(errors)} within {BAR:.0%}, median error {median:.1%}.")
+    print(f"\nThe interval from traces alone held {sum(held)} of {len(held)}.")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folders", nargs="+")
+    parser.add_argument("--data", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        main(arguments.folders, arguments.data or Path(scratch))
