@@ -14,6 +14,7 @@ __getattr__, __all__ = lazy(
         "job_step": (
             "at_job_step",
             "leading",
+            "measured_ms",
         ),
         "lateness": (
             "who",
