@@ -52,7 +52,9 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
             measured += [of_rank for _, of_rank in pairs]
     ranks, communication = split_communication(library, ranks)
     if communication is not None:
-        communication = as_one_job(library, ranks, communication, lambda found: measured_ms(library, ranks, found, telemetry))
+        communication = as_one_job(
+            library, ranks, communication, lambda coupled: measured_ms(library, ranks, coupled, telemetry)
+        )
     ranks = at_job_step(library, ranks, measured, communication, telemetry)
     lead = leading(ranks, communication)
     diagnostics += trust.diagnostics_of(ranks)

@@ -88,7 +88,7 @@ def slowed_by_waits(ranks: Sequence[Kernels], rows: pd.DataFrame) -> list[pd.Ser
     ``rows`` are the matched collectives (of ``matching.match``): each waits first, and transfers once all its members have come.
     """
     least = quietest(ranks)
-    found = []
+    slowed = []
     for position, rank in enumerate(ranks):
         mine = rows[rows["position"] == position]
         start = mine["start_ns"].to_numpy(np.int64)
@@ -100,8 +100,8 @@ def slowed_by_waits(ranks: Sequence[Kernels], rows: pd.DataFrame) -> list[pd.Ser
         usual, took = _usual(hit, rank.quiet, least), hit["dur_ns"].to_numpy(np.float64)
         off = np.maximum(took - usual, 0.0) * np.minimum(under[under > 0] / np.maximum(took, 1.0), 1.0)
         off[took > SLOWED_TIMES * usual] = 0.0
-        found.append(pd.Series(np.rint(off).astype(np.int64), index=hit["gpu_op_id"].to_numpy(np.int64)))
-    return found
+        slowed.append(pd.Series(np.rint(off).astype(np.int64), index=hit["gpu_op_id"].to_numpy(np.int64)))
+    return slowed
 
 
 def _usual(ops: pd.DataFrame, quiet: Mapping[Shape, tuple[float, int]], least: Mapping[Shape, float]) -> NDArray[np.float64]:

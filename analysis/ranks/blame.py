@@ -125,15 +125,15 @@ def _perhaps(
     works = [(ns, each, part) for each in late for part, ns in each.excess.items() if part.cause == WORK]
     if not works:
         return ()
-    ns, worst, part = max(works, key=lambda found: found[0])
+    ns, worst, part = max(works, key=lambda work: work[0])
     alone = replace(worst, excess={part: ns})
     quick: dict[int, list[Edit]] = {position: [FasterHost(1 - HOST_ERROR)] for position in range(len(job.members))}
     whole = job.step_ms(quick)
     without = job.step_ms({**quick, worst.position: [*quick[worst.position], *alone.edits()]})
     if whole is None or without is None or whole - without < LEAST_SHARE * whole:
         return ()
-    found = _straggler("rank", [alone], hosts[worst.position], ranks, whole - without)
-    return (replace(found, perhaps=True),)
+    straggler = _straggler("rank", [alone], hosts[worst.position], ranks, whole - without)
+    return (replace(straggler, perhaps=True),)
 
 
 def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int], least_ns: float) -> _Late:

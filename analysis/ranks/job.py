@@ -75,13 +75,13 @@ def as_one_job(
     held = [held_ms(k, m.counted, least) for k, m in zip(kernels, members, strict=True)]
     slowed_ms = [_per_step_ms(k, m, off) for k, m, off in zip(kernels, members, slowed, strict=True)]
     of_rank = dict(zip(kept, zip(waits_ms, slowed_ms, held, strict=True), strict=True))
-    found = replace(
+    coupled = replace(
         communication,
         ranks=tuple(_with_times(rank, *of_rank.get(rank.position, (None, 0.0, 0.0))) for rank in communication.ranks),
         notes=(*communication.notes, *_notes(len(ranks) - len(kept), job.given_up)),
         step_ms=step_ms,
     )
-    paced = _paced(job, measured_ms(found))
+    paced = _paced(job, measured_ms(coupled))
     members = list(paced.members)
     late = blame(
         job=paced,
@@ -93,7 +93,7 @@ def as_one_job(
     )
     late = tuple(replace(each, positions=tuple(kept[i] for i in each.positions)) for each in late)
     late = tuple(with_reason(each, ranks, peers(communication.rows, len(ranks))) for each in late)
-    return replace(found, stragglers=late, paced_ms=paced.step_ms())
+    return replace(coupled, stragglers=late, paced_ms=paced.step_ms())
 
 
 def _paced(job: Job, measured_ms: float | None) -> Job:

@@ -60,8 +60,8 @@ def measured_ms(
 ) -> float | None:
     """Return what the run's own marks say of the job's step, else what its GPUs' utilization does; None where neither does."""
     marks = _most(w for rank in ranks for w in rank.best.witnesses if w.source == "marks")
-    found = marks or _by_gpus(library, ranks, communication, telemetry)
-    return found.ms if found is not None else None
+    witness = marks or _by_gpus(library, ranks, communication, telemetry)
+    return witness.ms if witness is not None else None
 
 
 def _by_gpus(
@@ -117,12 +117,12 @@ def _waited_ms(rank: RankResult) -> float:
 def own_works(ranks: Sequence[RankResult], communication: Communication) -> list[StepWork]:
     """Return what each rank's GPU does in a step, where that is known: without what it waits for others in collectives, nor what that costs the
     kernels beside it."""
-    found = []
+    works = []
     for rank, waits in zip(ranks, communication.ranks, strict=True):
         spared_ns = (_waited_ms(rank) + waits.slowed_ms) * 1e6
         if rank.work is not None:
-            found.append(replace(rank.work, kernel_ns=rank.work.kernel_ns - spared_ns, communication_ns=0.0))
-    return found
+            works.append(replace(rank.work, kernel_ns=rank.work.kernel_ns - spared_ns, communication_ns=0.0))
+    return works
 
 
 def job_step_time(
