@@ -108,8 +108,7 @@ def _environment(folder: Path, steps: int, after_s: float) -> dict[str, str]:
         hook.RECORDER: recorder_version(),
         "SAWTOOTH_IMPORT_ROOT": str(IMPORT_ROOT),
     }
-    # without it CUPTI stays attached after the profile and slows every later launch
-    return {**variables, "PYTHONPATH": path, **own, "TEARDOWN_CUPTI": os.environ.get("TEARDOWN_CUPTI", "1")}
+    return {**variables, "PYTHONPATH": path, **own}
 
 
 def _wait(words: list[str], environment: dict[str, str]) -> int:

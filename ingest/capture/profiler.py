@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ class StepProfiler:
             on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(trace)),
             **{"activities": activities, "record_shapes": True, **options},
         )
+        # without it CUPTI stays attached after the profile and slows every later launch; CUDA graphs set it to 0, as PyTorch needs
+        os.environ.setdefault("TEARDOWN_CUPTI", "1")
         try:
             self._profiler.start()
         except BaseException:  # half of it may run, and would slow every later step

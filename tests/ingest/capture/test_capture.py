@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import os
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -106,6 +107,18 @@ def test_the_loop_goes_on_after_the_file_is_written(tmp_path: Path, clock: Stepp
             capture.step()
     assert (tmp_path / "x.sawtooth").read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["x.sawtooth"]
+
+
+@pytest.mark.parametrize(("chosen", "then"), [(None, "1"), ("0", "0")])
+def test_cupti_lets_go_after_the_profile_unless_somebody_chose_otherwise(
+    tmp_path: Path, clock: SteppingClock, monkeypatch: pytest.MonkeyPatch, chosen: str | None, then: str
+) -> None:
+    monkeypatch.setenv("TEARDOWN_CUPTI", chosen or "")  # restored afterwards, whatever the profiler sets
+    if chosen is None:
+        monkeypatch.delenv("TEARDOWN_CUPTI")
+    with profile(tmp_path / "x.sawtooth", seconds=0.1, skip=1) as capture:
+        train(capture, clock, 200)
+    assert os.environ["TEARDOWN_CUPTI"] == then
 
 
 def test_a_loop_that_ends_early_keeps_what_there_is(tmp_path: Path, clock: SteppingClock) -> None:
