@@ -133,7 +133,7 @@ def _perhaps(
     if whole is None or without is None or whole - without < LEAST_SHARE * whole:
         return ()
     straggler = _straggler("rank", [alone], hosts[worst.position], ranks, whole - without)
-    return (replace(straggler, perhaps=True),)
+    return (replace(straggler, at_most=True),)
 
 
 def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int], least_ns: float) -> _Late:

@@ -189,7 +189,7 @@ class AuditPart(TypedDict):
 
 
 class StragglerPart(TypedDict):
-    """Who holds the job up: ``own_ms`` beyond its peers in a step, ``gain_ms`` of the job's step without it."""
+    """Who holds the job up: ``own_ms`` beyond its peers in a step, ``gain_ms`` of the job's step without it, ``at_most`` where the replayed hosts hide it."""
 
     ranks: list[int | None]
     host: str | None
@@ -197,6 +197,7 @@ class StragglerPart(TypedDict):
     reason: str | None
     own_ms: float
     gain_ms: float
+    at_most: bool
 
 
 class HostOperatorPart(TypedDict):

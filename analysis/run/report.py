@@ -102,6 +102,7 @@ def _stragglers(result: RunResult) -> list[StragglerPart]:
             "reason": late.reason,
             "own_ms": late.own_ms,
             "gain_ms": late.gain_ms,
+            "at_most": late.at_most,
         }
         for late in (result.communication.stragglers if result.communication else ())
     ]

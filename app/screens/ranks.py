@@ -82,10 +82,11 @@ def _finding(result: RunResult, communication: Communication) -> str:
     late = communication.stragglers[0]
     name, reason = who(late, result.ranks), why(late)
     by = f" ({reason})" if reason else ""
+    gains = f"at most {fmt.duration_ms(late.gain_ms)}" if late.at_most else fmt.duration_ms(late.gain_ms)
     return (
         f"{name[0].upper()}{name[1:]} hold{'' if len(late.ranks) > 1 and late.kind != 'host' else 's'} the job up: "
         f"{fmt.duration_ms(late.own_ms)} of each step longer than the others{by}. "
-        f"A step gains {fmt.duration_ms(late.gain_ms)} without it."
+        f"A step gains {gains} without it."
     )
 
 

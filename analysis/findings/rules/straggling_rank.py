@@ -67,11 +67,11 @@ def check(context: RuleContext) -> Iterator[Finding]:
             + (f": {reason}" if reason else ""),
             f"Look at what {name} does that the others do not{FIXES.get(late.reason or '', '')}; open its trace on the timeline.",
             ceiling_ms=gain,
-            predicted_ms=None if late.perhaps else context.step_ms - gain,
-            severity="warning" if late.perhaps else None,
-            confidence="medium" if late.perhaps else "high",
+            predicted_ms=None if late.at_most else context.step_ms - gain,
+            severity="warning" if late.at_most else None,
+            confidence="medium" if late.at_most else "high",
             note=PERHAPS
-            if late.perhaps
+            if late.at_most
             else "All ranks replayed together without the profiler, the late ones as fast as their peers.",
             risk="Moving work between ranks changes which samples each of them sees.",
             changes=CHANGES,
