@@ -35,7 +35,7 @@ ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 # What people and bundles say of a run. Beyond these a number is a slip or an attack, and arithmetic on it ends in infinity.
 Amount = Annotated[float, msgspec.Meta(ge=1e-6, le=1e24)]  # FLOPs, parameters, tokens, samples
 Rate = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]  # ms, TFLOP/s, price
-Measure = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # workers, cores, ms; a loader of no workers has none
+Measure = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # ms of what may take none
 Shift = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # ns: 146 years, and Unix times plus it fit 64 bits
 Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # ns
 
@@ -84,10 +84,10 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     step_time_ms: Rate | None = None
     peak_tflops: Rate | None = None
     price_per_gpu_hour: Rate | None = None
-    loader_workers: Measure | None = None
-    loader_cores: Measure | None = None
-    loader_batch: Measure | None = None
-    loader_sample_ms: Measure | None = None
+    loader_workers: Rate | None = None
+    loader_cores: Rate | None = None
+    loader_batch: Rate | None = None
+    loader_sample_ms: Rate | None = None
     loader_sample_error_ms: Measure | None = None
     loader_sample_cpu_ms: Measure | None = None
     loader_collate_ms: Measure | None = None

@@ -52,6 +52,7 @@ def headline(verdict: Judgement, finding: Finding | None = None) -> str:
     named = cause_words.of_finding(finding)
     known = (
         named is not None
+        and named.cause is not None  # it has a name of its own, and the loss perhaps no one cause
         and verdict.kind != "unrepresentative"
         and verdict.loss is not None
         and verdict.loss.cause == named.cause
