@@ -7,9 +7,9 @@ is wrong* and *References*; it holds ``RULE``, a ``Rule``. A rule whose data is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -23,6 +23,8 @@ from sawtooth.analysis.run.verdict import uses_estimate
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
+
+T = TypeVar("T")
 
 CRITICAL_SHARE = 0.15  # a sixth of every step: nothing else should be done first
 WARNING_SHARE = 0.03  # below three percent a fix is lost in the noise of most measurements
@@ -43,6 +45,14 @@ class RuleContext:
     recording: Recording
     telemetry: Any = None
     whatif: WhatIf | None = None
+    _made: dict[Callable[[RuleContext], Any], Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, make: Callable[[RuleContext], T]) -> T:
+        """Return ``make`` of this context, made once for all rules."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        made: T = self._made[make]
+        return made
 
     @cached_property
     def work(self) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -46,8 +47,8 @@ def parameters_of(recording: Recording, device: int) -> Counter[Shape]:
     return shapes
 
 
-def memory_at(recording: Recording, device: int, times: float) -> float | None:
-    """Return the bytes allocated at the peak of a step with ``times`` the batch; None where the trace has no allocations."""
+def memory_at(recording: Recording, device: int, factors: Sequence[float]) -> list[float] | None:
+    """Return the bytes allocated at the peak of a step with so many times the batch, one by one; None where the trace has no allocations."""
     spans = recording.rows("SELECT host_start_ns, host_end_ns FROM steps WHERE device = ? AND counted ORDER BY step", [device])
     events = recording.frame(
         "SELECT time_ns, total_allocated_bytes AS total FROM allocations WHERE device_type <> 0 AND device = ? ORDER BY time_ns",
@@ -68,9 +69,8 @@ def memory_at(recording: Recording, device: int, times: float) -> float | None:
             continue
         moment, held = at[inside], total[inside]
         rest = held.min()
-        freed = (
-            moment >= moment[np.argmax(held <= rest * (1 + NEAR_LEAST))]
-        )  # the last step's gradients live on until they are zeroed
+        # the last step's gradients live on until they are zeroed
+        freed = moment >= moment[np.argmax(held <= rest * (1 + NEAR_LEAST))]
         since = np.searchsorted(grown_at, begin)
         before = np.concatenate([[0.0], np.cumsum(grown[since:])])
         done = np.searchsorted(grown_at[since:], moment, side="right")
@@ -80,8 +80,9 @@ def memory_at(recording: Recording, device: int, times: float) -> float | None:
             np.any([(moment >= a) & (moment < b) for a, b in tuned], axis=0) if tuned else np.zeros(len(moment), bool)
         )
         stays = np.minimum(rest + gradients + casts, held)
-        peaks.append(float(np.where(in_optimizer | ~freed, held, stays + (held - stays) * times).max()))
-    return float(np.median(peaks)) if peaks else None
+        fixed = in_optimizer | ~freed
+        peaks.append([float(np.where(fixed, held, stays + (held - stays) * times).max()) for times in factors])
+    return [float(peak) for peak in np.median(peaks, axis=0)] if peaks else None
 
 
 def _gradients(recording: Recording) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,7 @@ PACE_STEPS = 10  # halving that range so often: to a fifth of a percent
 SLOWEST = 8.0  # times the bytes at the memory's rate: what fills the GPU is hardly slower (kernel_time.toml); the rest of its time is latency
 OF_PARAMETERS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_")  # work on lists of parameters and gradients
 NOT_PREDICTED = "Not predicted: that takes shapes, a replay, and a loader that keeps up."
+NEXT = (2.0, 4.0)  # times the batch
 ZERO_GRAD = r"^Optimizer\.zero_grad#"
 
 
@@ -67,7 +68,7 @@ class AtBatch:
         }
 
 
-def at_batches(context: RuleContext, factors: Iterable[float]) -> list[AtBatch]:
+def at_batches(context: RuleContext, factors: Sequence[float]) -> list[AtBatch]:
     """Return the run at each batch; nothing where shapes or a replay are missing, or where the loader limits."""
     if context.whatif is None or not context.step_ms or context.work.empty:
         return []
@@ -77,15 +78,20 @@ def at_batches(context: RuleContext, factors: Iterable[float]) -> list[AtBatch]:
     if not parameters:
         return []
     host = _host_of_run(context.whatif, context.rank.best)
+    kernels = _kernels_of(context, parameters)
+    memory: Sequence[float | None] = memory_at(context.recording, context.rank.device, factors) or [None] * len(factors)
     larger = []
-    for times in factors:
-        edit = _edit(context, parameters, times)
-        between = _step(context, host, edit)
+    for times, held in zip(factors, memory, strict=True):
+        between = _step(context, host, _edit(context, kernels, times))
         if between is None:
             return []
-        memory = memory_at(context.recording, context.rank.device, times)
-        larger.append(AtBatch(times, *between, times * context.step_ms / between[0], memory))
+        larger.append(AtBatch(times, *between, times * context.step_ms / between[0], held))
     return larger
+
+
+def larger_batches(context: RuleContext) -> list[AtBatch]:
+    """Return the run at what somebody would try next; ask by ``RuleContext.once``, since several rules do."""
+    return at_batches(context, NEXT)
 
 
 def _step(context: RuleContext, host: tuple[FasterHost, ...], edit: TimedOps) -> tuple[float, float, float] | None:
@@ -132,17 +138,30 @@ def sentence(larger: Iterable[AtBatch]) -> str:
     return "; ".join(clauses) + "." if clauses else ""
 
 
-def _edit(context: RuleContext, parameters: Counter[Shape], times: float) -> TimedOps:
-    """Return the edit that gives every kernel of the counted steps its time with ``times`` the batch."""
+@dataclass(frozen=True, eq=False)
+class _Kernels:
+    """The rows of ``RuleContext.work``: which ``stay`` as they are, the ``kind`` of each, the ``first`` row of each kind; ``own``: shapes of parameters,
+    also transposed."""
+
+    stay: np.ndarray
+    kind: np.ndarray
+    first: np.ndarray
+    own: frozenset[Shape]
+
+
+def _kernels_of(context: RuleContext, parameters: Counter[Shape]) -> _Kernels:
     rows, device = context.work, context.rank.device
     fixed = launched_by_optimizer(context.recording, device) | launched_inside(context.recording, device, ZERO_GRAD)
-    own = {*parameters, *(tuple(reversed(shape)) for shape in parameters)}
-    stays = rows["gpu_op_id"].isin(fixed).to_numpy()
-    group = rows.groupby(list(ALIKE), dropna=False, sort=False).ngroup().to_numpy()
-    _, first = np.unique(group, return_index=True)
-    scale = _Scale(context.rank.gpu, frozenset(own), times)
-    laws = [scale.law(row) for row in rows.iloc[first].itertuples()]
-    factor, low, high, stream_ns = (np.array(column, float)[group] for column in zip(*laws, strict=True))
+    kind = rows.groupby(list(ALIKE), dropna=False, sort=False).ngroup().to_numpy()
+    own = frozenset({*parameters, *(tuple(reversed(shape)) for shape in parameters)})
+    return _Kernels(rows["gpu_op_id"].isin(fixed).to_numpy(), kind, np.unique(kind, return_index=True)[1], own)
+
+
+def _edit(context: RuleContext, kernels: _Kernels, times: float) -> TimedOps:
+    """Return the edit that gives every kernel of the counted steps its time with ``times`` the batch."""
+    rows, scale = context.work, _Scale(context.rank.gpu, kernels.own, times)
+    laws = [scale.law(row) for row in rows.iloc[kernels.first].itertuples()]
+    factor, low, high, stream_ns = (np.array(column, float)[kernels.kind] for column in zip(*laws, strict=True))
     now = rows["dur_ns"].to_numpy(float)
     # what streaming its bytes can be of the time: all of it at most (an operator need not touch all of its inputs), and not much less than an eighth
     stream = np.minimum(stream_ns, now)
@@ -150,7 +169,7 @@ def _edit(context: RuleContext, parameters: Counter[Shape], times: float) -> Tim
 
     def timed(by: Any) -> tuple[int, ...]:
         new = np.fmax(now + grows * (by - 1), by * stream)
-        return tuple(np.rint(np.where(stays, now, new)).astype(np.int64).tolist())
+        return tuple(np.rint(np.where(kernels.stay, now, new)).astype(np.int64).tolist())
 
     return TimedOps(tuple(rows["gpu_op_id"].tolist()), timed(factor), timed(low), timed(high))
 

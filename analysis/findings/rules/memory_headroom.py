@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, at_batches, sentence
+from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, larger_batches, sentence
 from sawtooth.analysis.findings.queries import in_bytes, memory_use
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -41,7 +41,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     use = memory_use(context)
     if use is None or use[0] > USED * use[1]:
         return
-    larger = at_batches(context, (2.0, 4.0))
+    larger = context.once(larger_batches)
     yield context.finding(
         RULE.slug,
         f"{in_bytes(use[1] - use[0])} of {in_bytes(use[1])} of memory are unused: a batch {max(int(use[1] * 0.9 / use[0]), 2)} times as large would fit if all of it grows with the batch",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, at_batches, sentence
+from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, larger_batches, sentence
 from sawtooth.analysis.findings.queries import in_bytes, memory_use, searching_convolutions
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -50,7 +50,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         or searching_convolutions(context).count  # the host does not launch, it tries algorithms
     ):
         return
-    larger = at_batches(context, (2.0, 4.0))
+    larger = context.once(larger_batches)
     yield context.finding(
         RULE.slug,
         f"The host takes {in_words(context.step_ms)} to launch a step that keeps the GPU busy for {in_words(busy)}; {in_bytes(use[1] - use[0])} of its memory are free",

@@ -123,32 +123,32 @@ def test_activations_grow_and_the_rest_stays():
     # 100 MB stay; the forward pass holds 60 MB more; the backward pass frees them while a gradient of 40 MB comes
     events = [(1, 0), (10, 60 * MB), (50, 40 * MB), (60, -60 * MB)]
     recording = Recorded(events, gradients=[(55, [10, MB])])
-    assert memory_at(recording, 0, 1) == 200 * MB  # both at 50 ns, as recorded
-    assert (
-        memory_at(recording, 0, 4) == 500 * MB
-    )  # 100 + 4 × 100: before it is accumulated the first gradient is not told from activations
+    assert memory_at(recording, 0, [1]) == [200 * MB]  # both at 50 ns, as recorded
+    assert memory_at(recording, 0, [4]) == [
+        500 * MB
+    ]  # 100 + 4 × 100: before it is accumulated the first gradient is not told from activations
     later = Recorded(
         [(1, 0), (10, 60 * MB), (50, 40 * MB), (60, -60 * MB), (70, 50 * MB)], gradients=[(55, [10, MB]), (90, [10, MB])]
     )
-    assert memory_at(later, 0, 1) == 200 * MB
+    assert memory_at(later, 0, [1]) == [200 * MB]
 
 
 def test_the_optimizers_own_memory_stays():
     recording = Recorded([(1, 0), (10, 20 * MB), (20, -20 * MB), (80, 300 * MB), (90, -300 * MB)], optimizer=[(75, 95)])
-    assert memory_at(recording, 0, 4) == 400 * MB  # the activations are 80 MB then: the optimizer's 300 are still the peak
-    assert memory_at(recording, 0, 16) == 420 * MB  # 100 + 16 × 20
+    assert memory_at(recording, 0, [4]) == [400 * MB]  # the activations are 80 MB then: the optimizer's 300 are still the peak
+    assert memory_at(recording, 0, [16]) == [420 * MB]  # 100 + 16 × 20
 
 
 def test_gradients_of_the_last_step_are_no_activations():
     recording = Recorded([(1, 80 * MB), (5, -80 * MB), (10, 20 * MB), (20, -20 * MB)])
-    assert memory_at(recording, 0, 4) == 180 * MB  # as recorded, and the activations' 80 at their peak
+    assert memory_at(recording, 0, [4]) == [180 * MB]  # as recorded, and the activations' 80 at their peak
 
 
 def test_copies_of_parameters_that_autocast_keeps_stay():
     # of 60 MB, 20 are a 16-bit copy of a parameter of ten million values
     recording = Recorded([(1, 0), (10, 60 * MB), (20, -60 * MB)], gradients=[(99, [10, MB])], casts=[[10, MB]])
-    assert memory_at(recording, 0, 3) == 240 * MB  # 100 + 20 + 3 × 40
+    assert memory_at(recording, 0, [3]) == [240 * MB]  # 100 + 20 + 3 × 40
 
 
 def test_a_trace_without_allocations_tells_no_memory():
-    assert memory_at(Recorded([]), 0, 2) is None
+    assert memory_at(Recorded([]), 0, [2]) is None
