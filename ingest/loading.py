@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
+COMPUTES, WAITS = 0.8, 0.5  # share of a sample's time on a core: above it computing limits, below it waiting
+BEYOND_CORES = 4  # workers for each core, at most: those that mostly wait share one
 NORMAL_90 = 1.645
 SHARED_CORE = 0.65  # of a core's speed where two threads of the hardware share it; which do, a virtual machine does not tell
 MODEL_OFF = 0.10  # handing batches over and starting late cost what the model does not know
@@ -31,6 +34,11 @@ class SampleCost:
     def computes(self) -> float:
         """Share of the time on a core."""
         return min(self.cpu_s / self.wall_s, 1.0) if self.wall_s else 1.0
+
+    @property
+    def limit(self) -> Literal["computing", "waiting"] | None:
+        """What a sample's time goes to; None where both count."""
+        return "computing" if self.computes >= COMPUTES else "waiting" if self.computes < WAITS else None
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,7 @@ def predict(cost: SampleCost, workers: int, cores: int, seen: int = 1) -> Rate:
     return Rate(workers, value, value * (1 - off) * (1 - shared), value * (1 + off))
 
 
-def least_workers(cost: SampleCost, wanted: float, cores: int, most: int, seen: int = 1) -> int | None:
-    """Return the smallest number of workers whose rate is ``wanted`` samples a second for sure, None where none up to ``most`` is."""
-    return next((n for n in range(1, most + 1) if predict(cost, n, cores, seen).low >= wanted), None)
+def least_workers(cost: SampleCost, wanted: float, cores: int, most: int, seen: int = 1, *, sure: bool = True) -> int | None:
+    """Return the smallest number of workers, up to ``most``, whose rate is ``wanted`` samples a second, ``sure`` or likely; None where none is."""
+    rates = (predict(cost, n, cores, seen) for n in range(1, most + 1))
+    return next((rate.workers for rate in rates if (rate.low if sure else rate.value) >= wanted), None)

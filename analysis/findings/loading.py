@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from sawtooth.analysis.findings.rule import in_words
-from sawtooth.ingest.loading import SampleCost, least_workers, predict
+from sawtooth.ingest.loading import BEYOND_CORES, SampleCost, least_workers, predict
 from sawtooth.ingest.schema import UserFacts
-
-COMPUTES, WAITS = (
-    0.8,
-    0.5,
-)  # share of a sample's time on a core: above it computing limits, below it waiting; as in `sawtooth loader`
-BEYOND_CORES = 4  # workers for each core, at most: those that mostly wait share one
 
 
 def sample_cost(facts: UserFacts) -> SampleCost | None:
@@ -29,9 +23,9 @@ def sample_cost(facts: UserFacts) -> SampleCost | None:
 def limited_by(facts: UserFacts) -> tuple[str, str] | None:
     """Return how a title ends that says what a sample's time goes to, and what to do; None where that is not known or both count."""
     cost = sample_cost(facts)
-    if cost is None or WAITS <= cost.computes < COMPUTES:
+    if cost is None or cost.limit is None:
         return None
-    if cost.computes < WAITS:
+    if cost.limit == "waiting":
         return (
             f": a sample waits {1 - cost.computes:.0%} of its time, for a disk, a network or a lock",
             "More workers wait side by side. Then read fewer and larger files (WebDataset), or from a local disk; cheaper decoding brings nothing.",
@@ -58,7 +52,7 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     cores, seen = _cores(facts), int(facts.loader_workers or 0)
     took = f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it on a core."
     wanted, most = 1e3 * cost.batch / step_ms, BEYOND_CORES * cores
-    likely = next((n for n in range(1, most + 1) if predict(cost, n, cores, seen).value >= wanted), None)
+    likely = least_workers(cost, wanted, cores, most, seen, sure=False)
     if likely is None:
         return f"{took} No number of workers on {cores} cores feeds a step of {in_words(step_ms)}: it needs {wanted:,.0f} samples/s."
     sure = least_workers(cost, wanted, cores, most, seen)

@@ -21,11 +21,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.loading import SampleCost, least_workers, predict
+from sawtooth.ingest.loading import BEYOND_CORES, SampleCost, least_workers, predict
 
 SAMPLES_MOST, SAMPLES_S = 400, 5.0  # timed one by one: the mean of some hundreds is known to a few percent
 BATCHES_LEAST, RUN_S = 8, 3.0  # of each run with workers; the first batches are not counted, they wait for the workers to start
-COMPUTES, WAITS = 0.8, 0.5  # share of a sample's time on a core: above it computing limits, below it waiting
 COLD = 1.5  # the first reading of a sample against the second: above it the disk is seen, and from memory it is quicker
 SPEEDUP, WORTH_SAYING = 0.5, 1.05  # of a sample's CPU time, in what a cheaper sample would bring; less is noise
 
@@ -33,9 +32,9 @@ SPEEDUP, WORTH_SAYING = 0.5, 1.05  # of a sample's CPU time, in what a cheaper s
 def limit_of(cost: SampleCost) -> str:
     """Return in a sentence what a sample's time goes to."""
     share = f"{cost.computes:.0%}"
-    if cost.computes >= COMPUTES:
+    if cost.limit == "computing":
         return f"A sample computes for {share} of its time: cores are the limit. Decode smaller, cache what is decoded, or decode on the GPU (DALI)."
-    if cost.computes < WAITS:
+    if cost.limit == "waiting":
         return f"A sample computes for {share} of its time and waits for the rest: reading is the limit. Read fewer and larger files (WebDataset), or a faster disk."
     return f"A sample computes for {share} of its time and waits for the rest: both count."
 
@@ -140,7 +139,7 @@ def report(cost: SampleCost, measured: dict[int, float], cores: int, step_ms: fl
         lines.append(f"{rate.workers:>7}  {f'{rate.value:,.0f} ({rate.low:,.0f} to {rate.high:,.0f})':>24}  {of_it}".rstrip())
     if step_ms is not None:
         wanted = 1e3 * cost.batch / step_ms
-        least = least_workers(cost, wanted, cores, 4 * cores)
+        least = least_workers(cost, wanted, cores, BEYOND_CORES * cores)
         enough = (
             f"{least} worker{'s' if least != 1 else ''} feed"
             if least is not None
