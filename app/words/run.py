@@ -207,19 +207,22 @@ def _mfu_note(metrics: Mapping[str, Reading]) -> str | None:
         return None
     least = "a lower bound: at least " if is_lower_bound(metrics) else ""
     note = f"{least}{fmt.reading('achieved_tflops', achieved)} achieved"
-    if (metrics["mfu"].value or 0.0) > 1 and metrics["mfu_at_dtype"].value is not None:
-        return f"of the 16-bit peak; {fmt.reading('mfu_at_dtype', metrics['mfu_at_dtype'])} of the peak of each operator's dtype; {note}"
-    return note
+    own = _by_own_dtypes(metrics)
+    return f"of the 16-bit peak; {own} of the peak of each operator's dtype; {note}" if own is not None else note
 
 
 def mfu_fact(metrics: Mapping[str, Reading]) -> tuple[str, str] | None:
-    """Return MFU's label and value; above the 16-bit peak, which narrow dtypes outrun, that of the operators' own dtypes."""
-    mfu, own = metrics["mfu"], metrics["mfu_at_dtype"]
-    if mfu.value is None:
+    """Return MFU's label and value; above the 16-bit peak that of the operators' own dtypes."""
+    if metrics["mfu"].value is None:
         return None
-    if mfu.value > 1 and own.value is not None:
-        return "MFU, by each operator's dtype", fmt.reading("mfu_at_dtype", own)
-    return "MFU", fmt.reading("mfu", mfu)
+    own = _by_own_dtypes(metrics)
+    return ("MFU, by each operator's dtype", own) if own is not None else ("MFU", fmt.reading("mfu", metrics["mfu"]))
+
+
+def _by_own_dtypes(metrics: Mapping[str, Reading]) -> str | None:
+    """Return the MFU by each operator's dtype, for people, where the MFU is above the 16-bit peak, which narrow dtypes outrun; else None."""
+    mfu, own = metrics["mfu"], metrics["mfu_at_dtype"]
+    return fmt.reading("mfu_at_dtype", own) if own.value is not None and (mfu.value or 0.0) > 1 else None
 
 
 def is_lower_bound(metrics: Mapping[str, Reading]) -> bool:
@@ -278,8 +281,7 @@ def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
     about = "at least " if is_lower_bound(metrics) else "≈ " if metrics["mfu"].trust != "ok" else ""
     if lowest is None:
         return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak."
-    if (metrics["mfu"].value or 0.0) > 1 and metrics["mfu_at_dtype"].value is not None:
-        own = fmt.reading("mfu_at_dtype", metrics["mfu_at_dtype"])
+    if (own := _by_own_dtypes(metrics)) is not None:
         return (
             f"The run reaches {about}{own} of the peak of its operators' dtypes, which is {mfu} of the GPU's dense 16-bit peak."
         )
