@@ -26,9 +26,8 @@ from sawtooth.ingest.seals import sealed, unsealed
 SCHEMA_VERSION = 1
 SCHEMA_SQL = Path(__file__).with_name("schema.sql")
 STORAGE_VERSION = "v1.5.0"  # so that DuckDB 1.5 clients can open a recording too
-BLOCK_BYTES = (
-    64 << 10
-)  # of a DuckDB file: every column takes one at least. DuckDB's own 256 kB make small ranks three times as large; 32 kB, long ones
+# Of a DuckDB file: every column takes one at least. DuckDB's own 256 kB make small ranks three times as large; 32 kB, long ones.
+BLOCK_BYTES = 64 << 10
 DRAFT_PREFIX = ".draft."  # of every temporary name, so that what a killed process left can be swept
 ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 

@@ -45,6 +45,7 @@ class Trace:
     classes: Classes
     host: HostSteps
     devices: list[DeviceSteps]
+    gpus_left_out: int
 
 
 def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
@@ -111,8 +112,11 @@ def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
     vendor, major = _vendor(con)
     classes = classify_operations(events, signatures, vendor, major)
     host = find_host_steps(events)
-    devices = [device_steps(events, host, d) for d in _analysed(events.gpu.device)]
-    trace = Trace(con=con, events=events, signatures=signatures, classes=classes, host=host, devices=devices)
+    analysed, left_out = _analysed(events.gpu.device)
+    devices = [device_steps(events, host, d) for d in analysed]
+    trace = Trace(
+        con=con, events=events, signatures=signatures, classes=classes, host=host, devices=devices, gpus_left_out=left_out
+    )
     _store_classes(trace)
     tensor = np.isin(classes.tensor_cores.astype(str), TENSOR_CORES_USED)
     flops = operator_flop_counts(events, signatures, tensor, vendor)
@@ -130,11 +134,11 @@ def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
     timeline_store.store(con)
 
 
-def _analysed(device: np.ndarray) -> list[int]:
-    """Return the GPUs to analyse, of each operation's GPU: those with the most operations where they are more than one process drives."""
+def _analysed(device: np.ndarray) -> tuple[list[int], int]:
+    """Return the GPUs to analyse, of each operation's GPU, and how many are left out: more than a host has, those with the fewest operations."""
     numbers, operations = np.unique(device, return_counts=True)
     most = np.argsort(-operations, kind="stable")[:MOST_ANALYSED]
-    return sorted(numbers[most].tolist())
+    return sorted(numbers[most].tolist()), len(numbers) - len(most)
 
 
 def _vendor(con: duckdb.DuckDBPyConnection) -> tuple[str | None, int | None]:
@@ -225,7 +229,6 @@ def _store_facts(trace: Trace, flops: FlopCounts, losses: Losses) -> None:
     }
     if not trace.devices:
         facts["host_only"] = host_only(trace.events, trace.host)
-    left_out = len(np.unique(trace.events.gpu.device)) - len(trace.devices)
     for device in trace.devices:
         counts = np.bincount(device.status, minlength=3)
         dur = trace.events.gpu.end[device.ops] - trace.events.gpu.start[device.ops]
@@ -244,7 +247,7 @@ def _store_facts(trace: Trace, flops: FlopCounts, losses: Losses) -> None:
             "gpu_ns": int(dur.sum()),
             "estimate": losses.estimates.get(device.device),
             "phases": losses.phases.get(device.device, []),
-            **({"gpus_left_out": left_out} if left_out and device is trace.devices[0] else {}),
+            **({"gpus_left_out": trace.gpus_left_out} if trace.gpus_left_out and device is trace.devices[0] else {}),
             "flops": device_flops(
                 events=trace.events, classes=trace.classes, counts=flops, device=device, counted_ops=counted_ops, alone=alone
             ),

@@ -23,7 +23,7 @@ SLOWED_TIMES = 2.0  # times what it takes alone: the few SMs that communication 
 HELD_NS, HELD_TIMES = (
     500_000,
     3.0,
-)  # beyond what it takes elsewhere, and times that: a GPU's turns between processes are about 2 ms long
+)  # beyond what it takes elsewhere, and times that: a GPU's turns between processes are some 2 ms
 
 Shape = tuple[str, str]  # a kernel's name, its grid and block
 

@@ -75,9 +75,8 @@ def _head(telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
         cards.headline(sentence, _under(telemetry))
         return
     column, name = _activity(telemetry)
-    steady = telemetry_strip.steady(
-        telemetry, summary
-    )  # what the run does, as on every other screen: no start, no end, no profile
+    # what the run does, as on every other screen: no start, no end, no profile
+    steady = telemetry_strip.steady(telemetry, summary)
     facts = series.facts(steady, column) if column else {}
     if facts:
         mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
