@@ -1,0 +1,223 @@
+"""Jobs of two ranks: what each trains, how its ranks share the work, and what is planted on which rank."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.nn.parallel import DistributedDataParallel
+
+from sawtooth.sample_traces.models import Block, Gpt, GptShape, ResNet, python_work
+
+Step = Callable[[], object]
+WORLD = 2
+BF16 = torch.bfloat16
+SMALL = GptShape(layers=6, width=512, seq=256)
+MEDIUM = GptShape(layers=12, width=768, heads=12, seq=512)
+LARGE = GptShape(layers=12, width=1024, heads=16, seq=512)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job: what it trains, how its ranks share the work, and what is planted on which rank."""
+
+    shape: GptShape = MEDIUM
+    batch: int = 8  # of each rank and micro-batch
+    share: str = "ddp"  # or fsdp, by_hand (one all-reduce a parameter), tensor, pipeline
+    images: bool = False  # a ResNet on images instead of the GPT
+    bucket_mb: int = 25
+    reshard: bool = True  # FSDP frees what it gathered after each forward pass
+    micro: int = 1  # micro-batches a step
+    no_sync: bool = False  # gradients are summed after the last micro-batch only
+    sync_norm: bool = False
+    single_adam: bool = False
+    reads: bool = False  # the loss is read every step
+    more_work: tuple[float, ...] = (1.0, 1.0)  # times the batch, a rank
+    late_s: tuple[float, ...] = (0.0, 0.0)  # Python before the batch is there, a rank
+    late_every: int = 1
+    sleeps: bool = False  # `late_s` is waiting, not computing
+    crowded: int = -1  # the GPU on which a second process computes too
+
+
+JOBS = {
+    "ddp_small": Job(SMALL, 16),
+    "ddp_big": Job(GptShape(layers=12, width=1024, heads=16, seq=1024), 8),
+    "ddp_read": Job(SMALL, 32, reads=True),
+    "buckets_1": Job(bucket_mb=1),
+    "buckets_25": Job(bucket_mb=25),
+    "per_param": Job(SMALL, 16, share="by_hand"),
+    "accum": Job(batch=4, micro=4),
+    "accum_nosync": Job(batch=4, micro=4, no_sync=True),
+    "adam_loop": Job(SMALL, 16, single_adam=True),
+    "fsdp": Job(share="fsdp"),
+    "fsdp_keep": Job(share="fsdp", reshard=False),
+    "tp": Job(SMALL, 32, share="tensor"),
+    "pp_2": Job(LARGE, 8, share="pipeline", micro=2),
+    "pp_8": Job(LARGE, 4, share="pipeline", micro=8),
+    "syncbn": Job(images=True, batch=32, sync_norm=True),
+    "uneven_gpt": Job(SMALL, 32, more_work=(1.0, 1.6)),
+    "uneven_conv": Job(images=True, batch=64, more_work=(1.0, 1.6)),
+    "loader_4th": Job(SMALL, 24, late_s=(0.0, 0.03), late_every=4, sleeps=True),
+    "loader_late": Job(SMALL, 24, late_s=(0.01, 0.0), sleeps=True),
+    "slow_host": Job(SMALL, 24, late_s=(0.0, 0.006)),
+    "slow_gpu": Job(batch=8, crowded=1),
+}
+
+
+def model_of(job: Job) -> nn.Module:
+    """The model of a job, on this rank's GPU."""
+    model = ResNet().cuda().to(memory_format=torch.channels_last) if job.images else Gpt(job.shape).cuda()
+    return nn.SyncBatchNorm.convert_sync_batchnorm(model) if job.sync_norm else model
+
+
+def batches(job: Job, rank: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches without end, late and larger where the job says so."""
+    many = round(job.batch * job.more_work[rank])
+    if job.images:
+        pool = [
+            (torch.randn(many, 3, 224, 224).contiguous(memory_format=torch.channels_last), torch.randint(0, 1000, (many,)))
+            for _ in range(2)
+        ]
+    else:
+        tokens = [torch.randint(0, job.shape.vocab, (many, job.shape.seq + 1)) for _ in range(4)]
+        pool = [(t[:, :-1].contiguous(), t[:, 1:].contiguous()) for t in tokens]
+    pinned = [(x.pin_memory(), y.pin_memory()) for x, y in pool]
+    wait = time.sleep if job.sleeps else python_work
+    for index in itertools.count():
+        if job.late_s[rank] and (index // job.micro) % job.late_every == 0 and index % job.micro == 0:
+            wait(job.late_s[rank])
+        x, y = pinned[index % len(pinned)]
+        yield x.cuda(non_blocking=True), y.cuda(non_blocking=True)
+
+
+def adam_of(model: nn.Module, job: Job) -> torch.optim.Optimizer:
+    """AdamW, fused or one tensor at a time."""
+    options: dict[str, Any] = {"foreach": False} if job.single_adam else {"fused": True}
+    return torch.optim.AdamW(model.parameters(), lr=1e-4, **options)
+
+
+def loss_of(model: nn.Module, x: Tensor, y: Tensor, images: bool) -> Tensor:
+    """The loss of one micro-batch in bf16."""
+    with torch.autocast("cuda", dtype=BF16):
+        return nn.functional.cross_entropy(model(x), y) if images else model(x, y)
+
+
+def replicated(job: Job, rank: int) -> Step:
+    """Each rank trains a copy (DDP, or an all-reduce a parameter by hand) or a shard of it (FSDP)."""
+    model = model_of(job)
+    if job.share == "fsdp":
+        for block in model.blocks:  # type: ignore[union-attr]
+            fully_shard(block, reshard_after_forward=job.reshard)
+        fully_shard(model, reshard_after_forward=job.reshard)
+    wrapped = DistributedDataParallel(model, device_ids=[rank], bucket_cap_mb=job.bucket_mb) if job.share == "ddp" else model
+    adam, source = adam_of(model, job), batches(job, rank)
+
+    def step() -> None:
+        adam.zero_grad(set_to_none=True)
+        for index in range(job.micro):
+            quiet = job.no_sync and index < job.micro - 1
+            with wrapped.no_sync() if quiet else contextlib.nullcontext():
+                loss = loss_of(wrapped, *next(source), images=job.images) / job.micro
+                loss.backward()
+        if job.share == "by_hand":
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
+        adam.step()
+        if job.reads:
+            loss.item()
+
+    return step
+
+
+class SumOverRanks(torch.autograd.Function):
+    """The sum over the ranks in the forward pass, the gradient as it is in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Sum `x` over the ranks."""
+        total = x.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """Pass the gradient on."""
+        return gradient
+
+
+class HalfBlock(nn.Module):
+    """One rank's half of a two-layer perceptron: columns of the first matrix, rows of the second, and a sum over the ranks."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up, self.down = nn.Linear(width, 4 * width // WORLD), nn.Linear(4 * width // WORLD, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, seq, width) to the same."""
+        return x + SumOverRanks.apply(self.down(nn.functional.gelu(self.up(self.norm(x)))))
+
+
+def tensor_parallel(job: Job, rank: int) -> Step:
+    """Every matrix is split over the ranks."""
+    model = nn.Sequential(*[HalfBlock(job.shape.width) for _ in range(2 * job.shape.layers)]).cuda()
+    adam = adam_of(model, job)
+    x = torch.randn(job.batch, job.shape.seq, job.shape.width, device="cuda")
+
+    def step() -> None:
+        adam.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", dtype=BF16):
+            model(x).float().pow(2).mean().backward()
+        adam.step()
+
+    return step
+
+
+class Stage(nn.Module):
+    """Half of the layers of a transformer, in bf16."""
+
+    def __init__(self, shape: GptShape) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers // WORLD))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, seq, width) to the same."""
+        for block in self.blocks:
+            x = block(x, None)
+        return x
+
+
+def pipeline(job: Job, rank: int) -> Step:
+    """Rank 0 holds the first half of the layers, rank 1 the second; one forward, one backward."""
+    stage = Stage(job.shape).cuda().to(BF16)
+    adam = adam_of(stage, job)
+    place = PipelineStage(stage, rank, WORLD, torch.device("cuda", rank))
+    schedule = Schedule1F1B(place, job.micro, loss_fn=lambda out, target: (out.float() - target.float()).pow(2).mean())
+    x = torch.randn(job.batch * job.micro, job.shape.seq, job.shape.width, device="cuda", dtype=BF16)
+
+    def step() -> None:
+        adam.zero_grad(set_to_none=True)
+        if rank == 0:
+            schedule.step(x)
+        else:
+            schedule.step(target=x, losses=[])
+        adam.step()
+
+    return step
+
+
+BUILDERS = {"tensor": tensor_parallel, "pipeline": pipeline}
+
+
+def steps_of(name: str, rank: int) -> Step:
+    """The step of one rank of a job, on this process's GPU; its process group must be there."""
+    return BUILDERS.get(JOBS[name].share, replicated)(JOBS[name], rank)

@@ -1,0 +1,132 @@
+"""Record jobs of two ranks: train on two GPUs of one host, and keep both ranks' traces, both GPUs' telemetry and a stopwatch without the profiler.
+
+    python sample_traces/two_gpus.py --list
+    python sample_traces/two_gpus.py --out jobs ddp_small fsdp slow_gpu
+    python -m tests.accuracy.jobs jobs
+
+Each job is a folder: `0.trace.json.gz` and `1.trace.json.gz`, `telemetry.jsonl` (both GPUs at 10 Hz, around all of it) and one `truth_RANK.json` a rank:
+`step_s_pipelined` is a stopwatch around many steps with one wait at the end, before anything was profiled. Needs PyTorch, two CUDA GPUs and nvidia-ml-py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:  # started as a script, the folder above is not on the path
+    sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402 - after the path is set
+import torch.distributed as dist  # noqa: E402
+
+from sawtooth.sample_traces import measure  # noqa: E402
+from sawtooth.sample_traces.two_gpu_jobs import BF16, JOBS, WORLD, Step, steps_of  # noqa: E402
+
+TIMED_S, PROFILED_STEPS, LIMIT_S = 2.5, 6, 120.0
+
+
+def crowd(gpu: int) -> None:
+    """Compute on a GPU that somebody else uses, in turns of a few milliseconds, until killed."""
+    torch.cuda.set_device(gpu)
+    a = torch.randn(4096, 4096, device="cuda", dtype=BF16)
+    while True:
+        for _ in range(8):
+            a @ a
+        torch.cuda.synchronize()
+        time.sleep(0.02)
+
+
+def together(mean: float) -> float:
+    """The same number on all ranks: the largest."""
+    value = torch.tensor([mean], device="cuda")
+    dist.all_reduce(value, op=dist.ReduceOp.MAX)
+    return float(value.item())
+
+
+def trace_of(step: Step, target: Path) -> None:
+    """Profile some steps into `target`."""
+    phases = torch.profiler.schedule(wait=1, warmup=2, active=PROFILED_STEPS)
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        torch.profiler.profile(
+            schedule=phases,
+            record_shapes=True,
+            on_trace_ready=lambda p: p.export_chrome_trace(f"{scratch}/trace.json"),
+        ) as profiler,
+    ):
+        for _ in range(3 + PROFILED_STEPS):
+            step()
+            profiler.step()
+        raw = Path(scratch, "trace.json").read_bytes()
+    target.write_bytes(gzip.compress(measure.slim(measure.scrub(raw)), 6, mtime=0))
+
+
+def run_rank(name: str, folder: Path, rank: int, port: int) -> None:
+    """Train one rank of a job: stopwatch first, then the profile."""
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(WORLD)}
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
+    torch.manual_seed(rank)
+    step = steps_of(name, rank)
+    for _ in range(8):
+        step()
+    first, _, _ = measure.time_pipelined(step, 8)
+    mean, window, _ = measure.time_pipelined(step, max(12, round(TIMED_S / together(first))))
+    trace_of(step, folder / f"{rank}.trace.json.gz")
+    truth = {"name": name, "rank": rank, "world": WORLD, "step_s_pipelined": mean, "window_ns": window}
+    truth |= {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
+    (folder / f"truth_{rank}.json").write_text(json.dumps(truth, indent=1) + "\n")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def record(name: str, out: Path, port: int) -> float | None:
+    """Record one job in processes of its own; return its step in seconds, None where a rank failed."""
+    folder = out / name
+    folder.mkdir(parents=True, exist_ok=True)
+    fork = multiprocessing.get_context("fork")  # torch is imported once, and only the children touch the GPUs
+    second = [fork.Process(target=crowd, args=(JOBS[name].crowded,))] if JOBS[name].crowded >= 0 else []
+    ranks = [fork.Process(target=run_rank, args=(name, folder, rank, port)) for rank in range(WORLD)]
+    with measure.telemetry(folder / "telemetry.jsonl", ",".join(map(str, range(WORLD)))):
+        for process in [*second, *ranks]:
+            process.start()
+        until = time.monotonic() + LIMIT_S
+        for process in ranks:
+            process.join(max(0.0, until - time.monotonic()))
+        for process in [*second, *ranks]:
+            process.kill()
+            process.join()
+    if any(process.exitcode for process in ranks):
+        return None
+    return float(json.loads((folder / "truth_0.json").read_text())["step_s_pipelined"])
+
+
+def main() -> None:
+    """Record the jobs that the command line names; exit with 1 where one could not be recorded."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help="none: all of them")
+    parser.add_argument("--list", action="store_true", help="say what there is and stop")
+    parser.add_argument("--out", type=Path, default=Path("jobs"), help="folder that gets one folder a job")
+    args = parser.parse_args()
+    if args.list:
+        print("\n".join(f"{name:14} {job}" for name, job in JOBS.items()))
+        return
+    failed = []
+    for index, name in enumerate(args.jobs or JOBS):
+        seconds = record(name, args.out.resolve(), 29540 + index)
+        failed += [name] if seconds is None else []
+        print(f"{name:14} {'FAILED' if seconds is None else f'{seconds * 1e3:.3f} ms a step'}", flush=True)
+    if failed:
+        sys.exit(f"not recorded: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
