@@ -60,8 +60,7 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     own = np.zeros(len(frame), np.int64)
     np.add.at(own, op, ended - begun)
     frame["exposed_ns"] = own
-    unique = steps["name"].is_unique
-    label = {s: (n if unique else f"{s} of {len(steps)}") for s, n in zip(steps["step"], steps["name"], strict=True)}
+    label = dict(zip(steps["step"], step_labels(steps), strict=True))
     counted = set(steps.loc[steps["counted"].astype(bool), "step"])
     numbers = [None if pd.isna(s) else int(s) for s in frame["step"]]
     frame["step"] = pd.Series([label.get(s) if len(steps) else "" for s in numbers], dtype=object)
@@ -72,6 +71,13 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     ranks = frame["group_ranks"].fillna("").astype(str)
     frame["group"] = frame["group_name"].fillna("").astype(str) + ranks.where(ranks == "", " " + ranks)
     return frame.drop(columns=["cpu_op_id", "group_name", "group_ranks"]), exposed
+
+
+def step_labels(steps: pd.DataFrame) -> pd.Series:
+    """Return the steps' labels, by which the same step is known on all ranks: their names, or their places where names repeat."""
+    if steps["name"].is_unique:
+        return steps["name"]
+    return steps["step"].map(lambda step: f"{step} of {len(steps)}")
 
 
 def _exposed(recording: Recording, device: int) -> Intervals:

@@ -86,9 +86,11 @@ def _split(rank: RankResult, rows: pd.DataFrame, exposed: Intervals) -> RankResu
 
 
 def _exposed_waits(rows: pd.DataFrame, exposed: Intervals) -> NDArray[np.int64]:
-    """Return how much of each row's waiting had no computation beside it."""
-    start, wait = rows["start_ns"].to_numpy(np.int64), rows["wait_ns"].to_numpy(np.int64)
-    begun, ended, row, _ = overlaps(Intervals(start, start + wait), exposed)
+    """Return how much of each row's waiting (in order of start) had no computation beside it; of rows that wait at once the first has it."""
+    start = rows["start_ns"].to_numpy(np.int64)
+    end = start + rows["wait_ns"].to_numpy(np.int64)
+    before = np.concatenate((start[:1], np.maximum.accumulate(end)[:-1]))
+    begun, ended, row, _ = overlaps(Intervals(np.minimum(np.maximum(start, before), end), end), exposed)
     exposed_ns = np.zeros(len(rows), np.int64)
     np.add.at(exposed_ns, row, ended - begun)
     return exposed_ns

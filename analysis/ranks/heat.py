@@ -1,0 +1,76 @@
+"""Which rank loses time in which step: what every rank takes of every counted step by itself, and what it waits for others.
+
+One table serves the screen's heatmap and the summaries of jobs with many ranks. As profiled: both sum to the rank's device step, to the nanosecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.ranks.collectives import step_labels
+from sawtooth.analysis.run.model import Communication, RankResult
+
+Level = Literal["rank", "host", "stage"]
+
+MOST_ROWS = 512  # of a picture: a screen has hardly more lines for it
+HEAT = ("rank", "host", "stage", "step", "own_ms", "wait_ms")
+
+
+def rank_steps(ranks: Sequence[RankResult], communication: Communication, stages: Sequence[int | None] = ()) -> pd.DataFrame:
+    """Return one row per rank and counted step, in the order of both: rank, host, stage, step, own_ms, wait_ms.
+
+    ``wait_ms`` is what the rank waits in collectives while its GPU computes nothing, ``own_ms`` the rest of its device step. Ranks are known by
+    their place in the run where a trace names none. ``step`` is the step's name; ``stages`` are the ranks' pipeline stages, none without a pipeline.
+    """
+    numbered = len({rank.rank for rank in ranks if rank.rank is not None}) == len(ranks)
+    waits = communication.rows.groupby(["position", "step"])["exposed_wait_ns"].sum()
+    tables = []
+    for position, rank in enumerate(ranks):
+        steps = rank.counted
+        step_ns = (steps["end_ns"] - steps["start_ns"]).to_numpy(np.int64)
+        names = step_labels(rank.steps).loc[steps.index]
+        wait_ns = np.array([waits.get((position, name), 0) for name in names], np.int64)
+        wait_ns = np.minimum(wait_ns, step_ns)
+        host = rank.info.get("host")
+        tables.append(
+            pd.DataFrame(
+                {
+                    "rank": rank.rank if numbered else position,
+                    "host": None if pd.isna(host) else str(host),
+                    "stage": stages[position] if stages else None,
+                    "step": names.to_numpy(),
+                    "own_ms": (step_ns - wait_ns) / 1e6,
+                    "wait_ms": wait_ns / 1e6,
+                }
+            ).astype({"host": object, "stage": "Int64", "step": object})
+        )
+    heat = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=list(HEAT))
+    return heat.sort_values("rank", kind="stable", ignore_index=True)
+
+
+def pooled(heat: pd.DataFrame, level: Level = "rank", most_rows: int = MOST_ROWS) -> pd.DataFrame:
+    """Return ``heat`` with one row per ``level`` and step: label, step, own_ms, wait_ms, each the largest of the ranks in it, and rank, the first of them.
+
+    Beyond ``most_rows`` neighbours share a row, so that no single slow rank is averaged away. Ranks of no known host or stage are left out.
+    """
+    known = heat.dropna(subset=[level])
+    names = list(dict.fromkeys(known[level]))
+    each = -(-len(names) // most_rows) if names else 1
+    row_of = {name: i // each for i, name in enumerate(names)}
+    labels = [_label(level, names[i : i + each]) for i in range(0, len(names), each)]
+    order = {step: i for i, step in enumerate(dict.fromkeys(known["step"]))}
+    keyed = known.assign(row=known[level].map(row_of).astype("int64"), column=known["step"].map(order).astype("int64"))
+    table = keyed.groupby(["row", "column"], as_index=False).agg(
+        step=("step", "first"), own_ms=("own_ms", "max"), wait_ms=("wait_ms", "max"), rank=("rank", "first")
+    )
+    return table.assign(label=[labels[row] for row in table["row"]])[["label", "step", "own_ms", "wait_ms", "rank"]]
+
+
+def _label(level: Level, names: Sequence[object]) -> str:
+    first, last = names[0], names[-1]
+    of = f"{first}" if len(names) == 1 else f"{first} to {last}"
+    return of if level == "host" and len(names) == 1 else f"{level} {of}"
