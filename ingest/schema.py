@@ -92,8 +92,23 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     loader_collate_ms: Measure | None = None
 
 
+class BatchTrial(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A batch size that ``find_batch_size`` tried: ms of a step with its least and most, of the optimizer in it, and bytes allocated at its peak.
+
+    Without ``step_ms`` memory did not suffice.
+    """
+
+    batch: Amount
+    step_ms: Rate | None = None
+    low_ms: Rate | None = None
+    high_ms: Rate | None = None
+    optimizer_ms: Measure | None = None
+    memory_bytes: Amount | None = None
+
+
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A run: what a person talks about. ``settings`` are free key/value pairs used by sweeps (batch size, workers, …)."""
+    """A run: what a person talks about. ``settings`` are free key/value pairs used by sweeps (batch size, workers, …);
+    ``batches`` are the sizes tried beside the run's own."""
 
     id: str
     name: str
@@ -103,6 +118,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     tags: list[str] = []
     settings: dict[str, str] = {}
     facts: UserFacts = UserFacts()
+    batches: list[BatchTrial] = []
     bundled: bool = False
 
     @property

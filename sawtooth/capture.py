@@ -1,9 +1,10 @@
-"""Record a training loop: ``from sawtooth.capture import profile``.
+"""Record a training loop: ``from sawtooth.capture import profile``; try batch sizes: ``find_batch_size``.
 
 A face of ``sawtooth.ingest.capture``, short enough to type in a training script; it loads nothing but the standard library.
 """
 
+from sawtooth.ingest.capture.batch_size.finder import find_batch_size
 from sawtooth.ingest.capture.callbacks import hugging_face_callback, lightning_callback
 from sawtooth.ingest.capture.recorder import profile
 
-__all__ = ["hugging_face_callback", "lightning_callback", "profile"]
+__all__ = ["find_batch_size", "hugging_face_callback", "lightning_callback", "profile"]

@@ -21,7 +21,7 @@ from sawtooth.ingest.recording import Progress, clean_name, clean_title, ingest_
 from sawtooth.ingest.runs.manifests import delete_run, register_run
 from sawtooth.ingest.runs.proposals import Proposal, propose
 from sawtooth.ingest.runs.redact import Redactor
-from sawtooth.ingest.schema import DataFolder, Interval, Manifest, RecordingRef, Shift, UserFacts, run_id_of
+from sawtooth.ingest.schema import BatchTrial, DataFolder, Interval, Manifest, RecordingRef, Shift, UserFacts, run_id_of
 from sawtooth.ingest.source import Limits
 from sawtooth.ingest.writer import tool_version
 
@@ -40,6 +40,7 @@ MAX_MANIFEST_BYTES = 4 << 20  # some hundred bytes a recording, and notes
 MAX_RUNS = 1000  # of the largest sweeps people share whole
 MAX_TEXT = 100_000  # characters of notes
 MAX_LABELS, MAX_LABEL = 100, 200  # tags or settings of a run, and characters of each
+MAX_TRIALS = 200  # batch sizes: a search tries some twenty
 PACKED_TWICE = 4  # sources are packed already: a zip that packs one far smaller holds a bomb
 KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 BROKEN = "The .sawtooth file is damaged or cut off. Copy or export it again."
@@ -73,6 +74,7 @@ class BundleRun(msgspec.Struct, frozen=True, omit_defaults=True):
     tags: list[str] = []
     settings: dict[str, str] = {}
     facts: UserFacts = UserFacts()
+    batches: list[BatchTrial] = []
 
 
 class BundleManifest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -132,6 +134,7 @@ def export_runs(
                 tags=manifest.tags,
                 settings=manifest.settings,
                 facts=manifest.facts,
+                batches=manifest.batches,
             )
         )
     pair = (0, 1) if compare and len(runs) == 2 else None
@@ -263,9 +266,10 @@ def _register(folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef],
     title, notes = clean_title(run.name), run.notes[:MAX_TEXT]
     settings = {key[:MAX_LABEL]: value[:MAX_LABEL] for key, value in list(run.settings.items())[:MAX_LABELS]}
     tags = [tag[:MAX_LABEL] for tag in run.tags[:MAX_LABELS]]
+    batches = run.batches[:MAX_TRIALS]
     run_id = run_id_of(recordings)
     if run_id not in known:
-        return register_run(folder, recordings, title, settings, notes=notes, tags=tags, facts=run.facts)
+        return register_run(folder, recordings, title, settings, notes=notes, tags=tags, facts=run.facts, batches=batches)
     propose(
         folder,
         Proposal(
@@ -277,6 +281,7 @@ def _register(folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef],
             tags=tags,
             settings=settings,
             facts=run.facts,
+            batches=batches,
         ),
     )
     return folder.read_manifest(run_id)

@@ -13,7 +13,7 @@ import msgspec
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.runs.proposals import dismiss
 from sawtooth.ingest.runs.recordings import joined, remove_unused
-from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts, new_manifest, run_id_of
+from sawtooth.ingest.schema import BatchTrial, DataFolder, Manifest, RecordingRef, UserFacts, new_manifest, run_id_of
 
 CLOSE_NS = 120 * 1_000_000_000  # ranks start the same profiled step within seconds; two minutes forgive unsynchronised clocks
 SUFFIXES = re.compile(r"(?:\.(?:pt|trace|json|jsonl|gz|csv|txt))+$", re.I)
@@ -43,6 +43,7 @@ def register_run(
     notes: str = "",
     tags: list[str] | None = None,
     facts: UserFacts | None = None,
+    batches: list[BatchTrial] | None = None,
     bundled: bool = False,
 ) -> Manifest:
     """Make one run of ``refs`` and return its manifest.
@@ -64,6 +65,7 @@ def register_run(
         tags=list(dict.fromkeys([*manifest.tags, *(tags or [])])),
         settings={**manifest.settings, **(settings or {})},
         facts=manifest.facts if facts is None else facts,  # a Struct is true even where it holds nothing
+        batches=batches or manifest.batches,
         bundled=bundled or manifest.bundled,
     )
     folder.write_manifest(manifest)

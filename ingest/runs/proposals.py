@@ -13,7 +13,7 @@ import msgspec
 
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.runs.recordings import joined, remove_unused
-from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, UserFacts, write_atomically
+from sawtooth.ingest.schema import BatchTrial, DataFolder, Manifest, RecordingRef, UserFacts, write_atomically
 from sawtooth.ingest.seals import sealed, unsealed
 
 CLOCK_FIELDS = {"offset_ns": "time added (s)", "interval_ns": "time between samples (s)"}
@@ -30,6 +30,7 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     tags: list[str] = []
     settings: dict[str, str] = {}
     facts: UserFacts = UserFacts()
+    batches: list[BatchTrial] = []
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ def accepted(manifest: Manifest, proposal: Proposal) -> Manifest:
         tags=list(dict.fromkeys([*manifest.tags, *proposal.tags])),
         settings={**manifest.settings, **proposal.settings},
         facts=msgspec.structs.replace(manifest.facts, **facts),
+        batches=proposal.batches or manifest.batches,
     )
 
 
@@ -82,6 +84,7 @@ def changed(manifest: Manifest, proposal: Proposal) -> list[Difference]:
     pairs += [(f"setting {key}", manifest.settings.get(key, ""), value) for key, value in after.settings.items()]
     facts = msgspec.structs.asdict(manifest.facts)
     pairs += [(key, _number(facts[key]), _number(value)) for key, value in msgspec.structs.asdict(after.facts).items()]
+    pairs.append(("batch sizes tried", _sizes(manifest.batches), _sizes(after.batches)))
     known = {ref.id: ref for ref in manifest.recordings}
     for ref in after.recordings:
         if ref.id not in known:
@@ -125,6 +128,13 @@ def _kept(folder: DataFolder, run_id: str) -> Proposal | None:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.10g}"
+
+
+def _sizes(batches: list[BatchTrial]) -> str:
+    trials = (
+        f"{_number(trial.batch)}: {_number(trial.step_ms) + ' ms' if trial.step_ms else 'out of memory'}" for trial in batches
+    )
+    return ", ".join(trials)
 
 
 def _seconds(ns: int | None) -> str:

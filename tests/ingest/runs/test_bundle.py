@@ -26,7 +26,8 @@ from sawtooth.ingest.runs.bundle import (
     write_bundle,
 )
 from sawtooth.ingest.runs.manifests import register_run
-from sawtooth.ingest.schema import DataFolder, Manifest, UserFacts
+from sawtooth.ingest.runs.proposals import accept, changed, proposal_for
+from sawtooth.ingest.schema import BatchTrial, DataFolder, Manifest, UserFacts
 from tests.support import sound_trace
 from tests.support.bundles import manifest_bytes, packed
 from tests.support.paths import SAMPLES
@@ -245,3 +246,17 @@ def test_a_list_of_members_that_lies_is_named_as_such(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(SourceError, match="does not fit what it holds"), open_bundle(path):
         pass
+
+
+def test_batch_sizes_travel_with_a_run(tmp_path: Path) -> None:
+    folder, run = a_run(tmp_path)
+    sizes = [BatchTrial(64, step_ms=10.0, low_ms=9.9, high_ms=10.2, optimizer_ms=1.0, memory_bytes=5e9), BatchTrial(128)]
+    folder.write_manifest(msgspec.structs.replace(run, batches=sizes))
+    export_runs(folder, [run.id], tmp_path / "x.sawtooth")
+    other = DataFolder(tmp_path / "b")
+    assert import_bundle(tmp_path / "x.sawtooth", other)[0].batches == sizes
+    other.write_manifest(msgspec.structs.replace(other.read_manifest(run.id), batches=[]))
+    import_bundle(tmp_path / "x.sawtooth", other)
+    (difference,) = changed(other.read_manifest(run.id), proposal_for(other, run.id))
+    assert (difference.before, difference.after) == ("", "64: 10 ms, 128: out of memory")
+    assert accept(other, run.id).batches == sizes

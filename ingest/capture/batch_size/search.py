@@ -1,0 +1,118 @@
+"""Which batch sizes to try: doubled until memory runs out, then by halves towards the largest that fits, and what that advises.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+RULE = 0.8  # of the largest batch that fits, as is usual: longer samples, fragmentation and evaluation take the rest
+MULTIPLE = 8  # tensor cores work in blocks of eight
+CLOSE = 16  # the largest batch is known to a sixteenth: the rule leaves out more
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A batch of ``batch`` samples: ms of a step (the middle of several readings, between ``low_ms`` and ``high_ms``), of the optimizer in it,
+    and bytes allocated at its peak. All are None where memory did not suffice; memory alone where no GPU tells."""
+
+    batch: int
+    step_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    optimizer_ms: float | None = None
+    memory_bytes: int | None = None
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Samples a second."""
+        return 1e3 * self.batch / self.step_ms if self.step_ms else None
+
+    def accumulated_per_s(self, batch: float) -> float | None:
+        """Return samples a second where gradients of this size are accumulated to ``batch`` samples: the optimizer then steps once."""
+        if not self.step_ms or batch < self.batch:
+            return None
+        passes = batch / self.batch
+        return 1e3 * batch / (passes * self.step_ms - (passes - 1) * (self.optimizer_ms or 0.0))
+
+    def row(self) -> dict[str, Any]:
+        """Return what is known, as a manifest has it."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class BatchSizes:
+    """Trials by size. ``largest`` is the largest batch that ran, ``too_large`` the smallest that did not fit: None where none was met."""
+
+    trials: tuple[Trial, ...]
+    largest: int | None
+    too_large: int | None
+
+    @property
+    def advised(self) -> int | None:
+        """RULE of the largest batch; the largest itself where memory did not end the search."""
+        if self.largest is None or self.too_large is None:
+            return self.largest
+        return advised_below(self.largest)
+
+
+def advised_below(largest: int) -> int:
+    """Return RULE of ``largest``, in multiples of MULTIPLE where it has several."""
+    size = int(RULE * largest)
+    return size - size % MULTIPLE if size >= MULTIPLE else max(size, 1)
+
+
+def search(
+    start: int,
+    least: int,
+    most: int,
+    try_size: Callable[[int], Trial],
+    fits: Callable[[int], bool],
+    goes_on: Callable[[], bool] = lambda: True,
+) -> BatchSizes:
+    """Return trials from ``least`` to the largest batch that fits, at most ``most``.
+
+    ``try_size`` times a size, ``fits`` only runs it; ``goes_on`` tells whether there is time for another, once one size has run.
+    """
+    trials: dict[int, Trial] = {}
+
+    def runs(size: int) -> bool:
+        trials[size] = try_size(size)
+        return trials[size].step_ms is not None
+
+    size, too_large = start, None
+    while not runs(size):  # not even what somebody trains with: go down
+        too_large = size
+        if size <= least:
+            return BatchSizes(_by_size(trials), None, too_large)
+        size = max(size // 2, least)
+    largest = size
+    while too_large is None and largest < most and goes_on():
+        size = min(2 * largest, most)
+        if runs(size):
+            largest = size
+        else:
+            too_large = size
+    size = min(trials)
+    while size > least and goes_on():
+        size = max(size // 2, least)
+        runs(size)
+    while too_large is not None and too_large - largest > max(largest // CLOSE, 1) and goes_on():
+        middle = (largest + too_large) // 2
+        if fits(middle):
+            largest = middle
+        else:
+            too_large = middle
+    if too_large is not None:
+        for size in (advised_below(largest), largest):
+            if size not in trials and goes_on() and not runs(size):  # it ran a moment ago: memory is in other pieces now
+                too_large, largest = size, max(size for size, trial in trials.items() if trial.step_ms)
+                break
+    return BatchSizes(_by_size(trials), largest, too_large)
+
+
+def _by_size(trials: dict[int, Trial]) -> tuple[Trial, ...]:
+    return tuple(trials[size] for size in sorted(trials))

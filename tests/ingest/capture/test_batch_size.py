@@ -1,0 +1,246 @@
+"""Batch sizes: the search by hand, and a real step on the CPU that runs out of memory on purpose and leaves the training as it was."""
+
+from __future__ import annotations
+
+import random
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sawtooth.ingest.capture.batch_size import finder
+from sawtooth.ingest.capture.batch_size.finder import find_batch_size, lines
+from sawtooth.ingest.capture.batch_size.search import BatchSizes, Trial, advised_below, search
+from sawtooth.ingest.capture.batch_size.state import TrainingState
+from sawtooth.ingest.runs.bundle import open_bundle
+
+
+def searched(fitting: int, start: int, least: int = 1, most: int = 1 << 20, **limits: Any) -> tuple[BatchSizes, list[int]]:
+    asked: list[int] = []
+
+    def fits(size: int) -> bool:
+        asked.append(size)
+        return size <= fitting
+
+    return search(start, least, most, lambda n: Trial(n, 1.0 * n if fits(n) else None), fits, **limits), asked
+
+
+@pytest.mark.parametrize("fitting", [1, 2, 3, 7, 8, 9, 100, 127, 128, 129, 1000, 4097])
+@pytest.mark.parametrize("start", [1, 4, 64])
+def test_the_largest_batch_is_known_to_a_sixteenth(fitting: int, start: int) -> None:
+    sizes, asked = searched(fitting, start)
+    assert sizes.largest is not None and sizes.too_large is not None
+    assert sizes.largest <= fitting < sizes.too_large
+    assert sizes.too_large - sizes.largest <= max(sizes.largest // 16, 1)
+    assert len(asked) < 32, "a search by halves"
+    assert {t.batch for t in sizes.trials if t.step_ms} >= {sizes.largest, sizes.advised}, "what is advised was measured"
+
+
+def test_sizes_are_powers_of_two_times_the_start() -> None:
+    sizes, _ = searched(100, 16, least=4)
+    # 16, 32, 64 and not 128; 8 and 4; then 96 fits, 112 and 104 do not, 100 does and closes it to less than 100 // 16 = 6
+    assert (sizes.largest, sizes.too_large, sizes.advised) == (100, 104, 80)
+    assert [(t.batch, t.step_ms is not None) for t in sizes.trials] == [
+        (4, True), (8, True), (16, True), (32, True), (64, True), (80, True), (100, True), (128, False)
+    ]  # fmt: skip
+
+
+def test_a_limit_that_is_no_memory_leaves_the_rule_out() -> None:
+    sizes, _ = searched(1 << 30, 16, most=100)
+    assert (sizes.largest, sizes.too_large, sizes.advised) == (100, None, 100)
+    assert "no larger one was tried" in lines(sizes)[-1]
+
+
+def test_no_size_begins_after_its_time() -> None:
+    sizes, asked = searched(1 << 30, 16, goes_on=lambda: False)
+    assert asked == [16] and sizes.largest == 16
+
+
+def test_not_even_one_sample_fits() -> None:
+    sizes, _ = searched(0, 8)
+    assert (sizes.largest, sizes.advised) == (None, None) and lines(sizes) == ["sawtooth: no batch fits into memory."]
+
+
+def test_the_search_that_met_memory_in_other_pieces_says_less() -> None:
+    """100 ran once and not a second time: the largest is what was timed."""
+    seen: list[int] = []
+
+    def fits(size: int) -> bool:
+        seen.append(size)
+        return size <= 100 and not (size > 96 and seen.count(size) > 1)
+
+    sizes = search(16, 16, 1000, lambda n: Trial(n, 1.0 if fits(n) else None), fits)
+    assert (sizes.largest, sizes.too_large) == (80, 100)
+
+
+def test_the_rule_by_hand() -> None:
+    assert [advised_below(n) for n in (1, 5, 9, 10, 100, 1000)] == [1, 4, 7, 8, 80, 800]
+
+
+def test_accumulating_steps_the_optimizer_once() -> None:
+    # four passes of 16 in 10 ms each, of which the optimizer takes 2: 4 × 10 − 3 × 2 = 34 ms for 64 samples
+    assert Trial(16, 10.0, optimizer_ms=2.0).accumulated_per_s(64) == pytest.approx(64 / 0.034)
+    assert Trial(16, 10.0).accumulated_per_s(16) == pytest.approx(1600) and Trial(16, 10.0).accumulated_per_s(8) is None
+
+
+class Loop:
+    """A model with a batch norm, dropout and an optimizer, whose step needs more memory than there is from ``fitting`` on."""
+
+    def __init__(self, fitting: int = 1 << 20, optimizer: Any = torch.optim.AdamW) -> None:
+        torch.manual_seed(5)
+        self.model = torch.nn.Sequential(
+            torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1)
+        )
+        self.optimizer = optimizer(self.model.parameters(), lr=0.1)
+        self.schedule = torch.optim.lr_scheduler.StepLR(self.optimizer, 1, 0.9)
+        self.fitting, self.sizes = fitting, list[int]()
+
+    def step(self, batch: dict[str, torch.Tensor]) -> float:
+        self.sizes.append(len(batch["x"]))
+        loss = (self.model(batch["x"]) - batch["y"]).square().mean() + random.random() * 0 + np.random.rand() * 0
+        self.optimizer.zero_grad()
+        loss.backward()
+        if len(batch["x"]) > self.fitting:  # half of the gradients are there, and the optimizer is in the middle of its state
+            self.optimizer.state[next(self.model.parameters())]["step"] = torch.tensor(77.0)
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        self.optimizer.step()
+        self.schedule.step()
+        return float(loss.detach())
+
+    @property
+    def changes(self) -> list[Any]:
+        return [self.model, self.optimizer, self.schedule]
+
+    def trains(self, steps: int = 4) -> list[float]:
+        """Losses of the next steps, of fresh random samples."""
+        return [self.step({"x": torch.randn(4, 8), "y": torch.randn(4, 1)}) for _ in range(steps)]
+
+
+BATCH = {"x": torch.ones(4, 8), "y": torch.ones(4, 1), "name": "of four"}
+
+
+@pytest.mark.parametrize("before", [0, 3])
+@pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad])
+def test_the_training_goes_on_as_if_nothing_had_been_tried(before: int, optimizer: Any, capsys: Any) -> None:
+    alone, disturbed = Loop(optimizer=optimizer), Loop(fitting=20, optimizer=optimizer)
+    torch.manual_seed(7)
+    alone.trains(before)
+    expected = alone.trains()
+    torch.manual_seed(7)
+    disturbed.trains(before)
+    grads = [p.grad for p in disturbed.model.parameters()]
+    sizes = find_batch_size(disturbed.step, BATCH, changes=disturbed.changes, seconds=0.001)
+    assert (sizes.largest, sizes.too_large, sizes.advised) == (20, 21, 16)
+    assert max(disturbed.sizes) == 32, "it did run out of memory"
+    assert all(a is b for a, b in zip(grads, (p.grad for p in disturbed.model.parameters()), strict=True))
+    assert disturbed.trains() == expected, "bit for bit"
+    assert "take 16" in capsys.readouterr().err
+
+
+def test_random_numbers_of_all_libraries_go_on_where_they_were() -> None:
+    loop = Loop(fitting=9)
+
+    def drawn() -> list[float]:
+        return [random.random(), float(np.random.rand()), float(torch.rand(1))]
+
+    own = torch.Generator().manual_seed(3)
+    state = TrainingState(torch, [own])
+    expected = [*drawn(), float(torch.rand(1, generator=own))]
+    state.restore()
+    state.restore_random()
+    again = TrainingState(torch, [own])
+    find_batch_size(loop.step, BATCH, changes=loop.changes, seconds=0.001)
+    assert drawn() == expected[:3]
+    again.restore()
+    assert float(torch.rand(1, generator=own)) == expected[3]
+
+
+def test_a_step_that_fails_otherwise_says_so_and_leaves_nothing() -> None:
+    loop = Loop()
+    parameters = [p.detach().clone() for p in loop.model.parameters()]
+
+    def broken(batch: Any) -> None:
+        loop.step(batch)
+        raise RuntimeError("shapes do not match")
+
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        find_batch_size(broken, BATCH, changes=loop.changes, seconds=0.001)
+    assert all(torch.equal(a, b) for a, b in zip(parameters, loop.model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("Expected canUse32BitIndexMath(input) to be true"),
+    ],
+)
+def test_every_way_in_which_memory_does_not_suffice(error: Exception) -> None:
+    def step(batch: torch.Tensor) -> None:
+        if len(batch) > 4:
+            raise error
+
+    sizes = find_batch_size(step, torch.ones(2, 1), changes=[], seconds=0.001)
+    assert (sizes.largest, sizes.too_large) == (4, 5)
+
+
+def test_other_sizes_repeat_and_cut_the_example() -> None:
+    example = {"x": torch.arange(3), "mask": [torch.eye(3), torch.tensor(1.0)], "weight": torch.ones(5)}
+    larger = finder._resized(torch, example, 3, 7)
+    assert larger["x"].tolist() == [0, 1, 2, 0, 1, 2, 0] and larger["mask"][0].shape == (7, 3)
+    assert larger["mask"][1] is example["mask"][1] and larger["weight"] is example["weight"]
+    assert finder._resized(torch, example, 3, 2)["x"].tolist() == [0, 1]
+
+
+def test_a_function_makes_batches_of_what_cannot_be_cut() -> None:
+    asked: list[int] = []
+    with pytest.raises(ValueError, match="start"):
+        find_batch_size(lambda batch: None, lambda size: [0] * size, changes=[])
+    find_batch_size(lambda batch: asked.append(len(batch)), lambda size: [0] * size, changes=[], start=8, most=16, seconds=1e-6)
+    assert set(asked) == {2, 4, 8, 16}
+
+
+def test_what_has_no_state_is_refused_before_anything_runs() -> None:
+    with pytest.raises(TypeError, match="int has no state"):
+        find_batch_size(lambda batch: pytest.fail("ran"), torch.ones(2, 1), changes=[3])
+
+
+def test_the_file_holds_sizes_and_a_trace(tmp_path: Any) -> None:
+    loop = Loop(fitting=9)
+    find_batch_size(
+        loop.step, BATCH, changes=loop.changes, path=tmp_path / "sizes", seconds=0.001, settings={"precision": "fp32"}
+    )
+    with open_bundle(tmp_path / "sizes.sawtooth") as bundle:
+        (run,) = bundle.manifest.runs
+    assert run.settings == {"precision": "fp32", "batch_size": "4"} and run.facts.samples_per_step == 4
+    assert [r.kind for r in run.recordings] == ["trace"]
+    assert [(row.batch, row.step_ms is not None) for row in run.batches] == [
+        (2, True), (4, True), (7, True), (8, True), (9, True), (16, False)
+    ]  # fmt: skip
+    assert all(0 <= (row.optimizer_ms or 0) <= row.high_ms * 10 for row in run.batches if row.step_ms)
+
+
+def test_what_filled_the_memory_is_let_go_of_before_the_next_size() -> None:
+    held: list[Any] = []
+
+    def step(batch: torch.Tensor) -> None:
+        assert [ref() for ref in held] == [None] * len(held), "a step before this one still holds its tensors"
+        activations = batch * 2
+        if len(batch) > 4:
+            held.append(weakref.ref(activations))
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    sizes = find_batch_size(step, torch.ones(4, 1), changes=[], seconds=1e-6)
+    assert len(held) >= 3 and sizes.largest == 4
+
+
+def test_ranks_of_a_job_are_sent_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(ValueError, match="on one GPU"):
+        find_batch_size(lambda batch: pytest.fail("ran"), torch.ones(2, 1), changes=[])
