@@ -29,6 +29,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "sawtooth.ingest.capture": ("torch", "lightning", "pytorch_lightning", "transformers"),
     "sawtooth.ingest": ("duckdb", "msgspec", "isal", "numpy", "pyarrow", "psutil"),
     "sawtooth.analysis": ("duckdb", "pandas", "numpy", "scipy", "tsdownsample", "msgspec"),
+    "sawtooth.analysis.cluster": ("duckdb", "pandas", "numpy", "msgspec", "pyarrow"),
     "sawtooth.analysis.findings.rules": ("duckdb", "pandas", "numpy", "scipy"),
     "sawtooth.app": (
         "streamlit",
@@ -53,7 +54,10 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
 }
 VAGUE = {"found", "given", "told", "said", "heard", "hear", "meet", "tell"}  # these name how a value came, not what it is
 MOST_MODULES = 17  # of a package
-LAZY = {"sawtooth.analysis": ("torch",)}  # imported only where a function needs it
+LAZY = {
+    "sawtooth.analysis": ("torch",),
+    "sawtooth.analysis.cluster": ("ray", "obstore"),
+}  # imported only where a function needs it
 
 
 def _modules() -> list[tuple[str, Path]]:

@@ -5,12 +5,25 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
+        "beside": (
+            "Shape",
+            "held_ms",
+            "kernels_of",
+        ),
+        "collectives": (
+            "load",
+            "step_labels",
+        ),
         "communication": (
             "collective_table",
             "side_by_side",
             "split_communication",
         ),
-        "job": ("as_one_job",),
+        "coupled": ("Member",),
+        "job": (
+            "as_one_job",
+            "replay_of",
+        ),
         "job_step": (
             "at_job_step",
             "leading",
@@ -19,6 +32,11 @@ __getattr__, __all__ = lazy(
         "lateness": (
             "who",
             "why",
+        ),
+        "own_time": (
+            "OwnTime",
+            "Part",
+            "own_time",
         ),
     },
 )

@@ -1,0 +1,186 @@
+"""The summary of one source: of each device of a trace, or of each GPU of a telemetry file."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.cluster.places import Source
+from sawtooth.analysis.intervals import Intervals, overlaps
+from sawtooth.analysis.ranks.beside import Shape, held_ms, kernels_of
+from sawtooth.analysis.ranks.collectives import load, step_labels
+from sawtooth.analysis.ranks.coupled import Member
+from sawtooth.analysis.ranks.job import replay_of
+from sawtooth.analysis.ranks.own_time import OwnTime, own_time
+from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.run.rank import RankTrace
+from sawtooth.analysis.store.library import Library, Recording
+from sawtooth.analysis.telemetry.attribution import metadata_of
+from sawtooth.analysis.telemetry.clock import origin_of
+from sawtooth.analysis.telemetry.of_run import RunTelemetry
+from sawtooth.analysis.telemetry.summary import summarize
+from sawtooth.analysis.version import TOOL_VERSION
+from sawtooth.ingest.schema import UserFacts
+
+Row = dict[str, Any]
+OUTSIDE = -1  # of a call: in no step
+NO_WORK = "No GPU work is recorded in it."
+
+
+def rank_rows(library: Library, recording_id: str, source: Source) -> list[Row]:
+    """Return the rows of a trace, one per device with GPU work. Its derived file must be there."""
+    with library.open(recording_id) as recording:
+        info = recording.frame("SELECT * FROM recording").iloc[0].to_dict()
+        trace = RankTrace(recording, info, UserFacts(), RunTelemetry(()), None, library.folder)
+        about = {**_about(info, source), **_identity(recording, info), "kind": "trace"}
+        return [{**about, **_device_row(recording, rank)} for rank, _ in trace.ranks()] or [{**about, "why": NO_WORK}]
+
+
+def telemetry_rows(library: Library, recording_id: str, source: Source) -> list[Row]:
+    """Return the rows of a telemetry file, one per sampled GPU."""
+    with library.open(recording_id, derived=False) as recording:
+        info = recording.frame("SELECT * FROM recording").iloc[0].to_dict()
+        host = _none(info["host"]) or origin_of(recording).host
+        pids = metadata_of(recording).get("processes")
+        rows = []
+        for sampled in summarize(recording):
+            ran = pids.get(str(sampled.device), ()) if isinstance(pids, dict) else ()
+            rows.append(
+                {
+                    **_about(info, source),
+                    "kind": "telemetry",
+                    "host": host,
+                    "device": sampled.device,
+                    "gpu": sampled.name,
+                    "uuid": sampled.uuid,
+                    "pids": [int(pid) for pid in ran],
+                    "sampled": msgspec.json.encode(sampled).decode(),
+                }
+            )
+        return rows
+
+
+def refusal_row(source: Source, why: str) -> Row:
+    """Return the row of a source that cannot be read: it would not be the next time either."""
+    return {"kind": "refused", "source": source.url, "state": source.state, "tool": TOOL_VERSION, "why": why}
+
+
+def _about(info: Mapping[str, Any], source: Source) -> Row:
+    return {
+        "source": source.url,
+        "state": source.state,
+        "bytes": int(info["source_bytes"]),
+        "id": str(info["id"]),
+        "tool": TOOL_VERSION,
+        "first_ns": _whole(info["first_ns"]),
+        "last_ns": _whole(info["last_ns"]),
+    }
+
+
+def _identity(recording: Recording, info: Mapping[str, Any]) -> Row:
+    metadata = metadata_of(recording)
+    groups = (metadata.get("distributedInfo") or {}).get("pg_config") if isinstance(metadata, dict) else None
+    first = groups[0] if isinstance(groups, list) and groups else {}
+    job = [info["world_size"], info["backend"], info["nccl_version"], first]
+    known = not pd.isna(info["world_size"])
+    pids = recording.rows("SELECT DISTINCT pid FROM threads JOIN runtime_calls USING (thread_id)")
+    return {
+        "rank": _whole(info["rank"]),
+        "world": _whole(info["world_size"]),
+        "job": hashlib.sha256(msgspec.json.encode([str(job[:3]), first], order="sorted")).hexdigest()[:16] if known else None,
+        "host": _none(info["host"]),
+        "pids": sorted(int(pid) for (pid,) in pids if str(pid).isdigit()),
+    }
+
+
+def _device_row(recording: Recording, rank: RankResult) -> Row:
+    uuids = recording.rows("SELECT uuid FROM devices WHERE device = ?", [rank.device])
+    labels = step_labels(rank.steps).tolist()
+    place = {label: i for i, label in enumerate(labels)}
+    steps = zip(labels, *(rank.steps[c].tolist() for c in ("counted", "start_ns", "end_ns")), strict=True)
+    row: Row = {
+        "device": rank.device,
+        "gpu": rank.device_name,
+        "uuid": uuids[0][0] if uuids else None,
+        "step_ms": rank.best.estimate.value,
+        "step": [{"label": n, "counted": bool(c), "start_ns": int(s), "end_ns": int(e)} for n, c, s, e in steps],
+        "family": [
+            {"family": family, "ns": int(ns), "launches": int(launches)}
+            for family, ns, launches in rank.categories[["category", "ns", "launches"]].itertuples(index=False)
+        ],
+        "call": _calls(recording, rank, place),
+    }
+    problem = replay_of(recording, rank)
+    if problem is None:
+        return row
+    counted = rank.steps.loc[rank.steps["counted"], "step"].to_numpy(np.int32)
+    kernels = kernels_of(recording, rank.device)
+    # other ranks' kernels are not here: those of this one that are not held up tell how long they take
+    held = held_ms(kernels, counted, {shape: ns for shape, (ns, _) in kernels.quiet.items()})
+    return row | _own(own_time(kernels, Member(problem, rank.device, counted, 0), held * 1e6), rank.steps["step"].tolist())
+
+
+def _calls(recording: Recording, rank: RankResult, place: Mapping[str, int]) -> list[Row]:
+    rows, exposed = load(recording, rank.device, rank.steps)
+    start = rows["start_ns"].to_numpy(np.int64)
+    begun, _, call, _ = overlaps(Intervals(start, start + rows["dur_ns"].to_numpy(np.int64)), exposed)
+    begins = rows["dur_ns"].to_numpy(np.int64).copy()
+    np.minimum.at(begins, call, begun - start[call])
+    rows = rows.assign(
+        described=rows["has_arguments"],
+        step=[OUTSIDE if label is None else place.get(label, OUTSIDE) for label in rows["step"]],
+        exposed_from_ns=begins,
+    )
+    columns = [
+        "name", "dtype", "group", "group_size", "in_elements", "out_elements", "sequence", "described", "step", "start_ns", "dur_ns",
+        "exposed_ns", "exposed_from_ns",
+    ]  # fmt: skip
+    return [
+        {name: _none(value) for name, value in zip(columns, row, strict=True)}
+        for row in rows[columns].astype(object).itertuples(index=False)
+    ]
+
+
+def _own(own: OwnTime, numbers: list[int]) -> Row:
+    place = {int(number): i for i, number in enumerate(numbers)}
+    at = [place[step] for step in own.steps]
+    return {
+        "part": [
+            {"cause": part.cause, "long": part.long, "step": step, "ns": round(ns), "error_ns": round(error)}
+            for part in own.parts
+            for step, ns, error in zip(at, part.ns.tolist(), part.error_ns.tolist(), strict=True)
+        ],
+        "gap": [{"cause": cause, "ns": ns} for cause, ns in own.long_gaps_ns.items() if ns],
+        "longest": [
+            {"cause": cause, "step": step, "ns": round(ns)}
+            for cause, by_step in own.longest_ns.items()
+            for step, gaps in zip(at, by_step, strict=True)
+            for ns in gaps.tolist()
+        ],
+        "hidden_ns": own.hidden_ns,
+        "held_ns": own.held_ns,
+        "quiet": [{"kernel": kernel_number(shape), "ns": ns, "calls": calls} for shape, (ns, calls) in own.quiet.items()],
+        "loud": [
+            {"kernel": kernel_number(shape), "step": step, "ns": round(ns), "calls": round(calls)}
+            for shape, (all_ns, all_calls) in own.loud.items()
+            for step, ns, calls in zip(at, all_ns.tolist(), all_calls.tolist(), strict=True)
+        ],
+    }
+
+
+def kernel_number(shape: Shape) -> int:
+    """Return a number for a kernel of a shape that is the same on all ranks."""
+    return int.from_bytes(hashlib.blake2b("\n".join(shape).encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def _none(value: Any) -> Any:
+    return None if pd.isna(value) else value
+
+
+def _whole(value: Any) -> int | None:
+    return None if pd.isna(value) else int(value)

@@ -1,0 +1,231 @@
+"""Where sources and summaries lie: a folder, or a bucket of S3, Google Cloud or Azure through obstore, with whatever credentials the machine has.
+
+Addresses are a path, or ``s3://…``, ``gs://…``, ``az://…``. Nothing of obstore is loaded for a path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
+from sawtooth.ingest.schema import DRAFT_PREFIX, write_atomically
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+SCHEMES = ("s3://", "gs://", "az://", "abfs://", "abfss://")
+SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb", ".parquet", ".txt")  # never a trace or telemetry
+PIECE_BYTES = 8 << 20  # of what is fetched at a time: a trace may be larger than the memory of a node
+NO_OBSTORE = "Reading {url} takes obstore, which is not installed. Install sawtooth[cluster]."
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source and the version of its bytes: an entity tag, or size and time of its last change."""
+
+    url: str
+    state: str
+    bytes: int
+
+
+class Place(Protocol):
+    """A folder or a bucket's prefix. Names are relative to it."""
+
+    url: str
+
+    def sources(self) -> Iterator[Source]:
+        """Return all objects in it."""
+        ...
+
+    def names(self) -> set[str]:
+        """Return the names of all objects in it."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """Return an object's bytes. Raises NotFoundError."""
+        ...
+
+    def write(self, name: str, content: bytes) -> None:
+        """Replace an object: a reader sees the old one or the whole new one."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove an object, if it is there."""
+        ...
+
+    def fetch(self, name: str, to: Path) -> Path:
+        """Return a local file with an object's bytes, ``to`` where they had to be copied. Raises NotFoundError."""
+        ...
+
+
+class Folder:
+    """A folder of this machine, or one that all nodes share."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.expanduser().absolute()
+        self.url = str(self.root)
+
+    def sources(self) -> Iterator[Source]:
+        """Return all files in it and below."""
+        for path in sorted(self.root.rglob("*")):
+            if path.is_file() and not any(part.startswith(".") for part in path.relative_to(self.root).parts):
+                yield _local_source(path)
+
+    def names(self) -> set[str]:
+        """Return the names of the files in it."""
+        return {path.name for path in self.root.glob("*") if not path.name.startswith(".")} if self.root.is_dir() else set()
+
+    def read(self, name: str) -> bytes:
+        """Return a file's bytes. Raises NotFoundError."""
+        with _as_ours(f"{self.url}/{name}"):
+            return (self.root / name).read_bytes()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Replace a file atomically."""
+        with _as_ours(f"{self.url}/{name}"):
+            self.root.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.root / name, content)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, if it is there."""
+        (self.root / name).unlink(missing_ok=True)
+
+    def fetch(self, name: str, to: Path) -> Path:
+        """Return the file itself. Raises NotFoundError."""
+        path = self.root / name
+        if not path.is_file():
+            raise NotFoundError(f"{path} is not there any more.")
+        return path
+
+
+class Bucket:
+    """What lies under an address of an object store."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._store = _store(self.url)
+
+    def sources(self) -> Iterator[Source]:
+        """Return all objects under it."""
+        for meta in self._list():
+            state = meta.get("e_tag") or f"{meta['size']}-{meta['last_modified'].timestamp()}"
+            yield Source(f"{self.url}/{meta['path']}", state, int(meta["size"]))
+
+    def names(self) -> set[str]:
+        """Return the names of the objects right under it."""
+        return {str(meta["path"]) for meta in self._list()}
+
+    def read(self, name: str) -> bytes:
+        """Return an object's bytes. Raises NotFoundError."""
+        with _as_ours(f"{self.url}/{name}"):
+            return bytes(self._store.get(name).bytes())
+
+    def write(self, name: str, content: bytes) -> None:
+        """Replace an object; stores do so atomically."""
+        with _as_ours(f"{self.url}/{name}"):
+            self._store.put(name, content)
+
+    def remove(self, name: str) -> None:
+        """Remove an object, if it is there."""
+        with contextlib.suppress(FileNotFoundError), _as_ours(f"{self.url}/{name}", missing=False):
+            self._store.delete(name)
+
+    def fetch(self, name: str, to: Path) -> Path:
+        """Copy an object to ``to``. Raises NotFoundError."""
+        with _as_ours(f"{self.url}/{name}"), to.open("wb") as file:
+            for piece in self._store.get(name).stream(min_chunk_size=PIECE_BYTES):
+                file.write(piece)
+        return to
+
+    def _list(self) -> Iterator[Any]:
+        with _as_ours(self.url):
+            for chunk in self._store.list():
+                yield from chunk
+
+
+def place_of(url: str) -> Place:
+    """Return the place at ``url``. Raises UsageError for an address of no known kind, or where obstore is missing."""
+    if url.startswith(SCHEMES):
+        return Bucket(url)
+    if "://" in url:
+        raise UsageError(f"{url} is no address that can be read: give a folder, s3://, gs:// or az://.")
+    return Folder(Path(url))
+
+
+def parent_of(source: Source) -> tuple[Place, str]:
+    """Return the place that a source lies in and its name there."""
+    folder, _, name = source.url.rpartition("/")
+    return place_of(folder), name
+
+
+def list_sources(urls: Iterable[str]) -> list[Source]:
+    """Return the traces and telemetry files at ``urls``: files, folders with all below them, or prefixes; in the order of their addresses.
+
+    Raises UsageError for an address with nothing at it.
+    """
+    sources: dict[str, Source] = {}
+    for url in urls:
+        here = list(_at(url))
+        if not here:
+            raise UsageError(f"There is neither a trace nor telemetry at {url}.")
+        sources.update({source.url: source for source in here})
+    return [sources[url] for url in sorted(sources)]
+
+
+def part_of(sources: Sequence[Source], part: int, parts: int) -> list[Source]:
+    """Return the ``part``-th (from 1) of ``parts`` shares. A source's share depends on its address alone, so late sources move no other."""
+    return [s for s in sources if int.from_bytes(hashlib.sha256(s.url.encode()).digest()[:8], "big") % parts == part - 1]
+
+
+def _at(url: str) -> Iterator[Source]:
+    if not url.startswith(SCHEMES) and "://" not in url and (path := Path(url).expanduser().absolute()).is_file():
+        yield _local_source(path)
+        return
+    single = url.startswith(SCHEMES) and Path(url).suffix in (".json", ".gz", ".jsonl", ".csv", ".sqlite")
+    of_one = url.rpartition("/")[0] if single else url
+    for source in place_of(of_one).sources():
+        if source.url == url or (not single and not source.url.endswith(SKIPPED_SUFFIXES)):
+            yield source
+
+
+def _local_source(path: Path) -> Source:
+    about = path.stat()
+    return Source(str(path), f"{about.st_size}-{about.st_mtime_ns}", about.st_size)
+
+
+def _store(url: str) -> ObjectStore:
+    try:
+        from obstore.store import from_url
+    except ImportError:
+        raise UsageError(NO_OBSTORE.format(url=url)) from None
+    with _as_ours(url):
+        return from_url(url)
+
+
+@contextlib.contextmanager
+def _as_ours(url: str, *, missing: bool = True) -> Iterator[None]:
+    """Turn errors of files and stores into sentences; stores' own may hold what a request was signed with."""
+    try:
+        yield
+    except FileNotFoundError:
+        if not missing:
+            raise
+        raise NotFoundError(f"{url} is not there.") from None
+    except OSError as error:
+        raise SawtoothError(f"{url} cannot be read or written ({error.strerror or type(error).__name__}).") from None
+    except SawtoothError:
+        raise
+    except Exception as error:
+        if type(error).__module__.startswith("obstore"):
+            raise SawtoothError(f"{url} cannot be read or written ({type(error).__name__}).") from None
+        raise
+
+
+def is_draft(name: str) -> bool:
+    """Tell whether ``name`` is what a killed process left while it wrote."""
+    return name.startswith(DRAFT_PREFIX)

@@ -1,0 +1,65 @@
+"""Ray Core as the engine of a map: a task a source, on whatever nodes the cluster has. Ray starts a task anew where its worker or node dies.
+
+Nothing is sent but addresses and outcomes: nodes read sources and write summaries themselves, so each needs this version of Sawtooth and the same
+minor version of Python.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sawtooth.analysis.cluster.mapping import Outcome, Task
+from sawtooth.analysis.cluster.places import Source
+from sawtooth.ingest.errors import UsageError
+
+RETRIES = 3  # where a worker or a node dies
+AT_A_TIME = 1_000  # tasks that Ray knows of: its memory for each stays while it waits
+# Ray tells its makers of every cluster unless this is set; its workers would else be nicer than everything beside them.
+SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+DIED = "The Ray task that read it did not end ({error})."
+
+
+def on_ray(
+    task: Task, sources: Sequence[Source], to: str, address: str | None = None, jobs: int | None = None
+) -> Iterator[Outcome]:
+    """Run ``task`` on every source in the Ray cluster at ``address``, or in a new one of ``jobs`` cores of this machine that ends with the work."""
+    ray = _connected(address, jobs)
+    try:
+        remote = ray.remote(num_cpus=1, max_retries=RETRIES)(task)
+        left = iter(sources)
+        running: dict[Any, Source] = {}
+        while True:
+            for source in left:
+                running[remote.remote(source, to)] = source
+                if len(running) >= AT_A_TIME:
+                    break
+            if not running:
+                return
+            done, _ = ray.wait(list(running), num_returns=1)
+            for reference in done:
+                source = running.pop(reference)
+                try:
+                    yield ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    yield Outcome(source.url, failed=DIED.format(error=type(error).__name__))
+    finally:
+        ray.shutdown()
+
+
+def _connected(address: str | None, jobs: int | None) -> Any:
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError:
+        raise UsageError("--engine ray takes Ray, which is not installed. Install sawtooth[cluster].") from None
+    try:
+        if address is None:
+            ray.init(num_cpus=jobs, include_dashboard=False, log_to_driver=False, logging_level="error")
+        else:
+            ray.init(address=address, log_to_driver=False, logging_level="error")
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise UsageError(f"There is no Ray cluster at {address} ({type(error).__name__}).") from None
+    return ray

@@ -1,0 +1,102 @@
+"""What one rank says of its job, in one row: who it is, its steps, its own time by cause, its kernels and its collectives. Some 10 KB as Parquet.
+
+A file holds the rows of one source: a device of a trace each, or a sampled GPU of a telemetry file, or why the source cannot be read. Times are
+integer nanoseconds on the rank's own clock. Lists are of structs, so that a batch of files is one table and DuckDB reads any part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sawtooth.ingest.errors import SawtoothError
+
+SUMMARY_VERSION = 1  # counts up with every change of a row's meaning: older files are made again
+ABOUT = "sawtooth_summary"
+
+I16, I32, I64, F64, TEXT = pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.string()
+
+
+def _structs(**fields: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.struct([pa.field(name, kind) for name, kind in fields.items()]))
+
+
+SCHEMA = pa.schema(
+    {
+        "kind": TEXT,  # trace, telemetry or refused
+        "source": TEXT,  # its address
+        "state": TEXT,  # what tells one version of the source's bytes from the next: an entity tag, or size and time
+        "bytes": I64,  # uncompressed
+        "id": TEXT,  # of its content
+        "tool": TEXT,
+        "why": TEXT,  # it cannot be read
+        "rank": I32,
+        "world": I32,
+        "job": TEXT,  # equal for the ranks of a job: the default process group
+        "host": TEXT,
+        "device": I32,
+        "gpu": TEXT,
+        "uuid": TEXT,
+        "pids": pa.list_(I64),
+        "first_ns": I64,
+        "last_ns": I64,
+        "step_ms": F64,  # without the profiler
+        "step": _structs(label=TEXT, counted=pa.bool_(), start_ns=I64, end_ns=I64),
+        "part": _structs(cause=TEXT, long=pa.bool_(), step=I16, ns=I64, error_ns=I64),
+        "gap": _structs(cause=TEXT, ns=F64),
+        "longest": _structs(cause=TEXT, step=I16, ns=I64),
+        "hidden_ns": F64,
+        "held_ns": F64,
+        "quiet": _structs(kernel=I64, ns=F64, calls=I32),
+        "loud": _structs(kernel=I64, step=I16, ns=I64, calls=I32),
+        "family": _structs(family=TEXT, ns=I64, launches=I64),
+        "call": _structs(
+            name=TEXT,
+            dtype=TEXT,
+            group=TEXT,
+            group_size=I32,
+            in_elements=I64,
+            out_elements=I64,
+            sequence=I64,
+            described=pa.bool_(),
+            step=I16,
+            start_ns=I64,
+            dur_ns=I64,
+            exposed_ns=I64,
+            exposed_from_ns=I64,
+        ),
+        "sampled": TEXT,  # a DeviceTelemetry as JSON
+    }
+)
+
+
+def pack(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return ``rows`` as a Parquet file; columns that a row lacks are null."""
+    return packed(pa.Table.from_pylist([{name: row.get(name) for name in SCHEMA.names} for row in rows], schema=SCHEMA))
+
+
+def packed(table: pa.Table) -> bytes:
+    """Return a table of this schema as a Parquet file."""
+    sink = pa.BufferOutputStream()
+    # Arrow's own copy of the schema and the statistics would be half of a small file
+    with pq.ParquetWriter(sink, SCHEMA, compression="zstd", store_schema=False, write_statistics=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({ABOUT: str(SUMMARY_VERSION)})
+    return bytes(sink.getvalue())
+
+
+def unpack(content: bytes) -> pa.Table:
+    """Return the rows in ``content``. Raises SawtoothError for anything but a summary of this version."""
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content))
+        version = (file.metadata.metadata or {}).get(ABOUT.encode())
+        return file.read().cast(SCHEMA) if version == str(SUMMARY_VERSION).encode() else _refuse()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise SawtoothError("This is no summary of a rank.") from error
+
+
+def _refuse() -> pa.Table:
+    raise SawtoothError("This is no summary of a rank that this version of Sawtooth made. Run sawtooth map again.")

@@ -1,0 +1,106 @@
+"""Worker processes of this machine that take one source after the other. One that dies costs its source a second try, alone.
+
+The standard library's pools give all work up where one process is killed, and a killed driver leaves theirs behind. Here a worker holds a pipe: the
+driver sees it close where the worker dies, the worker where the driver does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+from sawtooth.analysis.cluster.mapping import Outcome, Task
+from sawtooth.analysis.cluster.places import Source
+
+TRIES = 3  # a source that kills three workers would kill a fourth
+NICER = 5  # the training job's own processes come first
+DIED = "The process that read it was killed {tries} times: by a lack of memory, perhaps."
+
+
+class _Worker:
+    """A process, our end of its pipe, and what it is reading."""
+
+    def __init__(self, task: Task, to: str) -> None:
+        context = multiprocessing.get_context("spawn")  # a fork of a process with DuckDB's threads would hang
+        self.pipe, theirs = context.Pipe()
+        self.process: SpawnProcess = context.Process(target=_serve, args=(theirs, self.pipe, task, to), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.source: Source | None = None
+
+    def take(self, source: Source) -> None:
+        """Start reading ``source``."""
+        self.source = source
+        with contextlib.suppress(OSError):  # it died meanwhile: its pipe's end says so
+            self.pipe.send(source)
+
+    def result(self) -> Outcome | None:
+        """Return what came of its source; None where the process died of it."""
+        try:
+            outcome: Outcome = self.pipe.recv()
+        except (EOFError, OSError):
+            return None
+        return outcome
+
+    def end(self) -> None:
+        """End the process, at once where it is reading."""
+        self.pipe.close()
+        if self.source is not None:
+            self.process.terminate()
+        self.process.join()
+
+
+def in_processes(task: Task, sources: Sequence[Source], to: str, workers: int) -> Iterator[Outcome]:
+    """Run ``task`` on every source in up to ``workers`` processes; return the outcomes as they come."""
+    left = deque(sources)
+    tries = dict.fromkeys((source.url for source in sources), 0)
+    running: list[_Worker] = []
+    try:
+        while left or any(worker.source for worker in running):
+            while left and len(running) < workers:
+                running.append(_Worker(task, to))
+            for worker in running:
+                if worker.source is None and left:
+                    source = left.popleft()
+                    tries[source.url] += 1
+                    worker.take(source)
+            for pipe in wait([worker.pipe for worker in running if worker.source]):
+                worker = next(each for each in running if each.pipe is pipe)
+                read, outcome = worker.source, worker.result()
+                worker.source = None
+                if outcome is None:
+                    running.remove(worker)
+                    worker.end()
+                if outcome is not None:
+                    yield outcome
+                elif read is not None and tries[read.url] < TRIES:
+                    left.append(read)
+                elif read is not None:
+                    yield Outcome(read.url, failed=DIED.format(tries=TRIES))
+    finally:
+        for worker in running:
+            worker.end()
+
+
+def _serve(pipe: Connection, drivers_end: Connection, task: Task, to: str) -> None:
+    """Take sources until the driver closes the pipe or dies."""
+    drivers_end.close()  # or the pipe would stay open after the driver's death
+    with contextlib.suppress(OSError, AttributeError):
+        os.nice(NICER)
+    while True:
+        try:
+            source = pipe.recv()
+        except (EOFError, OSError):
+            return
+        except KeyboardInterrupt:
+            return
+        outcome = task(source, to)
+        try:
+            pipe.send(outcome)
+        except OSError:
+            return

@@ -1,0 +1,115 @@
+"""``sawtooth map``: summarise every rank of a large job where its trace lies."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from sawtooth.analysis.cluster.mapping import Engine, Mapped, map_sources
+from sawtooth.analysis.cluster.workers import in_processes
+from sawtooth.app import format as fmt
+from sawtooth.app.jobs.rank_summary import summarise
+from sawtooth.ingest.errors import SawtoothError, UsageError
+
+REPORT_EVERY_SECONDS = 0.5  # of a line that is written over; logs have one where a tenth more is done
+NAMED = 5  # sources that could not be summarised; of more, how many says enough
+
+
+class EngineName(StrEnum):
+    """Where the work runs."""
+
+    local = "local"
+    ray = "ray"
+
+
+def map_(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE…", help="Traces and telemetry, or where they lie: a folder, s3://…, gs://… or az://…"),
+    ],
+    to: Annotated[
+        str, typer.Option("--to", metavar="PLACE", help="Where the summaries go: a folder, s3://…, gs://… or az://…")
+    ],
+    part: Annotated[
+        str, typer.Option(metavar="I/N", help="Take the I-th of N shares, from 1: for Slurm arrays and Kubernetes jobs.")
+    ] = "1/1",
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one per core.")] = None,
+    engine: Annotated[EngineName, typer.Option(help="ray spreads the work over a Ray cluster.")] = EngineName.local,
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster: auto, ray://HOST:10001. Default: a new one here.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+) -> None:
+    """Summarise each rank of a job, some 10 KB a rank; what is summarised already is not read again. `sawtooth reduce` makes a run of them."""
+    share = _part(part)
+    mapped = map_sources(sources, to, summarise, _engine(engine, address, jobs), part=share, progress=_progress())
+    for outcome in mapped.refused[:NAMED]:
+        typer.echo(f"Left out {outcome.url}: {outcome.refused}", err=True)
+    for outcome in mapped.failed[:NAMED]:
+        typer.echo(f"Not summarised: {outcome.url}: {outcome.failed}", err=True)
+    counts = {
+        "sources": mapped.sources,
+        "before": mapped.before,
+        "summarised": sum(outcome.ranks > 0 for outcome in mapped.outcomes),
+        "refused": len(mapped.refused),
+        "failed": len(mapped.failed),
+    }
+    if as_json:
+        typer.echo(json.dumps(counts))
+    else:
+        typer.echo(
+            f"{counts['summarised']:,} of {mapped.sources:,} sources summarised, {mapped.before:,} were before, "
+            f"{counts['refused']:,} left out, {counts['failed']:,} failed."
+        )
+        typer.echo(f"sawtooth reduce {to}")
+    if mapped.failed:
+        raise SawtoothError(f"{len(mapped.failed):,} sources were not summarised. Run the same command again for them.")
+
+
+def _part(text: str) -> tuple[int, int]:
+    first, _, second = text.partition("/")
+    if not (first.isdecimal() and second.isdecimal() and 1 <= int(first) <= int(second)):
+        raise UsageError(f"--part {text} is no share: give 1/8 for the first of eight, up to 8/8.")
+    return int(first), int(second)
+
+
+def _engine(name: EngineName, address: str | None, jobs: int | None) -> Engine:
+    if name is EngineName.ray:
+        from sawtooth.analysis.cluster.ray_tasks import on_ray  # only where it is asked for
+
+        return partial(on_ray, address=address, jobs=jobs)
+    if address is not None:
+        raise UsageError("--address is of a Ray cluster: add --engine ray.")
+    return partial(in_processes, workers=jobs or len(os.sched_getaffinity(0)))
+
+
+def _progress() -> Callable[[Mapped], None]:
+    """Return what shows how far the map is on stderr: one line in a terminal, ten in a log."""
+    began, last = time.monotonic(), {"at": 0.0, "tenth": 0}
+
+    def show(mapped: Mapped) -> None:
+        now, read = time.monotonic(), len(mapped.outcomes)
+        tenth = 10 * mapped.done // max(mapped.sources, 1)
+        live = sys.stderr.isatty()
+        if (now - last["at"] < REPORT_EVERY_SECONDS and mapped.done < mapped.sources) if live else tenth == last["tenth"]:
+            return
+        last.update(at=now, tenth=tenth)
+        left = mapped.sources - mapped.before - read
+        rest = f", {fmt.duration_ms(1000 * (now - began) / read * left)} left" if read and left else ""
+        typer.echo(
+            f"\r{mapped.done:,} of {mapped.sources:,} sources{rest}\x1b[K"
+            if live
+            else f"{mapped.done:,} of {mapped.sources:,} sources{rest}",
+            nl=not live or not left,
+            err=True,
+        )
+
+    return show

@@ -1,0 +1,59 @@
+"""One source to its summary: a pure task that any process of any machine may run, and run again."""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+from pathlib import Path
+
+from sawtooth.analysis.cluster.mapping import Outcome, summary_name
+from sawtooth.analysis.cluster.of_rank import Row, rank_rows, refusal_row, telemetry_rows
+from sawtooth.analysis.cluster.places import Source, parent_of, place_of
+from sawtooth.analysis.cluster.summary import pack
+from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.analysis.store.library import Library
+from sawtooth.ingest.errors import SawtoothError, SourceError
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.schema import DataFolder
+
+THREADS = 1  # of DuckDB: as many sources are read at a time as there are cores
+NOT_OF_A_RANK = "It is neither a trace nor telemetry."
+
+
+def summarise(source: Source, to: str) -> Outcome:
+    """Read ``source`` and write its summary into the place ``to``; nothing else is left behind.
+
+    What cannot be read has a summary that says why, so that nobody reads it again. What fails otherwise has none.
+    """
+    try:
+        try:
+            rows = _rows(source)
+        except SourceError as error:
+            rows = [refusal_row(source, str(error))]
+        place_of(to).write(summary_name(source), pack(rows))
+    except SawtoothError as error:
+        return Outcome(source.url, failed=str(error))
+    except (OSError, MemoryError) as error:
+        return Outcome(source.url, failed=f"{type(error).__name__}: {error}")
+    except Exception as error:  # a bug costs its source, not the others
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return Outcome(source.url, failed=f"This is a bug in Sawtooth ({type(error).__name__} in {Path(last.filename).name}).")
+    whys = [row["why"] for row in rows if row.get("why")]
+    return Outcome(source.url, ranks=len(rows) - len(whys), refused=whys[0] if whys else None)
+
+
+def _rows(source: Source) -> list[Row]:
+    place, name = parent_of(source)
+    with tempfile.TemporaryDirectory(prefix="sawtooth-rank-") as temporary:
+        folder = DataFolder(Path(temporary) / "data").create()
+        path = place.fetch(name, Path(temporary) / name)
+        ref = ingest_file(path, folder, source_name=name, keep_source=False)
+        if ref.kind not in ("trace", "telemetry"):
+            return [refusal_row(source, NOT_OF_A_RANK)]
+        if ref.kind == "trace":
+            ensure_derived(folder, ref.id)
+        library = Library(folder, threads=THREADS)
+        try:
+            return (rank_rows if ref.kind == "trace" else telemetry_rows)(library, ref.id, source)
+        finally:
+            library.close()

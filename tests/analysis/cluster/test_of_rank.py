@@ -1,0 +1,97 @@
+"""A summary says of its rank what the recording does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from sawtooth.analysis.cluster.places import Source, list_sources
+from sawtooth.analysis.cluster.summary import SCHEMA, pack, unpack
+from sawtooth.analysis.ranks.beside import kernels_of
+from sawtooth.analysis.ranks.coupled import Member
+from sawtooth.analysis.ranks.job import replay_of
+from sawtooth.analysis.ranks.own_time import own_time
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.rank_summary import summarise
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.schema import DataFolder
+from tests.support.bulk_synchronous import Planted, job
+from tests.support.paths import ROOT
+
+PLANTED = Planted(loader_us={1: 800.0})
+
+
+def summary_of(path: Path, to: Path) -> dict:
+    (source,) = list_sources([str(path)])
+    outcome = summarise(source, str(to))
+    assert (outcome.ranks, outcome.refused, outcome.failed) == (1, None, None)
+    (written,) = to.iterdir()
+    assert written.stat().st_size < 20_000
+    (row,) = unpack(written.read_bytes()).to_pylist()
+    return row
+
+
+def test_a_summary_holds_the_rank_s_own_time_steps_and_collectives(tmp_path: Path) -> None:
+    path = job(2, 2, PLANTED)[1].write(tmp_path / "1.json")
+    row = summary_of(path, tmp_path / "summaries")
+    data = DataFolder(tmp_path / "data").create()
+    (run,) = bring_in(data, [(path, path.name)]).runs
+    library = Library(data)
+    result = analyse(run, library)
+    rank = result.ranks[0]
+    assert (row["kind"], row["rank"], row["world"], row["host"], row["id"]) == ("trace", 1, 2, "node0000", rank.recording_id)
+    assert [step["label"] for step in row["step"] if step["counted"]] == rank.counted["name"].tolist()
+    with library.open(rank.recording_id) as recording:
+        problem = replay_of(recording, rank)
+        assert problem is not None
+        counted = rank.counted["step"].to_numpy(np.int32)
+        own = own_time(kernels_of(recording, rank.device), Member(problem, rank.device, counted, 0))
+    expected = {(part.cause, part.long): round(part.ns.sum()) for part in own.parts}
+    parts: dict[tuple[str, bool], int] = {}
+    for part in row["part"]:
+        parts[part["cause"], part["long"]] = parts.get((part["cause"], part["long"]), 0) + part["ns"]
+    assert parts == pytest.approx(expected, abs=len(counted))
+    assert parts["data_wait", True] / len(counted) == pytest.approx(800_000, rel=0.02), "as planted"
+    assert [call["name"] for call in row["call"]] == ["allreduce"] * len(rank.steps)
+    assert row["step_ms"] == rank.best.estimate.value
+
+
+def test_what_cannot_be_read_has_a_summary_that_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "truth.json"
+    path.write_text('{"answer": 42}')
+    (source,) = list_sources([str(path)])
+    outcome = summarise(source, str(tmp_path / "summaries"))
+    assert outcome.refused is not None
+    assert "traceEvents" in outcome.refused
+    (row,) = unpack(next((tmp_path / "summaries").iterdir()).read_bytes()).to_pylist()
+    assert (row["kind"], row["why"]) == ("refused", outcome.refused)
+
+
+def test_telemetry_is_summarised_by_gpu(tmp_path: Path) -> None:
+    (listed,) = list_sources([str(ROOT / "tests" / "telemetry" / "dcgmi.txt")])
+    assert summarise(listed, str(tmp_path)).ranks > 0
+    rows = unpack(next(tmp_path.iterdir()).read_bytes()).to_pylist()
+    assert {row["kind"] for row in rows} == {"telemetry"}
+    assert all(row["sampled"] for row in rows)
+
+
+def test_a_source_that_went_away_fails_and_leaves_nothing(tmp_path: Path) -> None:
+    outcome = summarise(Source(str(tmp_path / "gone.json"), "1-1", 1), str(tmp_path / "summaries"))
+    assert outcome.failed is not None
+    assert "not there any more" in outcome.failed
+    assert not (tmp_path / "summaries").exists()
+
+
+def test_only_files_of_ours_are_read_as_summaries(tmp_path: Path) -> None:
+    content = pack([{"kind": "refused", "source": "a", "why": "b"}])
+    assert unpack(content).schema.equals(SCHEMA)
+    other = tmp_path / "other.parquet"
+    pq.write_table(unpack(content), other, store_schema=False)
+    for bytes_ in (other.read_bytes(), content[:-9], b"", b"PAR1"):
+        with pytest.raises(SawtoothError, match="no summary of a rank"):
+            unpack(bytes_)
