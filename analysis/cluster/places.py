@@ -10,13 +10,10 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.schema import DRAFT_PREFIX, write_atomically
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
 
 SCHEMES = ("s3://", "gs://", "az://", "abfs://", "abfss://")
 SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb", ".parquet", ".txt")  # never a trace or telemetry
@@ -198,7 +195,7 @@ def _local_source(path: Path) -> Source:
     return Source(str(path), f"{about.st_size}-{about.st_mtime_ns}", about.st_size)
 
 
-def _store(url: str) -> ObjectStore:
+def _store(url: str) -> Any:
     try:
         from obstore.store import from_url
     except ImportError:

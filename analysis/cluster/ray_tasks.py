@@ -6,6 +6,7 @@ minor version of Python.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -57,9 +58,9 @@ def _connected(address: str | None, jobs: int | None) -> Any:
         raise UsageError("--engine ray takes Ray, which is not installed. Install sawtooth[cluster].") from None
     try:
         if address is None:
-            ray.init(num_cpus=jobs, include_dashboard=False, log_to_driver=False, logging_level="error")
+            ray.init(num_cpus=jobs, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         else:
-            ray.init(address=address, log_to_driver=False, logging_level="error")
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise UsageError(f"There is no Ray cluster at {address} ({type(error).__name__}).") from None
     return ray

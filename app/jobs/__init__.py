@@ -23,5 +23,6 @@ __getattr__, __all__ = lazy(
             "Job",
             "Jobs",
         ),
+        "rank_summary": ("summarise",),
     },
 )
