@@ -10,10 +10,16 @@ __getattr__, __all__ = lazy(
             "align_recordings",
             "zones_that_fit",
         ),
+        "attribution": (
+            "TraceDevice",
+            "attribute",
+            "metadata_of",
+        ),
         "clock": (
             "AS_RECORDED",
             "Origin",
             "SampleClock",
+            "origin_of",
         ),
         "host": (
             "CORES_FULL_PCT",
@@ -48,6 +54,7 @@ __getattr__, __all__ = lazy(
             "DeviceTelemetry",
             "FAINT",
             "SHARES_AT_WORK",
+            "summarize",
         ),
         "troughs": (
             "Troughs",
