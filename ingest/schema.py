@@ -83,7 +83,7 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     step_time_ms: Rate | None = None
     peak_tflops: Rate | None = None
     price_per_gpu_hour: Rate | None = None
-    loader_workers: Rate | None = None
+    loader_workers: Measure | None = None
     loader_cores: Rate | None = None
     loader_batch: Rate | None = None
     loader_sample_ms: Rate | None = None

@@ -37,6 +37,10 @@ def run_parser() -> argparse.ArgumentParser:
         help="profile once the loop has run this long and is steady (default %(default)g)",
     )
     parser.add_argument(
+        "--every", type=int, default=0, metavar="N", help="profile again every N steps, to compare the training with itself"
+    )
+    parser.add_argument("--no-loader", action="store_true", help="do not time the loader's workers")
+    parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="train.py --epochs 3, python -m …, torchrun …"
     )
     return parser
@@ -49,7 +53,14 @@ def record(arguments: argparse.Namespace) -> launch.Launched:
     bundle = arguments.output or Path(f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth")
     steps = 0 if arguments.no_profile else arguments.steps
     return launch.run(
-        command, bundle, name=arguments.name, steps=steps, after_s=arguments.after, sample=not arguments.no_sample
+        command,
+        bundle,
+        name=arguments.name,
+        steps=steps,
+        after_s=arguments.after,
+        sample=not arguments.no_sample,
+        every=arguments.every,
+        time_loader=not arguments.no_loader,
     )
 
 

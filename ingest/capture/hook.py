@@ -19,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.devices import current_gpu, name_gpus
 from sawtooth.ingest.capture.marks import MarkWriter
 
@@ -26,6 +27,8 @@ FOLDER = "SAWTOOTH_RUN_FOLDER"
 PROFILED_STEPS = "SAWTOOTH_RUN_STEPS"
 AFTER_SECONDS = "SAWTOOTH_RUN_AFTER"
 RECORDER = "SAWTOOTH_RUN_RECORDER"
+EVERY = "SAWTOOTH_RUN_EVERY"
+LOADER = "SAWTOOTH_RUN_LOADER"  # "0": loaders are not timed
 LEAST_STEPS = (
     20  # before the profile: a loader's first queue, cuDNN's searches and the allocator's growth are over by then in most loops
 )
@@ -38,12 +41,15 @@ RANKS_LEAD = (
     20  # steps between rank 0's decision and the profile: ranks of a job are a step or two apart, and look every ten steps
 )
 LOOK_EVERY = 10
+AT = "-at"  # in the name of a later trace, before the step it began after
+LATER_KEPT = 9  # profiles after the first, the newest: a training of weeks fills no disk
 ALONE_STEPS = 50  # where ranks share no folder they all profile from this step on
 
 
 @dataclass(frozen=True)
 class HookSettings:
-    """What the launcher told: the run's folder, how many steps to profile (0: none) and after how many seconds of the loop, this process's rank in its job, and the recorder's version."""
+    """What the launcher told: the run's folder, how many steps to profile (0: none) and after how many seconds of the loop, this process's rank in
+    its job, the recorder's version, and after how many steps the profile is taken again (0: never)."""
 
     folder: Path
     steps: int
@@ -52,6 +58,7 @@ class HookSettings:
     ranks: int
     ranks_here: int
     recorder: str = ""
+    every: int = 0
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> HookSettings:
@@ -65,6 +72,7 @@ class HookSettings:
             ranks,
             int(environment.get("LOCAL_WORLD_SIZE") or ranks),
             environment.get(RECORDER, ""),
+            int(environment.get(EVERY) or 0),
         )
 
 
@@ -87,6 +95,9 @@ class Hook:
         self._begin_at: int | None = None
         self._profiler: Any = None
         self._until = 0
+        self._began = 0  # the step that the profile began after
+        self._again_at: int | None = None  # once one was taken
+        self._later: list[Path] = []
         self._over = settings.steps <= 0
         self._broken = False
 
@@ -111,10 +122,11 @@ class Hook:
         if self._over or optimizer != self._leading():
             return
         if self._profiler is None:
-            self._times_ns.append(now_ns)
+            if self._again_at is None:
+                self._times_ns.append(now_ns)
             if self._is_time(index):
                 self._start()
-                self._until = index + self.settings.steps + 1  # the first is cut by the start
+                self._began, self._until = index, index + self.settings.steps + 1  # the first is cut by the start
         elif index >= self._until:
             self._stop()
 
@@ -123,6 +135,8 @@ class Hook:
         return min(self._steps, key=lambda optimizer: self._steps[optimizer])
 
     def _is_time(self, index: int) -> bool:
+        if self._again_at is not None:
+            return index >= self._again_at
         if self.settings.ranks > self.settings.ranks_here:
             return index >= ALONE_STEPS
         if self.settings.ranks == 1:
@@ -166,13 +180,25 @@ class Hook:
         self._profiler = profiler
 
     def _stop(self) -> None:
-        profiler, self._profiler, self._over = self._profiler, None, True
+        profiler, self._profiler = self._profiler, None
+        self._over = self.settings.every <= 0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             profiler.stop()
             part = self._file("trace", "part")
             profiler.export_chrome_trace(str(part))
-        part.replace(self._file("trace", "json"))
+        self._keep(part)
+
+    def _keep(self, part: Path) -> None:
+        """Publish a trace: the first by the process's name, later ones also by the step they began after, the newest few of them."""
+        trace = self._file("trace", "json")
+        if self._again_at is not None:
+            trace = trace.with_stem(f"{trace.stem}{AT}{self._began}")
+            self._later.append(trace)
+        part.replace(trace)
+        if len(self._later) > LATER_KEPT:
+            self._later.pop(0).unlink(missing_ok=True)
+        self._again_at = self._began + max(self.settings.every, 2 * self.settings.steps)
 
     def finish(self) -> None:
         """Write what is left at the process's end; a profile that had not ended is given up."""
@@ -195,6 +221,16 @@ class Hook:
             record = {"pid": os.getpid(), "rank": self.settings.rank, "error": f"{type(error).__name__}: {error}"}
             self._file("trouble", "json").write_text(json.dumps(record))
         self.finish()
+
+
+def watch_loaders(fetchers: Any) -> None:
+    """Time what every loader of this process fetches; ``fetchers`` is the module torch.utils.data._utils.fetch, just imported."""
+
+    def worker() -> Any:
+        return sys.modules["torch.utils.data._utils.worker"].get_worker_info()  # loaded by whoever fetches
+
+    if os.environ.get(LOADER) != "0":
+        batches.watch(fetchers, Path(os.environ[FOLDER]), worker)
 
 
 def install(optimizers: Any) -> None:

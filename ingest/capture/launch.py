@@ -22,7 +22,8 @@ from typing import Any
 
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import beside, hook
-from sawtooth.ingest.capture.packing import pack_run
+from sawtooth.ingest.capture.packing import pack_runs
+from sawtooth.ingest.capture.stretches import STEP, Stretch, runs_of
 from sawtooth.place import IMPORT_ROOT, recorder_version
 
 STARTUP = Path(__file__).resolve().parent / "startup"
@@ -57,25 +58,31 @@ def run(
     steps: int = PROFILED_STEPS,
     after_s: float = hook.LEAST_SECONDS,
     sample: bool = True,
+    every: int = 0,
+    time_loader: bool = True,
 ) -> Launched:
     """Run ``command``; record into ``bundle``.
 
-    ``steps`` are profiled once the loop is steady and has run ``after_s`` seconds (0: no profile); ``sample`` False turns telemetry off.
+    ``steps`` are profiled once the loop is steady and has run ``after_s`` seconds (0: no profile), and again every ``every``
+    steps; ``sample`` False turns telemetry off, ``time_loader`` False the timing of the loader's processes.
     """
     with tempfile.TemporaryDirectory(prefix="sawtooth-run-") as scratch:
         folder = Path(scratch)
         sampler, missing = _start_sampler(folder) if sample else (None, [])
         for sentence in missing:  # at once, not after hours of training
             print(f"sawtooth: {sentence} The training runs without it.", file=sys.stderr, flush=True)
-        launched = Launched(_wait(words_of(command), _environment(folder, steps, after_s)), missing=missing)
+        environment = _environment(
+            folder, {hook.PROFILED_STEPS: steps, hook.AFTER_SECONDS: after_s, hook.EVERY: every, hook.LOADER: int(time_loader)}
+        )
+        launched = Launched(_wait(words_of(command), environment), missing=missing)
         if sampler is not None:
             launched.missing += _without(beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl"))
         launched.missing += _troubles(folder)
-        sources = _sources(folder)
-        if sources:
-            if steps > 0 and not any(about["kind"] == "trace" for _, about in sources):
+        runs = runs_of(folder)
+        if runs:
+            if steps > 0 and not any(about["kind"] == "trace" for _, about in runs[0].sources):
                 launched.missing.append(NO_PROFILE)
-            _write(bundle, name or _name(command), command, sources, launched)
+            _write(bundle, name or _name(command), command, runs, launched)
         return launched
 
 
@@ -97,14 +104,13 @@ def _without(why_not: str | None) -> list[str]:
     return [f"No telemetry: {why_not.partition('. ')[0].rstrip('.')}."]  # what to do instead is for who samples alone
 
 
-def _environment(folder: Path, steps: int, after_s: float) -> dict[str, str]:
+def _environment(folder: Path, options: dict[str, float]) -> dict[str, str]:
     """The training's environment: as it is, and what the hook needs."""
     variables = children.environment_before()
     path = os.pathsep.join(filter(None, (str(STARTUP), variables.get("PYTHONPATH"))))
     own = {
         hook.FOLDER: str(folder),
-        hook.PROFILED_STEPS: str(steps),
-        hook.AFTER_SECONDS: str(after_s),
+        **{name: str(value) for name, value in options.items()},
         hook.RECORDER: recorder_version(),
         "SAWTOOTH_IMPORT_ROOT": str(IMPORT_ROOT),
     }
@@ -149,30 +155,15 @@ def _troubles(folder: Path) -> list[str]:
     return sentences
 
 
-def _sources(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """The files to pack with what the manifest says of each. Only the process that stepped most (or each rank) is the training."""
-    marks = sorted(folder.glob("marks-*.jsonl"), key=lambda path: path.stat().st_size, reverse=True)
-    ranked = [path for path in marks if path.stem.startswith("marks-rank")]
-    sources: list[tuple[Path, dict[str, Any]]] = []
-    for path in sorted(ranked) or marks[:1]:
-        who = path.stem.removeprefix("marks-")
-        rank = {"rank": int(who.removeprefix("rank"))} if who.startswith("rank") else {}
-        trace = folder / f"trace-{who}.json"
-        if trace.exists():
-            sources.append((trace, {"source_name": f"{who if rank else 'trace'}.json.gz", "kind": "trace", **rank}))
-        sources.append((path, {"source_name": f"marks{'-' + who if rank else ''}.jsonl", "kind": "marks", **rank}))
-    telemetry = folder / "telemetry.jsonl"
-    if telemetry.exists():
-        sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
-    return sources
-
-
-def _write(
-    bundle: Path, name: str, command: Sequence[str], sources: list[tuple[Path, dict[str, Any]]], launched: Launched
-) -> None:
+def _write(bundle: Path, name: str, command: Sequence[str], runs: Sequence[Stretch], launched: Launched) -> None:
     notes = "\n".join([f"Recorded by `sawtooth run {' '.join(command)}`.", *launched.missing])
+    packed = []
+    for run in runs:
+        title = name if run is runs[0] else f"{name}, step {run.step:,}"
+        settings = {} if len(runs) == 1 else {STEP: str(run.step)}
+        packed.append(({"name": title, "notes": notes, "settings": settings, "facts": run.facts}, run.sources))
     try:
-        pack_run(bundle, {"name": name, "notes": notes}, sources)
+        pack_runs(bundle, packed)
         launched.bundle = bundle
     except OSError as error:
         launched.missing.append(f"{bundle} cannot be written: {error.strerror}.")

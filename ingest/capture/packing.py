@@ -36,9 +36,21 @@ def is_bundle(path: Path) -> bool:
 
 def pack_run(target: Path, run: Mapping[str, Any], sources: Sequence[tuple[Path, Mapping[str, Any]]]) -> None:
     """Write a bundle of one run: ``run`` describes it, ``sources`` are its files, each with what the manifest says of it."""
-    members = {f"sources/{number:04d}.gz": path for number, (path, _) in enumerate(sources, 1)}
-    recordings = [{"member": member, **about} for member, (_, about) in zip(members, sources, strict=True)]
-    manifest = {"runs": [{**run, "recordings": recordings}], "format": FORMAT, "tool_version": recorder_version()}
+    pack_runs(target, [(run, sources)])
+
+
+def pack_runs(target: Path, runs: Sequence[tuple[Mapping[str, Any], Sequence[tuple[Path, Mapping[str, Any]]]]]) -> None:
+    """Write a bundle of several runs, each as in ``pack_run``."""
+    members: dict[str, Path] = {}
+    described = []
+    for run, sources in runs:
+        recordings = []
+        for path, about in sources:
+            member = f"sources/{len(members) + 1:04d}.gz"
+            members[member] = path
+            recordings.append({"member": member, **about})
+        described.append({**run, "recordings": recordings})
+    manifest = {"runs": described, "format": FORMAT, "tool_version": recorder_version()}
     pack(target, json.dumps(manifest, indent=1).encode(), members)
 
 

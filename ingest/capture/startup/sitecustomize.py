@@ -15,7 +15,10 @@ from collections.abc import Sequence
 from types import ModuleType
 
 HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib would cost every child its import
-AWAITED = "torch.optim.optimizer"
+AWAITED = {  # modules of PyTorch, and what of the hook is called with each once it is there
+    "torch.optim.optimizer": "install",
+    "torch.utils.data._utils.fetch": "watch_loaders",
+}
 
 
 def _load_hook() -> ModuleType:
@@ -51,22 +54,21 @@ class _Loader(importlib.abc.Loader):
         """As the loader does, then hook."""
         self.loader.exec_module(module)
         try:
-            _load_hook().install(module)
+            getattr(_load_hook(), AWAITED[module.__name__])(module)
         except Exception as error:
             if os.environ.get("SAWTOOTH_DEBUG"):
                 print(f"sawtooth: the training is not hooked ({error!r})", file=sys.stderr)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Recognises the one import that tells that a process uses PyTorch's optimizers."""
+    """Recognises the imports that tell that a process uses PyTorch's optimizers and loaders."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of the awaited module with our loader around its own, once."""
-        if name != AWAITED:
+        """Return the spec of an awaited module with our loader around its own."""
+        if name not in AWAITED:
             return None
-        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader)

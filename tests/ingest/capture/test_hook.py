@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from sawtooth.ingest.capture.hook import ALONE_STEPS, LEAST_STEPS, PATIENCE_S, RANKS_LEAD, Hook, HookSettings
+from sawtooth.ingest.capture.hook import ALONE_STEPS, AT, LATER_KEPT, LEAST_STEPS, PATIENCE_S, RANKS_LEAD, Hook, HookSettings
+from sawtooth.ingest.capture.stretches import runs_of
 
 MS = 1_000_000
 
@@ -133,3 +134,41 @@ def test_no_profile_where_none_is_wanted(tmp_path: Path) -> None:
     loop = Loop(tmp_path, steps=0)
     loop.run(200, 50)
     assert loop.profiled == []
+
+
+def test_the_profile_is_taken_again_and_the_newest_are_kept(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, every=50)
+    loop.run(1000, 50)
+    loop.hook.finish()
+    starts = [steps for what, steps in loop.profiled if what == "start"]
+    assert starts == list(range(LEAST_STEPS, 1000, 50))
+    later = sorted(int(path.stem.rpartition(AT)[2]) for path in tmp_path.glob(f"trace-*{AT}*.json"))
+    assert later == starts[-LATER_KEPT:]
+    assert len(list(tmp_path.glob("trace-*.json"))) == LATER_KEPT + 1, "the first stays"
+
+
+def test_each_profile_becomes_a_run_with_the_steps_around_it(tmp_path: Path) -> None:
+    loop = Loop(tmp_path, every=100)
+    loop.run(250, 50)
+    loop.hook.finish()
+    runs = runs_of(tmp_path)
+    assert [run.step for run in runs] == [20, 120, 220]
+    steps = []
+    for run in runs:
+        (trace, marks) = (path for path, _ in run.sources)
+        assert trace.name.startswith("trace-") and marks.read_text().startswith('{"k": "marks"')
+        steps.append([json.loads(line)["i"] for line in marks.read_text().splitlines()[1:]])
+    # halfway between 20 and 120, and between 120 and 220
+    assert steps == [list(range(71)), list(range(71, 171)), list(range(171, 250))]
+
+
+def test_ranks_that_profile_again_stay_together(tmp_path: Path) -> None:
+    loops = [Loop(tmp_path, rank=rank, ranks=2, ranks_here=2, every=60) for rank in (0, 1)]
+    for _ in range(150):
+        for loop in loops:
+            loop.run(1, 50)
+    for loop in loops:
+        loop.hook.finish()
+    runs = runs_of(tmp_path)
+    assert [[about["rank"] for _, about in run.sources if about["kind"] == "trace"] for run in runs] == [[0, 1]] * len(runs)
+    assert len(runs) == 2

@@ -14,6 +14,7 @@ import pytest
 
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import launch
+from sawtooth.ingest.runs.bundle import open_bundle
 from sawtooth.place import recorder_version
 
 TRAINING = """
@@ -155,3 +156,69 @@ def test_what_is_sent_to_the_recorder_reaches_the_training(tmp_path: Path) -> No
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 9
+
+
+LOADING = """
+import time, torch
+class Rows(torch.utils.data.Dataset):
+    def __len__(self): return 400
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return torch.ones(8)
+def main():
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for rows in torch.utils.data.DataLoader(Rows(), batch_size=4, num_workers={workers}, multiprocessing_context={context!r}):
+        optimizer.zero_grad()
+        model(rows).sum().backward()
+        optimizer.step()
+if __name__ == "__main__":
+    main()
+"""
+
+
+def facts_of(bundle: Path) -> dict[str, float]:
+    with zipfile.ZipFile(bundle) as archive:
+        (run,) = json.loads(archive.read("manifest.json"))["runs"]
+    return dict(run.get("facts", {}))
+
+
+@pytest.mark.parametrize(("workers", "context"), [(2, "fork"), (1, "spawn"), (0, None)])
+def test_the_loader_s_processes_are_timed(tmp_path: Path, workers: int, context: str | None) -> None:
+    (tmp_path / "train.py").write_text(LOADING.format(workers=workers, context=context))
+    done = started("-o", "run.sawtooth", "--no-sample", "--no-profile", "train.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    facts = facts_of(tmp_path / "run.sawtooth")
+    assert facts["loader_workers"] == workers and facts["loader_batch"] == 4
+    assert 2 <= facts["loader_sample_ms"] < 20 and facts["loader_sample_cpu_ms"] < facts["loader_sample_ms"] / 2
+    with open_bundle(tmp_path / "run.sawtooth") as bundle:
+        assert bundle.manifest.runs[0].facts.loader_workers == workers
+
+
+def test_a_flag_leaves_the_loader_alone(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LOADING.format(workers=0, context=None))
+    done = started("-o", "run.sawtooth", "--no-sample", "--no-profile", "--no-loader", "train.py", cwd=tmp_path)
+    assert done.returncode == 0 and facts_of(tmp_path / "run.sawtooth") == {}
+
+
+def test_a_loader_that_cannot_be_timed_trains_all_the_same(tmp_path: Path) -> None:
+    """The folder of the recording is gone: nothing can be written, and the training does not notice."""
+    (tmp_path / "train.py").write_text(
+        "import os, shutil; shutil.rmtree(os.environ['SAWTOOTH_RUN_FOLDER'])\n" + LOADING.format(workers=2, context="fork")
+    )
+    done = started("-o", "run.sawtooth", "--no-sample", "--no-profile", "train.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_training_that_is_profiled_again_makes_several_runs(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    words = ("-o", "run.sawtooth", "--no-sample", "--after", "0.001", "--steps", "2", "--every", "40")
+    done = started(*words, "train.py", "--epochs", "110", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with open_bundle(tmp_path / "run.sawtooth") as bundle:
+        runs = bundle.manifest.runs
+    first = int(runs[0].settings["step"])
+    assert [int(run.settings["step"]) for run in runs] == [first, first + 40, first + 80][: len(runs)] and len(runs) >= 2
+    assert [run.name for run in runs][:2] == ["train", f"train, step {first + 40}"]
+    assert all([r.kind for r in run.recordings] == ["trace", "marks"] for run in runs)
