@@ -41,7 +41,10 @@ class RecordedJob:
         rows = rows.assign(own=(rows["start_ns"] - before).fillna(0.0), end_ns=end, nth=rows.groupby("position").cumcount())
         # a whole group may come late together: the usual time is that of all ranks before the same call
         alike = rows.groupby(["nth", "name"])["own"]
-        usual = alike.transform("median").where(alike.transform("size") > 2, alike.transform("min"))
+        # of an even number the lower one: half of the ranks may be late
+        usual = alike.transform("quantile", 0.5, interpolation="lower").where(
+            alike.transform("size") > 2, alike.transform("min")
+        )
         rows = rows.assign(excess=rows["own"] - usual)
         # ends on different clocks cannot be compared: how many collectives a rank has had can
         order = rows.groupby("collective").agg(nth=("nth", "max"), end=("end_ns", "min")).sort_values(["nth", "end"]).index
@@ -59,14 +62,23 @@ class RecordedJob:
             ranks=ranks,
         )
 
-    def gain_ms(self, lost_ns: Mapping[int, float]) -> float:
-        """Return what a counted step gains, ms, where each rank in ``lost_ns`` (by position) comes that much earlier a step, at most as early as the others."""
+    def lateness_ms(self) -> F64:
+        """Return by rank position and counted step how much more own time than usual a rank takes before its collectives, ms."""
+        late = np.zeros((self.ranks, int(self.step.max(initial=-1)) + 1))
+        for members, excess, step in zip(self.members, self.excess, self.step.tolist(), strict=True):
+            if step >= 0:
+                late[members, step] += excess
+        return late / 1e6
+
+    def gain_ms(self, lost_ns: Mapping[int, float | F64]) -> float:
+        """Return what a counted step gains, ms, where each rank in ``lost_ns`` (by position) comes that much earlier a step (all alike, or one entry a
+        step), at most as early as the others."""
         steps = int(self.step.max(initial=-1)) + 1
         if steps <= 0:
             return 0.0
         return float(self._counted_ns({}) - self._counted_ns(lost_ns)) / steps / 1e6
 
-    def _counted_ns(self, lost_ns: Mapping[int, float]) -> float:
+    def _counted_ns(self, lost_ns: Mapping[int, float | F64]) -> float:
         """Return how long the counted steps take together: the time the last rank needs, from collective to collective."""
         now = np.zeros(self.ranks)
         left = {position: np.full(int(self.step.max(initial=-1)) + 1, ns) for position, ns in lost_ns.items()}

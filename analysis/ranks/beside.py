@@ -26,6 +26,7 @@ HELD_NS, HELD_TIMES = (
 )  # beyond what it takes elsewhere, and times that: a GPU's turns between processes are some 2 ms
 
 Shape = tuple[str, str]  # a kernel's name, its grid and block
+Quiet = Mapping[Shape, tuple[float, int]]  # median time of kernels by shape, ns, and how often each runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +39,7 @@ class Kernels:
 
     ops: pd.DataFrame
     communication: NDArray[np.int64]
-    quiet: Mapping[Shape, tuple[float, int]]
+    quiet: Quiet
 
 
 def kernels_of(recording: Recording, device: int) -> Kernels:
@@ -104,7 +105,7 @@ def slowed_by_waits(ranks: Sequence[Kernels], rows: pd.DataFrame) -> list[pd.Ser
     return slowed
 
 
-def _usual(ops: pd.DataFrame, quiet: Mapping[Shape, tuple[float, int]], least: Mapping[Shape, float]) -> NDArray[np.float64]:
+def _usual(ops: pd.DataFrame, quiet: Quiet, least: Mapping[Shape, float]) -> NDArray[np.float64]:
     """Return what kernels take without communication beside them, ns: on their rank, else on the quickest; infinity where none ran so."""
     shapes = zip(ops["name"].astype(str), ops["shape"].astype(str), strict=True)
     return np.array([quiet[s][0] if s in quiet else least.get(s, np.inf) for s in shapes], np.float64)

@@ -74,13 +74,16 @@ class _Late:
         if self.own.held_ns - float(np.median([peer.held_ns for peer in self.peers])) >= HELD * self.excess[part]:
             return TURNS, None
         ratio, share = self._ratio()
-        if min(same_launches_share(self.own, peer) for peer in self.peers) < SAME_LAUNCHES:
+        if (
+            min(same_launches_share(self.own.quiet, peer.quiet.keys() | peer.loud.keys()) for peer in self.peers)
+            < SAME_LAUNCHES
+        ):
             return WORK, None  # kernels that take any size in one shape take longer for more work
         slower_ns = (1 - 1 / ratio) * share * float(part.ns.mean())
         return (None, ratio) if slower_ns >= SAME_KERNELS * self.excess[part] else (WORK, None)
 
     def _ratio(self) -> tuple[float, float]:
-        each = [same_kernels_ratio(self.own, peer) for peer in self.peers]
+        each = [same_kernels_ratio(self.own.quiet, peer.quiet) for peer in self.peers]
         return float(np.median([r for r, _ in each])), float(np.median([s for _, s in each]))
 
 
@@ -104,7 +107,7 @@ def blame(
     if together < LEAST_SHARE * step_ms:
         return _perhaps(job, late, ranks, hosts)
     stragglers, single = [], list(late)
-    for host in _slow_hosts(late, hosts):
+    for host in slow_hosts([each.position for each in late], hosts):
         of_host = [each for each in late if hosts[each.position] == host]
         single = [each for each in single if each not in of_host]
         stragglers.append(_straggler("host", of_host, host, ranks, _gain(job, recorded, own, of_host, step_ms)))
@@ -232,9 +235,9 @@ def _gain(job: Job, recorded: RecordedJob, own: Sequence[OwnTime], late: Sequenc
     return min(recorded.gain_ms({each.position: each.own_ms * 1e6 for each in late}), worst.own_ms)
 
 
-def _slow_hosts(late: Sequence[_Late], hosts: Sequence[str | None]) -> list[str]:
-    """Return hosts nearly all of whose ranks are late, where the job has other hosts and the host has several ranks."""
-    late_hosts = [hosts[each.position] for each in late]
+def slow_hosts(late: Sequence[int], hosts: Sequence[str | None]) -> list[str]:
+    """Return hosts nearly all of whose ranks are ``late`` (positions), where the job has other hosts and the host has several ranks."""
+    late_hosts = [hosts[position] for position in late]
     names = sorted({host for host in late_hosts if host is not None})
     several = len({host for host in hosts if host is not None}) > 1
     return [h for h in names if several and hosts.count(h) > 1 and late_hosts.count(h) >= MOST_OF_HOST * hosts.count(h)]

@@ -14,18 +14,20 @@ from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.beside import Kernels, held_ms, kernels_of, quietest, slowed_by_waits
 from sawtooth.analysis.ranks.blame import LEAST_SHARE, blame
 from sawtooth.analysis.ranks.coupled import Job, Meetings, Member
+from sawtooth.analysis.ranks.outliers import FEWEST_ALIKE, Trace, outliers
 from sawtooth.analysis.ranks.own_time import as_quiet_as_others, own_time
 from sawtooth.analysis.ranks.slow_gpu import with_reason
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.edits import FasterHost, apply
 from sawtooth.analysis.replay.machine import ReplayProblem
-from sawtooth.analysis.run.model import SEND_RECEIVE, Communication, RankResult, RankWaits
+from sawtooth.analysis.run.model import SEND_RECEIVE, Communication, RankResult, RankWaits, Straggler
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library, Recording
 
 LEAST_HOST = 0.4  # of the replayed hosts' time: an estimate that is off by more explains nothing
 HALVINGS = 5  # of what the hosts' pace may be: within 2 %
+NOT_COUPLED = "Not every rank's trace can be replayed, so the job's step is not known from its ranks together."
 NOT_REPLAYED = (
     "Not every rank's trace can be replayed, so the job's step is not known from its ranks together, and no rank is blamed."
 )
@@ -42,33 +44,62 @@ def as_one_job(
     ``measured_ms`` returns what marks or telemetry say of the job's step, None where nothing does: the hosts of the replays are too slow where
     the ranks take longer together.
 
-    Without matched collectives nothing joins the ranks, and nothing is added. Ranks that cannot be replayed are left out where nobody
-    waits for them in the profile; where somebody does, the job cannot be told without them.
+    Who is late is told from the recorded collectives where the job has many ranks alike (``outliers``), else from the replays. Without matched
+    collectives nothing joins the ranks, and nothing is added. Ranks that cannot be replayed are left out where nobody waits for them in the
+    profile; where somebody does, the job's step cannot be told without them.
     """
     if communication.rows.empty or len({rank.recording_id for rank in ranks}) < len(ranks):
         return communication  # one process with several devices is one host: its replay holds them together already
-    kept: list[int] = []
-    members: list[Member] = []
+    problems: list[ReplayProblem | None] = []
     kernels: list[Kernels] = []
-    for position, (rank, waits) in enumerate(zip(ranks, communication.ranks, strict=True)):
+    for rank in ranks:
         with library.open(rank.recording_id) as recording:
-            problem = replay_of(recording, rank)
-            if problem is None and waits.late_ms >= LEAST_SHARE * (rank.best.mean_ms or 0.0):
-                return replace(communication, notes=(*communication.notes, NOT_REPLAYED))
-            if problem is None:
-                continue
-            counted = rank.steps.loc[rank.steps["counted"], "step"].to_numpy(np.int32)
-            # a replay's times begin with the recording's first
-            offset_ns = (waits.clock_offset_ns or 0) - int(rank.info["first_ns"])
-            members.append(Member(problem, rank.device, counted, offset_ns))
+            problems.append(replay_of(recording, rank))
             kernels.append(kernels_of(recording, rank.device))
-            kept.append(position)
-    if not kept:
-        return replace(communication, notes=(*communication.notes, NOT_REPLAYED))
+    alike = peers(communication.rows, len(ranks))
+    late: tuple[Straggler, ...] = ()
+    if max(map(len, alike)) >= FEWEST_ALIKE:
+        least = quietest(kernels)
+        traces = []
+        for rank, mine in zip(ranks, kernels, strict=True):
+            with library.open(rank.recording_id) as recording:
+                traces.append(Trace.of(recording, rank, mine, least))
+        late = outliers(RecordedJob.of(communication.rows, len(ranks)), traces, alike, ranks)
+    coupled = _replayed(ranks, communication, problems, kernels, measured_ms, by_collectives=bool(late))
+    late = tuple(with_reason(each, ranks, alike) for each in late or coupled.stragglers)
+    return replace(coupled, stragglers=late)
+
+
+def _replayed(
+    ranks: Sequence[RankResult],
+    communication: Communication,
+    problems: Sequence[ReplayProblem | None],
+    kernels: Sequence[Kernels],
+    measured_ms: Callable[[Communication], float | None],
+    *,
+    by_collectives: bool,
+) -> Communication:
+    """Return ``communication`` with what the ranks' replays say together; who is late is asked only where it is not known ``by_collectives``."""
+    kept = [position for position, problem in enumerate(problems) if problem is not None]
+    awaited = (
+        problem is None and waits.late_ms >= LEAST_SHARE * (rank.best.mean_ms or 0.0)
+        for rank, waits, problem in zip(ranks, communication.ranks, problems, strict=True)
+    )
+    if not kept or any(awaited):
+        note = NOT_COUPLED if by_collectives else NOT_REPLAYED
+        return replace(communication, notes=(*communication.notes, note))
+    kernels = [kernels[position] for position in kept]
     rows = communication.rows[communication.rows["position"].isin(kept)]
     rows = rows.assign(position=rows["position"].map({position: i for i, position in enumerate(kept)}))
     slowed = slowed_by_waits(kernels, rows)
-    members = [replace(m, problem=_quicker(m.problem, off)) for m, off in zip(members, slowed, strict=True)]
+    members = []
+    for position, off in zip(kept, slowed, strict=True):
+        rank, problem = ranks[position], problems[position]
+        assert problem is not None
+        # a replay's times begin with the recording's first
+        offset_ns = (communication.ranks[position].clock_offset_ns or 0) - int(rank.info["first_ns"])
+        counted = rank.counted["step"].to_numpy(np.int32)
+        members.append(Member(_quicker(problem, off), rank.device, counted, offset_ns))
     job = Job(members, Meetings.of(rows, len(members)))
     step_ms, waits_ms = job.step_ms(), job.waits_ms()
     least = quietest(kernels)
@@ -82,17 +113,17 @@ def as_one_job(
         step_ms=step_ms,
     )
     paced = _paced(job, measured_ms(coupled))
-    members = list(paced.members)
+    if by_collectives:
+        return replace(coupled, paced_ms=paced.step_ms())
     late = blame(
         job=paced,
         recorded=RecordedJob.of(rows, len(kept)),
-        own=as_quiet_as_others([own_time(k, m, ms * 1e6) for k, m, ms in zip(kernels, members, held, strict=True)]),
+        own=as_quiet_as_others([own_time(k, m, ms * 1e6) for k, m, ms in zip(kernels, paced.members, held, strict=True)]),
         peers=peers(rows, len(kept)),
         ranks=[ranks[p].rank for p in kept],
         hosts=[None if pd.isna(host := ranks[p].info.get("host")) else str(host) for p in kept],
     )
     late = tuple(replace(each, positions=tuple(kept[i] for i in each.positions)) for each in late)
-    late = tuple(with_reason(each, ranks, peers(communication.rows, len(ranks))) for each in late)
     return replace(coupled, stragglers=late, paced_ms=paced.step_ms())
 
 

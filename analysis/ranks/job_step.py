@@ -96,10 +96,10 @@ def leading(ranks: Sequence[RankResult], communication: Communication | None) ->
 
     Collectives make the ranks' steps equal, so steps alone tell nothing. Where the job was not replayed, profiled waits decide.
     """
+    if communication is not None and communication.stragglers:
+        return ranks[communication.stragglers[0].positions[0]]
     if communication is None or communication.step_ms is None:
         return max(ranks, key=_pace) if ranks else None
-    if communication.stragglers:
-        return ranks[communication.stragglers[0].positions[0]]
     replayed = [waits for waits in communication.ranks if waits.unprofiled_wait_ms is not None]
     return ranks[min(replayed, key=lambda waits: waits.unprofiled_wait_ms or 0.0).position]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES
-from sawtooth.analysis.ranks.beside import Kernels, Shape
+from sawtooth.analysis.ranks.beside import Kernels, Quiet, Shape
 from sawtooth.analysis.ranks.coupled import Member
 from sawtooth.analysis.replay.edits import Edit, ScaledOps, WithoutHostCause
 from sawtooth.analysis.replay.machine import I64, NEVER, ReplayProblem
@@ -52,7 +52,7 @@ class OwnTime:
 
     steps: tuple[int, ...]
     parts: tuple[Part, ...]
-    quiet: Mapping[Shape, tuple[float, int]]
+    quiet: Quiet
     loud: Mapping[Shape, tuple[F64, F64]]
     compute: tuple[int, ...]
     long_calls: tuple[int, ...]
@@ -73,7 +73,7 @@ def own_time(kernels: Kernels, member: Member, held_ns: float = 0.0) -> OwnTime:
     """Return a rank's own time. ``kernels`` is its GPU's work but communication, ``held_ns`` how long single ones of a step are held up."""
     problem = member.problem
     steps = tuple(int(s) for s in member.counted if s in problem.steps)
-    work, compute, loud = _work(kernels, steps)
+    work, compute, loud = kernel_work(kernels, steps)
     node_step = _steps_of_nodes(problem)
     host = problem.host
     long = (host.gap >= LONG_GAP_NS) & (host.pred >= 0)
@@ -149,7 +149,7 @@ def _steps_of_nodes(problem: ReplayProblem) -> NDArray[np.int32]:
     return np.where(known >= 0, step[np.maximum(known, 0)], -1).astype(np.int32)
 
 
-def _work(kernels: Kernels, steps: tuple[int, ...]) -> tuple[F64, tuple[int, ...], dict[Shape, tuple[F64, F64]]]:
+def kernel_work(kernels: Kernels, steps: tuple[int, ...]) -> tuple[F64, tuple[int, ...], dict[Shape, tuple[F64, F64]]]:
     """Return kernel time by step, the operations it is of, and the loud kernels by shape (of ``OwnTime``).
 
     Kernels beside communication are slowed by it, on the rank that waits most of all: they count as long as the same ones without it.
@@ -193,17 +193,16 @@ def as_quiet_as_others(ranks: Sequence[OwnTime]) -> list[OwnTime]:
     return out
 
 
-def same_kernels_ratio(own: OwnTime, other: OwnTime) -> tuple[float, float]:
-    """Return how many times as long ``own`` takes for kernels that both run in the same shape, and the share of its quiet kernel time they are."""
-    shared = own.quiet.keys() & other.quiet.keys()
-    mine = sum(own.quiet[key][0] * own.quiet[key][1] for key in shared)
-    theirs = sum(other.quiet[key][0] * own.quiet[key][1] for key in shared)
-    total = sum(median * n for median, n in own.quiet.values())
-    return (mine / theirs if theirs else 1.0), (mine / total if total else 0.0)
+def same_kernels_ratio(mine: Quiet, theirs: Quiet) -> tuple[float, float]:
+    """Return how many times as long kernels take that both run in the same shape, and the share of ``mine``'s time they are."""
+    shared = mine.keys() & theirs.keys()
+    here = sum(mine[key][0] * mine[key][1] for key in shared)
+    there = sum(theirs[key][0] * mine[key][1] for key in shared)
+    total = sum(median * n for median, n in mine.values())
+    return (here / there if there else 1.0), (here / total if total else 0.0)
 
 
-def same_launches_share(own: OwnTime, other: OwnTime) -> float:
-    """Return the share of ``own``'s quiet kernels, by count, whose name and shape ``other`` has among all of its kernels."""
-    there = other.quiet.keys() | other.loud.keys()
-    total = sum(n for _, n in own.quiet.values())
-    return sum(n for shape, (_, n) in own.quiet.items() if shape in there) / total if total else 1.0
+def same_launches_share(mine: Quiet, theirs: Set[Shape]) -> float:
+    """Return the share of the kernels of ``mine``, by count, whose name and shape are among ``theirs``."""
+    total = sum(n for _, n in mine.values())
+    return sum(n for shape, (_, n) in mine.items() if shape in theirs) / total if total else 1.0

@@ -56,7 +56,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         for w in sorted(communication.ranks, key=lambda w: -w.late_ms)[:MOST_ROWS]
     ]
     rows = [r for r in context.gap_evidence("unattributed", "comm_wait", "comm_transfer") if r["end_ns"] - r["start_ns"] > 0]
-    if communication.stragglers and (whole := communication.paced_ms or communication.step_ms):
+    if communication.stragglers and (whole := communication.paced_ms or communication.step_ms or context.step_ms):
         late = communication.stragglers[0]
         name, reason = who(late, context.run.ranks), why(late)
         takes = "take" if len(late.ranks) > 1 and late.kind != "host" else "takes"

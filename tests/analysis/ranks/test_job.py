@@ -163,6 +163,42 @@ def test_a_rank_that_cannot_be_replayed_is_left_out_unless_the_others_wait_for_i
     assert waits[3] == pytest.approx(0.0, abs=0.02)
 
 
+@pytest.mark.parametrize(
+    ("planted", "who", "reason"),
+    [
+        (Planted(loader_us={5: 800.0}), ("rank", [5]), "data_wait"),
+        (Planted(host_us={5: 800.0}), ("rank", [5]), "python_host"),
+        (Planted(slow_gpu={5: 1.8}), ("rank", [5]), None),
+        (Planted(host_us=dict.fromkeys((4, 5), 800.0)), ("host", [4, 5]), "python_host"),
+    ],
+)
+def test_among_many_alike_ranks_the_collectives_tell_who_is_late_without_any_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: Planted, who: tuple[str, list[int]], reason: str | None
+) -> None:
+    """Each loses 0.8 ms a step; of the slow GPU the 1,000 µs before the collectives."""
+    monkeypatch.setattr(one_job, "replay_of", lambda recording, rank: None)
+    found = told(tmp_path, planted, ranks=8, per_host=2)
+    (late,) = found.stragglers
+    assert (late.kind, list(late.ranks), late.reason) == (*who, reason)
+    assert late.own_ms == pytest.approx(0.8, abs=0.02)
+    assert late.gain_ms == pytest.approx(0.8, abs=0.02)
+    assert (late.kernel_ratio is not None) == (reason is None)
+    assert found.step_ms is None
+
+
+def test_two_late_ranks_among_many_gain_together_what_neither_gains_alone(tmp_path: Path) -> None:
+    both, first, second = told(tmp_path, Planted(loader_us={1: 900.0, 6: 700.0}), ranks=8, per_host=4).stragglers
+    assert (both.ranks, both.gain_ms) == ((1, 6), pytest.approx(0.9, abs=0.02))
+    assert (first.ranks, first.gain_ms) == ((1,), pytest.approx(0.2, abs=0.02))
+    assert (second.ranks, second.gain_ms) == ((6,), pytest.approx(0.0, abs=0.02))
+
+
+def test_lateness_that_recording_may_make_names_nobody_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """0.4 ms of the host's between two launches: too short a gap to be more than what recording costs a slow host."""
+    monkeypatch.setattr(one_job, "replay_of", lambda recording, rank: None)
+    assert told(tmp_path, Planted(host_us={5: 400.0}), ranks=8, per_host=4).stragglers == ()
+
+
 @pytest.mark.parametrize(("throttle", "reason"), [(0, "clock"), (4, "power")])
 def test_a_slow_gpus_clock_or_power_limit_is_the_reason_where_its_telemetry_shows_it(
     tmp_path: Path, throttle: int, reason: str

@@ -1,0 +1,165 @@
+"""Late ranks among many alike, from the collectives as they were recorded: no replay is needed where a job has enough peers to compare with.
+
+What recording costs the hosts scatters over all ranks of a job. A rank, or all of a host, that comes later to its collectives than that
+scatter allows, step after step, and whose own trace shows time of that size that recording does not make, is late by its own doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.knowledge.causes import CAUSE_OF
+from sawtooth.analysis.ranks.as_recorded import RecordedJob
+from sawtooth.analysis.ranks.beside import Kernels, Quiet, Shape, held_ms
+from sawtooth.analysis.ranks.blame import (
+    HELD,
+    LEAST_SHARE,
+    MOST_REPLAYED,
+    OUTLIER_MADS,
+    PERSISTENT,
+    SAME_KERNELS,
+    SAME_LAUNCHES,
+    SCATTER,
+    TURNS,
+    slow_hosts,
+)
+from sawtooth.analysis.ranks.own_time import HOLE, LONG_GAP_NS, WORK, kernel_work, same_kernels_ratio, same_launches_share
+from sawtooth.analysis.run.model import RankResult, Straggler, StragglerKind
+
+if TYPE_CHECKING:
+    from sawtooth.analysis.store.library import Recording
+
+FEWEST_ALIKE = 6  # ranks with the same work: of fewer, one that is late moves the scatter that it is held against
+EXPLAINED = 0.5  # of a rank's lateness: time of its own that recording does not make
+
+F64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one rank's trace shows of its counted steps, ms per step: ``lost_ms`` by cause, host time that its GPU waits for and recording does not make,
+    and kernels under ``WORK``; ``held_ms`` as of ``beside.held_ms``. ``quiet`` and ``shapes`` are its kernels' (of ``beside.Kernels``)."""
+
+    lost_ms: Mapping[str, float]
+    held_ms: float
+    quiet: Quiet
+    shapes: Set[Shape]
+
+    @staticmethod
+    def of(recording: Recording, rank: RankResult, kernels: Kernels, least: Mapping[Shape, float]) -> Trace:
+        """Return what the trace of ``rank`` shows; ``least`` is the quickest time of each kernel over the ranks (of ``beside.quietest``)."""
+        counted = rank.counted["step"].to_numpy(np.int32)
+        steps = max(len(counted), 1)
+        rows = recording.rows(
+            "SELECT cause, sum(end_ns - start_ns) FILTER (end_ns - start_ns >= ?), sum(end_ns - start_ns) FROM gaps "
+            "WHERE device = ? AND owner = 'idle' AND list_contains(?, step) GROUP BY cause",
+            [LONG_GAP_NS, rank.device, counted.tolist()],
+        )
+        lost: dict[str, float] = {}
+        for cause, long, whole in rows:
+            # what the host takes after it waited for its GPU is the host's: all ranks wait so, and only the late one's GPU runs dry
+            of = HOLE if cause == "host_sync" else cause
+            lost[of] = lost.get(of, 0.0) + float((long if CAUSE_OF[of].slowed else whole) or 0) / steps / 1e6
+        work, _, loud = kernel_work(kernels, tuple(counted.tolist()))
+        lost[WORK] = float(work.sum()) / steps / 1e6
+        return Trace(lost, held_ms(kernels, counted, least), kernels.quiet, kernels.quiet.keys() | loud.keys())
+
+
+@dataclass(frozen=True)
+class _Late:
+    """One late rank: how much later than its peers it comes, and what of its own explains that."""
+
+    position: int
+    over_ms: F64  # by counted step
+    reason: str | None
+    kernel_ratio: float | None = None
+
+    @property
+    def own_ms(self) -> float:
+        return float(self.over_ms.mean())
+
+
+def outliers(
+    recorded: RecordedJob,
+    traces: Sequence[Trace],
+    peers: Sequence[Sequence[int]],
+    ranks: Sequence[RankResult],
+) -> tuple[Straggler, ...]:
+    """Return who is late by its own doing, most gain first; nothing where the job has too few ranks alike. All sequences are by position."""
+    step_ms = float(np.median([rank.best.mean_ms or 0.0 for rank in ranks]))
+    least_ms = LEAST_SHARE * step_ms
+    lateness = recorded.lateness_ms()
+    late = []
+    for position in sorted(range(len(ranks)), key=lambda p: -1 if (rank := ranks[p].rank) is None else rank):
+        alike = peers[position]
+        over_ms = _over_ms(lateness, position, alike, least_ms) if len(alike) >= FEWEST_ALIKE else None
+        if over_ms is not None and (each := _explained(position, over_ms, traces, alike)) is not None:
+            late.append(each)
+    if not late:
+        return ()
+    hosts = [None if pd.isna(host := rank.info.get("host")) else str(host) for rank in ranks]
+    stragglers, single = [], list(late)
+    for host in slow_hosts([each.position for each in late], hosts):
+        of_host = [each for each in late if hosts[each.position] == host]
+        single = [each for each in single if each not in of_host]
+        stragglers.append(_straggler("host", of_host, host, recorded, ranks))
+    if len(single) <= MOST_REPLAYED:
+        stragglers += [_straggler("rank", [each], hosts[each.position], recorded, ranks) for each in single]
+    if len(stragglers) != 1:
+        stragglers.append(_straggler("set", late, None, recorded, ranks))
+    return tuple(sorted(stragglers, key=lambda each: (-each.gain_ms, -each.own_ms)))
+
+
+def _over_ms(lateness: F64, position: int, alike: Sequence[int], least_ms: float) -> F64 | None:
+    """Return how much later than its peers a rank comes, ms by step; None where that is little, rare, or within their scatter."""
+    others = lateness[[p for p in alike if p != position]]
+    usual = np.median(others, axis=0)
+    over: F64 = lateness[position] - usual
+    limit = np.maximum(OUTLIER_MADS * SCATTER * np.median(np.abs(others - usual), axis=0), least_ms)
+    return over if over.size and (over > limit).mean() > PERSISTENT and over.mean() >= least_ms else None
+
+
+def _explained(position: int, over_ms: F64, traces: Sequence[Trace], alike: Sequence[int]) -> _Late | None:
+    """Return the rank with the cause that makes it late, None where its trace shows none beyond its peers'."""
+    own_ms = float(over_ms.mean())
+    mine, others = traces[position], [traces[p] for p in alike if p != position]
+    excess = {
+        cause: ms - float(np.median([other.lost_ms.get(cause, 0.0) for other in others])) for cause, ms in mine.lost_ms.items()
+    }
+    cause = max(excess, key=lambda key: excess[key])
+    if excess[cause] < EXPLAINED * own_ms:
+        return None
+    if cause != WORK:
+        return _Late(position, over_ms, cause)
+    if mine.held_ms - float(np.median([other.held_ms for other in others])) >= HELD * own_ms:
+        return _Late(position, over_ms, TURNS)
+    if min(same_launches_share(mine.quiet, other.shapes) for other in others) < SAME_LAUNCHES:
+        return _Late(position, over_ms, WORK)
+    ratios = np.array([same_kernels_ratio(mine.quiet, other.quiet) for other in others])
+    ratio, share = np.median(ratios, axis=0).tolist()
+    slower_ms = (1 - 1 / ratio) * share * mine.lost_ms[WORK]
+    return _Late(position, over_ms, None, ratio) if slower_ms >= SAME_KERNELS * own_ms else _Late(position, over_ms, WORK)
+
+
+def _straggler(
+    kind: StragglerKind, late: Sequence[_Late], host: str | None, recorded: RecordedJob, ranks: Sequence[RankResult]
+) -> Straggler:
+    positions = tuple(each.position for each in late)
+    alike = len({(each.reason, each.kernel_ratio is None) for each in late}) == 1
+    worst = max(late, key=lambda each: each.own_ms)
+    return Straggler(
+        kind=kind,
+        positions=positions,
+        ranks=tuple(ranks[p].rank for p in positions),
+        host=host,
+        reason=worst.reason if alike else None,
+        kernel_ratio=worst.kernel_ratio if alike else None,
+        own_ms=float(np.median([each.own_ms for each in late])),
+        gain_ms=recorded.gain_ms({each.position: np.maximum(each.over_ms, 0.0) * 1e6 for each in late}),
+    )
