@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import duckdb
@@ -16,6 +17,8 @@ from sawtooth.ingest.runs.recordings import joined, remove_unused
 from sawtooth.ingest.schema import BatchTrial, DataFolder, Manifest, RecordingRef, UserFacts, new_manifest, run_id_of
 
 CLOSE_NS = 120 * 1_000_000_000  # ranks start the same profiled step within seconds; two minutes forgive unsynchronised clocks
+RANK_IN_NAME = re.compile(r"rank[-_.]?(\d+)", re.I)
+GROUPS = "SELECT concat(group_name, ' ', group_ranks), max(group_size) FROM collectives WHERE group_size > 1 AND group_ranks IS NOT NULL GROUP BY 1"
 SUFFIXES = re.compile(r"(?:\.(?:pt|trace|json|jsonl|gz|csv|txt))+$", re.I)
 SAYS_NOTHING = re.compile(  # what scripts and tutorials call every trace and the folder it lies in
     r"(?:(?:chrome|torch|pytorch|kineto|gpu|my)[_-]?)?(?:trace|traces|profile|profiler|profiling|prof|nvml|telemetry|output|out|log|logs|tmp|data|results)"
@@ -29,9 +32,12 @@ class _About:
     """What grouping needs to know of one recording."""
 
     ref: RecordingRef
-    job: tuple[Any, ...] | None  # equal for ranks of one job; None for a trace that is no part of one
+    job: tuple[Any, ...] | None  # equal for ranks of one job; None for a trace that is no part of one, or does not tell
     first_ns: int
     last_ns: int
+    groups: Mapping[str, int] = field(
+        default_factory=dict
+    )  # of a trace that tells no rank: its process groups with their sizes
 
 
 def register_run(
@@ -145,27 +151,48 @@ def group(folder: DataFolder, refs: list[RecordingRef], *, separate: bool = Fals
     known = [_about(folder, ref) for ref in {ref.id: ref for ref in refs}.values()]
     groups: list[list[_About]] = []
     for trace in sorted((a for a in known if a.ref.kind == "trace"), key=lambda a: (a.first_ns, a.ref.id)):
-        mates = None if separate else next((g for g in groups if _same_job(g, trace)), None)
-        if mates is None:
+        mates = [] if separate else [g for g in groups if _same_job(g, trace)]
+        if not mates:
             groups.append([trace])
-        else:
-            mates.append(trace)
+            continue
+        for others in mates[1:]:  # ranks that share no group themselves may each share one with this trace
+            mates[0].extend(others)
+            groups.remove(others)
+        mates[0].append(trace)
     telemetry = [a for a in known if a.ref.kind != "trace"]
     if not groups:
         return [[a.ref] for a in telemetry] if separate else ([[a.ref for a in telemetry]] if telemetry else [])
     for extra in telemetry:
         min(groups, key=lambda g: _distance(g, extra)).append(extra)
-    return [[a.ref for a in members] for members in groups]
+    return [_ranked([a.ref for a in members]) for members in groups]
+
+
+def _ranked(refs: list[RecordingRef]) -> list[RecordingRef]:
+    """Return traces of one job that tell no ranks with those that their files are called by, where each has one of its own."""
+    traces = [ref for ref in refs if ref.kind == "trace"]
+    called = {ref.id: int(found[-1]) for ref in traces if (found := RANK_IN_NAME.findall(ref.source_name))}
+    if len(traces) < 2 or any(ref.rank is not None for ref in traces) or len(set(called.values())) < len(traces):
+        return refs
+    return [msgspec.structs.replace(ref, rank=called[ref.id]) if ref.kind == "trace" else ref for ref in refs]
 
 
 def _same_job(members: list[_About], trace: _About) -> bool:
     first = members[0]
+    if trace.groups and all(m.ref.rank is None for m in members):
+        return _share_group(members, trace)
     return (
         trace.job is not None
         and first.job == trace.job
         and all(m.ref.rank != trace.ref.rank for m in members)
         and abs(first.first_ns - trace.first_ns) <= CLOSE_NS
     )
+
+
+def _share_group(members: list[_About], trace: _About) -> bool:
+    """Tell whether a trace without a rank is of the same job: it has a process group with one of ``members``, which has room for it, at the same time."""
+    together = all(m.first_ns < trace.last_ns and trace.first_ns < m.last_ns for m in members)
+    shared = {group: sum(group in m.groups for m in members) for group in trace.groups}
+    return together and any(shared.values()) and all(taken < trace.groups[group] for group, taken in shared.items())
 
 
 def _distance(members: list[_About], extra: _About) -> int:
@@ -179,6 +206,8 @@ def _about(folder: DataFolder, ref: RecordingRef) -> _About:
             row = connection.execute(
                 "SELECT rank, world_size, backend, nccl_version, metadata, first_ns, last_ns FROM recording"
             ).fetchone()
+            unranked = row is not None and row[0] is None and ref.rank is None
+            groups = dict(connection.execute(GROUPS).fetchall()) if unranked else {}
     except duckdb.Error:
         row = None
     if row is None:
@@ -187,7 +216,7 @@ def _about(folder: DataFolder, ref: RecordingRef) -> _About:
     job = None
     if rank is not None and world is not None and world > 1:
         job = (world, backend, nccl, _default_group(metadata))
-    return _About(ref, job, first or 0, last or 0)
+    return _About(ref, job, first or 0, last or 0, groups)
 
 
 def _default_group(metadata: str | None) -> str:

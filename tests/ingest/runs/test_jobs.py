@@ -1,0 +1,48 @@
+"""Traces that tell no rank are still one job where their process groups and times say so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder, Manifest
+from tests.support.bulk_synchronous import Planted, job
+from tests.support.chrome_trace import ChromeTrace
+
+
+def runs_of(folder: Path, traces: dict[str, ChromeTrace]) -> list[Manifest]:
+    data = DataFolder(folder / "data").create()
+    paths = []
+    for name, trace in traces.items():
+        trace.top.pop("distributedInfo", None)
+        trace.top["made_for"] = name  # a trace of other bytes is another recording
+        paths.append(trace.write(folder / name))
+    return bring_in(data, [(path, path.name) for path in paths]).runs
+
+
+@pytest.mark.parametrize("mesh", [False, True])
+def test_ranks_are_one_job_by_the_groups_they_share_and_called_as_their_files_are(tmp_path: Path, mesh: bool) -> None:
+    """In the mesh ranks 0 and 3 share no group: 1 and 2 join them."""
+    traces = job(4, 2, Planted(), mesh=mesh)
+    (run,) = runs_of(tmp_path, {f"rank_{i:04d}.json": traces[i] for i in (0, 3, 1, 2)})
+    assert {ref.source_name: ref.rank for ref in run.recordings} == {f"rank_{i:04d}.json": i for i in range(4)}
+
+
+def test_ranks_stay_unknown_where_file_names_do_not_tell_them(tmp_path: Path) -> None:
+    traces = job(3, 3, Planted())
+    (run,) = runs_of(tmp_path, {f"{name}.json": trace for name, trace in zip("abc", traces, strict=True)})
+    assert [ref.rank for ref in run.recordings] == [None, None, None]
+
+
+def test_two_profiles_of_one_process_are_two_runs(tmp_path: Path) -> None:
+    first, second = job(2, 2, Planted())[0], job(2, 2, Planted())[0]
+    second.top["baseTimeNanoseconds"] += 60_000_000_000
+    assert len(runs_of(tmp_path, {"first.json": first, "second.json": second})) == 2
+
+
+def test_a_group_has_no_more_ranks_than_its_size(tmp_path: Path) -> None:
+    """Two jobs of two ranks each at the same time: which two belong together nothing says, but four are too many."""
+    traces = [*job(2, 2, Planted()), *job(2, 2, Planted(loader_us={0: 100.0}))]
+    assert sorted(len(run.recordings) for run in runs_of(tmp_path, {f"{i}.json": t for i, t in enumerate(traces)})) == [2, 2]
