@@ -170,7 +170,7 @@ def group(folder: DataFolder, refs: list[RecordingRef], *, separate: bool = Fals
 def _ranked(refs: list[RecordingRef]) -> list[RecordingRef]:
     """Return traces of one job that tell no ranks with those that their files are called by, where each has one of its own."""
     traces = [ref for ref in refs if ref.kind == "trace"]
-    called = {ref.id: int(found[-1]) for ref in traces if (found := RANK_IN_NAME.findall(ref.source_name))}
+    called = {ref.id: int(numbers[-1]) for ref in traces if (numbers := RANK_IN_NAME.findall(ref.source_name))}
     if len(traces) < 2 or any(ref.rank is not None for ref in traces) or len(set(called.values())) < len(traces):
         return refs
     return [msgspec.structs.replace(ref, rank=called[ref.id]) if ref.kind == "trace" else ref for ref in refs]
