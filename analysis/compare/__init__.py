@@ -32,9 +32,13 @@ __getattr__, __all__ = lazy(
         "report": ("compare_json",),
         "throughput": ("Throughput",),
         "sweep": (
+            "BATCH",
+            "BatchPrediction",
+            "Point",
             "Sweep",
             "device_memory",
             "settings_of",
+            "value_of",
             "varied",
         ),
     },

@@ -1,6 +1,7 @@
 """Sweeps: several runs that differ in one setting (batch size, workers, prefetch, precision), and the setting to choose.
 
-Settings come from the runs' manifests: ``settings``, and tags written ``key=value``.
+Settings come from the runs' manifests: ``settings``, and tags written ``key=value``. Of the batch size one run is enough where ``find_batch_size`` tried
+others beside its own.
 """
 
 from __future__ import annotations
@@ -8,38 +9,75 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.settings import settings_of
 from sawtooth.analysis.store.library import Library
+from sawtooth.ingest.batch_rule import RULE, accumulated_gain, advised_below
 from sawtooth.ingest.errors import UsageError
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.schema import BatchTrial, Manifest
 
 NEAR_BEST = 0.03  # below 3 % two recordings of one program differ by themselves: the smaller setting is as good
 MEMORY_LIMIT = 0.95  # fragmentation and one longer sequence fill the last twentieth
+BATCH = "batch_size"  # the setting whose values ``find_batch_size`` tries
+NO_MEMORY = "Memory did not suffice."
+NOT_OF_A_TRIAL = "Not measured of a size that was only timed."
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a sweep. ``throughput`` is per second, of what ``Sweep.unit`` says; ``memory_share`` is of the device's memory."""
+    """One run of a sweep, or one batch size that was tried beside a run's own (``trial`` alone, ``own`` False).
+
+    ``throughput`` is per second, of what ``Sweep.unit`` says; ``memory_share`` is of the device's memory. ``accumulated`` is samples a second where gradients of this
+    batch are accumulated to the largest one of the sweep, None where the optimizer's share is not known.
+    """
 
     run: RunResult
     value: str
     number: float | None
     throughput: Reading
     memory_share: float | None
+    trial: BatchTrial | None = None
+    own: bool = True
+    accumulated: float | None = None
 
     def reading(self, key: str) -> Reading:
-        """Return a metric of the run."""
-        return self.run.metrics[key]
+        """Return a metric of the run, or what is known of a size that was tried."""
+        if self.own:
+            return self.run.metrics[key]
+        assert self.trial is not None
+        value = {"best_step_time_ms": self.trial.step_ms, "peak_memory_bytes": self.trial.memory_bytes}.get(key)
+        if value is None:
+            return missing(NO_MEMORY if self.too_large else NOT_OF_A_TRIAL)
+        spread = (self.trial.low_ms, self.trial.high_ms) if key == "best_step_time_ms" else (None, None)
+        return Reading(value, low=spread[0], high=spread[1])
+
+    @property
+    def too_large(self) -> bool:
+        """Whether memory did not suffice."""
+        return not self.own and self.trial is not None and self.trial.step_ms is None
+
+
+@dataclass(frozen=True)
+class BatchPrediction:
+    """What a batch of ``number`` samples is predicted to give from the trace of a run at ``base``: per second with its interval, and bytes in use at
+    the peak (None where the trace has no allocations)."""
+
+    number: float
+    base: float
+    per_s: float
+    low_per_s: float
+    high_per_s: float
+    step_ms: float
+    memory_bytes: float | None
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Runs by setting, ascending. ``sweet_spot`` is the index of the point to choose, None where no throughput is known; ``why`` says why."""
+    """Runs by setting, ascending; ``predicted`` are batch sizes, ascending. ``sweet_spot`` is the index of the point to choose, None where no throughput is known; ``why`` says why."""
 
     setting: str
     unit: str
@@ -47,6 +85,7 @@ class Sweep:
     sweet_spot: int | None
     why: str
     others: tuple[str, ...] = ()
+    predicted: tuple[BatchPrediction, ...] = ()
 
 
 def varied(manifests: Sequence[Manifest]) -> list[str]:
@@ -54,6 +93,12 @@ def varied(manifests: Sequence[Manifest]) -> list[str]:
     every = [settings_of(manifest) for manifest in manifests]
     keys = {key for settings in every for key in settings}
     return sorted(key for key in keys if len({settings.get(key) for settings in every}) > 1)
+
+
+def value_of(manifest: Manifest, setting: str) -> str | None:
+    """Return a run's value of a setting; of the batch size also from the samples that it counts in a step. None where it has none."""
+    samples = manifest.facts.samples_per_step
+    return settings_of(manifest).get(setting) or (f"{samples:g}" if setting == BATCH and samples else None)
 
 
 def device_memory(run: RunResult, library: Library) -> int | None:
@@ -68,24 +113,32 @@ def device_memory(run: RunResult, library: Library) -> int | None:
 def sweep(runs: Sequence[RunResult], setting: str | None = None, memory_bytes: Mapping[str, int | None] | None = None) -> Sweep:
     """Arrange ``runs`` by the setting in which they differ. ``memory_bytes`` holds each run's device memory by run id.
 
-    Raises UsageError for fewer than two runs, none or several differing settings (name one then), or a run without the setting.
+    Raises UsageError for fewer than two runs (but for one that tried batch sizes), none or several differing settings (name one then), or a run
+    without the setting.
     """
-    if len(runs) < 2:
-        raise UsageError("A sweep needs at least two runs.")
     differing = varied([run.manifest for run in runs])
+    if setting is None and (len(runs) < 2 or BATCH in differing) and any(run.manifest.batches for run in runs):
+        setting = BATCH
+    if len(runs) < 2 and setting != BATCH:
+        raise UsageError("A sweep needs at least two runs, or one with the batch sizes that find_batch_size tried.")
     if setting is None:
         if not differing:
             raise UsageError("These runs differ in no recorded setting. Give each one, such as the tag batch_size=64.")
         if len(differing) > 1:
             raise UsageError(f"These runs differ in {', '.join(differing)}. Name the setting to sweep over.")
         setting = differing[0]
-    lacking = [run.manifest.name for run in runs if setting not in settings_of(run.manifest)]
+    lacking = [run.manifest.name for run in runs if value_of(run.manifest, setting) is None]
     if lacking:
         has, it = ("has", "it") if len(lacking) == 1 else ("have", "them")
         raise UsageError(f"{', '.join(lacking)} {has} no setting {setting!r}. Add the tag {setting}=… to {it}.")
-    unit = _unit(runs)
-    points = sorted((_point(run, setting, unit, (memory_bytes or {}).get(run.manifest.id)) for run in runs), key=_order)
+    unit = "samples" if setting == BATCH else _unit(runs)
+    memory = memory_bytes or {}
+    points = [_point(run, setting, unit, memory.get(run.manifest.id)) for run in runs]
+    if setting == BATCH:
+        points = _with_trials(points, unit, memory)
+    points.sort(key=_order)
     spot, why = _sweet_spot(points, setting, unit)
+    why = " ".join(filter(None, (why, _limit(points))))
     return Sweep(
         setting=setting,
         unit=unit,
@@ -107,10 +160,9 @@ def _unit(runs: Sequence[RunResult]) -> str:
 
 
 def _point(run: RunResult, setting: str, unit: str, memory_bytes: int | None) -> Point:
-    value = settings_of(run.manifest)[setting]
+    value = value_of(run.manifest, setting) or ""
     number = float(value) if _NUMBER.fullmatch(value) else None
-    facts = run.manifest.facts
-    per_step = {"samples": facts.samples_per_step, "tokens": facts.tokens_per_step, "steps": 1.0}[unit]
+    per_step = _per_step(run, unit) or (number or 0.0 if setting == BATCH else 0.0)
     step = run.metrics["best_step_time_ms"]
     throughput = (
         Reading(1000 * per_step / step.value, trust=step.trust, notes=step.notes)
@@ -119,6 +171,53 @@ def _point(run: RunResult, setting: str, unit: str, memory_bytes: int | None) ->
     )
     peak = run.metrics["peak_memory_bytes"].value
     return Point(run, value, number, throughput, peak / memory_bytes if peak is not None and memory_bytes else None)
+
+
+def _per_step(run: RunResult, unit: str) -> float:
+    """Return how many of ``unit`` a step holds."""
+    facts = run.manifest.facts
+    return {"samples": facts.samples_per_step, "tokens": facts.tokens_per_step, "steps": 1.0}[unit] or 0.0
+
+
+def _with_trials(points: list[Point], unit: str, memory: Mapping[str, int | None]) -> list[Point]:
+    """Return the runs' points and those of the batch sizes tried beside them; a run's own measures its size better than its trial."""
+    own = {point.number for point in points}
+    result = []
+    for point in points:
+        by_size = {trial.batch: trial for trial in point.run.manifest.batches}
+        result.append(replace(point, trial=by_size.pop(point.number or 0.0, None)))
+        per_sample = (_per_step(point.run, unit) or point.number) / point.number if point.number else 1.0
+        for size, trial in by_size.items():
+            if size not in own:
+                own.add(size)
+                result.append(_of_trial(point.run, trial, per_sample, memory.get(point.run.manifest.id)))
+    ran = [point.number for point in result if point.throughput.value is not None and point.number]
+    top = max(ran, default=0.0)
+    return [replace(point, accumulated=_accumulated(point, top)) for point in result]
+
+
+def _of_trial(run: RunResult, trial: BatchTrial, per_sample: float, memory_bytes: int | None) -> Point:
+    """Return the point of a size that was tried; ``per_sample`` is what the sweep counts of a sample (1, or its tokens)."""
+    throughput = Reading(1000 * per_sample * trial.batch / trial.step_ms) if trial.step_ms else missing(NO_MEMORY)
+    share = trial.memory_bytes / memory_bytes if trial.memory_bytes and memory_bytes else None
+    return Point(run, f"{trial.batch:g}", trial.batch, throughput, share, trial, own=False)
+
+
+def _accumulated(point: Point, top: float) -> float | None:
+    """Return what is counted per second where gradients of the point's size are accumulated to ``top`` samples: the optimizer steps once for all."""
+    step, trial, number = point.reading("best_step_time_ms").value, point.trial, point.number
+    if step is None or trial is None or trial.optimizer_ms is None or not number or number > top or not point.throughput.value:
+        return None
+    return point.throughput.value * accumulated_gain(number, step, trial.optimizer_ms, top)
+
+
+def _limit(points: Sequence[Point]) -> str:
+    """Say which batch fits into memory and which does not, and what the usual rule makes of it; empty where none was too large."""
+    ran = max((point.number for point in points if point.throughput.value is not None and point.number), default=None)
+    full = min((point.number for point in points if point.too_large and point.number), default=None)
+    if ran is None or full is None or full <= ran:
+        return ""
+    return f"{ran:g} fits into memory and {full:g} does not: by the usual rule of {RULE:g} take at most {advised_below(ran):g}."
 
 
 def _order(point: Point) -> tuple[bool, float, str, str]:

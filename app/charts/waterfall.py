@@ -186,25 +186,3 @@ def step_dots(a: Sequence[float], b: Sequence[float], names: tuple[str, str], ti
         columns=["side", "step", "ms"],
     )
     return Chart(figure, title, f"{title}.", table, {"side": "Side", "step": "Counted step", "ms": "ms"})
-
-
-def sweep_curve(points: pd.DataFrame, setting: str, unit: str, best: int | None, title: str, *, dark: bool) -> Chart:
-    """Draw throughput over the setting; ``points`` has value, throughput and further columns, ``best`` is the row to choose."""
-    figure = go.Figure(
-        go.Scatter(
-            x=[fmt.plain(str(v), 30) for v in points["value"]],
-            y=points["throughput"],
-            mode="lines+markers",
-            line={"color": ACCENT.on(dark)},
-            marker={"size": [14 if i == best else 8 for i in range(len(points))], "color": ACCENT.on(dark)},
-            customdata=[
-                f"{fmt.plain(str(v))}: {fmt.number(t)} {unit}/s"
-                for v, t in zip(points["value"], points["throughput"], strict=True)
-            ],
-            hovertemplate="%{customdata}<extra></extra>",
-        )
-    )
-    framed(figure, 260)
-    figure.update_xaxes(type="category", title={"text": fmt.plain(setting, 40)})
-    figure.update_yaxes(title={"text": f"{unit} per second"}, rangemode="tozero", zeroline=False)
-    return Chart(figure, title, f"{title}.", pd.DataFrame())

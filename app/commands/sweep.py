@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from sawtooth.analysis.compare.sweep import Sweep, device_memory
+from sawtooth.analysis.batch_outlook import with_predictions
+from sawtooth.analysis.compare.sweep import Point, Sweep, device_memory
 from sawtooth.analysis.compare.sweep import sweep as arrange
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.metrics.registry import with_aliases
-from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
-from sawtooth.app.commands.inputs import data_folder
-from sawtooth.app.words import comparison as words
+from sawtooth.app.commands.inputs import opened
+from sawtooth.app.commands.output import OutputOption, format_for, write
+from sawtooth.app.reports.sweep import markdown
+from sawtooth.app.words import sweep as words
 
 READINGS = ("best_step_time_ms", "mfu", "gpu_busy_share", "peak_memory_bytes")  # of each point, in the JSON
 
@@ -24,58 +28,68 @@ READINGS = ("best_step_time_ms", "mfu", "gpu_busy_share", "peak_memory_bytes")  
 class Format(StrEnum):
     """Output formats of the sweep."""
 
-    text = "text"
     json = "json"
+    md = "md"
+    text = "text"
 
 
 def sweep(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN…", help="Ids or names of at least two runs, as listed by sawtooth runs.")
+        list[str],
+        typer.Argument(
+            metavar="RUN|FILE…",
+            help="At least two runs, by id, name or file; for --by batch_size one is enough, of which other sizes are predicted.",
+        ),
     ],
     by: Annotated[
         str | None, typer.Option(metavar="SETTING", help="The setting to sweep over, where the runs differ in several.")
     ] = None,
-    format: Annotated[Format, typer.Option(help="text for a terminal, json for programs.")] = Format.text,
+    format: Annotated[
+        Format | None, typer.Option(help="md is for pull requests, json for programs, text for terminals.")
+    ] = None,
+    output: OutputOption = None,
     data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
+    keep: Annotated[bool, typer.Option(help="Keep files that are ingested for this command in the data folder.")] = False,
 ) -> None:
     """Arrange runs by the setting in which they differ (tags such as batch_size=64) and name the one to choose."""
-    folder = data_folder(data)
-    library = Library(folder)
-    try:
-        results = [result_of(folder.resolve_run(text), library) for text in dict.fromkeys(runs)]
-        arranged = arrange(results, by, {result.manifest.id: device_memory(result, library) for result in results})
-    finally:
-        library.close()
-    typer.echo(json.dumps(_plain(arranged), indent=1, ensure_ascii=False) if format is Format.json else _text(arranged))
+    chosen = format_for(format, output, Format)
+    with ExitStack() as stack:
+        each = [stack.enter_context(opened([text], data, keep=keep)) for text in dict.fromkeys(runs)]
+        libraries = {run.manifest.id: run.library for run in each}
+        results = [result_of(run.manifest, run.library) for run in each]
+        memory = {result.manifest.id: device_memory(result, libraries[result.manifest.id]) for result in results}
+        arranged = with_predictions(arrange(results, by, memory), libraries)
+    if chosen is Format.json:
+        write(json.dumps(_plain(arranged), indent=1, ensure_ascii=False), output)
+    else:
+        write(markdown(arranged) if chosen is Format.md else _text(arranged), output)
 
 
 def _text(sweep: Sweep) -> str:
-    columns = words.sweep_columns(sweep)
-    rows = [list(columns.values())]
-    for row in words.sweep_rows(sweep).itertuples(index=False):
-        rows.append([cell if isinstance(cell, str) else fmt.number(cell) if cell == cell else fmt.MISSING for cell in row])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(columns))]
-    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     others = [f"The runs also differ in {', '.join(map(fmt.clean, sweep.others))}."] if sweep.others else []
-    return "\n".join([fmt.clean(words.spaced(sweep.why)), *others, "", *lines])
+    return "\n".join([fmt.clean(words.sentence(sweep)), *others, "", *words.lines(sweep)])
 
 
 def _plain(sweep: Sweep) -> dict[str, Any]:
-    points = [
-        {
-            "value": point.value,
-            "run": {"id": point.run.manifest.id, "name": point.run.manifest.name},
-            "throughput_per_s": point.throughput.value,
-            **with_aliases({key: point.reading(key).value for key in READINGS}),
-        }
-        for point in sweep.points
-    ]
-    chosen = points[sweep.sweet_spot]["value"] if sweep.sweet_spot is not None else None
+    chosen = sweep.points[sweep.sweet_spot].value if sweep.sweet_spot is not None else None
     return {
         "setting": sweep.setting,
         "unit": sweep.unit,
         "sweet_spot": chosen,
         "why": sweep.why,
         "others": sweep.others,
-        "points": points,
+        "points": [_point(point) for point in sweep.points],
+        "predicted": [msgspec.to_builtins(at) for at in sweep.predicted],
+    }
+
+
+def _point(point: Point) -> dict[str, Any]:
+    return {
+        "value": point.value,
+        "run": {"id": point.run.manifest.id, "name": point.run.manifest.name},
+        "tried_beside_the_run": not point.own,
+        "out_of_memory": point.too_large,
+        "throughput_per_s": point.throughput.value,
+        "accumulated_per_s": point.accumulated,
+        **with_aliases({key: point.reading(key).value for key in READINGS}),
     }

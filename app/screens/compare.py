@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.report import compare_json
-from sawtooth.analysis.compare.sweep import Sweep, varied
+from sawtooth.analysis.compare.sweep import varied
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import waterfall
-from sawtooth.app.page import cards, frame, module_changes, panel, step_strip
+from sawtooth.app.page import cards, frame, module_changes, panel, step_strip, sweep_curve
 from sawtooth.app.page.runs import compare_choice
 from sawtooth.app.page.runs.compare_choice import Choice
 from sawtooth.app.page.sharing import copy_link, slide
@@ -251,18 +250,10 @@ def _sweep(choice: Choice, known: Mapping[str, Manifest]) -> None:
     if lacking:
         cards.small(f"No {setting} is recorded for {', '.join(fmt.clean(m.name, 40) for m in lacking)}.")
         return
-    _curve(compare_choice.sweep_of(runs, setting))
-
-
-def _curve(sweep: Sweep) -> None:
-    rows = words.sweep_rows(sweep)
-    chart = waterfall.sweep_curve(
-        rows, sweep.setting, sweep.unit, sweep.sweet_spot, fmt.clean(words.spaced(sweep.why)), dark=frame.dark()
-    )
-    panel.show(chart, "sweep")
+    sweep = compare_choice.sweep_of(runs, setting)
+    sweep_curve.show(sweep)
     if sweep.others:
         cards.caution(f"The runs also differ in {', '.join(sweep.others)}, which may be what the curve shows.")
-    panel.table(pd.DataFrame(rows), words.sweep_columns(sweep), "sweep")
 
 
 main()

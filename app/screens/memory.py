@@ -5,16 +5,21 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
+from sawtooth.analysis.compare.sweep import BATCH, value_of
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables import memory
 from sawtooth.analysis.tables.memory import MemoryUse
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import memory as charts
-from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page import cards, current, frame, panel, sweep_curve
+from sawtooth.app.page.runs import compare_choice
 from sawtooth.app.page.timeline import views
 
 poster = templates.pieces("poster.html")
+FIND = """from sawtooth.capture import find_batch_size
+
+sizes = find_batch_size(train_step, batch, changes=[model, optimizer], path="batches.sawtooth")"""
 RECORD = "with torch.profiler.profile(profile_memory=True, record_shapes=True) as profiler:"
 
 
@@ -45,6 +50,21 @@ def main() -> None:
     else:
         _use_over_time(use, rank)
     _driver(rank)
+    _batches(result)
+
+
+def _batches(result: RunResult) -> None:
+    """Show what other batch sizes give, measured where they were tried and predicted from the trace, and how to try them."""
+    sweep = compare_choice.sweep_of([result.manifest], BATCH) if value_of(result.manifest, BATCH) else None
+    if sweep is not None and (len(sweep.points) > 1 or sweep.predicted):
+        sweep_curve.show(sweep)
+    if not result.manifest.batches:
+        cards.title("Which batch size fits, and which pays?")
+        cards.small(
+            "Try them where the training is. It survives running out of memory, leaves the training as it was, and its file shows the sizes here."
+            + ("" if sweep is not None else " To predict other sizes from this trace, give the run the tag batch_size=….")
+        )
+        st.code(FIND, language="python")
 
 
 @st.cache_resource(max_entries=24, show_spinner="Reading allocations …", hash_funcs={RankResult: current.key_of})

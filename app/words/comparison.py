@@ -9,7 +9,6 @@ import pandas as pd
 
 from sawtooth.analysis.compare.comparison import Comparison, MetricChange
 from sawtooth.analysis.compare.matching import Match
-from sawtooth.analysis.compare.sweep import Sweep
 from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app import format as fmt
@@ -297,44 +296,3 @@ def matching(rows: pd.DataFrame, search: str | None) -> pd.DataFrame:
         return rows
     text = rows["what"] + " " + rows["names_a"] + " " + rows["names_b"]
     return rows[text.str.contains(search, case=False, regex=False)]
-
-
-def sweep_columns(sweep: Sweep) -> dict[str, str]:
-    """Return the headings of a sweep's table."""
-    return {
-        "value": fmt.clean(sweep.setting, 40),
-        "run": "Run",
-        "throughput": f"{sweep.unit} per second",
-        "step_ms": "Step, ms",
-        "utilization": "Utilization, %",
-        "mfu": "MFU, %",
-        "memory_gb": "Peak memory, GB",
-        "note": "",
-    }
-
-
-def sweep_rows(sweep: Sweep) -> pd.DataFrame:
-    """Return a sweep as a table; utilization is NVML's where telemetry has it, else the profile's busy share."""
-
-    def percent(value: float | None) -> float | None:
-        return None if value is None else 100 * value
-
-    rows = []
-    for i, point in enumerate(sweep.points):
-        measured = point.reading("nvml_gpu_util_mean").value
-        memory = point.reading("peak_memory_bytes").value
-        rows.append(
-            (
-                fmt.clean(point.value, 40),
-                fmt.clean(point.run.manifest.name, 60),
-                point.throughput.value,
-                point.reading("best_step_time_ms").value,
-                percent(measured if measured is not None else point.reading("gpu_busy_share").value),
-                percent(point.reading("mfu").value),
-                memory / 1e9 if memory is not None else None,
-                "sweet spot" if i == sweep.sweet_spot else "",
-            )
-        )
-    return pd.DataFrame(rows, columns=list(sweep_columns(sweep))).astype(
-        dict.fromkeys(("throughput", "step_ms", "utilization", "mfu", "memory_gb"), "float64")
-    )

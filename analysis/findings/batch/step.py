@@ -3,7 +3,8 @@
 Each kernel's work is scaled where it grows with the batch: products, convolutions and attention by the kernel-time model at the new shape over
 the old, what moves tensors by its bytes, above what fills the GPU. What the optimizer launches and what touches parameters alone stays, and so
 does the host: the step comes from replaying the kernels' new times. Parameters are told from activations by the gradients that autograd
-accumulates. Larger batches only: how long a host takes that is not the limit, a trace does not tell well enough for smaller ones.
+accumulates. Of a smaller batch the host soon is the limit, and how long it takes a trace does not tell well where the GPU is the limit now:
+its interval reaches from the quickest host that is likely to the slowest with which the step would not be longer than it is.
 """
 
 from __future__ import annotations
@@ -37,7 +38,14 @@ LOADER_SHARE = 0.05  # of the step: a run that waits more for its loader gains n
 WHOLE_SPREAD = 16.0  # a batch so many times another has the model's whole interval; nearer ones share its error
 PACE_MOST = 3.0  # a host's pace is looked for between a third and thrice what the trace shows,
 PACE_STEPS = 10  # halving that range so often: to a fifth of a percent
+# Where the GPU hides the host: four loops whose smaller batches were timed took 1.16 to 1.75 times as long as the replay has it.
+LIKELY_HOST = 1.35
+QUICKEST_HOST = 0.75  # of the host's time by the replay, which takes the profiler's cost off: the least that is likely
+SLOWEST_HOST = 2.2  # and the most, where the GPU hides it
 SLOWEST = 8.0  # times the bytes at the memory's rate: what fills the GPU is hardly slower (kernel_time.toml); the rest of its time is latency
+MOST_LATENCY_NS = (
+    50_000  # of a kernel: what takes longer has work, however slowly it is done (a batch norm over planes of channels)
+)
 OF_PARAMETERS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_")  # work on lists of parameters and gradients
 NOT_PREDICTED = "Not predicted: that takes shapes, a replay, and a loader that keeps up."
 NEXT = (2.0, 4.0)  # times the batch
@@ -78,11 +86,12 @@ def at_batches(context: RuleContext, factors: Sequence[float]) -> list[AtBatch]:
     if not parameters:
         return []
     host = _host_of_run(context.whatif, context.rank.best)
+    slow_host = _hidden_host(context.whatif, context.rank.best) if not host and min(factors, default=1.0) < 1 else 1.0
     kernels = _kernels_of(context, parameters)
     memory: Sequence[float | None] = memory_at(context.recording, context.rank.device, factors) or [None] * len(factors)
     larger = []
     for times, held in zip(factors, memory, strict=True):
-        between = _step(context, host, _edit(context, kernels, times))
+        between = _step(context, host, _edit(context, kernels, times), slow_host if times < 1 else 1.0)
         if between is None:
             return []
         larger.append(AtBatch(times, *between, times * context.step_ms / between[0], held))
@@ -94,14 +103,26 @@ def larger_batches(context: RuleContext) -> list[AtBatch]:
     return at_batches(context, NEXT)
 
 
-def _step(context: RuleContext, host: tuple[FasterHost, ...], edit: TimedOps) -> tuple[float, float, float] | None:
-    """Return the run's step with ``edit`` made, ms, and its interval: as wide as kernels, the replay and the step as it is are uncertain."""
+def _step(
+    context: RuleContext, host: tuple[FasterHost, ...], edit: TimedOps, slow_host: float
+) -> tuple[float, float, float] | None:
+    """Return the run's step with ``edit`` made, ms, and its interval: as wide as kernels, the replay and the step as it is are uncertain.
+
+    ``slow_host`` is how many times as long the host may take as the replay has it, 1 where that does not matter.
+    """
     best, whatif = context.rank.best, context.whatif
     assert whatif is not None and best.ms is not None
     edges = [TimedOps(edit.ops, edge) for edge in (edit.dur_ns, edit.low_ns, edit.high_ns)]
     if host:
         now = whatif.step_ms(host)
         steps = [whatif.step_ms((*host, each)) for each in edges]
+        known = [best.ms * step / now for step in steps if step is not None and now]
+    elif slow_host > 1:
+        paces: tuple[tuple[FasterHost, ...], ...] = tuple(
+            (FasterHost(pace),) for pace in (min(LIKELY_HOST, slow_host), QUICKEST_HOST, slow_host)
+        )
+        now = whatif.step_ms()
+        steps = [whatif.step_ms((*pace, each)) for pace, each in zip(paces, edges, strict=True)]
         known = [best.ms * step / now for step in steps if step is not None and now]
     else:
         known = [step for each in edges if (step := whatif.predict_ms(best, [each])) is not None]
@@ -110,7 +131,10 @@ def _step(context: RuleContext, host: tuple[FasterHost, ...], edit: TimedOps) ->
     ms, low, high = known
     off = STEP_OFF * ms
     least, most = ((edge or best.ms) / best.ms for edge in (best.reading.low, best.reading.high))
-    return ms, (min(low, ms) - off) * min(least, 1 - RUNS_DIFFER), (max(high, ms) + off) * max(most, 1 + RUNS_DIFFER)
+    longest = (max(high, ms) + off) * max(most, 1 + RUNS_DIFFER)
+    if slow_host > 1:  # less work takes no longer
+        longest = min(longest, best.ms * max(most, 1 + RUNS_DIFFER))
+    return ms, (min(low, ms) - off) * min(least, 1 - RUNS_DIFFER), longest
 
 
 def _host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:
@@ -125,6 +149,19 @@ def _host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:
     pace = (FasterHost(high),)
     reached = whatif.step_ms(pace)
     return pace if reached is not None and abs(best.ms / reached - 1) <= RUNS_DIFFER else ()
+
+
+def _hidden_host(whatif: WhatIf, best: BestStepTime) -> float:
+    """Return how many times as long the host may take before the step is longer than the run's: what the GPU hides of it."""
+    assert best.ms is not None
+    low, high = 1.0, SLOWEST_HOST
+    longest = max(best.ms, whatif.step_ms() or 0.0) * (1 + RUNS_DIFFER)
+    if (whatif.step_ms((FasterHost(high),)) or math.inf) <= longest:
+        return high
+    for _ in range(PACE_STEPS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if (whatif.step_ms((FasterHost(middle),)) or math.inf) <= longest else (low, middle)
+    return low
 
 
 def sentence(larger: Iterable[AtBatch]) -> str:
@@ -165,7 +202,8 @@ def _edit(context: RuleContext, kernels: _Kernels, times: float) -> TimedOps:
     now = rows["dur_ns"].to_numpy(float)
     # what streaming its bytes can be of the time: all of it at most (an operator need not touch all of its inputs), and not much less than an eighth
     stream = np.minimum(stream_ns, now)
-    grows = np.minimum(now - np.minimum(now, SHORTEST_NS), np.where(np.isnan(stream), now, SLOWEST * stream))
+    work = np.where(np.isnan(stream), now, np.maximum(SLOWEST * stream, now - MOST_LATENCY_NS))
+    grows = np.minimum(now - np.minimum(now, SHORTEST_NS), work)
 
     def timed(by: Any) -> tuple[int, ...]:
         new = np.fmax(now + grows * (by - 1), by * stream)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import streamlit as st
 
+from sawtooth.analysis.batch_outlook import with_predictions
 from sawtooth.analysis.compare.comparison import Comparison, Side, compare, side_of
 from sawtooth.analysis.compare.record import remember
-from sawtooth.analysis.compare.sweep import Sweep, device_memory, settings_of, sweep
+from sawtooth.analysis.compare.sweep import Sweep, device_memory, sweep, value_of
 from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.app.format import clean
 from sawtooth.app.page import current, frame
@@ -117,11 +118,20 @@ def _compared(
 
 
 def sweep_of(manifests: Sequence[Manifest], setting: str | None) -> Sweep:
-    """Return the sweep over runs. Raises UsageError where they differ in no setting."""
-    results = [current.run_result(manifest) for manifest in manifests]
-    return sweep(results, setting, {result.manifest.id: device_memory(result, frame.library()) for result in results})
+    """Return the sweep over runs, with what a trace predicts for other batch sizes. Raises UsageError where they differ in no setting."""
+    stamps = tuple(_stamp(manifest) for manifest in manifests)
+    return _swept(str(frame.data_folder().root), ANALYSIS_VERSION, stamps, setting, _manifests=tuple(manifests))
+
+
+@st.cache_resource(max_entries=KEPT, show_spinner="Arranging …")
+def _swept(
+    root: str, version: int, stamps: tuple[tuple[str, int], ...], setting: str | None, _manifests: tuple[Manifest, ...]
+) -> Sweep:
+    results = [current.run_result(manifest) for manifest in _manifests]
+    memory = {result.manifest.id: device_memory(result, frame.library()) for result in results}
+    return with_predictions(sweep(results, setting, memory), dict.fromkeys(memory, frame.library()))
 
 
 def lacking(manifests: Sequence[Manifest], setting: str) -> list[Manifest]:
     """Return the runs without the setting."""
-    return [manifest for manifest in manifests if setting not in settings_of(manifest)]
+    return [manifest for manifest in manifests if value_of(manifest, setting) is None]

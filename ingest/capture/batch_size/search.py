@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-RULE = 0.8  # of the largest batch that fits, as is usual: longer samples, fragmentation and evaluation take the rest
-MULTIPLE = 8  # tensor cores work in blocks of eight
+from sawtooth.ingest.batch_rule import accumulated_gain, advised_below
+
 CLOSE = 16  # the largest batch is known to a sixteenth: the rule leaves out more
 
 
@@ -35,8 +35,7 @@ class Trial:
         """Return samples a second where gradients of this size are accumulated to ``batch`` samples: the optimizer then steps once."""
         if not self.step_ms or batch < self.batch:
             return None
-        passes = batch / self.batch
-        return 1e3 * batch / (passes * self.step_ms - (passes - 1) * (self.optimizer_ms or 0.0))
+        return 1e3 * self.batch / self.step_ms * accumulated_gain(self.batch, self.step_ms, self.optimizer_ms or 0.0, batch)
 
     def row(self) -> dict[str, Any]:
         """Return what is known, as a manifest has it."""
@@ -53,16 +52,10 @@ class BatchSizes:
 
     @property
     def advised(self) -> int | None:
-        """RULE of the largest batch; the largest itself where memory did not end the search."""
+        """The usual share of the largest batch; the largest itself where memory did not end the search."""
         if self.largest is None or self.too_large is None:
             return self.largest
         return advised_below(self.largest)
-
-
-def advised_below(largest: int) -> int:
-    """Return RULE of ``largest``, in multiples of MULTIPLE where it has several."""
-    size = int(RULE * largest)
-    return size - size % MULTIPLE if size >= MULTIPLE else max(size, 1)
 
 
 def search(

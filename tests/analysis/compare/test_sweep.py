@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from sawtooth.analysis.batch_outlook import with_predictions
 from sawtooth.analysis.compare.sweep import settings_of, sweep
+from sawtooth.app.charts import sweep as charts
 from sawtooth.app.cli import cli
+from sawtooth.app.reports.sweep import markdown
+from sawtooth.app.words import sweep as words
 from sawtooth.ingest.errors import UsageError
-from sawtooth.ingest.schema import UserFacts
+from sawtooth.ingest.schema import BatchTrial, UserFacts
 from tests.support.chrome_trace import matmul_loop
+from tests.support.findings_of import library, result_of
+from tests.support.paths import RECORDINGS
 from tests.support.run_results import run_of
 
 
@@ -80,6 +88,89 @@ def test_runs_without_a_setting_are_refused_in_words():
 def test_settings_are_the_manifest_s_and_those_of_tags():
     run = run_of(settings={"workers": "4"}, tags=["baseline", "batch=8", "workers=2"])
     assert settings_of(run.manifest) == {"batch": "8", "workers": "4"}
+
+
+TRIALS = [
+    BatchTrial(32, step_ms=20.0, low_ms=19.0, high_ms=21.0, optimizer_ms=4.0, memory_bytes=20e9),
+    BatchTrial(64, step_ms=32.0, low_ms=31.0, high_ms=33.0, optimizer_ms=4.0, memory_bytes=40e9),
+    BatchTrial(100, step_ms=48.0, optimizer_ms=4.0, memory_bytes=62e9),
+    BatchTrial(104),
+]
+
+
+def tried_run(**given):
+    usual = {"best_ms": 20.4, "settings": {"batch_size": "32"}, "facts": UserFacts(samples_per_step=32.0)}
+    run = run_of(**{**usual, **given})
+    return replace(run, manifest=msgspec.structs.replace(run.manifest, batches=TRIALS))
+
+
+def test_sizes_tried_beside_one_run_are_a_sweep():
+    # 64 in 32 ms: 2,000 samples/s; 100 in 48 ms: 2,083; the run's own stopwatch speaks for 32: 32 / 20.4 ms = 1,569
+    arranged = sweep([tried_run()], memory_bytes={"a" * 16: 80_000_000_000})
+    assert (arranged.setting, arranged.unit) == ("batch_size", "samples")
+    assert [(p.value, p.own, p.too_large) for p in arranged.points] == [
+        ("32", True, False), ("64", False, False), ("100", False, False), ("104", False, True)
+    ]  # fmt: skip
+    assert [p.throughput.value and round(p.throughput.value) for p in arranged.points] == [1569, 2000, 2083, None]
+    assert arranged.points[1].memory_share == 0.5 and arranged.points[1].reading("best_step_time_ms").low == 31.0
+    assert arranged.points[1].reading("mfu").why_missing and arranged.points[3].reading("best_step_time_ms").value is None
+    assert arranged.points[arranged.sweet_spot].value == "100"
+    assert "100 fits into memory and 104 does not: by the usual rule of 0.8 take at most 80." in arranged.why
+
+
+def test_accumulating_stands_beside_the_larger_batch():
+    # to 100 samples: 100/64 passes of 32 ms less (100/64 - 1) × 4 ms of the optimizer are 47.75 ms; at 100 there is nothing to accumulate
+    points = sweep([tried_run()]).points
+    assert points[1].accumulated == pytest.approx(100 / 0.04775)
+    assert points[2].accumulated == pytest.approx(points[2].throughput.value)
+    assert points[3].accumulated is None
+
+
+def test_runs_and_sizes_tried_beside_them_share_one_table():
+    other = batch_run(64, 31.0)
+    arranged = sweep([tried_run(), other])
+    assert [(p.value, p.own) for p in arranged.points] == [("32", True), ("64", True), ("100", False), ("104", False)]
+    assert arranged.points[1].run.manifest.id == other.manifest.id, "a run of its own measures more than a trial"
+
+
+def test_one_run_without_trials_is_a_sweep_of_the_batch_only():
+    (point,) = sweep([run_of(best_ms=10.0, facts=UserFacts(samples_per_step=8.0))], "batch_size").points
+    assert (point.value, round(point.throughput.value)) == ("8", 800)
+    with pytest.raises(UsageError, match="at least two"):
+        sweep([tried_run()], "workers")
+
+
+def test_other_sizes_are_predicted_beside_the_measured():
+    """A batch of 32 takes 8.95 ms by the stopwatch, one of 2 4.38 ms: two recordings of one model."""
+    result = result_of("gpt_small")
+    truth = {
+        n: json.loads((RECORDINGS / name / "truth.json").read_text()) for n, name in ((32, "gpt_small"), (2, "small_batch"))
+    }
+    trials = [BatchTrial(2, step_ms=1e3 * truth[2]["step_s_pipelined"]), BatchTrial(4096)]
+    facts = UserFacts(samples_per_step=32.0)
+    result = replace(result, manifest=msgspec.structs.replace(result.manifest, batches=trials, facts=facts))
+    arranged = with_predictions(sweep([result]), {result.manifest.id: library()})
+    predicted = {at.number: at for at in arranged.predicted}
+    assert sorted(predicted) == [2, 8, 16, 64, 128, 4096] and {at.base for at in predicted.values()} == {32}
+    measured = arranged.points[0].throughput.value
+    assert predicted[2].low_per_s < measured < predicted[2].high_per_s
+    assert all(at.low_per_s < at.per_s < at.high_per_s for at in predicted.values())
+    rates = [predicted[n].per_s for n in sorted(predicted)]
+    assert rates == sorted(rates), "a larger batch gives no fewer samples a second"
+    table = words.rows(arranged)
+    assert list(table["value"]) == ["2", "8", "16", "32", "64", "128", "4096"]
+    assert list(table["note"])[1:3] == ["predicted only"] * 2 and table["note"].iloc[-1] == "out of memory"
+    text = markdown(arranged)
+    assert "trace of the run at 32" in text and text.count("\n|") == 9
+    assert charts.curve(table, "batch_size", "samples", "t", dark=False).figure.data[-1].name == "out of memory"
+
+
+def test_a_sweep_of_something_else_is_not_predicted():
+    runs = [batch_run(8, 10.0, workers="2"), batch_run(8, 12.0, workers="4")]
+    runs[1] = replace(runs[1], manifest=msgspec.structs.replace(runs[1].manifest, id="c" * 16))
+    arranged = sweep(runs, "workers")
+    assert with_predictions(arranged, {}) is arranged
+    assert "predicted" not in words.columns(arranged) and "accumulated" not in words.columns(arranged)
 
 
 def command(*arguments):

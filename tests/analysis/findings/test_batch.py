@@ -7,11 +7,12 @@ import math
 from itertools import accumulate
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from sawtooth.analysis.findings.batch.memory import memory_at, parameters_of
-from sawtooth.analysis.findings.batch.step import _Scale, at_batches, sentence
+from sawtooth.analysis.findings.batch.step import _edit, _Kernels, _Scale, at_batches, sentence
 from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.run_analysis import whatif_of
@@ -94,6 +95,31 @@ def test_a_recorded_batch_tells_the_step_of_another():
     assert found.rate == pytest.approx(16 * given.step_ms / found.step_ms)
     assert twice.step_ms == pytest.approx(given.step_ms, rel=0.01)  # the host is the limit: nothing but more samples
     assert sentence([found]).startswith("16 times the batch: about")
+
+
+def test_a_smaller_batch_is_bounded_by_what_the_gpu_hides_of_the_host():
+    """A batch of 32 takes 8.95 ms; one of 2 launches for 4.38 ms by the stopwatch, which the trace of the larger one cannot tell well."""
+    then = json.loads((RECORDINGS / "small_batch" / "truth.json").read_text())
+    result = result_of("gpt_small")
+    with library().open(result.lead.recording_id) as recording:
+        context = RuleContext(result, result.lead, recording, whatif=whatif_of(recording, result.lead))
+        small, half, twice = at_batches(context, [1 / 16, 0.5, 2.0])
+    measured = 1e3 * then["step_s_pipelined"]
+    assert small.low_ms < measured < small.high_ms
+    assert small.step_ms == pytest.approx(measured, rel=0.3)
+    assert small.step_ms <= half.step_ms < context.step_ms < twice.step_ms
+    assert small.high_ms == half.high_ms, "less work takes no longer than the step as it is"
+
+
+def test_a_kernel_of_half_a_millisecond_has_work_to_do():
+    # 100 MB at the memory's rate take 21 µs, eight times that 167: of 500 µs all but the 50 that latency can be grow
+    frame = pd.DataFrame({"gpu_op_id": [1], "dur_ns": [500_000]})
+    kernels = _Kernels(np.array([False]), np.array([0]), np.array([0]), frozenset())
+    stream_ns = 100e6 / H200.bandwidth_bytes_per_s * 1e9
+    context = SimpleNamespace(work=frame, rank=SimpleNamespace(gpu=H200))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(_Scale, "law", lambda *_: (2.0, 2.0, 2.0, stream_ns))
+        assert _edit(context, kernels, 2.0).dur_ns == (950_000,)
 
 
 class Recorded:

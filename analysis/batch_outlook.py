@@ -1,0 +1,57 @@
+"""Other batch sizes than a sweep measured, or than one run has: predicted from a trace, beside what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sawtooth.analysis.compare.sweep import BATCH, BatchPrediction, Point, Sweep
+from sawtooth.analysis.findings.batch.step import at_batches
+from sawtooth.analysis.findings.rule import RuleContext
+from sawtooth.analysis.run.view import open_rank
+from sawtooth.analysis.run_analysis import whatif_of
+from sawtooth.analysis.store.library import Library
+
+AROUND = (0.25, 0.5, 2.0, 4.0)  # times a run's batch: what somebody would try next
+
+
+def with_predictions(sweep: Sweep, libraries: Mapping[str, Library]) -> Sweep:
+    """Return ``sweep`` with what the trace of one of its runs predicts for the other sizes; as it is where the setting is not the batch size.
+
+    ``libraries`` holds each run's by its id. The run is the one beside which sizes were tried, else the first, by size, whose trace has shapes and a replay.
+    """
+    if sweep.setting != BATCH:
+        return sweep
+    bases = [point for point in sweep.points if point.own and point.number and point.throughput.value]
+    for base in sorted(bases, key=lambda point: not point.run.manifest.batches):
+        measured = {point.number for point in sweep.points if point.number}
+        around = {number for times in AROUND if (number := base.number * times).is_integer()} if base.number else set()
+        sizes = sorted((measured | around) - {base.number})
+        if predicted := _predicted(base, sizes, libraries[base.run.manifest.id]):
+            return replace(sweep, predicted=predicted)
+    return sweep
+
+
+def _predicted(base: Point, sizes: Sequence[float], library: Library) -> tuple[BatchPrediction, ...]:
+    lead, rate, own = base.run.lead, base.throughput.value, base.number
+    if lead is None or not rate or not own:
+        return ()
+    with open_rank(library, lead) as view:
+        context = RuleContext(base.run, lead, view.recording, whatif=whatif_of(view.recording, lead))
+        batches = at_batches(context, [size / own for size in sizes])
+    return (
+        tuple(
+            BatchPrediction(
+                size,
+                own,
+                rate * at.rate,
+                rate * at.rate * at.step_ms / at.high_ms,
+                rate * at.rate * at.step_ms / max(at.low_ms, 1e-6),
+                at.step_ms,
+                at.memory_bytes,
+            )
+            for size, at in zip(sizes, batches, strict=True)
+        )
+        if batches
+        else ()
+    )

@@ -1,0 +1,78 @@
+"""Throughput over the value of a setting: what was measured as a line, what a trace predicts as a dashed one with its interval."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.base import Chart, framed
+from sawtooth.app.charts.telemetry import faint
+from sawtooth.app.theme import ACCENT, MUTED
+
+METHOD = (
+    "Predicted: each kernel's work is scaled with the batch and its time taken from a model of kernels timed on GPUs, then the step is replayed; "
+    "the band is where the rate lies in nine of ten cases. Accumulated: so many batches, and the optimizer once for all of them."
+)
+
+
+def curve(points: pd.DataFrame, setting: str, unit: str, title: str, *, dark: bool) -> Chart:
+    """Draw throughput; ``points`` is the table of ``sawtooth.app.words.sweep``."""
+    labels = [fmt.plain(str(value), 30) for value in points["value"]]
+    figure = go.Figure()
+    if "predicted" in points:
+        _predicted(figure, points, labels, unit, dark)
+    measured = points["throughput"].notna().to_numpy()
+    shown = points[measured]
+    names = [label for label, there in zip(labels, measured, strict=True) if there]
+    figure.add_scatter(
+        x=names,
+        y=shown["throughput"],
+        name="measured",
+        mode="lines+markers",
+        line={"color": ACCENT.on(dark)},
+        marker={"size": [14 if note == "sweet spot" else 8 for note in shown["note"]], "color": ACCENT.on(dark)},
+        customdata=[f"{n}: {fmt.number(t)} {unit}/s" for n, t in zip(names, shown["throughput"], strict=True)],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+    full = [label for label, note in zip(labels, points["note"], strict=True) if note == "out of memory"]
+    if full:
+        figure.add_scatter(
+            x=full,
+            y=[0.0] * len(full),
+            name="out of memory",
+            mode="markers",
+            marker={"symbol": "x", "size": 11, "color": MUTED.on(dark)},
+            hovertemplate="%{x}: out of memory<extra></extra>",
+        )
+    framed(figure, 300, legend="predicted" in points or bool(full))
+    figure.update_xaxes(type="category", categoryorder="array", categoryarray=labels, title={"text": fmt.plain(setting, 40)})
+    figure.update_yaxes(title={"text": f"{unit} per second"}, rangemode="tozero", zeroline=False)
+    return Chart(figure, title, f"{title}.", pd.DataFrame(), method=METHOD if "predicted" in points else "")
+
+
+def _predicted(figure: go.Figure, points: pd.DataFrame, labels: list[str], unit: str, dark: bool) -> None:
+    """Draw predictions with their interval; a run's own value, of which there is none, joins both sides of the line."""
+    own = points["predicted"].isna()
+    middle = points["predicted"].where(~own, points["throughput"])
+    low, high = points["low"].where(~own, middle), points["high"].where(~own, middle)
+    known = middle.notna().to_numpy()
+    names = [label for label, there in zip(labels, known, strict=True) if there]
+    band = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
+    figure.add_scatter(x=names, y=high[known], **band)
+    figure.add_scatter(x=names, y=low[known], fill="tonexty", fillcolor=faint(MUTED.on(dark)), **band)
+    figure.add_scatter(
+        x=names,
+        y=middle[known],
+        name="predicted from one trace",
+        mode="lines+markers",
+        line={"color": MUTED.on(dark), "dash": "dash"},
+        marker={"size": [0 if math.isnan(p) else 6 for p in points["predicted"][known]], "color": MUTED.on(dark)},
+        customdata=[
+            f"{name}: {fmt.number(m)} {unit}/s, {fmt.number(a)} to {fmt.number(b)}"
+            for name, m, a, b in zip(names, middle[known], low[known], high[known], strict=True)
+        ],
+        hovertemplate="%{customdata}<extra></extra>",
+    )

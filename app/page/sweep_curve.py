@@ -1,0 +1,16 @@
+"""A sweep on a page: its curve, and its table under it."""
+
+from __future__ import annotations
+
+from sawtooth.analysis.compare.sweep import Sweep
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import sweep as charts
+from sawtooth.app.page import frame, panel
+from sawtooth.app.words import sweep as words
+
+
+def show(sweep: Sweep) -> None:
+    """Show the curve with the value to choose as its title, and the table."""
+    rows = words.rows(sweep)
+    panel.show(charts.curve(rows, sweep.setting, sweep.unit, fmt.clean(words.sentence(sweep)), dark=frame.dark()), "sweep")
+    panel.table(rows, words.columns(sweep), "sweep")

@@ -1,0 +1,125 @@
+"""A sweep in words: its table, and what was measured beside what a trace predicts."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from sawtooth.analysis.compare.sweep import BatchPrediction, Sweep
+from sawtooth.app import format as fmt
+from sawtooth.app.words.comparison import spaced
+
+FLOATS = ("throughput", "predicted", "low", "high", "accumulated", "step_ms", "utilization", "mfu", "memory_gb", "predicted_gb")
+
+
+def columns(sweep: Sweep) -> dict[str, str]:
+    """Return the headings of a sweep's table: those of columns that hold something."""
+    of_unit = f"{sweep.unit} per second"
+    headings = {
+        "value": fmt.clean(sweep.setting, 40),
+        "run": "Run",
+        "throughput": of_unit,
+        "predicted": f"Predicted {of_unit}",
+        "low": "from",
+        "high": "to",
+        "accumulated": f"Accumulated to {largest(sweep):g}, {of_unit}",
+        "step_ms": "Step, ms",
+        "utilization": "Utilization, %",
+        "mfu": "MFU, %",
+        "memory_gb": "Peak memory, GB",
+        "predicted_gb": "Predicted peak, GB",
+        "note": "",
+    }
+    absent = set() if sweep.predicted else {"predicted", "low", "high"}
+    absent |= set() if any(at.memory_bytes for at in sweep.predicted) else {"predicted_gb"}
+    absent |= set() if any(point.accumulated for point in sweep.points) else {"accumulated"}
+    return {key: heading for key, heading in headings.items() if key not in absent}
+
+
+def largest(sweep: Sweep) -> float:
+    """Return the largest value that ran, 0 where values are no numbers."""
+    return max((point.number for point in sweep.points if point.number and point.throughput.value is not None), default=0.0)
+
+
+def rows(sweep: Sweep) -> pd.DataFrame:
+    """Return a sweep as a table, with a row for each measured value and each predicted one.
+
+    Utilization is NVML's where telemetry has it, else the profile's busy share.
+    """
+    predicted = {at.number: at for at in sweep.predicted}
+    table = []
+    for i, point in enumerate(sweep.points):
+        measured, memory = point.reading("nvml_gpu_util_mean").value, point.reading("peak_memory_bytes").value
+        note = "sweet spot" if i == sweep.sweet_spot else "out of memory" if point.too_large else ""
+        table.append(
+            {
+                "value": fmt.clean(point.value, 40),
+                "run": fmt.clean(point.run.manifest.name, 60) if point.own else "tried beside it",
+                "throughput": point.throughput.value,
+                "accumulated": point.accumulated,
+                "step_ms": point.reading("best_step_time_ms").value,
+                "utilization": _percent(measured if measured is not None else point.reading("gpu_busy_share").value),
+                "mfu": _percent(point.reading("mfu").value),
+                "memory_gb": memory / 1e9 if memory is not None else None,
+                "note": note,
+                "order": point.number,
+                **_prediction(predicted.pop(point.number, None) if point.number else None),
+            }
+        )
+    for at in predicted.values():
+        table.append({"value": f"{at.number:g}", "run": "", "note": "predicted only", "order": at.number, **_prediction(at)})
+    frame = pd.DataFrame(table, columns=[*_ALL, "order"])
+    if predicted:
+        frame = frame.sort_values("order", kind="stable", ignore_index=True)
+    return frame[list(columns(sweep))].astype({key: "float64" for key in FLOATS if key in columns(sweep)})
+
+
+_ALL = (
+    "value",
+    "run",
+    "throughput",
+    "predicted",
+    "low",
+    "high",
+    "accumulated",
+    "step_ms",
+    "utilization",
+    "mfu",
+    "memory_gb",
+    "predicted_gb",
+    "note",
+)
+
+
+def _prediction(at: BatchPrediction | None) -> dict[str, float | None]:
+    if at is None:
+        return {}
+    memory = at.memory_bytes / 1e9 if at.memory_bytes is not None else None
+    return {"predicted": at.per_s, "low": at.low_per_s, "high": at.high_per_s, "predicted_gb": memory}
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100 * value
+
+
+def lines(sweep: Sweep) -> list[str]:
+    """Return a sweep's table for a terminal, its columns aligned."""
+    table = [list(columns(sweep).values()), *cells(sweep)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
+def sentence(sweep: Sweep) -> str:
+    """Say which value to choose, why, and from what the others are predicted."""
+    base = sweep.predicted[0].base if sweep.predicted else None
+    how = f" Predictions are made from the trace of the run at {base:g}." if base is not None else ""
+    return spaced(f"{sweep.why}{how}")
+
+
+def cells(sweep: Sweep) -> list[list[str]]:
+    """Return the table's rows, numbers rounded for people."""
+    return [
+        [cell if isinstance(cell, str) else fmt.MISSING if math.isnan(cell) else fmt.number(cell) for cell in row]
+        for row in rows(sweep).itertuples(index=False)
+    ]
