@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -20,16 +21,21 @@ F64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RecordedJob:
-    """Matched collectives in the order of their ends; per collective its members, their own times before it (ns) and its transfer.
+    """Matched collectives, those that wait for none of each other at a time.
 
-    ``step`` is the counted step of each collective, -1 outside; ``excess`` each member's own time beyond what it usually is.
+    A row is a member of a collective: ``position`` is its rank's, ``own`` its own time before it and ``excess`` what of that is beyond the usual,
+    ns; rows of one collective are neighbours. ``first`` is where each collective begins, ``transfer`` how long it takes and ``step`` its step (-1
+    outside); ``level`` is where those begin that can be had at a time. ``counted`` says which steps count.
     """
 
-    members: tuple[I64, ...]
-    own: tuple[F64, ...]
-    excess: tuple[F64, ...]
+    position: I64
+    own: F64
+    excess: F64
+    first: I64
     transfer: F64
     step: I64
+    level: I64
+    counted: NDArray[np.bool_]
     ranks: int
 
     @staticmethod
@@ -38,61 +44,96 @@ class RecordedJob:
         rows = rows.sort_values(["position", "start_ns"], kind="stable")
         end = rows["start_ns"] + rows["dur_ns"]
         before = end.groupby(rows["position"]).shift()
-        rows = rows.assign(own=(rows["start_ns"] - before).fillna(0.0), end_ns=end, nth=rows.groupby("position").cumcount())
+        rows = rows.assign(own=(rows["start_ns"] - before).fillna(0.0), nth=rows.groupby("position").cumcount())
         # a whole group may come late together: the usual time is that of all ranks before the same call
         alike = rows.groupby(["nth", "name"])["own"]
         # of an even number the lower one: half of the ranks may be late
         usual = alike.transform("quantile", 0.5, interpolation="lower").where(
             alike.transform("size") > 2, alike.transform("min")
         )
-        rows = rows.assign(excess=rows["own"] - usual)
-        # ends on different clocks cannot be compared: how many collectives a rank has had can
-        order = rows.groupby("collective").agg(nth=("nth", "max"), end=("end_ns", "min")).sort_values(["nth", "end"]).index
-        label = rows["step"].where(rows["counted"])
-        number = {name: i for i, name in enumerate(dict.fromkeys(label.dropna()))}
-        rows = rows.assign(number=label.map(number).fillna(-1).astype(np.int64))
-        groups = dict(iter(rows.groupby("collective")))
-        each = [groups[collective] for collective in order]
+        label = dict.fromkeys(rows["step"].dropna())
+        number = {name: i for i, name in enumerate(label)}
+        rows = rows.assign(
+            excess=rows["own"] - usual,
+            level=_levels(rows["position"].to_numpy(np.int64), rows["collective"].to_numpy(np.int64)),
+            number=rows["step"].astype(object).map(number).fillna(-1).astype(np.int64),
+        )
+        counts = rows.loc[rows["counted"].to_numpy(bool), "number"].unique()
+        rows = rows.sort_values(["level", "collective"], kind="stable")
+        first = np.flatnonzero(np.diff(rows["collective"].to_numpy(np.int64), prepend=-1))
         return RecordedJob(
-            members=tuple(mine["position"].to_numpy(np.int64) for mine in each),
-            own=tuple(mine["own"].to_numpy(np.float64) for mine in each),
-            excess=tuple(mine["excess"].to_numpy(np.float64) for mine in each),
-            transfer=np.array([float(mine["shortest_ns"].iloc[0]) for mine in each]),
-            step=np.array([int(mine["number"].max()) for mine in each], np.int64),
+            position=rows["position"].to_numpy(np.int64),
+            own=rows["own"].to_numpy(np.float64),
+            excess=rows["excess"].to_numpy(np.float64),
+            first=first,
+            transfer=rows["shortest_ns"].to_numpy(np.float64)[first],
+            step=rows["number"].to_numpy(np.int64)[first],
+            level=np.flatnonzero(np.diff(rows["level"].to_numpy(np.int64)[first], prepend=-1)),
+            counted=np.isin(np.arange(len(number)), counts),
             ranks=ranks,
         )
 
     def lateness_ms(self) -> F64:
         """Return by rank position and counted step how much more own time than usual a rank takes before its collectives, ms."""
-        late = np.zeros((self.ranks, int(self.step.max(initial=-1)) + 1))
-        for members, excess, step in zip(self.members, self.excess, self.step.tolist(), strict=True):
-            if step >= 0:
-                late[members, step] += excess
-        return late / 1e6
+        late = np.zeros((self.ranks, len(self.counted) + 1))
+        of_row = np.repeat(self.step, np.diff(self.first, append=len(self.position)))
+        np.add.at(late, (self.position, of_row), self.excess)  # what is in no step goes to the last column
+        return late[:, :-1][:, self.counted] / 1e6
 
     def gain_ms(self, lost_ns: Mapping[int, float | F64]) -> float:
         """Return what a counted step gains, ms, where each rank in ``lost_ns`` (by position) comes that much earlier a step (all alike, or one entry a
-        step), at most as early as the others."""
-        steps = int(self.step.max(initial=-1)) + 1
-        if steps <= 0:
+        counted step), at most as early as the others."""
+        if not self.counted.any():
             return 0.0
-        return float(self._counted_ns({}) - self._counted_ns(lost_ns)) / steps / 1e6
+        return float(np.mean((self.steps_ns() - self.steps_ns(lost_ns))[self.counted])) / 1e6
 
-    def _counted_ns(self, lost_ns: Mapping[int, float | F64]) -> float:
-        """Return how long the counted steps take together: the time the last rank needs, from collective to collective."""
+    def steps_ns(self, lost_ns: Mapping[int, float | F64] | None = None) -> F64:
+        """Return how long each step takes, from the end of the last collective before it to that of its own last: the time the last rank needs."""
         now = np.zeros(self.ranks)
-        left = {position: np.full(int(self.step.max(initial=-1)) + 1, ns) for position, ns in lost_ns.items()}
-        counted = 0.0
-        for members, own, excess, transfer, step in zip(
-            self.members, self.own, self.excess, self.transfer, self.step.tolist(), strict=True
-        ):
-            arrive = now[members] + own
-            for k, position in enumerate(members.tolist()):
-                if step >= 0 and position in left:
-                    cut = min(max(float(excess[k]), 0.0), float(left[position][step]))
-                    left[position][step] -= cut
-                    arrive[k] -= cut
-            was = float(now.max())
-            now[members] = arrive.max() + transfer
-            counted += float(now.max()) - was if step >= 0 else 0.0
-        return counted
+        left = np.zeros((self.ranks, len(self.counted) + 1))
+        for position, ns in (lost_ns or {}).items():
+            left[position, :-1][self.counted] = ns
+        ends = np.zeros(len(self.counted) + 1)
+        row_of = np.append(self.first, len(self.position))
+        for begin, stop in pairwise([*self.level.tolist(), len(self.first)]):
+            rows = slice(row_of[begin], row_of[stop])
+            size = np.diff(row_of[begin : stop + 1])
+            position, step = self.position[rows], np.repeat(self.step[begin:stop], size)
+            arrive = now[position] + self.own[rows]
+            if lost_ns:
+                cut = np.minimum(np.maximum(self.excess[rows], 0.0), left[position, step])
+                left[position, step] -= cut
+                arrive -= cut
+            leave = np.maximum.reduceat(arrive, row_of[begin:stop] - row_of[begin]) + self.transfer[begin:stop]
+            now[position] = np.repeat(leave, size)
+            np.maximum.at(ends, self.step[begin:stop], leave)
+        return np.diff(np.maximum.accumulate(ends[:-1]), prepend=0.0)
+
+
+def _levels(position: I64, collective: I64) -> I64:
+    """Return when each row can be had, counted in collectives: after all that any member had before. Rows of a rank are in its order.
+
+    Where recorded orders contradict each other, the collective that most members wait for goes first.
+    """
+    begin = np.flatnonzero(np.diff(position, prepend=-1))
+    stop = np.append(begin[1:], len(position))
+    _, meeting, members = np.unique(collective, return_inverse=True, return_counts=True)
+    level = np.full(len(position), -1, np.int64)
+    at, now = begin.copy(), 0
+    had = np.zeros(len(members), bool)
+    while (going := at < stop).any():
+        here = meeting[at[going]]
+        present = np.bincount(here, minlength=len(members))
+        ready = (present == members) & (present > 0)
+        if not ready.any():
+            first = np.where(present > 0, present, -1).argmax()
+            ready[first] = True
+            others = np.flatnonzero((meeting == first) & (level < 0))
+            level[others] = now  # had with the rest, where their rank comes to it later
+        had |= ready
+        at[going] += ready[here]
+        level[at[going][ready[here]] - 1] = now
+        while (passed := (at < stop) & had[meeting[np.minimum(at, len(meeting) - 1)]]).any():
+            at[passed] += 1
+        now += 1
+    return level

@@ -71,25 +71,32 @@ def align(rows: pd.DataFrame, ranks: int) -> list[RankClock | None]:
 
 def _pairs(ends: pd.DataFrame) -> list[_Pair]:
     """Compare, in each set of ranks that meet, every member with the first."""
-    members = ends.groupby("collective")["position"].agg(lambda each: tuple(sorted(each)))
+    ends = ends.sort_values(["collective", "position"], kind="stable")
+    position, end = ends["position"].to_numpy(np.int64), ends["end"].to_numpy(np.int64)
+    first = np.flatnonzero(np.diff(ends["collective"].to_numpy(np.int64), prepend=-1))
+    size = np.diff(first, append=len(ends))
+    sets: dict[bytes, list[int]] = {}
+    for begin, members in zip(first.tolist(), size.tolist(), strict=True):
+        sets.setdefault(position[begin : begin + members].tobytes(), []).append(begin)
     pairs = []
-    for group, collectives in members.groupby(members).groups.items():
-        table = ends[ends["collective"].isin(collectives)].pivot(index="collective", columns="position", values="end")
-        first = table[group[0]].to_numpy(np.int64)
-        for other in group[1:]:
-            pairs.append(_pair(group[0], other, first, table[other].to_numpy(np.int64)))
+    for key, begins in sets.items():
+        group = np.frombuffer(key, np.int64)
+        table = end[np.array(begins)[:, None] + np.arange(len(group))]
+        pairs += _from_first(group, table)
     return pairs
 
 
-def _pair(rank: int, other: int, at: I64, their: I64) -> _Pair:
-    apart = (their - at).astype(np.float64)
-    offset, drift = float(np.median(apart)), 0.0
+def _from_first(group: I64, ends: I64) -> list[_Pair]:
+    """Compare the members of ``group`` with its first; ``ends`` has a row per collective and a column per member."""
+    at, apart = ends[:, 0], (ends[:, 1:] - ends[:, :1]).astype(np.float64)
+    offset, drift = np.median(apart, axis=0), np.zeros(len(group) - 1)
     if len(at) >= FEWEST_FOR_DRIFT:
         order = np.argsort(at)
         early, late = order[: len(at) // 2], order[len(at) // 2 :]
         span = float(np.median(at[late] - at[0]) - np.median(at[early] - at[0]))
-        change = float(np.median(apart[late]) - np.median(apart[early]))
-        drift = change / span if span > 0 and abs(change) >= LEAST_DRIFT_NS else 0.0
-        apart = apart - drift * (at - np.median(at))
-    scatter = SCATTER * float(np.median(np.abs(apart - np.median(apart))))
-    return _Pair(rank, other, offset, drift, scatter / len(at) ** 0.5)
+        change = np.median(apart[late], axis=0) - np.median(apart[early], axis=0)
+        drift = np.where(np.abs(change) >= LEAST_DRIFT_NS, change / span, 0.0) if span > 0 else drift
+        apart = apart - drift * (at - np.median(at))[:, None]
+    scatter = SCATTER * np.median(np.abs(apart - np.median(apart, axis=0)), axis=0) / len(at) ** 0.5
+    columns = zip(group[1:].tolist(), offset.tolist(), drift.tolist(), scatter.tolist(), strict=True)
+    return [_Pair(int(group[0]), *column) for column in columns]

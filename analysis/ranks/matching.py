@@ -32,6 +32,13 @@ def match(
     against the first's, and notes for people.
     """
     rows = pd.concat([frame.assign(position=i, rank=ranks[i]) for i, frame in enumerate(kernels)], ignore_index=True)
+    return match_rows(rows, len(kernels), worlds)
+
+
+def match_rows(
+    rows: pd.DataFrame, ranks: int, worlds: Sequence[Any]
+) -> tuple[pd.DataFrame, list[RankClock | None], tuple[str, ...]]:
+    """Return what ``match`` does, of the rows of all ``ranks`` in one table with position and rank."""
     known = {int(world) for world in worlds if world is not None and not pd.isna(world)}
     usable = (rows["name"] != SEND_RECEIVE) | (known == {2})
     described = rows[rows["has_arguments"]]
@@ -42,10 +49,10 @@ def match(
     usable &= rows["step"].notna() | rows["sequence"].notna()
     if not usable.any():
         lacking = rows.reindex(columns=[*rows.columns, *MATCHED])[:0]
-        nobody = align(lacking, len(kernels))
+        nobody = align(lacking, ranks)
         return lacking.astype(dict.fromkeys(MATCHED, "int64") | {"last": bool}), nobody, (NONE_SHARED,)
     rows = _numbered(rows[usable])
-    clocks = align(rows, len(kernels))
+    clocks = align(rows, ranks)
     rows, notes = _ends_together(rows, clocks)
     duration = rows.groupby("collective")["dur_ns"]
     rows["shortest_ns"] = duration.transform("min")
@@ -63,15 +70,17 @@ def match(
 
 def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
     """Give rows of one collective one number; drop those found on one rank only, or not equally often on all of theirs."""
-    by_sequence = rows["sequence"].notna()
-    text = {c: [str(v) for v in rows[c]] for c in ("group", "name", "sequence", "in_elements", "out_elements", "dtype", "step")}
-    # Python strings: missing values stay words here, where pandas' own strings would make the whole key missing
-    key = [
-        f"{group}|{name}|"
-        + (f"#{sequence}" if numbered else f"@{step}" if name == SEND_RECEIVE else f"{put}/{got}/{dtype}@{step}")
-        for numbered, group, name, sequence, put, got, dtype, step in zip(by_sequence, *text.values(), strict=True)
-    ]
-    rows = rows.assign(key=key)
+    numbered, pair = rows["sequence"].notna(), rows["name"] == SEND_RECEIVE
+    # what does not tell one collective from another is the same in all rows
+    apart = {
+        "group": rows["group"],
+        "name": rows["name"],
+        "sequence": rows["sequence"],
+        "step": rows["step"].mask(numbered),
+        **{column: rows[column].mask(numbered | pair) for column in ("in_elements", "out_elements", "dtype")},
+    }
+    codes = pd.DataFrame({column: pd.factorize(values)[0] for column, values in apart.items()}, index=rows.index)
+    rows = rows.assign(key=codes.groupby(list(codes)).ngroup())
     calls = rows.groupby(["key", "position"]).size()
     spread = calls.groupby("key").agg(["min", "max", "size"])
     good = spread[(spread["min"] == spread["max"]) & (spread["size"] > 1)].index
@@ -94,7 +103,8 @@ def _ends_together(rows: pd.DataFrame, clocks: Sequence[RankClock | None]) -> tu
     aligned = pd.Series(ends - offset - (drift * (ends - np.median(ends))).astype(np.int64), index=rows.index)
     end = aligned.groupby(rows["collective"])
     apart = (end.transform("max") - end.transform("min")) > ENDS_APART_NS
-    unknown = rows["position"].map(lambda p: clocks[p] is None).groupby(rows["collective"]).transform("any")
+    lost = np.array([clock is None for clock in clocks])[rows["position"]]
+    unknown = pd.Series(lost, index=rows.index).groupby(rows["collective"]).transform("any")
     bad = apart & ~unknown.astype(bool) & ~rows["name"].isin(ROOTED)
     if bad.mean() > MOSTLY:
         return rows[:0], (
