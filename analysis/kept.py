@@ -55,6 +55,7 @@ def kept_result(manifest: Manifest, folder: DataFolder) -> RunResult | None:
 def kept_file(folder: DataFolder, manifest: Manifest, what: str) -> Path:
     """Return where something of the analysis is kept: it depends on the recordings, on what the user told, on what was measured of GPUs here and on our code."""
     inputs = msgspec.json.encode((manifest.recordings, manifest.facts, analysis_code())) + calibrated(folder)
+    inputs += (manifest.summaries or "").encode()
     return folder.derived / f"{manifest.id}.{hashlib.sha256(inputs).hexdigest()[:12]}.{what}"
 
 

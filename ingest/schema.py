@@ -120,6 +120,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     facts: UserFacts = UserFacts()
     batches: list[BatchTrial] = []
     bundled: bool = False
+    summaries: str | None = None
 
     @property
     def traces(self) -> list[RecordingRef]:
@@ -196,6 +197,10 @@ class DataFolder:
         """Return the path of a recording of the current schema, published or not."""
         return self.recordings / f"{_checked(recording_id)}.v{SCHEMA_VERSION}.duckdb"
 
+    def summaries_file(self, summaries_id: str) -> Path:
+        """Return the path of the summaries of a job's ranks."""
+        return self.recordings / f"{_checked(summaries_id)}.summaries.parquet"
+
     def derived_file(self, recording_id: str, analysis_version: int) -> Path:
         """Return the path of a recording's derived file."""
         return self.derived / f"{_checked(recording_id)}.{analysis_version}.duckdb"
@@ -217,7 +222,8 @@ class DataFolder:
         path = self.manifest_file(run_id)
         try:
             manifest = msgspec.json.decode(unsealed(path.read_bytes()), type=Manifest)
-            if manifest.id != run_id or not all(is_id(ref.id) for ref in manifest.recordings):
+            ids = [ref.id for ref in manifest.recordings] + [manifest.summaries or run_id]
+            if manifest.id != run_id or not all(map(is_id, ids)):
                 raise msgspec.ValidationError("its ids are not its own")
             return manifest
         except FileNotFoundError:

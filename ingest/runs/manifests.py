@@ -140,7 +140,8 @@ def delete_run(folder: DataFolder, run_id: str) -> None:
         folder.read_manifest(run_id)
     recordings: set[str] = set()
     with contextlib.suppress(NotFoundError):  # a damaged manifest can be deleted too
-        recordings = {ref.id for ref in folder.read_manifest(run_id).recordings}
+        manifest = folder.read_manifest(run_id)
+        recordings = {ref.id for ref in manifest.recordings} | ({manifest.summaries} if manifest.summaries else set())
     path.unlink(missing_ok=True)
     dismiss(folder, run_id)
     remove_unused(folder, recordings)

@@ -22,7 +22,9 @@ def joined(old: list[RecordingRef], new: list[RecordingRef]) -> list[RecordingRe
 
 def remove_unused(folder: DataFolder, recordings: set[str]) -> None:
     """Remove those of ``recordings`` that no run uses, with their derived files and sources."""
-    for identifier in recordings - {ref.id for manifest in folder.manifests() for ref in manifest.recordings}:
+    manifests = folder.manifests()
+    used = {ref.id for manifest in manifests for ref in manifest.recordings} | {manifest.summaries for manifest in manifests}
+    for identifier in recordings - used:
         for place in (folder.recordings, folder.derived, folder.sources):
             for file in place.glob(f"{identifier}.*"):
                 file.unlink(missing_ok=True)
