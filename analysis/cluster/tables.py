@@ -45,7 +45,9 @@ class JobTables:
         self.further = 0
         self.ranks = self._ranks()
         self._con.register("chosen", self.ranks[["position", "id", "device"]])
-        self._con.execute("CREATE VIEW rank AS SELECT c.position, s.* EXCLUDE (device) FROM summaries s JOIN chosen c USING (id, device)")
+        self._con.execute(
+            "CREATE VIEW rank AS SELECT c.position, s.* EXCLUDE (device) FROM summaries s JOIN chosen c USING (id, device)"
+        )
 
     def _ranks(self) -> pd.DataFrame:
         """Return one row per rank and device: position, rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, hidden_ns, held_ns.
@@ -90,12 +92,16 @@ class JobTables:
 
     def calls(self) -> pd.DataFrame:
         """Return all communication kernels, in order of rank and start, with the columns that ``ranks.matching`` asks for, exposed_ns and exposed_from_ns."""
-        frame = self._con.execute(
-            """SELECT position, c.name, c.dtype, c."group", c.group_size, c.in_elements, c.out_elements, c.sequence, c.described AS has_arguments,
+        frame = (
+            self._con.sql(
+                """SELECT position, c.name, c.dtype, c."group", c.group_size, c.in_elements, c.out_elements, c.sequence, c.described AS has_arguments,
                       steps[c.step + 1].label AS step, coalesce(steps[c.step + 1].counted, false) AS counted,
                       c.start_ns, c.dur_ns, c.exposed_ns, c.exposed_from_ns
                FROM (SELECT position, step AS steps, unnest(call) AS c FROM rank) ORDER BY position, c.start_ns"""
-        XX.to_pandas(categories=list(CATEGORIES))
+            )
+            .to_arrow_table()
+            .to_pandas(categories=list(CATEGORIES))
+        )
         integers = ("group_size", "in_elements", "out_elements", "sequence")
         frame = frame.astype({column: "Int64" for column in integers if frame[column].isna().any()})
         return frame.assign(rank=self.ranks["rank"].to_numpy(np.float64, na_value=np.nan)[frame["position"]])

@@ -60,13 +60,25 @@ def as_one_job(
     late: tuple[Straggler, ...] = ()
     if max(map(len, alike)) >= FEWEST_ALIKE:
         least = quietest(kernels)
-        traces = []
-        for rank, mine in zip(ranks, kernels, strict=True):
-            with library.open(rank.recording_id) as recording:
-                traces.append(Trace.of(recording, rank, mine, least))
-        late = outliers(RecordedJob.of(communication.rows, len(ranks)), traces, alike, ranks)
+
+        def traces(positions: Sequence[int]) -> dict[int, Trace]:
+            shown = {}
+            for position in positions:
+                with library.open(ranks[position].recording_id) as recording:
+                    shown[position] = Trace.of(recording, ranks[position], kernels[position], least)
+            return shown
+
+        late = outliers(
+            RecordedJob.of(communication.rows, len(ranks)),
+            traces,
+            alike,
+            [rank.rank for rank in ranks],
+            [_host(rank) for rank in ranks],
+            float(np.median([rank.best.mean_ms or 0.0 for rank in ranks])),
+        )
     coupled = _replayed(ranks, communication, problems, kernels, measured_ms, by_collectives=bool(late))
-    late = tuple(with_reason(each, ranks, alike) for each in late or coupled.stragglers)
+    sampled = [rank.telemetry for rank in ranks]
+    late = tuple(with_reason(each, sampled, alike) for each in late or coupled.stragglers)
     return replace(coupled, stragglers=late)
 
 
@@ -121,7 +133,7 @@ def _replayed(
         own=as_quiet_as_others([own_time(k, m, ms * 1e6) for k, m, ms in zip(kernels, paced.members, held, strict=True)]),
         peers=peers(rows, len(kept)),
         ranks=[ranks[p].rank for p in kept],
-        hosts=[None if pd.isna(host := ranks[p].info.get("host")) else str(host) for p in kept],
+        hosts=[_host(ranks[p]) for p in kept],
     )
     late = tuple(replace(each, positions=tuple(kept[i] for i in each.positions)) for each in late)
     return replace(coupled, stragglers=late, paced_ms=paced.step_ms())
@@ -196,4 +208,11 @@ def peers(rows: pd.DataFrame, ranks: int) -> list[list[int]]:
         if not (pipeline and len(together) == ranks):
             for position in together[1:]:
                 joined[root(position)] = root(together[0])
-    return [[p for p in range(ranks) if root(p) == root(position)] for position in range(ranks)]
+    alike: dict[int, list[int]] = {}
+    for position in range(ranks):
+        alike.setdefault(root(position), []).append(position)
+    return [alike[root(position)] for position in range(ranks)]  # one list for all of its ranks: there may be thousands
+
+
+def _host(rank: RankResult) -> str | None:
+    return None if pd.isna(host := rank.info.get("host")) else str(host)

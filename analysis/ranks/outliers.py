@@ -6,12 +6,11 @@ scatter allows, step after step, and whose own trace shows time of that size tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
 FEWEST_ALIKE = 6  # ranks with the same work: of fewer, one that is late moves the scatter that it is held against
+MANY = 64  # alike: fewer are each held against the others one by one
+MOST_COMPARED = 64  # peers whose kernels and waits tell what is usual: more tell no more
 EXPLAINED = 0.5  # of a rank's lateness: time of its own that recording does not make
 
 F64 = NDArray[np.float64]
@@ -87,23 +88,25 @@ class _Late:
 
 def outliers(
     recorded: RecordedJob,
-    traces: Sequence[Trace],
+    traces: Callable[[Sequence[int]], Mapping[int, Trace]],
     peers: Sequence[Sequence[int]],
-    ranks: Sequence[RankResult],
+    ranks: Sequence[int | None],
+    hosts: Sequence[str | None],
+    step_ms: float,
 ) -> tuple[Straggler, ...]:
-    """Return who is late by its own doing, most gain first; nothing where the job has too few ranks alike. All sequences are by position."""
-    step_ms = float(np.median([rank.best.mean_ms or 0.0 for rank in ranks]))
-    least_ms = LEAST_SHARE * step_ms
-    lateness = recorded.lateness_ms()
-    late = []
-    for position in sorted(range(len(ranks)), key=lambda p: -1 if (rank := ranks[p].rank) is None else rank):
-        alike = peers[position]
-        over_ms = _over_ms(lateness, position, alike, least_ms) if len(alike) >= FEWEST_ALIKE else None
-        if over_ms is not None and (each := _explained(position, over_ms, traces, alike)) is not None:
-            late.append(each)
+    """Return who is late by its own doing, most gain first; nothing where the job has too few ranks alike. All sequences are by position.
+
+    ``traces`` returns what the traces at some positions show; it is asked for those that come late and some of their peers. ``step_ms`` is the
+    job's step, as recorded.
+    """
+    late_ms = _late_ms(recorded.lateness_ms(), peers, LEAST_SHARE * step_ms)
+    compared = {position: _compared(position, peers[position]) for position in late_ms}
+    shown = traces(sorted({p for position, some in compared.items() for p in (position, *some)})) if late_ms else {}
+    explained = (_explained(position, over_ms, shown, compared[position]) for position, over_ms in late_ms.items())
+    late = [each for each in explained if each is not None]
+    late.sort(key=lambda each: -1 if (rank := ranks[each.position]) is None else rank)
     if not late:
         return ()
-    hosts = [None if pd.isna(host := rank.info.get("host")) else str(host) for rank in ranks]
     stragglers, single = [], list(late)
     for host in slow_hosts([each.position for each in late], hosts):
         of_host = [each for each in late if hosts[each.position] == host]
@@ -116,6 +119,20 @@ def outliers(
     return tuple(sorted(stragglers, key=lambda each: (-each.gain_ms, -each.own_ms)))
 
 
+def _late_ms(lateness: F64, peers: Sequence[Sequence[int]], least_ms: float) -> dict[int, F64]:
+    """Return, of ranks that come late (of ``_over_ms``), how much later than their peers they do."""
+    late = {}
+    for alike in {id(alike): alike for alike in peers if len(alike) >= FEWEST_ALIKE}.values():
+        mine = lateness[alike]
+        # against all of them at once first: of thousands hardly any is late, and each median takes as long as all
+        near = (mine - np.median(mine, axis=0) >= least_ms / 2).mean(axis=1) >= PERSISTENT / 2
+        for position in np.asarray(alike)[near | (len(alike) < MANY)].tolist():
+            over_ms = _over_ms(lateness, position, alike, least_ms)
+            if over_ms is not None:
+                late[position] = over_ms
+    return late
+
+
 def _over_ms(lateness: F64, position: int, alike: Sequence[int], least_ms: float) -> F64 | None:
     """Return how much later than its peers a rank comes, ms by step; None where that is little, rare, or within their scatter."""
     others = lateness[[p for p in alike if p != position]]
@@ -125,10 +142,20 @@ def _over_ms(lateness: F64, position: int, alike: Sequence[int], least_ms: float
     return over if over.size and (over > limit).mean() > PERSISTENT and over.mean() >= least_ms else None
 
 
-def _explained(position: int, over_ms: F64, traces: Sequence[Trace], alike: Sequence[int]) -> _Late | None:
-    """Return the rank with the cause that makes it late, None where its trace shows none beyond its peers'."""
+def _compared(position: int, alike: Sequence[int]) -> list[int]:
+    """Return the peers whose traces a late rank's is compared with: all, or some spread over many."""
+    others = [p for p in alike if p != position]
+    return others[:: -(-len(others) // MOST_COMPARED)]
+
+
+def _explained(position: int, over_ms: F64, traces: Mapping[int, Trace], compared: Sequence[int]) -> _Late | None:
+    """Return the rank with the cause that makes it late, None where its trace shows none beyond those it is compared with, or is not there."""
+    if position not in traces:
+        return None
     own_ms = float(over_ms.mean())
-    mine, others = traces[position], [traces[p] for p in alike if p != position]
+    mine, others = traces[position], [traces[p] for p in compared if p in traces]
+    if not others or not mine.lost_ms:
+        return None
     excess = {
         cause: ms - float(np.median([other.lost_ms.get(cause, 0.0) for other in others])) for cause, ms in mine.lost_ms.items()
     }
@@ -148,7 +175,7 @@ def _explained(position: int, over_ms: F64, traces: Sequence[Trace], alike: Sequ
 
 
 def _straggler(
-    kind: StragglerKind, late: Sequence[_Late], host: str | None, recorded: RecordedJob, ranks: Sequence[RankResult]
+    kind: StragglerKind, late: Sequence[_Late], host: str | None, recorded: RecordedJob, ranks: Sequence[int | None]
 ) -> Straggler:
     positions = tuple(each.position for each in late)
     alike = len({(each.reason, each.kernel_ratio is None) for each in late}) == 1
@@ -156,7 +183,7 @@ def _straggler(
     return Straggler(
         kind=kind,
         positions=positions,
-        ranks=tuple(ranks[p].rank for p in positions),
+        ranks=tuple(ranks[p] for p in positions),
         host=host,
         reason=worst.reason if alike else None,
         kernel_ratio=worst.kernel_ratio if alike else None,

@@ -7,24 +7,27 @@ from dataclasses import replace
 
 import numpy as np
 
-from sawtooth.analysis.run.model import RankResult, Straggler
+from sawtooth.analysis.run.model import Straggler
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
 CLOCK = "clock_sm_mhz"
 EXPLAINED = 0.5  # of how much longer the kernels take: those that wait for memory follow the SMs' clock in part only
 
 
-def with_reason(late: Straggler, ranks: Sequence[RankResult], peers: Sequence[Sequence[int]]) -> Straggler:
-    """Return ``late`` with the reason "clock" or "power" where telemetry shows it of all its ranks; ``peers`` are by position."""
+Sampled = Sequence[DeviceTelemetry | None]
+
+
+def with_reason(late: Straggler, sampled: Sampled, peers: Sequence[Sequence[int]]) -> Straggler:
+    """Return ``late`` with the reason "clock" or "power" where telemetry shows it of all its ranks; ``sampled`` and ``peers`` are by position."""
     if late.kernel_ratio is None or late.reason is not None:
         return late
-    reasons = {_reason(late.kernel_ratio, p, ranks, [q for q in peers[p] if q not in late.positions]) for p in late.positions}
+    reasons = {_reason(late.kernel_ratio, p, sampled, [q for q in peers[p] if q not in late.positions]) for p in late.positions}
     return replace(late, reason=reasons.pop()) if len(reasons) == 1 else late
 
 
-def _reason(ratio: float, position: int, ranks: Sequence[RankResult], peers: Sequence[int]) -> str | None:
-    mine = ranks[position].telemetry
-    others = [t for peer in peers if (t := ranks[peer].telemetry) is not None and CLOCK in t.means]
+def _reason(ratio: float, position: int, sampled: Sampled, peers: Sequence[int]) -> str | None:
+    mine = sampled[position]
+    others = [t for peer in peers if (t := sampled[peer]) is not None and CLOCK in t.means]
     if mine is None or CLOCK not in mine.means or not mine.means[CLOCK] or not others:
         return None
     usual = float(np.median([other.means[CLOCK] for other in others]))
