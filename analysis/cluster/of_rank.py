@@ -12,11 +12,9 @@ import pandas as pd
 
 from sawtooth.analysis.cluster.places import Source
 from sawtooth.analysis.intervals import Intervals, overlaps
-from sawtooth.analysis.ranks.beside import Shape, held_ms, kernels_of
+from sawtooth.analysis.ranks.beside import Shape, kernels_of
 from sawtooth.analysis.ranks.collectives import load, step_labels
-from sawtooth.analysis.ranks.coupled import Member
-from sawtooth.analysis.ranks.job import replay_of
-from sawtooth.analysis.ranks.own_time import OwnTime, own_time
+from sawtooth.analysis.ranks.outliers import Trace
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.run.rank import RankTrace
 from sawtooth.analysis.store.library import Library, Recording
@@ -107,7 +105,8 @@ def _device_row(recording: Recording, rank: RankResult) -> Row:
         "device": rank.device,
         "gpu": rank.device_name,
         "uuid": uuids[0][0] if uuids else None,
-        "step_ms": rank.best.estimate.value,
+        "step_ms": rank.best.mean_ms,
+        "unprofiled_ms": rank.best.estimate.value,
         "step": [{"label": n, "counted": bool(c), "start_ns": int(s), "end_ns": int(e)} for n, c, s, e in steps],
         "family": [
             {"family": family, "ns": int(ns), "launches": int(launches)}
@@ -115,14 +114,10 @@ def _device_row(recording: Recording, rank: RankResult) -> Row:
         ],
         "call": _calls(recording, rank, place),
     }
-    problem = replay_of(recording, rank)
-    if problem is None:
-        return row
-    counted = rank.steps.loc[rank.steps["counted"], "step"].to_numpy(np.int32)
     kernels = kernels_of(recording, rank.device)
     # other ranks' kernels are not here: those of this one that are not held up tell how long they take
-    held = held_ms(kernels, counted, {shape: ns for shape, (ns, _) in kernels.quiet.items()})
-    return row | _own(own_time(kernels, Member(problem, rank.device, counted, 0), held * 1e6), rank.steps["step"].tolist())
+    usual = {shape: ns for shape, (ns, _) in kernels.quiet.items()}
+    return row | _shown(Trace.of(recording, rank, kernels, usual))
 
 
 def _calls(recording: Recording, rank: RankResult, place: Mapping[str, int]) -> list[Row]:
@@ -146,30 +141,12 @@ def _calls(recording: Recording, rank: RankResult, place: Mapping[str, int]) -> 
     ]
 
 
-def _own(own: OwnTime, numbers: list[int]) -> Row:
-    place = {int(number): i for i, number in enumerate(numbers)}
-    at = [place[step] for step in own.steps]
+def _shown(trace: Trace) -> Row:
     return {
-        "part": [
-            {"cause": part.cause, "long": part.long, "step": step, "ns": round(ns), "error_ns": round(error)}
-            for part in own.parts
-            for step, ns, error in zip(at, part.ns.tolist(), part.error_ns.tolist(), strict=True)
-        ],
-        "gap": [{"cause": cause, "ns": ns} for cause, ns in own.long_gaps_ns.items() if ns],
-        "longest": [
-            {"cause": cause, "step": step, "ns": round(ns)}
-            for cause, by_step in own.longest_ns.items()
-            for step, gaps in zip(at, by_step, strict=True)
-            for ns in gaps.tolist()
-        ],
-        "hidden_ns": own.hidden_ns,
-        "held_ns": own.held_ns,
-        "quiet": [{"kernel": kernel_number(shape), "ns": ns, "calls": calls} for shape, (ns, calls) in own.quiet.items()],
-        "loud": [
-            {"kernel": kernel_number(shape), "step": step, "ns": round(ns), "calls": round(calls)}
-            for shape, (all_ns, all_calls) in own.loud.items()
-            for step, ns, calls in zip(at, all_ns.tolist(), all_calls.tolist(), strict=True)
-        ],
+        "lost": [{"cause": cause, "ms": ms} for cause, ms in trace.lost_ms.items() if ms],
+        "held_ms": trace.held_ms,
+        "quiet": [{"kernel": kernel_number(shape), "ns": ns, "calls": calls} for shape, (ns, calls) in trace.quiet.items()],
+        "beside": sorted(kernel_number(shape) for shape in trace.shapes - trace.quiet.keys()),
     }
 
 

@@ -1,4 +1,4 @@
-"""What one rank says of its job, in one row: who it is, its steps, its own time by cause, its kernels and its collectives. Some 10 KB as Parquet.
+"""What one rank says of its job, in one row: who it is, its steps, what it loses by cause, its kernels and its collectives. Some 10 KB as Parquet.
 
 A file holds the rows of one source: a device of a trace each, or a sampled GPU of a telemetry file, or why the source cannot be read. Times are
 integer nanoseconds on the rank's own clock. Lists are of structs, so that a batch of files is one table and DuckDB reads any part of it.
@@ -43,15 +43,13 @@ SCHEMA = pa.schema(
         "pids": pa.list_(I64),
         "first_ns": I64,
         "last_ns": I64,
-        "step_ms": F64,  # without the profiler
+        "step_ms": F64,  # as recorded
+        "unprofiled_ms": F64,
         "step": _structs(label=TEXT, counted=pa.bool_(), start_ns=I64, end_ns=I64),
-        "part": _structs(cause=TEXT, long=pa.bool_(), step=I16, ns=I64, error_ns=I64),
-        "gap": _structs(cause=TEXT, ns=F64),
-        "longest": _structs(cause=TEXT, step=I16, ns=I64),
-        "hidden_ns": F64,
-        "held_ns": F64,
+        "lost": _structs(cause=TEXT, ms=F64),  # of ranks.outliers.Trace, as the next three
+        "held_ms": F64,
         "quiet": _structs(kernel=I64, ns=F64, calls=I32),
-        "loud": _structs(kernel=I64, step=I16, ns=I64, calls=I32),
+        "beside": pa.list_(I64),
         "family": _structs(family=TEXT, ns=I64, launches=I64),
         "call": _structs(
             name=TEXT,

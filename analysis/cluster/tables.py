@@ -1,12 +1,11 @@
-"""The summaries of a job's ranks as tables: who the ranks are, their collectives, and their own time. DuckDB reads them, a column at a time."""
+"""The summaries of a job's ranks as tables: who the ranks are, their collectives, and what they lose. DuckDB reads them, a column at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import msgspec
@@ -14,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.ranks.beside import Shape
-from sawtooth.analysis.ranks.own_time import F64, OwnTime, Part, as_quiet_as_others
+from sawtooth.analysis.ranks.outliers import Trace
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 
@@ -50,12 +49,12 @@ class JobTables:
         )
 
     def _ranks(self) -> pd.DataFrame:
-        """Return one row per rank and device: position, rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, hidden_ns, held_ns.
+        """Return one row per rank and device: position, rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, unprofiled_ms.
 
         Of several traces of a rank, as a profiler leaves of each of its cycles, the last is kept.
         """
         rows = self._con.execute(
-            "SELECT rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, hidden_ns, held_ns "
+            "SELECT rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, unprofiled_ms "
             "FROM summaries WHERE kind = 'trace' AND device IS NOT NULL ORDER BY rank NULLS LAST, id, device, source"
         ).df()
         jobs = rows["job"].dropna().unique()
@@ -112,33 +111,23 @@ class JobTables:
             "SELECT position, s.label AS step, s.start_ns, s.end_ns FROM (SELECT position, unnest(step) AS s FROM rank) WHERE s.counted ORDER BY ALL"
         ).df()
 
-    def parts(self) -> pd.DataFrame:
-        """Return the own time of every rank: position, cause, long, step (its place), ns, error_ns; kernels beside communication as quick as elsewhere."""
-        return self._con.execute(
-            f"""WITH part AS (SELECT position, unnest(part, recursive := true) FROM rank), off AS ({self._louder})
-                SELECT position, cause, long, step, greatest(ns - coalesce(off_ns, 0), 0) AS ns, error_ns
-                FROM part LEFT JOIN off USING (position, cause, step) ORDER BY position, cause, long, step"""
-        ).df()
-
-    _louder = """SELECT position, 'work' AS cause, step, sum(greatest(ns - calls * least_ns, 0)) AS off_ns
-        FROM (SELECT position, unnest(loud, recursive := true) FROM rank)
-        JOIN (SELECT kernel, min(ns) AS least_ns FROM (SELECT unnest(quiet, recursive := true) FROM rank) GROUP BY kernel) USING (kernel)
-        GROUP BY position, step"""
-
-    def own(self, positions: Iterable[int]) -> dict[int, OwnTime]:
-        """Return the own time of the ranks at ``positions``, of those whose trace has a replay; it cannot be edited."""
-        wanted = [int(p) for p in dict.fromkeys(positions)]
+    def traces(self, positions: Sequence[int]) -> dict[int, Trace]:
+        """Return what the traces of the ranks at ``positions`` show."""
         rows = self._con.execute(
-            "SELECT position, part, gap, longest, quiet, loud, hidden_ns, held_ns FROM rank WHERE list_contains(?, position) AND part IS NOT NULL",
-            [wanted],
+            "SELECT position, lost, held_ms, quiet, beside FROM rank WHERE list_contains(?, position)", [list(positions)]
         ).fetchall()
-        own = [_own(*row[1:]) for row in rows]
-        least = self._con.execute(
-            """WITH asked AS (SELECT DISTINCT kernel FROM (SELECT unnest(loud, recursive := true) FROM rank WHERE list_contains(?, position)))
-               SELECT kernel, min(ns) FROM (SELECT unnest(quiet, recursive := true) FROM rank) JOIN asked USING (kernel) GROUP BY kernel""",
-            [wanted],
-        ).fetchall()
-        return dict(zip((row[0] for row in rows), as_quiet_as_others(own, {_shape(k): ns for k, ns in least}), strict=True))
+        shown = {}
+        for position, lost, held_ms, quiet, beside in rows:
+            kernels = {_shape(row["kernel"]): (row["ns"], row["calls"]) for row in quiet}
+            shapes = kernels.keys() | {_shape(kernel) for kernel in beside}
+            shown[position] = Trace({row["cause"]: row["ms"] for row in lost}, held_ms, kernels, shapes)
+        return shown
+
+    def lost(self) -> pd.DataFrame:
+        """Return what each rank loses of a step: position, cause, ms."""
+        return self._con.execute(
+            "SELECT position, l.cause, l.ms FROM (SELECT position, unnest(lost) AS l FROM rank) ORDER BY ALL"
+        ).df()
 
     def sampled(self) -> list[DeviceTelemetry]:
         """Return what telemetry says of each sampled GPU."""
@@ -148,41 +137,6 @@ class JobTables:
         return [
             replace(msgspec.json.decode(text, type=DeviceTelemetry), host=host, pids=tuple(pids)) for text, host, pids in rows
         ]
-
-
-Row = dict[str, Any]
-
-
-def _own(
-    part: list[Row], gap: list[Row], longest: list[Row], quiet: list[Row], loud: list[Row], hidden_ns: float, held_ns: float
-) -> OwnTime:
-    steps = tuple(sorted({row["step"] for row in part}))
-    place = {step: i for i, step in enumerate(steps)}
-    ns: dict[tuple[str, bool], F64] = {}
-    error_ns: dict[tuple[str, bool], F64] = {}
-    for row in part:
-        for column, of_part in (("ns", ns), ("error_ns", error_ns)):
-            of_part.setdefault((row["cause"], row["long"]), np.zeros(len(steps)))[place[row["step"]]] = row[column]
-    beside: dict[Shape, tuple[F64, F64]] = {}
-    for row in loud:
-        of_shape = beside.setdefault(_shape(row["kernel"]), (np.zeros(len(steps)), np.zeros(len(steps))))
-        of_shape[0][place[row["step"]]], of_shape[1][place[row["step"]]] = row["ns"], row["calls"]
-    single: dict[str, list[list[float]]] = {}
-    for row in longest:
-        single.setdefault(row["cause"], [[] for _ in steps])[place[row["step"]]].append(float(row["ns"]))
-    return OwnTime(
-        steps=steps,
-        parts=tuple(Part(cause, ns[cause, long], error_ns[cause, long], long) for cause, long in ns),
-        quiet={_shape(row["kernel"]): (row["ns"], row["calls"]) for row in quiet},
-        loud=beside,
-        compute=(),
-        long_calls=(),
-        short_calls=(),
-        long_gaps_ns={row["cause"]: row["ns"] for row in gap},
-        hidden_ns=hidden_ns,
-        held_ns=held_ns,
-        longest_ns={cause: tuple(np.array(gaps) for gaps in by_step) for cause, by_step in single.items()},
-    )
 
 
 def _shape(kernel: int) -> Shape:

@@ -5,11 +5,12 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
+        "as_recorded": ("RecordedJob",),
         "beside": (
             "Shape",
-            "held_ms",
             "kernels_of",
         ),
+        "clocks": ("RankClock",),
         "collectives": (
             "load",
             "step_labels",
@@ -19,24 +20,24 @@ __getattr__, __all__ = lazy(
             "side_by_side",
             "split_communication",
         ),
-        "coupled": ("Member",),
         "job": (
             "as_one_job",
-            "replay_of",
+            "peers",
         ),
         "job_step": (
             "at_job_step",
             "leading",
             "measured_ms",
         ),
+        "matching": ("match_rows",),
+        "outliers": (
+            "Trace",
+            "outliers",
+        ),
+        "slow_gpu": ("with_reason",),
         "lateness": (
             "who",
             "why",
-        ),
-        "own_time": (
-            "OwnTime",
-            "Part",
-            "own_time",
         ),
     },
 )

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from sawtooth.analysis.cluster.places import Source, list_sources
 from sawtooth.analysis.cluster.summary import SCHEMA, pack, unpack
 from sawtooth.analysis.ranks.beside import kernels_of
-from sawtooth.analysis.ranks.coupled import Member
-from sawtooth.analysis.ranks.job import replay_of
-from sawtooth.analysis.ranks.own_time import own_time
+from sawtooth.analysis.ranks.outliers import Trace
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
@@ -36,7 +33,7 @@ def summary_of(path: Path, to: Path) -> dict:
     return row
 
 
-def test_a_summary_holds_the_rank_s_own_time_steps_and_collectives(tmp_path: Path) -> None:
+def test_a_summary_holds_what_the_rank_loses_its_steps_and_collectives(tmp_path: Path) -> None:
     path = job(2, 2, PLANTED)[1].write(tmp_path / "1.json")
     row = summary_of(path, tmp_path / "summaries")
     data = DataFolder(tmp_path / "data").create()
@@ -47,18 +44,13 @@ def test_a_summary_holds_the_rank_s_own_time_steps_and_collectives(tmp_path: Pat
     assert (row["kind"], row["rank"], row["world"], row["host"], row["id"]) == ("trace", 1, 2, "node0000", rank.recording_id)
     assert [step["label"] for step in row["step"] if step["counted"]] == rank.counted["name"].tolist()
     with library.open(rank.recording_id) as recording:
-        problem = replay_of(recording, rank)
-        assert problem is not None
-        counted = rank.counted["step"].to_numpy(np.int32)
-        own = own_time(kernels_of(recording, rank.device), Member(problem, rank.device, counted, 0))
-    expected = {(part.cause, part.long): round(part.ns.sum()) for part in own.parts}
-    parts: dict[tuple[str, bool], int] = {}
-    for part in row["part"]:
-        parts[part["cause"], part["long"]] = parts.get((part["cause"], part["long"]), 0) + part["ns"]
-    assert parts == pytest.approx(expected, abs=len(counted))
-    assert parts["data_wait", True] / len(counted) == pytest.approx(800_000, rel=0.02), "as planted"
+        kernels = kernels_of(recording, rank.device)
+        trace = Trace.of(recording, rank, kernels, {shape: ns for shape, (ns, _) in kernels.quiet.items()})
+    assert {lost["cause"]: lost["ms"] for lost in row["lost"]} == {cause: ms for cause, ms in trace.lost_ms.items() if ms}
+    assert {lost["cause"]: lost["ms"] for lost in row["lost"]}["data_wait"] == pytest.approx(0.8, rel=0.02), "as planted"
+    assert sorted((kernel["ns"], kernel["calls"]) for kernel in row["quiet"]) == sorted(trace.quiet.values())
     assert [call["name"] for call in row["call"]] == ["allreduce"] * len(rank.steps)
-    assert row["step_ms"] == rank.best.estimate.value
+    assert (row["step_ms"], row["unprofiled_ms"]) == (rank.best.mean_ms, rank.best.estimate.value)
 
 
 def test_what_cannot_be_read_has_a_summary_that_says_why(tmp_path: Path) -> None:

@@ -1,0 +1,167 @@
+"""Reduce: what the summaries of all ranks say of their job together, on one machine.
+
+Collectives are matched, clocks compared and late ranks sought by the very functions that read runs of traces (``sawtooth.analysis.ranks``);
+what differs is where the rows come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.cluster.representatives import MOST, choose
+from sawtooth.analysis.cluster.tables import JobTables
+from sawtooth.analysis.ranks.as_recorded import RecordedJob
+from sawtooth.analysis.ranks.clocks import RankClock
+from sawtooth.analysis.ranks.job import peers
+from sawtooth.analysis.ranks.matching import match_rows
+from sawtooth.analysis.ranks.outliers import outliers
+from sawtooth.analysis.ranks.slow_gpu import with_reason
+from sawtooth.analysis.run.model import Straggler
+from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute
+from sawtooth.analysis.telemetry.summary import DeviceTelemetry
+
+NAMED = 8  # missing ranks; of more, how many there are
+
+
+@dataclass(frozen=True)
+class JobOverview:
+    """A job of many ranks.
+
+    ``ranks`` has one row per rank: position, rank, device, host, id, source, wait_ms, late_ms, last_share, overlap_share, clock_offset_ns, clock_error_ns (None where
+    unknown). ``heat`` is as of ``ranks.heat.rank_steps``. ``positions`` of ``stragglers`` are those of ``ranks``. ``representatives`` are the
+    positions of ranks that speak for the others, at most 16.
+    """
+
+    ranks: pd.DataFrame
+    heat: pd.DataFrame
+    stragglers: tuple[Straggler, ...]
+    representatives: tuple[int, ...]
+    collectives: int
+    unmatched: int
+    notes: tuple[str, ...]
+
+
+def reduce_job(tables: JobTables) -> JobOverview:
+    """Return what the ranks in ``tables`` say together."""
+    ranks, calls = tables.ranks, tables.calls()
+    whole = len(calls)
+    rows, clocks, notes = match_rows(calls, len(ranks), ranks["world"].tolist())
+    del calls  # the largest table, no longer needed
+    rows["exposed_wait_ns"] = _exposed_waits(rows)
+    alike = peers(rows, len(ranks))
+    numbers = [None if pd.isna(rank) else int(rank) for rank in ranks["rank"]]
+    hosts = [None if pd.isna(host) else str(host) for host in ranks["host"]]
+    step_ms = float(ranks["step_ms"].median()) if ranks["step_ms"].notna().any() else 0.0
+    stragglers = ()
+    if len(rows):
+        stragglers = outliers(RecordedJob.of(rows, len(ranks)), tables.traces, alike, numbers, hosts, step_ms)
+    if any(late.kernel_ratio is not None for late in stragglers):
+        sampled = _telemetry(ranks, tables.sampled())
+        stragglers = tuple(with_reason(late, sampled, alike) for late in stragglers)
+    steps = tables.steps()
+    table = _with_waits(ranks, rows, steps, clocks)
+    late = [position for straggler in stragglers for position in straggler.positions]
+    return JobOverview(
+        ranks=table,
+        heat=_heat(ranks, rows, steps),
+        stragglers=stragglers,
+        representatives=choose(tables.lost(), table, alike, late, MOST),
+        collectives=int(rows["collective"].nunique()),
+        unmatched=whole - len(rows),
+        notes=(*notes, *_notes(tables)),
+    )
+
+
+def _exposed_waits(rows: pd.DataFrame) -> np.ndarray:
+    """Return how much of each row's waiting had no computation beside it; of rows that wait at once the first has it.
+
+    A call's exposed time is taken as one piece, which it is but where computation comes and goes beside it.
+    """
+    start = rows["start_ns"].to_numpy(np.int64)
+    end = start + rows["wait_ns"].to_numpy(np.int64)
+    order = np.lexsort((start, rows["position"]))
+    latest = pd.Series(end[order]).groupby(rows["position"].to_numpy()[order]).cummax()
+    before = latest.groupby(rows["position"].to_numpy()[order]).shift().fillna(0).astype(np.int64).to_numpy()
+    begin = np.empty_like(start)
+    begin[order] = np.minimum(np.maximum(start[order], before), end[order])
+    exposed = start + rows["exposed_from_ns"].to_numpy(np.int64)
+    until = np.minimum(end, exposed + rows["exposed_ns"].to_numpy(np.int64))
+    return np.maximum(until - np.maximum(begin, exposed), 0)
+
+
+def _with_waits(
+    ranks: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame, clocks: Sequence[RankClock | None]
+) -> pd.DataFrame:
+    """Return the ranks with what ``run.model.RankWaits`` says of each."""
+    counted = rows[rows["counted"].to_numpy(bool)]
+    counts = steps.groupby("position").size().reindex(range(len(ranks)), fill_value=0).clip(lower=1)
+    mine = counted.groupby("position")
+    exposed = counted.groupby("collective")["exposed_wait_ns"].transform("sum")
+    others = (exposed - counted["exposed_wait_ns"]) / (counted["ranks"] - 1).clip(lower=1)
+    late = others.where(counted["last"], 0.0).groupby(counted["position"]).sum()
+    busy, alone = mine["dur_ns"].sum(), mine["exposed_ns"].sum()
+    columns = ["position", "rank", "device", "host", "id", "source", "step_ms"]
+    return ranks[columns].assign(
+        wait_ms=mine["wait_ns"].sum().reindex(counts.index, fill_value=0).to_numpy() / counts.to_numpy() / 1e6,
+        late_ms=late.reindex(counts.index, fill_value=0.0).to_numpy() / counts.to_numpy() / 1e6,
+        last_share=mine["last"].mean().reindex(counts.index).to_numpy(),
+        overlap_share=((busy - alone) / busy).reindex(counts.index).to_numpy(),
+        clock_offset_ns=pd.array([clock.offset_ns if clock else None for clock in clocks], dtype="Int64"),
+        clock_error_ns=pd.array([clock.error_ns if clock else None for clock in clocks], dtype="Int64"),
+    )
+
+
+def _heat(ranks: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    waits = rows.groupby(["position", rows["step"].astype(object)])["exposed_wait_ns"].sum().rename("wait_ns")
+    heat = steps.merge(waits.reset_index(), on=["position", "step"], how="left")
+    step_ns = (heat["end_ns"] - heat["start_ns"]).to_numpy(np.int64)
+    wait_ns = np.minimum(heat["wait_ns"].fillna(0).to_numpy(np.int64), step_ns)
+    numbered = bool(ranks["rank"].notna().all())
+    at = heat["position"].to_numpy(np.int64)
+    table = pd.DataFrame(
+        {
+            "rank": ranks["rank"].to_numpy(np.int64)[at] if numbered else at,
+            "host": ranks["host"].to_numpy(object)[at],
+            "stage": pd.array([None] * len(heat), dtype="Int64"),
+            "step": heat["step"].to_numpy(object),
+            "own_ms": (step_ns - wait_ns) / 1e6,
+            "wait_ms": wait_ns / 1e6,
+        }
+    )
+    return table.sort_values("rank", kind="stable", ignore_index=True)
+
+
+def _telemetry(ranks: pd.DataFrame, sampled: Sequence[DeviceTelemetry]) -> list[DeviceTelemetry | None]:
+    """Return each rank's telemetry, None where it is not known whose it is. Hosts are asked one by one: of all GPUs, only its own can be a rank's."""
+    out: list[DeviceTelemetry | None] = [None] * len(ranks)
+    for host, mine in ranks.groupby("host", dropna=False):
+        here = [each for each in sampled if pd.isna(host) or each.host is None or each.host == host]
+        devices = [
+            TraceDevice(row.id, int(row.device), _none(row.gpu), _none(row.host), _none(row.uuid), frozenset(row.pids))
+            for row in mine.itertuples()
+        ]
+        owned = attribute(here, devices) if here else {}
+        for position, device in zip(mine["position"], devices, strict=True):
+            out[position] = owned.get((device.recording_id, device.device))
+    return out
+
+
+def _notes(tables: JobTables) -> list[str]:
+    notes = []
+    if missing := tables.missing:
+        named = ", ".join(map(str, missing[:NAMED])) + (" …" if len(missing) > NAMED else "")
+        which = f"Rank {named} has" if len(missing) == 1 else f"{len(missing):,} of {tables.world:,} ranks ({named}) have"
+        notes.append(f"{which} no trace here. Map late traces into the same place, then reduce it again.")
+    if tables.further:
+        notes.append(f"Of {tables.further:,} ranks' traces that another is later than, or the same as, none is counted.")
+    if refused := tables.refused:
+        notes.append(f"{len(refused):,} files could not be read: {refused[0].source.rpartition('/')[2]}: {refused[0].why}")
+    return notes
+
+
+def _none(value: object) -> str | None:
+    return None if pd.isna(value) else str(value)

@@ -1,0 +1,125 @@
+"""What summaries say of their job together is what runs of traces say, and what was planted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pytest
+
+from sawtooth.analysis.cluster.batch import gather
+from sawtooth.analysis.cluster.places import list_sources, place_of
+from sawtooth.analysis.cluster.reduction import JobOverview, reduce_job
+from sawtooth.analysis.cluster.representatives import choose
+from sawtooth.analysis.cluster.tables import JobTables
+from sawtooth.analysis.ranks.heat import rank_steps
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.rank_summary import summarise
+from sawtooth.ingest.errors import SawtoothError, UsageError
+from sawtooth.ingest.schema import DataFolder
+from tests.support.bulk_synchronous import Planted, job
+
+
+def summaries_of(folder: Path, planted: Planted, *, ranks: int = 8, without: tuple[int, ...] = ()) -> list[Path]:
+    (folder / "traces").mkdir(exist_ok=True)
+    paths = []
+    for rank, trace in enumerate(job(ranks, 2, planted, mesh=True)):
+        if rank not in without:
+            paths.append(trace.write(folder / "traces" / f"{rank}.json"))
+    for source in list_sources([str(path) for path in paths]):
+        assert summarise(source, str(folder / "summaries")).ranks == 1
+    return paths
+
+
+def reduced(folder: Path) -> JobOverview:
+    data = DataFolder(folder / "data").create()
+    return reduce_job(JobTables(data.summaries_file(gather(place_of(str(folder / "summaries")), data))))
+
+
+def test_it_says_what_the_run_of_the_same_traces_does(tmp_path: Path) -> None:
+    paths = summaries_of(tmp_path, Planted(loader_us={3: 800.0}, clock_us={1: 4_000.0, 3: -2_000.0}))
+    job_overview = reduced(tmp_path)
+    data = DataFolder(tmp_path / "of_traces").create()
+    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    result = analyse(run, Library(data))
+    assert result.communication is not None
+    (late,) = job_overview.stragglers
+    assert (late.kind, late.ranks, late.host, late.reason) == ("rank", (3,), "node0001", "data_wait")
+    assert late.own_ms == pytest.approx(0.8, abs=0.02)
+    assert job_overview.stragglers == result.communication.stragglers
+    waits = pd.DataFrame(
+        [msgspec.structs.asdict(w) if isinstance(w, msgspec.Struct) else vars(w) for w in result.communication.ranks]
+    )
+    for column in ("wait_ms", "late_ms", "last_share", "overlap_share"):
+        assert np.allclose(job_overview.ranks[column].astype(float), waits[column].astype(float)), column
+    assert job_overview.ranks["clock_offset_ns"].tolist() == waits["clock_offset_ns"].tolist()
+    assert np.abs(job_overview.ranks["clock_offset_ns"] - np.repeat([0, 4_000_000, 0, -2_000_000], 2)).max() < 10_000
+    heat = rank_steps(result.ranks, result.communication)
+    pd.testing.assert_frame_equal(job_overview.heat, heat, check_dtype=False)
+
+
+def test_none_is_late_where_none_was_planted(tmp_path: Path) -> None:
+    summaries_of(tmp_path, Planted(clock_us={1: 4_000.0}))
+    assert reduced(tmp_path).stragglers == ()
+
+
+def test_missing_ranks_are_named_and_late_ones_join(tmp_path: Path) -> None:
+    summaries_of(tmp_path, Planted(), without=(2, 5))
+    before = reduced(tmp_path)
+    assert [note for note in before.notes if "have no trace" in note] == [
+        "2 of 8 ranks (2, 5) have no trace here. Map late traces into the same place, then reduce it again."
+    ]
+    summaries_of(tmp_path, Planted(), without=(0, 1, 3, 4, 6, 7))
+    after = reduced(tmp_path)
+    assert after.ranks["rank"].tolist() == list(range(8))
+    assert not [note for note in after.notes if "no trace" in note]
+
+
+def test_a_rank_of_which_two_traces_are_there_counts_once(tmp_path: Path) -> None:
+    summaries_of(tmp_path, Planted(), ranks=2)
+    copy = tmp_path / "traces" / "copy_of_0.json"
+    copy.write_bytes((tmp_path / "traces" / "0.json").read_bytes())
+    (source,) = list_sources([str(copy)])
+    summarise(source, str(tmp_path / "summaries"))
+    overview = reduced(tmp_path)
+    assert overview.ranks["rank"].tolist() == [0, 1]
+    assert [note for note in overview.notes if "another is later" in note]
+
+
+def test_summaries_of_two_jobs_are_refused(tmp_path: Path) -> None:
+    summaries_of(tmp_path, Planted(), ranks=2)
+    (tmp_path / "other").mkdir()
+    summaries_of(tmp_path / "other", Planted(), ranks=4)
+    for path in (tmp_path / "other" / "summaries").iterdir():
+        path.rename(tmp_path / "summaries" / path.name)
+    with pytest.raises(UsageError, match="of 2 jobs"):
+        reduced(tmp_path)
+
+
+def test_what_is_no_summary_is_refused(tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "data").create()
+    with pytest.raises(UsageError, match="no summaries"):
+        gather(place_of(str(tmp_path / "nothing")), data)
+    summaries_of(tmp_path, Planted(), ranks=2)
+    (first, _) = sorted((tmp_path / "summaries").iterdir())
+    first.write_bytes(first.read_bytes()[:-20])
+    with pytest.raises(SawtoothError, match="no summary of a rank"):
+        gather(place_of(str(tmp_path / "summaries")), data)
+    assert not list(data.recordings.iterdir())
+
+
+def test_representatives_are_the_late_the_first_the_waiting_and_the_usual() -> None:
+    ranks = pd.DataFrame({"wait_ms": [5.0] * 100})
+    ranks.loc[40, "wait_ms"] = 9.0
+    lost = pd.DataFrame({"position": range(100), "cause": "work", "ms": [10.0 + 0.01 * abs(p - 70) for p in range(100)]})
+    roles = [list(range(50))] * 50 + [list(range(50, 100))] * 50
+    chosen = choose(lost, ranks, roles, late=[17, 60])
+    assert {0, 17, 40, 60} <= set(chosen)
+    assert any(p >= 50 for p in chosen if p not in (17, 60)), "one of each role"
+    assert len(choose(lost, ranks, roles, late=list(range(30)))) == 16
+    few = pd.DataFrame({"wait_ms": [1.0] * 5})
+    assert choose(lost[:5], few, [list(range(5))] * 5, late=[]) == (0, 1, 2, 3, 4), "of few ranks all"
