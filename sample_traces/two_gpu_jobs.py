@@ -64,12 +64,12 @@ JOBS = {
     "pp_2": Job(LARGE, 8, share="pipeline", micro=2),
     "pp_8": Job(LARGE, 4, share="pipeline", micro=8),
     "syncbn": Job(images=True, batch=32, sync_norm=True),
-    "uneven_gpt": Job(SMALL, 32, more_work=(1.0, 1.6)),
+    "uneven_gpt": Job(MEDIUM, 8, more_work=(1.0, 1.6)),
     "uneven_conv": Job(images=True, batch=64, more_work=(1.0, 1.6)),
-    "loader_4th": Job(SMALL, 24, late_s=(0.0, 0.03), late_every=4, sleeps=True),
-    "loader_late": Job(SMALL, 24, late_s=(0.01, 0.0), sleeps=True),
+    "loader_4th": Job(SMALL, 64, late_s=(0.0, 0.04), late_every=4, sleeps=True),
+    "loader_late": Job(SMALL, 64, late_s=(0.01, 0.0), sleeps=True),
     "slow_host": Job(SMALL, 24, late_s=(0.0, 0.006)),
-    "slow_gpu": Job(batch=8, crowded=1),
+    "slow_gpu": Job(LARGE, 16, crowded=1),
 }
 
 
@@ -79,8 +79,24 @@ def model_of(job: Job) -> nn.Module:
     return nn.SyncBatchNorm.convert_sync_batchnorm(model) if job.sync_norm else model
 
 
+class Late(torch.utils.data.IterableDataset[tuple[Tensor, Tensor]]):
+    """Batches without end from a small pool, late where the job says so."""
+
+    def __init__(self, pool: list[tuple[Tensor, Tensor]], job: Job, rank: int) -> None:
+        self.pool, self.job, self.late_s = pool, job, job.late_s[rank]
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield pinned batches."""
+        wait = time.sleep if self.job.sleeps else python_work
+        for index in itertools.count():
+            step, part = divmod(index, self.job.micro)
+            if self.late_s and part == 0 and step % self.job.late_every == 0:
+                wait(self.late_s)
+            yield self.pool[index % len(self.pool)]
+
+
 def batches(job: Job, rank: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches without end, late and larger where the job says so."""
+    """Yield batches on this rank's GPU without end."""
     many = round(job.batch * job.more_work[rank])
     if job.images:
         pool = [
@@ -91,11 +107,7 @@ def batches(job: Job, rank: int) -> Iterator[tuple[Tensor, Tensor]]:
         tokens = [torch.randint(0, job.shape.vocab, (many, job.shape.seq + 1)) for _ in range(4)]
         pool = [(t[:, :-1].contiguous(), t[:, 1:].contiguous()) for t in tokens]
     pinned = [(x.pin_memory(), y.pin_memory()) for x, y in pool]
-    wait = time.sleep if job.sleeps else python_work
-    for index in itertools.count():
-        if job.late_s[rank] and (index // job.micro) % job.late_every == 0 and index % job.micro == 0:
-            wait(job.late_s[rank])
-        x, y = pinned[index % len(pinned)]
+    for x, y in torch.utils.data.DataLoader(Late(pinned, job, rank), batch_size=None):
         yield x.cuda(non_blocking=True), y.cuda(non_blocking=True)
 
 

@@ -30,7 +30,7 @@ import torch.distributed as dist  # noqa: E402
 from sawtooth.sample_traces import measure  # noqa: E402
 from sawtooth.sample_traces.two_gpu_jobs import BF16, JOBS, WORLD, Step, steps_of  # noqa: E402
 
-TIMED_S, PROFILED_STEPS, LIMIT_S = 2.5, 6, 120.0
+TIMED_S, PROFILED_STEPS, LIMIT_S = 6.0, 6, 120.0
 
 
 def crowd(gpu: int) -> None:
@@ -38,10 +38,10 @@ def crowd(gpu: int) -> None:
     torch.cuda.set_device(gpu)
     a = torch.randn(4096, 4096, device="cuda", dtype=BF16)
     while True:
-        for _ in range(8):
+        for _ in range(32):
             a @ a
         torch.cuda.synchronize()
-        time.sleep(0.02)
+        time.sleep(0.01)
 
 
 def together(mean: float) -> float:
@@ -76,7 +76,7 @@ def run_rank(name: str, folder: Path, rank: int, port: int) -> None:
     dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
     torch.manual_seed(rank)
     step = steps_of(name, rank)
-    for _ in range(8):
+    for _ in range(32):
         step()
     first, _, _ = measure.time_pipelined(step, 8)
     mean, window, _ = measure.time_pipelined(step, max(12, round(TIMED_S / together(first))))
