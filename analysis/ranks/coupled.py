@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sawtooth.analysis.intervals import union
 from sawtooth.analysis.replay.edits import Edit, apply
 from sawtooth.analysis.replay.machine import I32, Replayed, ReplayProblem, step_spans, stepwise
 
@@ -96,6 +97,29 @@ class Job:
             waited = int((run.op_end[mine] - run.op_start[mine]).sum()) - transfers
             waits.append(waited / len(counted) / 1e6 if len(counted) else None)
         return waits
+
+    def in_turn_ms(self) -> float:
+        """Return how long in a counted step even the rank that waits least in it waits for others, its GPU doing nothing else, ms.
+
+        Ranks that hold each other up by turns (many small collectives, no host steady) all wait in each step.
+        """
+        if self.steps_ms() is None:
+            return 0.0
+        alone = [self._alone_ms(i) for i in range(len(self.members))]
+        steps = min(len(each) for each in alone)
+        return float(np.min([each[:steps] for each in alone], axis=0).mean()) if steps else 0.0
+
+    def _alone_ms(self, position: int) -> NDArray[np.float64]:
+        """Return by counted step how long a rank's GPU waits in collectives with nothing else to do, ms."""
+        member, run, of_op = self.members[position], self.unchanged[position], self.meetings.of_op[position]
+        ops, waits = member.problem.ops, []
+        for step in np.intersect1d(member.counted, member.problem.steps):
+            mine = np.flatnonzero(ops.step == step)
+            start, end = run.op_start[mine], run.op_end[mine]
+            transfers = [self.meetings.transfer_ns[of_op[op]] if op in of_op else None for op in ops.op[mine].tolist()]
+            come = [s if t is None else max(s, e - t) for s, e, t in zip(start.tolist(), end.tolist(), transfers, strict=True)]
+            waits.append(union(start, end).total - union(come, end).total)
+        return np.array(waits, np.float64) / 1e6
 
 
 def _steps_ms(

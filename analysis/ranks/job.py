@@ -123,6 +123,7 @@ def _replayed(
         ranks=tuple(_with_times(rank, *of_rank.get(rank.position, (None, 0.0, 0.0))) for rank in communication.ranks),
         notes=(*communication.notes, *_notes(len(ranks) - len(kept), job.given_up)),
         step_ms=step_ms,
+        in_turn_ms=job.in_turn_ms(),
     )
     paced = _paced(job, measured_ms(coupled))
     if by_collectives:

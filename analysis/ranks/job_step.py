@@ -76,7 +76,7 @@ def _by_gpus(
     if any(elsewhere(sampled, profile) for sampled in telemetry.devices for profile in profiles):
         return None
     only_bounds = PIPELINE if communication.pipeline else SHARED if _shared(communication) else None
-    return by_utilization(library, telemetry, workers, profiles, only_bounds)
+    return by_utilization(library, telemetry, workers, profiles, communication.in_turn_ms * 1e6, only_bounds)
 
 
 def _shared(communication: Communication) -> bool:

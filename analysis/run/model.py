@@ -174,7 +174,8 @@ class Communication:
     exposed_ns, exposed_wait_ns, counted, name, dtype, bytes, group, group_size, ranks (matched). ``unmatched`` counts communication kernels without a
     counterpart. ``notes`` say what limits the numbers. ``stragglers`` hold the job up by their own doing, most gain first. ``step_ms`` is the
     job's step without the profiler, from the ranks replayed together; None where they cannot be. ``paced_ms`` is the step that stragglers are
-    judged at: with hosts brought to what marks or telemetry say of it.
+    judged at: with hosts brought to what marks or telemetry say of it. ``in_turn_ms`` is what even the rank that waits least in a step waits for
+    others: those that hold each other up by turns.
     """
 
     rows: pd.DataFrame
@@ -184,6 +185,7 @@ class Communication:
     stragglers: tuple[Straggler, ...] = ()
     step_ms: float | None = None
     paced_ms: float | None = None
+    in_turn_ms: float = 0.0
 
     @property
     def pipeline(self) -> bool:

@@ -2,7 +2,8 @@
 
 Inside a collective a GPU that waits counts as busy, so that each GPU's utilization ÷ its own work is at least 1 ÷ step. The least of them over
 the job's GPUs, sample by sample, comes near it: somebody is always the one the others wait for. On a pipeline every stage waits at times, and
-the law bounds the step from below only.
+the law bounds the step from below only. Ranks that hold each other up by turns, many times in a step, all wait inside one sample: what even the one
+that waits least waits, as the ranks replayed together tell, counts as busy too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from sawtooth.analysis.telemetry.steady import Mean, find_steady, mean_over, pro
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
 
 MOST_UNKNOWN = 4  # GPUs of which nobody knows whose they are: 24 orders to look at, which mostly say the same
+IN_TURN_AT_MOST = 1.6  # times what is replayed, as the interval of a replay without the profiler
 APART = 1.5  # periods between the samples of two GPUs that still speak of one moment
 
 F64 = NDArray[np.float64]
@@ -35,11 +37,13 @@ def by_utilization(
     telemetry: RunTelemetry,
     workers: Sequence[Worker],
     profiles: Sequence[tuple[int, int]],
+    in_turn_ns: float = 0.0,
     only_bounds: str | None = None,
 ) -> Witness | None:
     """Return what the utilization of all GPUs of a job says of its step, None where not all of them were sampled.
 
-    ``profiles`` are (first, last) times of the traces on the telemetry's clock: what they spoil is left out. ``only_bounds`` says why the law
+    ``profiles`` are (first, last) times of the traces on the telemetry's clock: what they spoil is left out. ``in_turn_ns`` is what even the rank
+    that waits least waits in a step: it is replayed and no more than that, so that the interval holds the step without it. ``only_bounds`` says why the law
     bounds this job's step from below only, None where it tells it.
     """
     orders = _orders(telemetry, workers)
@@ -59,15 +63,21 @@ def by_utilization(
     if len(known) < len(means) or not all(mean.value > 0 for mean in known):
         return None
     period_s = max(t.period_s[column] for t in orders[0])
-    spans = [tuple(most.occupied_ns / mean.value / 1e4 * end for end in interval(most, mean, period_s, 0.0)) for mean in known]
-    middle = most.occupied_ns / median_low([mean.value for mean in known]) / 1e4
-    low, high = min(span[0] for span in spans), max(span[1] for span in spans)
+    ends = [(mean, *interval(most, mean, period_s, 0.0)) for mean in known]
+    middle = (most.occupied_ns + in_turn_ns) / median_low([mean.value for mean in known]) / 1e4
+    low = min(most.occupied_ns / mean.value / 1e4 * down for mean, down, _ in ends)
+    high = max((most.occupied_ns + IN_TURN_AT_MOST * in_turn_ns) / mean.value / 1e4 * up for mean, _, up in ends)
     if any(t.capped for t in orders[0]):
         high *= SUSTAINED
     mean = known[0]
+    by_turns = (
+        f", {in_turn_ns / 1e6:.3g} ms of a step of it waiting, since the ranks hold each other up by turns"
+        if in_turn_ns >= 0.5e6
+        else ""
+    )
     note = (
         f"Kernels and their dispatch take {most.occupied_ns / 1e6:.4g} ms of a step on the rank that has most to do. {NAMES[column]}, of the GPU that waits "
-        f"least at each moment, is {mean.value:.3g} % over {mean.seconds:.1f} s of training outside the profile: a step takes "
+        f"least at each moment, is {mean.value:.3g} % over {mean.seconds:.1f} s of training outside the profile{by_turns}: a step takes "
     )
     if only_bounds:
         return Witness("telemetry", None, low, None, (f"{note}at least {low:.4g} ms, since {only_bounds}.",))

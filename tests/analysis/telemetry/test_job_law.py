@@ -27,7 +27,12 @@ Told = Callable[..., Witness | None]
 @pytest.fixture
 def told(tmp_path: Path) -> Told:
     def of(
-        utils: tuple[np.ndarray, ...], *, owners: bool = True, only_bounds: str | None = None, lag_ns: int = 0
+        utils: tuple[np.ndarray, ...],
+        *,
+        owners: bool = True,
+        only_bounds: str | None = None,
+        lag_ns: int = 0,
+        in_turn_ns: float = 0.0,
     ) -> Witness | None:
         folder = DataFolder(tmp_path / "data").create()
         lines = [{"meta": True, "gpus": [{"gpu": g, "name": "NVIDIA H200"} for g in range(len(utils))]}]
@@ -48,7 +53,7 @@ def told(tmp_path: Path) -> Told:
             possible=tuple(range(len(utils))),
         )
         workers = [("a", 0, LIGHT), ("b", 0, HEAVY)]
-        return by_utilization(library, telemetry, workers, [], only_bounds)
+        return by_utilization(library, telemetry, workers, [], in_turn_ns, only_bounds)
 
     return of
 
@@ -96,3 +101,12 @@ def test_gpus_sampled_a_little_apart_still_speak_of_one_moment(told: Told) -> No
     found = told((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), lag_ns=30_000_000)
     assert found is not None
     assert found.ms == pytest.approx(20.0)
+
+
+def test_what_all_ranks_wait_by_turns_counts_as_busy_and_may_be_nothing(told: Told) -> None:
+    """The heavy rank works 16 ms and waits 4 in a step of 25: 80 % although it works 64 %."""
+    found = told((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), in_turn_ns=4e6)
+    assert found is not None and found.high_ms is not None
+    assert found.ms == pytest.approx(25.0)
+    assert found.low_ms < 20.0 and found.high_ms > 28.0
+    assert "4 ms of a step of it waiting" in found.notes[0]
