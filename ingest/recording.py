@@ -16,6 +16,7 @@ import duckdb
 from isal import isal_zlib
 
 from sawtooth.ingest import compile_log, marks
+from sawtooth.ingest.database import first_row
 from sawtooth.ingest.errors import NotFoundError, SourceError
 from sawtooth.ingest.files import commit, disk_error, draft, is_sound, sweep
 from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder, RecordingRef, is_id
@@ -132,14 +133,12 @@ def reingest(recording_id: str, folder: DataFolder, *, source_name: str | None =
 def read_ref(path: Path) -> RecordingRef:
     """Return the reference of the recording in ``path``. Raises NotFoundError when the file is damaged."""
     try:
-        with duckdb.connect(str(path), read_only=True) as connection:
-            row = connection.execute("SELECT id, kind, source_name, rank, host FROM recording").fetchone()
-            sampled = connection.execute("SELECT 1 FROM samples LIMIT 1").fetchone() is not None
+        row = first_row(path, "SELECT id, kind, source_name, rank, host, EXISTS (FROM samples) FROM recording")
     except duckdb.Error as error:
         raise NotFoundError(f"Recording {path.name[:16]} is damaged. Delete it and ingest its file again.") from error
     if row is None:
         raise NotFoundError(f"Recording {path.name[:16]} is damaged. Delete it and ingest its file again.")
-    identifier, kind, source_name, rank, host = row
+    identifier, kind, source_name, rank, host, sampled = row
     return RecordingRef(identifier, kind, source_name, rank, host, samples=sampled and kind == "trace")
 
 

@@ -12,6 +12,7 @@ import tempfile
 import time
 import unicodedata
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +40,7 @@ Shift = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # ns: 146 years
 Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # ns
 
 
+@cache
 def schema_sql() -> str:
     """Return the statements that make a recording's tables: schema.sql, with the sampled quantities in table ``samples``."""
     text = SCHEMA_SQL.read_text(encoding="utf-8")

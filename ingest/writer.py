@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from sawtooth.ingest.database import attach_new
 from sawtooth.ingest.decode import NULL
-from sawtooth.ingest.schema import BLOCK_BYTES, STORAGE_VERSION, schema_sql
+from sawtooth.ingest.schema import schema_sql
 
 MEMORY_LIMIT = "96MB"  # of DuckDB while writing; appends need far less
 
 
+@cache
 def tool_version() -> str:
     """Return the version of the installed distribution."""
     try:
@@ -38,12 +41,7 @@ class Writer:
         self._last: Future[None] | None = None
         self._connection = duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT, "preserve_insertion_order": True})
         self._connection.execute("SET temp_directory = ?", [str(path.parent)])  # gone with the draft, whatever happens
-        quoted = str(path).replace("'", "''")
-        self._connection.execute(
-            f"ATTACH '{quoted}' AS recording_file (STORAGE_VERSION '{STORAGE_VERSION}', RECOVERY_MODE 'NO_WAL_WRITES', BLOCK_SIZE {BLOCK_BYTES})"
-        )
-        self._connection.execute("USE recording_file")
-        self._connection.execute(schema_sql())
+        attach_new(self._connection, path, "recording_file", schema_sql())
 
     def insert(self, table: str, columns: dict[str, Any]) -> None:
         """Append rows. Integer arrays hold NULL (int64) or -1 (int32) for what is not recorded, floats hold NaN.

@@ -26,9 +26,10 @@ from sawtooth.analysis.derive.steps import STATUS_NAMES, DeviceSteps, HostSteps,
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS, TENSOR_CORES_USED
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.version import ANALYSIS_VERSION
+from sawtooth.ingest.database import attach_new, quoted
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import commit, draft, is_sound
-from sawtooth.ingest.schema import BLOCK_BYTES, STORAGE_VERSION, DataFolder
+from sawtooth.ingest.schema import DataFolder
 
 DERIVED_SQL = Path(__file__).with_name("derived.sql")
 MOST_ANALYSED = 16  # GPUs of one trace: as many as a host has; each costs a replay of the whole trace
@@ -89,13 +90,8 @@ def _write(recording_file: Path, temporary: Path) -> None:
     try:
         con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
         con.execute("SET temp_directory = ?", [str(temporary.parent)])  # gone with the draft, whatever happens
-        con.execute(f"ATTACH '{_quoted(recording_file)}' AS r (READ_ONLY)")
-        # no log: an unfinished draft is thrown away, and each commit to a log waits for the disk
-        con.execute(
-            f"ATTACH '{_quoted(temporary)}' AS d (STORAGE_VERSION '{STORAGE_VERSION}', RECOVERY_MODE 'NO_WAL_WRITES', BLOCK_SIZE {BLOCK_BYTES})"
-        )
-        con.execute("SET search_path = 'd.main,r.main'")  # its views read both
-        con.execute(f"BEGIN; {DERIVED_SQL.read_text(encoding='utf-8')} COMMIT")
+        con.execute(f"ATTACH '{quoted(recording_file)}' AS r (READ_ONLY)")
+        attach_new(con, temporary, "d", DERIVED_SQL.read_text(encoding="utf-8"), "d.main,r.main")  # its views read both
         kind = con.execute("SELECT kind FROM recording").fetchall()[0][0]
         if kind == "trace":
             _derive_trace(con)
@@ -309,7 +305,3 @@ def _graph_launched(events: Events) -> np.ndarray:
     if not len(events.calls):
         return np.zeros(len(events.gpu), bool)
     return (events.gpu.call >= 0) & np.isin(events.calls.name[call], graph_names)
-
-
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")

@@ -30,8 +30,8 @@ WITH inside AS (
         least(g.start_ns + g.dur_ns, w.end_ns) - greatest(g.start_ns, w.start_ns) AS part_ns
     FROM gpu_ops g JOIN windows w ON g.device = w.device AND g.start_ns < w.end_ns AND g.start_ns + g.dur_ns > w.start_ns)
 SELECT i.device, GROUPING(i.input_dims) = 0 AS by_shape, i.name_id, i.input_dims,
-    CASE WHEN count(DISTINCT i.category) = 1 THEN min(i.category) ELSE 'several' END,
-    CASE WHEN count(DISTINCT i.tensor_cores) = 1 THEN min(i.tensor_cores) ELSE 'mixed' END,
+    CASE WHEN min(i.category) = max(i.category) THEN min(i.category) ELSE 'several' END,
+    CASE WHEN min(i.tensor_cores) = max(i.tensor_cores) THEN min(i.tensor_cores) ELSE 'mixed' END,
     count(*) FILTER (begins), sum(part_ns)::BIGINT, min(i.dur_ns), median(i.dur_ns), max(i.dur_ns),
     sum(part_ns) FILTER (i.tensor_cores IN {TENSOR_CORES_USED})::BIGINT
 FROM (SELECT inside.*, s.category, s.tensor_cores, o.name_id, g.input_dims FROM inside JOIN gpu_op_steps s USING (gpu_op_id)

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import duckdb
 import msgspec
 
+from sawtooth.ingest.database import first_row
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder, RecordingRef
 
@@ -74,8 +75,7 @@ def needs(ref: RecordingRef, clock: str) -> str | None:
 def clock_of(folder: DataFolder, ref: RecordingRef) -> tuple[str, int]:
     """Return the clock of a recording and its first time. Raises NotFoundError."""
     try:
-        with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as connection:
-            row = connection.execute("SELECT clock, first_ns FROM recording").fetchone()
+        row = first_row(folder.recording_file(ref.id), "SELECT clock, first_ns FROM recording")
     except duckdb.Error:
         row = None
     if row is None:

@@ -11,6 +11,7 @@ from typing import Any
 import duckdb
 import msgspec
 
+from sawtooth.ingest.database import first_row, rows_of
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.runs.proposals import dismiss
 from sawtooth.ingest.runs.recordings import joined, remove_unused
@@ -203,12 +204,10 @@ def _distance(members: list[_About], extra: _About) -> int:
 
 def _about(folder: DataFolder, ref: RecordingRef) -> _About:
     try:
-        with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as connection:
-            row = connection.execute(
-                "SELECT rank, world_size, backend, nccl_version, metadata, first_ns, last_ns FROM recording"
-            ).fetchone()
-            unranked = row is not None and row[0] is None and ref.rank is None
-            groups = dict(connection.execute(GROUPS).fetchall()) if unranked else {}
+        file = folder.recording_file(ref.id)
+        row = first_row(file, "SELECT rank, world_size, backend, nccl_version, metadata, first_ns, last_ns FROM recording")
+        unranked = row is not None and row[0] is None and ref.rank is None
+        groups = dict(rows_of(file, GROUPS)) if unranked else {}
     except duckdb.Error:
         row = None
     if row is None:
@@ -248,8 +247,7 @@ def _name_of(folder: DataFolder, refs: list[RecordingRef]) -> str:
 def _trace_name(folder: DataFolder, ref: RecordingRef) -> str:
     """Return the path that the profiler wrote the trace to, "" where it is not known."""
     try:
-        with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as connection:
-            row = connection.execute("SELECT metadata ->> 'traceName' FROM recording").fetchone()
+        row = first_row(folder.recording_file(ref.id), "SELECT metadata ->> 'traceName' FROM recording")
     except duckdb.Error:
         row = None
     return str(row[0]) if row and row[0] else ""

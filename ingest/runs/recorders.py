@@ -7,6 +7,7 @@ import re
 import duckdb
 import msgspec
 
+from sawtooth.ingest.database import first_row
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.schema import DataFolder, RecordingRef
 from sawtooth.ingest.writer import tool_version
@@ -23,8 +24,7 @@ def recorder_of(folder: DataFolder, ref: RecordingRef) -> str:
     if ref.kind == "trace":
         return ""
     try:
-        with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as connection:
-            row = connection.execute("SELECT metadata FROM recording").fetchone()
+        row = first_row(folder.recording_file(ref.id), "SELECT metadata FROM recording")
     except duckdb.Error as error:
         raise NotFoundError(f"The recording {ref.source_name} is missing or damaged.") from error
     try:
