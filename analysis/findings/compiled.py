@@ -30,6 +30,8 @@ DYNAMO_CAUSES = (
 def regions(recording: Recording) -> pd.DataFrame:
     """Return the compiled regions in order of start: id, name, thread_id, start_ns, end_ns, and ``within``, the name of the region around
     each, None where there is none."""
+    if not recording.named(f"^{REGION}"):
+        return pd.DataFrame(columns=["id", "name", "thread_id", "start_ns", "end_ns", "within"])
     entered = recording.frame(
         "SELECT o.cpu_op_id AS id, o.name, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns FROM named_cpu_ops o "
         "WHERE starts_with(o.name, ?) ORDER BY o.thread_id, o.start_ns, o.cpu_op_id",

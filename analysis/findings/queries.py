@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -17,7 +19,18 @@ from sawtooth.ingest.quantities.throttling import ReasonKind
 if TYPE_CHECKING:
     from sawtooth.analysis.findings.rule import RuleContext
 
+P, T = ParamSpec("P"), TypeVar("T")
 EVIDENCE_ROWS = 5  # the largest few prove it; more only lengthen the page
+
+
+def once(make: Callable[Concatenate[RuleContext, P], T]) -> Callable[Concatenate[RuleContext, P], T]:
+    """Ask a recording once for all rules; see ``RuleContext.once``."""
+
+    @wraps(make)
+    def made(context: RuleContext, *arguments: P.args, **_: P.kwargs) -> T:
+        return context.once(make, *arguments)
+
+    return made
 
 
 @dataclass(frozen=True)
@@ -57,12 +70,12 @@ class Events:
 
 def calls(context: RuleContext, pattern: str) -> Events:
     """Return the runtime calls of the counted steps whose name matches the regular expression, with cpu_op_id and thread_id."""
-    return _begun(context, "runtime_calls", "call_id", pattern, ", e.cpu_op_id, e.thread_id")
+    return _begun(context, "runtime_calls", "call_id", pattern, "cpu_op_id", "thread_id")
 
 
 def operators(context: RuleContext, pattern: str) -> Events:
     """Return the operators and annotations of the counted steps whose name matches the regular expression, with thread_id."""
-    return _begun(context, "cpu_ops", "cpu_op_id", pattern, ", e.thread_id")
+    return _begun(context, "cpu_ops", "cpu_op_id", pattern, "thread_id")
 
 
 def frames(context: RuleContext, pattern: str) -> Events:
@@ -78,29 +91,45 @@ def worker_starts(context: RuleContext) -> Events:
     return made.where(last > first)
 
 
-def _begun(context: RuleContext, table: str, key: str, pattern: str, more: str = "") -> Events:
-    """Return the rows of a table of host events that began in a counted step."""
+@once
+def _begun(context: RuleContext, table: str, key: str, pattern: str, *more: str) -> Events:
+    """Return the rows of a table of host events that began in a counted step, with the columns ``more``."""
+    names = context.recording.named(pattern)
+    if not names:
+        return Events(_none(*more), len(context.rank.counted))
     frame = context.recording.frame(
-        f"SELECT e.{key} AS id, e.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns, t.step{more} FROM named_{table} e "
+        f"SELECT {', '.join((f'e.{key} AS id, e.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns, t.step', *more))} FROM named_{table} e "
         "JOIN steps t ON t.device = ? AND t.counted AND e.start_ns >= t.host_start_ns AND e.start_ns < t.host_end_ns "
-        f"WHERE regexp_matches(e.name, ?) ORDER BY e.{key}",
-        [context.rank.device, pattern],
+        f"WHERE e.name_id IN (SELECT unnest(?::INTEGER[])) ORDER BY e.{key}",
+        [context.rank.device, names],
     )
     return Events(frame, len(context.rank.counted))
 
 
+@cache
+def _none(*more: str) -> pd.DataFrame:
+    columns = {"id": np.int64, "name": "str", "start_ns": np.int64, "end_ns": np.int64, "step": np.int32}
+    return pd.DataFrame([], columns=[*columns, *more]).astype(columns | dict.fromkeys(more, np.int64))
+
+
+@once
 def copies(context: RuleContext, pattern: str) -> Events:
     """Return the copies launched in counted steps whose name matches, with bytes and call_id."""
+    names = context.recording.named(pattern)
+    if not names:
+        return Events(_none("bytes", "call_id"), len(context.rank.counted))
     frame = context.recording.frame(
         "SELECT gpu_op_id AS id, name, start_ns, start_ns + dur_ns AS end_ns, step, bytes, call_id FROM step_gpu_ops "
-        "WHERE device = ? AND counted AND kind = 'memcpy' AND regexp_matches(name, ?) ORDER BY gpu_op_id",
-        [context.rank.device, pattern],
+        "WHERE device = ? AND counted AND kind = 'memcpy' AND name_id IN (SELECT unnest(?::INTEGER[])) ORDER BY gpu_op_id",
+        [context.rank.device, names],
     )
     return Events(frame, len(context.rank.counted))
 
 
 def lost_in_calls(context: RuleContext, cause: str, ids: tuple[int, ...]) -> float:
     """Return the ms per step lost to ``cause`` that these calls own: their share as recorded of what the run's column says."""
+    if not ids:
+        return 0.0
     rows = context.recording.rows(
         "SELECT coalesce(sum(end_ns - start_ns) FILTER (call_id IN (SELECT unnest(?::BIGINT[]))), 0), coalesce(sum(end_ns - start_ns), 0) "
         "FROM gaps WHERE device = ? AND cause = ?",
@@ -110,15 +139,19 @@ def lost_in_calls(context: RuleContext, cause: str, ids: tuple[int, ...]) -> flo
     return context.lost_ms(cause) * float(ours) / float(whole) if whole else 0.0
 
 
+@once
 def waiting_calls(context: RuleContext, inside: str) -> tuple[int, ...]:
     """Return the synchronizing calls of all steps that are inside an operator whose name matches, at any depth."""
+    names = context.recording.named(inside)
+    if not names:
+        return ()
     rows = context.recording.rows(
         "WITH RECURSIVE up AS (SELECT call_id, cpu_op_id FROM named_runtime_calls "
         "WHERE regexp_matches(name, 'Synchronize|Memcpy') AND cpu_op_id IS NOT NULL "
         "UNION ALL SELECT up.call_id, o.parent_id FROM up JOIN cpu_ops o USING (cpu_op_id) WHERE o.parent_id IS NOT NULL) "
         "SELECT DISTINCT call_id FROM up JOIN named_cpu_ops o USING (cpu_op_id) "
-        "WHERE o.kind = 'op' AND regexp_matches(o.name, ?) ORDER BY 1",
-        [inside],
+        "WHERE o.kind = 'op' AND o.name_id IN (SELECT unnest(?::INTEGER[])) ORDER BY 1",
+        [names],
     )
     return tuple(int(row[0]) for row in rows)
 
@@ -162,8 +195,11 @@ made AS ({calls_within("tests")})
 SELECT call_id, gpu_op_id FROM made LEFT JOIN gpu_ops USING (call_id)"""
 
 
+@once
 def nan_checks(context: RuleContext) -> NanChecks:
     """Return what anomaly detection adds; nothing where it is off."""
+    if not context.recording.named("^aten::_is_any_true$"):
+        return NanChecks((), frozenset())
     rows = context.recording.rows(_NAN_CHECKS, [AUTOGRAD_NODE])
     return NanChecks(tuple(sorted({int(call) for call, _ in rows})), frozenset(int(op) for _, op in rows if op is not None))
 
@@ -176,8 +212,11 @@ _SEARCHING = (
 )
 
 
+@once
 def searching_convolutions(context: RuleContext) -> Events:
     """Return the convolutions of the counted steps in which cuDNN tries algorithms."""
+    if not context.recording.named(CONVOLUTION):
+        return operators(context, CONVOLUTION)
     ids = [int(row[0]) for row in context.recording.rows(_SEARCHING, [CONVOLUTION, SEARCHES])]
     convolutions = operators(context, CONVOLUTION)
     return convolutions.where(convolutions.frame["id"].isin(ids))
@@ -185,6 +224,8 @@ def searching_convolutions(context: RuleContext) -> Events:
 
 def calls_of_searches(context: RuleContext) -> set[int]:
     """Return the calls made inside convolutions in which cuDNN tries algorithms, in any step."""
+    if not context.recording.named(CONVOLUTION):
+        return set()
     rows = context.recording.rows(
         f"SELECT call_id FROM runtime_calls WHERE cpu_op_id IN ({_SEARCHING})", [CONVOLUTION, SEARCHES]
     )
@@ -204,6 +245,7 @@ def band_evidence(bands: list[ThrottleBand]) -> list[dict[str, Any]]:
     return [{"reason": band.reason, "start_ns": band.start_ns, "end_ns": band.end_ns} for band in bands[:EVIDENCE_ROWS]]
 
 
+@once
 def memory_use(context: RuleContext) -> tuple[float, float] | None:
     """Return peak memory in use and memory of the GPU, bytes: by telemetry, else by the allocator; None where neither tells."""
     telemetry = context.telemetry
@@ -233,6 +275,7 @@ CHECKPOINT_BYTES = 1_000_000  # in one step: less is no model
 MAKERS = r"^aten::(triu|tril|ones|zeros|full|arange|eye|linspace|rand|randn|randint|randperm|normal_|uniform_|bernoulli_|fill_|masked_fill_?|tril_|triu_|one_hot)$"
 
 
+@once
 def checkpoint_copies(context: RuleContext) -> Events:
     """Return the copies to the host of those steps that copy out as many tensors as a checkpoint does."""
     to_host = copies(context, "(?i)DtoH|DeviceToHost")
@@ -242,6 +285,7 @@ def checkpoint_copies(context: RuleContext) -> Events:
     return Events(frame[frame["step"].isin(steps)].reset_index(drop=True), to_host.steps)
 
 
+@once
 def copies_of_made_tensors(context: RuleContext) -> Events:
     """Return the pageable copies that follow, since the thread's previous launch, an operator that makes a tensor (column ``maker``).
 

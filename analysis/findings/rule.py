@@ -45,13 +45,13 @@ class RuleContext:
     recording: Recording
     telemetry: Any = None
     whatif: WhatIf | None = None
-    _made: dict[Callable[[RuleContext], Any], Any] = field(default_factory=dict, compare=False, repr=False)
+    _made: dict[tuple[Any, ...], Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def once(self, make: Callable[[RuleContext], T]) -> T:
-        """Return ``make`` of this context, made once for all rules."""
-        if make not in self._made:
-            self._made[make] = make(self)
-        made: T = self._made[make]
+    def once(self, make: Callable[..., T], *arguments: Any) -> T:
+        """Return ``make`` of this context and ``arguments``, made once for all rules. Nobody may change what comes."""
+        if (make, *arguments) not in self._made:
+            self._made[make, *arguments] = make(self, *arguments)
+        made: T = self._made[make, *arguments]
         return made
 
     @cached_property

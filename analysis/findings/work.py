@@ -48,7 +48,7 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
 
     Columns: gpu_op_id, start_ns, end_ns, dur_ns, stream, kind, kernel, step, category, tensor_cores, cpu_op_id, operator, dims, types,
     concrete, strides, flop_op_id, flop_operator, flop_dims, flop_types, flop_concrete, flop_strides (decoded lists, None where not recorded), and flops: the operator's FLOPs shared
-    out over its kernels by their time, NaN where unknown.
+    out over its kernels by their time, NaN where unknown. ``alike`` is one number for all rows that are equal in ALIKE.
     """
     work = recording.frame(_WORK, [device, USUAL_OPERATIONS, FEWEST_STEPS, MAX_OPERATIONS])
     work = work.astype(
@@ -69,7 +69,9 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
     )
     work = work.merge(flops, on=["flop_operator", "flop_signature_id"], how="left")
     together = work.groupby("flop_op_id")["dur_ns"].transform("sum")
-    return work.assign(flops=work["each"] * work["dur_ns"] / together).drop(columns="each")
+    alike = work.groupby(list(ALIKE), dropna=False, sort=False).ngroup()
+    work = work.assign(flops=work["each"] * work["dur_ns"] / together, alike=alike).drop(columns="each")
+    return work.copy()  # columns that were added one by one lie apart: taking rows of them together is several times as fast
 
 
 def product_dtype(row: Any) -> str | None:
@@ -77,32 +79,48 @@ def product_dtype(row: Any) -> str | None:
     return peak_dtype(row.flop_operator, row.flop_types, row.tensor_cores) if isinstance(row.flop_operator, str) else None
 
 
-def launched_inside(recording: Recording, device: int, pattern: str) -> set[int]:
+def launched_inside(recording: Recording, device: int, pattern: str) -> frozenset[int]:
     """Return the gpu_op_ids launched while an annotation (or operator) whose name matches the regular expression was open, on any thread."""
-    intervals = "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM named_cpu_ops WHERE regexp_matches(name, $2))"
-    rows = recording.rows(
-        f"SELECT gpu_op_id FROM gpu_ops JOIN ({calls_within(intervals)}) USING (call_id) WHERE device = $1", [device, pattern]
+    return recording.once(_launched_inside, device, pattern)
+
+
+def _launched_inside(recording: Recording, device: int, pattern: str) -> frozenset[int]:
+    names = recording.named(pattern)
+    if not names:
+        return frozenset()
+    intervals = (
+        "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops WHERE name_id IN (SELECT unnest($2::INTEGER[])))"
     )
-    return {int(row[0]) for row in rows}
+    rows = recording.rows(
+        f"SELECT gpu_op_id FROM gpu_ops JOIN ({calls_within(intervals)}) USING (call_id) WHERE device = $1", [device, names]
+    )
+    return frozenset(int(row[0]) for row in rows)
 
 
-def launched_by_optimizer(recording: Recording, device: int, pattern: str = OPTIMIZER_STEP) -> set[int]:
+def launched_by_optimizer(recording: Recording, device: int, pattern: str = OPTIMIZER_STEP) -> frozenset[int]:
     """Return the gpu_op_ids that the optimizer itself launched, inside annotations whose name matches.
 
     Where ``step`` is given a closure it runs the forward and backward pass first: what was launched before the last of autograd's nodes
     ended, on whatever thread they ran, is the model's. An annotation of such an optimizer without any node was cut off before them.
     """
+    return recording.once(_launched_by_optimizer, device, pattern)
+
+
+def _launched_by_optimizer(recording: Recording, device: int, pattern: str) -> frozenset[int]:
+    names = recording.named(pattern)
+    if not names:
+        return frozenset()
     rows = recording.rows(
         "WITH optimizer AS (SELECT a.cpu_op_id, name, a.thread_id, a.start_ns, a.start_ns + a.dur_ns AS end_ns FROM named_cpu_ops a "
-        "WHERE a.kind = 'annotation' AND regexp_matches(name, $2)), "
+        "WHERE a.kind = 'annotation' AND a.name_id IN (SELECT unnest($2::INTEGER[]))), "
         "nodes AS (SELECT o.start_ns, o.start_ns + o.dur_ns AS end_ns FROM named_cpu_ops o WHERE starts_with(name, $3)), "
         "timed AS (SELECT o.*, max(n.end_ns) AS passed_ns FROM optimizer o LEFT JOIN nodes n ON n.start_ns >= o.start_ns AND n.start_ns < o.end_ns GROUP BY ALL), "
         "own AS (SELECT thread_id, greatest(start_ns, coalesce(passed_ns, start_ns)) AS start_ns, end_ns FROM timed "
         "QUALIFY passed_ns IS NOT NULL OR count(passed_ns) OVER (PARTITION BY name) = 0) "
         f"SELECT gpu_op_id FROM gpu_ops JOIN ({calls_within('own')}) USING (call_id) WHERE device = $1",
-        [device, pattern, AUTOGRAD_NODE],
+        [device, names, AUTOGRAD_NODE],
     )
-    return {int(row[0]) for row in rows}
+    return frozenset(int(row[0]) for row in rows)
 
 
 def chosen(rows: pd.DataFrame, wanted: Callable[[Any], bool]) -> pd.DataFrame:
@@ -112,8 +130,7 @@ def chosen(rows: pd.DataFrame, wanted: Callable[[Any], bool]) -> pd.DataFrame:
     """
     if rows.empty:
         return rows
-    same = rows.groupby(list(ALIKE), dropna=False, sort=False).ngroup().to_numpy()
-    _, first = np.unique(same, return_index=True)
+    _, first, same = np.unique(rows["alike"].to_numpy(), return_index=True, return_inverse=True)
     return rows[np.array([bool(wanted(row)) for row in rows.iloc[first].itertuples()], bool)[same]]
 
 

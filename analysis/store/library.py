@@ -6,12 +6,13 @@ The instance is locked down: it reads the data folder's recordings and nothing e
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import pandas as pd
@@ -24,6 +25,7 @@ from sawtooth.ingest.files import is_sound
 from sawtooth.ingest.schema import DataFolder, is_id
 
 MEMORY_LIMIT = "1GB"  # a query behind a screen sorts at most a few million rows; more than this would starve the other viewers
+T = TypeVar("T")
 Parameters = Sequence[Any] | Mapping[str, Any]
 
 KEEP_ATTACHED = 24  # idle recordings kept attached: two files each, and attaching costs under a millisecond
@@ -50,6 +52,7 @@ class Recording:
     def __init__(self, cursor: duckdb.DuckDBPyConnection, recording_id: str) -> None:
         self._cursor = cursor
         self.id = recording_id
+        self._made: dict[tuple[Any, ...], Any] = {}
 
     def frame(self, sql: str, parameters: Parameters = ()) -> pd.DataFrame:
         """Run a SELECT and return its rows; ``parameters`` by position or by name."""
@@ -59,10 +62,30 @@ class Recording:
         """Run a SELECT and return its rows as tuples."""
         return self._cursor.execute(sql, parameters).fetchall()
 
+    def named(self, pattern: str) -> list[int]:
+        """Return the ids of the trace's names in which the regular expression is found: where there is none, no event need be looked at."""
+        return self.once(_named, pattern)
+
+    def once(self, make: Callable[..., T], *arguments: Any) -> T:
+        """Return ``make`` of this recording and ``arguments``, made once while it is open. Nobody may change what comes."""
+        if (make, *arguments) not in self._made:
+            self._made[make, *arguments] = make(self, *arguments)
+        made: T = self._made[make, *arguments]
+        return made
+
     @property
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """The cursor itself, for the loaders of analysis; leave no open result on it."""
         return self._cursor
+
+
+def _named(recording: Recording, pattern: str) -> list[int]:
+    matches = re.compile(pattern, re.ASCII).search
+    return [name_id for name_id, name in recording.once(_names) if matches(name)]
+
+
+def _names(recording: Recording) -> list[tuple[int, str]]:
+    return recording.rows("SELECT name_id, name FROM names ORDER BY name_id")
 
 
 class Library:

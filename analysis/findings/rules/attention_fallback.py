@@ -52,6 +52,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
         yield from _finding(context, math, as_fused(*written_out(math), gpu), how, "As fused kernels of these sizes take.")
         return
     calls = operators(context, CALL)
+    if not calls.count:
+        return
     inside = passes(context, calls.ids).both
     padding = inside[inside["cpu_op_id"].isin(set(_padding(context)))]
     yield from _finding(

@@ -43,6 +43,8 @@ CHANGES = (
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when the bias of convolutions before a batch norm takes more than WORTH_NAMING of the step."""
+    if not context.recording.named("^aten::batch_norm$"):
+        return
     convolutions = passes(context, [int(row[0]) for row in context.recording.rows(_CONVOLUTIONS)])
     rows = pd.concat(
         [part[part["operator"] == name] for part, name in zip((convolutions.forward, convolutions.backward), BIAS, strict=True)]

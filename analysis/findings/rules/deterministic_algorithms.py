@@ -40,6 +40,8 @@ CHANGES = (
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when fills of memory just allocated take more than WORTH_NAMING of the step."""
+    if not context.recording.named("^aten::fill_$"):
+        return
     fills = {int(row[0]) for row in context.recording.rows(_FILLS)}
     yield from of_kernels(
         context,

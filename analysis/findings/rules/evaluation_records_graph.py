@@ -32,6 +32,8 @@ CHANGES = (
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding where the graph is recorded and never used."""
+    if not context.recording.named(LAYERS):
+        return
     rows = context.recording.rows(
         "WITH telling AS (SELECT name_id, regexp_matches(name, ?) AS layer, regexp_matches(name, '^autograd::engine|Backward|^Optimizer') AS backward, "
         "name LIKE 'Optimizer%' AS optimizer FROM names WHERE layer OR backward) "

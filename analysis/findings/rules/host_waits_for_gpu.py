@@ -59,6 +59,8 @@ SELECT call_id FROM charged UNION SELECT call_id FROM before"""
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield one finding for all waits together, with a row of evidence for each place."""
+    if context.share(context.lost_ms("host_sync")) < WORTH_NAMING:
+        return
     rows = context.recording.rows(_WAITS, [context.rank.device])
     checkpoint = {int(c) for c in checkpoint_copies(context).frame["call_id"]}
     waits = {int(row[0]) for row in rows} - checkpoint - calls_of_searches(context) - set(nan_checks(context).calls)

@@ -46,6 +46,8 @@ CHANGES = (
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when running such loops at once would save WORTH_NAMING of the step."""
+    if not context.recording.named(f"^{SELECT}$"):
+        return
     rows = context.recording.frame(_SIBLINGS, [context.rank.device])
     heavy = rows["name"].str.contains(HEAVY)
     loops: list[tuple[list[int], int]] = []

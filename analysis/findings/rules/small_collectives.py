@@ -33,6 +33,8 @@ CHANGES = (
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when many collectives are small and communication is exposed."""
     lost = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.owner == "exposed_comm")
+    if context.share(lost) < WORTH_NAMING:
+        return
     rows = context.recording.rows(
         "SELECT c.dtype, c.in_elements, g.start_ns, g.start_ns + g.dur_ns FROM collectives c JOIN gpu_ops g USING (gpu_op_id) "
         "JOIN gpu_op_steps s USING (gpu_op_id) JOIN steps t ON t.device = g.device AND t.step = s.step AND t.counted WHERE g.device = ? AND c.in_elements IS NOT NULL",
@@ -40,7 +42,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
     small = [r for r in rows if r[1] * ELEMENT_BYTES.get(str(r[0]), 4) < SMALL_BYTES]
     count = len(small) / max(len(context.rank.counted), 1)
-    if count < MANY or context.share(lost) < WORTH_NAMING:
+    if count < MANY:
         return
     yield context.finding(
         RULE.slug,

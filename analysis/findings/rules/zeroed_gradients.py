@@ -40,7 +40,8 @@ CHANGES = (
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when zeroing gradients takes more than WORTH_NAMING of the step."""
     inside = launched_inside(context.recording, context.rank.device, r"^Optimizer\.zero_grad#")
-    inside |= {int(row[0]) for row in context.recording.rows(_BY_PYTHON)}
+    if context.recording.named("zero_grad$"):
+        inside |= {int(row[0]) for row in context.recording.rows(_BY_PYTHON)}
     if not inside:
         return
     yield from of_kernels(
