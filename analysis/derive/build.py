@@ -157,8 +157,12 @@ def _store_classes(trace: Trace) -> None:
     )
     _append(trace.con, "kernel_classes", table.astype({"cpu_op_name_id": "Int64", "signature_id": "Int64"}))
     # A name's first owner holds for nearly every operation of that name: what differs is listed, so that queries need not join operations.
-    usual = table.groupby("name_id")["owner"].transform("min")
-    other = np.flatnonzero((table["owner"] != usual).to_numpy(bool)[trace.classes.row])
+    names, owners = table["name_id"].tolist(), table["owner"].tolist()
+    usual: dict[int, str] = {}
+    for name, whose in zip(names, owners, strict=True):
+        usual[name] = min(whose, usual.get(name, whose))
+    unusual = np.array([usual[name] != whose for name, whose in zip(names, owners, strict=True)], bool)
+    other = np.flatnonzero(unusual[trace.classes.row])
     owner = np.array(OWNER_KEYS, object)[trace.classes.owner[other]]
     _append(trace.con, "owner_exceptions", pd.DataFrame({"gpu_op_id": other, "owner": owner}))
 

@@ -284,9 +284,10 @@ def _warm_up_length(durations: I64) -> int:
 
 
 def _steady_window(table: pd.DataFrame) -> Intervals:
-    counted = table[table["counted"]]
-    spans = counted.groupby("cycle").agg(start=("start", "min"), end=("end", "max"))
-    return union(spans["start"].to_numpy(), spans["end"].to_numpy())
+    counted = table["counted"].to_numpy(bool)
+    cycle, start, end = (table[name].to_numpy(np.int64)[counted] for name in ("cycle", "start", "end"))
+    of_cycles = [cycle == one for one in np.unique(cycle)]
+    return union([start[rows].min() for rows in of_cycles], [end[rows].max() for rows in of_cycles])
 
 
 def _whole(start: I64, end: I64, linked: NDArray[np.bool_]) -> Intervals:

@@ -9,8 +9,6 @@ read from sums likewise, exactly: see ``parts_in_view``.
 from __future__ import annotations
 
 import duckdb
-import numpy as np
-import pandas as pd
 
 CELLS = 32_768  # of the whole recording at most: half as many columns make a tile that reads slices, hence a sixty-fourth of them at most
 DEEPEST = 999  # Python calls deeper than the interpreter's own limit are not nested, but damaged
@@ -77,6 +75,9 @@ def store(con: duckdb.DuckDBPyConnection) -> None:
 
 def _store_depths(con: duckdb.DuckDBPyConnection) -> None:
     """File how many Python calls of its thread enclose each: those that have begun, less those that have ended by then."""
+    import numpy as np  # only here: the process of a viewer's query needs the SQL above and not the second that pandas takes to load
+    import pandas as pd
+
     calls = con.execute(
         "SELECT python_call_id AS id, thread_id AS thread, start_ns AS start, start_ns + greatest(dur_ns, 1) AS end FROM python_calls ORDER BY 1"
     ).fetchnumpy()
