@@ -1,10 +1,16 @@
-"""How many workers feed the GPU, by what a sample took them: the helper's own timing of the loader's processes."""
+"""The loader's processes: how many feed the GPU, by what a sample took them in the helper's own timing, and when they start."""
 
 from __future__ import annotations
 
-from sawtooth.analysis.findings.rule import in_words
+import numpy as np
+
+from sawtooth.analysis.findings.queries import Events, frames
+from sawtooth.analysis.findings.rule import RuleContext, in_words
 from sawtooth.ingest.loading import BEYOND_CORES, SampleCost, least_workers, predict
 from sawtooth.ingest.schema import UserFacts
+
+ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # an epoch of a loader begins
+PROCESS_STARTED = r"multiprocessing/process\.py\(\d+\): start"
 
 
 def sample_cost(facts: UserFacts) -> SampleCost | None:
@@ -63,3 +69,11 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
 
 def _cores(facts: UserFacts) -> int:
     return max(int(facts.loader_cores or 1), 1)
+
+
+def worker_starts(context: RuleContext) -> Events:
+    """Return the calls that make a loader's iterator and start worker processes for it; a loader without workers starts none."""
+    made, started = frames(context, ITERATOR_MADE), frames(context, PROCESS_STARTED)
+    moments = np.sort(started.frame["start_ns"].to_numpy(np.int64))
+    first, last = (np.searchsorted(moments, made.frame[edge].to_numpy(np.int64)) for edge in ("start_ns", "end_ns"))
+    return made.where(last > first)

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.findings.rule import RuleContext, once
 from sawtooth.analysis.findings.within import calls_within, reach
 from sawtooth.analysis.findings.work import AUTOGRAD_NODE
 from sawtooth.analysis.telemetry.phases import ThrottleBand
 from sawtooth.analysis.telemetry.profile_fit import SHORT_KERNEL_NS
 from sawtooth.ingest.quantities.throttling import ReasonKind
 
-if TYPE_CHECKING:
-    from sawtooth.analysis.findings.rule import RuleContext
-
-P, T = ParamSpec("P"), TypeVar("T")
 EVIDENCE_ROWS = 5  # the largest few prove it; more only lengthen the page
-
-
-def once(make: Callable[Concatenate[RuleContext, P], T]) -> Callable[Concatenate[RuleContext, P], T]:
-    """Ask a recording once for all rules; see ``RuleContext.once``."""
-
-    @wraps(make)
-    def made(context: RuleContext, *arguments: P.args, **_: P.kwargs) -> T:
-        return context.once(make, *arguments)
-
-    return made
 
 
 @dataclass(frozen=True)
@@ -81,14 +67,6 @@ def operators(context: RuleContext, pattern: str) -> Events:
 def frames(context: RuleContext, pattern: str) -> Events:
     """Return the Python calls of the counted steps whose name matches the regular expression."""
     return _begun(context, "python_calls", "python_call_id", pattern)
-
-
-def worker_starts(context: RuleContext) -> Events:
-    """Return the calls that make a loader's iterator and start worker processes for it; a loader without workers starts none."""
-    made, started = frames(context, ITERATOR_MADE), frames(context, PROCESS_STARTED)
-    moments = np.sort(started.frame["start_ns"].to_numpy(np.int64))
-    first, last = (np.searchsorted(moments, made.frame[edge].to_numpy(np.int64)) for edge in ("start_ns", "end_ns"))
-    return made.where(last > first)
 
 
 @once
@@ -266,8 +244,6 @@ def in_bytes(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
-ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # an epoch of a loader begins
-PROCESS_STARTED = r"multiprocessing/process\.py\(\d+\): start"
 MASK_OPERATORS = r"^aten::(nonzero|masked_select|_unique|unique_dim|unique_consecutive|argwhere|index_put_|repeat_interleave)"
 PINNED_BYTES_PER_NS = 55.0  # PCIe 5 ×16 as measured on an H200: 55.5 GB/s pinned against 10 to 23 GB/s pageable
 CHECKPOINT_COPIES = 16  # tensors copied out in one step; reading losses and norms moves single numbers

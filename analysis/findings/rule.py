@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from sawtooth.analysis.run.verdict import uses_estimate
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 CRITICAL_SHARE = 0.15  # a sixth of every step: nothing else should be done first
@@ -186,6 +187,16 @@ class RuleContext:
             edits=tuple(edits),
             ends_the_run=ends_the_run,
         )
+
+
+def once(make: Callable[Concatenate[RuleContext, P], T]) -> Callable[Concatenate[RuleContext, P], T]:
+    """Ask a recording once for all rules; see ``RuleContext.once``."""
+
+    @wraps(make)
+    def made(context: RuleContext, *arguments: P.args, **_: P.kwargs) -> T:
+        return context.once(make, *arguments)
+
+    return made
 
 
 @dataclass(frozen=True)
