@@ -15,7 +15,11 @@ import duckdb
 
 from sawtooth.ingest.schema import BLOCK_BYTES, STORAGE_VERSION
 
-READER = {"threads": 1, "autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+READER: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 1,
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
 
 
 class _Reader:

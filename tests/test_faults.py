@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,19 +35,31 @@ def traces(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def wanted(traces, tmp_path_factory):
-    """The numbers of the new run where nothing went wrong."""
-    folder = DataFolder(tmp_path_factory.mktemp("wanted")).create()
-    run = stage.bring(folder, traces[1])
-    return run.id, stage.numbers(folder, run.id)
+def sound(traces, tmp_path_factory):
+    """Data folders where nothing went wrong, with the old run and with both, and the id and numbers of each run; copied for each test."""
+    before = DataFolder(tmp_path_factory.mktemp("sound") / "old").create()
+    old = stage.bring(before, traces[0]).id
+    both = DataFolder(shutil.copytree(before.root, before.root.with_name("both")))
+    new = stage.bring(both, traces[1]).id
+    return before, both, (old, stage.numbers(before, old)), (new, stage.numbers(both, new))
+
+
+@pytest.fixture(scope="module")
+def wanted(sound):
+    """The id and the numbers of the new run where nothing went wrong."""
+    return sound[3]
 
 
 @pytest.fixture
-def held(tmp_path, traces):
-    """A data folder with the old run, and the old run's numbers."""
-    folder = DataFolder(tmp_path / "data").create()
-    run = stage.bring(folder, traces[0])
-    return folder, run.id, stage.numbers(folder, run.id)
+def held(tmp_path, sound):
+    """A data folder with the old run, its id and its numbers."""
+    return DataFolder(shutil.copytree(sound[0].root, tmp_path / "data")), *sound[2]
+
+
+@pytest.fixture
+def both(tmp_path, sound):
+    """A data folder with both runs, and the old run's id and numbers."""
+    return DataFolder(shutil.copytree(sound[1].root, tmp_path / "data")), *sound[2]
 
 
 def check(held, traces, wanted):
@@ -149,9 +162,9 @@ HOWS = ["half", "1", *(pytest.param(how, marks=pytest.mark.slow) for how in ("em
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_damaged_recording_is_told_and_mended_by_its_file(held, traces, wanted, how):
-    folder, old, before = held
-    run = stage.bring(folder, traces[1])
+def test_a_damaged_recording_is_told_and_mended_by_its_file(both, traces, wanted, how):
+    folder, old, before = both
+    run = folder.read_manifest(wanted[0])
     library = Library(folder)
     assert stage.numbers(folder, run.id, library) == wanted[1]
     library.forget(run.recordings[0].id)
@@ -161,15 +174,15 @@ def test_a_damaged_recording_is_told_and_mended_by_its_file(held, traces, wanted
         stage.numbers(folder, run.id, library)
     assert stage.numbers(folder, old, library) == before
     stage.bring(folder, traces[1])
-    check(held, traces, wanted)
+    check(both, traces, wanted)
     assert stage.numbers(folder, run.id, library) == wanted[1]  # the same library, without a restart
     library.close()
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_damaged_derived_file_is_made_again(held, traces, wanted, how):
-    folder = held[0]
-    run = stage.bring(folder, traces[1])
+def test_a_damaged_derived_file_is_made_again(both, wanted, how):
+    folder = both[0]
+    run = folder.read_manifest(wanted[0])
     library = Library(folder)
     spoil(folder.derived_file(run.recordings[0].id, ANALYSIS_VERSION), how)
     try:
@@ -181,9 +194,9 @@ def test_a_damaged_derived_file_is_made_again(held, traces, wanted, how):
     library.close()
 
 
-def test_a_derived_file_that_is_gone_is_made_again(held, traces, wanted):
-    folder = held[0]
-    run = stage.bring(folder, traces[1])
+def test_a_derived_file_that_is_gone_is_made_again(both, wanted):
+    folder = both[0]
+    run = folder.read_manifest(wanted[0])
     library = Library(folder)
     folder.derived_file(run.recordings[0].id, ANALYSIS_VERSION).unlink()
     with library.open(run.recordings[0].id) as recording:
@@ -205,9 +218,8 @@ MANIFESTS = {
 
 
 @pytest.mark.parametrize("content", MANIFESTS.values(), ids=MANIFESTS.keys())
-def test_a_damaged_manifest_harms_no_other_run_and_is_mended_by_its_file(held, traces, wanted, content):
-    folder, old, before = held
-    stage.bring(folder, traces[1])
+def test_a_damaged_manifest_harms_no_other_run_and_is_mended_by_its_file(both, traces, wanted, content):
+    folder, old, before = both
     folder.manifest_file(wanted[0]).write_bytes(content.replace(b"%s", wanted[0].encode()))
     assert [manifest.id for manifest in folder.manifests()] == [old]
     with pytest.raises(NotFoundError, match="damaged") as problem:
