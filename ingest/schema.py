@@ -75,7 +75,7 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     """What only the user, or the helper inside the loop, knows about a run. Units are in the names; None means not given.
 
     ``loader_…`` is what the loader's processes took (``capture/batches.py``): of a sample by the wall clock, its standard error and its time on
-    a core, and of putting a batch of ``loader_batch`` together, with ``loader_workers`` of them on ``loader_cores``.
+    a core, of putting a batch of ``loader_batch`` together and of pinning it, with ``loader_workers`` of them on ``loader_cores``.
     """
 
     flops_per_step: Amount | None = None
@@ -92,6 +92,7 @@ class UserFacts(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     loader_sample_error_ms: Measure | None = None
     loader_sample_cpu_ms: Measure | None = None
     loader_collate_ms: Measure | None = None
+    loader_pin_ms: Measure | None = None
 
 
 class BatchTrial(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -23,6 +23,7 @@ def sample_cost(facts: UserFacts) -> SampleCost | None:
         (facts.loader_sample_cpu_ms or 0.0) / 1e3,
         (facts.loader_collate_ms or 0.0) / 1e3,
         max(int(facts.loader_batch), 1),
+        pin_s=(facts.loader_pin_ms or 0.0) / 1e3,
     )
 
 
@@ -59,6 +60,11 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     took = f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it on a core."
     wanted, most = 1e3 * cost.batch / step_ms, BEYOND_CORES * cores
     likely = least_workers(cost, wanted, cores, most, seen, sure=False)
+    if likely is None and cost.pin_s and wanted > cost.batch / cost.pin_s:
+        return (
+            f"{took} One thread takes {in_words(1e3 * cost.pin_s)} to pin a batch, longer than the step, however many workers there are: "
+            "send fewer bytes (uint8 instead of float32, smaller images), and convert them on the GPU."
+        )
     if likely is None:
         return f"{took} No number of workers on {cores} cores feeds a step of {in_words(step_ms)}: it needs {wanted:,.0f} samples/s."
     sure = least_workers(cost, wanted, cores, most, seen)

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import statistics
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -49,6 +50,48 @@ class BatchTimes:
         head = {"dataset": _name(dataset), "workers": info.num_workers if info is not None else 0}
         os.write(self._file, (json.dumps(head) + "\n").encode())
         self._left = MOST
+
+
+class PinTimes:
+    """Times what the thread that pins the workers' batches takes for each: however many workers there are, their batches go through it one by one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._pid, self._file, self._left = folder, 0, -1, MOST
+        self._inside = threading.local()  # a batch's parts are pinned by the same function
+
+    def timed(self, pin: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``pin`` (torch.utils.data._utils.pin_memory.pin_memory), timed."""
+
+        def pinned(*arguments: Any, **options: Any) -> Any:
+            if getattr(self._inside, "pinning", False) or self._left <= 0:
+                return pin(*arguments, **options)
+            self._inside.pinning, before = True, time.perf_counter_ns()
+            try:
+                return pin(*arguments, **options)
+            finally:
+                self._inside.pinning = False
+                with contextlib.suppress(Exception):  # the training must not notice
+                    self._note(time.perf_counter_ns() - before)
+
+        return pinned
+
+    def _note(self, ns: int) -> None:
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._file = os.open(self._folder / f"pins-{self._pid}.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._left -= 1
+        os.write(self._file, f"{ns}\n".encode())
+
+
+def watch_pinning(module: Any, folder: Path) -> Callable[[], None]:
+    """Time what loaders pin from now on; return what ends it. ``module`` is torch.utils.data._utils.pin_memory."""
+    before = module.pin_memory
+    module.pin_memory = PinTimes(folder).timed(before)
+
+    def end() -> None:
+        module.pin_memory = before
+
+    return end
 
 
 class _Timed:
@@ -129,9 +172,17 @@ def cost_of(folder: Path) -> tuple[SampleCost, int] | None:
     cpu_s = statistics.fmean(_alone(batch, "_cpu") for batch in batches)
     collate_s = statistics.fmean(batch["collate"] for batch in batches) / 1e9
     size = statistics.median(batch["n"] for batch in batches)
-    return SampleCost(
-        statistics.fmean(each), statistics.stdev(each) / math.sqrt(len(each)), cpu_s, collate_s, int(size)
-    ), workers
+    error_s = statistics.stdev(each) / math.sqrt(len(each))
+    return SampleCost(statistics.fmean(each), error_s, cpu_s, collate_s, int(size), pin_s=_pin_s(folder)), workers
+
+
+def _pin_s(folder: Path) -> float:
+    """Return the seconds that pinning a batch takes, 0 where none was pinned. Each process's first makes the thread's context."""
+    times: list[int] = []
+    for path in folder.glob("pins-*.txt"):
+        with contextlib.suppress(OSError, ValueError):
+            times += [int(line) for line in path.read_text().split("\n")[1:-1]]
+    return statistics.median(times) / 1e9 if len(times) >= FEWEST else 0.0
 
 
 def _each_s(batches: list[dict[str, int]]) -> float:
@@ -154,6 +205,7 @@ def facts_of(cost: SampleCost, workers: int) -> dict[str, float]:
         "loader_sample_error_ms": 1e3 * cost.error_s,
         "loader_sample_cpu_ms": 1e3 * cost.cpu_s,
         "loader_collate_ms": 1e3 * cost.collate_s,
+        "loader_pin_ms": 1e3 * cost.pin_s,
     }
 
 

@@ -233,6 +233,12 @@ def watch_loaders(fetchers: Any) -> None:
         batches.watch(fetchers, Path(os.environ[FOLDER]), worker)
 
 
+def watch_pinning(module: Any) -> None:
+    """Time what every loader of this process pins; ``module`` is torch.utils.data._utils.pin_memory, just imported."""
+    if os.environ.get(LOADER) != "0":
+        batches.watch_pinning(module, Path(os.environ[FOLDER]))
+
+
 def install(optimizers: Any) -> None:
     """Hook every optimizer of this process; ``optimizers`` is the module torch.optim.optimizer, just imported."""
     register = getattr(optimizers, "register_optimizer_step_post_hook", None)

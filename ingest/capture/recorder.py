@@ -78,7 +78,7 @@ class Capture:
         self._marks: MarkWriter | None = None
         self._marked = 0
         self._time_batches = time_batches
-        self._unwatch: Callable[[], None] | None = None
+        self._unwatch: list[Callable[[], None]] = []
 
     def __enter__(self) -> Capture:
         if self._torch is None:
@@ -99,9 +99,10 @@ class Capture:
     def _watch_loaders(self, folder: Path) -> None:
         with contextlib.suppress(Exception):  # another PyTorch fetches otherwise: the rest is recorded all the same
             from torch.utils.data import get_worker_info
-            from torch.utils.data._utils import fetch
+            from torch.utils.data._utils import fetch, pin_memory
 
-            self._unwatch = batches.watch(fetch, folder, get_worker_info)
+            self._unwatch.append(batches.watch(fetch, folder, get_worker_info))
+            self._unwatch.append(batches.watch_pinning(pin_memory, folder))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if not self.done:
@@ -281,9 +282,8 @@ class Capture:
             with contextlib.suppress(OSError):
                 self._marks.close()
             self._marks = None
-        if self._unwatch is not None:
-            self._unwatch()
-            self._unwatch = None
+        while self._unwatch:
+            self._unwatch.pop()()
         if self._scratch is not None:
             scratch, self._scratch = self._scratch, None
             shutil.rmtree(scratch, ignore_errors=True)

@@ -18,6 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - path
 AWAITED = {  # modules of PyTorch, and what of the hook is called with each once it is there
     "torch.optim.optimizer": "install",
     "torch.utils.data._utils.fetch": "watch_loaders",
+    "torch.utils.data._utils.pin_memory": "watch_pinning",
 }
 
 

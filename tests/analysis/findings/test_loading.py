@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from sawtooth.analysis.findings.loading import keeps_up, limited_by, workers_needed
@@ -20,14 +21,25 @@ def facts(cpu_ms: float, seen: float = 2) -> UserFacts:
     ("cpu_ms", "step_ms", "said"),
     [
         (0.0, 64, "By that 5 workers feed a step of 64 ms (6 for sure)."),  # 500 a second, each worker 100, 90 at least
-        (10, 64, "By that 5 workers feed a step of 64 ms (9 for sure)."),  # at least 58.5 each, where they share cores
-        (10, 21, "By that 16 workers feed a step of 21 ms (none on 16 cores for sure)."),  # 1,524 of at most 1,600
+        (
+            10,
+            64,
+            "By that 7 workers feed a step of 64 ms (9 for sure).",
+        ),  # 82 a second each, at least 58.5, where they share cores
+        (10, 25, "By that 16 workers feed a step of 25 ms (none on 16 cores for sure)."),  # 1,280 of at most 1,312
         (10, 16, "No number of workers on 16 cores feeds a step of 16 ms: it needs 2,000 samples/s."),
         (0.0, 400, "By that 1 worker feeds a step of 400 ms (1 for sure)."),
     ],
 )
 def test_workers_for_a_step(cpu_ms, step_ms, said):
     assert workers_needed(facts(cpu_ms), step_ms).endswith(said)
+
+
+def test_a_thread_that_pins_too_slowly_is_named():
+    pinned = msgspec.structs.replace(facts(10), loader_pin_ms=36)
+    said = workers_needed(pinned, 30)
+    assert "takes 36 ms to pin a batch, longer than the step, however many workers" in said and "uint8" in said
+    assert "workers feed" in workers_needed(pinned, 50)
 
 
 def test_nothing_is_said_where_nothing_was_timed():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import zipfile
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -105,3 +106,28 @@ def test_the_helper_notes_what_its_loader_takes_unless_told_not_to(tmp_path, ask
         facts = msgspec.convert(run["facts"], UserFacts)
         assert (facts.loader_workers, facts.loader_batch) == (1, 1)
         assert facts.loader_sample_ms >= 1e3 * PAUSE_S
+
+
+def test_pinning_is_timed_once_a_batch_and_not_for_its_parts(tmp_path):
+    def pin_memory(data, device=None):
+        time.sleep(0.002)
+        return [module.pin_memory(part) for part in data] if isinstance(data, list) else data
+
+    module = SimpleNamespace(pin_memory=pin_memory)
+    end = batches.watch_pinning(module, tmp_path)
+    for _ in range(5):
+        assert module.pin_memory([1, [2, 3]]) == [1, [2, 3]]
+    end()
+    assert module.pin_memory is pin_memory
+    _file(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000)] * 5])
+    cost, _ = batches.cost_of(tmp_path)
+    assert 0.010 <= cost.pin_s < 0.1  # five parts of 2 ms: a list, a list in it and three numbers
+    assert len((next(tmp_path.glob("pins-*.txt"))).read_text().splitlines()) == 5
+    assert batches.facts_of(cost, 1)["loader_pin_ms"] == pytest.approx(1e3 * cost.pin_s)
+
+
+def test_pinning_that_fails_says_so_to_the_training_alone(tmp_path):
+    module = SimpleNamespace(pin_memory=lambda data, device=None: [][0])
+    batches.watch_pinning(module, tmp_path / "gone")
+    with pytest.raises(IndexError):
+        module.pin_memory(1)
