@@ -16,6 +16,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 MISSING = "—"  # stands where a value would; its reason is always beside it or on hover
 SIGNIFICANT = 3  # more is noise: steps of one run differ by more than a per mille
 SHOWN_AS_FACTOR = 1.05  # times as fast: less reads as 1.0 ×, which is no gain
+READ_FOR_ONE = 8  # characters that may compose into one
 NAME_LENGTH = 120  # a longer name wraps every table; the whole one stands in the tooltip and the CSV
 
 # What begins a directive, an address or an arrow in Streamlit's Markdown although it is written as an entity.
@@ -162,6 +163,8 @@ def reading(key: str, value: Reading) -> str:
 
 def clean(name: str, length: int | None = None) -> str:
     """Return a stranger's text without control and direction characters, cut to ``length`` with an ellipsis."""
+    if length is not None:  # a name of megabytes costs no more than one of a line
+        name = name[: READ_FOR_ONE * length]
     kept = "".join(c if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") else " " for c in name)
     kept = unicodedata.normalize("NFC", kept)
     return f"{kept[: length - 1]}…" if length is not None and len(kept) > length else kept

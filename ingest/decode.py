@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
@@ -86,10 +87,11 @@ def _one_ns(text: bytes) -> int:
 
 def integers(values: Sequence[Any]) -> I64:
     """Return int, float or str ``values`` as int64; NULL for None, for what is no number and for what does not fit."""
-    try:
-        return np.array(values, np.int64)
-    except (TypeError, ValueError, OverflowError):
-        return np.fromiter(map(_one_integer, values), np.int64, len(values))
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        result = np.array(values, np.int64)
+        if result.ndim == 1:  # lists as long as each other would make a table
+            return result
+    return np.fromiter(map(_one_integer, values), np.int64, len(values))
 
 
 def small_integers(values: Sequence[Any]) -> I64:
@@ -101,10 +103,10 @@ def small_integers(values: Sequence[Any]) -> I64:
 
 def _one_integer(value: Any) -> int:
     try:
-        number = int(value) if not isinstance(value, str) else int(Decimal(value))
+        number = Decimal(value) if isinstance(value, str) else value
+        return int(number) if -(1 << 63) < number < 1 << 63 else NULL  # looked at first: int() of 1e9999999 takes minutes
     except (TypeError, ValueError, OverflowError, InvalidOperation):
         return NULL
-    return number if -(1 << 63) < number < 1 << 63 else NULL
 
 
 def floats(values: Sequence[Any]) -> NDArray[np.float64]:
@@ -112,6 +114,8 @@ def floats(values: Sequence[Any]) -> NDArray[np.float64]:
     try:
         result = np.array(values, np.float64)
     except (TypeError, ValueError, OverflowError):
+        result = np.empty(0)
+    if result.shape != (len(values),):  # something is no number, or lists as long as each other
         result = np.fromiter(map(_one_float, values), np.float64, len(values))
     result[~np.isfinite(result)] = np.nan
     return result

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -34,6 +35,8 @@ MAX_SEGMENT_BYTES = 4 * SEGMENT_BYTES  # a sampler ends a segment at 8 MB; one l
 MAX_SEGMENT = 9999  # the file name has four digits: 80 GB, or 69 days of ten-minute segments
 CROWDED = 50  # sessions; from here on those that never had a sample go
 MAX_PUSHED_BYTES = 100_000_000_000  # of all pushed sessions: eight GPUs push 1 GB a day
+MAX_PUSHED_SEGMENTS = 200_000  # files of all of them: twenty sessions of 69 days; a byte in each of many files fills a disk too
+RECOUNT_SECONDS = 10.0  # to count what is on disk takes up to a second, and whoever is refused asks again
 MAX_SESSIONS = 2000  # folders a stranger with the push token can make
 TAIL_BYTES = 1 << 20  # of a segment looked at for its last whole line
 CLOCK_MOVED_NS = 20_000_000  # an offset that changes by less is noise of the network
@@ -62,7 +65,8 @@ class Receiver:
         self.live = live
         self.reserve_bytes = reserve_bytes
         self._settled: set[tuple[str, int]] = set()
-        self._pushed_bytes: int | None = None  # as this process knows: counted anew before a batch is refused
+        self._pushed = math.inf, math.inf  # bytes and files, as this process knows: counted anew before a batch is refused
+        self._counted = float("-inf")
 
     def held(self, session: str) -> dict[int, int]:
         """Return the bytes held per segment, all of them on disk; empty for a session that is not here. Raises NotFoundError for no id."""
@@ -94,7 +98,7 @@ class Receiver:
                 return Held(size, agreed=True)
             if offset != size or not ours:  # a session sampled here is its sampler's to write
                 return Held(size, agreed=False)
-            self._check_quota(len(body))
+            self._check_quota(len(body), int(size == 0))
             self._write(file, size, body)
         if fresh:
             _sync_folder(folder)
@@ -128,20 +132,24 @@ class Receiver:
             shutil.rmtree(made, ignore_errors=True)
         _sync_folder(self.live)
 
-    def _check_quota(self, more: int) -> None:
+    def _check_quota(self, more_bytes: int, more_files: int) -> None:
         """Count a batch; what the push token opens is a share of the disk and not all of it."""
-        if self._pushed_bytes is None or self._pushed_bytes + more > MAX_PUSHED_BYTES:
-            self._pushed_bytes = sum(
-                path.stat().st_size
-                for folder in self.live.iterdir()
-                if is_pushed(folder)
-                for path in folder.iterdir()
-            )  # fmt: skip
-        if self._pushed_bytes + more > MAX_PUSHED_BYTES:
+        if not self._has_room(more_bytes, more_files) and time.monotonic() - self._counted >= RECOUNT_SECONDS:
+            self._pushed, self._counted = self._on_disk(), time.monotonic()
+        if not self._has_room(more_bytes, more_files):
             raise RefusedError(
                 507, "The dashboard holds as much of pushed sessions as it may. Delete old ones on its Live page."
             )
-        self._pushed_bytes += more
+        self._pushed = self._pushed[0] + more_bytes, self._pushed[1] + more_files
+
+    def _has_room(self, more_bytes: int, more_files: int) -> bool:
+        return self._pushed[0] + more_bytes <= MAX_PUSHED_BYTES and self._pushed[1] + more_files <= MAX_PUSHED_SEGMENTS
+
+    def _on_disk(self) -> tuple[float, float]:
+        """Return the bytes and the files of all pushed sessions."""
+        pushed = (entry for folder in self.live.iterdir() if is_pushed(folder) for entry in os.scandir(folder))
+        sizes = [entry.stat().st_size for entry in pushed]
+        return sum(sizes), len(sizes)
 
     def _count(self) -> int:
         return sum(1 for _ in self.live.iterdir())

@@ -43,6 +43,7 @@ SAME_LEVEL = 0.2  # blocks whose levels differ by less speak together
 EDGE_NS = 1_000_000_000  # NVML's longest window: samples nearer to a start or end describe both sides of it
 EDGE_SHARE = 0.1  # but never more of the stretch than this on either side
 CHUNK_NS, CHUNK_SAMPLES, LEAST_CHUNKS = 500_000_000, 5, 6  # parts whose levels are compared
+MOST_CHUNKS = 1_000_000  # six days of such parts; a clock that jumps would else ask for gigabytes
 ODD_LEVEL = 2.0  # times the usual level, or its inverse: start-up and evaluation, never the drift of a host
 ODD_PLACES, ODD_SHARE = 2, 0.4  # more of them, or more of the time, and the level is simply uneven
 HOLE_PERIODS = 3  # as in sample_gaps
@@ -307,7 +308,7 @@ def _without_odd_levels(times: I64, values: F64, part: Steady) -> Steady:
     span = part.end_ns - part.start_ns
     step = float(np.median(np.diff(times)))
     chunk = max(CHUNK_NS, CHUNK_SAMPLES * step)
-    count = int(span // chunk)
+    count = min(int(span // chunk), MOST_CHUNKS)
     if count < LEAST_CHUNKS:
         return part
     which = np.minimum(((times[inside] - part.start_ns - 1) / span * count).astype(np.int64), count - 1)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from typing import ParamSpec, TypeVar
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from sawtooth.app.api.answers import errors_answered, json, refusal
 from sawtooth.app.server.bodies import BodyTooLongError, whole_body
 from sawtooth.app.settings import Settings, settings
+from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.receiver import MAX_BODY_BYTES, Receiver, RefusedError
 from sawtooth.ingest.telemetry.session import is_session_id
 
@@ -21,6 +25,7 @@ IDLE_SECONDS = 20  # a batch of 1 MiB that takes longer between two packets has 
 BODY_SECONDS = 60  # 1 MiB at 140 kbit/s
 BATCHES_PER_SECOND = 40  # 40 MB/s of catching up; a sampler at work sends two a second
 BURST = 80
+PUSHES_AT_ONCE = 4  # threads: however many samplers push, pages and the rest of the API keep theirs
 CRC = re.compile(r"[0-9a-fA-F]{8}")
 
 
@@ -44,6 +49,18 @@ class Pace:
 
 
 pace = Pace()
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def _in_turn(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do what waits for the disk on one of the pushes' own threads."""
+    return await asyncio.get_running_loop().run_in_executor(_threads(), lambda: call(*args, **kwargs))
+
+
+@lru_cache(maxsize=1)
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(PUSHES_AT_ONCE, "push")
 
 
 def receiver() -> Receiver:
@@ -60,7 +77,9 @@ def _receiver(options: Settings) -> Receiver:
 async def show(request: Request) -> Response:
     """Bytes held per segment: ``{"segments": {"0": 812, "1": 40960}}``."""
     received_ns = time.time_ns()
-    held = await run_in_threadpool(receiver().held, request.path_params["session"])
+    if not pace.allows(_session(request), time.monotonic()):
+        return _too_many()
+    held = await _in_turn(receiver().held, _session(request))
     return _stamped({"segments": {str(n): size for n, size in held.items()}}, 200, received_ns)
 
 
@@ -68,21 +87,19 @@ async def show(request: Request) -> Response:
 async def push(request: Request) -> Response:
     """Take a batch: ``?segment=N&offset=K``, raw bytes, ``X-Content-CRC32``. Answers 200 or 409 with ``{"size": …}``."""
     received_ns = time.time_ns()
-    session = request.path_params["session"]
-    if not is_session_id(session):  # before anything is remembered of it
-        return refusal(404, "This is not a session id.")
+    session = _session(request)
     try:
         segment, offset = (_number(request, name) for name in ("segment", "offset"))
         if not pace.allows(session, time.monotonic()):
-            return refusal(429, "Too many batches a second.", "busy", {"retry-after": "1"})
+            return _too_many()
         body = await whole_body(request, MAX_BODY_BYTES, BODY_SECONDS, IDLE_SECONDS)
         checksum = request.headers.get("x-content-crc32", "")
         if not CRC.fullmatch(checksum) or int(checksum, 16) != zlib.crc32(body):
             raise RefusedError(400, "The batch was damaged on its way: its CRC-32 does not fit.")
-        held = await run_in_threadpool(receiver().append, session, segment, offset, body)
+        held = await _in_turn(receiver().append, session, segment, offset, body)
         clock = request.headers.get("x-clock-offset-ns", "")
         if held.agreed and re.fullmatch(r"-?\d{1,18}", clock):
-            await run_in_threadpool(receiver().note_clock, session, int(clock))
+            await _in_turn(receiver().note_clock, session, int(clock))
     except RefusedError as error:
         return refusal(error.status, str(error))
     except BodyTooLongError:
@@ -92,6 +109,18 @@ async def push(request: Request) -> Response:
     except ClientDisconnect:
         return refusal(400, "The connection closed before the end of the batch.")
     return _stamped({"size": held.size}, 200 if held.agreed else 409, received_ns)
+
+
+def _session(request: Request) -> str:
+    """Return the session that is meant. Raises NotFoundError for what cannot name one, before anything is remembered of it."""
+    session = str(request.path_params["session"])
+    if not is_session_id(session):
+        raise NotFoundError("This is not a session id.")
+    return session
+
+
+def _too_many() -> Response:
+    return refusal(429, "Too many batches a second.", "busy", {"retry-after": "1"})
 
 
 def _stamped(content: dict[str, object], status: int, received_ns: int) -> Response:

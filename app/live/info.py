@@ -9,12 +9,13 @@ from pathlib import Path
 
 import msgspec
 
-from sawtooth.app.live.folders import newest
+from sawtooth.app.live.folders import newest, newest_segment
 from sawtooth.ingest.receiver import is_pushed
 from sawtooth.ingest.seals import unsealed
 from sawtooth.ingest.telemetry.session import ODD, is_time
 
 FRESH_SECONDS = 10.0  # a sampler writes each tick and a push brings it within two seconds; longer is silence, not jitter
+NAME_LENGTH = 200  # characters: who pushes may write thousands, and every look at the page would escape them anew
 INFOS_KEPT = 4096  # twice the sessions that a receiver takes
 
 
@@ -47,11 +48,11 @@ def session_info(folder: Path) -> SessionInfo | None:
         if not is_time(meta.started_w):
             return None
         pushed = is_pushed(folder)
-        segments = sorted(folder.glob("samples-[0-9]*.jsonl"))
-        grown = max(path.stat().st_mtime for path in (folder / "meta.json", *segments[-1:]))
-        ended = bool(segments) and _ends(segments[-1])
+        segment = newest_segment(folder)
+        grown = max(about.st_mtime, segment.stat().st_mtime if segment else 0.0)
+        ended = segment is not None and _ends(segment)
         return SessionInfo(
-            id=folder.name, folder=folder, name=meta.name or "", host=meta.host or "", gpus=len(meta.devices), started_ns=meta.started_w, grown_s=grown, ended=ended,
+            id=folder.name, folder=folder, name=(meta.name or "")[:NAME_LENGTH], host=(meta.host or "")[:NAME_LENGTH], gpus=len(meta.devices), started_ns=meta.started_w, grown_s=grown, ended=ended,
             pushed=pushed, replay_of=meta.replay_of, pid=None if pushed else meta.pid,
         )  # fmt: skip
     except (OSError, RecursionError, *ODD):  # msgspec's errors are ValueErrors

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 KEPT_NS = 330 * 10**9  # as sampled: the five-minute window and some
 TRIMMED_AT_NS = KEPT_NS * 11 // 10  # cutting copies the arrays: every half minute is rare enough, and memory stays level
+SAMPLES_MOST = 40_000  # as sampled: 330 s at 100 Hz are fewer; a pushed clock may stand still
 BUCKETS = 1000  # of the whole session: a low and a high each, 2000 points to draw
 FIRST_BUCKET_NS = 10**8  # one sample; buckets double as the session grows
 POINTS_MOST = 2000  # of a line; a screen is about 1,500 pixels wide
@@ -36,9 +37,21 @@ class LiveSeries:
         self._time.append(time_ns)
         self._value.append(value)
         if time_ns - self._time[0] > TRIMMED_AT_NS:
-            first = int(np.searchsorted(np.array(self._time), time_ns - KEPT_NS))
-            self._time, self._value = self._time[first:], self._value[first:]
+            self._forget(int(np.searchsorted(np.array(self._time), time_ns - KEPT_NS)))
+        elif len(self._time) > SAMPLES_MOST * 11 // 10:
+            self._forget(len(self._time) - SAMPLES_MOST)
         self._into_buckets(time_ns, value)
+
+    def __len__(self) -> int:
+        """Return how many samples are kept."""
+        return len(self._time)
+
+    def halve(self) -> None:
+        """Forget the older half of what is kept as sampled."""
+        self._forget(len(self) // 2)
+
+    def _forget(self, first: int) -> None:
+        self._time, self._value = self._time[first:], self._value[first:]
 
     def latest(self) -> float | None:
         """Return the newest value."""

@@ -27,6 +27,8 @@ SAWTOOTH_NS = 60 * 10**9  # the stretch in which a sawtooth is looked for: a hun
 SAWTOOTH_EVERY_NS = 5 * 10**9  # a period of a minute's samples hardly changes faster, and the search takes 50 ms
 SAWTOOTH_SAMPLES = 700  # of a minute at 10 Hz; faster signals are only looked at over a shorter stretch
 CATCH_UP_BYTES = 32 << 20  # of a long session read at first look, some seconds; what is older is not drawn, and that is said
+LOOK_BYTES = 4 << 20  # read at a later look, a second after the one before: 200 times what eight GPUs write
+SAMPLES_KEPT = 4_000_000  # of one session, 64 MB: sixteen GPUs have 1.3 million in the last minutes
 EVENTS_KEPT = 50
 GPUS_MOST = 64  # of one host; the largest have 16
 
@@ -45,6 +47,7 @@ class LiveSession:
         self.lock = threading.Lock()
         self._clock = SessionClock()
         self._columns: list[str] = []
+        self._looked = False
         first, self.left_out_bytes = _first_segment(folder)
         self._reader = SessionReader(folder, first)
         meta = self._reader.meta
@@ -59,9 +62,14 @@ class LiveSession:
     def look(self) -> None:
         """Read what was appended since the last look."""
         with self.lock:
-            for record in self._reader.poll():
+            for record in self._reader.poll(LOOK_BYTES if self._looked else CATCH_UP_BYTES):
                 with contextlib.suppress(*ODD):  # a record that no sampler of ours writes costs itself
                     self._take(record)
+            self._looked = True
+            every = [series for gpu in self.gpus.values() for series in gpu.series.values()]
+            if sum(map(len, every)) > SAMPLES_KEPT:
+                for series in every:
+                    series.halve()
 
     def line(self, device: int, column: str, start_ns: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return times and values of a quantity to draw; see ``LiveSeries.line``."""

@@ -162,15 +162,14 @@ class AccessMiddleware:
 
     def _no_push(self, scope: Scope, headers: Headers) -> Refusal | None:
         """Samplers have no cookie: each of their requests carries the push token, which opens nothing else, or the server's own."""
-        caller = self._caller(scope)
-        if self._wrong.blocked(caller):
+        if not self._wrong.unknown and self._wrong.blocked(self._caller(scope)):
             return Refusal(429, SLOWED)
         kind, _, sent = headers.get("authorization", "").partition(" ")
         accepted = [push_token(self.settings.data.root), *([self.settings.token] if self.settings.token else [])]
         fits = [hmac.compare_digest(sent.strip().encode(), token.encode()) for token in accepted]
         if kind.lower() == "bearer" and any(fits):
             return None
-        self._wrong.count(caller, PUSH_PREFIX)
+        self._wrong.count(self._caller(scope), PUSH_PREFIX)
         return Refusal(401, NO_PUSH)
 
     def _caller(self, scope: Scope) -> Caller:

@@ -7,6 +7,7 @@ only slow itself.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 from collections import Counter
@@ -20,7 +21,8 @@ from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
 
 MESSAGES_PER_SECOND = 10.0  # of one page: clicks, and parts that refresh once or twice a second
 MESSAGES_BURST = 10.0  # a page that opens asks for a few things at once
-SCRIPTS_AT_ONCE = 4  # threads that compute take turns of 5 ms, and the event loop waits for all of them at each of its own
+SCRIPTS_AT_ONCE = 4  # threads that compute take turns, and the event loop waits for all of them at each of its own
+TURN_SECONDS = 0.0005  # Python's own 5 ms add up to seconds where pages compute and samplers push
 HELD_BACK_SECONDS = 2.0  # the longest that a message waits for a place: one that stops a script must get through to it
 LOOK_EVERY_SECONDS = 0.02  # for a free place; a page takes ten times that
 OPENED_PER_SECOND = 10.0  # pages of all peers together: each costs the event loop a session and the first run of its script
@@ -28,7 +30,7 @@ OPENED_AT_ONCE = 10.0
 MESSAGE_BYTES = 1 << 20  # what a page sends are the values of its widgets; the longest is a query
 MOST_WEBSOCKETS = 400  # each costs a session of its own; a team has a few dozen
 MOST_WEBSOCKETS_PER_PEER = 100  # all viewers behind a proxy are one peer; a trusted one has no limit of its own
-MOST_CONNECTIONS = 1000  # pages have about five each
+MOST_CONNECTIONS = 3000  # pages have about five each; of those that ask for nothing most end before it: slow_clients
 
 
 class Bucket:
@@ -117,7 +119,8 @@ class WaitingRunner(ScriptRunner):
 
 
 def limit_scripts() -> None:
-    """Make Streamlit run its scripts in a limited number of places."""
+    """Make Streamlit run its scripts in a limited number of places, and those that compute give way to the event loop soon."""
+    sys.setswitchinterval(TURN_SECONDS)
     app_session.ScriptRunner = WaitingRunner  # type: ignore[misc]  # replacing it is the point
 
 

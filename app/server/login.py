@@ -74,6 +74,11 @@ class WrongTokens:
         bucket = self._peers.get(caller.key)
         return bucket is not None and bucket.empty()
 
+    @property
+    def unknown(self) -> bool:
+        """Nobody has sent one yet: no need to ask the system who it is that asks."""
+        return not self._peers
+
     def count(self, caller: Caller, path: str) -> None:
         """Take note of a wrong token."""
         if len(self._peers) > PEERS_REMEMBERED:

@@ -15,12 +15,13 @@ from typing import Any
 
 import uvicorn
 
-from sawtooth.app.server.flow import limit_connections
+from sawtooth.app.server.flow import MOST_CONNECTIONS, limit_connections
 
 log = logging.getLogger(__name__)
+CROWDED, CROWDED_HEAD_SECONDS = MOST_CONNECTIONS // 6, 2.0  # then those that ask for nothing make room for those that do
 HEAD_SECONDS = 30.0  # a request's head is one packet; whoever takes longer wants the place and not the page
 STALLED_SECONDS = 20.0  # not one byte taken for so long: the slowest network brings one every few seconds
-LOOK_EVERY_SECONDS = 5.0
+LOOK_EVERY_SECONDS = 1.0
 
 
 def allow_many_files() -> None:
@@ -75,7 +76,8 @@ def end_stalled(connections: Iterable[Any], stalled: dict[Any, tuple[int, float]
 
 def end_waiting(connections: Iterable[Any], waiting: dict[Any, tuple[Any, float]], now: float) -> dict[Any, tuple[Any, float]]:
     """Close the connections that wait for a request since HEAD_SECONDS; return after which answer and since when the others do."""
-    still = {}
+    connections, still = list(connections), {}
+    patience = HEAD_SECONDS if len(connections) < CROWDED else CROWDED_HEAD_SECONDS
     for connection in connections:
         if not hasattr(connection, "cycle"):  # a WebSocket
             continue
@@ -83,7 +85,7 @@ def end_waiting(connections: Iterable[Any], waiting: dict[Any, tuple[Any, float]
             last, since = waiting.get(connection, (connection.cycle, now))
             if last is not connection.cycle:  # between two looks it was served again, as one that asks every second is
                 since = now
-            if now - since < HEAD_SECONDS:
+            if now - since < patience:
                 still[connection] = (connection.cycle, since)
             else:
                 connection.transport.close()

@@ -30,10 +30,10 @@ def default_folder() -> Path:
 
 
 def new_session_id(w: int, host: str | None = None) -> str:
-    """Return an id such as ``20261121T050405Z-node7-a1b2c3``."""
+    """Return an id such as ``20261121T050405Z-node7-a1b2c3d4e5f60718``: nobody who knows the host and the second guesses it."""
     when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(w / 1e9))
     name = "".join(c if c.isalnum() and c.isascii() else "-" for c in (host or socket.gethostname()))[:40].strip("-")
-    return f"{when}-{name or 'host'}-{secrets.token_hex(3)}"
+    return f"{when}-{name or 'host'}-{secrets.token_hex(8)}"
 
 
 class SessionSink:

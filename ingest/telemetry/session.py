@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
-from sawtooth.ingest.sampler.segments import decode_line, encode_line, join_segments, segment_name
+from sawtooth.ingest.sampler.segments import decode_line, encode_line, is_tangled, join_segments, segment_name
 from sawtooth.ingest.seals import unsealed
 from sawtooth.ingest.telemetry.table import SampleTable
 
@@ -60,7 +60,8 @@ class SessionReader:
         """The session's meta.json. Raises SourceError while it is not there or not whole."""
         if self._meta is None:
             try:
-                value = json.loads(unsealed((self.folder / "meta.json").read_bytes()))
+                content = unsealed((self.folder / "meta.json").read_bytes())
+                value = None if is_tangled(content) else json.loads(content)
             except (OSError, ValueError, RecursionError):
                 value = None
             if not isinstance(value, dict) or not isinstance(value.get("columns"), list):
@@ -73,11 +74,14 @@ class SessionReader:
         """Segment and byte offset up to which has been read."""
         return self._segment, self._offset
 
-    def poll(self) -> list[dict[str, Any]]:
-        """Return the whole records appended since the last call, in order."""
+    def poll(self, most_bytes: int | None = None) -> list[dict[str, Any]]:
+        """Return the whole records appended since the last call, in order; the others the next time where they are more than about ``most_bytes``."""
         records: list[dict[str, Any]] = []
-        while True:
+        left = most_bytes
+        while left is None or left > 0:
             more = self._read_segment(records)
+            if left is not None:
+                left -= more
             following = self.folder / segment_name(self._segment + 1)
             if more:
                 continue
@@ -86,6 +90,7 @@ class SessionReader:
             # The segment is complete once a later one exists: look once more, then what is left of it is a torn line.
             if following.exists() and not self._read_segment(records):
                 self._leave_segment()
+        return records
 
     def _skip_missing(self) -> bool:
         """Go on past segments that were deleted (pushed and acknowledged elsewhere)."""
@@ -104,16 +109,15 @@ class SessionReader:
         self.damaged += size > self._offset
         self._segment, self._offset = self._segment + 1, 0
 
-    def _read_segment(self, records: list[dict[str, Any]]) -> bool:
+    def _read_segment(self, records: list[dict[str, Any]]) -> int:
+        """Add the next whole records of the segment; return how many bytes they are."""
         try:
             with (self.folder / segment_name(self._segment)).open("rb") as file:
                 file.seek(self._offset)
                 content = file.read(READ_BYTES)
         except OSError:
-            return False
+            return 0
         whole = content.rfind(b"\n") + 1
-        if whole == 0:
-            return False
         for line in content[:whole].split(b"\n")[:-1]:
             record = decode_line(line)
             if record is None:
@@ -123,7 +127,7 @@ class SessionReader:
                 self.ended = str(record.get("reason", ""))
             records.append(record)
         self._offset += whole
-        return True
+        return whole
 
 
 class SessionClock:

@@ -5,22 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from sawtooth.app.api import live
+from sawtooth.app.format import clean
 from sawtooth.app.live import info as live_info
 from sawtooth.app.live.folders import LISTED, delete_session, newest
 from sawtooth.app.live.info import session_info
 from sawtooth.app.server.push import push_token
 from sawtooth.app.settings import Settings
 from sawtooth.ingest import receiver
-from sawtooth.ingest.errors import NotFoundError
+from sawtooth.ingest.errors import NotFoundError, SourceError
 from sawtooth.ingest.receiver import MAX_META_BYTES, Receiver, RefusedError
+from sawtooth.ingest.sampler.segments import decode_line, encode_line
 from sawtooth.ingest.schema import DataFolder
+from sawtooth.ingest.telemetry.session import SessionReader
 
 
 def test_sessions_without_a_sample_make_way_for_a_sampler_that_comes_later(
@@ -47,8 +52,85 @@ def test_pushed_sessions_have_a_quota_and_room_comes_free(tmp_path: Path, monkey
     with pytest.raises(RefusedError, match="as much of pushed sessions") as error:
         taker.append("two", 0, 0, b"x" * 60)
     assert error.value.status == 507
+    monkeypatch.setattr(receiver, "RECOUNT_SECONDS", 0.0)
     delete_session(tmp_path, "one")
     assert taker.append("two", 0, 0, b"x" * 60).agreed
+
+
+def test_files_of_one_byte_have_a_quota_too_and_who_is_refused_makes_nobody_count_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taker, counts = Receiver(tmp_path), []
+    monkeypatch.setattr(receiver, "MAX_PUSHED_SEGMENTS", 5)  # with the marker and meta.json
+    taker.append("one", 0, 0, b"{}")
+    for segment in (1, 2):
+        taker.append("one", segment, 0, b"x")
+    counted = Receiver._on_disk
+    monkeypatch.setattr(Receiver, "_on_disk", lambda self: counts.append(1) or counted(self))
+    for segment in range(3, 9):
+        with pytest.raises(RefusedError, match="as much of pushed sessions"):
+            taker.append("one", segment, 0, b"x")
+    assert not counts  # ten seconds have not passed since it counted
+    assert taker.append("one", 2, 1, b"y").agreed
+
+
+def test_pushes_wait_on_threads_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many push or ask what is held, the API's threads are free."""
+    release, running = threading.Event(), []
+
+    def blocked(*_: object) -> dict[int, int]:
+        running.append(threading.current_thread().name)
+        release.wait(30)
+        return {}
+
+    async def all_at_once() -> None:
+        options = Settings(DataFolder(tmp_path))
+        monkeypatch.setattr(live, "settings", lambda: options)
+        monkeypatch.setattr(live, "pace", live.Pace())
+        monkeypatch.setattr(Receiver, "held", blocked)
+        scopes = [{"type": "http", "headers": [], "path_params": {"session": f"s{i}"}} for i in range(60)]
+        asks = [asyncio.create_task(live.show(Request(scope))) for scope in scopes]  # type: ignore[arg-type]
+        await asyncio.sleep(0.3)
+        await asyncio.wait_for(run_in_threadpool(lambda: None), 5)
+        release.set()
+        await asyncio.gather(*asks)
+
+    try:
+        asyncio.run(all_at_once())
+    finally:
+        release.set()
+    assert len(running) == 60 and len(set(running)) <= live.PUSHES_AT_ONCE
+
+
+def test_to_ask_what_is_held_keeps_a_pace_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = Settings(DataFolder(tmp_path))
+    monkeypatch.setattr(live, "settings", lambda: options)
+    monkeypatch.setattr(live, "pace", live.Pace(rate=0.001, burst=3))
+    request = Request({"type": "http", "headers": [], "path_params": {"session": "s"}})
+    assert [asyncio.run(live.show(request)).status_code for _ in range(5)] == [200, 200, 200, 429, 429]
+
+
+def test_a_meta_and_a_record_of_nothing_but_lists_are_not_built(tmp_path: Path) -> None:
+    """A hundred thousand lists hold the interpreter for half a second, and every page with it."""
+    lists = "[" + ",".join(["[[]]"] * 20_000) + "]"
+    text = f'{{"columns": [], "started_w": 1, "devices": [], "more": {lists}}}'
+    (tmp_path / "meta.json").write_text(text)
+    with pytest.raises(SourceError):
+        _ = SessionReader(tmp_path).meta
+    fine = {"k": "tick", "m": 1, "w": 1}
+    assert decode_line(encode_line(fine).rstrip()) is not None
+    assert decode_line(encode_line({**fine, "g": json.loads(lists)}).rstrip()) is None
+
+
+def test_a_name_without_an_end_costs_the_pages_nothing(tmp_path: Path) -> None:
+    """The Live page escapes the names of two hundred sessions each time it is drawn."""
+    meta = {"devices": [], "started_w": 10**18, "name": "n" * 60_000, "host": "h" * 60_000}
+    (tmp_path / "meta.json").write_text(json.dumps(meta))
+    info = session_info(tmp_path)
+    assert info is not None and len(info.name) == len(info.host) == live_info.NAME_LENGTH
+    began = time.process_time()
+    assert len(clean("n" * 30_000_000, 70)) == 70
+    assert time.process_time() - began < 0.5
 
 
 def test_a_session_is_deleted_whole_and_nothing_else(tmp_path: Path) -> None:

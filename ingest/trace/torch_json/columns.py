@@ -98,8 +98,8 @@ class Filing:
         self._notes: Counter[str] = Counter()
         self._names = Names(name_length, self._notes)
         self._threads = Threads()
-        self._signatures = Canonical(DISTINCT_SIGNATURES, self._notes)
-        self._extras = Canonical(DISTINCT_EXTRAS, self._notes)
+        self._signatures = Canonical(list, DISTINCT_SIGNATURES, self._notes)
+        self._extras = Canonical(dict, DISTINCT_EXTRAS, self._notes)
         self._sync_kinds, self._shapes = Interned(), Interned()
         self._ids = {
             "names": self._names,

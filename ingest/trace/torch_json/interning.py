@@ -60,14 +60,18 @@ class Threads(dict[Any, int]):
 
 
 class Canonical(dict[Any, int]):
-    """Ids of JSON texts that mean the same: looked up by their bytes, filed by their meaning; -1 beyond ``limit``."""
+    """Ids of JSON texts that mean the same: looked up by their bytes, filed by their meaning; -1 beyond ``limit``.
 
-    def __init__(self, limit: int, notes: Counter[str]) -> None:
+    A text of another type than ``kind`` means nothing: whoever reads it later may rely on it.
+    """
+
+    def __init__(self, kind: type, limit: int, notes: Counter[str]) -> None:
         self.meanings = Interned()
+        self._kind = kind
         self._limit, self._notes = limit, notes
 
     def __missing__(self, key: Any) -> int:
-        meaning = tuple(_compact(part) for part in key)
+        meaning = tuple(_compact(part, self._kind) for part in key)
         if not any(meaning):
             return -1
         if len(self.meanings) >= self._limit and meaning not in self.meanings:
@@ -86,12 +90,12 @@ def plain_id(value: Number) -> str:
     return "" if value is None else str(value)
 
 
-def _compact(text: bytes) -> str | None:
+def _compact(text: bytes, kind: type) -> str | None:
     if not text or text == b"null":
         return None
     for mended in (False, True):
         try:
-            return msgspec.json.encode(msgspec.json.decode(repair(text)[0] if mended else text)).decode()
+            return msgspec.json.encode(msgspec.json.decode(repair(text)[0] if mended else text, type=kind)).decode()
         except DECODE_ERRORS:
             continue
     return None

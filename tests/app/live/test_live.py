@@ -14,13 +14,15 @@ import numpy as np
 import pytest
 
 from sawtooth.app.charts.live import picture
+from sawtooth.app.live import sessions as live_sessions
 from sawtooth.app.live import words as live_words
 from sawtooth.app.live.info import FRESH_SECONDS, session_info, sessions
-from sawtooth.app.live.series import BUCKETS, KEPT_NS, POINTS_MOST, LiveSeries, thinned
+from sawtooth.app.live.series import BUCKETS, KEPT_NS, POINTS_MOST, SAMPLES_MOST, LiveSeries, thinned
 from sawtooth.app.live.sessions import CATCH_UP_BYTES, LiveSession, LiveSessions
 from sawtooth.app.server.local_sampler import LocalSampler, replay_command
 from sawtooth.ingest.sampler.fields import COLUMNS
 from sawtooth.ingest.sampler.segments import SegmentWriter
+from sawtooth.ingest.telemetry import session as telemetry_session
 from tests.support.paths import SAMPLES
 from tests.support.sessions import read_session
 
@@ -177,6 +179,31 @@ def test_lines_are_short_and_keep_every_extreme(samples: int) -> None:
     assert recent.tolist() == values[-5:].tolist()
     assert len(series._time) <= 2 * KEPT_NS // STEP + 1
     assert len(series._bucket) <= BUCKETS
+
+
+def test_a_clock_that_stands_still_fills_no_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Who pushes says what time it is: samples a nanosecond apart never leave the window that is shown."""
+    series = LiveSeries()
+    for i in range(3 * SAMPLES_MOST):
+        series.add(START + i, float(i))
+    assert SAMPLES_MOST <= len(series) <= 1.1 * SAMPLES_MOST and series.latest() == 3 * SAMPLES_MOST - 1
+    monkeypatch.setattr(live_sessions, "SAMPLES_KEPT", 500)
+    monkeypatch.setattr(live_sessions, "LOOK_BYTES", 1)
+    write(tmp_path / "s", starved(400)).close()
+    session = LiveSession(tmp_path / "s")
+    for _ in range(3):  # each look halves
+        session.look()
+    assert sum(len(one) for gpu in session.gpus.values() for one in gpu.series.values()) <= 500
+    assert session.mean(0, "power_w", 1e9) is not None
+
+
+def test_a_flood_of_samples_is_read_a_piece_at_a_look(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(telemetry_session, "READ_BYTES", 2_000)
+    write(tmp_path / "s", starved(400)).close()
+    reader = telemetry_session.SessionReader(tmp_path / "s")
+    first = reader.poll(4_000)
+    assert 0 < len(first) < 100
+    assert first + reader.poll() == telemetry_session.SessionReader(tmp_path / "s").poll()
 
 
 def test_a_sample_that_does_not_rise_is_left_out() -> None:

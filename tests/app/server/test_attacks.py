@@ -25,7 +25,7 @@ from starlette.testclient import TestClient
 from sawtooth.app.api import routes
 from sawtooth.app.server import flow
 from sawtooth.app.server.access import CLOSED_PATHS, AccessMiddleware, PeerMiddleware
-from sawtooth.app.server.slow_clients import HEAD_SECONDS, end_waiting, running_servers
+from sawtooth.app.server.slow_clients import CROWDED, CROWDED_HEAD_SECONDS, HEAD_SECONDS, end_waiting, running_servers
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.runs.bundle import import_bundle, open_bundle
@@ -141,6 +141,14 @@ def test_a_request_whose_head_never_ends_loses_its_connection():
     idle.cycle = SimpleNamespace(response_complete=False)  # its next request came
     assert end_waiting(everyone, waiting, 100.0 + HEAD_SECONDS) == {}
     assert (silent.closed, idle.closed, busy.closed) == (True, False, False)
+
+
+def test_where_many_connections_ask_for_nothing_they_make_room_soon():
+    silent, busy = [Connection() for _ in range(CROWDED)], Connection(False)
+    waiting = end_waiting([*silent, busy], {}, 100.0)
+    assert not any(one.closed for one in silent)
+    assert end_waiting([*silent, busy], waiting, 100.0 + CROWDED_HEAD_SECONDS) == {}
+    assert all(one.closed for one in silent) and not busy.closed
 
 
 def test_a_connection_that_asks_again_and_again_is_never_closed():

@@ -1,0 +1,276 @@
+"""Throw hostile files at the whole product until time is up: ingest, report, comparison, HTML, Markdown, text, the API and the pages.
+
+    python -m tests.fuzz.through [--seconds 600] [--seed 1] [--kinds trace,bundle] [--pages 3] [--keep FOLDER]
+
+A file must be refused in one sentence or read to the end. A failure is: anything raised but our errors; a page that failed; a figure with trust
+"ok" that no machine can have; a name that became markup or moves a terminal's cursor; more than SLOW_SECONDS. Files that failed are kept,
+and the run ends with code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import os
+import random
+import re
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from sawtooth.analysis.compare.comparison import compare, side_of
+from sawtooth.analysis.compare.report import compare_json
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.report import report_json
+from sawtooth.analysis.store.library import Library
+from sawtooth.app import library as app_library
+from sawtooth.app.api import routes
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.page.frame import SCREENS
+from sawtooth.app.reports import comparison as comparison_text
+from sawtooth.app.reports import html as html_report
+from sawtooth.app.reports import text as report_text
+from sawtooth.app.runs.card import card_of
+from sawtooth.app.settings import settings
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.runs.manifests import delete_run
+from sawtooth.ingest.schema import DataFolder, Manifest
+from tests.fuzz.hostile import MAKERS, MARKUP, Files
+from tests.fuzz.ingest import corpus, mutated
+from tests.support import sound_trace
+from tests.support.pages import opened_at
+
+SLOW_SECONDS = 60.0  # of a processor
+PAGES = [screen.name for screen in SCREENS if screen.exists and screen.name not in ("reference", "logins")]
+# Metrics whose every value lies between 0 and so much; none may be below 0. Written down here once more on purpose: the registry must not check itself.
+MOST = {
+    "gpu_busy_share": 1, "gpu_idle_share": 1, "tensor_core_time_share": 1, "exposed_comm_share": 1, "mfu": 1.001, "flop_coverage": 1,
+    "mean_gpu_utilization_pct": 100, "step_time_ms": 7 * 86_400_000, "best_step_time_ms": 7 * 86_400_000,
+}  # fmt: skip
+TIMELINE = (
+    "tiles?sources=gpu&level={n}&index={n}", "tiles?sources=gpu,cpu,gaps,python&level=3&index=0", "slice?source=gpu&id={n}", "slice?source=gaps&id={n}",
+    "stretch?start={n}&end=999999999", "find?q={q}&at={n}", "occurrences?rule={q}", "slice?source={q}&id=0",
+)  # fmt: skip
+
+
+def processor_seconds() -> float:
+    """Return what this process and its children that ended have computed: other work on the machine does not count."""
+    return sum(os.times()[:4])
+
+
+class ImpossibleError(AssertionError):
+    """A figure, a page or a text that must not be."""
+
+
+def finite(value: Any, where: str = "") -> None:
+    """Raise ImpossibleError where a report holds a number that is none."""
+    for place, number in numbers(value, where):
+        if not math.isfinite(number):
+            raise ImpossibleError(f"{place} is {number}")
+
+
+def numbers(value: Any, where: str) -> Iterator[tuple[str, float]]:
+    """Return every number of a report with its place."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from numbers(part, f"{where}.{key}")
+    elif isinstance(value, list):
+        for part in value:
+            yield from numbers(part, where)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield where, value
+
+
+def possible(report: dict[str, Any]) -> None:
+    """Raise ImpossibleError for what no machine can have measured and is trusted nevertheless."""
+    finite(report, "report")
+    for key, reading in report["metrics"].items():
+        value, low, high = reading["value"], reading.get("low"), reading.get("high")
+        if (value is None) is not bool(reading["why_missing"]):
+            raise ImpossibleError(f"{key}: a value and a reason why there is none, or neither")
+        if value is None or reading["trust"] != "ok":
+            continue
+        if value < 0 or value > MOST.get(key, 1 if key.endswith("_share") else math.inf):
+            raise ImpossibleError(f"{key} = {value} with trust ok")
+        if (low is not None and low > value * (1 + 1e-9)) or (high is not None and high < value * (1 - 1e-9)):
+            raise ImpossibleError(f"{key} = {value} lies outside its interval {low} to {high}")
+    owned = Counter[int]()
+    for row in report["ledger"]:
+        owned[row["device"]] += row["ns"]
+        if row["ns"] < 0:
+            raise ImpossibleError(f"a ledger row of {row['ns']} ns")
+    if owned and report["window_ns"] not in owned.values():
+        raise ImpossibleError(f"the ledger sums to {dict(owned)}, the window is {report['window_ns']}")
+
+
+def harmless(text: str, form: str) -> None:
+    """Raise ImpossibleError where a name left its place in a report."""
+    if form == "html" and (MARKUP in text or re.search(r"<script|<iframe|javascript:alert\(1\)['\"]", text)):
+        raise ImpossibleError("a name became markup in the HTML report")
+    if form == "md" and MARKUP in re.sub(r"```.*?```", "", text, flags=re.DOTALL):
+        raise ImpossibleError("a name became markup in the Markdown report")
+    signs = {c for c in text if unicodedata.category(c) in ("Cc", "Cs") or c in "‪‫‬‭‮⁦⁧⁨⁩\u200e\u200f"}
+    if form in ("text", "md") and signs - {"\n"}:
+        raise ImpossibleError(f"{sorted(map(hex, map(ord, signs)))} in the {form} report")
+
+
+class Stage:
+    """A data folder with one sound run, into which hostile files come and from which what came of them goes."""
+
+    def __init__(self, root: Path, dice: random.Random, pages: int) -> None:
+        self.dice, self.pages = dice, pages
+        self.folder = DataFolder(root / "data").create()
+        os.environ["SAWTOOTH_DATA"] = str(self.folder.root)
+        settings.cache_clear()
+        app_library.library_of.cache_clear()
+        sound = root / "sound.json"
+        sound.write_bytes(sound_trace.text(sound_trace.sound(sound_trace.sound_events(8))))
+        (self.sound,) = bring_in(self.folder, [(sound, "sound.json")]).runs
+        self.library = Library(self.folder)
+        self.client = TestClient(Starlette(routes=routes()), base_url="http://localhost")
+        self.log: list[logging.LogRecord] = []
+        handler = logging.Handler(logging.ERROR)
+        handler.emit = self.log.append  # type: ignore[method-assign]
+        logging.getLogger("sawtooth").addHandler(handler)
+
+    def take(self, files: Files, place: Path) -> str:
+        """Take the files to the end; return how it went. Raises what must not happen."""
+        paths = []
+        for name, content in files:
+            (place / name).write_bytes(content)
+            paths.append((place / name, name))
+        before = self.folder.read_manifest(self.sound.id)
+        try:
+            runs = {run.id: run for run in bring_in(self.folder, paths, tolerant=True).runs}
+        except SawtoothError as refusal:
+            return refusal.code
+        if self.folder.read_manifest(self.sound.id) != before:
+            raise ImpossibleError("the run that was here is another one now")
+        try:
+            for run in runs.values():
+                self._read(run)
+        finally:
+            for run in runs.values():
+                if run.id != self.sound.id:
+                    delete_run(self.folder, run.id)
+        return "read"
+
+    def _read(self, run: Manifest) -> None:
+        result = result_of(run, self.library)
+        report = report_json(result)
+        possible(json.loads(json.dumps(report, allow_nan=False)))
+        card_of(run, self.library)
+        forms: dict[str, Callable[[RunResult], str]] = {"md": report_text.markdown, "text": report_text.text, "html": html_report.run_html}
+        for form, made in forms.items():
+            harmless(made(result), form)
+        self._compare(result)
+        self._ask(run)
+        for page in self.dice.sample(PAGES, self.pages):
+            self._open(page, run)
+
+    def _compare(self, result: RunResult) -> None:
+        sides = [side_of([one], self.library) for one in (result_of(self.sound, self.library), result)]
+        for a, b in (sides, sides[::-1]):
+            comparison = compare(a, b)
+            finite(json.loads(json.dumps(compare_json(comparison), allow_nan=False)), "comparison")
+            harmless(comparison_text.markdown(comparison), "md")
+            harmless(comparison_text.text(comparison), "text")
+            harmless(html_report.comparison_html(comparison), "html")
+
+    def _ask(self, run: Manifest) -> None:
+        recording = next((ref.id for ref in run.traces), "")
+        for path in ("", "/report", *(f"/timeline/{one}" for one in self.dice.sample(TIMELINE, 3))):
+            n, q = self.dice.choice((0, -1, 7, 62, 1 << 61)), self.dice.choice(("a", "%25", "%00", "aten%3A%3A", "\\"))
+            address = f"/api/v1/runs/{run.id}{path}".format(n=n, q=q) + ("&" if "?" in path else "?")
+            answer = self.client.get(f"{address}recording={recording}&device=0")
+            if answer.status_code >= 500:
+                raise ImpossibleError(f"{address} answered {answer.status_code}")
+
+    def _open(self, page: str, run: Manifest) -> None:
+        query = {"a": self.sound.id, "b": run.id} if page == "compare" else {"run": run.id}
+        self.log.clear()
+        test = opened_at(page, **query)
+        texts = "\n".join(str(getattr(e.proto, "body", "") or getattr(e.proto, "label", "")) for e in test.main)
+        if self.log or len(test.exception) or "This page failed" in texts or "Traceback" in texts or MARKUP in texts:
+            cause = self.log[0].exc_info if self.log else None
+            said = "".join(traceback.format_exception(cause[1])) if cause else texts[:300]
+            raise ImpossibleError(f"the page {page} failed: {said}")
+
+
+def files_for(dice: random.Random, kinds: list[str], seeds: list[bytes], place: Path) -> tuple[str, Files]:
+    """Return one input and its kind."""
+    kind = dice.choice(kinds)
+    if kind == "bytes":
+        return kind, [("input", mutated(dice, seeds))]
+    files = MAKERS[kind](dice, place)
+    if dice.random() < 0.1:  # and cut or changed bytes on top
+        files = [(name, mutated(dice, [content])) for name, content in files]
+    return kind, files
+
+
+def main() -> int:
+    """Parse the command line and run; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kinds", default=",".join([*MAKERS, "bytes"]))
+    parser.add_argument("--pages", type=int, default=3)
+    parser.add_argument("--keep", type=Path, default=Path("fuzz_failures"))
+    chosen = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="sawtooth-through-"))
+    dice, seeds = random.Random(chosen.seed), corpus()
+    counts: Counter[str] = Counter()
+    failures, slowest = Counter[str](), 0.0
+    logging.getLogger("streamlit.runtime.scriptrunner_utils.script_run_context").disabled = True  # pages are opened without a server
+    with mock.patch.dict(os.environ):
+        stage = Stage(root, dice, chosen.pages)
+        end = time.monotonic() + chosen.seconds
+        while time.monotonic() < end:
+            place = Path(tempfile.mkdtemp(dir=root))
+            kind, files = files_for(dice, chosen.kinds.split(","), seeds, place)
+            began = processor_seconds()
+            try:
+                how = stage.take(files, place)
+                counts[f"{kind}: {'read' if how == 'read' else 'refused'}"] += 1
+                if (seconds := processor_seconds() - began) > SLOW_SECONDS:
+                    raise ImpossibleError(f"took {seconds:.0f} s")
+            except Exception as error:
+                counts[f"{kind}: failed"] += 1
+                told = f"{type(error).__name__}: {str(error).splitlines()[-1][:200] if str(error) else ''} at {_where(error)}"
+                failures[told] += 1
+                if failures[told] == 1:
+                    traceback.print_exc()
+                    kept = chosen.keep / f"{chosen.seed}_{sum(counts.values())}_{kind}"
+                    kept.mkdir(parents=True, exist_ok=True)
+                    for name, content in files:
+                        (kept / name).write_bytes(content)
+            slowest = max(slowest, processor_seconds() - began)
+            shutil.rmtree(place, ignore_errors=True)
+    shutil.rmtree(root, ignore_errors=True)
+    for told, times in failures.most_common():
+        print(f"{times:5} × {told}")
+    print(f"seed {chosen.seed}: {sum(counts.values())} inputs, {failures.total()} failures, slowest {slowest:.1f} s of a processor; {dict(sorted(counts.items()))}")
+    return int(failures.total() > 0)
+
+
+def _where(error: BaseException) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(last.filename).name}:{last.lineno}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
