@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from sawtooth.app.commands.output import say
 from sawtooth.ingest.errors import SawtoothError
 
 COULD_NOT = 2
@@ -94,7 +95,7 @@ def _version(asked: bool) -> None:
     if asked:
         from sawtooth.analysis.version import TOOL_VERSION
 
-        typer.echo(TOOL_VERSION)
+        say(TOOL_VERSION)
         raise typer.Exit
 
 
@@ -113,25 +114,25 @@ def main() -> None:
     try:
         cli()
     except SawtoothError as error:
-        typer.echo(f"sawtooth: {error}", err=True)
+        say(f"sawtooth: {error}", err=True)
         sys.exit(COULD_NOT)
     except MemoryError:
-        typer.echo("sawtooth: There is not enough memory for this. Profile fewer steps, or use a machine with more.", err=True)
+        say("sawtooth: There is not enough memory for this. Profile fewer steps, or use a machine with more.", err=True)
         sys.exit(COULD_NOT)
     except BrokenPipeError:  # `sawtooth report … | head`
         sys.stderr.close()
     except OSError as error:
         place = Path(str(error.filename)).name[:80] if error.filename else "The output or a temporary file"
-        typer.echo(f"sawtooth: {place!r} cannot be read or written ({error.strerror}).", err=True)
+        say(f"sawtooth: {place!r} cannot be read or written ({error.strerror}).", err=True)
         sys.exit(COULD_NOT)
     except Exception as error:
-        typer.echo(f"sawtooth: {_bug(error)}", err=True)
+        say(f"sawtooth: {_bug(error)}", err=True)
         sys.exit(BUG)
 
 
 def _stopped(*_: object) -> None:
     """End cleanly on Ctrl-C: temporary folders go, and no traceback stays."""
-    typer.echo("\nStopped.", err=True)
+    say("\nStopped.", err=True)
     sys.exit(STOPPED)
 
 

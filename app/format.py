@@ -12,6 +12,7 @@ import unicodedata
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.app.printable import printable
 
 MISSING = "—"  # stands where a value would; its reason is always beside it or on hover
 SIGNIFICANT = 3  # more is noise: steps of one run differ by more than a per mille
@@ -165,8 +166,7 @@ def clean(name: str, length: int | None = None) -> str:
     """Return a stranger's text without control and direction characters, cut to ``length`` with an ellipsis."""
     if length is not None:  # a name of megabytes costs no more than one of a line
         name = name[: READ_FOR_ONE * length]
-    kept = "".join(c if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") else " " for c in name)
-    kept = unicodedata.normalize("NFC", kept)
+    kept = unicodedata.normalize("NFC", printable(name))
     return f"{kept[: length - 1]}…" if length is not None and len(kept) > length else kept
 
 

@@ -78,7 +78,7 @@ def _one_ns(text: bytes) -> int:
         value = Decimal(text.decode())
         if not value.is_finite():
             return NULL
-        if abs(value) > LARGEST // 1000:
+        if value.copy_abs() > LARGEST // 1000:  # abs() rounds, which numbers of a billion digits do not bear
             return LARGEST if value > 0 else -LARGEST
         return int((value * 1000).to_integral_value())
     except (InvalidOperation, UnicodeDecodeError, ValueError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import sys
 from typing import Any
 
@@ -21,9 +22,9 @@ from sawtooth.analysis.store.rank_causes import RankCauses, lay_over
 ENGINE_MEMORY = "512MB"  # a sort of five million rows of three columns fits; viewers share the machine
 PROCESS_BYTES = 3 << 30  # address space: the engine reserves far more than it uses
 COLUMNS_MOST = 500  # our widest table has 29; thousands of columns would cost the server, and its other viewers, many seconds
-ZONED = "WITH TIME ZONE"
+# Types that Python has without a module of its own, which could not be loaded any more; all others become texts.
+PLAIN = re.compile(r"BOOLEAN|U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\)|VARCHAR")
 CELL_CHARACTERS = 2_000  # of one text: more cannot be read in a table
-KINDS = "SELECT DATE '2020-01-01', TIME '10:00:00', TIMESTAMP '2020-01-01', INTERVAL 1 DAY, 1.5, uuid(), [1], {'a': 1}, MAP {1: 2}, 'x'::BLOB"
 
 RECORDING, DERIVED, RANKS = "recording_file", "derived_file", "memory.ranks"  # what a viewer's SQL may call them
 
@@ -74,25 +75,23 @@ def run(order: Order) -> Answer:
     try:
         if problem := refused(con, order.sql):
             return Answer(problem=problem)
-        _execute(con, order.sql)
-        return _first_rows(con, order)
+        return _first_rows(con, order, _execute(con, order.sql))
     except duckdb.Error as error:
-        return Answer(problem=str(error))
+        return Answer(problem=str(error).partition("\nTraceback")[0])
     except Exception as error:  # of a type that Python has no value for
         return Answer(problem=f"The answer holds a value that cannot be shown ({type(error).__name__}). Cast it to VARCHAR.")
 
 
-def _execute(con: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Run a statement. Times with a zone become texts: Python's own would need a module that is not installed."""
+def _execute(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
+    """Run a statement and return its columns' names. Values that are neither numbers nor texts become texts, as the engine writes them."""
     con.execute(sql)
-    kinds = [str(column[1]) for column in con.description]
-    if not any(ZONED in kind for kind in kinds):
-        return
-    names = [str(column[0]).replace('"', '""') for column in con.description]
-    asked = ", ".join(f"c{at}::VARCHAR" if ZONED in kind else f"c{at}" for at, kind in enumerate(kinds))
-    inner, outer = (", ".join(form.format(at, name) for at, name in enumerate(names)) for form in ("c{0}", '"{1}"'))
-    statement = con.extract_statements(sql)[0].query.strip().rstrip(";")
-    con.execute(f"FROM (SELECT {asked} FROM (\n{statement}\n) AS asked({inner})) AS shown({outer})")
+    names, kinds = [str(column[0]) for column in con.description], [str(column[1]) for column in con.description]
+    if not all(map(PLAIN.fullmatch, kinds)):
+        inner = ", ".join(f"c{at}" for at in range(len(kinds)))
+        shown = ", ".join(f"c{at}" if PLAIN.fullmatch(kind) else f"c{at}::VARCHAR" for at, kind in enumerate(kinds))
+        statement = con.extract_statements(sql)[0].query.strip().rstrip(";")
+        con.execute(f"SELECT {shown} FROM (\n{statement}\n) AS asked({inner})")
+    return names
 
 
 def refused(con: duckdb.DuckDBPyConnection, sql: str) -> str | None:
@@ -126,7 +125,7 @@ def _engine(order: Order) -> duckdb.DuckDBPyConnection:
         lay_over(con, RECORDING, DERIVED, order.causes, RANKS)
         places.insert(0, RANKS)
     con.execute(f"SET search_path = '{','.join(places)}'")
-    con.execute(KINDS).fetchall()  # Python's modules for these types are loaded now: later no file can be opened
+    con.execute("SELECT 1.5").fetchall()  # Python's module for decimals is loaded now: later no file can be opened
     con.execute("SET allowed_directories = []")
     con.execute("SET enable_external_access = false")
     con.execute("SET lock_configuration = true")
@@ -153,8 +152,7 @@ def _limit_this_process(processor_seconds: int) -> None:
             resource.setrlimit(which, (value, value))
 
 
-def _first_rows(con: duckdb.DuckDBPyConnection, order: Order) -> Answer:
-    columns = [str(c[0]) for c in con.description]
+def _first_rows(con: duckdb.DuckDBPyConnection, order: Order, columns: list[str]) -> Answer:
     types = [str(c[1]) for c in con.description]
     if len(columns) > COLUMNS_MOST:
         return Answer(problem=f"The answer has {len(columns):,} columns; {COLUMNS_MOST} are the most.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +15,7 @@ from sawtooth.analysis.findings.checklist import Checked, checklist
 from sawtooth.analysis.kept import result_of
 from sawtooth.app.commands.inputs import opened
 from sawtooth.app.commands.output import OutputOption, format_for, write
+from sawtooth.app.printable import json_text, printable
 from sawtooth.app.words import chain as chain_words
 from sawtooth.app.words import checklist as checklist_words
 from sawtooth.ingest.errors import UsageError
@@ -64,7 +64,7 @@ def _table(made: Chain, chosen: Format) -> str:
     if chosen is Format.md:
         return chain_words.markdown(made)
     if chosen is Format.json:
-        return json.dumps(_plain(made), indent=1, ensure_ascii=False)
+        return json_text(_plain(made), 1)
     return _aligned(chain_words.title(made), [chain_words.heads(made), *chain_words.rows(made)])
 
 
@@ -82,7 +82,7 @@ def _list(name: str, checked: tuple[Checked, ...], chosen: Format) -> str:
             }
             for row in checked
         ]
-        return json.dumps(rows, indent=1, ensure_ascii=False)
+        return json_text(rows, 1)
     return _aligned(
         checklist_words.title(checked), [list(row) for row in (checklist_words.COLUMNS, *checklist_words.rows(checked))]
     )
@@ -91,7 +91,7 @@ def _list(name: str, checked: tuple[Checked, ...], chosen: Format) -> str:
 def _aligned(title: str, rows: list[list[str]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([title, "", *lines])
+    return printable("\n".join([title, "", *lines]), "\n")
 
 
 def _plain(made: Chain) -> dict[str, Any]:

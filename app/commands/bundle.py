@@ -9,9 +9,11 @@ import typer
 
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.commands.output import say
 from sawtooth.app.jobs.intake import KEPT_AS_IT_IS, bring_in
 from sawtooth.ingest.errors import UsageError
-from sawtooth.ingest.runs.bundle import export_runs, is_bundle
+from sawtooth.ingest.runs.bundle import export_runs
+from sawtooth.ingest.runs.bundle_file import is_bundle
 from sawtooth.ingest.runs.proposals import accept, changed, proposal_for
 from sawtooth.ingest.schema import DataFolder, Manifest
 
@@ -39,7 +41,7 @@ def export(
         export_runs(folder, ids, target, redact=redact)
     except OSError as error:
         raise UsageError(f"{target} cannot be written ({error.strerror}).") from None
-    typer.echo(f"{target}: {len(ids)} run{'s' if len(ids) > 1 else ''}, {fmt.bytes_(target.stat().st_size)}")
+    say(f"{target}: {len(ids)} run{'s' if len(ids) > 1 else ''}, {fmt.bytes_(target.stat().st_size)}")
 
 
 def import_(
@@ -58,12 +60,12 @@ def import_(
     folder = data_folder(data)
     brought = bring_in(folder, [(file, file.name)])
     for sentence in brought.notices:
-        typer.echo(sentence, err=True)
+        say(sentence, err=True)
     for run in brought.runs:
-        typer.echo(f"{fmt.clean(run.name)}: {fmt.many(len(run.traces), 'trace')}, {len(run.telemetry)} telemetry", err=True)
+        say(f"{fmt.clean(run.name)}: {fmt.many(len(run.traces), 'trace')}, {len(run.telemetry)} telemetry", err=True)
         if run.id in brought.proposals:
             _proposal(folder, run, apply)
-        typer.echo(run.id)
+        say(run.id)
 
 
 def _proposal(folder: DataFolder, run: Manifest, apply: bool) -> None:
@@ -72,9 +74,9 @@ def _proposal(folder: DataFolder, run: Manifest, apply: bool) -> None:
     differences = changed(run, proposal) if proposal is not None else []
     if apply:
         accept(folder, run.id)
-    typer.echo(f"{fmt.clean(run.name)} {'was changed as the file says:' if apply else KEPT_AS_IT_IS}", err=True)
+    say(f"{fmt.clean(run.name)} {'was changed as the file says:' if apply else KEPT_AS_IT_IS}", err=True)
     for difference in differences:
         texts = (fmt.clean(text, 80) or "nothing" for text in (difference.before, difference.after))
-        typer.echo(f"  {fmt.clean(difference.what, 80)}: {' → '.join(texts)}", err=True)
+        say(f"  {fmt.clean(difference.what, 80)}: {' → '.join(texts)}", err=True)
     if not apply:
-        typer.echo("Import it with --apply to take this over, or decide on the Runs page.", err=True)
+        say("Import it with --apply to take this over, or decide on the Runs page.", err=True)

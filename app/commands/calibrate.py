@@ -11,6 +11,7 @@ import typer
 from sawtooth.analysis.store.calibration import keep
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.commands.output import say
 from sawtooth.ingest.capture.dispatch import TorchBench
 from sawtooth.ingest.capture.dispatch import calibrate as measure
 from sawtooth.ingest.errors import UsageError
@@ -24,7 +25,7 @@ def calibrate(
     """Measure how long this GPU counts as busy for a kernel beyond its recorded duration; needs PyTorch, and a GPU that nothing else uses."""
     calibration = measure(TorchBench(device, _torch(device), _module("pynvml", "nvidia-ml-py")), seconds=seconds)
     keep(data_folder(data), calibration.name, (calibration.low_us, calibration.dispatch_us, calibration.high_us))
-    typer.echo(
+    say(
         f"{fmt.clean(calibration.name)}: {calibration.dispatch_us:.2f} µs a kernel ({calibration.low_us:.2f} to {calibration.high_us:.2f}). "
         "Runs recorded on this model use it from now on."
     )

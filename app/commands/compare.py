@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from enum import StrEnum
@@ -18,7 +17,8 @@ from sawtooth.analysis.compare.record import remember
 from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.kept import result_of
 from sawtooth.app.commands.inputs import data_folder, opened_all
-from sawtooth.app.commands.output import OutputOption, format_for, write
+from sawtooth.app.commands.output import OutputOption, format_for, say, write
+from sawtooth.app.printable import json_text
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.ingest.errors import UsageError
 
@@ -63,7 +63,7 @@ def compare(
     write(_formatted(comparison, outcomes, chosen), output, bold_line=0 if chosen is Format.text else None)
     if chosen in (Format.json, Format.html) or output is not None:
         for outcome in outcomes:
-            typer.echo(outcome.sentence, err=True)
+            say(outcome.sentence, err=True)
     raise typer.Exit(code)
 
 
@@ -88,7 +88,7 @@ def _parts(text: str) -> list[str]:
 def _formatted(comparison: Comparison, outcomes: Sequence[Outcome], format: Format) -> str:
     if format is Format.json:
         gates = [{"gate": o.gate.text, "exit_code": o.code, "sentence": o.sentence} for o in outcomes]
-        return json.dumps({**compare_json(comparison), "gates": gates}, indent=1, ensure_ascii=False) + "\n"
+        return json_text({**compare_json(comparison), "gates": gates}, 1) + "\n"
     if format is Format.html:
         from sawtooth.app.reports.html import comparison_html  # Jinja2, as in report
 

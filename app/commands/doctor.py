@@ -15,6 +15,7 @@ import typer
 
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.commands.output import say
 from sawtooth.app.settings import settings_from
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.files import is_sound
@@ -30,9 +31,9 @@ def doctor(data: Annotated[Path | None, typer.Option(help="Data folder.")] = Non
     folder = data_folder(data)
     troubles = [trouble for check in (_access, _manifests, _recordings, _sources) for trouble in check(folder)]
     for trouble in troubles:
-        typer.echo(trouble)
+        say(trouble)
     runs, free = fmt.many(len(folder.manifests()), "run"), shutil.disk_usage(folder.root).free
-    typer.echo(f"{folder.root}: {runs}, {fmt.bytes_(free)} free, {fmt.many(len(troubles), 'problem')}.")
+    say(f"{folder.root}: {runs}, {fmt.bytes_(free)} free, {fmt.many(len(troubles), 'problem')}.")
     raise typer.Exit(1 if troubles else 0)
 
 

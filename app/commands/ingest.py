@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -12,8 +11,10 @@ import typer
 
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder, nothing_in, show_progress
+from sawtooth.app.commands.output import say
 from sawtooth.app.commands.runs import plain
 from sawtooth.app.jobs.intake import bring_in, files_of
+from sawtooth.app.printable import json_text
 from sawtooth.ingest.runs.clocks import ClockCorrection
 
 
@@ -76,15 +77,15 @@ def ingest(
         correction=correction,
     )
     for sentence in brought.refused:
-        typer.echo(f"Left out {sentence}", err=True)
+        say(f"Left out {sentence}", err=True)
     for sentence in brought.notices:
-        typer.echo(sentence, err=True)
+        say(sentence, err=True)
     for run in brought.runs if tag else []:
         folder.write_manifest(msgspec.structs.replace(run, tags=list(dict.fromkeys([*run.tags, *(tag or [])]))))
     if as_json:
-        typer.echo(json.dumps([plain(run) for run in brought.runs], ensure_ascii=False))
+        say(json_text([plain(run) for run in brought.runs]))
         return
     for run in brought.runs:
         kinds = ", ".join(f"{fmt.clean(r.source_name)} ({r.kind})" for r in run.recordings)
-        typer.echo(f"{fmt.clean(run.name)}: {kinds}")
-        typer.echo(run.id)
+        say(f"{fmt.clean(run.name)}: {kinds}")
+        say(run.id)

@@ -13,6 +13,7 @@ import typer
 
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
+from sawtooth.app.commands.output import say
 from sawtooth.app.jobs.intake import bring_in, files_of
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.recording import Progress
@@ -36,7 +37,7 @@ def data_folder(data: Path | None) -> DataFolder:
 def show_progress(name: str, progress: Progress) -> None:
     """Show on stderr how far reading a file is."""
     total = f" of {fmt.bytes_(progress.bytes_total)}" if progress.bytes_total else ""
-    typer.echo(
+    say(
         f"\r{fmt.clean(name, 40)}: {fmt.bytes_(progress.bytes_done)}{total}, {progress.events:,} events\x1b[K",
         nl=False,
         err=True,
@@ -99,7 +100,7 @@ def _ingest(folder: DataFolder, paths: list[Path], keep: bool) -> list[Manifest]
     if progress is not None:
         typer.echo("\r\x1b[K", nl=False, err=True)
     for sentence in brought.refused:
-        typer.echo(f"Left out {sentence}", err=True)
+        say(f"Left out {sentence}", err=True)
     for sentence in brought.notices:
-        typer.echo(sentence, err=True)
+        say(sentence, err=True)
     return brought.runs

@@ -10,6 +10,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from sawtooth.app.printable import printable
 from sawtooth.ingest.errors import UsageError
 
 OutputOption = Annotated[
@@ -32,6 +33,11 @@ def format_for(asked: F | None, output: Path | None, known: type[F]) -> F:
     if name not in list(known):
         raise UsageError(f"{output.name} does not say its format. Give --format {', '.join(known)}, or a suffix of these.")
     return known(name)
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line or some; a name in them moves no cursor and sets no window's title."""
+    typer.echo(printable(text, "\n"), err=err)
 
 
 def write(content: str, output: Path | None, *, bold_line: int | None = None) -> None:

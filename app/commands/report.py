@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -18,7 +17,8 @@ from sawtooth.analysis.run.contract import report_schema
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.app.commands.inputs import Opened, opened, opened_all
-from sawtooth.app.commands.output import OutputOption, format_for, write
+from sawtooth.app.commands.output import OutputOption, format_for, say, write
+from sawtooth.app.printable import json_text
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.words import comparison as words
 from sawtooth.ingest.errors import UsageError
@@ -52,7 +52,7 @@ def report(
 ) -> None:
     """Report a run's step time, idle time and causes, tensor cores, MFU and findings."""
     if schema:
-        typer.echo(json.dumps(report_schema(), indent=1, ensure_ascii=False))
+        say(json_text(report_schema(), 1))
         return
     if not inputs:
         raise UsageError("Name a run, or files of one run.")
@@ -64,7 +64,7 @@ def report(
         raise UsageError("--each writes json, md or text: an HTML report is of one run.")
     if chosen is Format.json:
         reports = [report_json(result) for result in results]
-        write(json.dumps(reports if each else reports[0], indent=1, ensure_ascii=False), output)
+        write(json_text(reports if each else reports[0], 1), output)
         return
     form = {Format.html: _html, Format.md: report_text.markdown, Format.text: report_text.text}[chosen]
     lines = [

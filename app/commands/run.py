@@ -8,6 +8,7 @@ from pathlib import Path
 
 import typer
 
+from sawtooth.app.commands.output import say
 from sawtooth.ingest.capture import commands, launch
 from sawtooth.ingest.errors import SawtoothError
 
@@ -24,7 +25,7 @@ def run(context: typer.Context) -> None:
         parser.error("give the command to run, such as train.py --epochs 3")
     launched = commands.record(arguments)
     for sentence in launched.missing:
-        typer.echo(f"sawtooth: {sentence}", err=True)
+        say(f"sawtooth: {sentence}", err=True)
     if launched.bundle is not None:
         _print_result(launched, arguments.data)
     raise typer.Exit(launched.exit_code)
@@ -48,14 +49,12 @@ def _print_result(launched: launch.Launched, data: Path | None) -> None:
         finally:
             library.close()
         for line in lines(result):
-            typer.echo(line, err=True)
-        typer.echo(_address(brought.runs[0].id, data), err=True)
+            say(line, err=True)
+        say(_address(brought.runs[0].id, data), err=True)
     except SawtoothError as error:
-        typer.echo(f"sawtooth: recorded into {launched.bundle}, which cannot be explained: {error}", err=True)
+        say(f"sawtooth: recorded into {launched.bundle}, which cannot be explained: {error}", err=True)
     except Exception as error:  # a bug of ours must not change how the training ended
-        typer.echo(
-            f"sawtooth: recorded into {launched.bundle}; explaining it failed ({type(error).__name__}: {error}).", err=True
-        )
+        say(f"sawtooth: recorded into {launched.bundle}; explaining it failed ({type(error).__name__}: {error}).", err=True)
 
 
 def _address(run_id: str, data: Path | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sys
@@ -20,6 +19,8 @@ from sawtooth.analysis.compare.record import records
 from sawtooth.analysis.kept import remove_kept
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.commands.output import say
+from sawtooth.app.printable import json_text
 from sawtooth.app.runs.card import kept_card
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.server.start import link_to
@@ -59,13 +60,13 @@ def list_runs(
     folder = data_folder(data)
     manifests = listed(folder.manifests())
     if as_json:
-        typer.echo(json.dumps([plain(m) for m in manifests], ensure_ascii=False))
+        say(json_text([plain(m) for m in manifests]))
         return
     if not manifests:
-        typer.echo("No runs yet. `sawtooth ingest FILE…` brings one in.")
+        say("No runs yet. `sawtooth ingest FILE…` brings one in.")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
     for line in _table([_row(m, folder) for m in manifests]):
-        typer.echo(line if len(line) <= width else f"{line[: width - 1]}…")
+        say(line if len(line) <= width else f"{line[: width - 1]}…")
 
 
 def _row(run: Manifest, folder: DataFolder) -> tuple[str, ...]:
@@ -93,7 +94,7 @@ def rm(runs: RunsArgument, data: DataOption = None) -> None:
 def _remove(folder: DataFolder, run: Manifest) -> None:
     delete_run(folder, run.id)
     remove_kept(folder, run.id)
-    typer.echo(f"Removed {fmt.clean(run.name)} ({run.id}).")
+    say(f"Removed {fmt.clean(run.name)} ({run.id}).")
 
 
 @runs_app.command()
@@ -110,7 +111,7 @@ def tag(
     gone = {text[1:] for text in tags if text.startswith("-")}
     kept = [t for t in dict.fromkeys([*manifest.tags, *(t for t in tags if not t.startswith("-"))]) if t not in gone]
     folder.write_manifest(msgspec.structs.replace(manifest, tags=kept))
-    typer.echo(f"{fmt.clean(manifest.name)}: {', '.join(map(fmt.clean, kept)) or 'no tags'}")
+    say(f"{fmt.clean(manifest.name)}: {', '.join(map(fmt.clean, kept)) or 'no tags'}")
 
 
 @runs_app.command()
@@ -118,12 +119,10 @@ def predictions(data: DataOption = None) -> None:
     """List how right predictions have been here, by rule: those that a run after the change put to the test."""
     tested = records(data_folder(data))
     if not tested:
-        typer.echo(
-            "No prediction was put to the test yet: compare a run with the one after its change, or tag that one after=NAME."
-        )
+        say("No prediction was put to the test yet: compare a run with the one after its change, or tag that one after=NAME.")
     for record in tested:
         pairs = f"{record.pairs} pair{'s' if record.pairs > 1 else ''} of runs"
-        typer.echo(
+        say(
             f"{record.rule}: {pairs}, off by {fmt.share(record.median_error)} in the median, at worst by {fmt.share(record.worst_error)}"
         )
 
@@ -136,7 +135,7 @@ def rename(run: RunArgument, name: Annotated[str, typer.Argument(metavar="NAME")
     folder = data_folder(data)
     manifest = folder.resolve_run(run)
     folder.write_manifest(msgspec.structs.replace(manifest, name=name.strip()))
-    typer.echo(f"{fmt.clean(name.strip())}: {manifest.id}")
+    say(f"{fmt.clean(name.strip())}: {manifest.id}")
 
 
 @runs_app.command("open")
@@ -153,7 +152,7 @@ def open_(
     except (URLError, OSError):
         raise UsageError(f"No dashboard answers on port {port}. Start one: sawtooth serve --port {port}") from None
     url = f"{base}/verdict?run={manifest.id}"
-    typer.echo(url)
+    say(url)
     webbrowser.open(link_to(folder, url, handed_over=True))
 
 
@@ -175,11 +174,11 @@ def prune(
             continue
         total -= sizes[run.id]
         if dry_run:
-            typer.echo(f"Would remove {fmt.clean(run.name)} ({run.id}), {fmt.bytes_(sizes[run.id])}.")
+            say(f"Would remove {fmt.clean(run.name)} ({run.id}), {fmt.bytes_(sizes[run.id])}.")
         else:
             _remove(folder, run)
     left = "would take" if dry_run else "take"
-    typer.echo(f"The runs {left} {fmt.bytes_(total)}; the limit is {fmt.bytes_(limit)}.")
+    say(f"The runs {left} {fmt.bytes_(total)}; the limit is {fmt.bytes_(limit)}.")
 
 
 def size_of(text: str) -> int:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from sawtooth.app.commands.output import say
 from sawtooth.app.server import start
 from sawtooth.app.server.sessions import Listed, sessions_of
 from sawtooth.ingest.errors import NotFoundError, UsageError
@@ -50,10 +51,10 @@ def serve(
     elif sessions:
         _list(data)
     elif link:
-        typer.echo(start.link_to(_folder(data), start.url_of(address, port, secure=tls is not None)))
+        say(start.link_to(_folder(data), start.url_of(address, port, secure=tls is not None)))
     else:
         if token:
-            typer.echo("sawtooth: --token can be read in the list of processes. SAWTOOTH_TOKEN cannot.", err=True)
+            say("sawtooth: --token can be read in the list of processes. SAWTOOTH_TOKEN cannot.", err=True)
         environment = start.environment_for(
             data=data, address=address, token=token, no_token=no_token, external=not no_external
         )
@@ -78,9 +79,9 @@ def _folder(data: Path | None) -> DataFolder:
 def _list(data: Path | None) -> None:
     sessions = sessions_of(_folder(data)).all()
     for listed in sessions:
-        typer.echo("  ".join(row_of(listed)))
+        say("  ".join(row_of(listed)))
     if not sessions:
-        typer.echo("Nobody is logged in.")
+        say("Nobody is logged in.")
 
 
 def row_of(listed: Listed) -> tuple[str, ...]:
@@ -99,4 +100,4 @@ def _end(session: str, data: Path | None) -> None:
     ended = [listed.id for listed in kept.all() if session in (listed.id, "all") and kept.end(listed.id)]
     if not ended and session != "all":
         raise NotFoundError(f"There is no session {session[:40]!r}; `sawtooth serve --sessions` lists them.")
-    typer.echo(f"Logged out: {len(ended)}.")
+    say(f"Logged out: {len(ended)}.")

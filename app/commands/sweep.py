@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +18,7 @@ from sawtooth.analysis.metrics.registry import with_aliases
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import opened
 from sawtooth.app.commands.output import OutputOption, format_for, write
+from sawtooth.app.printable import json_text, printable
 from sawtooth.app.reports.sweep import markdown
 from sawtooth.app.words import sweep as words
 
@@ -60,9 +60,9 @@ def sweep(
         memory = {result.manifest.id: device_memory(result, libraries[result.manifest.id]) for result in results}
         arranged = with_predictions(arrange(results, by, memory), libraries)
     if chosen is Format.json:
-        write(json.dumps(_plain(arranged), indent=1, ensure_ascii=False), output)
+        write(json_text(_plain(arranged), 1), output)
     else:
-        write(markdown(arranged) if chosen is Format.md else _text(arranged), output)
+        write(markdown(arranged) if chosen is Format.md else printable(_text(arranged), "\n"), output)
 
 
 def _text(sweep: Sweep) -> str:

@@ -10,7 +10,8 @@ from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.recording import Progress, ingest_file
 from sawtooth.ingest.runs import clocks
-from sawtooth.ingest.runs.bundle import import_bundle, is_bundle, open_bundle
+from sawtooth.ingest.runs.bundle import import_bundle
+from sawtooth.ingest.runs.bundle_file import is_bundle, open_bundle
 from sawtooth.ingest.runs.manifests import register_runs
 from sawtooth.ingest.runs.proposals import proposal_for
 from sawtooth.ingest.runs.recorders import recorder_of, too_new

@@ -1,6 +1,6 @@
 """How a ``.sawtooth`` file is packed, with the standard library alone: the capture helper runs where nothing else is installed.
 
-See ``sawtooth.ingest.runs.bundle`` for what the manifest says and how such a file is read.
+See ``sawtooth.ingest.runs.bundle_file`` for what the manifest says and how such a file is read.
 """
 
 from __future__ import annotations

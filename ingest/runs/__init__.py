@@ -8,6 +8,8 @@ __getattr__, __all__ = lazy(
         "bundle": (
             "export_runs",
             "import_bundle",
+        ),
+        "bundle_file": (
             "is_bundle",
             "open_bundle",
         ),

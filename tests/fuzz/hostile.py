@@ -155,8 +155,19 @@ def _prometheus(dice: random.Random) -> tuple[str, bytes]:
 
 
 def _session(dice: random.Random) -> tuple[str, bytes]:
-    head = {"k": "head", "v": 1, "session": "s", "host": "h", "interval_ns": 10**8, "columns": ["util_pct", "power_w", "clock_event_mask"]}
-    head |= {"m": 0, "w": sound_trace.BASE, "devices": [{"device": 0, "name": "NVIDIA H200", "uuid": "GPU-0", "memory_bytes": 1e11}]}
+    head = {
+        "k": "head",
+        "v": 1,
+        "session": "s",
+        "host": "h",
+        "interval_ns": 10**8,
+        "columns": ["util_pct", "power_w", "clock_event_mask"],
+    }
+    head |= {
+        "m": 0,
+        "w": sound_trace.BASE,
+        "devices": [{"device": 0, "name": "NVIDIA H200", "uuid": "GPU-0", "memory_bytes": 1e11}],
+    }
     rows: list[Any] = [head]
     rows += [{"k": "tick", "q": i, "m": i * 10**8, "w": sound_trace.BASE + i * 10**8, "g": [[50, 300.0, 4]]} for i in range(60)]
     for _ in range(dice.choice((1, 3, 20))):
@@ -197,7 +208,9 @@ def bundle(dice: random.Random, place: Path) -> Files:
             case 2:
                 run[dice.choice(("name", "notes", "tags", "settings", "facts"))] = odd(dice)
             case 3:
-                recording[dice.choice(("member", "source_name", "kind", "rank", "host", "offset_ns", "interval_ns"))] = odd(dice)
+                recording[dice.choice(("member", "source_name", "kind", "rank", "host", "offset_ns", "interval_ns"))] = odd(
+                    dice
+                )
             case 4:
                 manifest[dice.choice(("format", "tool_version", "compare", "more"))] = odd(dice)
     path, source = place / "bundle.sawtooth", place / "source.gz"

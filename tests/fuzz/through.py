@@ -174,7 +174,11 @@ class Stage:
         report = report_json(result)
         possible(json.loads(json.dumps(report, allow_nan=False)))
         card_of(run, self.library)
-        forms: dict[str, Callable[[RunResult], str]] = {"md": report_text.markdown, "text": report_text.text, "html": html_report.run_html}
+        forms: dict[str, Callable[[RunResult], str]] = {
+            "md": report_text.markdown,
+            "text": report_text.text,
+            "html": html_report.run_html,
+        }
         for form, made in forms.items():
             harmless(made(result), form)
         self._compare(result)
@@ -235,7 +239,9 @@ def main() -> int:
     dice, seeds = random.Random(chosen.seed), corpus()
     counts: Counter[str] = Counter()
     failures, slowest = Counter[str](), 0.0
-    logging.getLogger("streamlit.runtime.scriptrunner_utils.script_run_context").disabled = True  # pages are opened without a server
+    logging.getLogger(
+        "streamlit.runtime.scriptrunner_utils.script_run_context"
+    ).disabled = True  # pages are opened without a server
     with mock.patch.dict(os.environ):
         stage = Stage(root, dice, chosen.pages)
         end = time.monotonic() + chosen.seconds
@@ -263,7 +269,9 @@ def main() -> int:
     shutil.rmtree(root, ignore_errors=True)
     for told, times in failures.most_common():
         print(f"{times:5} × {told}")
-    print(f"seed {chosen.seed}: {sum(counts.values())} inputs, {failures.total()} failures, slowest {slowest:.1f} s of a processor; {dict(sorted(counts.items()))}")
+    print(
+        f"seed {chosen.seed}: {sum(counts.values())} inputs, {failures.total()} failures, slowest {slowest:.1f} s of a processor; {dict(sorted(counts.items()))}"
+    )
     return int(failures.total() > 0)
 
 

@@ -74,7 +74,9 @@ async def push(url: str, token: str) -> None:
                 await asked(streams, "POST", f"/api/v1/live/{session}?segment=1&offset=0", token, parts.netloc, tick)
                 continue
             if segment == 1:
-                await asked(streams, "POST", f"/api/v1/live/{session}?segment=0&offset=0", token, parts.netloc, meta(session, 200))
+                await asked(
+                    streams, "POST", f"/api/v1/live/{session}?segment=0&offset=0", token, parts.netloc, meta(session, 200)
+                )
             await asked(streams, "POST", f"/api/v1/live/{session}?segment={segment}&offset=0", token, parts.netloc, dense)
             segment += 1
 

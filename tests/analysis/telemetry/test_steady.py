@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sawtooth.analysis.telemetry.phases import phases, throttle_bands
-from sawtooth.analysis.telemetry.steady import Steady, find_steady, mean_over, profile_shadow, weighted_mean, weights_ns
+from sawtooth.analysis.telemetry.steady import (
+    Steady,
+    _without_odd_levels,
+    find_steady,
+    mean_over,
+    profile_shadow,
+    weighted_mean,
+    weights_ns,
+)
 from tests.support.paths import SAMPLES, SHARED
 from tests.support.pulses import START_NS
 
@@ -195,3 +204,15 @@ def test_means_agree_with_the_independent_truth(path: Path) -> None:
     for key in ("gpu_util", "gpm_tensor_any", "gpm_sm", "gpm_dram_bw"):
         mean = weighted_mean(times, np.array([r.get(key, math.nan) for r in rows], float), steady, shadow)
         assert mean == pytest.approx(truth[key], abs=2.0), key
+
+
+def test_a_clock_that_jumps_by_years_asks_for_no_memory() -> None:
+    """Half-second parts of 36 years are 25 GB of levels."""
+    times = START_NS + np.arange(60, dtype=np.int64) * 10**8
+    times[30:] += 36 * 365 * 86_400 * 10**9
+    part = Steady(int(times[0]), int(times[-1]), runs_ns=(int(times[0]), int(times[-1])))
+    tracemalloc.start()
+    _without_odd_levels(times, np.where(np.arange(60) % 7 < 5, 90.0, 80.0), part)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 100e6

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from sawtooth.app.cli import cli
+from sawtooth.app.cli import cli, main
 from sawtooth.app.commands import output
 from sawtooth.app.commands.runs import size_of
+from sawtooth.app.printable import json_text
 from sawtooth.ingest.errors import UsageError
 from tests.support.chrome_trace import matmul_loop
 from tests.support.paths import ROOT
@@ -203,3 +205,48 @@ def test_a_shell_can_complete_the_commands() -> None:
     code = "import sys; sys.argv = ['sawtooth']; from sawtooth.app.cli import cli; cli(prog_name='sawtooth')"
     said = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, text=True, timeout=60).stdout
     assert said.split() == ["report"]
+
+
+HOSTILE = "k\x1b]0;own\x07\x1b[2J\u202e\x9b2J"
+
+
+def test_no_name_reaches_the_terminal_that_moves_its_cursor(tmp_path: Path) -> None:
+    """Names of files, of runs and of what is in them: sentences about what was left out, lists, reports and JSON."""
+    folder, data = tmp_path / "in", str(tmp_path / "data")
+    folder.mkdir()
+    (folder / f"bad{HOSTILE}.json").write_text('{"traceEvents": []}')
+    trace = matmul_loop(steps=6)
+    trace.top["host_name"] = HOSTILE
+    trace.write(folder / f"good{HOSTILE}.json")
+    (folder / f"alone{HOSTILE}").mkdir()
+    asked = [
+        ("ingest", str(folder), "--name", HOSTILE),
+        ("ingest", str(folder), "--json"),
+        ("runs",),
+        ("runs", "--json"),
+        ("sweep", HOSTILE),
+    ]
+    asked += [("report", HOSTILE, "--format", form) for form in ("text", "json")]
+    asked += [("audit", HOSTILE), ("compare", HOSTILE, HOSTILE), ("report", str(folder / f"alone{HOSTILE}")), ("doctor",)]
+    for arguments in asked:
+        result = run(*arguments, "--data", data)
+        said = result.output + (
+            str(result.exception) if result.exception and not isinstance(result.exception, SystemExit) else ""
+        )
+        assert not {sign for sign in result.output if unicodedata.category(sign) in ("Cc", "Cf") and sign != "\n"}, arguments
+        assert said
+
+
+def test_an_error_says_a_name_without_its_control_characters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["sawtooth", "export", f"no{HOSTILE}", "--data", str(tmp_path)])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().err
+    assert said.endswith("\n") and said.strip().isprintable()
+
+
+def test_json_holds_the_same_names_escaped() -> None:
+    assert json.loads(json_text({"a": HOSTILE + "é😀"})) == {"a": HOSTILE + "é😀"}
+    assert "é😀" in json_text(["é😀"]) and json_text([HOSTILE]).isprintable()

@@ -28,7 +28,8 @@ from sawtooth.app.server.access import CLOSED_PATHS, AccessMiddleware, PeerMiddl
 from sawtooth.app.server.slow_clients import CROWDED, CROWDED_HEAD_SECONDS, HEAD_SECONDS, end_waiting, running_servers
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.runs.bundle import import_bundle, open_bundle
+from sawtooth.ingest.runs.bundle import import_bundle
+from sawtooth.ingest.runs.bundle_file import open_bundle
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bundles import manifest_bytes, packed
 

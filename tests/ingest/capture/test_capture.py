@@ -18,7 +18,8 @@ from sawtooth.ingest.capture import beside
 from sawtooth.ingest.capture import recorder as capturing
 from sawtooth.ingest.capture.callbacks import hugging_face_callback, lightning_callback
 from sawtooth.ingest.capture.recorder import Capture, profile
-from sawtooth.ingest.runs.bundle import import_bundle, open_bundle
+from sawtooth.ingest.runs.bundle import import_bundle
+from sawtooth.ingest.runs.bundle_file import open_bundle
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import ROOT
 from tests.support.sampler_bench import recorded

@@ -14,17 +14,8 @@ import pytest
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.errors import NotFoundError, SourceError, UsageError
 from sawtooth.ingest.recording import ingest_file
-from sawtooth.ingest.runs.bundle import (
-    BROKEN,
-    BundleManifest,
-    BundleRecording,
-    BundleRun,
-    export_runs,
-    import_bundle,
-    is_bundle,
-    open_bundle,
-    write_bundle,
-)
+from sawtooth.ingest.runs.bundle import export_runs, import_bundle, write_bundle
+from sawtooth.ingest.runs.bundle_file import BROKEN, BundleManifest, BundleRecording, BundleRun, is_bundle, open_bundle
 from sawtooth.ingest.runs.manifests import register_run
 from sawtooth.ingest.runs.proposals import accept, changed, proposal_for
 from sawtooth.ingest.schema import BatchTrial, DataFolder, Manifest, UserFacts
@@ -260,3 +251,13 @@ def test_batch_sizes_travel_with_a_run(tmp_path: Path) -> None:
     (difference,) = changed(other.read_manifest(run.id), proposal_for(other, run.id))
     assert (difference.before, difference.after) == ("", "64: 10 ms, 128: out of memory")
     assert accept(other, run.id).batches == sizes
+
+
+@pytest.mark.parametrize("cut", [1, 20, 40, 80])
+def test_a_bundle_without_its_beginning_is_refused_in_a_sentence(tmp_path: Path, cut: int) -> None:
+    """A member then begins before the file does, which the system answers with an error of its own."""
+    whole = packed(tmp_path / "whole.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": gzip.compress(b"{}")})
+    path = tmp_path / "cut.sawtooth"
+    path.write_bytes(whole.read_bytes()[cut:])
+    with pytest.raises(SourceError, match=r"damaged|made to mislead"), open_bundle(path):
+        pass

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from sawtooth.app.cli import cli
 from sawtooth.ingest.errors import UsageError
-from sawtooth.ingest.runs.bundle import is_bundle
+from sawtooth.ingest.runs.bundle_file import is_bundle
 from sawtooth.ingest.runs.redact import CHUNK_BYTES, Redactor
 from sawtooth.ingest.sampler.segments import decode_line, encode_line
 from sawtooth.ingest.schema import DataFolder

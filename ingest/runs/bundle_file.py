@@ -1,0 +1,148 @@
+"""What is in a ``.sawtooth`` file, and how one from anywhere is opened: checked, and read member by member.
+
+Members, and no others: ``manifest.json`` (``BundleManifest`` below) and ``sources/0001.gz``, ``sources/0002.gz`` …, each one source's
+uncompressed bytes, gzipped.
+"""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from sawtooth.ingest.capture.packing import COPY_BYTES, FORMAT, MANIFEST, SOURCE, is_bundle
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.schema import BatchTrial, Interval, Shift, UserFacts
+from sawtooth.ingest.source import Limits
+
+__all__ = ["Bundle", "BundleManifest", "BundleRecording", "BundleRun", "is_bundle", "open_bundle"]
+MAX_SOURCES = 4096  # ranks of the largest jobs people profile whole
+MAX_MANIFEST_BYTES = 4 << 20  # some hundred bytes a recording, and notes
+MAX_RUNS = 1000  # of the largest sweeps people share whole
+PACKED_TWICE = 4  # sources are packed already: a zip that packs one far smaller holds a bomb
+KINDS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+# What zipfile raises for a list of members that was damaged or made up: also an OSError, where a member begins before the file does.
+READING = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, KeyError, struct.error, zlib.error)
+OPENING = (*READING, OSError)
+BROKEN = "The .sawtooth file is damaged or cut off. Copy or export it again."
+LIES = "The .sawtooth file's list of members does not fit what it holds: it is damaged, or made to mislead. Ask its sender for it again."
+
+
+class BundleRecording(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One source: its member, the file name it had, its kind (trace, telemetry or marks), rank, host, and what was said of its clock."""
+
+    member: str
+    source_name: str
+    kind: str
+    rank: int | None = None
+    host: str | None = None
+    offset_ns: Shift | None = None
+    interval_ns: Interval | None = None
+
+
+class BundleRun(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One run, as its manifest has it."""
+
+    name: str
+    recordings: list[BundleRecording]
+    notes: str = ""
+    tags: list[str] = []
+    settings: dict[str, str] = {}
+    facts: UserFacts = UserFacts()
+    batches: list[BatchTrial] = []
+
+
+class BundleManifest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the bundle holds. ``compare`` names two runs by their positions where the bundle is a comparison."""
+
+    runs: list[BundleRun]
+    format: int = FORMAT
+    tool_version: str = ""
+    compare: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An open bundle, checked: its manifest, and its sources one by one."""
+
+    manifest: BundleManifest
+    archive: zipfile.ZipFile
+    limits: Limits
+
+    def copy_source(self, member: str, target: Path) -> None:
+        """Copy one source (gzipped) to ``target``. Raises SourceError where the member is damaged or larger than a source may be."""
+        left = self.limits.uncompressed_bytes
+        try:
+            with _opened(self.archive, member) as source, target.open("wb") as out:
+                while piece := source.read(COPY_BYTES):
+                    left -= len(piece)
+                    if left < 0:
+                        raise SourceError("E-SIZE", "A source in the .sawtooth file is larger than any source may be.")
+                    out.write(piece)
+        except READING as error:
+            raise _unreadable(error) from error
+
+
+def _opened(archive: zipfile.ZipFile, member: str) -> IO[bytes]:
+    try:
+        return archive.open(member)
+    except OPENING as error:
+        raise _unreadable(error) from error
+
+
+@contextmanager
+def open_bundle(path: Path, limits: Limits = Limits()) -> Iterator[Bundle]:  # noqa: B008  (frozen)
+    """Open and check a bundle. Raises SourceError with one sentence for anything that is not exactly what ``write_bundle`` writes."""
+    try:
+        archive = zipfile.ZipFile(path)
+    except OPENING as error:
+        raise SourceError("E-TRUNC", BROKEN) from error
+    with archive:
+        infos = archive.infolist()
+        names = [info.filename for info in infos]
+        strange = next((n for n in names if n != MANIFEST and not SOURCE.fullmatch(n)), None)
+        if MANIFEST not in names or strange is not None or len(set(names)) != len(names) or len(names) > MAX_SOURCES + 1:
+            raise SourceError(
+                "E-TYPE", "This zip is not a .sawtooth file: it contains members other than a manifest and sources."
+            )
+        if any(info.compress_type not in KINDS or info.flag_bits & 1 for info in infos):
+            raise SourceError("E-TYPE", "The .sawtooth file is encrypted or packed in a way that Sawtooth does not write.")
+        if any(info.file_size > PACKED_TWICE * max(info.compress_size, MAX_MANIFEST_BYTES) for info in infos):
+            raise SourceError(
+                "E-BOMB", "The .sawtooth file unpacks to far more than its size. It looks like a zip bomb and was refused."
+            )
+        yield Bundle(_manifest(archive, set(names) - {MANIFEST}), archive, limits)
+
+
+def _manifest(archive: zipfile.ZipFile, members: set[str]) -> BundleManifest:
+    try:
+        with _opened(archive, MANIFEST) as file:
+            content = file.read(MAX_MANIFEST_BYTES + 1)
+        if len(content) > MAX_MANIFEST_BYTES:
+            raise SourceError("E-SIZE", "The manifest of the .sawtooth file is too large to be one.")
+        manifest = msgspec.json.decode(content, type=BundleManifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SourceError("E-JSON", f"The manifest of the .sawtooth file cannot be read ({error}).") from error
+    except READING as error:
+        raise _unreadable(error) from error
+    if len(manifest.runs) > MAX_RUNS:
+        raise SourceError("E-LIMIT", f"The .sawtooth file contains more than {MAX_RUNS} runs. Export fewer at a time.")
+    if manifest.format > FORMAT:
+        raise SourceError("E-VER", "The .sawtooth file was written by a newer Sawtooth. Update this one to open it.")
+    named = {recording.member for run in manifest.runs for recording in run.recordings}
+    if not manifest.runs or not named <= members or any(not run.recordings for run in manifest.runs):
+        raise SourceError("E-TRUNC", "The .sawtooth file lists sources that it does not contain. Export it again.")
+    return manifest
+
+
+def _unreadable(error: Exception) -> SourceError:
+    """Return what is said of a zip that cannot be read; zipfile's own words tell a list that lies from a file that is cut off."""
+    lies = any(word in str(error) for word in ("differ", "Overlapped", "overlap"))
+    return SourceError("E-TRUNC", LIES if lies else BROKEN)

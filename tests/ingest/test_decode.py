@@ -1,0 +1,62 @@
+"""Numbers and lists that a file's author chose to hurt: each is read as what it is, or as nothing, and at once."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.decode import LARGEST, NULL, decimal_ns, floats, integers
+from sawtooth.ingest.schema import DataFolder
+from tests.support import sound_trace
+
+
+@pytest.mark.parametrize("text", ["1e9999999", "1e999999999", "-1e999999999", "9" * 5_000])
+def test_a_number_of_millions_of_digits_is_looked_at_and_not_written_out(text: str) -> None:
+    """int() of the first takes minutes, of the second all memory."""
+    began = time.process_time()
+    assert integers([text, 7]).tolist() == [NULL, 7]
+    assert np.isnan(floats([text])[0])
+    assert abs(int(decimal_ns([text.encode(), b"1.5"])[0])) == LARGEST
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("values", [[[1, 2], [3, 4]], [[1]], [[], []], [{"a": 1}, 2], [None, 2]])
+def test_what_is_no_number_is_nothing_and_its_neighbours_stay(values: list[Any]) -> None:
+    wanted = [value if isinstance(value, int) else None for value in values]
+    assert [None if v == NULL else v for v in integers(values).tolist()] == wanted
+    assert [None if np.isnan(v) else v for v in floats(values).tolist()] == wanted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "about"),
+    [
+        ({"Input type": 5}, {}),
+        ({"Input Dims": {"a": [1]}, "Input type": "float"}, {}),
+        ({"Concrete Inputs": True, "Input Strides": 1.5}, {}),
+        ({"correlation": "1e9999999"}, {}),
+        ({}, {"deviceProperties": [{"id": [0], "name": ["a"], "numSms": {"a": 1}}]}),
+        ({}, {"distributedInfo": {"rank": [1], "world_size": "1e9999999"}}),
+    ],
+)
+def test_a_trace_whose_values_have_other_types_is_read_to_the_end(
+    tmp_path: Path, arguments: dict[str, Any], about: dict[str, Any]
+) -> None:
+    events = sound_trace.sound_events(4)
+    for event in events:
+        if event.get("cat") in ("cpu_op", "kernel"):
+            event["args"] |= arguments
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(sound_trace.sound(events, **about)))
+    folder = DataFolder(tmp_path / "data").create()
+    (run,) = bring_in(folder, [(path, path.name)]).runs
+    library = Library(folder)
+    assert result_of(run, library).metrics
+    library.close()
