@@ -198,6 +198,13 @@ def test_every_screen_file_is_registered_once_and_every_registered_screen_has_a_
             assert ast.get_docstring(ast.parse(screen.file.read_text(encoding="utf-8"))), screen.name
 
 
+def test_commands_print_where_names_are_made_harmless() -> None:
+    """Whatever prints by itself lets a file's name move the cursor of a terminal."""
+    modules = [ROOT / "app" / "cli.py", *sorted((ROOT / "app" / "commands").glob("*.py"))]
+    calls = {module.name for module in modules if re.search(r"\b(typer\.echo|click\.echo|print)\(", module.read_text())}
+    assert calls == {"output.py"}
+
+
 def test_screens_hold_no_sql() -> None:
     for path in SCREENS_FOLDER.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

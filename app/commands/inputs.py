@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
-
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
-from sawtooth.app.commands.output import say
+from sawtooth.app.commands.output import say, say_over
 from sawtooth.app.jobs.intake import bring_in, files_of
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.recording import Progress
@@ -37,11 +35,7 @@ def data_folder(data: Path | None) -> DataFolder:
 def show_progress(name: str, progress: Progress) -> None:
     """Show on stderr how far reading a file is."""
     total = f" of {fmt.bytes_(progress.bytes_total)}" if progress.bytes_total else ""
-    say(
-        f"\r{fmt.clean(name, 40)}: {fmt.bytes_(progress.bytes_done)}{total}, {progress.events:,} events\x1b[K",
-        nl=False,
-        err=True,
-    )
+    say_over(f"{fmt.clean(name, 40)}: {fmt.bytes_(progress.bytes_done)}{total}, {progress.events:,} events")
 
 
 def nothing_in(path: Path) -> UsageError:
@@ -98,7 +92,7 @@ def _ingest(folder: DataFolder, paths: list[Path], keep: bool) -> list[Manifest]
     progress = show_progress if sys.stderr.isatty() else None
     brought = bring_in(folder, files, keep_source=keep, tolerant=tolerant, progress=progress)
     if progress is not None:
-        typer.echo("\r\x1b[K", nl=False, err=True)
+        say_over("")
     for sentence in brought.refused:
         say(f"Left out {sentence}", err=True)
     for sentence in brought.notices:

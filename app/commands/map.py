@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -16,7 +15,9 @@ import typer
 from sawtooth.analysis.cluster.mapping import Engine, Mapped, map_sources
 from sawtooth.analysis.cluster.workers import in_processes
 from sawtooth.app import format as fmt
+from sawtooth.app.commands.output import say, say_over
 from sawtooth.app.jobs.rank_summary import summarise
+from sawtooth.app.printable import json_text
 from sawtooth.ingest.errors import SawtoothError, UsageError
 
 REPORT_EVERY_SECONDS = 0.5  # of a line that is written over; logs have one where a tenth more is done
@@ -52,9 +53,9 @@ def map_(
     share = _part(part)
     mapped = map_sources(sources, to, summarise, _engine(engine, address, jobs), part=share, progress=_progress())
     for outcome in mapped.refused[:NAMED]:
-        typer.echo(f"Left out {outcome.url}: {outcome.refused}", err=True)
+        say(f"Left out {outcome.url}: {outcome.refused}", err=True)
     for outcome in mapped.failed[:NAMED]:
-        typer.echo(f"Not summarised: {outcome.url}: {outcome.failed}", err=True)
+        say(f"Not summarised: {outcome.url}: {outcome.failed}", err=True)
     counts = {
         "sources": mapped.sources,
         "before": mapped.before,
@@ -63,13 +64,13 @@ def map_(
         "failed": len(mapped.failed),
     }
     if as_json:
-        typer.echo(json.dumps(counts))
+        say(json_text(counts))
     else:
-        typer.echo(
+        say(
             f"{counts['summarised']:,} of {mapped.sources:,} sources summarised, {mapped.before:,} were before, "
             f"{counts['refused']:,} left out, {counts['failed']:,} failed."
         )
-        typer.echo(f"sawtooth reduce {to}")
+        say(f"sawtooth reduce {to}")
     if mapped.failed:
         raise SawtoothError(f"{len(mapped.failed):,} sources were not summarised. Run the same command again for them.")
 
@@ -104,12 +105,10 @@ def _progress() -> Callable[[Mapped], None]:
         last.update(at=now, tenth=tenth)
         left = mapped.sources - mapped.before - read
         rest = f", {fmt.duration_ms(1000 * (now - began) / read * left)} left" if read and left else ""
-        typer.echo(
-            f"\r{mapped.done:,} of {mapped.sources:,} sources{rest}\x1b[K"
-            if live
-            else f"{mapped.done:,} of {mapped.sources:,} sources{rest}",
-            nl=not live or not left,
-            err=True,
-        )
+        line = f"{mapped.done:,} of {mapped.sources:,} sources{rest}"
+        if live:
+            say_over(line)
+        if not live or not left:
+            say("" if live else line, err=True)
 
     return show

@@ -40,6 +40,11 @@ def say(text: str, *, err: bool = False) -> None:
     typer.echo(printable(text, "\n"), err=err)
 
 
+def say_over(text: str) -> None:
+    """Write over the line of the terminal on which progress is shown."""
+    typer.echo(f"\r{printable(text)}\x1b[K", nl=False, err=True)
+
+
 def write(content: str, output: Path | None, *, bold_line: int | None = None) -> None:
     """Write ``content`` to the file, or to the terminal, where line number ``bold_line`` stands out. Raises UsageError for an unwritable file."""
     if output is None:

@@ -15,7 +15,7 @@ from sawtooth.ingest.capture.batch_size import finder
 from sawtooth.ingest.capture.batch_size.finder import find_batch_size, lines
 from sawtooth.ingest.capture.batch_size.search import BatchSizes, Trial, search
 from sawtooth.ingest.capture.batch_size.state import TrainingState
-from sawtooth.ingest.runs.bundle import open_bundle
+from sawtooth.ingest.runs.bundle_file import open_bundle
 
 
 def searched(fitting: int, start: int, least: int = 1, most: int = 1 << 20, **limits: Any) -> tuple[BatchSizes, list[int]]:

@@ -14,7 +14,7 @@ import pytest
 
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import launch
-from sawtooth.ingest.runs.bundle import open_bundle
+from sawtooth.ingest.runs.bundle_file import open_bundle
 from sawtooth.place import recorder_version
 
 TRAINING = """

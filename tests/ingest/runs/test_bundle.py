@@ -72,7 +72,7 @@ def test_a_source_that_was_not_kept_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "x.sawtooth").exists()
 
 
-MAY_BE_NOTHING = ("loader_sample_error_ms", "loader_sample_cpu_ms", "loader_collate_ms")
+MAY_BE_NOTHING = ("loader_workers", "loader_sample_error_ms", "loader_sample_cpu_ms", "loader_collate_ms")
 
 
 @pytest.mark.parametrize(
