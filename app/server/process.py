@@ -19,6 +19,7 @@ from sawtooth.app.jobs.bundled import import_bundled
 from sawtooth.app.jobs.leftovers import sweep
 from sawtooth.app.jobs.queue import Jobs
 from sawtooth.app.server.local_sampler import local_sampler
+from sawtooth.app.server.log_lines import limit_lines
 from sawtooth.app.server.push import push_command, push_token
 from sawtooth.app.server.slow_clients import allow_many_files, end_slow_clients
 from sawtooth.app.server.start import OPEN, link_to, url_of
@@ -79,6 +80,7 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
         log.warning("the data folder cannot be written (%s): only what it holds already can be shown", error.strerror)
     announce()
     allow_many_files()
+    limit_lines()
     slow_clients = asyncio.create_task(end_slow_clients())
     try:
         yield None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import logging
 import socket
 import struct
 import time
@@ -25,6 +26,7 @@ from starlette.testclient import TestClient
 from sawtooth.app.api import routes
 from sawtooth.app.server import flow
 from sawtooth.app.server.access import CLOSED_PATHS, AccessMiddleware, PeerMiddleware
+from sawtooth.app.server.log_lines import Seldom
 from sawtooth.app.server.slow_clients import CROWDED, CROWDED_HEAD_SECONDS, HEAD_SECONDS, end_waiting, running_servers
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.errors import SourceError
@@ -142,6 +144,27 @@ def test_a_request_whose_head_never_ends_loses_its_connection():
     idle.cycle = SimpleNamespace(response_complete=False)  # its next request came
     assert end_waiting(everyone, waiting, 100.0 + HEAD_SECONDS) == {}
     assert (silent.closed, idle.closed, busy.closed) == (True, False, False)
+
+
+def test_lines_that_a_stranger_can_have_written_are_few_and_say_how_many_came() -> None:
+    now, lines = [0.0], []
+    logger = logging.getLogger("test of lines")
+    logger.propagate = False
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logger.addHandler(handler)
+    logger.addFilter(Seldom(lambda: now[0]))
+    for _ in range(1000):
+        logger.warning("Invalid HTTP request received.")
+    logger.error("a bug"), logger.error("a bug")
+    now[0] = 11.0
+    logger.warning("Invalid HTTP request received.")
+    assert lines == [
+        "Invalid HTTP request received.",
+        "a bug",
+        "a bug",
+        "Invalid HTTP request received. (999 more since the last such line)",
+    ]
 
 
 def test_where_many_connections_ask_for_nothing_they_make_room_soon():
