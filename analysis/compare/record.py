@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ import msgspec
 
 from sawtooth.analysis.compare.prediction import Prediction
 from sawtooth.ingest.schema import DataFolder, Manifest, write_atomically
+from sawtooth.ingest.seals import sealed, unsealed
 
+log = logging.getLogger("sawtooth")
 FILE = "predictions.json"
 MOST = 2000  # pairs: a file that a page reads at once
 FOLLOWS = "after="  # a tag: this run has the change that the run named made advisable
@@ -47,7 +50,7 @@ def remember(folder: DataFolder, before: str, after: str, prediction: Prediction
         return
     newest = [*((k, v) for k, v in pairs.items() if k != key), (key, tested)][-MOST:]
     with contextlib.suppress(OSError):  # a full disk or a folder that cannot be written costs the record, not the comparison
-        write_atomically(folder.root / FILE, msgspec.json.encode(dict(newest)))
+        write_atomically(folder.root / FILE, sealed(msgspec.json.format(msgspec.json.encode(dict(newest)), indent=1)))
 
 
 def records(folder: DataFolder) -> list[Record]:
@@ -61,7 +64,11 @@ def records(folder: DataFolder) -> list[Record]:
 
 
 def _pairs(folder: DataFolder) -> dict[str, _Tested]:
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
-        pairs = msgspec.json.decode((folder.root / FILE).read_bytes(), type=dict[str, _Tested])
-        return {key: tested for key, tested in pairs.items() if tested.measured_ms > 0}
-    return {}
+    try:
+        pairs = msgspec.json.decode(unsealed((folder.root / FILE).read_bytes()), type=dict[str, _Tested])
+    except OSError:
+        return {}
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        log.warning("%s in the data folder is damaged: how right predictions have been here starts anew.", FILE)
+        return {}
+    return {key: tested for key, tested in pairs.items() if tested.measured_ms > 0}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 
 import msgspec
 
 from sawtooth.analysis.knowledge.hardware import Dispatch
 from sawtooth.ingest.schema import DataFolder, write_atomically
+from sawtooth.ingest.seals import sealed, unsealed
 
+log = logging.getLogger("sawtooth")
 FILE = "calibration.json"
+AGAIN = "Run sawtooth calibrate again."
 SOURCE = "measured by `sawtooth calibrate` on this machine's {name}"
 MOST_US = 10.0  # a file that says more was not written by calibrate
 
@@ -20,7 +24,8 @@ class _Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def keep(folder: DataFolder, name: str, dispatch_us: tuple[float, float, float]) -> None:
     """Keep the dispatch time of a GPU (low, middle, high in µs), in place of what was kept of it before."""
-    write_atomically(folder.root / FILE, msgspec.json.encode({**_rows(folder), name: _Row(dispatch_us)}))
+    rows = msgspec.json.encode({**_rows(folder), name: _Row(dispatch_us)})
+    write_atomically(folder.root / FILE, sealed(msgspec.json.format(rows, indent=2)))
 
 
 def dispatch_of(folder: DataFolder, name: str | None) -> Dispatch | None:
@@ -40,11 +45,13 @@ def calibrated(folder: DataFolder) -> bytes:
 
 
 def _rows(folder: DataFolder) -> dict[str, _Row]:
-    with contextlib.suppress(msgspec.MsgspecError):
-        rows = msgspec.json.decode(calibrated(folder) or b"{}", type=dict[str, _Row])
-        return {
-            name: row
-            for name, row in rows.items()
-            if 0 <= row.dispatch_us[0] <= row.dispatch_us[1] <= row.dispatch_us[2] <= MOST_US
-        }
-    return {}
+    try:
+        rows = msgspec.json.decode(unsealed(calibrated(folder) or b"{}"), type=dict[str, _Row])
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        log.warning("%s in the data folder is damaged: what was measured of GPUs here is not used. %s", FILE, AGAIN)
+        return {}
+    return {
+        name: row
+        for name, row in rows.items()
+        if 0 <= row.dispatch_us[0] <= row.dispatch_us[1] <= row.dispatch_us[2] <= MOST_US
+    }

@@ -2,8 +2,8 @@
 
     python -m tests.fuzz.bits [--flips 1000] [--seed 1]
 
-The folder has a run with telemetry, what a bundle proposes for it, its kept analysis, a pushed session, a login and both tokens. After each
-flip all of it is read as the product reads it: report, card, proposal, trace, session, login. An error of ours, a diagnostic, a line in the
+The folder has a run with telemetry, what a bundle proposes for it, its kept analysis, what was measured of a GPU, a prediction that was tested, a
+pushed session, a login and both tokens. After each flip all of it is read as the product reads it: report, card, proposal, trace, session, login. An error of ours, a diagnostic, a line in the
 log or a login that is over tells; anything else must be as before. A silent difference is printed and ends the run with code 1.
 """
 
@@ -25,8 +25,11 @@ from typing import Any
 
 import msgspec
 
+from sawtooth.analysis.compare import record
+from sawtooth.analysis.compare.prediction import Prediction
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.report import report_json
+from sawtooth.analysis.store import calibration
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.runs.card import card_of
@@ -76,6 +79,8 @@ def prepared(folder: DataFolder) -> str:
     for number, path in enumerate([source / "meta.json", *sorted(source.glob("samples-*"))]):
         taker.append(SESSION, number, 0, path.read_bytes())
     taker.note_clock(SESSION, 123_456_789)
+    calibration.keep(folder, "NVIDIA H200", (1.1, 1.3, 1.5))
+    record.remember(folder, run.id, "another", Prediction(("missing_compile",), 10.0, 12.5))
     kept_token(folder.root, VIEWERS, "The token")
     kept_token(folder.root, PUSH, "The push token")
     return run.id
@@ -98,6 +103,8 @@ def readings(folder: DataFolder, run: str, cookie: str) -> Readings:
         "sources": lambda: {path.name: zlib.crc32(gzip.decompress(path.read_bytes())) for path in folder.sources.iterdir()},
         "session": lambda: _session(folder),
         "clock": lambda: clock_offset_ns(folder.live / SESSION),
+        "calibration": lambda: repr(calibration.dispatch_of(folder, "NVIDIA H200")),
+        "predictions": lambda: repr(record.records(folder)),
         "login": lambda: msgspec.to_builtins(Sessions(folder.access).find(cookie, None, "")),
         "tokens": lambda: [kept_token(folder.root, name, name) for name in (VIEWERS, PUSH)],
     }

@@ -17,7 +17,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.anti_patterns import fills, loop
 
 
-def test_each_pair_counts_once_and_by_rule(tmp_path: Path) -> None:
+def test_each_pair_counts_once_and_by_rule(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = DataFolder(tmp_path).create()
     for predicted in (80.0, 90.0):  # said again after better code: the last word counts
         remember(folder, "a", "b", Prediction(("tf32-off",), predicted, 100.0))
@@ -26,8 +26,11 @@ def test_each_pair_counts_once_and_by_rule(tmp_path: Path) -> None:
     assert list(found) == ["tf32-off", "casts"]
     assert (found["tf32-off"].pairs, found["tf32-off"].median_error) == (2, pytest.approx(0.075))
     assert found["tf32-off"].worst_error == pytest.approx(0.10)
-    (tmp_path / FILE).write_text("no JSON")
-    assert records(folder) == []
+    whole = (tmp_path / FILE).read_bytes()
+    for damaged in (b"no JSON", whole.replace(b"105.0", b"905.0")):
+        (tmp_path / FILE).write_bytes(damaged)
+        assert records(folder) == [] and "damaged" in caplog.text
+        caplog.clear()
 
 
 def test_the_report_of_a_run_that_follows_says_what_was_predicted(tmp_path: Path) -> None:
