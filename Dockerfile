@@ -1,8 +1,10 @@
 # syntax=docker/dockerfile:1
-# Pin the base by digest where you build: docker buildx imagetools inspect python:3.13-slim --format '{{.Manifest.Digest}}'
+# The base is one exact image. For a newer Python, this prints what to put in its place, here or as --build-arg BASE=…
+#   docker buildx imagetools inspect python:3.13-slim-trixie --format '{{.Manifest.Digest}}'
 # docker build -t sawtooth . && docker run -p 8501:8501 -v sawtooth:/data sawtooth
 # The log prints a link that logs one browser in. One replica per data volume: sessions live in the process.
-FROM python:3.13-slim AS build
+ARG BASE=python:3.13.9-slim-trixie@sha256:326df678c20c78d465db501563f3492d17c42a4afe33a1f2bf5406a1d56b0e86
+FROM ${BASE} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/sawtooth
 WORKDIR /src
@@ -16,7 +18,7 @@ COPY app app
 COPY sample_traces sample_traces
 RUN /opt/sawtooth/bin/pip install --no-deps .
 
-FROM python:3.13-slim
+FROM ${BASE}
 RUN useradd --create-home --uid 10001 sawtooth && install -d -o sawtooth -g sawtooth -m 700 /data
 COPY --from=build /opt/sawtooth /opt/sawtooth
 ENV PATH=/opt/sawtooth/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 SAWTOOTH_DATA=/data

@@ -32,3 +32,10 @@ def test_every_dependency_has_an_upper_bound() -> None:
     recorder = tomllib.loads((ROOT / "recorder" / "pyproject.toml").read_text())["project"]
     for line in (*project["dependencies"], *recorder["dependencies"]):
         assert "<" in line, line
+
+
+def test_the_image_is_built_on_one_exact_base() -> None:
+    """Of the Python that the lock file is read with; both stages, so that what was built runs on what it was built for."""
+    text = (ROOT / "Dockerfile").read_text()
+    base = re.search(r"^ARG BASE=python:3\.\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
+    assert base and re.findall(r"^FROM (\S+)", text, re.MULTILINE) == ["${BASE}", "${BASE}"]
