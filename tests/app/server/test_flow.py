@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -81,6 +82,27 @@ def test_scripts_run_in_a_limited_number_of_places(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ScriptRunner, "_run_script", lambda self, data: seen.append(WaitingRunner.started))
     WaitingRunner._run_script(WaitingRunner.__new__(WaitingRunner), None)  # type: ignore[arg-type]
     assert seen == [1] and WaitingRunner.started == 0
+
+
+def test_no_more_scripts_compute_at_once_than_there_are_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, most = [], []
+
+    def computes(*_: object) -> None:
+        running.append(1)
+        most.append(len(running))
+        time.sleep(0.05)
+        running.pop()
+
+    monkeypatch.setattr(ScriptRunner, "_run_script", computes)
+    runs = [
+        threading.Thread(target=WaitingRunner._run_script, args=(WaitingRunner.__new__(WaitingRunner), None))
+        for _ in range(3 * flow.SCRIPTS_AT_ONCE)
+    ]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert len(most) == len(runs) and max(most) <= flow.SCRIPTS_AT_ONCE
 
 
 def test_one_host_cannot_take_every_place_and_a_trusted_proxy_can() -> None:
