@@ -97,7 +97,7 @@ class AccessMiddleware:
     def _while_logged_in(self, scope: Scope, receive: Receive) -> Receive:
         """Return ``receive`` of a page that ends with its session."""
         door, caller = self._door, self._caller(scope)
-        if door is None or not door.secret(caller):
+        if door is None or not door.secrets(caller):
             return receive
 
         async def until_it_ends() -> Message:

@@ -27,6 +27,7 @@ LINK, TOKEN = "launch", "token"  # in an address
 FORM_BYTES, FORM_SECONDS = 8 << 10, 10.0  # a token and an address, in one packet
 WRONG_AT_ONCE, WRONG_PER_SECOND = 10.0, 0.1  # tokens tried by one peer: a person mistypes twice, a program guesses thousands
 PEERS_REMEMBERED = 4096
+COOKIES_TRIED = 5  # of one name; each is a look into the data folder
 LOG_EVERY_SECONDS = 10.0  # a line; the next one says how many came between
 NEEDED = "Log in with the link that the server printed when it started, or with its token. `sawtooth serve --link` prints a new link."
 USED = "This link was used already, or it is older than a day. `sawtooth serve --link` prints a new one."
@@ -109,15 +110,15 @@ class Door:
     def logged_in(self, caller: Caller) -> bool:
         """Tell whether the request brings a session, or the cookie of an older version."""
         # not http.cookies: that drops all of them where another server of this host has set one such as x={"a": 1}
-        cookies = cookie_parser(caller.headers.get("cookie", ""))
-        if (secret := cookies.get(self.cookie)) and self.sessions.find(secret, caller.user, self._print):
+        if any(self.sessions.find(secret, caller.user, self._print) for secret in self.secrets(caller)):
             return True
         name, value = self._old_cookie
-        return hmac.compare_digest(cookies.get(name, "").encode(), value.encode())
+        return hmac.compare_digest(cookie_parser(caller.headers.get("cookie", "")).get(name, "").encode(), value.encode())
 
-    def secret(self, caller: Caller) -> str:
-        """Return the request's session cookie, "" where it has none."""
-        return cookie_parser(caller.headers.get("cookie", "")).get(self.cookie, "")
+    def secrets(self, caller: Caller) -> list[str]:
+        """Return the request's session cookies: a server on another port of this host can set one of the same name beside ours."""
+        pairs = (pair.partition("=") for pair in caller.headers.get("cookie", "").split(";"))
+        return [value.strip() for name, _, value in pairs if name.strip() == self.cookie][:COOKIES_TRIED]
 
     def answer(self, scope: Scope, caller: Caller) -> Response | None:
         """Return what to answer a request that is not a form's: None lets it in."""
@@ -148,7 +149,8 @@ class Door:
     async def form(self, scope: Scope, receive: Receive, caller: Caller) -> Response:
         """Answer a form: the token opens a session, leaving ends it."""
         if scope["path"] == LOGOUT:
-            self.sessions.end_of(self.secret(caller))
+            for secret in self.secrets(caller):
+                self.sessions.end_of(secret)
             left = RedirectResponse("/", status_code=303)
             left.delete_cookie(self.cookie, path="/")
             left.delete_cookie(self._old_cookie[0], path="/")

@@ -166,6 +166,19 @@ def test_leaving_ends_the_session(data) -> None:
     assert client.get("/").status_code == 401
 
 
+def test_a_cookie_of_the_same_name_from_another_port_logs_nobody_out(data) -> None:
+    """Browsers keep cookies by host and not by port: any server of this host can set one for a wider or a narrower path."""
+    client, name = client_of(data), session_cookie_of(TOKEN)
+    client.get(f"/?token={TOKEN}")
+    own = f"{name}={client.cookies[name]}"
+    client.cookies.clear()
+    for cookies in (f"{own}; {name}=junk", f"{name}=junk; {own}", f"{name}=a; {name}=b; {own}; theme=dark"):
+        assert client.get("/", headers={"cookie": cookies}).status_code == 200
+    assert client.get("/", headers={"cookie": f"{name}=junk; {name}="}).status_code == 401
+    assert client.post("/logout", headers={"cookie": f"{own}; {name}=junk"}).status_code == 303
+    assert client.get("/", headers={"cookie": own}).status_code == 401
+
+
 def test_a_new_token_logs_everybody_out_who_came_by_the_old_one(data) -> None:
     sessions = Sessions(data.access)
     secret = sessions.open(sessions.new("token", "", "", None, print_of(TOKEN)))
