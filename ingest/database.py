@@ -1,4 +1,4 @@
-"""The store's DuckDB files: laid out by copying, and looked into through one instance of the process.
+"""The store's DuckDB files: laid out by copying, and opened by instances that are used again.
 
 Starting an instance takes 14 ms of a core, and the hundreds of statements that lay out a file and explain its columns 30: as much as all the rows of
 a small trace.
@@ -6,7 +6,6 @@ a small trace.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,43 +14,53 @@ import duckdb
 
 from sawtooth.ingest.schema import BLOCK_BYTES, STORAGE_VERSION
 
-READER: dict[str, str | bool | int | float | list[str]] = {
-    "threads": 1,
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-}
+CLOSED: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}  # nothing is fetched
+ROW_MEMORY = "96MB"  # for a look at single rows
 
-
-class _Reader:
-    """The instance that looks into files, one at a time."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._connection: duckdb.DuckDBPyConnection | None = None
-
-    def rows(self, path: Path, select: str) -> list[tuple[Any, ...]]:
-        with self._lock:
-            if self._connection is None:
-                self._connection = duckdb.connect(":memory:", config=READER)
-            try:
-                self._connection.execute(f"ATTACH '{quoted(path)}' AS looked_into (READ_ONLY); USE looked_into")
-                rows = self._connection.execute(select).fetchall()
-                self._connection.execute("USE memory; DETACH looked_into")
-            except BaseException:  # a damaged file can leave the instance attached to it, or unusable
-                connection, self._connection = self._connection, None
-                with contextlib.suppress(duckdb.Error):
-                    connection.close()
-                raise
-        return rows
-
-
-_reader = _Reader()
+_idle: list[duckdb.DuckDBPyConnection] = []  # one at most: a process rarely works on two files at a time
+_one_at_a_time = threading.Lock()
 _layouts: dict[str, bytes] = {}  # of a layout's statements the file that they make
+
+
+def borrow(memory_limit: str, scratch: Path | None = None) -> duckdb.DuckDBPyConnection:
+    """Return an instance with nothing attached, which spills into ``scratch``, nowhere where None. Close it after an error, else ``give_back``."""
+    with _one_at_a_time:
+        connection = _idle.pop() if _idle else None
+    if connection is not None:
+        try:
+            return _limited(connection, memory_limit, scratch)
+        except duckdb.Error:  # one that has spilled keeps to its folder
+            connection.close()
+    return _limited(duckdb.connect(":memory:", config=CLOSED), memory_limit, scratch)
+
+
+def give_back(connection: duckdb.DuckDBPyConnection) -> None:
+    """Leave an instance that has nothing attached any more to the next who borrows one."""
+    with _one_at_a_time:
+        if not _idle:
+            _idle.append(connection)
+            return
+    connection.close()
+
+
+def _limited(connection: duckdb.DuckDBPyConnection, memory_limit: str, scratch: Path | None) -> duckdb.DuckDBPyConnection:
+    connection.execute(f"SET memory_limit = '{memory_limit}'")
+    connection.execute(f"SET temp_directory = '{quoted(scratch) if scratch else ''}'")
+    return connection
 
 
 def rows_of(path: Path, select: str) -> list[tuple[Any, ...]]:
     """Return the rows that ``select`` gives of a file of the store. Raises duckdb.Error for a missing or damaged file."""
-    return _reader.rows(path, select)
+    connection = borrow(ROW_MEMORY)
+    try:
+        connection.execute(f"ATTACH '{quoted(path)}' AS looked_into (READ_ONLY); USE looked_into")
+        rows = connection.execute(select).fetchall()
+        connection.execute("USE memory; DETACH looked_into")
+    except BaseException:
+        connection.close()
+        raise
+    give_back(connection)
+    return rows
 
 
 def first_row(path: Path, select: str) -> tuple[Any, ...] | None:

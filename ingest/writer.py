@@ -8,11 +8,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
-from sawtooth.ingest.database import attach_new
+from sawtooth.ingest.database import attach_new, borrow, give_back
 from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.schema import schema_sql
 
@@ -39,8 +38,8 @@ class Writer:
         self._waiting: dict[tuple[str, tuple[str, ...]], list[tuple[Any, ...]]] = {}
         self._storing = ThreadPoolExecutor(1)
         self._last: Future[None] | None = None
-        self._connection = duckdb.connect(":memory:", config={"memory_limit": MEMORY_LIMIT, "preserve_insertion_order": True})
-        self._connection.execute("SET temp_directory = ?", [str(path.parent)])  # gone with the draft, whatever happens
+        self._finished = False
+        self._connection = borrow(MEMORY_LIMIT, path.parent)  # what it spills is gone with the draft, whatever happens
         attach_new(self._connection, path, "recording_file", schema_sql())
 
     def insert(self, table: str, columns: dict[str, Any]) -> None:
@@ -81,11 +80,15 @@ class Writer:
         self._connection.execute("CHECKPOINT recording_file")
         self._connection.execute("USE memory")
         self._connection.execute("DETACH recording_file")
+        self._finished = True
 
     def close(self) -> None:
         """Close whatever is open."""
         self._storing.shutdown()
-        self._connection.close()
+        if self._finished:
+            give_back(self._connection)
+        else:
+            self._connection.close()
 
 
 def _arrow(values: Any) -> pa.Array:

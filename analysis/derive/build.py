@@ -26,7 +26,7 @@ from sawtooth.analysis.derive.steps import STATUS_NAMES, DeviceSteps, HostSteps,
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS, TENSOR_CORES_USED
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.version import ANALYSIS_VERSION
-from sawtooth.ingest.database import attach_new, quoted
+from sawtooth.ingest.database import attach_new, borrow, give_back, quoted
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import commit, draft, is_sound
 from sawtooth.ingest.schema import DataFolder
@@ -86,10 +86,8 @@ def derive(recording_file: Path, target: Path) -> None:
 
 
 def _write(recording_file: Path, temporary: Path) -> None:
-    con = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
+    con = borrow(MEMORY_LIMIT, temporary.parent)  # what it spills is gone with the draft, whatever happens
     try:
-        con.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
-        con.execute("SET temp_directory = ?", [str(temporary.parent)])  # gone with the draft, whatever happens
         con.execute(f"ATTACH '{quoted(recording_file)}' AS r (READ_ONLY)")
         attach_new(con, temporary, "d", DERIVED_SQL.read_text(encoding="utf-8"), "d.main,r.main")  # its views read both
         kind = con.execute("SELECT kind FROM recording").fetchall()[0][0]
@@ -97,9 +95,11 @@ def _write(recording_file: Path, temporary: Path) -> None:
             _derive_trace(con)
         con.execute("USE memory")
         con.execute("CHECKPOINT d")
-        con.execute("DETACH d")
-    finally:
+        con.execute("DETACH d; DETACH r")
+    except BaseException:
         con.close()
+        raise
+    give_back(con)
 
 
 def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import duckdb
+import msgspec
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ def load_signatures(con: duckdb.DuckDBPyConnection) -> list[Signature]:
     rows = con.execute(
         "SELECT input_dims, input_types, input_strides, concrete_inputs FROM signatures ORDER BY signature_id"
     ).fetchall()
-    return [Signature(*(json.loads(cell) if cell else None for cell in row)) for row in rows]
+    return [Signature(*(msgspec.json.decode(cell) if cell else None for cell in row)) for row in rows]
 
 
 @dataclass(frozen=True)

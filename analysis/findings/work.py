@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -57,7 +58,7 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
     rows = recording.rows(
         "SELECT signature_id, input_dims, input_types, concrete_inputs, input_strides FROM signatures ORDER BY signature_id"
     )
-    inputs = {int(i): tuple(json.loads(c) if c else None for c in cells) for i, *cells in rows}
+    inputs = {int(i): tuple(msgspec.json.decode(c) if c else None for c in cells) for i, *cells in rows}
     for column, prefix in (("signature_id", ""), ("flop_signature_id", "flop_")):
         ids = work[column].astype("Int64")  # a column of pandas' own integers is walked slowly
         signatures = [inputs.get(s) for s in ids.fillna(-1).to_numpy(np.int64).tolist()]
