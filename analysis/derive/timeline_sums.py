@@ -57,10 +57,12 @@ def store(con: duckdb.DuckDBPyConnection) -> None:
     """Fill the timeline's tables of the derived file that ``con`` sees as ``d``; all else that it holds must be there."""
     con.execute(_CALL_KINDS)
     con.execute(_HOST_LANES)
-    _store_depths(con)
+    sources = dict(SLICES)
+    if not _store_depths(con):
+        del sources["python"]  # most traces hold no Python calls, and each statement costs a millisecond
     first, last = con.execute("SELECT coalesce(first_ns, 0), coalesce(last_ns, 1) FROM recording").fetchall()[0]
     cell = cell_ns(last - first)
-    for source, rows in {**SLICES, "gaps": GAPS, "segments": SEGMENTS}.items():
+    for source, rows in {**sources, "gaps": GAPS, "segments": SEGMENTS}.items():
         depth, owner = ("depth", "NULL") if source in SLICES else ("0", "owner")
         sums = SUMS.format(source=source, depth=depth, owner=owner, origin=first, cell=cell, rows=rows)
         con.execute(f"INSERT INTO d.lane_sums BY NAME {sums} ORDER BY cell, device, lane, depth")
@@ -73,14 +75,16 @@ def store(con: duckdb.DuckDBPyConnection) -> None:
         con.execute(f"INSERT INTO d.name_sums BY NAME {sums} ORDER BY device, cell")
 
 
-def _store_depths(con: duckdb.DuckDBPyConnection) -> None:
-    """File how many Python calls of its thread enclose each: those that have begun, less those that have ended by then."""
+def _store_depths(con: duckdb.DuckDBPyConnection) -> bool:
+    """File how many Python calls of its thread enclose each: those that have begun, less those that have ended by then. Tell whether there are any."""
     import numpy as np  # only here: the process of a viewer's query needs the SQL above and not the second that pandas takes to load
     import pandas as pd
 
     calls = con.execute(
         "SELECT python_call_id AS id, thread_id AS thread, start_ns AS start, start_ns + greatest(dur_ns, 1) AS end FROM python_calls ORDER BY 1"
     ).fetchnumpy()
+    if not len(calls["id"]):
+        return False
     depth = np.zeros(len(calls["id"]), np.int64)
     for thread in np.unique(calls["thread"]):
         of = np.flatnonzero(np.asarray(calls["thread"]) == thread)
@@ -90,6 +94,7 @@ def _store_depths(con: duckdb.DuckDBPyConnection) -> None:
     con.register("incoming", frame)
     con.execute("INSERT INTO d.python_depths BY NAME SELECT * FROM incoming")
     con.unregister("incoming")
+    return True
 
 
 def cell_ns(recording_ns: int, cells: int = CELLS) -> int:

@@ -79,6 +79,7 @@ def test_what_starts_something_else_starts_at_once(module: str) -> None:
         ("sawtooth.app.commands.report", ("scipy", "jinja2", "streamlit", "plotly.graph_objs")),
         ("sawtooth.app.commands.compare", ("scipy", "jinja2", "streamlit", "plotly.graph_objs")),
         ("sawtooth.ingest.trace.torch_json.worker", ("pandas", "duckdb", "scipy", "jinja2")),
+        ("sawtooth.analysis.store.sql_process", ("pandas", "numpy", "pyarrow", "scipy")),
     ],
 )
 def test_a_command_and_a_reading_process_load_only_what_they_use(module: str, left_out: tuple[str, ...]) -> None:

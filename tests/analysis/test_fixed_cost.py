@@ -1,0 +1,61 @@
+"""What a small trace costs whatever it holds, by counts that do not vary: instances of the database and questions to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library, Recording
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest import database
+from sawtooth.ingest.schema import DataFolder, Manifest
+from tests.support.chrome_trace import matmul_loop
+
+MOST_QUESTIONS = 40  # of 50 rules and the report, about a trace in which few of them find the names that they look for
+
+
+def brought(folder: DataFolder, place: Path, number: int) -> Manifest:
+    loop = matmul_loop()
+    loop.top["number"] = number  # a trace of other bytes is another recording
+    trace = loop.write(place / f"{number}.json")
+    return bring_in(folder, [(trace, trace.name)]).runs[0]
+
+
+def test_files_of_one_process_share_an_instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[object] = []
+    connect = duckdb.connect
+
+    def counted(*arguments: Any, **options: Any) -> duckdb.DuckDBPyConnection:
+        started.append(arguments)
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(duckdb, "connect", counted)
+    monkeypatch.setattr(database, "_idle", [])
+    folder = DataFolder(tmp_path / "data").create()
+    for number in range(3):
+        brought(folder, tmp_path, number)
+    assert len(started) == 1
+
+
+def test_what_a_trace_does_not_name_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = DataFolder(tmp_path / "data").create()
+    run = brought(folder, tmp_path, 1)
+    asked: list[str] = []
+    for kind in ("rows", "frame"):
+        ask = getattr(Recording, kind)
+
+        def counted(recording: Recording, sql: str, parameters: Any = (), ask: Any = ask) -> Any:
+            asked.append(sql)
+            return ask(recording, sql, parameters)
+
+        monkeypatch.setattr(Recording, kind, counted)
+    library = Library(folder)
+    analyse(run, library)
+    library.close()
+    assert 10 < len(asked) <= MOST_QUESTIONS, len(asked)
+    again = [sql for sql in set(asked) if asked.count(sql) > 2]
+    assert again == []
