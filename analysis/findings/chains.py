@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.rule import RuleContext
+from sawtooth.analysis.findings.rule import RuleContext, once
 from sawtooth.analysis.findings.work import numel
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
@@ -36,11 +36,13 @@ def elements(work: pd.DataFrame) -> np.ndarray:
     return work["signature_id"].map(most).fillna(0).to_numpy(np.int64)
 
 
-def chains(work: pd.DataFrame, *, with_statistics: bool = False) -> list[Chain]:
-    """Return the maximal fusable chains of ``work`` (see ``step_work``), in order.
+@once
+def chains(context: RuleContext, *, with_statistics: bool = False) -> list[Chain]:
+    """Return the maximal fusable chains of ``RuleContext.work``, in order.
 
     ``with_statistics`` lets kernels over what a reduction of the chain left (a mean or a variance of each row) belong to it.
     """
+    work = context.work
     size = elements(work).tolist()
     category, operators = work["category"].tolist(), work["operator"].tolist()
     fusable = (
@@ -76,7 +78,9 @@ def marked(
     ``begins``: the marked work begins with the first reduction or mark of its chain, as a norm does: what comes before stays.
     """
     work = context.work
-    whole = [c for c in chains(work, with_statistics=begins) if c.operators & marks and len(c.rows) >= shortest]
+    if not work["operator"].isin(marks).any():
+        return work.iloc[:0], []
+    whole = [c for c in chains(context, with_statistics=begins) if c.operators & marks and len(c.rows) >= shortest]
     marked_chains = [_from_the_first(work, chain, marks) for chain in whole] if begins else whole
     if not marked_chains:
         return work.iloc[:0], []

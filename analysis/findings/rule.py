@@ -48,11 +48,12 @@ class RuleContext:
     whatif: WhatIf | None = None
     _made: dict[tuple[Any, ...], Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def once(self, make: Callable[..., T], *arguments: Any) -> T:
-        """Return ``make`` of this context and ``arguments``, made once for all rules. Nobody may change what comes."""
-        if (make, *arguments) not in self._made:
-            self._made[make, *arguments] = make(self, *arguments)
-        made: T = self._made[make, *arguments]
+    def once(self, make: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Return ``make`` of this context and the arguments, made once for all rules. Nobody may change what comes."""
+        key = (make, *arguments, *sorted(named.items()))
+        if key not in self._made:
+            self._made[key] = make(self, *arguments, **named)
+        made: T = self._made[key]
         return made
 
     @cached_property
@@ -193,8 +194,8 @@ def once(make: Callable[Concatenate[RuleContext, P], T]) -> Callable[Concatenate
     """Ask a recording once for all rules; see ``RuleContext.once``."""
 
     @wraps(make)
-    def made(context: RuleContext, *arguments: P.args, **_: P.kwargs) -> T:
-        return context.once(make, *arguments)
+    def made(context: RuleContext, *arguments: P.args, **named: P.kwargs) -> T:
+        return context.once(make, *arguments, **named)
 
     return made
 

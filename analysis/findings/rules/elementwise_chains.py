@@ -36,7 +36,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when fusing chains would save more than WORTH_NAMING of the step."""
     steps = context.work_steps
     work = context.work
-    fusible = chains(work)
+    fusible = chains(context)
     if not fusible or work["kernel"].str.startswith("triton_").any():
         return
     rows = work.iloc[np.concatenate([chain.rows for chain in fusible])]
