@@ -20,6 +20,7 @@ from sawtooth.analysis.metrics.registry import readings_without_trace
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.metrics.witness import Witness
 from sawtooth.analysis.ranks.communication import split_communication
+from sawtooth.analysis.ranks.groups import with_parallelism
 from sawtooth.analysis.ranks.job import as_one_job
 from sawtooth.analysis.ranks.job_step import at_job_step, leading, measured_ms
 from sawtooth.analysis.replay import store as replay_store
@@ -57,6 +58,8 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
         )
     ranks = at_job_step(library, ranks, measured, communication, telemetry)
     lead = leading(ranks, communication)
+    if communication is not None:
+        communication = with_parallelism(ranks, communication)
     diagnostics += trust.diagnostics_of(ranks)
     diagnostics += [Diagnostic("telemetry_elsewhere", "error", sentence, 1) for sentence in _elsewhere(ranks, telemetry)]
     if telemetry.unknown is not None:

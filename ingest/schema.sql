@@ -206,7 +206,8 @@ COMMENT ON COLUMN allocations.total_reserved_bytes IS 'Reserved by the caching a
 
 CREATE TABLE collectives (
     gpu_op_id BIGINT, cpu_op_id BIGINT, name VARCHAR, dtype VARCHAR, in_elements BIGINT, out_elements BIGINT,
-    group_name VARCHAR, group_description VARCHAR, group_size INTEGER, group_ranks VARCHAR, sequence BIGINT, asynchronous BOOLEAN
+    group_name VARCHAR, group_description VARCHAR, group_size INTEGER, group_ranks VARCHAR, sequence BIGINT, asynchronous BOOLEAN,
+    peer_rank INTEGER
 );
 COMMENT ON TABLE collectives IS 'Arguments of collective communication, of the operator or the kernel';
 COMMENT ON COLUMN collectives.gpu_op_id IS 'Kernel that carried these arguments';
@@ -221,6 +222,7 @@ COMMENT ON COLUMN collectives.group_size IS 'Ranks of the group';
 COMMENT ON COLUMN collectives.group_ranks IS 'Ranks of the group as recorded';
 COMMENT ON COLUMN collectives.sequence IS 'Sequence number in the group';
 COMMENT ON COLUMN collectives.asynchronous IS 'The collective was asynchronous';
+COMMENT ON COLUMN collectives.peer_rank IS 'The rank that a send goes to or a receive comes from; not in recordings made before it was kept';
 
 CREATE TABLE samples (
     device INTEGER NOT NULL, time_ns BIGINT NOT NULL,

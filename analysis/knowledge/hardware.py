@@ -191,6 +191,25 @@ def _by_formula(name: str, compute: tuple[int, int], sms: int, vendor: str | Non
     return None
 
 
+@dataclass(frozen=True)
+class Link:
+    """What joins GPUs: ``gb_s`` is its decimal GB/s in one direction for one GPU, all lanes together."""
+
+    name: str
+    gb_s: float
+    source: str
+
+
+@cache
+def link_of(gpu: str, between: Literal["gpus", "hosts"]) -> Link | None:
+    """Return the link that servers with the GPU called ``gpu`` (a row's name) have between the GPUs of a host or between hosts, None where no row says."""
+    data = tomllib.loads(Path(__file__).with_name("hardware.toml").read_text(encoding="utf-8"))
+    for row in data["link"]:
+        if row["between"] == between and any(re.search(pattern, gpu, re.IGNORECASE) for pattern in row["match"]):
+            return Link(row["name"], float(row["gb_s"]), row["source"])
+    return None
+
+
 @cache
 def _tables() -> tuple[tuple[_Row, ...], tuple[_Formula, ...]]:
     data = tomllib.loads(Path(__file__).with_name("hardware.toml").read_text(encoding="utf-8"))

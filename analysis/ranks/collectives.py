@@ -26,19 +26,21 @@ _ALIASES = {  # the names of operators and kernels, without separators
     "allreduce": "allreduce", "allgather": "allgather", "reducescatter": "reducescatter", "alltoall": "alltoall",
     "broadcast": "broadcast", "reduce": "reduce",
 }  # fmt: skip
-_ARGUMENTS = "name, dtype, in_elements, out_elements, group_name, group_size, group_ranks, sequence"
+_ARGUMENTS = "name, dtype, in_elements, out_elements, group_name, group_description, group_size, group_ranks, sequence"
+BACKWARD = "autograd::engine::evaluate_function"  # how the operators of a backward pass are called
 
 
 def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.DataFrame, Intervals]:
     """Return a device's communication kernels in order of start, and its exposed communication inside the steady window.
 
     Columns: gpu_op_id, start_ns, dur_ns, exposed_ns, step (a label that is the same on all ranks, None outside steps), counted, name,
-    dtype, in_elements, out_elements, bytes, group, group_size, sequence; None where the trace does not tell.
+    dtype, in_elements, out_elements, bytes, group, description, group_size, sequence, forward (launched before the step's backward pass), sends, receives
+    (of point-to-point kernels, how many); None where the trace does not tell. Sends and receives of one other rank are a group of two.
     """
     frame = recording.frame(
         f"""WITH RECURSIVE comm AS (
-              SELECT g.gpu_op_id, g.start_ns, g.dur_ns, g.cpu_op_id, s.step, g.name AS kernel
-              FROM named_gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id)
+              SELECT g.gpu_op_id, g.start_ns, g.dur_ns, g.cpu_op_id, s.step, g.name AS kernel, c.start_ns AS launch_ns, c.thread_id
+              FROM named_gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) LEFT JOIN runtime_calls c USING (call_id)
               WHERE g.device = ? AND s.category = 'communication'),
             up AS (
               SELECT DISTINCT gpu_op_id, cpu_op_id, 0 AS level FROM comm WHERE cpu_op_id IS NOT NULL
@@ -54,6 +56,7 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
         SELECT comm.*, one.* EXCLUDE (gpu_op_id) FROM comm LEFT JOIN one USING (gpu_op_id) ORDER BY start_ns, gpu_op_id""",
         [device],
     )
+    frame["forward"] = _forward(recording, device, frame)
     exposed = _exposed(recording, device)
     ends = frame["start_ns"].to_numpy(np.int64) + frame["dur_ns"].to_numpy(np.int64)
     begun, ended, op, _ = overlaps(Intervals(frame["start_ns"].to_numpy(np.int64), ends), exposed)
@@ -67,10 +70,59 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     frame["counted"] = np.array([s in counted for s in numbers], dtype=bool)
     frame["bytes"] = pd.array([_bytes(row) for row in frame.to_dict("records")], dtype="Int64")
     frame["has_arguments"] = frame["name"].notna()
+    called = frame["name"].fillna("").astype(str)
     frame["name"] = [_kind(n if isinstance(n, str) else k) for n, k in zip(frame["name"], frame["kernel"], strict=True)]
     ranks = frame["group_ranks"].fillna("").astype(str)
     frame["group"] = frame["group_name"].fillna("").astype(str) + ranks.where(ranks == "", " " + ranks)
-    return frame.drop(columns=["cpu_op_id", "group_name", "group_ranks"]), exposed
+    frame["description"] = frame["group_description"]
+    frame["sends"] = called.str.contains("send").astype("int64")
+    frame["receives"] = called.str.contains("recv").astype("int64")
+    frame["peer"] = pd.array([pd.NA] * len(frame), dtype="Int64")
+    _point_to_point(recording, frame)
+    return frame.drop(
+        columns=["cpu_op_id", "group_name", "group_ranks", "group_description", "launch_ns", "thread_id"]
+    ), exposed
+
+
+def _forward(recording: Recording, device: int, kernels: pd.DataFrame) -> pd.Series:
+    """Tell which kernels were launched before their step's first backward operator; None where the step has none."""
+    rows = recording.rows(
+        "SELECT s.step, min(o.start_ns) FROM steps s JOIN cpu_ops o ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns "
+        f"WHERE s.device = ? AND o.name_id IN (SELECT name_id FROM names WHERE starts_with(name, '{BACKWARD}')) GROUP BY s.step",
+        [device],
+    )
+    began = kernels["step"].map(dict(rows))
+    early: pd.Series = (kernels["launch_ns"] < began).astype(object).where(began.notna() & kernels["launch_ns"].notna(), None)
+    return early
+
+
+def _point_to_point(recording: Recording, kernels: pd.DataFrame) -> None:
+    """Give kernels that send and receive what the calls before their launch say: how many of each, how many bytes, and with whom.
+
+    A batch of sends and receives is one kernel, launched once all of its calls are made.
+    """
+    bare = kernels[(kernels["name"] == SEND_RECEIVE) & ~kernels["has_arguments"] & kernels["launch_ns"].notna()]
+    if bare.empty:
+        return
+    calls = recording.frame(
+        "SELECT c.*, o.start_ns, o.thread_id FROM collectives c JOIN cpu_ops o USING (cpu_op_id) WHERE c.name IN ('send', 'recv') ORDER BY o.start_ns"
+    )
+    calls["bytes"] = [_bytes(row) for row in calls.to_dict("records")]
+    if "peer_rank" not in calls:
+        calls["peer_rank"] = None
+    for thread, mine in bare.sort_values("launch_ns").groupby("thread_id"):
+        of_thread = calls[calls["thread_id"] == thread]
+        kernel = np.searchsorted(mine["launch_ns"].to_numpy(np.int64), of_thread["start_ns"].to_numpy(np.int64))
+        for at, batch in of_thread.groupby(kernel):
+            if at == len(mine):
+                continue
+            row = mine.index[int(at)]
+            sent = batch["name"] == "send"
+            kernels.loc[row, ["sends", "receives"]] = [int(sent.sum()), int((~sent).sum())]
+            each = batch.groupby(sent)["bytes"].sum(min_count=1)
+            kernels.loc[row, "bytes"] = int(each.max()) if each.notna().any() else pd.NA
+            peer = batch["peer_rank"].dropna().unique()
+            kernels.loc[row, "peer"] = int(peer[0]) if len(peer) == 1 else pd.NA
 
 
 def step_labels(steps: pd.DataFrame) -> pd.Series:

@@ -2,7 +2,7 @@
 
 Ranks of a group call its collectives in the same order. So a collective is known by its group and sequence number where the trace has
 one, else by its place among the group's collectives of that name, type and size in the same step. Sends and receives are known by their
-order where the job has two ranks only; of more, the traces do not say which two belong together.
+order between two ranks: those of a job of two, and those whose calls say with whom.
 """
 
 from __future__ import annotations
@@ -39,13 +39,18 @@ def match_rows(
     rows: pd.DataFrame, ranks: int, worlds: Sequence[Any]
 ) -> tuple[pd.DataFrame, list[RankClock | None], tuple[str, ...]]:
     """Return what ``match`` does, of the rows of all ``ranks`` in one table with position and rank."""
+    if "peer" not in rows:  # tables of many ranks' summaries do not keep it
+        rows = rows.assign(peer=pd.array([pd.NA] * len(rows), dtype="Int64"))
+    rows = _paired(rows)
     known = {int(world) for world in worlds if world is not None and not pd.isna(world)}
-    usable = (rows["name"] != SEND_RECEIVE) | (known == {2})
+    usable = (rows["name"] != SEND_RECEIVE) | (known == {2}) | rows["peer"].notna()
     described = rows[rows["has_arguments"]]
     one_group = known == {2} or (
         described["group"].nunique() == 1 and set(described["group_size"].dropna()) == known and len(known) == 1
     )
-    usable &= rows["has_arguments"] | one_group  # without arguments, only a run with one group says which ranks took part
+    usable &= (
+        rows["has_arguments"] | rows["peer"].notna() | one_group
+    )  # without arguments, only a run with one group says which ranks took part
     usable &= rows["step"].notna() | rows["sequence"].notna()
     if not usable.any():
         lacking = rows.reindex(columns=[*rows.columns, *MATCHED])[:0]
@@ -66,6 +71,18 @@ def match_rows(
             "Some ranks of a group are not in this run: waiting is at least, and transfer at most, what is shown.",
         )  # an unrecorded rank may have come last
     return rows.reset_index(drop=True), clocks, notes
+
+
+def _paired(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return ``rows`` with a group of two for each pair of ranks that send to each other, where the traces say who they are."""
+    pairs = rows[(rows["name"] == SEND_RECEIVE) & rows["peer"].notna() & rows["rank"].notna()]
+    if pairs.empty:
+        return rows
+    rows = rows.copy()
+    ends = pairs[["rank", "peer"]].astype(int)
+    rows.loc[pairs.index, "group"] = [f"{min(a, b)} and {max(a, b)}" for a, b in zip(ends["rank"], ends["peer"], strict=True)]
+    rows.loc[pairs.index, "group_size"] = 2
+    return rows
 
 
 def _numbered(rows: pd.DataFrame) -> pd.DataFrame:

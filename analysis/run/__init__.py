@@ -38,6 +38,11 @@ __getattr__, __all__ = lazy(
             "HostWork",
             "host_work",
         ),
+        "parallel": (
+            "GroupUse",
+            "Parallelism",
+            "Pipeline",
+        ),
         "contract": (
             "REPORT_VERSION",
             "FindingPart",

@@ -17,6 +17,7 @@ from sawtooth.analysis.metrics.witness import StepWork
 from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.run.compile_log import CompileLog
 from sawtooth.analysis.run.host import HostWork
+from sawtooth.analysis.run.parallel import GroupUse, Pipeline
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.profile_fit import Representativeness
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
@@ -175,7 +176,7 @@ class Communication:
     counterpart. ``notes`` say what limits the numbers. ``stragglers`` hold the job up by their own doing, most gain first. ``step_ms`` is the
     job's step without the profiler, from the ranks replayed together; None where they cannot be. ``paced_ms`` is the step that stragglers are
     judged at: with hosts brought to what marks or telemetry say of it. ``in_turn_ms`` is what even the rank that waits least in a step waits for
-    others: those that hold each other up by turns.
+    others: those that hold each other up by turns. ``groups`` are its process groups by kind, ``schedule`` its pipeline's.
     """
 
     rows: pd.DataFrame
@@ -186,6 +187,8 @@ class Communication:
     step_ms: float | None = None
     paced_ms: float | None = None
     in_turn_ms: float = 0.0
+    groups: tuple[GroupUse, ...] = ()
+    schedule: Pipeline | None = None
 
     @property
     def pipeline(self) -> bool:

@@ -204,12 +204,17 @@ class _Linking:
     def _write_collectives(self, rows: Columns, first: int, key: str) -> None:
         for i in np.flatnonzero(rows["collective"] >= 0):
             args = self._trace.collectives[rows["collective"][i]]
-            numbers = [*integers([args.in_elements, args.out_elements, args.sequence]), *small_integers([args.group_size])]
+            numbers = [
+                *integers([args.in_elements, args.out_elements, args.sequence]),
+                *small_integers([args.group_size, args.source, args.destination]),
+            ]
+            *numbers, source, destination = numbers
+            numbers.append(source if source != NULL else destination)
             row: dict[str, Any] = {key: first + int(i)}
             texts = {"name": args.name, "dtype": args.dtype, "group_name": args.group_name}
             texts |= {"group_description": args.group_description, "group_ranks": args.group_ranks}
             row |= {name: None if value is None else str(value) for name, value in texts.items()}
-            names = ("in_elements", "out_elements", "sequence", "group_size")
+            names = ("in_elements", "out_elements", "sequence", "group_size", "peer_rank")
             row |= {name: None if value == NULL else value for name, value in zip(names, map(int, numbers), strict=True)}
             row["asynchronous"] = None if args.asynchronous is None else str(args.asynchronous).lower() in ("true", "1")
             self._writer.insert_later("collectives", row)

@@ -98,6 +98,8 @@ class CollectiveArgs(msgspec.Struct, gc=False):
     group_size: Number = field(name="Group size", default=NULL)
     group_ranks: Number = field(name="Process Group Ranks", default=None)
     sequence: Number = field(name="Seq", default=NULL)
+    source: Number = field(name="Src Rank", default=NULL)
+    destination: Number = field(name="Dst Rank", default=NULL)
     asynchronous: bool | Number = field(name="Is asynchronized op", default=None)
 
 
