@@ -17,6 +17,7 @@ from sawtooth.analysis.run.model import Communication, RankResult
 Level = Literal["rank", "host", "stage"]
 
 MOST_ROWS = 512  # of a picture: a screen has hardly more lines for it
+MOST_SIDES = 32  # of the table of who waits for whom: more squares cannot be told apart
 HEAT = ("rank", "host", "stage", "step", "own_ms", "wait_ms")
 
 
@@ -74,3 +75,39 @@ def _label(level: Level, names: Sequence[object]) -> str:
     first, last = names[0], names[-1]
     of = f"{first}" if len(names) == 1 else f"{first} to {last}"
     return of if level == "host" and len(names) == 1 else f"{level} {of}"
+
+
+def waits_between(
+    ranks: Sequence[RankResult], communication: Communication, most: int = MOST_SIDES
+) -> tuple[Level, pd.DataFrame]:
+    """Return who waits for whom: the level, and one row per waiting and late side with waits: waiter, late, wait_ms.
+
+    Sides are hosts where the job has several, else ranks. ``wait_ms`` is what a rank of the waiting side, on average, waits in a counted step for the late side's
+    ranks to join collectives, while its GPU computes nothing. Of more than ``most`` sides, those with most waiting are there.
+    """
+    hosts = ["" if pd.isna(host := rank.info.get("host")) else str(host) for rank in ranks]
+    several = len(set(hosts)) > 1 and all(hosts)
+    level: Level = "host" if several else "rank"
+    numbered = all(rank.rank is not None for rank in ranks)
+    side = hosts if several else [f"rank {rank.rank}" if numbered else f"trace {i}" for i, rank in enumerate(ranks)]
+    counted = communication.rows[communication.rows["counted"]]
+    late = counted[counted["last"]].drop_duplicates("collective").set_index("collective")["position"]
+    waits = counted[~counted["last"] & counted["collective"].isin(late.index) & (counted["exposed_wait_ns"] > 0)]
+    names = pd.Series(side, dtype=object)
+    table = pd.DataFrame(
+        {
+            "waiter": waits["position"].map(names),
+            "late": waits["collective"].map(late).map(names),
+            "wait_ms": waits["exposed_wait_ns"] / max(max((len(rank.counted) for rank in ranks), default=1), 1) / 1e6,
+        }
+    )
+    table["wait_ms"] /= table["waiter"].map(names.value_counts()).astype(float)
+    sums = table.groupby(["waiter", "late"], as_index=False, sort=False)["wait_ms"].sum()
+    involved = (
+        pd.concat([sums.groupby("waiter")["wait_ms"].sum(), sums.groupby("late")["wait_ms"].sum()]).groupby(level=0).max()
+    )
+    kept = set(involved.nlargest(most).index)
+    in_order = sorted(range(len(ranks)), key=lambda i: i if (rank := ranks[i].rank) is None else rank)
+    order = {name: i for i, name in enumerate(dict.fromkeys(side[position] for position in in_order))}
+    sums = sums[sums["waiter"].isin(kept) & sums["late"].isin(kept)]
+    return level, sums.sort_values(["waiter", "late"], key=lambda names_: names_.map(order), ignore_index=True)

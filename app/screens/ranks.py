@@ -8,11 +8,12 @@ import pandas as pd
 
 from sawtooth.analysis.ranks.communication import collective_table, side_by_side
 from sawtooth.analysis.ranks.lateness import who, why
-from sawtooth.analysis.run.model import Communication, RunResult
+from sawtooth.analysis.run.model import Communication, RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
-from sawtooth.app.page import basis, cards, current, frame, panel
+from sawtooth.app.page import basis, cards, current, frame, panel, rank_panels
 
+MOST_BARS = 16  # ledgers side by side: of more, those that matter
 WAITS = {
     "label": "Rank",
     "wait_ms": "Waiting in collectives, ms per step",
@@ -51,12 +52,7 @@ def main() -> None:
         return
     communication = result.communication
     if communication is None:
-        cards.headline("This run has the trace of one rank only, so waits between ranks are not known.")
-        cards.empty_state(
-            "The traces of the other ranks are missing.",
-            "Each process of a distributed job writes its own trace. Ingest them together to make one run.",
-            "sawtooth ingest rank*.trace.json.gz",
-        )
+        _one_trace(result.lead)
         return
     cards.headline(_finding(result, communication))
     share = result.metrics["exposed_comm_share"]
@@ -65,17 +61,53 @@ def main() -> None:
     for note in communication.notes:
         cards.small(note)
     _late(result, communication)
-    estimated = any(row.ms_per_step_unprofiled_est is not None for rank in result.ranks for row in rank.ledger)
+    if len(communication.rows):
+        rank_panels.heat(result, communication)
+        rank_panels.who_waits(result, communication)
+    rank_panels.pipeline(result, communication)
+    rank_panels.groups(communication)
+    shown = _shown(result, communication)
+    estimated = all(any(row.ms_per_step_unprofiled_est is not None for row in rank.ledger) for rank in shown)
     unprofiled = estimated and basis.switch(result.lead) == "unprofiled"
-    rows = side_by_side(result.ranks, unprofiled=unprofiled)
+    rows = side_by_side(shown, unprofiled=unprofiled)
     panel.show(charts.side_by_side(rows, charts.title(rows), dark=frame.dark(), unprofiled=unprofiled), "ranks")
     if len(communication.rows):
-        _waits(rows, communication)
+        _waits(side_by_side(result.ranks), communication)
         _collectives(communication, len(result.lead.counted))
+
+
+def _one_trace(rank: RankResult) -> None:
+    """Say that nobody waits for others, or that the others' traces are missing."""
+    world = rank.info.get("world_size")
+    distributed = (pd.notna(world) and int(world) > 1) or (rank.categories["category"] == "communication").any()
+    if not distributed:
+        cards.headline("This run trains on one GPU: there are no ranks that could wait for each other.")
+        return
+    of = f"one of {int(world)} ranks" if pd.notna(world) and int(world) > 1 else "one rank"
+    cards.headline(f"This run has the trace of {of} only, so waits between ranks are not known.")
+    cards.empty_state(
+        "The traces of the other ranks are missing.",
+        "Each process of a distributed job writes its own trace. Ingest them together to make one run.",
+        "sawtooth ingest rank*.trace.json.gz",
+    )
+
+
+def _shown(result: RunResult, communication: Communication) -> list[RankResult]:
+    """Return the ranks whose ledgers stand side by side: all of a few, else the late ones, the lead, and those that wait most."""
+    late = [position for straggler in communication.stragglers for position in straggler.positions]
+    lead = [position for position, rank in enumerate(result.ranks) if rank is result.lead]
+    waiting = [waits.position for waits in sorted(communication.ranks, key=lambda waits: -waits.wait_ms)]
+    kept = list(dict.fromkeys([*late[: MOST_BARS // 2], *lead, *waiting]))[:MOST_BARS]
+    return sorted((result.ranks[position] for position in kept), key=lambda rank: -1 if rank.rank is None else rank.rank)
 
 
 def _finding(result: RunResult, communication: Communication) -> str:
     if not communication.stragglers:
+        if (schedule := communication.schedule) is not None:
+            return (
+                f"No rank is a straggler; the pipeline's stages wait {fmt.share(schedule.bubble_share)} of a step. "
+                f"With {schedule.microbatches} microbatches equal stages would wait {fmt.share(schedule.ideal_share)}."
+            )
         if len(communication.rows):
             return "No rank is a straggler: none takes longer than its peers by more than the estimates' error."
         return f"{len(result.ranks)} devices side by side; their collectives cannot be matched."
@@ -97,7 +129,16 @@ def _late(result: RunResult, communication: Communication) -> None:
         [
             {
                 "who": who(late, result.ranks),
-                "host": late.host,
+                "host": late.host
+                or ", ".join(
+                    sorted(
+                        {
+                            str(result.ranks[p].info["host"])
+                            for p in late.positions
+                            if pd.notna(result.ranks[p].info.get("host"))
+                        }
+                    )
+                ),
                 "why": why(late),
                 "own_ms": late.own_ms,
                 "gain_ms": late.gain_ms,
@@ -111,8 +152,11 @@ def _late(result: RunResult, communication: Communication) -> None:
 
 def _waits(rows: pd.DataFrame, communication: Communication) -> None:
     table = pd.DataFrame([asdict(rank) for rank in communication.ranks]).assign(label=charts.labels_of(rows))
+    table = table.sort_values("rank", kind="stable")
     most = table.loc[table["wait_ms"].idxmax()]
-    cards.title(f"{most['label']} waits most: {fmt.duration_ms(float(most['wait_ms']))} of each step in collectives")
+    cards.title(
+        f"{str(most['label']).capitalize()} waits most: {fmt.duration_ms(float(most['wait_ms']))} of each step in collectives"
+    )
     panel.table(table, WAITS, "waits")
     cards.small(
         "A collective ends on all ranks once the last one has joined: its shortest duration over the ranks is the transfer, and any time "
@@ -129,7 +173,7 @@ def _collectives(communication: Communication, steps: int) -> None:
     panel.table(table, {c: h for c, h in COLLECTIVES.items() if table[c].notna().any()}, "collectives")
     if communication.unmatched:
         cards.small(
-            f"{fmt.count(communication.unmatched)} communication kernels have no counterpart on another rank and are not included."
+            f"Not included, because they have no counterpart on another rank: {fmt.many(communication.unmatched, 'communication kernel')}."
         )
 
 

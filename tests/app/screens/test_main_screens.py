@@ -311,10 +311,19 @@ def test_a_sawtooth_is_said_and_drawn(app_data: DataFolder, tmp_path: Path) -> N
     assert any("one period" in a["text"] for a in charts(test)[1]["layout"]["annotations"])
 
 
-def test_one_rank_says_how_to_bring_the_others(loop: str) -> None:
-    test = opened("ranks", loop)
-    assert "trace of one rank only" in words_of(test)
+def test_one_rank_of_several_says_how_to_bring_the_others(app_data: DataFolder, tmp_path: Path) -> None:
+    trace = matmul_loop()
+    trace.top["distributedInfo"] = {"backend": "nccl", "rank": 0, "world_size": 8}
+    test = opened("ranks", run_of(app_data, trace.write(tmp_path / "rank0.json")))
+    assert "trace of one of 8 ranks only" in words_of(test)
     assert "sawtooth ingest rank" in test.code[0].value
+
+
+def test_a_run_on_one_gpu_is_not_asked_for_other_ranks(loop: str) -> None:
+    text = words_of(test := opened("ranks", loop))
+    assert "trains on one GPU" in text
+    assert "missing" not in text
+    assert not test.code
 
 
 def test_two_ranks_name_the_late_one(app_data: DataFolder, tmp_path: Path) -> None:
@@ -335,7 +344,7 @@ def test_two_ranks_name_the_late_one(app_data: DataFolder, tmp_path: Path) -> No
     text = words_of(test)
     # Neither its kernels nor its host take longer: it is named as late under the profiler, and not as holding the job up.
     assert "No rank is a straggler" in text
-    assert "rank 0, device 0 waits most: 150\u00a0µs of each step in collectives" in text
+    assert "Rank 0, device 0 waits most: 150\u00a0µs of each step in collectives" in text
     verdict = words_of(opened("verdict", _only_run(app_data)))
     assert "Under the profiler rank 1 is 150 µs behind the others" in verdict
 

@@ -1,0 +1,146 @@
+"""The parts of the Ranks screen below its verdict: ranks × steps, who waits for whom, process groups, and the pipeline."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+from sawtooth.analysis.ranks.heat import Level, pooled, rank_steps, waits_between
+from sawtooth.analysis.run.model import Communication, RunResult
+from sawtooth.analysis.run.parallel import GroupUse, Pipeline
+from sawtooth.app import format as fmt
+from sawtooth.app.charts import ranks as charts
+from sawtooth.app.page import cards, frame, panel
+
+LEVELS: dict[Level, str] = {"rank": "by rank", "host": "by host", "stage": "by pipeline stage"}
+PARALLEL = {
+    "dp": "data parallel",
+    "tp": "tensor parallel",
+    "pp": "pipeline",
+    "ep": "expert parallel",
+    "cp": "context parallel",
+    None: "unknown",
+}
+GROUPS = {
+    "parallelism": "Parallelism",
+    "groups": "Groups",
+    "where": "Ranks within",
+    "kinds": "Collectives",
+    "calls": "Calls per step",
+    "ms": "ms per step",
+    "exposed_ms": "Not overlapped",
+    "wait_ms": "Waiting",
+    "bus_gb_s": "Bus, GB/s",
+    "link": "Link, one direction",
+    "mb": "MB per step",
+    "sizes": "Sizes",
+    "algorithm_gb_s": "Algorithm, GB/s",
+}
+LARGE_BYTES = 10_000_000  # of smaller messages latency, not the link, decides
+SLOW_LINK = 0.5  # of what a link carries: large messages of a well-tuned ring reach more
+
+
+def heat(result: RunResult, communication: Communication) -> None:
+    """Show every rank's own time and waiting in every step; a click opens the rank on the timeline."""
+    table = rank_steps(result.ranks, communication, _stages(result, communication.schedule))
+    levels = [level for level in LEVELS if level == "rank" or table[level].nunique() > 1]
+    with st.container(horizontal=True, gap="small"):
+        measure = st.segmented_control(
+            "Measure", list(charts.MEASURES), format_func=charts.MEASURES.__getitem__, key="heat", default="wait_ms",
+            required=True, bind="query-params", label_visibility="collapsed",
+        )  # fmt: skip
+        level = "rank"
+        if len(levels) > 1:
+            level = st.segmented_control(
+                "Rows", levels, format_func=LEVELS.__getitem__, key="rows", default="rank",
+                required=True, bind="query-params", label_visibility="collapsed",
+            )  # fmt: skip
+    rows = pooled(table, level)
+    picked = panel.show(charts.heat(rows, measure, dark=frame.dark()), "heat-map", select="points", name="ranks-and-steps")
+    cards.small("Click a square to open its rank on the timeline.")
+    if picked and picked.points:
+        rank = int(picked.points[0]["customdata"][0])
+        numbers = [each.rank for each in result.ranks]
+        position = numbers.index(rank) if None not in numbers and rank in numbers else rank
+        st.switch_page(frame.page_of("timeline"), query_params={"run": result.manifest.id, "device": str(position)})
+
+
+def _stages(result: RunResult, pipeline: Pipeline | None) -> list[int | None]:
+    if pipeline is None:
+        return []
+    of_rank = {position: number for number, stage in enumerate(pipeline.stages) for position in stage}
+    return [of_rank.get(position) for position in range(len(result.ranks))]
+
+
+def who_waits(result: RunResult, communication: Communication) -> None:
+    """Show which host, or rank, waits for which."""
+    level, rows = waits_between(result.ranks, communication)
+    if not rows.empty:
+        panel.show(charts.who_waits(rows, level, dark=frame.dark()), "who-waits", name="who-waits-for-whom")
+
+
+def groups(communication: Communication) -> None:
+    """Show what the job's process groups do, and how fast."""
+    if not communication.groups:
+        return
+    cards.title(_groups_finding(communication.groups[0]))
+    table = pd.DataFrame([_group_row(use) for use in communication.groups])
+    shown = {column: heading for column, heading in GROUPS.items() if table[column].notna().any()}
+    panel.table(table, shown, "groups")
+    cards.small(
+        "Bandwidths are of the transfer alone, once the last rank has joined. The bus bandwidth is what one GPU's link carries, to be compared with the "
+        "link's; reductions inside a switch may exceed it. Which link was used is not in the traces: it is the one that servers with this GPU have."
+    )
+
+
+def _groups_finding(use: GroupUse) -> str:
+    what = PARALLEL[use.parallelism] if use.parallelism is not None else "Other"
+    sentence = f"{what.capitalize()} communication takes {fmt.duration_ms(use.ms_per_step)} of a step, {fmt.duration_ms(use.exposed_ms)} of it not overlapped"
+    large = (use.largest_bytes or 0) >= LARGE_BYTES
+    if large and use.bus_gb_s is not None and use.link_gb_s is not None and use.bus_gb_s < SLOW_LINK * use.link_gb_s:
+        sentence += f", at {fmt.share(use.bus_gb_s / use.link_gb_s)} of its link"
+    return sentence
+
+
+def _group_row(use: GroupUse) -> dict[str, object]:
+    sizes = None
+    if use.smallest_bytes is not None and use.largest_bytes is not None:
+        ends = dict.fromkeys((fmt.bytes_(use.smallest_bytes), fmt.bytes_(use.largest_bytes)))
+        sizes = " to ".join(ends)
+    return {
+        "parallelism": PARALLEL[use.parallelism],
+        "groups": f"{use.groups} of {use.group_size} ranks",
+        "where": None if use.within_host is None else "one host" if use.within_host else "several hosts",
+        "kinds": ", ".join(use.kinds),
+        "calls": use.calls_per_step,
+        "mb": None if use.bytes_per_step is None else use.bytes_per_step / 1e6,
+        "sizes": sizes,
+        "ms": use.ms_per_step,
+        "exposed_ms": use.exposed_ms,
+        "wait_ms": use.wait_ms,
+        "algorithm_gb_s": use.algorithm_gb_s,
+        "bus_gb_s": use.bus_gb_s,
+        "link": None if use.link is None else f"{use.link}: {use.link_gb_s:g} GB/s",
+    }
+
+
+def pipeline(result: RunResult, communication: Communication) -> None:
+    """Show what the stages of a pipeline work and wait, and why."""
+    schedule = communication.schedule
+    if schedule is None:
+        return
+    labels = [_stage_label(result, number, stage) for number, stage in enumerate(schedule.stages)]
+    panel.show(charts.schedule(schedule, labels, dark=frame.dark()), "pipeline")
+    order = f" ({schedule.schedule})" if schedule.schedule else ""
+    cards.small(
+        f"Of a step of {fmt.duration_ms(schedule.step_ms)} with {schedule.microbatches} microbatches{order}, {fmt.duration_ms(schedule.fill_ms)} go to filling "
+        f"and draining the pipeline, {fmt.duration_ms(schedule.imbalance_ms)} to stages of unequal work, and "
+        f"{fmt.duration_ms(schedule.rest_ms)} to launches, transfers and late ranks."
+    )
+
+
+def _stage_label(result: RunResult, number: int, stage: tuple[int, ...]) -> str:
+    if len(stage) > 1:
+        return f"stage {number}, {len(stage)} ranks"
+    rank = result.ranks[stage[0]].rank
+    return f"stage {number}, rank {rank}" if rank is not None else f"stage {number}"

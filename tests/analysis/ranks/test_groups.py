@@ -1,0 +1,143 @@
+"""What process groups and pipelines say of a job's parallelism, from jobs made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from sawtooth.analysis.knowledge.hardware import link_of
+from sawtooth.analysis.ranks.groups import parallelism
+from sawtooth.analysis.ranks.heat import waits_between
+from sawtooth.analysis.ranks.pipeline import shortest_ms
+from sawtooth.analysis.run.model import Communication, RunResult
+from sawtooth.analysis.run.parallel import Pipeline
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.bulk_synchronous import Planted, job
+from tests.support.chrome_trace import ChromeTrace
+from tests.support.pipelined import pipelined
+
+
+def analysed(folder: Path, traces: list[ChromeTrace]) -> tuple[RunResult, Communication]:
+    data = DataFolder(folder / "data").create()
+    paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(traces)]
+    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    result = analyse(run, Library(data))
+    assert result.communication is not None
+    return result, result.communication
+
+
+def test_groups_of_one_kind_are_one_row_with_their_bandwidth_and_their_link(tmp_path: Path) -> None:
+    """Two hosts of two ranks reduce within the host and then between them: 4 kB in 100 µs each, 0.04 GB/s on the wire of a ring of two."""
+    _, found = analysed(tmp_path, job(4, 2, Planted(loader_us={3: 800.0}), mesh=True))
+    by_place = {use.within_host: use for use in found.groups}
+    assert set(by_place) == {True, False}
+    for use in found.groups:
+        assert (use.parallelism, use.groups, use.group_size, use.kinds) == ("dp", 2, 2, ("allreduce",))
+        assert use.calls_per_step == pytest.approx(1.0)
+        assert (use.bytes_per_step, use.smallest_bytes, use.largest_bytes) == (4000, 4000, 4000)
+        assert use.bus_gb_s == pytest.approx(0.04, rel=0.01)
+        assert use.algorithm_gb_s == pytest.approx(0.04, rel=0.01)
+    assert (by_place[True].link, by_place[True].link_gb_s) == ("NVLink 4", 450)
+    assert by_place[False].link_gb_s == 50
+    # rank 2 waits 0.8 ms for rank 3 within their host, then 0 and 1 wait as long between the hosts: means of four ranks
+    assert by_place[True].wait_ms == pytest.approx(0.2, abs=0.01)
+    assert by_place[False].wait_ms == pytest.approx(0.4, abs=0.01)
+    assert by_place[True].ms_per_step == pytest.approx(0.3, abs=0.01)
+
+
+def ranks_of(result: RunResult, schedule: Pipeline) -> list[list[int | None]]:
+    return [[result.ranks[position].rank for position in stage] for stage in schedule.stages]
+
+
+def rows(
+    name: str, group: str = "3 [0, 1]", description: str | None = None, *, forward: bool = False, calls: int = 4
+) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "collective": range(calls), "name": name, "group": group, "description": description, "forward": forward,
+            "shortest_ns": 1000, "step": "ProfilerStep#1",
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("collectives", "kind"),
+    [
+        (rows("allreduce"), "dp"),
+        (rows("allreduce", forward=True), "tp"),
+        (rows("allreduce", forward=True, calls=1), "dp"),  # a loss
+        (rows("allgather", forward=True), "dp"),  # weights, which FSDP gathers in the forward pass too
+        (rows("reducescatter", forward=True), "tp"),
+        (rows("alltoall"), "ep"),
+        (rows("broadcast"), None),
+        (rows("allreduce", description="mesh_tp"), "tp"),
+        (rows("allreduce", description="TENSOR_MODEL_PARALLEL_GROUP"), "tp"),
+        (rows("allreduce", description="PIPELINE_MODEL_PARALLEL_GROUP"), "pp"),
+        (rows("allgather", description="mesh_shard"), "dp"),
+        (rows("alltoall", description="mesh_cp"), "cp"),
+        (rows("allreduce", description="default_pg", forward=True), "tp"),
+        (rows("allreduce", group="expert_group [0, 1]"), "ep"),
+        (rows("allreduce", description="deposit"), "dp"),  # no word of its own
+    ],
+)
+def test_what_a_group_serves_by_its_name_or_by_what_it_does(collectives: pd.DataFrame, kind: str | None) -> None:
+    assert parallelism(collectives, []) == kind
+
+
+def test_who_waits_for_whom_is_told_by_host(tmp_path: Path) -> None:
+    result, found = analysed(tmp_path, job(4, 2, Planted(loader_us={3: 800.0})))
+    level, table = waits_between(result.ranks, found)
+    assert level == "host"
+    waits = {(row.waiter, row.late): row.wait_ms for row in table.itertuples()}
+    assert waits == {
+        ("node0000", "node0001"): pytest.approx(0.8, abs=0.01),
+        ("node0001", "node0001"): pytest.approx(0.4, abs=0.01),  # one of its two ranks
+    }
+
+
+def test_three_equal_stages_and_two_microbatches_wait_half_of_the_step(tmp_path: Path) -> None:
+    """A stage works 3 x 300 µs for each of two microbatches, 1.8 ms. Four turns of 0.9 ms make a step: 3.6 ms and some transfers."""
+    result, found = analysed(tmp_path, pipelined([300, 300, 300], 2))
+    schedule = found.schedule
+    assert schedule is not None
+    assert (ranks_of(result, schedule), schedule.microbatches, schedule.schedule) == ([[0], [1], [2]], 2, None)
+    assert schedule.stage_ms == pytest.approx((1.8, 1.8, 1.8), rel=0.02)
+    assert schedule.ideal_share == pytest.approx(0.5)
+    assert schedule.bubble_share == pytest.approx(0.5, abs=0.05)
+    assert schedule.fill_ms == pytest.approx(1.8, rel=0.03)
+    assert schedule.imbalance_ms == pytest.approx(0.0, abs=0.03)
+    assert schedule.fill_ms + schedule.imbalance_ms + schedule.rest_ms == pytest.approx(schedule.step_ms - 1.8, rel=0.02)
+    assert [(use.parallelism, use.groups, use.group_size) for use in found.groups] == [("pp", 2, 2)]
+    assert found.stragglers == ()
+
+
+def test_a_slow_last_stage_is_imbalance_and_the_order_of_the_first_names_the_schedule(tmp_path: Path) -> None:
+    """0.9 and 1.8 ms a microbatch, four of them: stages work 3.6 and 7.2 ms; (3.6 + 7.2 + 3 · 7.2) / 4 = 8.1 ms at least, equal ones 6.75."""
+    result, found = analysed(tmp_path, pipelined([300, 600], 4))
+    schedule = found.schedule
+    assert schedule is not None
+    assert (ranks_of(result, schedule), schedule.microbatches, schedule.schedule) == ([[0], [1]], 4, "GPipe")
+    assert schedule.imbalance_ms == pytest.approx(8.1 - 6.75, rel=0.03)
+    assert shortest_ms(schedule.stage_ms, 4) == pytest.approx(8.1, rel=0.02)
+
+
+def test_sends_that_do_not_say_with_whom_are_known_between_two_ranks_only(tmp_path: Path) -> None:
+    _, found = analysed(tmp_path, pipelined([300, 300], 2, peers=False))
+    assert found.schedule is not None and found.schedule.microbatches == 2
+    (tmp_path / "three").mkdir()
+    _, found = analysed(tmp_path / "three", pipelined([300, 300, 300], 2, peers=False))
+    assert found.schedule is None
+    assert found.rows.empty and found.unmatched > 0
+
+
+def test_a_link_is_named_for_every_server_gpu_and_one_direction() -> None:
+    assert [(name, link.name, link.gb_s) for name in ("H200 SXM", "A100 SXM4 80GB", "A100 PCIe 80GB", "V100 SXM2", "B200") if (link := link_of(name, "gpus"))] == [
+        ("H200 SXM", "NVLink 4", 450), ("A100 SXM4 80GB", "NVLink 3", 300), ("A100 PCIe 80GB", "PCIe 4 x16", 31.5),
+        ("V100 SXM2", "NVLink 2", 150), ("B200", "NVLink 5", 900),
+    ]  # fmt: skip
+    assert link_of("GeForce RTX 4090", "hosts") is None

@@ -1,0 +1,35 @@
+"""The Ranks screen of jobs made by hand: its verdict, its pictures and what they carry."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sawtooth.ingest.schema import DataFolder
+from tests.support.bulk_synchronous import Planted, job
+from tests.support.pages import charts, opened, run_of, words_of
+from tests.support.pipelined import pipelined
+
+
+def test_a_late_rank_stands_out_and_a_click_would_open_it(app_data: DataFolder, tmp_path: Path) -> None:
+    traces = job(4, 2, Planted(loader_us={3: 800.0}), mesh=True)
+    run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)))
+    test = opened("ranks", run)
+    text = words_of(test)
+    assert text.index("Rank 3 holds the job up") < text.index("Rank 3 waits least")
+    assert "node0001 is waited for longest" in text
+    assert "Data parallel communication takes" in text
+    squares, between = (chart["data"] for chart in charts(test)[:2])
+    assert squares[0]["y"] == [f"rank {i}" for i in range(4)]
+    assert squares[1]["mode"] == "markers"
+    assert between[0]["x"] == between[0]["y"] == ["node0000", "node0001"]
+    by_host = opened("ranks", run, rows="by host", heat="Own time")
+    assert "node0001 takes" in words_of(by_host)
+    assert charts(by_host)[0]["data"][0]["y"] == ["node0000", "node0001"]
+
+
+def test_a_pipeline_is_told_beside_what_its_design_waits(app_data: DataFolder, tmp_path: Path) -> None:
+    run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(pipelined([300, 300], 2))))
+    text = words_of(opened("ranks", run)).replace("\u00a0", " ").replace("&#39;", "'")
+    assert "No rank is a straggler; the pipeline's stages wait" in text
+    assert "2 microbatches on 2 equal stages would wait 33 %" in text
+    assert "go to filling and draining the pipeline" in text

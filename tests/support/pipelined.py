@@ -1,0 +1,74 @@
+"""Traces of a pipeline of stages that pass microbatches on: all forward passes first, then all backward passes, which take twice as long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.support.chrome_trace import BASE_NS, ChromeTrace
+
+KERNEL = "void at::native::vectorized_elementwise_kernel<4, Add>(int)"
+NCCL = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+TRANSFER_US = 5.0
+LAUNCH_US = 4.0
+
+
+def pipelined(forward_us: Sequence[float], micro: int, *, steps: int = 5, peers: bool = True) -> list[ChromeTrace]:
+    """Return one trace a stage; ``forward_us`` is what its forward pass takes for one microbatch. ``peers``: calls say with whom."""
+    count = len(forward_us)
+    traces = [
+        ChromeTrace(distributedInfo={"backend": "nccl", "rank": rank, "world_size": count}, baseTimeNanoseconds=BASE_NS)
+        for rank in range(count)
+    ]
+    begin = 0.0
+    for step in range(steps):
+        hosts = [begin + 10.0] * count
+        free = [begin + 10.0 + LAUNCH_US * (6 * micro + 2)] * count  # the host has launched all of a step by then
+        talk_free = list(free)
+        for stages, times in ((range(count), 1), (range(count - 1, -1, -1), 2)):
+            ready = [0.0] * micro  # when the stage before has each microbatch
+            source: int | None = None
+            for stage in stages:
+                for k in range(micro):
+                    start = free[stage]
+                    if source is not None:
+                        sends, receives = max(ready[k], talk_free[source]) + 1, max(free[stage], talk_free[stage]) + 1
+                        end = max(sends, receives) + TRANSFER_US
+                        _meet(traces, hosts, (source, sends), (stage, receives), end, peers=peers)
+                        talk_free[source] = talk_free[stage] = end
+                        start = end + 1
+                    ready[k] = start + times * forward_us[stage]
+                    _launch(traces[stage], hosts, stage, (start, ready[k]))
+                    free[stage] = ready[k]
+                source = stage
+        end = max(free) + 20
+        for stage, trace in enumerate(traces):
+            trace.host("cuda_runtime", "cudaDeviceSynchronize", hosts[stage] + 1, end)
+            trace.step(step, begin, end + 2)
+        begin = end + 4
+    return traces
+
+
+def _launch(trace: ChromeTrace, hosts: list[float], stage: int, kernel: tuple[float, float]) -> None:
+    trace.launch((hosts[stage], hosts[stage] + 2), kernel, KERNEL, grid=[500, 1, 1], block=[128, 1, 1])
+    hosts[stage] += LAUNCH_US
+
+
+def _meet(
+    traces: list[ChromeTrace],
+    hosts: list[float],
+    sender: tuple[int, float],
+    receiver: tuple[int, float],
+    end: float,
+    *,
+    peers: bool,
+) -> None:
+    """Let two stages meet; each stage's calls stand in the order of its own program, which sends what it has just made."""
+    sides = (("send", "Dst Rank", *sender, receiver[0]), ("recv", "Src Rank", *receiver, sender[0]))
+    for name, of_peer, stage, start, other in sides:
+        at = hosts[stage]
+        args = {"Collective name": name, "dtype": "Float", "In msg nelems": 1000, "Out msg nelems": 1000, "Group size": 2}
+        if peers:
+            args[of_peer] = other
+        traces[stage].op("record_param_comms", at, at + 1, **args)
+        traces[stage].launch((at + 1.5, at + 2.5), (start, end), NCCL, stream=17)
+        hosts[stage] += LAUNCH_US
