@@ -34,7 +34,7 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     """Return a device's communication kernels in order of start, and its exposed communication inside the steady window.
 
     Columns: gpu_op_id, start_ns, dur_ns, exposed_ns, step (a label that is the same on all ranks, None outside steps), counted, name,
-    dtype, in_elements, out_elements, bytes, group, description, group_size, sequence, forward (launched before the step's backward pass), sends, receives
+    launch_ns, dtype, in_elements, out_elements, bytes, group, description, group_size, sequence, forward (launched before the step's backward pass), sends, receives
     (of point-to-point kernels, how many); None where the trace does not tell. Sends and receives of one other rank are a group of two.
     """
     frame = recording.frame(
@@ -79,9 +79,7 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     frame["receives"] = called.str.contains("recv").astype("int64")
     frame["peer"] = pd.array([pd.NA] * len(frame), dtype="Int64")
     _point_to_point(recording, frame)
-    return frame.drop(
-        columns=["cpu_op_id", "group_name", "group_ranks", "group_description", "launch_ns", "thread_id"]
-    ), exposed
+    return frame.drop(columns=["cpu_op_id", "group_name", "group_ranks", "group_description", "thread_id"]), exposed
 
 
 def _forward(recording: Recording, device: int, kernels: pd.DataFrame) -> pd.Series:

@@ -22,16 +22,14 @@ from sawtooth.analysis.run.model import SEND_RECEIVE, Communication, RankResult
 from sawtooth.analysis.run.parallel import GroupUse, Parallelism
 
 # Words of PyTorch's device meshes, Megatron-LM, DeepSpeed and torchtitan; the first match wins.
-CALLED: tuple[tuple[re.Pattern[str], Parallelism], ...] = tuple(
-    (re.compile(rf"(?:^|[^a-z])(?:{words})(?:[^a-z]|$)", re.IGNORECASE), kind)
-    for words, kind in (
-        ("ep|expert|moe", "ep"),
-        ("pp|pipe|pipeline|stage", "pp"),
-        ("tp|sp|tensor|sequence", "tp"),
-        ("cp|context", "cp"),
-        ("dp|ddp|fsdp|hsdp|data|shard|replicate", "dp"),
-    )
-)
+WORDS: dict[Parallelism, str] = {
+    "ep": "ep|expert|moe",
+    "pp": "pp|pipe|pipeline|stage",
+    "tp": "tp|sp|tensor|sequence",
+    "cp": "cp|context",
+    "dp": "dp|ddp|fsdp|hsdp|data|shard|replicate",
+}
+CALLED = {kind: re.compile(rf"(?:^|[^a-z])(?:{words})(?:[^a-z]|$)", re.IGNORECASE) for kind, words in WORDS.items()}
 FEWEST_CALLS = 2  # a step before the backward pass: tensor parallelism has one a layer, a loss or a metric is reduced once
 
 
@@ -81,7 +79,9 @@ def parallelism(rows: pd.DataFrame, ranks: Sequence[RankResult]) -> Parallelism 
     """Return what kind of parallelism the collectives of one group serve; None where neither its name nor they say."""
     for text in (*rows["description"].dropna().unique()[:1], *rows["group"].unique()[:1]):
         name = str(text).split(" [", 1)[0]
-        if name not in ("default_pg", "undefined") and (kind := next((k for word, k in CALLED if word.search(name)), None)):
+        if name not in ("default_pg", "undefined") and (
+            kind := next((k for k, word in CALLED.items() if word.search(name)), None)
+        ):
             return kind
     each = rows.drop_duplicates("collective")
     spent = each.groupby("name")["shortest_ns"].sum()

@@ -49,7 +49,7 @@ def heat(result: RunResult, communication: Communication) -> None:
             "Measure", list(charts.MEASURES), format_func=charts.MEASURES.__getitem__, key="heat", default="wait_ms",
             required=True, bind="query-params", label_visibility="collapsed",
         )  # fmt: skip
-        level = "rank"
+        level: Level = "rank"
         if len(levels) > 1:
             level = st.segmented_control(
                 "Rows", levels, format_func=LEVELS.__getitem__, key="rows", default="rank",

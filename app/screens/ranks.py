@@ -78,12 +78,13 @@ def main() -> None:
 
 def _one_trace(rank: RankResult) -> None:
     """Say that nobody waits for others, or that the others' traces are missing."""
-    world = rank.info.get("world_size")
-    distributed = (pd.notna(world) and int(world) > 1) or (rank.categories["category"] == "communication").any()
+    recorded = rank.info.get("world_size")
+    world = 1 if recorded is None or pd.isna(recorded) else int(recorded)
+    distributed = world > 1 or (rank.categories["category"] == "communication").any()
     if not distributed:
         cards.headline("This run trains on one GPU: there are no ranks that could wait for each other.")
         return
-    of = f"one of {int(world)} ranks" if pd.notna(world) and int(world) > 1 else "one rank"
+    of = f"one of {world} ranks" if world > 1 else "one rank"
     cards.headline(f"This run has the trace of {of} only, so waits between ranks are not known.")
     cards.empty_state(
         "The traces of the other ranks are missing.",

@@ -28,6 +28,7 @@ class Case:
 
 
 CASES = {
+    "accumulation-syncs": Case(beside=("accumulated_and_reduced",), quiet=("accumulated_without_sync", "ddp_balanced")),
     "allocator-churn": Case(
         leads=("empty_cache",), quiet=("memory_creep",), measured=(("empty_cache", "gpt_small", 0.10),)
     ),
@@ -67,6 +68,13 @@ CASES = {
         leads=("gpt_fp32", "gpt_tf32"),
         quiet=("gpt_small",),
         measured=(("gpt_fp32", "gpt_small", 0.15), ("gpt_tf32", "gpt_small", 0.10)),
+    ),
+    "fsdp-reshard": Case(beside=("weights_gathered_twice",), quiet=("weights_kept", "ddp_balanced")),
+    "gradients-reduced-after": Case(
+        beside=("reduced_after",), quiet=("reduced_within", "ddp_balanced"), measured=(("reduced_after", "reduced_within", 0.15),)
+    ),
+    "pipeline-bubble": Case(
+        leads=("pipeline_of_unequal_stages",), beside=("pipeline_of_two_microbatches",), quiet=("pipeline_of_eight_microbatches", "ddp_balanced")
     ),
     "fp8-products": Case(beside=("mlp_4096",), quiet=("mm_fp8",)),
     "garbage-collection": Case(

@@ -1,0 +1,80 @@
+"""Gradients are reduced after every micro-batch of an accumulated step.
+
+What it checks
+    Forward passes of DistributedDataParallel in a step, and how many bytes are all-reduced between one and the next.
+Why it costs time
+    Only the sum of all micro-batches' gradients is used. Reducing after each of them sends the same bytes several times over.
+What to do
+    Run all but the last micro-batch of a step under ``model.no_sync()``.
+When it is wrong
+    Where the models between the forward passes are different ones, each with gradients of its own.
+References
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html#torch.nn.parallel.DistributedDataParallel.no_sync
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.communication import by_pass, collectives, evidence_of
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.replay.edits import WithoutOps
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+FORWARD = "DistributedDataParallel.forward"
+WORTH_NAMING = 0.02  # of the step
+ALIKE = 0.9  # of the last micro-batch's bytes: then another one reduces the same gradients, not a loss or a norm
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "for batch in micro_batches:\n    loss(model(batch)).backward()",
+        "for i, batch in enumerate(micro_batches):\n"
+        "    with model.no_sync() if i < len(micro_batches) - 1 else nullcontext():\n"
+        "        loss(model(batch)).backward()",
+    ),
+    CodeChange(
+        "Lightning", "manual optimization with fabric.backward(loss)", "fabric.no_backward_sync(model, enabled=accumulating)"
+    ),
+)
+
+
+def check(context: RuleContext) -> Iterator[Finding]:
+    """Yield a finding where every micro-batch reduces as many bytes as the last one of its step."""
+    reductions = collectives(context)
+    rows = by_pass(context, reductions[reductions["name"] == "allreduce"], FORWARD)
+    if rows.empty:
+        return
+    micro = int(rows["passes"].median())
+    moved = (
+        rows.groupby(["step", "nth"])["bytes"]
+        .sum()
+        .astype(float)
+        .unstack(fill_value=0.0)
+        .reindex(columns=range(micro), fill_value=0.0)
+    )
+    last = moved[micro - 1].to_numpy()
+    if micro < 2 or not (last > 0).all() or not (moved.to_numpy() >= ALIKE * last[:, None]).all():
+        return
+    early = rows[rows["nth"] < rows["passes"] - 1]
+    cost_ms = float(early["dur_ns"].sum()) / len(moved) / 1e6
+    without = [WithoutOps(tuple(early["gpu_op_id"].astype(int).tolist()))]
+    predicted = context.predict_ms(without)
+    gain_ms = context.step_ms - predicted if predicted is not None and context.step_ms else cost_ms
+    if context.share(gain_ms) < WORTH_NAMING:
+        return
+    yield context.finding(
+        RULE.slug,
+        f"Gradients are all-reduced after each of {micro} micro-batches a step: {in_words(cost_ms)} for all but the last",
+        "Run all micro-batches but the last of a step under model.no_sync(): their gradients add up before they are sent.",
+        ceiling_ms=cost_ms,
+        edits=without,
+        confidence="medium",
+        note="Predicted by the replay without the earlier reductions, waiting in them included.",
+        risk="Gradients of a whole step are kept in full precision until the last micro-batch, as they are without accumulation.",
+        changes=CHANGES,
+        evidence=evidence_of(early),
+    )
+
+
+RULE = Rule("accumulation-syncs", ("steps",), check, Explains())

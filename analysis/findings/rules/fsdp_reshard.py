@@ -1,0 +1,80 @@
+"""FSDP gathers the same weights twice a step.
+
+What it checks
+    Bytes of all-gathers launched before and after the step's backward pass begins, beside gradients that are reduce-scattered.
+Why it costs time
+    Weights that are freed after the forward pass are gathered once more for the backward pass. Where the links are slow or nothing overlaps, each
+    gather is waited for.
+What to do
+    Keep them where memory allows: ``fully_shard(..., reshard_after_forward=False)``, or ``ShardingStrategy.SHARD_GRAD_OP``; on several hosts an integer
+    keeps them within a host.
+When it is wrong
+    Where memory is short: gathered weights of the whole model stay until the backward pass has used them.
+References
+    https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.communication import collectives, evidence_of
+from sawtooth.analysis.findings.queries import in_bytes, memory_use
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.replay.edits import WithoutOps
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+AGAIN = 0.7  # of the bytes gathered in the forward pass: the last layers' weights may stay
+WORTH_NAMING = 0.02  # of the step
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "fully_shard(block)",
+        "fully_shard(block, reshard_after_forward=False)",
+    ),
+    CodeChange(
+        "Transformers",
+        'TrainingArguments(fsdp="full_shard")',
+        'TrainingArguments(fsdp="shard_grad_op")',
+    ),
+)
+
+
+def check(context: RuleContext) -> Iterator[Finding]:
+    """Yield a finding where the backward pass gathers what the forward pass had, and the step is shorter without."""
+    rows = collectives(context)
+    gathers = rows[(rows["name"] == "allgather") & rows["forward"].notna() & rows["bytes"].notna()]
+    if gathers.empty or not (rows["name"] == "reducescatter").any():
+        return
+    steps = max(len(context.rank.counted), 1)
+    early = gathers["forward"].astype(bool)
+    before, again = (float(gathers.loc[which, "bytes"].sum()) / steps for which in (early, ~early))
+    if not before or again < AGAIN * before:
+        return
+    second = gathers[~early]
+    cost_ms = float(second["dur_ns"].sum()) / steps / 1e6
+    without = [WithoutOps(tuple(second["gpu_op_id"].astype(int).tolist()))]
+    predicted = context.predict_ms(without)
+    gain_ms = context.step_ms - predicted if predicted is not None and context.step_ms else cost_ms
+    if context.share(gain_ms) < WORTH_NAMING:
+        return
+    use = memory_use(context)
+    free = use[1] - use[0] if use else None
+    fits = "" if free is None else f" It takes {in_bytes(before)} more memory, of {in_bytes(max(free, 0))} that are free."
+    yield context.finding(
+        RULE.slug,
+        f"Weights are gathered twice a step: {in_words(cost_ms)} for the backward pass, which the forward pass had gathered already",
+        f"Keep the gathered weights until the backward pass (reshard_after_forward=False).{fits}",
+        ceiling_ms=cost_ms,
+        edits=without,
+        severity="info" if free is not None and free < before else None,
+        confidence="medium",
+        note="Predicted by the replay without the second gathers, waiting in them included.",
+        risk="The gathered weights of all layers stay in memory between the forward and the backward pass.",
+        changes=CHANGES,
+        evidence=evidence_of(second),
+    )
+
+
+RULE = Rule("fsdp-reshard", ("steps",), check, Explains())

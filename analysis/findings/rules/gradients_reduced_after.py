@@ -1,0 +1,80 @@
+"""Gradients are all-reduced one by one once the backward pass is over.
+
+What it checks
+    All-reduces launched after the last operator of a step's backward pass, how many there are, and whether anything computes beside them.
+Why it costs time
+    A gradient can be sent as soon as the backward pass has it. One all-reduce for each parameter after the pass overlaps nothing, and small ones cost
+    their latency each.
+What to do
+    DistributedDataParallel, which reduces buckets of gradients while the backward pass goes on.
+When it is wrong
+    Where gradients must be whole first: clipped on each rank before they are averaged, for one.
+References
+    https://docs.pytorch.org/docs/stable/notes/ddp.html#internal-design
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.communication import collectives, evidence_of
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.ranks.collectives import BACKWARD
+from sawtooth.analysis.replay.edits import TimedOps
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+MANY = 10  # a step: a loss, a norm and a few metrics are reduced after the backward pass by right
+WORTH_NAMING = 0.02  # of the step
+TRAFFIC = 5  # times a gradient's bytes through the GPU's memory: copied into its bucket (2), then read, summed and written as it is reduced (3)
+BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel's default: the last bucket is sent when the backward pass ends
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "loss.backward()\nfor p in model.parameters():\n    dist.all_reduce(p.grad); p.grad /= world_size",
+        "model = DistributedDataParallel(model)\nloss.backward()",
+    ),
+)
+
+
+def check(context: RuleContext) -> Iterator[Finding]:
+    """Yield a finding where many all-reduces follow the backward pass, and the step is shorter with all but the last bucket's overlapped."""
+    rows = collectives(context)
+    ended = context.recording.rows(
+        "SELECT s.name, max(o.start_ns + o.dur_ns) FROM steps s JOIN cpu_ops o ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns "
+        f"WHERE s.device = ? AND o.name_id IN (SELECT name_id FROM names WHERE starts_with(name, '{BACKWARD}')) GROUP BY s.name",
+        [context.rank.device],
+    )
+    after = rows[(rows["name"] == "allreduce") & (rows["launch_ns"] > rows["step"].map(dict(ended)).astype("float64"))]
+    steps = max(len(context.rank.counted), 1)
+    count = len(after) / steps
+    if count < MANY or context.step_ms is None:
+        return
+    before = after.groupby("step")["bytes"].cumsum() - after["bytes"]
+    overlapped = after[
+        (before >= BUCKET_BYTES).fillna(False)
+    ]  # parameters come in the model's order, their gradients in the reverse one
+    gpu = context.rank.gpu
+    rate = gpu.bandwidth_bytes_per_s if gpu is not None else None
+    cost_ms = float(after["exposed_ns"].sum()) / steps / 1e6
+    ops = tuple(overlapped["gpu_op_id"].astype(int).tolist())
+    still_ns = overlapped["bytes"].astype(float) * TRAFFIC / rate * 1e9 if rate else overlapped["bytes"].astype(float) * 0.0
+    edits = [TimedOps(ops, tuple(still_ns.clip(upper=overlapped["dur_ns"]).astype(int).tolist()))]
+    predicted = context.predict_ms(edits)
+    if overlapped.empty or predicted is None or context.share(context.step_ms - predicted) < WORTH_NAMING:
+        return
+    yield context.finding(
+        RULE.slug,
+        f"{count:.0f} all-reduces a step follow the backward pass, one for each gradient: {in_words(cost_ms)} that nothing overlaps",
+        "Wrap the model in DistributedDataParallel: it reduces buckets of gradients while the backward pass goes on.",
+        ceiling_ms=cost_ms,
+        edits=edits,
+        confidence="medium",
+        note="Predicted by the replay with all but the last bucket overlapped by the backward pass, whose kernels share the memory with it.",
+        risk="The gradients are averaged within the backward pass: code that changes them on each rank before must move.",
+        changes=CHANGES,
+        evidence=evidence_of(after),
+    )
+
+
+RULE = Rule("gradients-reduced-after", ("steps",), check, Explains())

@@ -1,0 +1,99 @@
+"""Loops of one rank whose collectives are launched where they need not be, built by hand in microseconds."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from tests.support.chrome_trace import ChromeTrace
+from tests.support.pipelined import KERNEL, pipelined
+
+STEPS, MICRO = 5, 4
+FORWARD_US, BACKWARD_US, TRANSFER_US = 200.0, 300.0, 150.0
+NODE = "autograd::engine::evaluate_function: MmBackward0"
+
+
+def _collective(trace: ChromeTrace, host: float, start: float, name: str, elements: int) -> float:
+    """Add a collective that nothing overlaps and return when it ends."""
+    end = start + TRANSFER_US
+    trace.launch(
+        (host, host + 2), (start, end), f"ncclDevKernel_{name}_RING_LL(ncclDevKernelArgsStorage<4096ul>)", stream=17,
+        **{
+            "Collective name": {"AllReduce": "allreduce", "AllGather": "_allgather_base", "ReduceScatter": "_reduce_scatter_base"}[name],
+            "dtype": "Float", "In msg nelems": elements, "Out msg nelems": elements, "Group size": 2, "Process Group Name": "0",
+            "Process Group Ranks": "[0, 1]",
+        },
+    )  # fmt: skip
+    return end
+
+
+def _loop() -> ChromeTrace:
+    return ChromeTrace(distributedInfo={"backend": "nccl", "rank": 0, "world_size": 2})
+
+
+def accumulated(folder: Path, *, no_sync: bool) -> list[Path]:
+    """Four micro-batches of 500 µs a step; gradients are reduced for 150 µs after each, with ``no_sync`` after the last one only."""
+    trace = _loop()
+    begin = 0.0
+    for step in range(STEPS):
+        host, gpu = begin + 10, begin + 250
+        for micro in range(MICRO):
+            trace.op("DistributedDataParallel.forward", host, host + 8)
+            trace.launch((host + 2, host + 4), (gpu, gpu + FORWARD_US), KERNEL)
+            trace.op(NODE, host + 10, host + 18)
+            gpu += FORWARD_US
+            trace.launch((host + 12, host + 14), (gpu, gpu + BACKWARD_US), KERNEL)
+            gpu += BACKWARD_US
+            if micro == MICRO - 1 or not no_sync:
+                gpu = _collective(trace, host + 15, gpu, "AllReduce", 10_000_000) + 1
+            host += 24
+        trace.launch((host, host + 2), (gpu + 4, gpu + 40), KERNEL)
+        trace.host("cuda_runtime", "cudaDeviceSynchronize", host + 4, gpu + 45)
+        trace.step(step, begin, gpu + 48)
+        begin = gpu + 50
+    trace.top["made_for"] = folder.name
+    return [trace.write(folder / "trace.json")]
+
+
+def gathered(folder: Path, *, keep: bool) -> list[Path]:
+    """Two layers: their weights are gathered for 150 µs each before the forward pass, and unless ``keep`` before the backward pass again."""
+    trace = _loop()
+    begin = 0.0
+    for step in range(STEPS):
+        host, gpu = begin + 10, begin + 250
+        for backward, computes in ((False, FORWARD_US), (True, BACKWARD_US)):
+            for _ in range(2):
+                if backward:
+                    trace.op(NODE, host, host + 16)
+                if not backward or not keep:
+                    gpu = _collective(trace, host + 1, gpu, "AllGather", 5_000_000) + 1
+                trace.launch((host + 5, host + 7), (gpu + 4, gpu + 4 + computes), KERNEL)
+                gpu += 4 + computes
+                host += 20
+        gpu = _collective(trace, host, gpu, "ReduceScatter", 10_000_000) + 1
+        trace.launch((host + 4, host + 6), (gpu + 4, gpu + 40), KERNEL)
+        trace.host("cuda_runtime", "cudaDeviceSynchronize", host + 8, gpu + 45)
+        trace.step(step, begin, gpu + 48)
+        begin = gpu + 50
+    trace.top["made_for"] = folder.name
+    return [trace.write(folder / "trace.json")]
+
+
+def piped(folder: Path, *, forward_us: tuple[float, ...], micro: int) -> list[Path]:
+    """A pipeline of ``pipelined``."""
+    paths = []
+    for rank, trace in enumerate(pipelined(forward_us, micro)):
+        trace.top["made_for"] = folder.name
+        paths.append(trace.write(folder / f"{rank}.json"))
+    return paths
+
+
+COLLECTIVE_LOOPS = {
+    "accumulated_and_reduced": partial(accumulated, no_sync=False),
+    "accumulated_without_sync": partial(accumulated, no_sync=True),
+    "weights_gathered_twice": partial(gathered, keep=False),
+    "weights_kept": partial(gathered, keep=True),
+    "pipeline_of_two_microbatches": partial(piped, forward_us=(300.0, 300.0), micro=2),
+    "pipeline_of_eight_microbatches": partial(piped, forward_us=(300.0, 300.0), micro=8),
+    "pipeline_of_unequal_stages": partial(piped, forward_us=(200.0, 400.0), micro=8),
+}
