@@ -33,6 +33,7 @@ __getattr__, __all__ = lazy(
             "peak_dtype",
         ),
         "hardware": (
+            "link_of",
             "Dispatch",
             "Gpu",
             "UNMEASURED_DISPATCH",

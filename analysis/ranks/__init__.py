@@ -12,6 +12,7 @@ __getattr__, __all__ = lazy(
         ),
         "clocks": ("RankClock",),
         "collectives": (
+            "BACKWARD",
             "load",
             "step_labels",
         ),
@@ -19,6 +20,13 @@ __getattr__, __all__ = lazy(
             "collective_table",
             "side_by_side",
             "split_communication",
+        ),
+        "groups": ("with_parallelism",),
+        "heat": (
+            "Level",
+            "pooled",
+            "rank_steps",
+            "waits_between",
         ),
         "job": (
             "as_one_job",
@@ -34,6 +42,7 @@ __getattr__, __all__ = lazy(
             "Trace",
             "outliers",
         ),
+        "pipeline": ("shortest_ms",),
         "slow_gpu": ("with_reason",),
         "lateness": (
             "who",

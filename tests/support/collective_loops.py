@@ -55,18 +55,20 @@ def accumulated(folder: Path, *, no_sync: bool) -> list[Path]:
     return [trace.write(folder / "trace.json")]
 
 
-def gathered(folder: Path, *, keep: bool) -> list[Path]:
-    """Two layers: their weights are gathered for 150 µs each before the forward pass, and unless ``keep`` before the backward pass again."""
+def gathered(folder: Path, *, keep: bool, layers: int = 2, ahead: bool = False) -> list[Path]:
+    """Weights of each layer are gathered for 150 µs before its forward pass, and unless ``keep`` before its backward pass again; with ``ahead`` while the layer
+    before computes."""
     trace = _loop()
     begin = 0.0
     for step in range(STEPS):
         host, gpu = begin + 10, begin + 250
         for backward, computes in ((False, FORWARD_US), (True, BACKWARD_US)):
-            for _ in range(2):
+            for layer in range(layers):
                 if backward:
                     trace.op(NODE, host, host + 16)
                 if not backward or not keep:
-                    gpu = _collective(trace, host + 1, gpu, "AllGather", 5_000_000) + 1
+                    begun = gpu - computes if ahead and layer else gpu
+                    gpu = max(gpu, _collective(trace, host + 1, begun, "AllGather", 5_000_000) + 1)
                 trace.launch((host + 5, host + 7), (gpu + 4, gpu + 4 + computes), KERNEL)
                 gpu += 4 + computes
                 host += 20
@@ -92,6 +94,8 @@ COLLECTIVE_LOOPS = {
     "accumulated_and_reduced": partial(accumulated, no_sync=False),
     "accumulated_without_sync": partial(accumulated, no_sync=True),
     "weights_gathered_twice": partial(gathered, keep=False),
+    "weights_gathered_late": partial(gathered, keep=True, layers=5),
+    "weights_gathered_ahead": partial(gathered, keep=True, layers=5, ahead=True),
     "weights_kept": partial(gathered, keep=True),
     "pipeline_of_two_microbatches": partial(piped, forward_us=(300.0, 300.0), micro=2),
     "pipeline_of_eight_microbatches": partial(piped, forward_us=(300.0, 300.0), micro=8),

@@ -14,9 +14,11 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.replay.edits import TimedOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 SMALL_BYTES = 1_000_000  # below about 1 MB latency, not bandwidth, decides on NVLink and on the network alike
@@ -36,25 +38,34 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if context.share(lost) < WORTH_NAMING:
         return
     rows = context.recording.rows(
-        "SELECT c.dtype, c.in_elements, g.start_ns, g.start_ns + g.dur_ns FROM collectives c JOIN gpu_ops g USING (gpu_op_id) "
+        "SELECT c.dtype, c.in_elements, g.start_ns, g.start_ns + g.dur_ns, g.gpu_op_id FROM collectives c JOIN gpu_ops g USING (gpu_op_id) "
         "JOIN gpu_op_steps s USING (gpu_op_id) JOIN steps t ON t.device = g.device AND t.step = s.step AND t.counted WHERE g.device = ? AND c.in_elements IS NOT NULL",
         [context.rank.device],
     )
-    small = [r for r in rows if r[1] * ELEMENT_BYTES.get(str(r[0]), 4) < SMALL_BYTES]
+    small = [r for r in rows if _bytes(r) < SMALL_BYTES]
     count = len(small) / max(len(context.rank.counted), 1)
     if count < MANY:
         return
+    rate = max((_bytes(r) / (r[3] - r[2]) for r in rows if _bytes(r) >= SMALL_BYTES and r[3] > r[2]), default=None)
+    edits = [] if rate is None else [TimedOps(tuple(r[4] for r in small), tuple(int(_bytes(r) / rate) for r in small))]
     yield context.finding(
         RULE.slug,
         f"{count:.0f} collectives a step move less than 1 MB each, while {in_words(lost)} of communication is exposed",
         "Put gradients together: a larger bucket_cap_mb, or one flat tensor for small values.",
         ceiling_ms=min(lost, sum(r[3] - r[2] for r in small) / 1e6 / max(len(context.rank.counted), 1)),
         confidence="medium",
-        note="Not predicted: the replay holds one rank, and the time of a larger collective is not in the trace.",
+        edits=edits,
+        note="Predicted by the replay with these bytes moved at the rate of the largest collectives."
+        if edits
+        else "Not predicted: the time of a larger collective is not in the trace.",
         risk="Larger buckets start later and overlap less.",
         changes=CHANGES,
         evidence=[{"dtype": str(r[0]), "elements": int(r[1]), "start_ns": int(r[2]), "end_ns": int(r[3])} for r in small[:5]],
     )
+
+
+def _bytes(row: Sequence[Any]) -> float:
+    return float(row[1]) * ELEMENT_BYTES.get(str(row[0]), 4)
 
 
 RULE = Rule("small-collectives", ("steps",), check, Explains())

@@ -69,6 +69,7 @@ CASES = {
         quiet=("gpt_small",),
         measured=(("gpt_fp32", "gpt_small", 0.15), ("gpt_tf32", "gpt_small", 0.10)),
     ),
+    "fsdp-prefetch": Case(beside=("weights_gathered_late",), quiet=("weights_gathered_ahead", "ddp_balanced")),
     "fsdp-reshard": Case(beside=("weights_gathered_twice",), quiet=("weights_kept", "ddp_balanced")),
     "gradients-reduced-after": Case(
         beside=("reduced_after",), quiet=("reduced_within", "ddp_balanced"), measured=(("reduced_after", "reduced_within", 0.15),)

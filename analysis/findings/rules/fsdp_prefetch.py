@@ -1,0 +1,70 @@
+"""Layers wait for their weights, which FSDP could have gathered while the layer before computes.
+
+What it checks
+    All-gathers of a step, beside gradients that are reduce-scattered: how long each runs while nothing computes, the first of each pass apart.
+Why it costs time
+    A layer cannot begin before its weights are there. Gathered one layer ahead, they arrive while the layer before computes.
+What to do
+    Prefetch: ``set_modules_to_forward_prefetch`` and ``set_modules_to_backward_prefetch`` of ``fully_shard``, or ``forward_prefetch=True`` and
+    ``BackwardPrefetch.BACKWARD_PRE`` of ``FullyShardedDataParallel``.
+When it is wrong
+    Where the layer before computes for less time than the gather takes: then links or the size of the layers limit. Where the host is late, it launches
+    gathers late too.
+References
+    https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.communication import collectives, evidence_of
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.replay.edits import TimedOps
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+FEWEST = 2  # gathers a step that could be ahead
+WORTH_NAMING = 0.03  # of the step
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "for block in model.blocks:\n    fully_shard(block)",
+        "for block in model.blocks:\n    fully_shard(block)\n"
+        "for block, following in pairwise(model.blocks):\n    block.set_modules_to_forward_prefetch([following])",
+    ),
+)
+
+
+def check(context: RuleContext) -> Iterator[Finding]:
+    """Yield a finding where gathers that could be a layer ahead stick out, and the step is shorter with them hidden."""
+    rows = collectives(context)
+    gathers = rows[(rows["name"] == "allgather") & rows["forward"].notna()]
+    if gathers.empty or not (rows["name"] == "reducescatter").any() or context.step_ms is None:
+        return
+    later = gathers[gathers.duplicated(["step", "forward"])]  # nothing of its pass computes before the first
+    stuck = later[later["exposed_ns"] > 0]
+    steps = max(len(context.rank.counted), 1)
+    if len(stuck) < FEWEST * steps:
+        return
+    hidden_ns = (stuck["dur_ns"] - stuck["exposed_ns"]).astype(int)
+    edits = [TimedOps(tuple(stuck["gpu_op_id"].astype(int).tolist()), tuple(hidden_ns.tolist()))]
+    predicted = context.predict_ms(edits)
+    if predicted is None or context.share(context.step_ms - predicted) < WORTH_NAMING:
+        return
+    cost_ms = float(stuck["exposed_ns"].sum()) / steps / 1e6
+    yield context.finding(
+        RULE.slug,
+        f"Layers wait {in_words(cost_ms)} of each step for weights that are gathered only when they are needed",
+        "Gather the next layer's weights while this one computes: prefetch in the forward and in the backward pass.",
+        ceiling_ms=cost_ms,
+        edits=edits,
+        confidence="medium",
+        note="Predicted by the replay with these gathers hidden as far as they stick out.",
+        risk="One more layer's weights are in memory at a time.",
+        changes=CHANGES,
+        evidence=evidence_of(stuck),
+    )
+
+
+RULE = Rule("fsdp-prefetch", ("steps",), check, Explains())
