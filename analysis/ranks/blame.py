@@ -219,6 +219,18 @@ def _hide_waiting(mine: OwnTime, others: Sequence[OwnTime], lost_ns: float) -> b
     return hidden >= HIDDEN_TIMES * mine.hidden_ns and hidden - mine.hidden_ns >= HIDES * lost_ns
 
 
+def _wait_instead(late: _Late) -> bool:
+    """Tell whether the peers' hosts do nothing for as long as the late one's loses to something that recording does not make, its loader for one.
+
+    A host that runs ahead of its GPU comes to wait a step later, when its GPU has work again, and no call need show that it waits.
+    """
+    part = max(late.excess, key=lambda p: late.excess[p])
+    if part.cause == WORK or CAUSE_OF[part.cause].slowed:
+        return False
+    theirs = float(np.median([peer.long_gaps_ns.get(HOLE, 0.0) for peer in late.peers]))
+    return theirs - late.own.long_gaps_ns.get(HOLE, 0.0) >= HIDES * late.excess[part]
+
+
 def _gain(job: Job, recorded: RecordedJob, own: Sequence[OwnTime], late: Sequence[_Late], step_ms: float) -> float:
     """Return what the job's step gains where ``late`` take no longer than their peers.
 
@@ -230,7 +242,7 @@ def _gain(job: Job, recorded: RecordedJob, own: Sequence[OwnTime], late: Sequenc
     if gain_ms >= LEAST_SHARE * step_ms:
         return gain_ms
     worst = max(late, key=lambda each: each.own_ms)
-    if not _hide_waiting(worst.own, worst.peers, worst.own_ms * 1e6):
+    if not (_hide_waiting(worst.own, worst.peers, worst.own_ms * 1e6) or _wait_instead(worst)):
         return gain_ms
     return min(recorded.gain_ms({each.position: each.own_ms * 1e6 for each in late}), worst.own_ms)
 

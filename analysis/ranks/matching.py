@@ -17,6 +17,10 @@ from sawtooth.analysis.ranks.clocks import ROOTED, RankClock, align
 from sawtooth.analysis.run.model import SEND_RECEIVE
 
 ENDS_APART_NS = 2_000_000  # a collective ends on all ranks at once; clocks that were aligned differ far less than 2 ms
+ENDS_ALIKE_NS, NEARLY_ALL = (
+    200_000,
+    0.95,
+)  # ends of one group scatter by tens of microseconds, those of several by what their ranks wait
 MOSTLY = 0.5  # where most matches end apart, the matching is wrong and none of it is used
 NONE_SHARED = "No collective of this run was found on two of its ranks."
 MATCHED = ("collective", "shortest_ns", "wait_ns", "last", "ranks")
@@ -48,8 +52,9 @@ def match_rows(
     one_group = known == {2} or (
         described["group"].nunique() == 1 and set(described["group_size"].dropna()) == known and len(known) == 1
     )
+    unnamed = described.empty and len(known) == 1  # no rank says anything: all may be in one group, and their ends tell
     usable &= (
-        rows["has_arguments"] | rows["peer"].notna() | one_group
+        rows["has_arguments"] | rows["peer"].notna() | one_group | unnamed
     )  # without arguments, only a run with one group says which ranks took part
     usable &= rows["step"].notna() | rows["sequence"].notna()
     if not usable.any():
@@ -58,7 +63,7 @@ def match_rows(
         return lacking.astype(dict.fromkeys(MATCHED, "int64") | {"last": bool}), nobody, (NONE_SHARED,)
     rows = _numbered(rows[usable])
     clocks = align(rows, ranks)
-    rows, notes = _ends_together(rows, clocks)
+    rows, notes = _ends_together(rows, clocks, exactly=unnamed and not one_group)
     duration = rows.groupby("collective")["dur_ns"]
     rows["shortest_ns"] = duration.transform("min")
     rows["wait_ns"] = rows["dur_ns"] - rows["shortest_ns"]
@@ -110,8 +115,11 @@ def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.drop(columns=["key", "order"])
 
 
-def _ends_together(rows: pd.DataFrame, clocks: Sequence[RankClock | None]) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """Drop collectives whose ranks end apart although their clocks are aligned: different ones were taken for one."""
+def _ends_together(
+    rows: pd.DataFrame, clocks: Sequence[RankClock | None], *, exactly: bool
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """Drop collectives whose ranks end apart although their clocks are aligned: different ones were taken for one. ``exactly``: that they are the same
+    ones is a guess, which nearly all of them must bear out."""
     if rows.empty:
         return rows, (NONE_SHARED,)
     ends = (rows["start_ns"] + rows["dur_ns"]).to_numpy(np.int64)
@@ -119,7 +127,10 @@ def _ends_together(rows: pd.DataFrame, clocks: Sequence[RankClock | None]) -> tu
     offset, drift = (np.array([getattr(c, of) for c in known])[rows["position"]] for of in ("offset_ns", "drift"))
     aligned = pd.Series(ends - offset - (drift * (ends - np.median(ends))).astype(np.int64), index=rows.index)
     end = aligned.groupby(rows["collective"])
-    apart = (end.transform("max") - end.transform("min")) > ENDS_APART_NS
+    between = end.transform("max") - end.transform("min")
+    if exactly and (between > ENDS_ALIKE_NS).mean() > 1 - NEARLY_ALL:
+        return rows[:0], (NONE_SHARED,)
+    apart = between > ENDS_APART_NS
     lost = np.array([clock is None for clock in clocks])[rows["position"]]
     unknown = pd.Series(lost, index=rows.index).groupby(rows["collective"]).transform("any")
     bad = apart & ~unknown.astype(bool) & ~rows["name"].isin(ROOTED)

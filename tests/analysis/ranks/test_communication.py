@@ -139,6 +139,27 @@ def test_the_finding_speaks_of_the_lead_ranks_transfer(tmp_path: Path) -> None:
     assert found.title == "The GPU only communicates for 100 µs of each step"
 
 
+def test_ranks_whose_kernels_say_nothing_are_one_group_where_their_collectives_end_at_once(tmp_path: Path) -> None:
+    """Rank 2 comes last by 300 µs. In two groups, 0 and 1 end half a millisecond before 2 and 3 in every other step, and nothing is matched."""
+
+    def bare(rank: int, begin: float, ends: list[float]) -> ChromeTrace:
+        trace = rank_trace(rank, 4, [begin], 800)
+        kernels = [event for event in trace.events if event["name"] == NCCL]
+        for k, event in enumerate(kernels):
+            event["args"] = {name: event["args"][name] for name in ("device", "stream", "correlation")}
+            event["dur"] += ends[k % 2]
+        return trace
+
+    (tmp_path / "one").mkdir()
+    result = analysed(tmp_path / "one", [bare(rank, 700 if rank == 2 else 400, [0, 0]) for rank in range(4)])
+    assert result.communication is not None
+    assert {w.rank: round(w.wait_ms, 3) for w in result.communication.ranks} == {0: 0.3, 1: 0.3, 2: 0.0, 3: 0.3}
+    (tmp_path / "two").mkdir()
+    result = analysed(tmp_path / "two", [bare(rank, 400, [0, 0] if rank < 2 else [0, 500]) for rank in range(4)])
+    assert result.communication is not None
+    assert result.communication.rows.empty
+
+
 def test_collectives_that_other_ranks_lack_stay_unknown(tmp_path: Path) -> None:
     result = analysed(tmp_path, [rank_trace(0, 2, [400, 400], 800), rank_trace(1, 2, [700], 800)])
     assert set(split_of(result)[0]) == {"unattributed"}
