@@ -33,11 +33,14 @@ def run(context: typer.Context) -> None:
 
 def _print_result(launched: launch.Launched, data: Path | None) -> None:
     """Bring the recording in and print the verdict; a failure here leaves the file and the training's exit code as they are."""
+    from sawtooth.analysis.compare.comparison import compare, side_of
     from sawtooth.analysis.kept import result_of
     from sawtooth.analysis.store.library import Library
+    from sawtooth.app import format as fmt
     from sawtooth.app.commands.inputs import data_folder
     from sawtooth.app.jobs.intake import bring_in
     from sawtooth.app.reports.brief import lines
+    from sawtooth.app.words import comparison as words
 
     assert launched.bundle is not None
     try:
@@ -46,10 +49,14 @@ def _print_result(launched: launch.Launched, data: Path | None) -> None:
         library = Library(folder)
         try:
             result = result_of(brought.runs[0], library)
+            last = result_of(brought.runs[-1], library)
+            later = compare(side_of([result], library), side_of([last], library)) if len(brought.runs) > 1 else None
         finally:
             library.close()
         for line in lines(result):
             say(line, err=True)
+        for line in [words.headline(later), *words.sentences(later)] if later is not None else ():
+            say(f"sawtooth: {fmt.clean(line)}", err=True)
         say(_address(brought.runs[0].id, data), err=True)
     except SawtoothError as error:
         say(f"sawtooth: recorded into {launched.bundle}, which cannot be explained: {error}", err=True)

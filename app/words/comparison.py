@@ -14,6 +14,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.rankings import short
 from sawtooth.app.charts.waterfall import Bar
+from sawtooth.app.words import stretches
 from sawtooth.app.words.headline import action
 
 Step = Literal["run", "profiled"]  # which step a waterfall divides
@@ -41,6 +42,8 @@ COLUMNS = {
 
 def names(comparison: Comparison) -> tuple[str, str]:
     """Return the sides' names, cleaned; A and B where both are called alike."""
+    if (steps := stretches.step_names(comparison)) is not None:
+        return steps
     a, b = fmt.clean(comparison.a.name, 60), fmt.clean(comparison.b.name, 60)
     return (a, b) if a != b else ("A", "B")
 
@@ -241,8 +244,9 @@ def change_text(change: MetricChange) -> str:
 
 
 def sentences(comparison: Comparison) -> list[str]:
-    """Return what limits the verdict: where profiles and runs disagree, and reasons not to compare."""
+    """Return what a training's later steps lose time to, and what limits the verdict: where profiles and runs disagree, reasons not to compare."""
     limits = [
+        *filter(None, [stretches.why(comparison)]),
         *([comparison.disagreement] if comparison.disagreement else []),
         *(reason.sentence for reason in comparison.reasons),
     ]

@@ -39,6 +39,17 @@ def run_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--every", type=int, default=0, metavar="N", help="profile again every N steps, to compare the training with itself"
     )
+    parser.add_argument("--samples", type=float, default=None, metavar="N", help="samples in a step, for samples a second")
+    parser.add_argument(
+        "--progress", type=float, default=0.0, metavar="SECONDS", help="print the step's median and 95th percentile so often"
+    )
+    parser.add_argument(
+        "--tensorboard",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="write the same as scalars for TensorBoard, every ten seconds",
+    )
     parser.add_argument("--no-loader", action="store_true", help="do not time the loader's workers")
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="train.py --epochs 3, python -m …, torchrun …"
@@ -61,6 +72,9 @@ def record(arguments: argparse.Namespace) -> launch.Launched:
         sample=not arguments.no_sample,
         every=arguments.every,
         time_loader=not arguments.no_loader,
+        samples=arguments.samples,
+        progress_s=arguments.progress,
+        scalars=arguments.tensorboard,
     )
 
 

@@ -23,11 +23,13 @@ from typing import Any
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import beside, hook
 from sawtooth.ingest.capture.packing import pack_runs
+from sawtooth.ingest.capture.progress import Progress
 from sawtooth.ingest.capture.stretches import STEP, Stretch, runs_of
 from sawtooth.place import IMPORT_ROOT, recorder_version
 
 STARTUP = Path(__file__).resolve().parent / "startup"
 PROFILED_STEPS = 5  # enough for a median, few enough for a trace of some megabytes
+SCALARS_S = 10.0  # between scalars: as dense as a curve of hours needs
 NOT_FOUND = 127  # the shell's exit code for a command that is not there
 NOT_RUNNABLE = 126
 NO_PROFILE = "No profile: the loop ended, or never was steady, before one began, or it has no optimizer step."
@@ -60,11 +62,15 @@ def run(
     sample: bool = True,
     every: int = 0,
     time_loader: bool = True,
+    samples: float | None = None,
+    progress_s: float = 0.0,
+    scalars: Path | None = None,
 ) -> Launched:
     """Run ``command``; record into ``bundle``.
 
     ``steps`` are profiled once the loop is steady and has run ``after_s`` seconds (0: no profile), and again every ``every``
-    steps; ``sample`` False turns telemetry off, ``time_loader`` False the timing of the loader's processes.
+    steps; ``sample`` False turns telemetry off, ``time_loader`` False the timing of the loader's processes. ``samples``
+    are in a step, where that is known. Every ``progress_s`` seconds (0: never) the pace is said, and every SCALARS_S written for TensorBoard into the folder ``scalars``.
     """
     with tempfile.TemporaryDirectory(prefix="sawtooth-run-") as scratch:
         folder = Path(scratch)
@@ -74,7 +80,8 @@ def run(
         environment = _environment(
             folder, {hook.PROFILED_STEPS: steps, hook.AFTER_SECONDS: after_s, hook.EVERY: every, hook.LOADER: int(time_loader)}
         )
-        launched = Launched(_wait(words_of(command), environment), missing=missing)
+        with _progress(folder, samples, progress_s, scalars, missing):
+            launched = Launched(_wait(words_of(command), environment), missing=missing)
         if sampler is not None:
             launched.missing += _without(beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl"))
         launched.missing += _troubles(folder)
@@ -82,8 +89,22 @@ def run(
         if runs:
             if steps > 0 and not any(about["kind"] == "trace" for _, about in runs[0].sources):
                 launched.missing.append(NO_PROFILE)
+            for one in runs:
+                one.facts.update({"samples_per_step": samples} if samples else {})
             _write(bundle, name or _name(command), command, runs, launched)
         return launched
+
+
+def _progress(
+    folder: Path, samples: float | None, seconds: float, scalars: Path | None, missing: list[str]
+) -> contextlib.AbstractContextManager[object]:
+    """Return what says how the training goes while it is entered."""
+    if seconds > 0 or scalars is not None:
+        try:
+            return Progress(folder, seconds=seconds or SCALARS_S, samples=samples, says=seconds > 0, scalars=scalars)
+        except OSError as error:
+            missing.append(f"No scalars: {scalars} cannot be written ({error.strerror}).")
+    return contextlib.nullcontext()
 
 
 def _start_sampler(folder: Path) -> tuple[Any, list[str]]:

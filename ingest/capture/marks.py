@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,8 @@ from sawtooth.ingest.sampler.clock import boot_id
 
 FORMAT_VERSION = 1
 PHASES = ("train", "profile", "eval", "checkpoint")
+# of a line: step, wall ns, phase and optimizer, as the writer below writes it
+MARK = re.compile(rb'"i": (\d+), "w": (\d+), "p": "(\w+)", "o": (\d+)')
 FLUSH_NS = 1_000_000_000  # a killed job loses the marks of one second at most
 
 

@@ -1,12 +1,11 @@
 """What a run's folder holds, as the runs it makes: one, or one for each profile where it was taken again and again.
 
-Each run has the marks of its own stretch of the training, halfway to the profiles before and after, so that two of them are compared by
-hundreds of steps. Standard library only.
+The first has all marks, a later one those of the steps near its profile, so that two of them are compared by many steps and not by the
+few that were profiled. Standard library only.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -14,9 +13,10 @@ from typing import Any
 
 from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.hook import AT
+from sawtooth.ingest.capture.marks import MARK
 
+NEAR = 4  # a quarter of the way to the profile before: still the training as it was profiled, and hundreds of steps where profiles are far apart
 STEP = "step"  # the setting that tells these runs apart
-MARK = re.compile(rb'"i": (\d+),.*"p": "(\w+)", "o": (\d+)')
 
 Sources = list[tuple[Path, dict[str, Any]]]
 
@@ -81,29 +81,30 @@ def _overview(marks: Path) -> tuple[int, int]:
     with marks.open("rb") as lines:
         for mark in map(MARK.search, lines):
             if mark:
-                step, optimizer = int(mark[1]), int(mark[3])
+                step, optimizer = int(mark[1]), int(mark[4])
                 last[optimizer] = step
-                if mark[2] == b"profile":
+                if mark[3] == b"profile":
                     profiled.setdefault(optimizer, step)
     leading = min(last, key=lambda optimizer: (last[optimizer], optimizer), default=0)
     return leading, max(profiled.get(leading, 1) - 1, 0)
 
 
 def _split(marks: Path, leading: int, steps: list[int]) -> list[Path]:
-    """Write the marks of each stretch into a file of its own, each with the head; lines of several optimizers go by time, not by number."""
-    bounds = [(a + b) // 2 for a, b in pairwise(steps)]
-    parts = [marks.with_suffix(f".{number}.jsonl") for number in range(len(steps))]
-    with marks.open("rb") as lines:
-        head = next(lines, b"")
-        number, out = 0, parts[0].open("wb")
-        out.write(head)
-        for line in lines:
-            mark = MARK.search(line)
-            if mark and int(mark[3]) == leading and number < len(bounds) and int(mark[1]) > bounds[number]:
-                out.close()
-                number += 1
-                out = parts[number].open("wb")
-                out.write(head)
-            out.write(line)
-        out.close()
+    """Return the file of marks for each profile: the first has all, a later one a file of the steps near it, with the head.
+
+    Lines of other optimizers go by time, not by number.
+    """
+    parts = [marks]
+    for before, step in pairwise(steps):
+        near = (step - before) // NEAR
+        parts.append(marks.with_suffix(f".{step}.jsonl"))
+        now = -1
+        with marks.open("rb") as lines, parts[-1].open("wb") as out:
+            out.write(next(lines, b""))
+            for line in lines:
+                mark = MARK.search(line)
+                if mark and int(mark[4]) == leading:
+                    now = int(mark[1])
+                if step - near < now <= step + near:
+                    out.write(line)
     return parts

@@ -158,8 +158,8 @@ def test_each_profile_becomes_a_run_with_the_steps_around_it(tmp_path: Path) -> 
         (trace, marks) = (path for path, _ in run.sources)
         assert trace.name.startswith("trace-") and marks.read_text().startswith('{"k": "marks"')
         steps.append([json.loads(line)["i"] for line in marks.read_text().splitlines()[1:]])
-    # halfway between 20 and 120, and between 120 and 220
-    assert steps == [list(range(71)), list(range(71, 171)), list(range(171, 250))]
+    # all of them; then a quarter of the 100 steps between two profiles before and after
+    assert steps == [list(range(250)), list(range(96, 146)), list(range(196, 246))]
 
 
 def test_ranks_that_profile_again_stay_together(tmp_path: Path) -> None:

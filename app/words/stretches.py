@@ -1,0 +1,48 @@
+"""One training compared with itself: two profiles of it by the steps they were taken at, and what a later one loses time to."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.app import format as fmt
+from sawtooth.app.theme import colour_of
+
+STEP = "step"  # the setting by which `sawtooth run --every` tells its runs apart
+LEADS = 0.5  # of the change: less is one part of several
+GROWS = {  # what usually makes a part of the step grow while a training goes on
+    "allocator": "memory is allocated and freed again and again, as where it is in pieces (fragmentation). Try PYTORCH_ALLOC_CONF=expandable_segments:True.",
+    "data_wait": "the loader falls behind, as where a cache is full, or files lie elsewhere.",
+    "python_host": "Python takes longer, as where lists or logs grow, or garbage is collected.",
+    "launch_bound": "the host launches later, as where something else takes its cores.",
+    "host_sync": "the host waits for the GPU more often.",
+    "compilation": "code is compiled again, as where shapes change.",
+    "tensor_core_compute": "kernels take longer, as with larger shapes or lower clocks.",
+    "other_compute": "kernels take longer, as with larger shapes or lower clocks.",
+}
+
+
+def step_names(comparison: Comparison) -> tuple[str, str] | None:
+    """Return the sides' names by their steps (step 1,000, step 40,000); None where they are no two profiles of one training."""
+    sides = []
+    for side in (comparison.a, comparison.b):
+        manifest = side.runs[0].manifest
+        step = manifest.settings.get(STEP, "")
+        if len(side.runs) != 1 or not step.isdecimal():
+            return None
+        sides.append((manifest.notes, int(step)))
+    (notes, first), (others, second) = sides
+    return (f"step {first:,}", f"step {second:,}") if notes == others and first != second else None
+
+
+def why(comparison: Comparison) -> str | None:
+    """Say what most of the longer step is; None where it is not shown to be longer, or no part leads."""
+    change = comparison.best.change_ms
+    if comparison.verdict.word != "slower" or not change or step_names(comparison) is None or not comparison.waterfall_run:
+        return None
+    part = max(comparison.waterfall_run, key=lambda row: row.change_ms)
+    if part.change_ms < LEADS * Fraction(change):
+        return None
+    label = colour_of(part.owner, part.cause).label
+    usual = GROWS.get(part.cause or part.owner, "")
+    return f"Most of the change is {label}, {fmt.signed(fmt.duration_ms(float(part.change_ms)), 1.0)} a step{': ' + usual if usual else '.'}"

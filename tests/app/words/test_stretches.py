@@ -1,0 +1,44 @@
+"""One training compared with itself: the sides are steps, and what a later one loses time to is said only where it is slower."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from sawtooth.analysis.compare.comparison import compare
+from sawtooth.app.words import comparison as words
+from sawtooth.app.words import stretches
+from tests.support.run_results import run_of, side
+
+MS = 1_000_000
+STEPS = 40
+
+
+def stretch(identifier, step, *, allocator_ms, compute_ms=7.0, notes="Recorded by `sawtooth run train.py`."):
+    """Forty steps: compute, 3 ms of launches, and what the allocator takes."""
+    parts = [("other_compute", None, compute_ms), ("idle", "launch_bound", 3.0), ("idle", "allocator", allocator_ms)]
+    ledger = tuple((owner, cause, int(ms * STEPS * MS), ms) for owner, cause, ms in parts if ms)
+    run = run_of(identifier * 16, ledger=ledger, counted=STEPS, settings={"step": str(step)} if step else {})
+    object.__setattr__(run, "manifest", msgspec.structs.replace(run.manifest, notes=notes))
+    return side(run)
+
+
+def test_a_later_step_that_is_slower_says_what_grew():
+    comparison = compare(stretch("a", 1000, allocator_ms=0.0), stretch("b", 40_000, allocator_ms=0.8))
+    assert words.headline(comparison).startswith("step 40,000 takes 1.08\u00a0× as long as step 1,000")
+    (sentence, *_) = words.sentences(comparison)
+    assert sentence.startswith("Most of the change is allocator, +800\u00a0µs a step: memory is allocated and freed")
+    assert "fragmentation" in sentence
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        stretch("b", 40_000, allocator_ms=0.05),  # 0.5 %: nothing shown
+        stretch("b", 40_000, allocator_ms=0.0, compute_ms=6.0),  # quicker
+        stretch("b", 40_000, allocator_ms=0.8, notes="Recorded by `sawtooth run other.py`."),  # another training
+        stretch("b", None, allocator_ms=0.8),
+    ],
+)
+def test_it_says_nothing_of_the_cause_otherwise(later):
+    assert stretches.why(compare(stretch("a", 1000, allocator_ms=0.0), later)) is None

@@ -1,0 +1,117 @@
+"""How a training goes by its marks while it runs: figures by hand, files that grow, and TensorBoard's format byte by byte."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from sawtooth.ingest.capture.marks import MarkWriter
+from sawtooth.ingest.capture.progress import RECENT, MarksTail, Pace, Progress, pace_of
+from sawtooth.ingest.capture.scalars import ScalarWriter, crc32c
+
+MS = 1_000_000
+
+
+def test_the_pace_by_hand() -> None:
+    # twenty steps: 18 of 10 ms, two of 30; the profile's own and the gap after it do not count
+    ends, at = [], 0
+    for step in range(21):
+        at += (30 if step in (5, 9) else 10) * MS
+        ends.append((step, at, "train"))
+    pace = pace_of([*ends, (21, at + 900 * MS, "profile"), (22, at + 1900 * MS, "train")])
+    assert pace is not None and (pace.step, pace.p50_ms, pace.p95_ms) == (22, 10.0, 30.0)
+    assert pace.per_s == pytest.approx(1e3 * 20 / 240)
+    assert pace_of(ends[:4]) is None
+
+
+def test_lines_and_scalars_say_the_same() -> None:
+    pace = Pace(1240, 9.024, 9.65, 110.8)
+    assert pace.line(64) == "sawtooth: step 1,240: median 9.024 ms, 95th percentile 9.65 ms, 7,091 samples/s"
+    assert pace.line(None).endswith("111 steps/s")
+    assert pace.scalars(64)["sawtooth/samples_per_s"] == pytest.approx(64 * 110.8)
+
+
+class Clock:
+    ns = 0
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+def marks(folder: Path, name: str, clock: Clock) -> MarkWriter:
+    return MarkWriter(folder / f"marks-{name}.jsonl", wall_ns=clock, monotonic_ns=clock)
+
+
+def test_a_file_that_grows_is_read_on_and_the_newest_steps_count(tmp_path: Path) -> None:
+    clock = Clock()
+    writer, tail = marks(tmp_path, "7", clock), MarksTail(tmp_path)
+    assert tail.pace() is None
+    for step in range(3 * RECENT):
+        clock.ns += (50 if step < 2 * RECENT else 10) * MS
+        writer.mark(step)
+    writer.flush()
+    first = tail.pace()
+    assert first is not None and (first.step, first.p50_ms) == (3 * RECENT - 1, 10.0)
+    assert tail.pace() is None, "no step came since"
+    with (tmp_path / "marks-7.jsonl").open("ab") as file:
+        file.write(b'{"k": "mark", "i": 600, "w": 99')
+    assert tail.pace() is not None, "a torn line waits for its rest"
+    with (tmp_path / "marks-7.jsonl").open("ab") as file:
+        file.write(b'00000000000, "p": "train", "o": 0}\n')
+    again = tail.pace()
+    assert again is not None and again.step == 600
+
+
+def test_of_two_optimizers_the_one_that_steps_less_makes_the_steps(tmp_path: Path) -> None:
+    clock = Clock()
+    writer, tail = marks(tmp_path, "7", clock), MarksTail(tmp_path)
+    for step in range(20):
+        for part in range(2):
+            clock.ns += 5 * MS
+            writer.mark(2 * step + part, optimizer=0)
+        writer.mark(step, optimizer=1)
+    writer.flush()
+    pace = tail.pace()
+    assert pace is not None and (pace.step, pace.p50_ms) == (19, 10.0)
+
+
+def test_it_says_the_last_steps_and_nothing_without_any(tmp_path: Path) -> None:
+    lines: list[str] = []
+    with Progress(tmp_path, seconds=60, samples=None, says=True, scalars=None, say=lines.append):
+        pass
+    assert lines == []
+    clock = Clock()
+    with Progress(tmp_path, seconds=60, samples=8, says=True, scalars=tmp_path / "tb", say=lines.append):
+        writer = marks(tmp_path, "7", clock)
+        for step in range(20):
+            clock.ns += 10 * MS
+            writer.mark(step)
+        writer.close()
+    assert lines == ["sawtooth: step 19: median 10 ms, 95th percentile 10 ms, 800 samples/s"]
+    (events,) = (tmp_path / "tb").iterdir()
+    assert b"sawtooth/samples_per_s" in events.read_bytes()
+
+
+def test_the_checksum_is_crc_32c() -> None:
+    assert crc32c(b"123456789") == 0xE3069283  # the polynomial's check value
+    assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
+
+
+def test_scalars_are_records_as_tensorboard_reads_them(tmp_path: Path) -> None:
+    writer = ScalarWriter(tmp_path / "logs", wall_s=lambda: 1.5)
+    writer.write(300, {"a": 2.0})
+    writer.close()
+    data, events = writer.path.read_bytes(), []
+    while data:
+        (length,) = struct.unpack("<Q", data[:8])
+        events.append(data[12 : 12 + length])
+        crc = crc32c(events[-1])
+        masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+        assert struct.unpack("<I", data[12 + length : 16 + length]) == (masked,)
+        data = data[16 + length :]
+    wall = b"\x09" + struct.pack("<d", 1.5)
+    assert events[0] == wall + b"\x1a\x0dbrain.Event:2"
+    # step 300 = 0xAC 0x02; a summary of 10 bytes: a value of 8: the tag "a", then 2.0 as a float
+    assert events[1] == wall + b"\x10\xac\x02" + b"\x2a\x0a" + b"\x0a\x08" + b"\x0a\x01a" + b"\x15" + struct.pack("<f", 2.0)
