@@ -5,12 +5,15 @@ from __future__ import annotations
 from sawtooth.analysis.compare.sweep import Sweep
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import sweep as charts
-from sawtooth.app.page import frame, panel
+from sawtooth.app.page import cards, frame, panel
 from sawtooth.app.words import sweep as words
 
 
 def show(sweep: Sweep) -> None:
     """Show the curve with the value to choose as its title, and the table."""
     rows = words.rows(sweep)
-    panel.show(charts.curve(rows, sweep.setting, sweep.unit, fmt.clean(words.sentence(sweep)), dark=frame.dark()), "sweep")
+    title, _, more = fmt.clean(words.sentence(sweep)).partition(". ")
+    panel.show(charts.curve(rows, sweep.setting, sweep.unit, title.rstrip("."), dark=frame.dark()), "sweep")
+    if more:
+        cards.small(more)
     panel.table(rows, words.columns(sweep), "sweep")

@@ -15,21 +15,21 @@ FLOATS = ("throughput", "predicted", "low", "high", "accumulated", "step_ms", "u
 
 def columns(sweep: Sweep) -> dict[str, str]:
     """Return the headings of a sweep's table: those of columns that hold something."""
-    of_unit = f"{sweep.unit} per second"
+    of_unit = f"{sweep.unit}/s"
     headings = {
         "value": fmt.clean(sweep.setting, 40),
         "run": "Run",
         "throughput": of_unit,
-        "predicted": f"Predicted {of_unit}",
+        "predicted": "Predicted",
         "low": "from",
         "high": "to",
-        "accumulated": f"Accumulated to {largest(sweep):g}, {of_unit}",
         "step_ms": "Step, ms",
+        "memory_gb": "Peak memory, GB",
+        "predicted_gb": "Predicted, GB",
+        "note": "",
+        "accumulated": f"Accumulated to {largest(sweep):g}, {of_unit}",
         "utilization": "Utilization, %",
         "mfu": "MFU, %",
-        "memory_gb": "Peak memory, GB",
-        "predicted_gb": "Predicted peak, GB",
-        "note": "",
     }
     absent = set() if sweep.predicted else {"predicted", "low", "high"}
     absent |= set() if any(at.memory_bytes for at in sweep.predicted) else {"predicted_gb"}
