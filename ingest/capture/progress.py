@@ -120,11 +120,11 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        self.tell()  # the last steps
+        self.report()  # the last steps
         if self._writer is not None:
             self._writer.close()
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Say how it goes now, where a step came since."""
         pace = self._tail.pace()
         if pace is None:
@@ -137,4 +137,4 @@ class Progress:
 
     def _run(self) -> None:
         while not self._over.wait(self._seconds):
-            self.tell()
+            self.report()
