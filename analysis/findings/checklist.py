@@ -26,7 +26,8 @@ CONVOLUTION, ATTENTION, COMPILED = (
 class Technique:
     """``done`` and ``needs`` are regular expressions over the names in the trace: of what shows that it is in use, and of what it works on.
 
-    ``why_not`` says why nothing recorded can tell.
+    ``undone`` shows that it is not in use although ``done`` is there: cuDNN calls its own kernels after it has converted a layout. ``why_not`` says
+    why nothing recorded can tell.
     """
 
     title: str
@@ -35,6 +36,7 @@ class Technique:
     done: str | None = None
     needs: str | None = None
     why_not: str | None = None
+    undone: str | None = None
 
 
 TECHNIQUES: tuple[Technique, ...] = (
@@ -49,7 +51,7 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("TF32 where FP32 is needed", NVIDIA, ("tf32-off",), "tf32", "aten::.*(mm|matmul|linear|conv)|gemm"),
     Technique("FP8 products", NVIDIA, ("fp8-products",), "e4m3|e5m2|fp8", "aten::.*(mm|matmul|linear)|gemm"),
     Technique("Sizes that fit tensor cores", NVIDIA, ("misaligned-dimensions",), None, "aten::.*(mm|matmul|linear|conv)|gemm"),
-    Technique("channels_last for convolutions", PYTORCH, ("layout-conversions",), "nhwc", CONVOLUTION),
+    Technique("channels_last for convolutions", PYTORCH, ("layout-conversions",), "nhwc", CONVOLUTION, undone="(?i)nchwToNhwc"),
     Technique("cudnn.benchmark, decided once", PYTORCH, ("convolution-search",), None, CONVOLUTION),
     Technique("Pointwise operations fused", PYTORCH, ("elementwise-chains", "unfused-activation", "unfused-norm"), "triton_|Torch-Compiled Region"),
     Technique("No breaks of compiled graphs, no recompilation", PYTORCH, ("graph-breaks", "recompilation"), None, COMPILED),
@@ -96,7 +98,8 @@ def _checked(technique: Technique, run: RunResult, recording: Recording) -> Chec
     if technique.why_not is not None:
         return Checked(technique, "not checked", technique.why_not)
     lacking = {left.rule: left.because for left in run.not_checked if left.rule in technique.rules}
-    if technique.done and _named(recording, technique.done):
+    undone = technique.undone is not None and _named(recording, technique.undone)
+    if technique.done and not undone and _named(recording, technique.done):
         return Checked(technique, "done", "the trace shows it")
     if technique.needs and not _named(recording, technique.needs):
         return Checked(technique, "not applicable", "the trace has nothing that it works on")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -47,6 +48,8 @@ def test_what_would_bring_something_is_the_finding_s_own_gain():
         ("adam_single", "Fused optimizer", "brings"),
         ("attention_sdpa", "Fused attention", "done"),
         ("channels_last", "Fused attention", "not applicable"),
+        ("channels_last", "channels_last for convolutions", "done"),
+        ("channels_first", "channels_last for convolutions", "brings"),
         ("mlp_graph", "CUDA graphs for many short kernels", "done"),
         ("loader_workers", "A data loader that keeps up", "done"),
         ("loader_inline", "A data loader that keeps up", "brings"),
@@ -59,3 +62,12 @@ def test_each_status_is_given_where_it_is_due(name, technique, status):
     row = of(name)[technique]
     assert row.status == status, row
     assert row.sentence
+
+
+def test_layouts_that_cudnn_converts_itself_are_no_channels_last():
+    """Where the conversions are too short for a finding, the kernels between them still say nhwc."""
+    result = result_of("channels_first")
+    result = replace(result, findings=[finding for finding in result.findings if finding.rule != "layout-conversions"])
+    with library().open(result.lead.recording_id) as recording:
+        rows = {row.technique.title: row for row in checklist(result, recording)}
+    assert rows["channels_last for convolutions"].status == "nothing"
