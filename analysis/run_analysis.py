@@ -56,6 +56,10 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
         communication = as_one_job(
             library, ranks, communication, lambda coupled: measured_ms(library, ranks, coupled, telemetry)
         )
+    if manifest.summaries is not None:
+        from sawtooth.analysis.cluster.overview import of_whole_job  # only of jobs of many ranks
+
+        communication = of_whole_job(library.folder, manifest.summaries, ranks, communication)
     ranks = at_job_step(library, ranks, measured, communication, telemetry)
     lead = leading(ranks, communication)
     if communication is not None:
@@ -161,7 +165,8 @@ def _run_metrics(
     where = f"Of {which}: the slowest of {len(ranks)}."
     if communication is not None and communication.stragglers:
         late = communication.stragglers[0]
-        names = [f"rank {r.rank}" if r.rank is not None else f"device {r.device}" for r in (ranks[p] for p in late.positions)]
-        name = names[0] if len(names) == 1 else f"{len(names)} ranks"
+        first = ranks[late.positions[0]]
+        name = f"rank {first.rank}" if first.rank is not None else f"device {first.device}"
+        name = name if len(late.ranks) == 1 else f"{len(late.ranks)} ranks"
         where += f" {name.capitalize()} takes {late.own_ms:.3g} ms of a step longer than the others."
     return {k: replace(r, notes=(*r.notes, where)) for k, r in lead.metrics.items()}

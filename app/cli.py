@@ -37,6 +37,11 @@ COMMANDS = {
     "export": ("bundle", "export", "Write runs with their sources into one .sawtooth file."),
     "import": ("bundle", "import_", "Bring in the runs of a .sawtooth file."),
     "map": ("map", "map_", "Summarise each rank of a job of many, where its trace lies: a folder, S3, Google Cloud, Azure."),
+    "reduce": (
+        "reduce",
+        "reduce",
+        "Make a run of a job's summaries: who holds it up, why, and what it would gain; prints the run's id.",
+    ),
     "run": ("run", "run", "Run a training command as it is, and record why its GPU waits: sawtooth run train.py --epochs 3"),
     "sample": ("sample", "sample", "Sample the GPUs beside a training job, here or pushed to a dashboard (--push)."),
     "calibrate": (

@@ -5,11 +5,15 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
+        "batch": ("gather",),
         "mapping": ("Engine", "Mapped", "Outcome", "map_sources", "summary_name"),
         "of_rank": ("Row", "rank_rows", "refusal_row", "telemetry_rows"),
+        "overview": ("of_whole_job",),
         "places": ("Source", "list_sources", "parent_of", "place_of"),
         "ray_tasks": ("on_ray",),
+        "reduction": ("JobOverview", "reduce_job"),
         "summary": ("pack",),
+        "tables": ("JobTables",),
         "workers": ("in_processes",),
     },
 )

@@ -27,6 +27,8 @@ def rank_steps(ranks: Sequence[RankResult], communication: Communication, stages
     ``wait_ms`` is what the rank waits in collectives while its GPU computes nothing, ``own_ms`` the rest of its device step. Ranks are known by
     their place in the run where a trace names none. ``step`` is the step's name; ``stages`` are the ranks' pipeline stages, none without a pipeline.
     """
+    if communication.heat is not None:
+        return communication.heat
     numbered = len({rank.rank for rank in ranks if rank.rank is not None}) == len(ranks)
     waits = communication.rows.groupby(["position", "step"])["exposed_wait_ns"].sum()
     tables = []

@@ -14,10 +14,8 @@ REASONS = {"work": "more kernel work", "clock": "a lower GPU clock", "power": "i
 
 def who(straggler: Straggler, ranks: Sequence[RankResult]) -> str:
     """Return who holds the job up: "rank 5", "ranks 2 and 5", "host node0002 with its 8 ranks"."""
-    names = [
-        str(ranks[position].device) if rank is None else str(rank)
-        for position, rank in zip(straggler.positions, straggler.ranks, strict=True)
-    ]
+    # of a job of many ranks, not all that are late have a place among the run's
+    names = [str(rank) for rank in straggler.ranks if rank is not None] or [str(ranks[p].device) for p in straggler.positions]
     kind = "device" if any(rank is None for rank in straggler.ranks) else "rank"
     if straggler.kind == "host":
         return f"host {straggler.host} with its {len(names)} {kind}s"

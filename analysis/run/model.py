@@ -176,7 +176,8 @@ class Communication:
     counterpart. ``notes`` say what limits the numbers. ``stragglers`` hold the job up by their own doing, most gain first. ``step_ms`` is the
     job's step without the profiler, from the ranks replayed together; None where they cannot be. ``paced_ms`` is the step that stragglers are
     judged at: with hosts brought to what marks or telemetry say of it. ``in_turn_ms`` is what even the rank that waits least in a step waits for
-    others: those that hold each other up by turns. ``groups`` are its process groups by kind, ``schedule`` its pipeline's.
+    others: those that hold each other up by turns. ``groups`` are its process groups by kind, ``schedule`` its pipeline's. ``heat`` is what every rank takes and waits in every step (of ``ranks.heat``) where the job
+    has more ranks than the run has recordings, else None.
     """
 
     rows: pd.DataFrame
@@ -189,6 +190,7 @@ class Communication:
     in_turn_ms: float = 0.0
     groups: tuple[GroupUse, ...] = ()
     schedule: Pipeline | None = None
+    heat: pd.DataFrame | None = None
 
     @property
     def pipeline(self) -> bool:

@@ -24,5 +24,6 @@ __getattr__, __all__ = lazy(
             "Jobs",
         ),
         "rank_summary": ("summarise",),
+        "whole_job": ("WholeJob", "bring_in_job"),
     },
 )

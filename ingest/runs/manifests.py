@@ -106,7 +106,9 @@ def attach(folder: DataFolder, run_id: str, refs: list[RecordingRef]) -> Manifes
     """
     old = folder.read_manifest(run_id)
     recordings = joined(old.recordings, refs)
-    manifest = msgspec.structs.replace(old, id=run_id_of(recordings), recordings=recordings)
+    # a job of many ranks is the same job whichever of them have files of their own
+    new_id = run_id_of(recordings) if old.summaries is None else old.id
+    manifest = msgspec.structs.replace(old, id=new_id, recordings=recordings)
     folder.write_manifest(manifest)
     return manifest
 

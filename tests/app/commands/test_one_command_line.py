@@ -47,7 +47,7 @@ def data(traces: Path, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    "command", ["report", "compare", "sweep", "ingest", "map", "export", "import", "runs", "serve", "demo", "doctor"]
+    "command", ["report", "compare", "sweep", "ingest", "map", "reduce", "export", "import", "runs", "serve", "demo", "doctor"]
 )
 def test_every_command_has_a_short_help(command: str) -> None:
     assert "Usage" in run(command, "-h").output

@@ -1,0 +1,74 @@
+"""A run of representatives with what all ranks of its job say: who is late, what the representatives wait, and who is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from sawtooth.analysis.cluster.reduction import JobOverview, reduce_job
+from sawtooth.analysis.cluster.tables import NOT_HERE, JobTables
+from sawtooth.analysis.run.model import Communication, RankResult, RankWaits, Straggler
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.schema import DataFolder
+
+OF_ALL = "Of all {ranks:,} ranks, from their summaries: who is late, and what ranks wait. {here} of them have files of their own here."
+NOBODY = Communication(pd.DataFrame(), (), 0)
+
+
+def of_whole_job(
+    folder: DataFolder, summaries_id: str, ranks: Sequence[RankResult], communication: Communication | None
+) -> Communication | None:
+    """Return what the representatives' recordings say together (``communication``), with what the summaries of all ranks of the job do.
+
+    Without the summaries it is the representatives', and says so.
+    """
+    try:
+        overview = reduce_job(JobTables(folder.summaries_file(summaries_id)))
+    except SawtoothError:
+        if communication is None:
+            return None
+        return replace(communication, stragglers=(), notes=(*communication.notes, NOT_HERE))
+    own = communication or replace(NOBODY, ranks=tuple(_waits_of(i, rank) for i, rank in enumerate(ranks)))
+    place = {(rank.recording_id, rank.device): position for position, rank in enumerate(ranks)}
+    of_job = {
+        int(row.position): place[row.id, int(row.device)]
+        for row in overview.ranks.itertuples()
+        if (row.id, int(row.device)) in place
+    }
+    return replace(
+        own,
+        ranks=tuple(_with_job(waits, overview, of_job) for waits in own.ranks),
+        stragglers=tuple(each for late in overview.stragglers if (each := _here(late, of_job)) is not None),
+        unmatched=overview.unmatched,
+        notes=(OF_ALL.format(ranks=len(overview.ranks), here=len(of_job)), *overview.notes),
+        heat=overview.heat,
+    )
+
+
+def _here(late: Straggler, of_job: dict[int, int]) -> Straggler | None:
+    """Return a straggler with the places that its ranks have among the representatives; None where it has none among them."""
+    positions = tuple(of_job[position] for position in late.positions if position in of_job)
+    return replace(late, positions=positions) if positions else None
+
+
+def _waits_of(position: int, rank: RankResult) -> RankWaits:
+    return RankWaits(position, rank.rank, rank.device, 0.0, 0.0, None, None, None, None)
+
+
+def _with_job(waits: RankWaits, overview: JobOverview, of_job: dict[int, int]) -> RankWaits:
+    position = next((p for p, here in of_job.items() if here == waits.position), None)
+    if position is None:
+        return waits
+    row = overview.ranks.iloc[position]
+    offset_ns, error_ns = row["clock_offset_ns"], row["clock_error_ns"]
+    return replace(
+        waits,
+        wait_ms=float(row["wait_ms"]),
+        late_ms=float(row["late_ms"]),
+        last_share=None if pd.isna(row["last_share"]) else float(row["last_share"]),
+        overlap_share=None if pd.isna(row["overlap_share"]) else float(row["overlap_share"]),
+        clock_offset_ns=None if pd.isna(offset_ns) else int(offset_ns),
+        clock_error_ns=None if pd.isna(error_ns) else int(error_ns),
+    )

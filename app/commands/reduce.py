@@ -1,0 +1,55 @@
+"""``sawtooth reduce``: make a run of the summaries of a job's ranks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.ranks.lateness import who, why
+from sawtooth.analysis.store.library import Library
+from sawtooth.app import format as fmt
+from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.jobs.whole_job import bring_in_job
+
+
+def reduce(
+    summaries: Annotated[
+        str, typer.Argument(metavar="PLACE", help="Where sawtooth map wrote them: a folder, s3://…, gs://…, az://…")
+    ],
+    data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run. Default: the place's.")] = None,
+    open_: Annotated[
+        list[int] | None, typer.Option("--open", metavar="RANK", help="Open this rank's trace too; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what came of it as JSON.")] = False,
+) -> None:
+    """Reduce a job's summaries to a run: who holds the job up, why, and what a step gains. At most 16 ranks get files of their own; ranks whose traces come
+    later join by a further map and reduce. Prints the run id on its last line."""
+    folder = data_folder(data)
+    job = bring_in_job(folder, summaries, name, tuple(open_ or ()))
+    for sentence in job.notices:
+        typer.echo(f"Not opened: {sentence}", err=True)
+    library = Library(folder)
+    try:
+        result = result_of(job.manifest, library)
+    finally:
+        library.close()
+    late = result.communication.stragglers if result.communication else ()
+    if as_json:
+        typer.echo(json.dumps({"id": job.manifest.id, "ranks": len(job.overview.ranks), "stragglers": len(late)}))
+        return
+    for note in job.overview.notes:
+        typer.echo(fmt.clean(note, 400))
+    if not late:
+        typer.echo(f"None of {len(job.overview.ranks):,} ranks holds the job up.")
+    for straggler in late:
+        reason = why(straggler)
+        typer.echo(
+            f"{who(straggler, result.ranks)}: {fmt.duration_ms(straggler.own_ms)} of each step longer than its peers"
+            f"{f' ({reason})' if reason else ''}; a step gains {fmt.duration_ms(straggler.gain_ms)}"
+        )
+    typer.echo(job.manifest.id)

@@ -1,0 +1,99 @@
+"""The summaries of a job's ranks brought in as one run, with files of their own for the ranks that speak for the others."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pandas as pd
+
+from sawtooth.analysis.cluster.batch import gather
+from sawtooth.analysis.cluster.places import Source, parent_of, place_of
+from sawtooth.analysis.cluster.reduction import JobOverview, reduce_job
+from sawtooth.analysis.cluster.tables import JobTables
+from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.ingest.errors import SawtoothError, UsageError
+from sawtooth.ingest.recording import ingest_file
+from sawtooth.ingest.runs.manifests import run_id_of
+from sawtooth.ingest.runs.recordings import joined, remove_unused
+from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, new_manifest
+
+MOST_SAMPLED = 16  # telemetry files, as many as there are representatives
+
+
+@dataclass(frozen=True)
+class WholeJob:
+    """The run of a job, what its ranks say together, and sentences about sources that could not be opened again."""
+
+    manifest: Manifest
+    overview: JobOverview
+    notices: list[str]
+
+
+def bring_in_job(folder: DataFolder, summaries: str, name: str | None = None, opened: Sequence[int] = ()) -> WholeJob:
+    """Make a run of the summaries at ``summaries``, or bring the run of the same job up to date. ``opened`` are ranks to open beside the representatives.
+
+    Raises UsageError where there are none, or a rank in ``opened`` is not among them.
+    """
+    summaries_id = gather(place_of(summaries), folder)
+    tables = JobTables(folder.summaries_file(summaries_id))
+    overview = reduce_job(tables)
+    ranks = overview.ranks
+    known = _run_of(folder, set(ranks["id"]))
+    asked = ranks[ranks["rank"].isin(list(opened))]
+    if missing := set(opened) - set(asked["rank"]):
+        raise UsageError(f"Rank {min(missing)} is not among the summaries.")
+    chosen = ranks.loc[sorted({*overview.representatives, *asked.index})]
+    refs, notices = _open(folder, chosen["source"])
+    if not any(ref.kind == "trace" for ref in refs):
+        raise SawtoothError(f"None of the {len(chosen)} traces to be opened can be read. {notices[0]}")
+    hosts = [None if pd.isna(host) else str(host) for host in chosen["host"]]
+    sampled, further = _open(folder, tables.telemetry_sources(hosts)[:MOST_SAMPLED])
+    refs += sampled
+    if known is None:
+        every = [RecordingRef(recording, "trace", "") for recording in ranks["id"]]
+        called = name or _name_of(summaries)
+        manifest = msgspec.structs.replace(new_manifest(refs, called), id=run_id_of(every), summaries=summaries_id)
+    else:
+        manifest = msgspec.structs.replace(
+            known, name=name or known.name, recordings=joined(known.recordings, refs), summaries=summaries_id
+        )
+    folder.write_manifest(manifest)
+    if known is not None and known.summaries != summaries_id:
+        remove_unused(folder, {str(known.summaries)})
+    return WholeJob(manifest, overview, notices + further)
+
+
+def _run_of(folder: DataFolder, recordings: set[str]) -> Manifest | None:
+    """Return the run of the same job: the one with most of the ranks in ``recordings``."""
+    shared = {}
+    for manifest in folder.manifests():
+        if manifest.summaries is not None and (path := folder.summaries_file(manifest.summaries)).exists():
+            here = len(recordings & set(JobTables(path).ranks["id"]))
+            shared[manifest.id] = (here, manifest)
+    most, manifest = max(shared.values(), key=lambda each: each[0], default=(0, None))
+    return manifest if most else None
+
+
+def _open(folder: DataFolder, urls: Iterable[str]) -> tuple[list[RecordingRef], list[str]]:
+    refs, notices = [], []
+    with tempfile.TemporaryDirectory(prefix="sawtooth-rank-") as temporary:
+        for url in dict.fromkeys(urls):
+            place, name = parent_of(Source(url, "", 0))
+            try:
+                path = place.fetch(name, Path(temporary) / name)
+                ref = ingest_file(path, folder, source_name=name)
+                if ref.kind == "trace":
+                    ensure_derived(folder, ref.id)
+            except SawtoothError as error:
+                notices.append(str(error))
+            else:
+                refs.append(ref)
+    return refs, notices
+
+
+def _name_of(url: str) -> str:
+    return url.rstrip("/").rpartition("/")[2] or "job"

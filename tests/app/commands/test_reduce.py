@@ -1,0 +1,71 @@
+"""``sawtooth reduce``: the summaries of a job's ranks make one run, which late ranks join and whose other ranks open when asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sawtooth.analysis.cluster.places import list_sources
+from sawtooth.app.cli import cli
+from sawtooth.app.jobs.rank_summary import summarise
+from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.runs.manifests import attach, delete_run
+from sawtooth.ingest.schema import DataFolder
+from tests.support.bulk_synchronous import Planted, job
+from tests.support.pages import opened, words_of
+
+RANKS = 20  # more than have files of their own
+PLANTED = Planted(loader_us={5: 800.0})
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(cli, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def summarised(folder: Path, ranks: range) -> None:
+    (folder / "traces").mkdir(exist_ok=True)
+    traces = job(RANKS, 2, PLANTED, mesh=True)
+    paths = [traces[rank].write(folder / "traces" / f"{rank}.json") for rank in ranks]
+    for source in list_sources([str(path) for path in paths]):
+        assert summarise(source, str(folder / "summaries")).failed is None
+
+
+def test_a_job_of_many_ranks_is_one_run_that_late_ranks_join(tmp_path: Path, app_data: DataFolder) -> None:
+    place, folder, data = str(tmp_path / "summaries"), app_data, str(app_data.root)
+    summarised(tmp_path, range(RANKS - 2))
+    first = run("reduce", place, "--data", data, "--name", "mesh of 20").splitlines()
+    assert any(line.startswith("2 of 20 ranks (18, 19) have no trace here.") for line in first)
+    assert [line for line in first if line.startswith("rank 5: ") and "its data loader" in line]
+    before = folder.read_manifest(first[-1])
+    assert (before.name, len(before.traces) <= 16) == ("mesh of 20", True)
+    assert {0, 5} <= {ref.rank for ref in before.traces}
+
+    report = json.loads(run("report", before.id, "--data", data, "--format", "json"))
+    assert [(late["ranks"], late["host"], late["reason"]) for late in report["stragglers"]] == [([5], "node0002", "data_wait")]
+    assert report["stragglers"][0]["gain_ms"] == pytest.approx(0.8, abs=0.05)
+    assert [finding["rule"] for finding in report["findings"]].count("straggling-rank") == 1
+
+    summarised(tmp_path, range(RANKS - 2, RANKS))
+    assert 13 not in {ref.rank for ref in before.traces}
+    again = run("reduce", place, "--data", data, "--open", "13").splitlines()
+    assert again[-1] == before.id
+    assert not any("no trace" in line for line in again)
+    after = folder.read_manifest(before.id)
+    assert 13 in {ref.rank for ref in after.traces}
+    assert after.summaries != before.summaries
+    assert [path.name for path in folder.recordings.glob("*.parquet")] == [f"{after.summaries}.summaries.parquet"]
+
+    assert attach(folder, after.id, after.traces[:1]).id == after.id
+    with pytest.raises(UsageError, match="Rank 99 is not among"):
+        run("reduce", place, "--data", data, "--open", "99")
+
+    words = words_of(opened("ranks", after.id))
+    assert "Rank 5 holds the job up" in words
+    assert "Of all 20 ranks" in words
+    delete_run(folder, after.id)
+    assert list(folder.recordings.iterdir()) == []
