@@ -56,7 +56,7 @@ def reduce_job(tables: JobTables) -> JobOverview:
     numbers = [None if pd.isna(rank) else int(rank) for rank in ranks["rank"]]
     hosts = [None if pd.isna(host) else str(host) for host in ranks["host"]]
     step_ms = float(ranks["step_ms"].median()) if ranks["step_ms"].notna().any() else 0.0
-    stragglers = ()
+    stragglers: tuple[Straggler, ...] = ()
     if len(rows):
         stragglers = outliers(RecordedJob.of(rows, len(ranks)), tables.traces, alike, numbers, hosts, step_ms)
     if any(late.kernel_ratio is not None for late in stragglers):

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import pandas as pd
 
 from sawtooth.analysis.cluster.batch import gather
@@ -17,9 +16,8 @@ from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.ingest.errors import SawtoothError, UsageError
 from sawtooth.ingest.recording import ingest_file
-from sawtooth.ingest.runs.manifests import run_id_of
-from sawtooth.ingest.runs.recordings import joined, remove_unused
-from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, new_manifest
+from sawtooth.ingest.runs.manifests import register_job
+from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef
 
 MOST_SAMPLED = 16  # telemetry files, as many as there are representatives
 
@@ -52,18 +50,14 @@ def bring_in_job(folder: DataFolder, summaries: str, name: str | None = None, op
         raise SawtoothError(f"None of the {len(chosen)} traces to be opened can be read. {notices[0]}")
     hosts = [None if pd.isna(host) else str(host) for host in chosen["host"]]
     sampled, further = _open(folder, tables.telemetry_sources(hosts)[:MOST_SAMPLED])
-    refs += sampled
-    if known is None:
-        every = [RecordingRef(recording, "trace", "") for recording in ranks["id"]]
-        called = name or _name_of(summaries)
-        manifest = msgspec.structs.replace(new_manifest(refs, called), id=run_id_of(every), summaries=summaries_id)
-    else:
-        manifest = msgspec.structs.replace(
-            known, name=name or known.name, recordings=joined(known.recordings, refs), summaries=summaries_id
-        )
-    folder.write_manifest(manifest)
-    if known is not None and known.summaries != summaries_id:
-        remove_unused(folder, {str(known.summaries)})
+    manifest = register_job(
+        folder,
+        refs + sampled,
+        summaries_id,
+        ranks["id"].tolist(),
+        known,
+        name or (known.name if known else _name_of(summaries)),
+    )
     return WholeJob(manifest, overview, notices + further)
 
 
@@ -74,8 +68,8 @@ def _run_of(folder: DataFolder, recordings: set[str]) -> Manifest | None:
         if manifest.summaries is not None and (path := folder.summaries_file(manifest.summaries)).exists():
             here = len(recordings & set(JobTables(path).ranks["id"]))
             shared[manifest.id] = (here, manifest)
-    most, manifest = max(shared.values(), key=lambda each: each[0], default=(0, None))
-    return manifest if most else None
+    most = max(shared.values(), key=lambda each: each[0], default=None)
+    return most[1] if most is not None and most[0] else None
 
 
 def _open(folder: DataFolder, urls: Iterable[str]) -> tuple[list[RecordingRef], list[str]]:

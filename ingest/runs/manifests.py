@@ -113,6 +113,24 @@ def attach(folder: DataFolder, run_id: str, refs: list[RecordingRef]) -> Manifes
     return manifest
 
 
+def register_job(
+    folder: DataFolder, refs: list[RecordingRef], summaries_id: str, trace_ids: list[str], known: Manifest | None, name: str
+) -> Manifest:
+    """Make or renew the run of a job of many ranks, of which ``refs`` have recordings, and return its manifest.
+
+    ``summaries_id`` names the file of all ranks' summaries, ``trace_ids`` their traces. The run that the job has already, ``known``, keeps its id.
+    """
+    if known is None:
+        run_id = run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in trace_ids])
+        manifest = msgspec.structs.replace(new_manifest(refs, name), id=run_id, summaries=summaries_id)
+    else:
+        manifest = msgspec.structs.replace(known, name=name, recordings=joined(known.recordings, refs), summaries=summaries_id)
+    folder.write_manifest(manifest)
+    if known is not None and known.summaries is not None:
+        remove_unused(folder, {known.summaries})
+    return manifest
+
+
 def overlapping_telemetry(folder: DataFolder, run: Manifest) -> list[Manifest]:
     """Return the runs of telemetry alone whose samples cover some of ``run``'s traces in time, and that it does not hold already."""
     spans = [_span(folder, ref) for ref in run.traces]
