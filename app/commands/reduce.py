@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +12,9 @@ from sawtooth.analysis.ranks.lateness import who, why
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.commands.output import say
 from sawtooth.app.jobs.whole_job import bring_in_job
+from sawtooth.app.printable import json_text
 
 
 def reduce(
@@ -32,7 +33,7 @@ def reduce(
     folder = data_folder(data)
     job = bring_in_job(folder, summaries, name, tuple(open_ or ()))
     for sentence in job.notices:
-        typer.echo(f"Not opened: {sentence}", err=True)
+        say(f"Not opened: {sentence}", err=True)
     library = Library(folder)
     try:
         result = result_of(job.manifest, library)
@@ -40,16 +41,16 @@ def reduce(
         library.close()
     late = result.communication.stragglers if result.communication else ()
     if as_json:
-        typer.echo(json.dumps({"id": job.manifest.id, "ranks": len(job.overview.ranks), "stragglers": len(late)}))
+        say(json_text({"id": job.manifest.id, "ranks": len(job.overview.ranks), "stragglers": len(late)}))
         return
     for note in job.overview.notes:
-        typer.echo(fmt.clean(note, 400))
+        say(note)
     if not late:
-        typer.echo(f"None of {len(job.overview.ranks):,} ranks holds the job up.")
+        say(f"None of {len(job.overview.ranks):,} ranks holds the job up.")
     for straggler in late:
         reason = why(straggler)
-        typer.echo(
+        say(
             f"{who(straggler, result.ranks)}: {fmt.duration_ms(straggler.own_ms)} of each step longer than its peers"
             f"{f' ({reason})' if reason else ''}; a step gains {fmt.duration_ms(straggler.gain_ms)}"
         )
-    typer.echo(job.manifest.id)
+    say(job.manifest.id)

@@ -21,6 +21,7 @@ __getattr__, __all__ = lazy(
             "attach",
             "delete_run",
             "overlapping_telemetry",
+            "register_job",
             "register_runs",
         ),
         "proposals": (
