@@ -91,8 +91,8 @@ class RecordedJob:
         """Return how long each step takes, from the end of the last collective before it to that of its own last: the time the last rank needs."""
         now = np.zeros(self.ranks)
         left = np.zeros((self.ranks, len(self.counted) + 1))
-        for position, ns in (lost_ns or {}).items():
-            left[position, :-1][self.counted] = ns
+        for late, ns in (lost_ns or {}).items():
+            left[late, :-1][self.counted] = ns
         ends = np.zeros(len(self.counted) + 1)
         row_of = np.append(self.first, len(self.position))
         for begin, stop in pairwise([*self.level.tolist(), len(self.first)]):
