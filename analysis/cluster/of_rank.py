@@ -18,7 +18,7 @@ from sawtooth.analysis.ranks.outliers import Trace
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.run.rank import RankTrace
 from sawtooth.analysis.store.library import Library, Recording
-from sawtooth.analysis.telemetry.attribution import metadata_of
+from sawtooth.analysis.telemetry.attribution import metadata_of, process_ids
 from sawtooth.analysis.telemetry.clock import origin_of
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.summary import summarize
@@ -92,7 +92,7 @@ def _identity(recording: Recording, info: Mapping[str, Any]) -> Row:
         "world": _whole(info["world_size"]),
         "job": hashlib.sha256(msgspec.json.encode([str(job[:3]), first], order="sorted")).hexdigest()[:16] if known else None,
         "host": _none(info["host"]),
-        "pids": sorted(int(pid) for (pid,) in pids if str(pid).isdigit()),
+        "pids": sorted(process_ids(pids)),
     }
 
 

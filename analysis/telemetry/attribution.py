@@ -8,6 +8,7 @@ of another rank's GPU would be worse than none.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.schema import Manifest
 
+PID = re.compile(r"[0-9]{1,10}")
 IDLE_BESIDE = 0.1  # of the utilization of the one that works: a GPU that serves a display or nothing
 
 
@@ -33,6 +35,11 @@ class TraceDevice:
     pids: frozenset[int] = frozenset()
 
 
+def process_ids(rows: Iterable[tuple[Any, ...]]) -> set[int]:
+    """Return the process ids among texts of a trace, which hold names and other signs for digits too."""
+    return {int(pid) for (pid,) in rows if PID.fullmatch(str(pid))}
+
+
 Key = tuple[str, int]  # recording and device
 
 
@@ -45,7 +52,7 @@ def trace_devices(manifest: Manifest, library: Library, traces: Iterable[Mapping
             known = {int(d): (name, uuid) for d, name, uuid in recording.rows("SELECT device, name, uuid FROM devices")}
             devices = [int(d) for (d,) in recording.rows("SELECT DISTINCT device FROM windows ORDER BY device")]
             rows = recording.rows("SELECT DISTINCT pid FROM threads JOIN runtime_calls USING (thread_id)")
-        pids = {int(pid) for (pid,) in rows if str(pid).isdigit()}
+        pids = process_ids(rows)
         by_marks = marks.get(_none(info["rank"])) if len(devices) == 1 else None
         for device in devices:
             name, uuid = known.get(device, (None, None))

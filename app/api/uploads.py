@@ -35,6 +35,7 @@ SLOWEST_WHILE_OTHERS_WAIT = 100_000  # bytes a second: 1 GB would hold the place
 OTHERS_WAIT_SECONDS = 5.0  # who was refused asks again each second
 TOTAL_SECONDS = 2 * 3600  # 32 GB at 36 Mbit/s
 NAME_LENGTH = 200  # characters of a file name worth keeping
+LENGTH = re.compile(r"[0-9]{1,18}")
 UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
 
 _running = 0
@@ -91,7 +92,7 @@ async def _store(request: Request, options: Settings) -> Response:
 
 
 def _check_length(length_header: str | None, folder: Path, options: Settings) -> None:
-    if length_header is None or not length_header.isdigit():
+    if length_header is None or not LENGTH.fullmatch(length_header):
         return
     length = int(length_header)
     _check_cap(length, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ from sawtooth.app.settings import is_loopback, settings
 
 EVERY_SECONDS = 1.0  # a page that moves once a second looks alive; the samples are ten a second
 WINDOWS = {"10 s": 10.0, "1 min": 60.0, "5 min": 300.0, "Whole session": 0.0}
+NUMBER = re.compile(r"[0-9]{1,4}")  # not isdigit(): that takes ² for one
 STARTS_WITHIN_SECONDS = 15.0  # the driver wakes up; later something is wrong
 
 
@@ -114,7 +116,7 @@ def _window() -> str:
 
 def _gpu(session: LiveSession) -> LiveGpu:
     asked = st.query_params.get("gpu", "")
-    return session.gpus.get(int(asked) if asked.isdigit() else -1) or session.gpus[min(session.gpus)]
+    return session.gpus.get(int(asked) if NUMBER.fullmatch(asked) else -1) or session.gpus[min(session.gpus)]
 
 
 def _label(info: SessionInfo) -> str:

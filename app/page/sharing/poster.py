@@ -19,6 +19,7 @@ from sawtooth.app.words import run as words
 
 ACTION_WIDTH = {1: 600, 2: 400, 3: 280}  # pixels at least, by how many actions stand beside each other
 _HTML = templates.pieces("poster.html")
+MOST_ASKED = 1e15  # steps, or money: infinity times anything is no answer
 
 
 @st.fragment
@@ -65,9 +66,10 @@ def _step(result: RunResult, rank: RankResult, verdict: Judgement, forecast: Out
 def _asked(key: str) -> float | None:
     """Return a number of the address; None where it has none, or nonsense."""
     try:
-        return float(st.session_state.get(key) or st.query_params.get(key) or 0.0) or None
+        number = float(st.session_state.get(key) or st.query_params.get(key) or 0.0)
     except ValueError:
         return None
+    return number if 0 < number < MOST_ASKED else None
 
 
 def _price(result: RunResult) -> float | None:

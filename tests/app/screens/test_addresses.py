@@ -1,0 +1,34 @@
+"""Numbers of an address that are none: whoever sends a link decides what stands there."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from sawtooth.analysis.telemetry.attribution import process_ids
+from sawtooth.app.page.sharing import poster
+from sawtooth.app.screens import live
+
+NONE = ["\u00b2", "\u0661\u00b2", "9" * 5000, "-1", "1e3", "", "nan", "x" * 10_000]
+
+
+@pytest.mark.parametrize("asked", NONE)
+def test_a_gpu_that_is_no_number_is_the_first_one(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    monkeypatch.setattr(live.st, "query_params", {"gpu": asked})
+    assert live._gpu(SimpleNamespace(gpus={3: "first", 4: "second"})) == "first"  # type: ignore[arg-type]
+    monkeypatch.setattr(live.st, "query_params", {"gpu": "4"})
+    assert live._gpu(SimpleNamespace(gpus={3: "first", 4: "second"})) == "second"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("asked", ["nan", "inf", "-inf", "1e400", "-5", "0", "", "\u00b2", "1e300"])
+def test_steps_or_a_price_that_cannot_be_are_not_asked_for(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    monkeypatch.setattr(poster.st, "session_state", {})
+    monkeypatch.setattr(poster.st, "query_params", {"steps": asked})
+    assert poster._asked("steps") is None
+    monkeypatch.setattr(poster.st, "query_params", {"steps": "250"})
+    assert poster._asked("steps") == 250
+
+
+def test_a_process_whose_id_is_no_number_is_left_out() -> None:
+    assert process_ids([("\u00b2",), ("9" * 5000,), ("12",), ("python",), (None,)]) == {12}
