@@ -75,6 +75,8 @@ def last_minute(result: RunResult) -> None:
         return
     telemetry = series.last(steady(whole, summary), LAST_SECONDS)
     facts = series.facts(telemetry, column)
+    if not facts:  # none of the last samples has the quantity
+        return
     mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
     name = BY_COLUMN[column].label
     title = f"Over {fmt.duration_ns(telemetry.span.ns)} {name} averages {mean}, between {low} and {high}"

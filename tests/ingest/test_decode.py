@@ -44,6 +44,7 @@ def test_what_is_no_number_is_nothing_and_its_neighbours_stay(values: list[Any])
         ({"correlation": "1e9999999"}, {}),
         ({}, {"deviceProperties": [{"id": [0], "name": ["a"], "numSms": {"a": 1}}]}),
         ({}, {"distributedInfo": {"rank": [1], "world_size": "1e9999999"}}),
+        *(({}, {"baseTimeNanoseconds": base}) for base in (2**63 - 1, 2**62, -(2**63), 2**64, "9" * 40, 1e300)),
     ],
 )
 def test_a_trace_whose_values_have_other_types_is_read_to_the_end(

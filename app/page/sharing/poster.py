@@ -81,7 +81,7 @@ def _waiting_w(result: RunResult) -> float | None:
     telemetry = telemetry_strip.of(result, result.lead.device if result.lead else None)
     if telemetry is None or not telemetry.has("power_w"):
         return None
-    return series.facts(telemetry, "power_w")["p5"]
+    return series.facts(telemetry, "power_w").get("p5")
 
 
 def _questions() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.ingest.capture.devices import TRACE_KEY
-from sawtooth.ingest.decode import NULL, integers, small_integers
+from sawtooth.ingest.decode import LARGEST, NULL, integers, small_integers
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.trace.source import MOST_DEVICES, TABLES, Facts
 from sawtooth.ingest.trace.torch_json.blocks import EXAMPLE_BYTES
@@ -96,7 +96,7 @@ def facts(trace: Trace, damage: list[str]) -> Facts:
         document.note("truncated", "")
     base = int(integers([document.metadata.get("baseTimeNanoseconds", NULL)])[0])
     return Facts(
-        base_ns=None if base == NULL else base,
+        base_ns=base if abs(base) < LARGEST else None,  # beyond, no clock has it, and sums with it do not fit 64 bits
         tolerance_ns=MICROSECOND if trace.whole_microseconds else 0,
         truncated=truncated,
         recording=facts_of(trace),
