@@ -99,7 +99,7 @@ def test_pushes_wait_on_threads_of_their_own(tmp_path: Path, monkeypatch: pytest
         asyncio.run(all_at_once())
     finally:
         release.set()
-    assert len(running) == 60 and len(set(running)) <= live.PUSHES_AT_ONCE
+    assert len(running) == 60 and len(set(running)) <= live.PUSHES_AT_ONCE <= 8
 
 
 def test_to_ask_what_is_held_keeps_a_pace_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

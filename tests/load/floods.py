@@ -2,7 +2,7 @@
 
     python -m tests.load.floods [NAME …]
 
-``reruns``: one socket sends 3,000 reruns at once; ``herd``: 50 sockets send 60 each; ``deaf``: 100 sockets open a page and do not read;
+``nothing``: no flood, what else this machine does; ``reruns``: one socket sends 3,000 reruns at once; ``herd``: 50 sockets send 60 each; ``deaf``: 100 sockets open a page and do not read;
 ``frames``: 20 sockets send all but the end of a frame of 49 MB; ``pushes``: who has the push token fills Live while three pages look at it;
 ``trickles``: bodies and heads that come byte by byte. Exits with 1 where a figure is above its bound.
 """
@@ -100,6 +100,7 @@ async def pushed(url: str, token: str) -> None:
 
 
 FLOODS: dict[str, Callable[[str, str], Awaitable[None]]] = {
+    "nothing": lambda url, _: asyncio.sleep(10),
     "reruns": lambda url, _: send(url, 1, frame(rerun()) * 3000, read=True),
     "herd": lambda url, _: send(url, 50, frame(rerun()) * 60, read=True),
     "deaf": lambda url, _: send(url, 100, frame(rerun()), read=False, seconds=30),

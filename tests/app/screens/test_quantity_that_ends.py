@@ -1,4 +1,4 @@
-"""Telemetry in which one quantity stops being reported while others go on."""
+"""Telemetry of an idle GPU in which one quantity stops being reported while another goes on: the last minute has none of it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.support.pages import opened, run_of, words_of
 @pytest.mark.parametrize("kept", ["power_w", "gpu_util"])
 @pytest.mark.parametrize("screen", ["verdict", "telemetry"])
 def test_pages_show_what_there_is(app_data: DataFolder, tmp_path: Path, kept: str, screen: str) -> None:
-    samples = [{"t_ns": BASE_NS + i * 10**9, "gpu_util": 90 if i % 3 else 0, "power_w": 300.0 + i % 7} for i in range(40)]
-    samples += [{"t_ns": BASE_NS + i * 10**9, kept: 80} for i in range(40, 300)]
+    samples = [{"t_ns": BASE_NS + i * 10**9, "gpu_util": 0, "power_w": 300.0 + i % 7} for i in range(40)]
+    samples += [{"t_ns": BASE_NS + i * 10**9, kept: 0} for i in range(40, 300)]
     path = tmp_path / "nvml.jsonl"
     path.write_text("\n".join(map(json.dumps, [{"meta": True, "name": "NVIDIA H200"}, *samples])))
     run = run_of(app_data, matmul_loop(steps=6).write(tmp_path / "trace.json"), path)
