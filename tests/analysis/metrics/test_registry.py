@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
 from sawtooth.analysis.metrics import trust
 from sawtooth.analysis.metrics.metric import Measured
-from sawtooth.analysis.metrics.reading import Reading, missing
-from sawtooth.analysis.metrics.registry import ALIASES, CARDS, METRICS, possible, readings_of, with_aliases
+from sawtooth.analysis.metrics.reading import NotFiniteError, Reading, missing
+from sawtooth.analysis.metrics.registry import ALIASES, CARDS, METRICS, possible, possible_reading, readings_of, with_aliases
 from sawtooth.analysis.metrics.step_time import BestStepTime
 
 KERNELS = pd.DataFrame(
@@ -94,3 +96,15 @@ def test_an_alias_is_a_key_of_the_same_value() -> None:
     both = with_aliases({"best_step_time_ms": 5.0, "mfu": 0.4})
     assert both == {"best_step_time_ms": 5.0, "mfu": 0.4, "step_time_best_ms": 5.0}
     assert not set(ALIASES) & set(METRICS)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, OverflowError, NotFiniteError])
+def test_a_metric_that_cannot_be_computed_is_missing_and_says_why(error: type[Exception]) -> None:
+    """One that raised ended the report with exit code 1, which a gate reads as "slower"."""
+
+    def computed(_: Measured) -> Reading:
+        raise error
+
+    broken = replace(next(iter(METRICS.values())), compute=computed)
+    reading = possible_reading(broken, Measured())
+    assert reading.value is None and "could not be computed" in (reading.why_missing or "")
