@@ -14,6 +14,7 @@ __getattr__, __all__ = lazy(
             "TraceDevice",
             "attribute",
             "metadata_of",
+            "process_ids",
         ),
         "clock": (
             "AS_RECORDED",
