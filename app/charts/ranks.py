@@ -112,6 +112,7 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
         hovertemplate="%{y}, %{x}<br>%{customdata[1]:.3~g} ms by itself, %{customdata[2]:.3~g} ms waiting<extra></extra>",
     )
     framed(figure, min(90 + 22 * len(labels), 560))
+    figure.update_layout(hovermode="closest", hoverdistance=-1)  # a click anywhere in a square is at its point
     figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, type="category", nticks=24)
     figure.update_xaxes(showgrid=False, type="category", title={"text": "step"})
     finding = _heat_finding(rows, measure)
