@@ -12,7 +12,8 @@ from functools import lru_cache
 import duckdb
 
 from sawtooth.analysis.findings import rules as rules_folder
-from sawtooth.analysis.findings.rule import NEEDS, Rule, RuleContext
+from sawtooth.analysis.findings.rule import NEEDS, WARNING_SHARE, Rule, RuleContext, in_words
+from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Finding, NotChecked
 from sawtooth.ingest.errors import SawtoothError
 
@@ -24,8 +25,10 @@ NO_SURER = (
 )
 GRAPHS, READS = "launch-bound", "host-waits-for-gpu"
 READS_FIRST = "“{title}” comes first: one graph cannot hold these waits, and where they stay a step is several graphs."
+ANOTHER_WAY = "Another way out of the same:"
 CAPTURE = "graph-capture"  # the rule that finds steps in which launches are only recorded
 ONCE = "The profiled steps capture a CUDA graph, which the run does once: its steps after that launch otherwise."
+OPPORTUNITIES = ("elementwise-chains", "fp32-products")  # short of critical what they change was chosen, and is no fault
 SAME_CAUSE = 0.5  # of what a finding changes: with more of it in another finding both are about the same thing
 OWN_SQL = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)  # how a rule's own statement fails
 FAILED = "the rule itself failed on this trace; please report it"
@@ -62,24 +65,36 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
         doubt = ONCE
     if doubt is not None:
         findings = [_doubted(finding, doubt) if finding.rule in OF_THE_HOST else finding for finding in findings]
-    return _each_cause_once(sorted(_reads_first(findings), key=_order)), not_checked
+    return _reads_first(context, _each_cause_once(sorted(findings, key=_order))), not_checked
 
 
-def _reads_first(findings: list[Finding]) -> list[Finding]:
-    """Return the findings, that on graphs with the waits that have to go before all of a step can be captured."""
-    reads = next((f for f in findings if f.rule == READS), None)
-    if reads is None:
-        return findings
-    note = READS_FIRST.format(title=reads.title)
-    return [
-        replace(f, prediction_note=" ".join(filter(None, (f.prediction_note, note)))) if f.rule == GRAPHS else f
-        for f in findings
-    ]
+def _reads_first(context: RuleContext, findings: list[Finding]) -> list[Finding]:
+    """Return the findings, that on graphs with the waits that have to go before all of a step can be captured, and behind them where they cut
+    it into graphs that bring less: what must be done first stands first, however little it brings alone."""
+    reads, graph = (next((f for f in findings if f.rule == rule), None) for rule in (READS, GRAPHS))
+    if reads is None or graph is None or any(isinstance(edit, AsGraph) and edit.first_ops for edit in graph.edits):
+        return findings  # between two graphs the host may wait
+    noted = _with_note(graph, READS_FIRST.format(title=reads.title))
+    ordered = [noted if f is graph else f for f in findings]
+    if reads.severity != "info" and graph.edits and context.share(_kept_from_graph_ms(context)) >= WARNING_SHARE:
+        ordered.remove(reads)
+        ordered.insert(min(ordered.index(noted), findings.index(reads)), reads)
+    return ordered
+
+
+def _kept_from_graph_ms(context: RuleContext) -> float:
+    """Return what the waits inside a step keep a graph of it from bringing, in ms."""
+    one, several = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))
+    return several - one if one is not None and several is not None else 0.0
+
+
+def _with_note(finding: Finding, note: str) -> Finding:
+    return replace(finding, prediction_note=" ".join(filter(None, (finding.prediction_note, note))))
 
 
 def _each_cause_once(findings: list[Finding]) -> list[Finding]:
-    """Return the findings, in order again, with one critical finding a cause: another that changes mostly the same kernels or calls is a
-    second way out of it, and said to be so."""
+    """Return the findings with one critical finding a cause, which names the ways out of it: another that changes mostly the same kernels or calls
+    is a second way, said to be so, and stands right behind it."""
     result: list[Finding] = []
     for finding in findings:
         mine = _changed(finding)
@@ -90,11 +105,13 @@ def _each_cause_once(findings: list[Finding]) -> list[Finding]:
         )
         if first is not None:
             note = f"The same work as in “{first.title}”: another way to change it, and the gains do not add up."
-            finding = replace(
-                finding, severity="warning", prediction_note=" ".join(filter(None, (finding.prediction_note, note)))
-            )
-        result.append(finding)
-    return sorted(result, key=_order)
+            place = result.index(first)
+            after = f" {in_words(finding.predicted_step_ms)} a step." if finding.predicted_step_ms is not None else ""
+            result[place] = _with_note(first, f"{ANOTHER_WAY} {finding.fix}{after}")
+            result.insert(place + 1, _with_note(replace(finding, severity="warning"), note))
+        else:
+            result.append(finding)
+    return result
 
 
 def _changed(finding: Finding) -> set[tuple[str, int]]:
@@ -110,14 +127,15 @@ def _is_of_the_store(error: Exception) -> bool:
 
 def _doubted(finding: Finding, why: str) -> Finding:
     """Return a finding on the host's pace for a run whose steps may be limited otherwise: a faster host may then bring nothing."""
-    return replace(
-        finding, severity="info", confidence="low", prediction_note=" ".join(filter(None, (finding.prediction_note, why)))
-    )
+    return _with_note(replace(finding, severity="info", confidence="low"), why)
 
 
-def _order(finding: Finding) -> tuple[int, bool, bool, bool, float, str]:
+def _order(finding: Finding) -> tuple[int, bool, bool, bool, bool, float, str]:
     severity = ("critical", "warning", "info").index(finding.severity)
     # A late rank comes before its own findings: they say the same time again, and not that one rank alone loses it. What says which launches need
     # not be comes before what would only make all of them cheaper.
-    general = finding.rule in OF_THE_HOST
-    return (severity, not finding.ends_the_run, not finding.explains.late_rank, general, -finding.gain_ms, finding.rule)
+    # What may not be possible at all comes behind both.
+    general = finding.rule in OF_THE_HOST or (finding.severity == "warning" and finding.rule in OPPORTUNITIES)
+    guessed = finding.severity != "info" and finding.confidence == "low"
+    late = finding.explains.late_rank
+    return (severity, not finding.ends_the_run, not late, guessed, general, -finding.gain_ms, finding.rule)

@@ -34,6 +34,9 @@ GRAPH_NODE_GAP_NS = (
 GAIN_OFF = 0.2  # of a predicted gain, what the replay misses of it on the pairs in tests/recordings,
 STEP_OFF = 0.15  # and never more of the step that is left: what goes is known to go
 TIMES_OFF = (0.8, 1.25)  # of new kernel times that come without an interval of their own
+QUICKEST_HOST = 0.25  # of the replay's: recording makes a host up to four times as slow as it is
+PACE_HALVINGS = 7  # to within 1 % of that
+REACHED = 1.01  # times the step of the quickest host: from there on the GPU sets the pace, and no host is known to be quicker
 GRAPH_LAUNCH_NS = 10_000  # one graph launch on the host; the first kernel follows about 10 µs later
 
 
@@ -45,13 +48,14 @@ BETWEEN_CALLS_NS = (
 class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
     """The host spends no time on ``cause`` (of HOST_CAUSES): the loader keeps up, the allocator is not called, Python is quick.
 
-    ``keep_share`` of it stays. With ``calls`` only the host's time before these calls is meant. Waits of calls that have the cause
+    ``keep_share`` of it stays, at most ``keep_at_most`` where that is given. With ``calls`` only the host's time before these calls is meant. Waits of calls that have the cause
     themselves (frees, pageable copies) and the own time of such calls that launch nothing go as well.
     """
 
     cause: str
     keep_share: float = 0.0
     calls: tuple[int, ...] | None = None
+    keep_at_most: float | None = None
 
 
 class WithoutWaits(msgspec.Struct, frozen=True, tag=True):
@@ -91,10 +95,12 @@ class WithoutOps(msgspec.Struct, frozen=True, tag=True):
 class AsGraph(msgspec.Struct, frozen=True, tag=True):
     """Each step is launched as one CUDA graph: one launch, and kernels that follow one another at once. Long stretches of Python stay.
 
-    With ``waits_stay`` a step that the host waits in is as many graphs as lie between its waits.
+    With ``waits_stay`` a step that the host waits in is as many graphs as lie between its waits. With ``first_ops`` a graph begins at each of
+    these GPU operations, the host waits where it did, and what a step launches before the first of them is launched one by one as before.
     """
 
     waits_stay: bool = False
+    first_ops: tuple[int, ...] = ()
 
 
 class FasterHost(msgspec.Struct, frozen=True, tag=True):
@@ -120,20 +126,22 @@ class WhatIf:
     device: int
     counted: I32
     _cache: dict[tuple[Edit, ...], tuple[float, float] | None] = field(default_factory=dict, compare=False, repr=False)
+    _paces: dict[float, tuple[float, float]] = field(default_factory=dict, compare=False, repr=False)
 
     def step_ms(self, edits: Iterable[Edit] = ()) -> float | None:
         """Return the mean step time in ms with all ``edits`` made, None where no counted step can be timed."""
         timed = self._timed(tuple(edits))
         return timed[0] if timed is not None else None
 
-    def predict_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> float | None:
+    def predict_ms(self, best: BestStepTime, edits: Iterable[Edit], slow_host: bool = False) -> float | None:
         """Return the run's step time in ms with all ``edits`` made, None where it is unknown or cannot be replayed.
 
         The replay's change is carried onto ``best``, but never below what the GPU then still works: only its waits can be shorter in the
         run than in the replay. What the run takes longer than the replay is waiting too, and goes with it. Where the whole step is shorter
         than the GPU's work as recorded, that work is taken to fill it.
         """
-        now, then = self._timed(()), self._timed(tuple(edits))
+        pace = self._pace(best, slow_host)
+        now, then = self._timed(pace), self._timed((*pace, *edits))
         if best.ms is None or now is None or then is None or not now[0]:
             return None
         # Where the profiled steps are not the run, the rest of its step is not in the profile: the change cannot shorten it.
@@ -148,7 +156,7 @@ class WhatIf:
         """
         edits = tuple(edits)
         middle = self.predict_ms(best, edits)
-        low, high = (self.predict_ms(best, [_at_edge(edit, edge) for edit in edits]) for edge in (0, 1))
+        low, high = (self.predict_ms(best, [_at_edge(edit, edge) for edit in edits], slow_host=bool(edge)) for edge in (0, 1))
         if middle is None or low is None or high is None or best.ms is None:
             return None
         off = min(GAIN_OFF * abs(best.ms - middle), STEP_OFF * middle)
@@ -158,6 +166,26 @@ class WhatIf:
             # there, or stays whole: nothing tells.
             low, high = min(low, max(then)), max(high, best.ms - (now[0] - then[0]))
         return max(min(low, middle) - off, 0.0), max(high, middle) + off
+
+    def _pace(self, best: BestStepTime, slow: bool = False) -> tuple[Edit, ...]:
+        """Return the edit by which the host is as quick as a run needs whose step is shorter than its replay; none for other runs.
+
+        What recording cost the host was then taken off too little, and a change that the slow host would hide may well gain. Where the GPU sets the
+        pace of such a run, its host may be quicker still, or, with ``slow``, is no quicker than it must be.
+        """
+        now = self._timed(())
+        if best.ms is None or not best.represented or now is None or not now[1] <= best.ms < now[0]:
+            return ()
+        if best.ms not in self._paces:
+            least, most = QUICKEST_HOST, 1.0
+            floor = (self._timed((FasterHost(least),)) or now)[0]
+            reached = max(best.ms, floor * REACHED)
+            for _ in range(PACE_HALVINGS):
+                middle = (least + most) / 2
+                quick_enough = (self._timed((FasterHost(middle),)) or now)[0] <= reached
+                least, most = (middle, most) if quick_enough else (least, middle)
+            self._paces[best.ms] = (QUICKEST_HOST if best.ms <= floor * REACHED else least), least
+        return (FasterHost(self._paces[best.ms][slow]),)
 
     def _timed(self, edits: tuple[Edit, ...]) -> tuple[float, float] | None:
         """Return the mean step time and the time in it that the GPU works, ms."""
@@ -195,7 +223,9 @@ def _at_edge(edit: Edit, edge: int) -> Edit:
             return ScaledOps(ops, (low, high)[edge] or factor * TIMES_OFF[edge])
         case TimedOps(ops, durations, low, high):
             return TimedOps(ops, (low, high)[edge] or tuple(round(ns * TIMES_OFF[edge]) for ns in durations))
-        case AsGraph() if edge:
+        case WithoutHostCause(keep_at_most=float(most)) if edge:
+            return WithoutHostCause(edit.cause, most, edit.calls)
+        case AsGraph(first_ops=()) if edge:
             return AsGraph(waits_stay=True)  # nothing tells whether what is read can be read elsewhere
     return edit
 
@@ -241,7 +271,7 @@ def _with_times(problem: ReplayProblem, edits: Sequence[ScaledOps | TimedOps]) -
 def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
     host, ops = problem.host, problem.ops
     match edit:
-        case WithoutHostCause(cause, keep_share, calls):
+        case WithoutHostCause(cause, keep_share, calls, _):
             return _without_host_cause(
                 problem, cause, keep_share, np.ones(len(host), bool) if calls is None else np.isin(host.call, np.array(calls))
             )
@@ -262,8 +292,8 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
             return problem  # its operations have their times already
         case WithoutOps(which, host_too):
             return _without_ops(problem, np.isin(ops.op, np.array(which)), host_too)
-        case AsGraph(waits_stay):
-            return _as_graph(problem, waits_stay)
+        case AsGraph(waits_stay, first_ops):
+            return _as_graph(problem, waits_stay or bool(first_ops), np.array(first_ops, np.int64))
         case FasterHost(factor):
             moving = host.pred >= 0
             parts = (host.gap_parts * factor).astype(np.int64)
@@ -332,20 +362,26 @@ def _beside_graph(cause: str) -> str | None:
     return on_host.beside_graph if on_host is not None else None
 
 
-def _as_graph(problem: ReplayProblem, waits_stay: bool) -> ReplayProblem:
+def _as_graph(problem: ReplayProblem, waits_stay: bool, first_ops: I64) -> ReplayProblem:
     """Launch each step's operations at once: the step's first node pays one graph launch, the others nothing, and nobody waits inside.
 
-    Where ``waits_stay`` the first launch after each wait begins another graph.
+    Where ``waits_stay`` the first launch after each wait begins another graph; where there are ``first_ops`` the graphs begin there alone.
     """
     host, ops = problem.host, problem.ops
     launched = ops.node >= 0
     step_of_node = np.full(len(host), -1, np.int64)
     step_of_node[ops.node[launched]] = ops.step[launched]
     first = np.zeros(len(host), bool)
+    if len(first_ops):
+        first[ops.node[launched & np.isin(ops.op, first_ops)]] = True
     for step in np.unique(step_of_node[step_of_node >= 0]):
-        first[int(np.flatnonzero(step_of_node == step)[0])] = True
+        mine = np.flatnonzero(step_of_node == step)
+        if len(first_ops):
+            step_of_node[mine[np.cumsum(first[mine]) == 0]] = -1  # launched one by one
+        else:
+            first[int(mine[0])] = True
     waits = np.diff(host.wait_ptr) > 0
-    if waits_stay:
+    if waits_stay and not len(first_ops):
         launching = np.flatnonzero(step_of_node >= 0)
         before: I64 = (np.cumsum(waits) - waits)[launching]  # a call that waits itself counts as before its successors only
         first[launching[1:][np.diff(before) > 0]] = True
@@ -356,13 +392,15 @@ def _as_graph(problem: ReplayProblem, waits_stay: bool) -> ReplayProblem:
     # Between two graph launches the loader still has to be asked, and Python that runs there runs on: only what is captured goes.
     stays = [_beside_graph(key) for key in HOST_CAUSES]
     everywhere, between = (np.array([stay == where for stay in stays]) for where in ("all", "between"))
-    parts = np.where(everywhere | (between & first[:, None]), host.gap_parts, 0)
+    eager = step_of_node < 0 if len(first_ops) else np.zeros(len(host), bool)
+    parts = np.where(everywhere | (between & first[:, None]) | eager[:, None], host.gap_parts, 0)
     python = HOST_CAUSES.index("python_host")  # what is more than calling the next operator is work that no graph replays
     parts[:, python] = np.maximum(parts[:, python], host.gap_parts[:, python] - BETWEEN_CALLS_NS)
     gap = np.where(moving, parts.sum(axis=1), host.gap)
-    own = np.where(first, GRAPH_LAUNCH_NS, np.where(waits & waits_stay, host.own, 0))
+    own = np.where(first, GRAPH_LAUNCH_NS, np.where((waits & waits_stay) | eager, host.own, 0))
     free = _without_waits(problem, inside)
-    after_stream = np.where(launched & (ops.after_stream > GRAPH_NODE_GAP_NS), GRAPH_NODE_GAP_NS, ops.after_stream)
+    captured = launched & ~eager[np.maximum(ops.node, 0)]
+    after_stream = np.where(captured & (ops.after_stream > GRAPH_NODE_GAP_NS), GRAPH_NODE_GAP_NS, ops.after_stream)
     return replace(
         free, host=replace(free.host, gap=gap, gap_parts=parts, own=own), ops=replace(free.ops, after_stream=after_stream)
     )

@@ -212,14 +212,31 @@ def step_ends(problem: ReplayProblem, run: Replayed, device: int) -> I64:
 def step_spans(problem: ReplayProblem, run: Replayed, device: int, counted: I32) -> tuple[I64, I64]:
     """Return starts and ends of the steps in ``counted`` on ``device``: from one step's end to the next, never across cycles.
 
-    A step that begins a cycle, or the replayed part, has no end before it and is left out.
+    A step that begins a cycle, or the replayed part, has no end before it and is left out, unless there are no others: a capture of a single step
+    is timed from its first launch on.
     """
     ends = step_ends(problem, run, device)
-    usable = np.isin(problem.steps, counted) & ~problem.new_cycle
+    wanted = np.isin(problem.steps, counted)
+    usable = wanted & ~problem.new_cycle
     usable[:1] = False
     index = np.flatnonzero(usable)
     index = index[ends[index - 1] > NEVER] if len(index) else index
-    return ends[index - 1], ends[index]
+    if len(index):
+        return ends[index - 1], ends[index]
+    alone = np.flatnonzero(wanted & (ends > NEVER))
+    begins = _first_launches(problem, run, device)[alone]
+    return begins[begins > NEVER], ends[alone][begins > NEVER]
+
+
+def _first_launches(problem: ReplayProblem, run: Replayed, device: int) -> I64:
+    """Return when the host began the first launch of each of ``problem.steps`` on ``device``, NEVER for a step without one."""
+    on_device = np.array([d == device for d, _ in problem.streams], dtype=bool)
+    ops = problem.ops
+    mine = (ops.step >= 0) & (ops.node >= 0) & on_device[ops.stream]
+    never = np.iinfo(np.int64).max
+    first = np.full(len(problem.steps), never, dtype=np.int64)
+    np.minimum.at(first, np.searchsorted(problem.steps, ops.step[mine]), run.host_start[ops.node[mine]])
+    return np.where(first < never, first, NEVER)
 
 
 def step_times(problem: ReplayProblem, run: Replayed, device: int, counted: I32) -> I64:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sawtooth.analysis.findings.checking import OF_THE_HOST
+from sawtooth.analysis.findings.checking import ANOTHER_WAY, OF_THE_HOST
 from sawtooth.analysis.findings.rule import CRITICAL_SHARE
 from sawtooth.analysis.run.model import Finding
 from tests.accuracy.predictions import OTHER_WORK, RULES_OF_CHANGE
@@ -42,8 +42,13 @@ def judged(name: str, findings: Sequence[Finding], truths: Mapping[str, Mapping[
         if rule is not None and after is not None and name not in OTHER_WORK:
             saved[rule] = 1 - after["step_s_pipelined"] / before
             false += [f.title for f in findings if f.rule == rule and f.severity == "critical" and saved[rule] < REFUTED]
-    mine = [f for f in findings if f.rule in saved]
-    first, critical = bool(mine) and findings[0] is mine[0], any(f.severity == "critical" for f in mine)
+    # A finding that names the other ways out of its cause stands for them too.
+    named = [
+        f.rule in saved or any(f"{ANOTHER_WAY} {g.fix}" in f.prediction_note for g in findings if g.rule in saved)
+        for f in findings
+    ]
+    first = bool(named) and named[0]
+    critical = any(f.severity == "critical" for f, mine in zip(findings, named, strict=True) if mine)
     return Judged(name, tuple(saved), first, critical, max(saved.values(), default=0.0), tuple(false))
 
 

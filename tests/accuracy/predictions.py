@@ -43,6 +43,10 @@ RULES_OF_CHANGE = {
     ("sage_fp32", "sage_tf32"): ("tf32-off",),
     ("keywords_one", "keywords_twelve"): ("data-loader-starves-gpu",),
     ("generate_growing", "generate_fixed"): ("launch-bound",),
+    ("captions_growing", "captions_graph"): ("launch-bound",),
+    ("points_single", "points_fused"): ("optimizer-not-fused",),
+    ("tables_eager", "tables_compiled"): ("elementwise-chains",),
+    ("boxes_reads", "boxes_quiet"): ("host-waits-for-gpu",),
 }
 # Changes after which a step does other work: its time is no measure of the fix.
 OTHER_WORK = {"small_batch": "the step then does 16 times the work"}

@@ -80,7 +80,7 @@ def estimate_unprofiled(
     if not recorded:
         return Estimate(
             None,
-            "The trace has fewer than two consecutive counted steps on this device, so a replay has nothing to be held against.",
+            "The trace has no counted step with launches on this device, so a replay has nothing to be held against.",
         )
     if recorded <= 0:
         return Estimate(

@@ -23,11 +23,12 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.loading import limited_by, workers_needed
 from sawtooth.analysis.findings.queries import in_bytes
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
-from sawtooth.analysis.replay.edits import WithoutHostCause
+from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.telemetry import HostLoad, Limit
 
 WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times
+SHARED_CORES = 0.5  # of its speed: a worker on one of the two threads of a core, as `cores` counts them
 FEW_WORKERS = "Give the loader more workers and a deeper prefetch, or make a sample cheaper: decode smaller images, cache what is decoded."
 SEVERAL = "Load data in worker processes: start with as many as there are CPU cores for each GPU, pinned memory and persistent workers."
 SINGLE_PROCESS = "_SingleProcessDataLoaderIter"
@@ -64,8 +65,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     limited, fix = _limited(host, limit) if host is not None and limit is not None else timed or ("", FEW_WORKERS)
     if single:
         fix = SEVERAL
-    edits = [WithoutHostCause("data_wait")]
-    needed = workers_needed(context.run.manifest.facts, context.predict_ms(edits))
+    edits, bounded = _kept_up(context, host if limit == "worker" else None)
+    needed = workers_needed(context.run.manifest.facts, context.predict_ms([WithoutHostCause("data_wait")]))
     yield context.finding(
         RULE.slug,
         f"The GPU waits {in_words(lost)} of each step for the data loader, which works {where}{limited}",
@@ -73,11 +74,38 @@ def check(context: RuleContext) -> Iterator[Finding]:
         ceiling_ms=lost,
         edits=edits,
         confidence="high" if single or limit or timed else "medium",
-        note="The loader's wait removed from the replay: what is left when it always keeps up.",
+        note=f"The loader's wait removed from the replay: what is left when it always keeps up.{bounded}",
         risk="Each worker holds its own copy of the dataset object; a dataset kept in Python lists multiplies the host's memory.",
         changes=CHANGES,
         evidence=context.gap_evidence("data_wait"),
     )
+
+
+def _kept_up(context: RuleContext, host: HostLoad | None) -> tuple[list[Edit], str]:
+    """Return the edit by which the loader keeps up as far as the host's cores let it, and the sentence that says how far, empty where they do.
+
+    ``host`` is given where the workers compute all the time: what they compute for a step, over all cores, is the least that a batch then takes.
+    """
+    step, free = context.step_ms, context.predict_ms([WithoutHostCause("data_wait")])
+    workers, cores, busy = (host.means.get(key, 0.0) if host else 0.0 for key in ("workers", "cores", "workers_cpu_pct"))
+    if not step or free is None or step <= free or not workers or not cores:
+        return [WithoutHostCause("data_wait")], ""
+    core_ms = step * workers * busy / 100
+    kept, most = (_kept_share(context, core_ms / cores / share) for share in (1.0, SHARED_CORES))
+    if not most:
+        return [WithoutHostCause("data_wait")], ""
+    bound = f" A step's samples take {in_words(core_ms)} of a core: {cores:.0f} cores need {in_words(core_ms / cores)}, twice that where two workers share one."
+    return [WithoutHostCause("data_wait", kept, None, most)], bound
+
+
+def _kept_share(context: RuleContext, wanted_ms: float) -> float:
+    """Return the share of the loader's wait with which a step takes ``wanted_ms``, 0 where it takes that without, to within 1 % of the wait."""
+    least, most = 0.0, 1.0
+    for _ in range(7):
+        middle = (least + most) / 2
+        longer = (context.predict_ms([WithoutHostCause("data_wait", middle)]) or 0.0) > wanted_ms
+        least, most = (least, middle) if longer else (middle, most)
+    return least
 
 
 def _limited(host: HostLoad, limit: Limit) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import idle_by_telemetry_ms, searching_convolutions
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words, severity_of
+from sawtooth.analysis.findings.tokens import Generation, generation
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -48,6 +49,18 @@ CHANGES = (
 )
 
 
+STEP_FIX = "Launch the step as one CUDA graph, by hand or with torch.compile(mode='reduce-overhead'); or give each launch more work with a larger batch."
+TOKEN_FIX = "Keep keys and values in a cache of one size and launch each token as one CUDA graph, by hand or with torch.compile(mode='reduce-overhead')."
+TOKEN_NOTE = "Each token launched as one graph, the prompt read as before; kernels keep their durations, and the host still waits after each token where it did."
+
+
+def _of_tokens(context: RuleContext, tokens: Generation) -> str:
+    """Return what a step that is a generation takes for its prompt and for a token, for a title."""
+    step_ms = context.step_ms or 0.0
+    prompt_ms = step_ms * tokens.prompt_share
+    return f"; {tokens.per_step:.0f} tokens of {in_words((step_ms - prompt_ms) / tokens.per_step)} follow {in_words(prompt_ms)} for the prompt"
+
+
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when launches cost more than WORTH_NAMING of the unprofiled step."""
     lost = context.lost_ms("launch_bound")
@@ -64,17 +77,21 @@ def check(context: RuleContext) -> Iterator[Finding]:
     kernels, short = rows[0]
     steps = len(context.rank.counted)
     waits = context.lost_ms("host_sync")
-    after_waits = context.share(waits) >= WAITS_FIRST and lost <= 2 * waits
+    tokens = generation(context)
+    after_waits = tokens is None and context.share(waits) >= WAITS_FIRST and lost <= 2 * waits
     yield context.finding(
         RULE.slug,
-        f"The GPU waits {in_words(lost)} of each step for kernel launches: {kernels / steps:,.0f} kernels a step, {short / kernels:.0%} shorter than 10 µs",
-        "Launch the step as one CUDA graph, by hand or with torch.compile(mode='reduce-overhead'); or give each launch more work with a larger batch.",
+        f"The GPU waits {in_words(lost)} of each step for kernel launches: {kernels / steps:,.0f} kernels a step, {short / kernels:.0%} shorter than 10 µs"
+        + (_of_tokens(context, tokens) if tokens else ""),
+        TOKEN_FIX if tokens else STEP_FIX,
         ceiling_ms=lost + context.lost_ms("python_host"),
-        edits=[] if after_waits else [AsGraph()],
+        edits=[AsGraph(first_ops=tokens.first)] if tokens else [] if after_waits else [AsGraph()],
         severity="info" if after_waits else None if idle is None or idle >= lost else severity_of(context.share(idle)),
         confidence="low" if after_waits else "medium",
         note="Not predicted: the host's waits come first. They cost it its head start, and a graph cannot hold them."
         if after_waits
+        else TOKEN_NOTE
+        if tokens
         else "Each step launched as one graph; kernels keep their durations. Compiling would also fuse some of them.",
         risk="Graphs need static shapes and addresses; anything that reads a GPU value inside the step must move out.",
         changes=CHANGES,

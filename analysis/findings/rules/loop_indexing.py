@@ -8,7 +8,8 @@ Why it costs time
 What to do
     Index with a tensor, use a slice, ``torch.where``, ``scatter_``, ``cumsum``, or ``torch.stack`` once; ``torch.compile`` where the loop must stay.
 When it is wrong
-    Where a row depends on the one before.
+    Where a row is computed from the one before: only a scan, a compiled loop or a CUDA graph helps then. A trace does not tell which tensor an
+    operator reads, but a loop whose rows are joined with something else than rows may be such a recurrence, and the finding is then a guess.
 References
     https://docs.pytorch.org/docs/stable/torch.html#indexing-slicing-joining-mutating-ops
 """
@@ -20,7 +21,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from sawtooth.analysis.findings.passes import at_once, passes
-from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -28,15 +29,21 @@ FEWEST = 10  # repetitions, as PyTorch counts them
 LONGEST = 12  # operators of one repetition: a longer body is a step of a recurrent network
 WORTH_NAMING = 0.02  # a few lines to rewrite: worth it from 2 % of the step
 SELECT = "aten::select"
+JOINS = (
+    r"^aten::(?:add|sub|rsub|mul|div|pow|maximum|minimum|where|lerp|addcmul|addcdiv)_?$"  # of two tensors element by element
+)
 HEAVY = r"^aten::(?:linear|matmul|mm|addmm|bmm|baddbmm|conv|scaled_dot_product|\w*_cell)"  # a body that computes is no indexing
 _SIBLINGS = f"""
 WITH counted AS (SELECT step, host_start_ns, host_end_ns FROM steps WHERE device = ? AND counted),
 looping AS (SELECT t.step, o.thread_id, o.parent_id FROM named_cpu_ops o
     JOIN counted t ON o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
     WHERE o.kind = 'op' AND o.name = '{SELECT}' GROUP BY ALL HAVING count(*) >= {FEWEST})
-SELECT l.step, o.thread_id, o.parent_id, o.cpu_op_id, o.name FROM looping l JOIN counted t USING (step) JOIN named_cpu_ops o ON o.thread_id = l.thread_id
-    AND o.parent_id IS NOT DISTINCT FROM l.parent_id AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
-    WHERE o.kind = 'op' ORDER BY 1, 2, 3, o.start_ns, 4"""
+SELECT l.step, o.thread_id, o.parent_id, o.cpu_op_id, o.name, regexp_matches(o.name, '{JOINS}')
+    AND coalesce(len(list_filter(s.input_dims::JSON[], lambda d: json_array_length(d) > 0)) >= 2, true) AS joins
+    FROM looping l JOIN counted t USING (step) JOIN named_cpu_ops o ON o.thread_id = l.thread_id AND o.parent_id IS NOT DISTINCT FROM l.parent_id AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
+    LEFT JOIN signatures s USING (signature_id) WHERE o.kind = 'op' ORDER BY 1, 2, 3, o.start_ns, 4"""
+
+MAY_DEPEND = "Each row meets something that is no row: where that is what the row before left, the rows cannot be done at once."
 
 CHANGES = (
     CodeChange("PyTorch", "for i in range(len(x)):\n    y[i] = x[i] * weight[i]", "y = x * weight[:, None]"),
@@ -55,6 +62,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         loops += _loops(part["name"].tolist(), part["cpu_op_id"].astype(int).tolist(), heavy.loc[part.index].tolist())
     if not loops:
         return
+    recurrence = any(_may_recur(rows[rows["cpu_op_id"].isin(ids)]) for ids, _ in loops)
     launched = [(passes(context, ids).both, times) for ids, times in loops]
     edits = [edit for work, times in launched for edit in at_once(work, times)]
     work = pd.concat([rows for rows, _ in launched])
@@ -68,11 +76,19 @@ def check(context: RuleContext) -> Iterator[Finding]:
         "Index all rows at once: a slice, a tensor of indices, torch.where, scatter_ or index_add_.",
         ceiling_ms=max(context.step_ms - predicted, ms_per_step(work, steps)),
         edits=edits,
-        note="The loop's kernels as one body over all rows: their work stays, the other launches go.",
+        confidence="low" if recurrence else "medium",
+        severity="warning" if recurrence and severity_of(context.share(context.step_ms - predicted)) == "critical" else None,
+        note="The loop's kernels as one body over all rows: their work stays, the other launches go."
+        + (f" {MAY_DEPEND}" if recurrence else ""),
         risk="None, where no row depends on the one before.",
         changes=CHANGES,
         evidence=evidence_of(work, steps, ("operator",)),
     )
+
+
+def _may_recur(loop: pd.DataFrame) -> bool:
+    """Tell whether the rows that a loop selects meet something else: n rows are made one by n - 1 joins."""
+    return bool(loop["joins"].sum() >= (loop["name"] == SELECT).sum())
 
 
 def _loops(names: Sequence[str], ids: Sequence[int], heavy: Sequence[bool]) -> list[tuple[list[int], int]]:

@@ -16,9 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pandas as pd
+
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step
-from sawtooth.analysis.replay.edits import TimedOps, WithoutOps
+from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step, numel
+from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.kernel_time import estimate
+from sawtooth.analysis.knowledge.kernel_work import optimizer_work
+from sawtooth.analysis.replay.edits import TIMES_OFF, Edit, TimedOps, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 MANY_KERNELS = 50  # a fused optimizer launches under ten kernels a step, a foreach one some tens, a single-tensor one a dozen per parameter
@@ -54,13 +59,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     ]
     if len(single) < MANY_KERNELS * steps:
         return
-    kept, timed = [], []
-    for _, part in single.groupby("step"):
-        left = max(int(part["dur_ns"].sum() * FUSED_SHARE / KEPT_PER_STEP), 1)
-        kept += part["gpu_op_id"].head(KEPT_PER_STEP).tolist()
-        timed += [left] * min(KEPT_PER_STEP, len(part))
-    gone = single.loc[~single["gpu_op_id"].isin(kept), "gpu_op_id"].tolist()
-    edits = (TimedOps(tuple(kept), tuple(timed)), WithoutOps(tuple(gone)))
+    edits = _fused(single, context.rank.gpu)
     predicted = context.predict_ms(edits)
     if predicted is not None and context.step_ms and context.share(context.step_ms - predicted) < WORTH_NAMING:
         return
@@ -78,6 +77,27 @@ def check(context: RuleContext) -> Iterator[Finding]:
         changes=CHANGES,
         evidence=evidence_of(single, steps, ("operator",)),
     )
+
+
+def _fused(single: pd.DataFrame, gpu: Gpu | None) -> list[Edit]:
+    """Return the edits by which each step's single-tensor kernels ``single`` are KEPT_PER_STEP fused ones.
+
+    Adam's take what such kernels take for as many values on ``gpu``, by the kernels that divide a parameter's update; those of other optimizers, or of
+    GPUs that are not in the hardware table, the share of the recorded time that their memory traffic is.
+    """
+    kept: list[int] = []
+    timed: dict[str, list[int]] = {"ms": [], "low": [], "high": []}
+    for _, part in single.groupby("step"):
+        updates = part[part["operator"] == "aten::addcdiv_"]
+        values = sum(numel(dims[0]) for dims in updates["dims"] if dims)
+        time = estimate(optimizer_work("Adam", "fused", values), gpu) if gpu is not None and values else None
+        recorded_ms = float(part["dur_ns"].sum()) / 1e6
+        kept += part["gpu_op_id"].head(KEPT_PER_STEP).tolist()
+        for edge, share in (("ms", 1.0), ("low", TIMES_OFF[0]), ("high", TIMES_OFF[1])):
+            whole_ms = getattr(time, edge) if time is not None else recorded_ms * FUSED_SHARE * share
+            timed[edge] += [max(int(whole_ms * 1e6 / KEPT_PER_STEP), 1)] * min(KEPT_PER_STEP, len(part))
+    gone = single.loc[~single["gpu_op_id"].isin(kept), "gpu_op_id"].tolist()
+    return [TimedOps(tuple(kept), *(tuple(times) for times in timed.values())), WithoutOps(tuple(gone))]
 
 
 RULE = Rule(

@@ -84,7 +84,8 @@ def test_a_rule_needs_and_explains_what_there_is(rule: Rule) -> None:
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_run_is_left_in_peace(name: str) -> None:
-    assert [f.title for f in result_of(name).findings if f.severity != "info"] == []
+    advised = [f for f in result_of(name).findings if f.severity != "info"]
+    assert [f.title for f in advised if f.rule != "elementwise-chains"] == []  # compiling gpt_small saves 36 % (gpt_compiled)
 
 
 def stopwatch_ms(name: str) -> float:

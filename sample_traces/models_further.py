@@ -1,0 +1,217 @@
+"""Models of the fourth set of recordings: answers and captions token by token, tables, points, segmentation, scenes, flows. Plain PyTorch, small."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
+from torch import Tensor, nn
+
+Cache = list[tuple[Tensor, Tensor]]
+
+
+def rotated(x: Tensor, place: Tensor) -> Tensor:
+    """Rotary position embedding of (batch, heads, n, head) at `place` (n)."""
+    half = x.shape[-1] // 2
+    angle = place[:, None] * 10000.0 ** (-torch.arange(half, device=x.device) / half)
+    cos, sin, (left, right) = angle.cos().to(x.dtype), angle.sin().to(x.dtype), x.chunk(2, -1)
+    return torch.cat((left * cos - right * sin, left * sin + right * cos), -1)
+
+
+def remembered(cache: Cache, index: int, pair: tuple[Tensor, Tensor], place: Tensor, fixed: bool) -> tuple[Tensor, Tensor]:
+    """Keys and values of all tokens so far: written into a cache of one size, or appended to one that grows."""
+    if fixed:
+        for kept, new in zip(cache[index], pair, strict=True):
+            kept.index_copy_(2, place, new)
+    elif index == len(cache):
+        cache.append(pair)
+    else:
+        k, v = (torch.cat((kept, new), 2) for kept, new in zip(cache[index], pair, strict=True))
+        cache[index] = (k, v)
+    return cache[index]
+
+
+class Talker(nn.Module):
+    """A Llama that answers: rotary attention, fewer heads of keys, a gated feed-forward."""
+
+    def __init__(self, width: int = 768, layers: int = 3, vocab: int = 16000) -> None:
+        super().__init__()
+        self.heads, self.groups, self.head_size = width // 64, width // 256, 64
+        self.tokens, self.head = nn.Embedding(vocab, width), nn.Linear(width, vocab, bias=False)
+        self.q = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(layers))
+        self.kv = nn.ModuleList(nn.Linear(width, 2 * self.groups * 64, bias=False) for _ in range(layers))
+        self.out = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in range(layers))
+        self.gate = nn.ModuleList(nn.Linear(width, 4 * width, bias=False) for _ in range(layers))
+        self.down = nn.ModuleList(nn.Linear(2 * width, width, bias=False) for _ in range(layers))
+        self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(2 * layers + 1))
+
+    def empty(self, batch: int, length: int, like: Tensor) -> Cache:
+        """A cache of one size."""
+        made = (torch.zeros(2, batch, self.groups, length, 64, device=like.device, dtype=like.dtype) for _ in self.q)
+        return [(pair[0], pair[1]) for pair in made]
+
+    def forward(self, tokens: Tensor, place: Tensor, cache: Cache, fixed: bool) -> Tensor:
+        """`tokens`: (batch, n) at `place` (n); reads and extends `cache`, returns the next tokens (batch, 1)."""
+        x, first = self.tokens(tokens), not cache
+        for i, (q, kv, out, gate, down) in enumerate(zip(self.q, self.kv, self.out, self.gate, self.down, strict=True)):
+            y = self.norms[2 * i](x)
+            asked = rotated(q(y).view(*y.shape[:2], self.heads, 64).transpose(1, 2), place)
+            k, v = kv(y).view(*y.shape[:2], 2, self.groups, 64).permute(2, 0, 3, 1, 4)
+            k, v = remembered(cache, i, (rotated(k, place), v), place, fixed)
+            mask = torch.arange(k.shape[2], device=x.device) <= place[:, None] if fixed else None
+            k, v = (t.repeat_interleave(self.heads // self.groups, 1) for t in (k, v))
+            y = F.scaled_dot_product_attention(asked, k, v, mask, is_causal=first and not fixed)
+            x = x + out(y.transpose(1, 2).reshape(x.shape))
+            left, right = gate(self.norms[2 * i + 1](x)).chunk(2, -1)
+            x = x + down(F.silu(left) * right)
+        return self.head(self.norms[-1](x[:, -1:])).argmax(-1)
+
+
+class Captioner(nn.Module):
+    """Words from an image: patches through an encoder layer, then a decoder whose every word looks at them."""
+
+    def __init__(self, width: int = 384, layers: int = 2, vocab: int = 10000) -> None:
+        super().__init__()
+        self.patches, self.tokens = nn.Conv2d(3, width, 16, 16), nn.Embedding(vocab, width)
+        self.encode = nn.TransformerEncoderLayer(width, 6, 4 * width, 0.0, batch_first=True, norm_first=True)
+        self.qkv = nn.ModuleList(nn.Linear(width, 3 * width) for _ in range(layers))
+        self.ask = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+        self.shown = nn.ModuleList(nn.Linear(width, 2 * width) for _ in range(layers))
+        self.out = nn.ModuleList(nn.Linear(width, width) for _ in range(2 * layers))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(3 * layers + 1))
+        self.within = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)) for _ in range(layers)
+        )
+        self.head = nn.Linear(width, vocab, bias=False)
+
+    def look(self, images: Tensor) -> Cache:
+        """(batch, 3, h, w) to the keys and values of its patches, layer by layer."""
+        seen = self.encode(self.patches(images).flatten(2).transpose(1, 2))
+        pairs = [shown(seen).view(*seen.shape[:2], 2, 6, -1).permute(2, 0, 3, 1, 4) for shown in self.shown]
+        return [(pair[0], pair[1]) for pair in pairs]
+
+    def forward(self, tokens: Tensor, place: Tensor, seen: Cache, cache: Cache, fixed: bool) -> Tensor:
+        """`tokens`: (batch, 1) at `place` (1); returns the next words (batch, 1)."""
+        x = self.tokens(tokens)
+        for i, (qkv, ask, within) in enumerate(zip(self.qkv, self.ask, self.within, strict=True)):
+            q, k, v = qkv(self.norms[3 * i](x)).view(*x.shape[:2], 3, 6, -1).permute(2, 0, 3, 1, 4)
+            k, v = remembered(cache, i, (k, v), place, fixed)
+            mask = torch.arange(k.shape[2], device=x.device) <= place[:, None] if fixed else None
+            y = F.scaled_dot_product_attention(q, k, v, mask)
+            x = x + self.out[2 * i](y.transpose(1, 2).reshape(x.shape))
+            q = ask(self.norms[3 * i + 1](x)).view(*x.shape[:2], 6, -1).transpose(1, 2)
+            y = F.scaled_dot_product_attention(q, *seen[i])
+            x = x + self.out[2 * i + 1](y.transpose(1, 2).reshape(x.shape))
+            x = x + within(self.norms[3 * i + 2](x))
+        return self.head(self.norms[-1](x)).argmax(-1)
+
+
+class TableTransformer(nn.Module):
+    """A token per column of a table, attention over the columns, a gated feed-forward with many elementwise operators."""
+
+    def __init__(self, columns: int = 48, width: int = 192, layers: int = 3) -> None:
+        super().__init__()
+        self.weight, self.bias = (nn.Parameter(torch.randn(columns, width) * 0.1) for _ in range(2))
+        self.qkv = nn.ModuleList(nn.Linear(width, 3 * width) for _ in range(layers))
+        self.out = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+        self.wide = nn.ModuleList(nn.Linear(width, 4 * width) for _ in range(layers))
+        self.narrow = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(layers))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2 * layers))
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(batch, columns) to (batch, 10)."""
+        x = rows[..., None] * self.weight + self.bias
+        for i, (qkv, out, wide, narrow) in enumerate(zip(self.qkv, self.out, self.wide, self.narrow, strict=True)):
+            q, k, v = qkv(self.norms[2 * i](x)).view(*x.shape[:2], 3, 6, -1).permute(2, 0, 3, 1, 4)
+            x = x + out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(x.shape)) * 0.5
+            left, right = wide(self.norms[2 * i + 1](x)).chunk(2, -1)
+            x = x + narrow(left * torch.sigmoid(1.7 * left) * (right + 1.0).clamp(-8.0, 8.0)) * 0.5
+        return self.head(x.mean(1))
+
+
+def point_net() -> nn.Module:
+    """PointNet: the same small network on every point, the largest of each feature, a class. (batch, 3, points) to (batch, 40)."""
+    convs = ((3, 64), (64, 64), (64, 128), (128, 512))
+    body = (part for a, b in convs for part in (nn.Conv1d(a, b, 1), nn.BatchNorm1d(b), nn.ReLU()))
+    ends = ((512, 256), (256, 256), (256, 128))
+    tail = (part for a, b in ends for part in (nn.Linear(a, b), nn.BatchNorm1d(b), nn.ReLU()))
+    return nn.Sequential(*body, nn.AdaptiveMaxPool1d(1), nn.Flatten(), *tail, nn.Linear(128, 40))
+
+
+class Segmenter(nn.Module):
+    """A class for every pixel: convolutions at two scales, dilated ones below, put together again."""
+
+    def __init__(self, width: int = 96, classes: int = 19) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, width, 3, 2, 1), nn.BatchNorm2d(width), nn.ReLU())
+        self.down = nn.Sequential(nn.Conv2d(width, 2 * width, 3, 2, 1), nn.BatchNorm2d(2 * width), nn.ReLU())
+        self.wide = nn.ModuleList(nn.Conv2d(2 * width, width, 3, padding=d, dilation=d) for d in (1, 2, 4, 8))
+        self.last = nn.Conv2d(5 * width, classes, 1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(batch, 3, h, w) to (batch, classes, h / 2, w / 2)."""
+        fine = self.stem(images)
+        coarse = self.down(fine)
+        many = torch.cat([F.relu(conv(coarse)) for conv in self.wide], 1)
+        return self.last(torch.cat((F.interpolate(many, scale_factor=2.0, mode="bilinear"), fine), 1))
+
+
+class Boxes(nn.Module):
+    """A one-stage detector: three levels of a small backbone, each with classes and boxes for every cell."""
+
+    def __init__(self, width: int = 64, classes: int = 20) -> None:
+        super().__init__()
+        widths = (3, width, width, 2 * width, 2 * width, 2 * width)
+        self.body = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(a, b, 3, 2, 1), nn.BatchNorm2d(b), nn.SiLU()) for a, b in itertools.pairwise(widths)
+        )
+        self.heads = nn.ModuleList(nn.Conv2d(2 * width, classes + 4, 1) for _ in range(3))
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """(batch, 3, h, w) to a tensor (batch, cells, classes + 4) per level."""
+        levels: list[Tensor] = []
+        for index, part in enumerate(self.body):
+            images = part(images)
+            if index >= 2:
+                levels.append(images)
+        return [head(x).flatten(2).transpose(1, 2) for head, x in zip(self.heads, levels, strict=True)]
+
+
+class Field(nn.Module):
+    """A radiance field: frequencies of a place in space through eight wide layers, then colours added up along each ray."""
+
+    def __init__(self, width: int = 256, frequencies: int = 10) -> None:
+        super().__init__()
+        self.register_buffer("pace", 2.0 ** torch.arange(frequencies), persistent=False)
+        sizes = (6 * frequencies, *(width for _ in range(8)))
+        self.body = nn.Sequential(*(part for a, b in itertools.pairwise(sizes) for part in (nn.Linear(a, b), nn.ReLU())))
+        self.last = nn.Linear(width, 4)
+
+    def forward(self, points: Tensor) -> Tensor:
+        """(rays, places, 3) to the colour of each ray (rays, 3)."""
+        angle = (points[..., None] * self.pace).flatten(2)
+        out = self.last(self.body(torch.cat((angle.sin(), angle.cos()), -1)))
+        alpha = 1 - torch.exp(-F.relu(out[..., 3]))
+        passed = torch.cumprod(torch.cat((torch.ones_like(alpha[:, :1]), 1 - alpha[:, :-1] + 1e-6), 1), 1)
+        return ((alpha * passed)[..., None] * out[..., :3].sigmoid()).sum(1)
+
+
+class Flow(nn.Module):
+    """A neural differential equation: a small network along a path, with four evaluations a step of the solver."""
+
+    def __init__(self, width: int = 64, steps: int = 6) -> None:
+        super().__init__()
+        self.steps = steps
+        self.rate = nn.Sequential(nn.Linear(width, 2 * width), nn.Tanh(), nn.Linear(2 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, width) to the same, one unit of time later."""
+        h = 1.0 / self.steps
+        for _ in range(self.steps):
+            a = self.rate(x)
+            b = self.rate(x + 0.5 * h * a)
+            c = self.rate(x + 0.5 * h * b)
+            x = x + h / 6 * (a + 2 * b + 2 * c + self.rate(x + h * c))
+        return x

@@ -1,0 +1,251 @@
+"""The fourth set: tokens one by one, captures of one step, evaluation between steps, and models of none of the sets before.
+
+Recorded on an H200 after the analysis was settled; some were then looked at, the others only judged (`docs/accuracy.md` says which).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from sawtooth.sample_traces import models_after as after
+from sawtooth.sample_traces import models_further as m
+from sawtooth.sample_traces import workloads_after as w
+from sawtooth.sample_traces.scenarios import NONE, Scenario
+from sawtooth.sample_traces.scenarios_later import UNMARKED, later
+from sawtooth.sample_traces.workloads import DEVICE, Workload, count_params
+
+TIMING: dict[str, Any] = {"timed_s": 4.4, "after_s": 1.0, "synced_steps": 6}
+END = 1  # the token that ends a text
+Decode = Callable[[], object]
+
+
+def captured(one: Decode) -> Decode:
+    """Capture one token's work in a CUDA graph and return its replay."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        one()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        one()
+    return graph.replay
+
+
+def answers(batch: int, prompt: int, new: int, fixed: bool) -> Workload:
+    """A Llama's greedy answers; after every token the host asks which texts have ended. `fixed`: a cache of one size, a CUDA graph a token."""
+    model = m.Talker().to(DEVICE, torch.bfloat16).eval()
+    prompts, places = torch.randint(2, 16000, (batch, prompt), device=DEVICE), torch.arange(prompt + new, device=DEVICE)
+    token, place = torch.zeros(batch, 1, device=DEVICE, dtype=torch.int64), torch.zeros(1, device=DEVICE, dtype=torch.int64)
+    kept = model.empty(batch, prompt + new, model.head.weight) if fixed else []
+
+    @torch.no_grad()
+    def one() -> None:
+        token.copy_(model(token, place, kept, True))
+        place.add_(1)
+
+    @torch.no_grad()
+    def grow() -> None:
+        cache: m.Cache = []
+        last = model(prompts, places[:prompt], cache, False)
+        for i in range(prompt, prompt + new):
+            last = model(last, places[i : i + 1], cache, False)
+            if all(t == END for t in last[:, 0].tolist()):
+                break
+
+    @torch.no_grad()
+    def replayed(decode: Decode) -> None:
+        token.copy_(model(prompts, places[:prompt], kept, True))
+        place.fill_(prompt)
+        for _ in range(new):
+            decode()
+            if all(t == END for t in token[:, 0].tolist()):
+                break
+
+    if not fixed:
+        return Workload(grow, count_params(model), batch * new)
+    decode = captured(one)
+    return Workload(lambda: replayed(decode), count_params(model), batch * new, lambda: replayed(one))
+
+
+def captions(batch: int, new: int, fixed: bool) -> Workload:
+    """Captions of images, a fixed number of words each, read back at the end only. `fixed`: a cache of one size, a CUDA graph a word."""
+    model = m.Captioner().to(DEVICE, torch.bfloat16).eval()
+    images = torch.randn(batch, 3, 224, 224, device=DEVICE, dtype=torch.bfloat16)
+    words, place = torch.zeros(batch, 1, device=DEVICE, dtype=torch.int64), torch.zeros(1, device=DEVICE, dtype=torch.int64)
+    places, kept, seen = torch.arange(new, device=DEVICE), [], []
+    with torch.no_grad():
+        seen = model.look(images)
+    if fixed:
+        shape = (2, batch, 6, new, 64)
+        kept = [tuple(torch.zeros(shape, device=DEVICE, dtype=torch.bfloat16)) for _ in model.qkv]
+
+    @torch.no_grad()
+    def one() -> None:
+        words.copy_(model(words, place, seen, kept, True))
+        place.add_(1)
+
+    @torch.no_grad()
+    def grow() -> None:
+        shown, cache, last = model.look(images), [], torch.zeros_like(words)
+        text = []
+        for i in range(new):
+            last = model(last, places[i : i + 1], shown, cache, False)
+            text.append(last)
+        torch.cat(text, 1).cpu()
+
+    @torch.no_grad()
+    def replayed(decode: Decode) -> None:
+        for kept_pair, fresh in zip(seen, model.look(images), strict=True):
+            for to, new_part in zip(kept_pair, fresh, strict=True):
+                to.copy_(new_part)
+        words.zero_()
+        place.zero_()
+        text = []
+        for _ in range(new):
+            decode()
+            text.append(words.clone())
+        torch.cat(text, 1).cpu()
+
+    if not fixed:
+        return Workload(grow, count_params(model), batch * new)
+    decode = captured(one)
+    return Workload(lambda: replayed(decode), count_params(model), batch * new, lambda: replayed(one))
+
+
+def tables(batch: int, compiled: bool) -> Workload:
+    """Rows of a table to classes, by a transformer over their columns."""
+    data = w.on_gpu(lambda: (torch.randn(batch, 48), torch.randint(0, 10, (batch,))))
+    return w.train(m.TableTransformer(), data, w.classify, samples=batch, compiled=compiled)
+
+
+def points(batch: int, optimizer: str) -> Workload:
+    """Point clouds to classes."""
+    data = w.on_gpu(lambda: (torch.randn(batch, 3, 1024), torch.randint(0, 40, (batch,))))
+    return w.train(m.point_net(), data, w.classify, samples=batch, optimizer=optimizer)
+
+
+def streets(batch: int, **options: Any) -> Workload:
+    """A class for every pixel of an image."""
+    data = w.on_gpu(lambda: (torch.randn(batch, 3, 256, 256), torch.randint(0, 19, (batch, 128, 128))))
+    return w.train(m.Segmenter(), data, w.classify, samples=batch, **options)
+
+
+def language(batch: int, **options: Any) -> Workload:
+    """Next-token training of a small Llama on 512 tokens."""
+    data = w.on_gpu(lambda: w.tokens(16000, batch, 513))
+    return w.train(after.Llama(512, 3, 8, 4, 16000), data, lambda f, t: f(t), samples=batch, **options)
+
+
+def boxes(batch: int, reads: bool) -> Workload:
+    """A one-stage detector; `reads` counts the cells with an object of each level and class group on the host, in every step."""
+    data = w.on_gpu(lambda: (w.images(batch)[0], torch.rand(batch, 28 * 28 + 14 * 14 + 7 * 7, device="cpu")))
+    history: list[Any] = []
+
+    def loss(model: nn.Module, x: Tensor, there: Tensor) -> Tensor:
+        total, begin = x.new_zeros(()), 0
+        for level in model(x):
+            level, part = level.float(), there[:, begin : begin + level.shape[1]]
+            begin += level.shape[1]
+            object_there = (part > 0.9).float()[..., None]
+            total = total + (F.softplus(level[..., :20]) * (1 - object_there)).mean()
+            total = total + ((level[..., 20:] - 0.5).abs() * object_there).mean()
+            if reads:
+                history.append([(part > limit).sum().item() for limit in (0.5, 0.7, 0.9)])
+                history.append(level.detach().amax((0, 1)).cpu())
+        return total
+
+    return w.train(m.Boxes(), data, loss, samples=batch)
+
+
+def scene(rays: int, precision: str) -> Workload:
+    """Colours of rays through a radiance field."""
+    data = w.on_gpu(lambda: (torch.rand(rays, 64, 3), torch.rand(rays, 3)))
+    loss: w.Loss = lambda f, x, y: F.mse_loss(f(x).float(), y)  # noqa: E731 - passed on
+    return w.train(m.Field(), data, loss, samples=rays, precision=precision)
+
+
+def flow(batch: int, graph: bool) -> Workload:
+    """A neural differential equation, its solver a loop in Python."""
+    data = w.on_gpu(lambda: (torch.randn(batch, 64), torch.randn(batch, 64)))
+    loss: w.Loss = lambda f, x, y: F.mse_loss(f(x).float(), y)  # noqa: E731 - passed on
+    return w.train(m.Flow(), data, loss, samples=batch, graph=graph)
+
+
+def evaluated(batch: int, evaluate_every: int) -> Workload:
+    """Segmentation whose loss on three more batches is read after every so many steps."""
+    data = w.on_gpu(lambda: (torch.randn(batch, 3, 256, 256), torch.randint(0, 19, (batch, 128, 128))))
+    model, steps = m.Segmenter(48), 0
+    work = w.train(model, data, w.classify, samples=batch)
+
+    def step() -> None:
+        nonlocal steps
+        work.step()
+        steps += 1
+        if steps % evaluate_every == 0:
+            model.eval()
+            with torch.no_grad(), torch.autocast(DEVICE, torch.bfloat16):
+                _ = sum(w.classify(model, *next(data)).item() for _ in range(3))
+            model.train()
+
+    return Workload(step, work.params, batch)
+
+
+class Scans(Dataset[tuple[Tensor, int]]):
+    """Volumes smoothed, turned and scaled on the CPU, one by one."""
+
+    def __len__(self) -> int:
+        return 10_000_000
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """(4, 48, 48) and its class."""
+        raw = torch.randn(1, 4, 192, 192) + index % 7
+        smooth = F.avg_pool2d(F.avg_pool2d(raw, 5, 1, 2), 5, 1, 2)
+        turned = F.grid_sample(smooth, F.affine_grid(torch.eye(2, 3)[None], [1, 4, 48, 48], False), align_corners=False)
+        return turned[0], index % 7
+
+
+def scans(batch: int, workers: int) -> Workload:
+    """Scans that loader workers prepare."""
+    loader = iter(DataLoader(Scans(), batch, num_workers=workers, pin_memory=True, persistent_workers=True))
+    convs = ((4, 64), (64, 128), (128, 256))
+    body = (part for a, b in convs for part in (nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2)))
+    model = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 7))
+    return w.train(model, loader, w.classify, samples=batch)
+
+
+def further(*words: Any, plan: dict[str, Any] | None = None, **options: Any) -> Scenario:
+    """A scenario of this set: 4.4 s of training with telemetry before the profiled steps and one second after, step marks beside."""
+    return later(*words, plan=TIMING | (plan or {}), **options)
+
+
+ONE_STEP = {"active": 1}  # what torchtitan records by default
+
+# fmt: off
+FURTHER: dict[str, Scenario] = {
+    "answers_growing": further("a cache that grows token by token", answers, 4, 128, 24, False, plan=UNMARKED | {"active": 2}, fix="answers_graph", change="a cache of one size and a CUDA graph a token"),
+    "answers_graph": further(NONE, answers, 4, 128, 24, True, plan=UNMARKED | {"active": 2}),
+    "captions_growing": further("a cache that grows word by word", captions, 16, 20, False, plan=UNMARKED | {"active": 2}, fix="captions_graph", change="a cache of one size and a CUDA graph a word"),
+    "captions_graph": further(NONE, captions, 16, 20, True, plan=UNMARKED | {"active": 2}),
+    "language_one_step": further("one tensor at a time in AdamW, one profiled step", language, 2, optimizer="single", plan=ONE_STEP),
+    "streets_one_step": further("bf16 convolutions in channels-first layout, one profiled step", streets, 24, plan=ONE_STEP),
+    "streets_evaluated": further("evaluation after every third step", evaluated, 8, 3, plan={"active": 6}),
+    "points_single": further("single-tensor AdamW", points, 16, "single", fix="points_fused", change="AdamW(fused=True)"),
+    "points_fused": further(NONE, points, 16, "fused"),
+    "tables_eager": further("eager bf16 table transformer", tables, 4096, False, fix="tables_compiled", change="torch.compile"),
+    "tables_compiled": further(NONE, tables, 4096, True),
+    "scans_two": further("num_workers=2", scans, 64, 2, fix="scans_twelve", change="num_workers 2 -> 12"),
+    "scans_twelve": further(NONE, scans, 64, 12),
+    "boxes_reads": further("twelve reads a step", boxes, 16, True, fix="boxes_quiet", change="nothing is read"),
+    "boxes_quiet": further(NONE, boxes, 16, False),
+    "scene_fp32": further("fp32 products, TF32 off", scene, 4096, "fp32", fix="scene_tf32", change="allow_tf32 = True"),
+    "scene_tf32": further(NONE, scene, 4096, "tf32"),
+    "flow_loop": further("launch-bound: a solver in Python", flow, 512, False, fix="flow_graph", change="one CUDA graph per step"),
+    "flow_graph": further(NONE, flow, 512, True),
+}
+# fmt: on

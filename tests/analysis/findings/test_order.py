@@ -1,0 +1,132 @@
+"""Which finding stands first: what must be done before another, and what may not be possible behind what is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.findings.checking import ANOTHER_WAY
+from sawtooth.analysis.run.model import Finding
+from tests.support.anti_patterns import GEMM, HALF, SLOW_US, op
+from tests.support.by_hand import ADDS, analysed
+from tests.support.chrome_trace import ChromeTrace
+from tests.support.findings_of import result_of
+
+FLOAT = ["float", "float"]
+SGEMM = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_ffma_kernel"
+
+
+def slow_launches(trace: ChromeTrace, at: float, count: int) -> float:
+    """Add ``count`` operators of 24 µs on the host with kernels of 4 µs; return the time at which the host goes on."""
+    for _ in range(count):
+        at = op(trace, at, "aten::mm", [[64, 64], [64, 64]], HALF, kernel=GEMM, host_us=SLOW_US)
+    return at
+
+
+def read(trace: ChromeTrace, at: float, kernel: bool) -> float:
+    """Add a norm (or only its reading) that the host reads as ``tolist`` does: 20 µs of the norm's kernel, then a copy that the host waits for."""
+    if kernel:
+        trace.op("aten::argmin", at, at + 9, [[1024, 1024]], ["float"])
+        trace.launch(
+            (at + 3, at + 6), (at + 10, at + 30), "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(int)"
+        )
+    trace.op("aten::to", at + 10, at + 50, [[16]], ["long int"])
+    trace.op("aten::_to_copy", at + 11, at + 49, [[16]], ["long int"])
+    trace.op("aten::copy_", at + 12, at + 48, [[16], [16]], ["long int", "long int"])
+    trace.launch((at + 14, at + 18), (at + 31, at + 33), "Memcpy DtoH (Device -> Pageable)", "gpu_memcpy")
+    trace.host("cuda_runtime", "cudaStreamSynchronize", at + 19, at + 45)
+    return at + 52
+
+
+@pytest.mark.parametrize(("reads_among", "first"), [(True, "host-waits-for-gpu"), (False, "launch-bound")])
+def test_reads_that_cut_a_graph_to_pieces_stand_before_the_graph(tmp_path: Path, reads_among: bool, first: str) -> None:
+    # A step: 60 operators of 24 µs on the host, whose kernels work 4 µs. Among them eight reads, or one read behind them all: a graph holds the latter's step.
+    trace, at = ChromeTrace(), 0.0
+    for k in range(4):
+        begin = at
+        for _ in range(8):
+            at = slow_launches(trace, at + 5, 7)
+            at = read(trace, at, True) if reads_among else slow_launches(trace, at, 1)
+        at = at if reads_among else read(trace, at, False)
+        trace.step(k + 1, begin, at)
+    findings = analysed(tmp_path, trace).findings
+    assert findings[0].rule == first
+    if reads_among:
+        assert [f.rule for f in findings][1] == "launch-bound" and "comes first" in findings[1].prediction_note
+
+
+def test_the_first_of_two_ways_out_names_the_other(tmp_path: Path) -> None:
+    # FP32 products of 960 of 1,000 µs: bf16 or TF32. Both stand together, with one severity of the cause.
+    trace = ChromeTrace()
+    for k in range(4):
+        at = 1000 * k
+        trace.step(k + 1, at, at + 1000)
+        trace.op("aten::mm", at + 10, at + 60, [[1024, 1024], [1024, 1024]], FLOAT)
+        trace.launch((at + 20, at + 25), (at + 30, at + 990), SGEMM)
+    first, second = analysed(tmp_path, trace).findings[:2]
+    assert (first.rule, second.rule) == ("fp32-products", "tf32-off")
+    assert f"{ANOTHER_WAY} {second.fix}" in first.prediction_note
+
+
+def looping(folder: Path, joined_with: list[list[int]]) -> Finding:
+    """Return what is said of a loop over 24 rows, each selected from one tensor and added to something of ``joined_with``'s shapes."""
+    trace, at = ChromeTrace(), 0.0
+    for k in range(4):
+        begin = at
+        for _ in range(24):
+            trace.op("aten::select", at, at + 3, [[24, 64], [], []], ["float", "Scalar", "Scalar"])
+            at = op(trace, at + 4, "aten::add", [[64], *joined_with, []], host_us=SLOW_US)
+        trace.step(k + 1, begin, at + 5)
+        at += 5
+    return next(f for f in analysed(folder, trace).findings if f.rule == "loop-indexing")
+
+
+def test_a_row_that_meets_something_else_than_rows_may_be_a_recurrence(tmp_path: Path) -> None:
+    alone, joined = looping(tmp_path / "a", []), looping(tmp_path / "b", [[64]])
+    assert (alone.severity, alone.confidence) == ("critical", "medium")
+    assert (joined.severity, joined.confidence) == ("warning", "low") and "cannot be done at once" in joined.prediction_note
+
+
+def test_figures_of_one_number_that_are_only_read_go_with_the_reading(tmp_path: Path) -> None:
+    # A step: a kernel of 400 µs, whose loss is read; then a perplexity, a root and a logarithm of it, all three read. Nothing of it is trained on.
+    trace = ChromeTrace()
+    for k in range(4):
+        at = 1000 * k
+        trace.step(k + 1, at, at + 1000)
+        trace.op("aten::add", at + 10, at + 30, [[64, 64], [64, 64]], FLOAT)
+        trace.launch((at + 15, at + 20), (at + 25, at + 425), ADDS)
+        t = scalar_read(trace, at + 40, 426)
+        for name in ("exp", "sqrt", "log"):
+            trace.op(f"aten::{name}", t, t + 20, [[]], ["float"])
+            trace.launch((t + 5, t + 10), (t + 12, t + 14), ADDS)
+            t += 30
+        for _ in range(3):
+            t = scalar_read(trace, t, t - at + 20)
+    found = next(f for f in analysed(tmp_path, trace).findings if f.rule == "host-waits-for-gpu")
+    gone = [edit for edit in found.edits if type(edit).__name__ == "WithoutOps"]
+    assert len(gone) == 1 and len(gone[0].ops) == 4 * (4 + 3)  # of each step four copies to the host and three figures
+
+
+def scalar_read(trace: ChromeTrace, t: float, until: float) -> float:
+    """Add the reading of one number, for which the host waits up to ``until`` µs after its step began; return the time at which it goes on."""
+    end = t - t % 1000 + until
+    trace.op("aten::item", t, end + 8, [[]], ["float"])
+    trace.op("aten::_local_scalar_dense", t + 1, end + 7, [[]], ["float"])
+    trace.launch((t + 2, t + 5), (end, end + 2), "Memcpy DtoH (Device -> Pageable)", "gpu_memcpy")
+    trace.host("cuda_runtime", "cudaStreamSynchronize", t + 6, end + 5)
+    return end + 20
+
+
+@pytest.mark.parametrize(
+    ("name", "rules"),
+    [
+        ("dlrm_reads", ["host-waits-for-gpu", "launch-bound"]),
+        ("detr_on_host", ["host-waits-for-gpu", "launch-bound"]),
+        ("scan_loop", ["launch-bound"]),
+        ("mixer_eager", ["elementwise-chains"]),
+        ("sage_fp32", ["fp32-products", "tf32-off"]),
+    ],
+)
+def test_what_was_planted_stands_first(name: str, rules: list[str]) -> None:
+    assert [f.rule for f in result_of(name).findings][: len(rules)] == rules
