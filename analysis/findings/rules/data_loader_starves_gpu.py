@@ -28,7 +28,7 @@ from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.telemetry import HostLoad, Limit
 
 WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times
-SHARED_CORES = 0.5  # of its speed: a worker on one of the two threads of a core, as `cores` counts them
+SHARED_CORES = 0.6  # of its speed a worker keeps on one of the two threads of a core, as `cores` counts them
 FEW_WORKERS = "Give the loader more workers and a deeper prefetch, or make a sample cheaper: decode smaller images, cache what is decoded."
 SEVERAL = "Load data in worker processes: start with as many as there are CPU cores for each GPU, pinned memory and persistent workers."
 SINGLE_PROCESS = "_SingleProcessDataLoaderIter"
@@ -94,7 +94,7 @@ def _kept_up(context: RuleContext, host: HostLoad | None) -> tuple[list[Edit], s
     kept, most = (_kept_share(context, core_ms / cores / share) for share in (1.0, SHARED_CORES))
     if not most:
         return [WithoutHostCause("data_wait")], ""
-    bound = f" A step's samples take {in_words(core_ms)} of a core: {cores:.0f} cores need {in_words(core_ms / cores)}, twice that where two workers share one."
+    bound = f" A step's samples take {in_words(core_ms)} of a core: {cores:.0f} cores need {in_words(core_ms / cores)}, and {in_words(core_ms / cores / SHARED_CORES)} where two share one."
     return [WithoutHostCause("data_wait", kept, None, most)], bound
 
 
