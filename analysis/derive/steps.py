@@ -28,6 +28,7 @@ NUMBERED_STEP = re.compile(
 )  # "step_12", "Iteration 3", "Step 10 to 20"
 NUMBER = re.compile(r"\d+")
 MAD_TO_SIGMA = 1.4826  # the MAD of a normal distribution is σ ÷ 1.4826
+HEAVY_FROM = 1.2  # times the usual number of GPU operations: an evaluation or a checkpoint adds more, lengths and branches less
 SLOW_SIGMAS = 3.0  # three sigma: one step in 370 of a normal run
 SLOW_SHARE = 0.10  # below 10 % a slow step is ordinary jitter, whatever the MAD says
 RECURS_FROM = (
@@ -253,11 +254,27 @@ def _choose(table: pd.DataFrame) -> pd.DataFrame:
     rows = [k for k in range(len(table)) if why[k] is None]
     for slow in rows[: _warm_up_length(dur[rows])]:
         why[slow] = "warm-up: slower than the later steps"
+    for row in _beyond_whole_rounds(table["gpu_ops"].to_numpy(), np.array([w is None for w in why]), table["cycle"].to_numpy()):
+        why[row] = "beyond the last whole round: now and then a step does more, and as many of the others belong to each"
     counted = np.array([w is None for w in why])
     outlier = np.zeros(len(table), bool)
     if counted.sum() >= 3:
         outlier[counted] = dur[counted] > _slow_limit(dur[counted])
     return table.assign(counted=counted, excluded_because=why, outlier=outlier)
+
+
+def _beyond_whole_rounds(gpu_ops: I64, counted: NDArray[np.bool_], cycle: I64) -> I64:
+    """Return the last counted steps that make no whole round of a loop in which every n-th step launches more: an evaluation, a checkpoint.
+
+    With them the mean would hold such steps more or less often than the run does. Empty where nothing recurs evenly, or no whole round is counted.
+    """
+    heavy = np.flatnonzero(gpu_ops >= HEAVY_FROM * np.median(gpu_ops)) if len(gpu_ops) else gpu_ops
+    rows = np.flatnonzero(counted)
+    apart = np.unique(np.diff(heavy))
+    even = len(apart) == 1 and len(np.unique(cycle)) == 1 and len(rows) and (np.diff(rows) == 1).all()
+    if not even or len(rows) < apart[0]:
+        return rows[:0]
+    return rows[len(rows) - len(rows) % int(apart[0]) :]
 
 
 def _slow_limit(durations: I64) -> float:

@@ -138,12 +138,13 @@ READS = r"^aten::(item|is_nonzero|_local_scalar_dense|to|_to_copy|copy_)$"  # to
 SUMMARIES = (  # what sums a tensor up for the host to read or to test; a loss is none of them, so that training needs no result of these
     r"^aten::(norm|linalg_vector_norm|isnan|isinf|isfinite|any|all|max|min|amax|amin|argmax|argmin|eq|ne|lt|le|gt|ge|logical_\w+|detach|view|reshape|select|resolve_\w+)$"
 )
-# Figures made of a single number, out of place, that no backward pass needs: a perplexity of a loss.
-_OF_ONE_NUMBER = f"""NOT ends_with(o.name, '_') AND NOT regexp_matches(s.input_dims, '[0-9]') AND regexp_matches(s.input_types, '"(float|double|c10::)')
+# What no backward pass needs: counts of what is true, and figures made of a single number, out of place, as a perplexity of a loss.
+_FIGURES = f"""regexp_matches(o.name, '^aten::(sum|mean|count_nonzero)$') AND regexp_matches(s.input_types, '^\\["(bool|int|long int)"')
+    OR NOT ends_with(o.name, '_') AND NOT regexp_matches(s.input_dims, '[0-9]') AND regexp_matches(s.input_types, '"(float|double|c10::)')
     AND NOT exists (FROM named_cpu_ops n WHERE n.sequence_number = o.sequence_number AND starts_with(n.name, '{AUTOGRAD_NODE}'))"""
 _ONLY_READ = f"""
 WITH outermost AS (SELECT o.cpu_op_id, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, regexp_matches(o.name, $1) AS reads,
-        NOT reads AND (regexp_matches(o.name, $2) OR coalesce({_OF_ONE_NUMBER}, false)) AS sums_up
+        NOT reads AND (regexp_matches(o.name, $2) OR coalesce({_FIGURES}, false)) AS sums_up
     FROM named_cpu_ops o LEFT JOIN signatures s USING (signature_id) LEFT JOIN cpu_ops p ON p.cpu_op_id = o.parent_id
     WHERE o.kind = 'op' AND (o.parent_id IS NULL OR p.kind = 'annotation')),
 grouped AS (SELECT *, count(*) FILTER (NOT sums_up) OVER (PARTITION BY thread_id ORDER BY start_ns, cpu_op_id) AS place FROM outermost),

@@ -33,6 +33,7 @@ GRAPH_NODE_GAP_NS = (
 )
 GAIN_OFF = 0.2  # of a predicted gain, what the replay misses of it on the pairs in tests/recordings,
 STEP_OFF = 0.15  # and never more of the step that is left: what goes is known to go
+READS_MORE = 1.0  # of their predicted gain is what reads may cost beyond it: where the host was the limit, three pairs gained 1.7 to 3.4 times as much
 TIMES_OFF = (0.8, 1.25)  # of new kernel times that come without an interval of their own
 QUICKEST_HOST = 0.25  # of the replay's: recording makes a host up to four times as slow as it is
 PACE_HALVINGS = 7  # to within 1 % of that
@@ -161,6 +162,8 @@ class WhatIf:
             return None
         off = min(GAIN_OFF * abs(best.ms - middle), STEP_OFF * middle)
         now, then = self._timed(()), self._timed(edits)
+        if then is not None and any(isinstance(edit, WithoutWaits) for edit in edits):
+            low = min(low, max(low - max(best.ms - middle, 0.0) * READS_MORE, then[1]))
         if now is not None and then is not None and best.ms > now[0]:
             # What the run takes beyond the replay goes whole with the change, where the replay takes off too much of the profiler's cost just
             # there, or stays whole: nothing tells.

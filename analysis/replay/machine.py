@@ -213,7 +213,7 @@ def step_spans(problem: ReplayProblem, run: Replayed, device: int, counted: I32)
     """Return starts and ends of the steps in ``counted`` on ``device``: from one step's end to the next, never across cycles.
 
     A step that begins a cycle, or the replayed part, has no end before it and is left out, unless there are no others: a capture of a single step
-    is timed from its first launch on.
+    is timed from its own beginning on.
     """
     ends = step_ends(problem, run, device)
     wanted = np.isin(problem.steps, counted)
@@ -224,19 +224,21 @@ def step_spans(problem: ReplayProblem, run: Replayed, device: int, counted: I32)
     if len(index):
         return ends[index - 1], ends[index]
     alone = np.flatnonzero(wanted & (ends > NEVER))
-    begins = _first_launches(problem, run, device)[alone]
+    begins = _beginnings(problem, run, device)[alone]
     return begins[begins > NEVER], ends[alone][begins > NEVER]
 
 
-def _first_launches(problem: ReplayProblem, run: Replayed, device: int) -> I64:
-    """Return when the host began the first launch of each of ``problem.steps`` on ``device``, NEVER for a step without one."""
+def _beginnings(problem: ReplayProblem, run: Replayed, device: int) -> I64:
+    """Return when each of ``problem.steps`` could begin on ``device``: with the host's first launch, or the end of what was launched before the
+    capture if that is later; NEVER for a step without a launch."""
     on_device = np.array([d == device for d, _ in problem.streams], dtype=bool)
     ops = problem.ops
     mine = (ops.step >= 0) & (ops.node >= 0) & on_device[ops.stream]
     never = np.iinfo(np.int64).max
     first = np.full(len(problem.steps), never, dtype=np.int64)
     np.minimum.at(first, np.searchsorted(problem.steps, ops.step[mine]), run.host_start[ops.node[mine]])
-    return np.where(first < never, first, NEVER)
+    earlier = run.op_end[(ops.node < 0) & on_device[ops.stream]].max(initial=NEVER)
+    return np.where(first < never, np.maximum(first, earlier), NEVER)
 
 
 def step_times(problem: ReplayProblem, run: Replayed, device: int, counted: I32) -> I64:

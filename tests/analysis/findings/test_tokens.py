@@ -77,8 +77,19 @@ def test_a_capture_of_one_step_has_an_estimate_and_predictions() -> None:
     result = result_of("language_one_step")  # 12.88 ms by the stopwatch, 30.3 in the one profiled step
     assert result.lead is not None and len(result.lead.counted) == 1
     assert result.lead.best.estimate.value == pytest.approx(12.88, rel=0.15)
+    behind = result_of(
+        "streets_one_step"
+    ).lead  # 15.23 ms; its host launches the step 23 ms before the GPU is done with those before the capture
+    assert behind is not None and behind.best.estimate.value == pytest.approx(15.23, rel=0.05)
     first = result.findings[0]
     assert (first.rule, first.severity) == ("optimizer-not-fused", "critical") and first.predicted_step_ms is not None
+
+
+@pytest.mark.parametrize(("name", "measured"), [("streets_evaluated", 5.097), ("series_evaluated", 3.850)])
+def test_evaluation_between_steps_is_counted_as_often_as_it_happens(name: str, measured: float) -> None:
+    lead = result_of(name).lead
+    assert lead is not None and lead.best.ms == pytest.approx(measured, rel=0.05)
+    assert len(lead.counted) % 3 == 0  # after every third step
 
 
 def test_more_workers_give_no_more_than_the_cores() -> None:

@@ -1,0 +1,39 @@
+"""A loop in which every n-th step does more: the counted steps are whole rounds of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.by_hand import ADDS, analysed
+from tests.support.chrome_trace import ChromeTrace
+
+
+def counted(folder: Path, kernels: list[int]) -> list[int]:
+    """Return the counted steps of a run whose k-th step launches ``kernels[k]`` kernels of 20 µs, one after the other."""
+    trace, at = ChromeTrace(), 0.0
+    for k, count in enumerate(kernels):
+        begin = at
+        for _ in range(count):
+            trace.op("aten::add", at, at + 19, [[64, 64], [64, 64]], ["float", "float"])
+            trace.launch((at + 2, at + 5), (at + 6, at + 18), ADDS)
+            at += 20
+        trace.step(k + 1, begin, at)
+    lead = analysed(folder, trace).lead
+    assert lead is not None
+    return [int(step) for step in lead.counted["step"]]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "steps"),
+    [
+        ([30, 10, 10, 30, 10, 10], [1, 2, 3]),  # the first is never counted: one round of three, of which one evaluates
+        ([10, 10, 30, 10, 10, 30, 10, 10], [1, 2, 3, 4, 5, 6]),  # two rounds
+        ([10, 10, 10, 30, 10, 10], [1, 2, 3, 4, 5]),  # one heavy step tells no rhythm
+        ([10, 30, 10, 10, 10, 30, 10, 30], [1, 2, 3, 4, 5, 6, 7]),  # nor do uneven ones
+        ([10, 11, 10, 11, 10, 11], [1, 2, 3, 4, 5]),  # a tenth more is no evaluation
+    ],
+)
+def test_counted_steps_are_whole_rounds(tmp_path: Path, kernels: list[int], steps: list[int]) -> None:
+    assert counted(tmp_path, kernels) == steps
