@@ -43,6 +43,7 @@ RULES_OF_CHANGE = {
     ("sage_fp32", "sage_tf32"): ("tf32-off",),
     ("keywords_one", "keywords_twelve"): ("data-loader-starves-gpu",),
     ("generate_growing", "generate_fixed"): ("launch-bound",),
+    ("zeroed_gradients", "gpt_small"): ("zeroed-gradients",),  # not the first finding, which is on compiling
     ("captions_growing", "captions_graph"): ("launch-bound",),
     ("points_single", "points_fused"): ("optimizer-not-fused",),
     ("tables_eager", "tables_compiled"): ("elementwise-chains",),

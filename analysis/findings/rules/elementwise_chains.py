@@ -2,7 +2,7 @@
 
 What it checks
     Kernels of the forward and backward pass that only move data (elementwise operators, norms, reductions, copies) and follow one another between
-    two matrix products, in a model that is not compiled.
+    two matrix products, in a model that is neither compiled nor replayed as a CUDA graph.
 Why it costs time
     Each kernel reads and writes all of it from memory; compiled, the same work reads its inputs once and writes its result once.
 What to do
@@ -38,8 +38,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when compiling the model would save more than WORTH_NAMING of the step."""
     steps = context.work_steps
     work = context.work
-    if work["kernel"].str.startswith("triton_").any():
-        return
+    if work["kernel"].str.startswith("triton_").any() or context.rank.facts.get("graph_kernels_in_counted_steps"):
+        return  # compiled already, or captured, and no longer seen operator by operator
     joined = between_products(work, launched_by_optimizer(context.recording, context.rank.device))
     if not joined:
         return

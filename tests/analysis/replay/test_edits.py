@@ -150,7 +150,7 @@ def test_no_prediction_is_shorter_than_what_the_gpu_then_works(
     source: str, best_us: float, edit: Edit, expected_us: float
 ) -> None:
     whatif = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
-    assert whatif.predict_ms(of_step(best_us / 1000, source), [edit]) == pytest.approx(expected_us / 1000, rel=1e-4)
+    assert whatif.predict_ms(of_step(best_us / 1000, source), [edit]) == pytest.approx(expected_us / 1000, rel=1e-3)
 
 
 def test_a_step_beyond_the_replay_may_be_in_the_profile_or_not_and_the_interval_holds_both() -> None:
