@@ -52,7 +52,7 @@ def generation(context: RuleContext) -> Generation | None:
 def _token_starts(part: pd.DataFrame) -> np.ndarray | None:
     """Return the places in one step's work at which tokens begin: of the evenest rhythms the slowest, where it comes first."""
     kinds = part.groupby(["operator", "signature_id", "kernel"], sort=False).ngroup().to_numpy()
-    found: list[np.ndarray] = []
+    rhythms: list[np.ndarray] = []
     for kind in np.unique(kinds):
         at = np.flatnonzero(kinds == kind)
         if len(at) < FEWEST_TOKENS:
@@ -60,5 +60,5 @@ def _token_starts(part: pd.DataFrame) -> np.ndarray | None:
         lengths = np.append(np.diff(at), len(kinds) - at[-1])
         usual = int(np.median(lengths))
         if usual >= FEWEST_KERNELS and (np.abs(lengths - usual) <= 1).mean() >= EVEN_SHARE:
-            found.append(at)
-    return min(found, key=lambda at: (len(at), int(at[0]))) if found else None
+            rhythms.append(at)
+    return min(rhythms, key=lambda at: (len(at), int(at[0]))) if rhythms else None

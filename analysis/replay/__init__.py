@@ -7,6 +7,7 @@ __getattr__, __all__ = lazy(
     {
         "edits": (
             "STEP_OFF",
+            "TIMES_OFF",
             "AsGraph",
             "Edit",
             "FasterHost",
