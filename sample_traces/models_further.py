@@ -182,6 +182,8 @@ class Boxes(nn.Module):
 class Field(nn.Module):
     """A radiance field: frequencies of a place in space through eight wide layers, then colours added up along each ray."""
 
+    pace: Tensor
+
     def __init__(self, width: int = 256, frequencies: int = 10) -> None:
         super().__init__()
         self.register_buffer("pace", 2.0 ** torch.arange(frequencies), persistent=False)

@@ -92,7 +92,8 @@ def captions(batch: int, new: int, fixed: bool) -> Workload:
 
     @torch.no_grad()
     def grow() -> None:
-        shown, cache, last = model.look(images), [], torch.zeros_like(words)
+        shown, last = model.look(images), torch.zeros_like(words)
+        cache: m.Cache = []
         text = []
         for i in range(new):
             last = model(last, places[i : i + 1], shown, cache, False)

@@ -120,7 +120,7 @@ CASES = {
         quiet=("loader_workers", "loader_few_workers", "loader_keeps_workers"),  # the profile of the last two shows the wait
     ),
     "profile-not-representative": Case(leads=("checkpoint_unseen",), quiet=("checkpointing_io",)),
-    "profiler-distorts": Case(beside=("checkpointing_io",), quiet=("gpt_small",)),
+    "profiler-distorts": Case(beside=("adam_fused",), quiet=("gpt_small",)),
     "python-between-operators": Case(
         leads=("python_host", "slow_every_fourth"),
         quiet=("gpt_small",),
