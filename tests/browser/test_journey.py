@@ -23,8 +23,11 @@ def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(server: S
     expect(page.get_by_text("Start here")).to_be_visible(timeout=120_000)  # the bundled recordings are being read first
 
     page.locator("input[type=file]").first.set_input_files([str(TRACE / "trace.json.gz"), str(TRACE / "nvml.jsonl")])
-    expect(page.get_by_text("is ready.")).to_be_visible(timeout=120_000)
+    ready = page.get_by_text(re.compile(r" is ready\.$"))
+    expect(ready).to_be_visible(timeout=120_000)
+    name = ready.inner_text().removesuffix(" is ready.")
     page.get_by_role("link", name="See the verdict").first.click()
+    expect(page.get_by_text(name, exact=True).first).to_be_visible(timeout=60_000)  # the run is called what the upload's line called it
 
     answer = page.get_by_role("heading", level=1)
     expect(answer).to_contain_text(re.compile(r"→ ≈|GPU works|step takes|Launch the step"))

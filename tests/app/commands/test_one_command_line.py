@@ -7,10 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import unicodedata
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -182,6 +185,36 @@ def test_a_run_is_opened_where_a_dashboard_answers(data: str) -> None:
     refused = run("runs", "open", "my first run", "--port", str(port), "--data", data)
     assert isinstance(refused.exception, UsageError)
     assert f"sawtooth serve --port {port}" in str(refused.exception)
+
+
+class Healthy(BaseHTTPRequestHandler):
+    """Answers as a dashboard does that is asked for its health."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/_stcore/health" else 404)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+def test_opening_a_run_hands_its_verdict_to_the_browser_and_prints_no_secret(
+    data: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visited: list[str] = []
+    monkeypatch.setattr("webbrowser.open", visited.append)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as dashboard:
+        threading.Thread(target=dashboard.serve_forever, daemon=True).start()
+        opened = run("runs", "open", "my first run", "--port", str(dashboard.server_port), "--data", data)
+        dashboard.shutdown()
+    assert opened.exit_code == 0, opened.output
+    (manifest,) = json.loads(run("runs", "--json", "--data", data).output)
+    verdict = f"http://127.0.0.1:{dashboard.server_port}/verdict?run={manifest['id']}"
+    assert opened.output.strip() == verdict
+    (link,) = visited
+    asked = parse_qs(urlsplit(link).query)
+    assert link.startswith(f"http://127.0.0.1:{dashboard.server_port}/")
+    assert manifest["id"] in link and link != verdict and asked, "the browser gets a link that logs it in once"
 
 
 def test_a_terminal_shows_the_headline_in_colour_and_a_pipe_does_not(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
