@@ -27,7 +27,9 @@ def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(server: S
     expect(ready).to_be_visible(timeout=120_000)
     name = ready.inner_text().removesuffix(" is ready.")
     page.get_by_role("link", name="See the verdict").first.click()
-    expect(page.get_by_text(name, exact=True).first).to_be_visible(timeout=60_000)  # the run is called what the upload's line called it
+    expect(page.get_by_text(f"{name} · NVIDIA H200")).to_be_visible(
+        timeout=60_000
+    )  # the run is called what the upload's line called it
 
     answer = page.get_by_role("heading", level=1)
     expect(answer).to_contain_text(re.compile(r"→ ≈|GPU works|step takes|Launch the step"))
