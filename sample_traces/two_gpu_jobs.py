@@ -75,7 +75,7 @@ JOBS = {
 
 def model_of(job: Job) -> nn.Module:
     """The model of a job, on this rank's GPU."""
-    model = ResNet().cuda().to(memory_format=torch.channels_last) if job.images else Gpt(job.shape).cuda()
+    model: nn.Module = ResNet().cuda().to(memory_format=torch.channels_last) if job.images else Gpt(job.shape).cuda()
     return nn.SyncBatchNorm.convert_sync_batchnorm(model) if job.sync_norm else model
 
 
@@ -130,14 +130,15 @@ def replicated(job: Job, rank: int) -> Step:
         for block in model.blocks:  # type: ignore[union-attr]
             fully_shard(block, reshard_after_forward=job.reshard)
         fully_shard(model, reshard_after_forward=job.reshard)
-    wrapped = DistributedDataParallel(model, device_ids=[rank], bucket_cap_mb=job.bucket_mb) if job.share == "ddp" else model
+    ddp = DistributedDataParallel(model, device_ids=[rank], bucket_cap_mb=job.bucket_mb) if job.share == "ddp" else None
+    wrapped = ddp or model
     adam, source = adam_of(model, job), batches(job, rank)
 
     def step() -> None:
         adam.zero_grad(set_to_none=True)
         for index in range(job.micro):
             quiet = job.no_sync and index < job.micro - 1
-            with wrapped.no_sync() if quiet else contextlib.nullcontext():
+            with ddp.no_sync() if ddp is not None and quiet else contextlib.nullcontext():
                 loss = loss_of(wrapped, *next(source), images=job.images) / job.micro
                 loss.backward()
         if job.share == "by_hand":
