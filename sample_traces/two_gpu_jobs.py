@@ -75,7 +75,9 @@ JOBS = {
 
 def model_of(job: Job) -> nn.Module:
     """The model of a job, on this rank's GPU."""
-    model: nn.Module = ResNet().cuda().to(memory_format=torch.channels_last) if job.images else Gpt(job.shape).cuda()
+    model: nn.Module = (ResNet() if job.images else Gpt(job.shape)).cuda()
+    if job.images:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return nn.SyncBatchNorm.convert_sync_batchnorm(model) if job.sync_norm else model
 
 
