@@ -233,7 +233,7 @@ def test_a_shell_can_complete_the_commands() -> None:
     asked = os.environ | {
         "PYTHONPATH": str(ROOT),
         "_SAWTOOTH_COMPLETE": "complete_bash",
-        "COMP_WORDS": "sawtooth re",
+        "COMP_WORDS": "sawtooth rep",
         "COMP_CWORD": "1",
     }
     code = "import sys; sys.argv = ['sawtooth']; from sawtooth.app.cli import cli; cli(prog_name='sawtooth')"
