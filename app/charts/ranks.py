@@ -82,6 +82,7 @@ def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool, unprofiled: bo
 
 MEASURES = {"wait_ms": "Waiting for others", "own_ms": "Own time"}
 SCALED_ROWS = 5  # of fewer, a scale would be higher than the picture
+HARDLY = 0.01  # of what the other row does
 SPREAD = 0.03  # of the median: rows that differ by less are as good as equal
 
 
@@ -108,7 +109,11 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
         y=rows["label"],
         mode="markers",
         marker={"opacity": 0, "size": 14, "symbol": "square"},
-        customdata=rows[["rank", "own_ms", "wait_ms"]].astype(float).round(3).to_numpy(),
+        customdata=rows[["rank", "own_ms", "wait_ms"]]
+        .astype(float)
+        .round(3)
+        .to_numpy()
+        .tolist(),  # of an array the browser sends no list back
         hovertemplate="%{y}, %{x}<br>%{customdata[1]:.3~g} ms by itself, %{customdata[2]:.3~g} ms waiting<extra></extra>",
     )
     framed(figure, min(90 + 22 * len(labels), 560))
@@ -133,12 +138,13 @@ def _heat_finding(rows: pd.DataFrame, measure: str) -> str:
     usual = float(means.median())
     what = "waits" if measure == "wait_ms" else "takes by itself"
     if high - low <= SPREAD * float((rows["own_ms"] + rows["wait_ms"]).mean()):
-        return f"Every row {what} about equally long: {fmt.duration_ms(usual)} of a step"
+        return f"Every row {what} about equally long: {fmt.duration_ms(usual)} of a profiled step"
     if len(means) == 2:
-        return f"{_named(means.idxmax())} {what} {fmt.duration_ms(high)} of a step, {means.idxmin()} {fmt.duration_ms(low)}"
+        little = "hardly" if low < HARDLY * high else fmt.duration_ms(low)
+        return f"{_named(means.idxmax())} {what} {fmt.duration_ms(high)} of a profiled step, {means.idxmin()}: {little}"
     if measure == "wait_ms":
-        return f"{_named(means.idxmin())} waits least, {fmt.duration_ms(low)} of a step; half of the rows wait {fmt.duration_ms(usual)} or more"
-    return f"{_named(means.idxmax())} takes longest by itself: {fmt.duration_ms(high)} of a step, of the usual {fmt.duration_ms(usual)}"
+        return f"{_named(means.idxmin())} waits least, {fmt.duration_ms(low)} of a profiled step; half of the rows wait {fmt.duration_ms(usual)} or more"
+    return f"{_named(means.idxmax())} takes longest by itself: {fmt.duration_ms(high)} of a profiled step, where {fmt.duration_ms(usual)} are usual"
 
 
 def _named(label: object) -> str:
@@ -150,7 +156,8 @@ def who_waits(rows: pd.DataFrame, level: str, *, dark: bool) -> Chart:
     """Draw who waits for whom, from ``rows`` of ``analysis.ranks.heat.waits_between``."""
     sides = sorted({*rows["waiter"], *rows["late"]}, key=_by_numbers)
     values = rows.pivot(index="waiter", columns="late", values="wait_ms").reindex(index=sides, columns=sides)
-    texts = values.map(lambda ms: "" if pd.isna(ms) else f"{ms:.3g}")
+    least = HARDLY * float(rows["wait_ms"].max())
+    texts = values.map(lambda ms: "" if pd.isna(ms) or ms < least else f"{ms:.3g}")
     few = len(sides) <= 12
     figure = go.Figure(
         go.Heatmap(

@@ -73,9 +73,9 @@ def _stages(result: RunResult, pipeline: Pipeline | None) -> list[int | None]:
 
 
 def who_waits(result: RunResult, communication: Communication) -> None:
-    """Show which host, or rank, waits for which."""
+    """Show which host, or rank, waits for which; of two ranks the map of ranks and steps has said it already."""
     level, rows = waits_between(result.ranks, communication)
-    if not rows.empty:
+    if level == "host" or len({*rows["waiter"], *rows["late"]}) > 2:
         panel.show(charts.who_waits(rows, level, dark=frame.dark()), "who-waits", name="who-waits-for-whom")
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import re
 import time
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.bulk_synchronous import Planted, job
 from tests.support.chromium import Seen
 from tests.support.servers import Server, fetch
 
@@ -154,3 +158,17 @@ def test_lanes_fold_and_are_pinned_by_name(server: Server, run: str, page: Page)
     page.wait_for_url(re.compile("lanes=operators-"))
     page.get_by_role("button", name=re.compile("calls: keep at the top")).first.click()
     assert page.evaluate("sawtoothTimeline.scene.lanes[0].id").startswith("calls-")
+
+
+def test_a_click_on_a_rank_and_step_opens_that_rank(server: Server, page: Page, tmp_path: Path) -> None:
+    traces = job(4, 2, Planted(loader_us={3: 800.0}), mesh=True)
+    files = [(trace.write(tmp_path / f"{i}.json"), f"{i}.json") for i, trace in enumerate(traces)]
+    ranks = bring_in(DataFolder(server.data), files, name="four ranks").runs[0].id
+    page.goto(f"{server.url}/ranks?run={ranks}")
+    square = page.locator(".js-plotly-plot .scatterlayer .points path").last  # of the last rank
+    expect(square).to_be_attached(timeout=60_000)
+    square.scroll_into_view_if_needed()
+    box = square.bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] / 2 + 4, box["y"] + box["height"] / 2)
+    page.wait_for_url(re.compile(rf"/timeline\?run={ranks}&device=3"))
