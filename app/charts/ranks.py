@@ -104,16 +104,13 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
         )
     )
     # a heat map has no points to select: each square carries one that is not seen
+    carried = rows[["rank", "own_ms", "wait_ms"]].astype(float).round(3)
     figure.add_scatter(
         x=rows["step"],
         y=rows["label"],
         mode="markers",
         marker={"opacity": 0, "size": 14, "symbol": "square"},
-        customdata=rows[["rank", "own_ms", "wait_ms"]]
-        .astype(float)
-        .round(3)
-        .to_numpy()
-        .tolist(),  # of an array the browser sends no list back
+        customdata=carried.to_numpy().tolist(),  # of an array the browser sends no list back
         hovertemplate="%{y}, %{x}<br>%{customdata[1]:.3~g} ms by itself, %{customdata[2]:.3~g} ms waiting<extra></extra>",
     )
     framed(figure, min(90 + 22 * len(labels), 560))
