@@ -225,10 +225,12 @@ def _order(point: Point) -> tuple[bool, float, str, str]:
 
 
 def _sweet_spot(points: Sequence[Point], setting: str, unit: str) -> tuple[int | None, str]:
-    """Choose the smallest value within 3 % of the best throughput that leaves memory free."""
+    """Choose the smallest value within 3 % of the best throughput that leaves memory free; none of a single one."""
     known = [(i, p.throughput.value) for i, p in enumerate(points) if p.throughput.value is not None]
     if not known:
         return None, "No run's step time is known."
+    if len(points) == 1:
+        return None, f"{setting} = {points[0].value} gives {known[0][1]:.4g} {unit}/s; no other value was measured."
     fits = [(i, value) for i, value in known if (points[i].memory_share or 0.0) <= MEMORY_LIMIT]
     if not fits:
         return None, f"Every run uses more than {MEMORY_LIMIT:.0%} of the GPU's memory."
@@ -244,6 +246,6 @@ def _sweet_spot(points: Sequence[Point], setting: str, unit: str) -> tuple[int |
             )
             return spot, why + left_out
     why = f"{setting} = {points[best_index].value} gives the most: {best:.4g} {unit}/s."
-    if best_index == len(points) - 1 and points[best_index].number is not None and len(points) > 1:
+    if best_index == len(points) - 1 and points[best_index].number is not None:
         why += " It is the largest value tried, so a larger one may give more."
     return best_index, why + left_out

@@ -140,6 +140,7 @@ def evidence_table(number: int, finding: Finding) -> None:
         hide_index=True,
         column_order=[c for c in rows if c not in ("start_ns", "end_ns")],
         column_config={c: panel.heading_of(rows[c], fmt.heading(c)) for c in rows},
+        placeholder="",
         alt="The evidence of the finding.",
     )
     panel.csv_button(rows, f"evidence-{finding.rule}", f"evidence-{number}")

@@ -54,6 +54,7 @@ def table(frame_: pd.DataFrame, columns: dict[str, str], key: str, name: str | N
         key=f"{key}-table",
         column_config={column: heading_of(frame_[column], heading) for column, heading in columns.items()},
         height="auto" if len(shown) <= 8 else TABLE_HEIGHT,
+        placeholder="",  # a table writes None else
         alt="The same numbers as a table.",
     )
     csv_button(frame_, name or key, key)

@@ -117,8 +117,6 @@ def _pieces(rank: RankResult, causes: list[str]) -> None:
     }
     shown = rows.assign(label=rows["cause"].map(lambda c: CAUSES[c].label if c in CAUSES else ""))
     named = [c for c in columns if shown[c].notna().any()]
-    words_only = shown.select_dtypes(exclude="number").columns
-    shown[words_only] = shown[words_only].fillna("")  # a table writes None where a text is missing
     event: Any = st.dataframe(
         shown,
         hide_index=True,
@@ -126,6 +124,7 @@ def _pieces(rank: RankResult, causes: list[str]) -> None:
         column_config=columns,
         on_select="rerun",
         selection_mode="single-row",
+        placeholder="",
         key=f"waits-{cause}",
         height=panel.TABLE_HEIGHT,
         alt="The longest waits with cause, operator and evidence.",

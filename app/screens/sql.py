@@ -125,7 +125,12 @@ def _show(chosen: RecordingRef, asked: str, causes: RankCauses | None) -> None:
     many = f"{len(rows):,} row{'s' if len(rows) != 1 else ''}"
     cards.title(f"The first {many} of more" if result.more else many if len(rows) else "The query returned no rows")
     st.dataframe(
-        rows, hide_index=True, key="sql_answer", height="auto" if len(rows) <= 14 else panel.TALL, alt="The result as a table."
+        rows,
+        hide_index=True,
+        key="sql_answer",
+        height="auto" if len(rows) <= 14 else panel.TALL,
+        placeholder="NULL",
+        alt="The result as a table.",
     )
     panel.csv_button(rows, f"{chosen.id}-query", "sql_answer")
 

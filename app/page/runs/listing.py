@@ -146,6 +146,7 @@ def _table(manifests: list[Manifest], group: str) -> None:
         on_select="rerun",
         selection_mode="multi-row",
         key="runs-table",
+        placeholder="",
         height="auto" if len(rows) <= 14 else panel.TALL,
         alt="The runs, one a row.",
     )

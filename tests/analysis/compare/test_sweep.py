@@ -134,8 +134,11 @@ def test_runs_and_sizes_tried_beside_them_share_one_table():
 
 
 def test_one_run_without_trials_is_a_sweep_of_the_batch_only():
-    (point,) = sweep([run_of(best_ms=10.0, facts=UserFacts(samples_per_step=8.0))], "batch_size").points
+    arranged = sweep([run_of(best_ms=10.0, facts=UserFacts(samples_per_step=8.0))], "batch_size")
+    (point,) = arranged.points
     assert (point.value, round(point.throughput.value)) == ("8", 800)
+    assert arranged.sweet_spot is None  # one measured value is no choice
+    assert arranged.why == "batch_size = 8 gives 800 samples/s; no other value was measured."
     with pytest.raises(UsageError, match="at least two"):
         sweep([tried_run()], "workers")
 
