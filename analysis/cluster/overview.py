@@ -22,7 +22,8 @@ def of_whole_job(
 ) -> Communication | None:
     """Return what the representatives' recordings say together (``communication``), with what the summaries of all ranks of the job do.
 
-    Without the summaries it is the representatives', and says so.
+    Where no rank is without a file of its own, the recordings know more: they have been replayed together. Without the summaries it is the
+    representatives', and says so.
     """
     try:
         overview = reduce_job(JobTables(folder.summaries_file(summaries_id)))
@@ -37,6 +38,8 @@ def of_whole_job(
         for row in overview.ranks.itertuples()
         if (row.id, int(row.device)) in place
     }
+    if len(of_job) == len(overview.ranks):
+        return replace(own, notes=(*own.notes, *overview.notes), heat=overview.heat)
     return replace(
         own,
         ranks=tuple(_with_job(waits, overview, of_job) for waits in own.ranks),

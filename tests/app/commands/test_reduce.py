@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +17,7 @@ from sawtooth.ingest.runs.manifests import attach, delete_run
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.pages import opened, words_of
+from tests.support.paths import RECORDINGS
 
 RANKS = 20  # more than have files of their own
 PLANTED = Planted(loader_us={5: 800.0})
@@ -69,3 +71,20 @@ def test_a_job_of_many_ranks_is_one_run_that_late_ranks_join(tmp_path: Path, app
     assert "Of all 20 ranks" in words
     delete_run(folder, after.id)
     assert list(folder.recordings.iterdir()) == []
+
+
+def test_a_job_whose_ranks_all_have_files_is_told_as_their_traces_are(tmp_path: Path) -> None:
+    traces = sorted((RECORDINGS / "ddp_straggler").glob("*.trace.json.gz"))
+    for source in list_sources([str(path) for path in traces]):
+        assert summarise(source, str(tmp_path / "summaries")).ranks == 1
+    reduced = run("reduce", str(tmp_path / "summaries"), "--data", str(tmp_path / "reduced")).splitlines()
+    assert [line for line in reduced if line.startswith("rank 1: ")]
+    ingested = run("ingest", *map(str, traces), "--data", str(tmp_path / "ingested")).splitlines()
+    (late,) = stragglers(reduced[-1], tmp_path / "reduced")
+    assert late["ranks"] == [1]
+    assert [late] == stragglers(ingested[-1], tmp_path / "ingested")
+
+
+def stragglers(run_id: str, data: Path) -> list[dict[str, Any]]:
+    late: list[dict[str, Any]] = json.loads(run("report", run_id, "--data", str(data), "--format", "json"))["stragglers"]
+    return late
