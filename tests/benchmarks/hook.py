@@ -1,0 +1,65 @@
+"""What `sawtooth run` costs a step of a loop that its host limits: processor time of a small step, plain and marked, in turns.
+
+    python -m tests.benchmarks.hook --pairs 8
+
+No GPU is needed: the optimizer is PyTorch's on the processor, and neither telemetry nor a profile is taken. Needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+RECORDER = "from sawtooth.ingest.capture.commands import main; main()"
+LOOP = """
+import time, torch
+torch.set_num_threads(1)
+weight = torch.nn.Parameter(torch.zeros(4))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+def steps(count):
+    for _ in range(count):
+        optimizer.zero_grad()
+        (weight * weight).sum().backward()
+        optimizer.step()
+steps(2000)
+rounds = []
+for _ in range(10):
+    start = time.process_time()
+    steps(3000)
+    rounds.append((time.process_time() - start) / 3000 * 1e6)
+print(sorted(rounds)[2])
+"""
+
+
+def microseconds(script: Path, *before: str) -> float:
+    """Return the processor time of a step, µs: the third fastest of ten rounds, so that other work hardly counts."""
+    line = [sys.executable, *before, *((sys.executable,) if before else ()), str(script)]
+    said = subprocess.run(line, cwd=script.parent, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
+    return float(next(word for word in said.stdout.split() if word.replace(".", "", 1).isdigit()))
+
+
+def main() -> None:
+    """Print each pair and the median difference."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=8)
+    pairs = parser.parse_args().pairs
+    differences = []
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "train.py"
+        script.write_text(LOOP, encoding="utf-8")
+        for _ in range(pairs):
+            plain = microseconds(script)
+            marked = microseconds(script, "-c", RECORDER, "run", "--no-profile", "--no-sample", "-o", f"{folder}/run.sawtooth")
+            differences.append(marked - plain)
+            print(f"plain {plain:.2f} µs, marked {marked:.2f} µs, difference {marked - plain:+.2f} µs", flush=True)
+    print(f"median of {pairs}: {statistics.median(differences):+.2f} µs a step")
+
+
+if __name__ == "__main__":
+    main()
