@@ -47,6 +47,7 @@ def of_whole_job(
         unmatched=overview.unmatched,
         notes=(OF_ALL.format(ranks=len(overview.ranks), here=len(of_job)), *overview.notes),
         heat=overview.heat,
+        job_ranks=len(overview.ranks),
     )
 
 

@@ -191,6 +191,7 @@ class Communication:
     groups: tuple[GroupUse, ...] = ()
     schedule: Pipeline | None = None
     heat: pd.DataFrame | None = None
+    job_ranks: int | None = None
 
     @property
     def pipeline(self) -> bool:
@@ -275,3 +276,9 @@ class RunResult:
     troughs: Troughs | None = None
     host: HostWork | None = None
     compile_log: CompileLog | None = None
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs the job has: those of the run, or of all ranks where only representatives are among the run's."""
+        whole = self.communication.job_ranks if self.communication is not None else None
+        return whole or len(self.ranks)

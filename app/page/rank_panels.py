@@ -73,7 +73,10 @@ def _stages(result: RunResult, pipeline: Pipeline | None) -> list[int | None]:
 
 
 def who_waits(result: RunResult, communication: Communication) -> None:
-    """Show which host, or rank, waits for which; of two ranks the map of ranks and steps has said it already."""
+    """Show which host, or rank, waits for which; of two ranks the map of ranks and steps has said it already, and
+    representatives alone do not tell it."""
+    if communication.job_ranks is not None:
+        return
     level, rows = waits_between(result.ranks, communication)
     if level == "host" or len({*rows["waiter"], *rows["late"]}) > 2:
         panel.show(charts.who_waits(rows, level, dark=frame.dark()), "who-waits", name="who-waits-for-whom")

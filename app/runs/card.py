@@ -88,5 +88,5 @@ def _made(manifest: Manifest, library: Library) -> Card:
 
 def _gpu(result: RunResult) -> str:
     names = sorted({rank.device_name or (rank.gpu.name if rank.gpu else "") for rank in result.ranks} - {""})
-    ranks = f"{len(result.ranks)} × " if len(result.ranks) > 1 else ""
+    ranks = f"{result.gpus:,} × " if result.gpus > 1 else ""
     return ranks + ", ".join(names) if names else ""

@@ -70,7 +70,7 @@ def forecast(result: RunResult) -> Outlook | None:
     finding = change[0]
     if finding.claims != "gain" or not finding.predicted_step_ms:
         return None
-    return Outlook(rank.best.ms, finding.predicted_step_ms, rank.metrics["mfu"].value, max(len(result.ranks), 1))
+    return Outlook(rank.best.ms, finding.predicted_step_ms, rank.metrics["mfu"].value, max(result.gpus, 1))
 
 
 def _claimed(finding: Finding, rank: RankResult) -> str | None:

@@ -162,7 +162,7 @@ def subtitle(result: RunResult) -> str:
     parts: list[str] = []
     if rank is not None:
         if rank.device_name:
-            parts.append(fmt.clean(rank.device_name, 40) + (f" × {len(result.ranks)}" if len(result.ranks) > 1 else ""))
+            parts.append(fmt.clean(rank.device_name, 40) + (f" × {result.gpus:,}" if result.gpus > 1 else ""))
         version = rank.info.get("torch_version")
         if isinstance(version, str) and version:
             parts.append(f"torch {fmt.clean(version, 24)}")

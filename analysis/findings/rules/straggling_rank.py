@@ -6,7 +6,7 @@ What it checks
 Why it costs time
     Ranks step together. Whatever makes one late (its data, its host, its work, its GPU) is paid by all.
 What to do
-    Look at what the late rank does that the others do not: its own findings, its loader, its share of the work, its clocks.
+    What its reason asks for: a loader that feeds it as fast, equal batches, a GPU of its own; else look at what it does that the others do not.
 When it is wrong
     Where few steps were profiled, and one of them was not like the others. Lateness that is gone without the profiler is told as info.
 References
@@ -25,24 +25,30 @@ SKEW_SHARE = 0.03  # of a step: less lateness is not worth a sentence
 LEADS = 0.5  # of all waiting: a rank that causes less of it is one of several late ones
 
 MOST_ROWS = 16  # of the evidence: a job may have thousands of ranks
-FIXES = {
-    "work": ", the length of its batches first",
-    "turns": ": list the processes on its GPU with nvidia-smi",
-    "data_wait": ", its data first: storage, workers, decoding",
-    "python_host": ", its Python code and its CPU first",
+SLOW_LOADER = CodeChange(
+    "PyTorch",
+    "DataLoader(dataset, batch_size=64)",
+    "DataLoader(dataset, batch_size=64, num_workers=8, persistent_workers=True)",
+)
+UNEVEN_LENGTHS = CodeChange(
+    "PyTorch",
+    "batches of very different lengths on each rank",
+    "sort or bucket by length, so that every rank gets the same work",
+)
+EXTRA_WORK = CodeChange("PyTorch", "if rank == 1: extra_work()", "do it on every rank, or outside the loop")
+
+# by reason: what to do, of whom, and the change; where nothing tells the reason, the first
+ADVICE: dict[str | None, tuple[str, tuple[CodeChange, ...]]] = {
+    None: ("Look at what {who} does that the others do not", (EXTRA_WORK, UNEVEN_LENGTHS)),
+    "data_wait": ("Feed {who} as fast as the others: its storage, workers and decoding first", (SLOW_LOADER,)),
+    "python_host": ("Take the extra Python off {who}: its own code in the step, and its CPU, first", (EXTRA_WORK,)),
+    "work": ("Give {who} as much work as the others: the length of its batches first", (UNEVEN_LENGTHS,)),
+    "turns": ("Free the GPU of {who} from other processes: nvidia-smi lists them", ()),
 }
 
 PERHAPS = (
     "The gain is at most this: as replayed from the traces alone the hosts are slower than these kernels and hide the difference; telemetry "
     "(`sawtooth sample`) beside the run would tell."
-)
-CHANGES = (
-    CodeChange(
-        "PyTorch",
-        "batches of very different lengths on each rank",
-        "sort or bucket by length, so that every rank gets the same work",
-    ),
-    CodeChange("PyTorch", "if rank == 1: extra_work()", "do it on every rank, or outside the loop"),
 )
 
 
@@ -61,11 +67,12 @@ def check(context: RuleContext) -> Iterator[Finding]:
         name, reason = who(late, context.run.ranks), why(late)
         takes = "take" if len(late.ranks) > 1 and late.kind != "host" else "takes"
         gain = context.step_ms * late.gain_ms / whole
+        advice, changes = ADVICE.get(late.reason, ADVICE[None])
         yield context.finding(
             RULE.slug,
             f"{name[0].upper()}{name[1:]} {takes} {in_words(late.own_ms)} of each step longer than the others"
             + (f": {reason}" if reason else ""),
-            f"Look at what {name} does that the others do not{FIXES.get(late.reason or '', '')}; open its trace on the timeline.",
+            f"{advice.format(who=name)}. Its trace is on the timeline.",
             ceiling_ms=gain,
             predicted_ms=None if late.at_most else context.step_ms - gain,
             severity="warning" if late.at_most else None,
@@ -74,7 +81,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
             if late.at_most
             else "All ranks replayed together without the profiler, the late ones as fast as their peers.",
             risk="Moving work between ranks changes which samples each of them sees.",
-            changes=CHANGES,
+            changes=changes,
             evidence=[*waits, *rows],
         )
     elif (skewed := _skewed(communication, context.step_ms)) is not None:
