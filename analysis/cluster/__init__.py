@@ -12,6 +12,7 @@ __getattr__, __all__ = lazy(
         "places": ("Source", "list_sources", "parent_of", "place_of"),
         "ray_tasks": ("on_ray",),
         "reduction": ("JobOverview", "reduce_job"),
+        "stages": ("unequal",),
         "summary": ("pack",),
         "tables": ("JobTables",),
         "workers": ("in_processes",),

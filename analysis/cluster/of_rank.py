@@ -132,7 +132,7 @@ def _calls(recording: Recording, rank: RankResult, place: Mapping[str, int]) -> 
         exposed_from_ns=begins,
     )
     columns = [
-        "name", "dtype", "group", "group_size", "in_elements", "out_elements", "sequence", "described", "step", "start_ns", "dur_ns",
+        "name", "dtype", "group", "group_size", "peer", "in_elements", "out_elements", "sequence", "described", "step", "start_ns", "dur_ns",
         "exposed_ns", "exposed_from_ns",
     ]  # fmt: skip
     return [

@@ -13,17 +13,19 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.cluster.representatives import MOST, choose
+from sawtooth.analysis.cluster.stages import unequal
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.clocks import RankClock
-from sawtooth.analysis.ranks.job import peers
+from sawtooth.analysis.ranks.job import one_step, peers
 from sawtooth.analysis.ranks.matching import match_rows
 from sawtooth.analysis.ranks.outliers import outliers
 from sawtooth.analysis.ranks.slow_gpu import with_reason
-from sawtooth.analysis.run.model import Straggler
+from sawtooth.analysis.run.model import SEND_RECEIVE, Straggler
 from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
+UNEQUAL = "A step takes {:.2f} times as long as with equal work on all ranks of this pipeline."
 NAMED = 8  # missing ranks; of more, how many there are
 
 
@@ -33,7 +35,8 @@ class JobOverview:
 
     ``ranks`` has one row per rank: position, rank, device, host, id, source, wait_ms, late_ms, last_share, overlap_share, clock_offset_ns, clock_error_ns (None where
     unknown). ``heat`` is as of ``ranks.heat.rank_steps``. ``positions`` of ``stragglers`` are those of ``ranks``. ``representatives`` are the
-    positions of ranks that speak for the others, at most 16.
+    positions of ranks that speak for the others, at most 16. ``slowdown`` is of ``stages.Unequal``, None of jobs that are
+    no pipeline, or whose stages end a step apart.
     """
 
     ranks: pd.DataFrame
@@ -43,6 +46,7 @@ class JobOverview:
     collectives: int
     unmatched: int
     notes: tuple[str, ...]
+    slowdown: float | None
 
 
 def reduce_job(tables: JobTables) -> JobOverview:
@@ -57,8 +61,13 @@ def reduce_job(tables: JobTables) -> JobOverview:
     hosts = [None if pd.isna(host) else str(host) for host in ranks["host"]]
     step_ms = float(ranks["step_ms"].median()) if ranks["step_ms"].notna().any() else 0.0
     stragglers: tuple[Straggler, ...] = ()
+    uneven = None
     if len(rows):
-        stragglers = outliers(RecordedJob.of(rows, len(ranks)), tables.traces, alike, numbers, hosts, step_ms)
+        recorded = RecordedJob.of(rows, len(ranks))
+        stragglers = outliers(recorded, tables.traces, alike, numbers, hosts, step_ms)
+        if (rows["name"] == SEND_RECEIVE).any() and one_step(rows, len(ranks)):
+            uneven = unequal(recorded, alike, numbers, hosts)
+        stragglers = stragglers or (uneven.stragglers if uneven else ())
     if any(late.kernel_ratio is not None for late in stragglers):
         sampled = _telemetry(ranks, tables.sampled())
         stragglers = tuple(with_reason(late, sampled, alike) for late in stragglers)
@@ -72,7 +81,8 @@ def reduce_job(tables: JobTables) -> JobOverview:
         representatives=choose(tables.lost(), table, alike, late, MOST),
         collectives=int(rows["collective"].nunique()),
         unmatched=whole - len(rows),
-        notes=(*notes, *_notes(tables)),
+        notes=(*notes, *([UNEQUAL.format(uneven.slowdown)] if uneven and uneven.stragglers else []), *_notes(tables)),
+        slowdown=uneven.slowdown if uneven else None,
     )
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from sawtooth.ingest.errors import SawtoothError
 
-SUMMARY_VERSION = 1  # counts up with every change of a row's meaning: older files are made again
+SUMMARY_VERSION = 2  # counts up with every change of a row's meaning: older files are made again
 ABOUT = "sawtooth_summary"
 
 I16, I32, I64, F64, TEXT = pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.string()
@@ -56,6 +56,7 @@ SCHEMA = pa.schema(
             dtype=TEXT,
             group=TEXT,
             group_size=I32,
+            peer=I32,
             in_elements=I64,
             out_elements=I64,
             sequence=I64,

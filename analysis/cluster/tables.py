@@ -101,7 +101,7 @@ class JobTables:
         """Return all communication kernels, in order of rank and start, with the columns that ``ranks.matching`` asks for, exposed_ns and exposed_from_ns."""
         frame = (
             self._con.sql(
-                """SELECT position, c.name, c.dtype, c."group", c.group_size, c.in_elements, c.out_elements, c.sequence, c.described AS has_arguments,
+                """SELECT position, c.name, c.dtype, c."group", c.group_size, c.peer, c.in_elements, c.out_elements, c.sequence, c.described AS has_arguments,
                       steps[c.step + 1].label AS step, coalesce(steps[c.step + 1].counted, false) AS counted,
                       c.start_ns, c.dur_ns, c.exposed_ns, c.exposed_from_ns
                FROM (SELECT position, step AS steps, unnest(call) AS c FROM rank) ORDER BY position, c.start_ns"""
@@ -109,7 +109,7 @@ class JobTables:
             .to_arrow_table()
             .to_pandas(categories=list(CATEGORIES))
         )
-        integers = ("group_size", "in_elements", "out_elements", "sequence")
+        integers = ("group_size", "peer", "in_elements", "out_elements", "sequence")
         frame = frame.astype({column: "Int64" for column in integers if frame[column].isna().any()})
         return frame.assign(rank=self.ranks["rank"].to_numpy(np.float64, na_value=np.nan)[frame["position"]])
 

@@ -30,6 +30,7 @@ __getattr__, __all__ = lazy(
         ),
         "job": (
             "as_one_job",
+            "one_step",
             "peers",
         ),
         "job_step": (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -194,9 +194,31 @@ def _notes(left_out: int, given_up: int) -> Iterator[str]:
 def peers(rows: pd.DataFrame, ranks: int) -> list[list[int]]:
     """Return, by position, the ranks with the same work by design: those joined by collectives.
 
-    Where ranks also send to each other they are a pipeline, whose stages differ: then what joins all of them says nothing.
+    Ranks that send to each other are a pipeline, whose stages differ: what joins two of one pipeline (the gradients' norm, the weights that the
+    first and the last stage share) joins stages.
     """
-    pipeline = bool((rows["name"] == SEND_RECEIVE).any())
+    sent = rows["name"] == SEND_RECEIVE
+    pipeline = _joined(_members(rows[sent]), ranks)
+    of_stage = (each for each in _members(rows[~sent]) if len({pipeline[position] for position in each}) == len(each))
+    root = _joined(of_stage, ranks)
+    alike: dict[int, list[int]] = {}
+    for position in range(ranks):
+        alike.setdefault(root[position], []).append(position)
+    return [alike[root[position]] for position in range(ranks)]  # one list for all of its ranks: there may be thousands
+
+
+def one_step(rows: pd.DataFrame, ranks: int) -> bool:
+    """Tell whether collectives join all ranks, directly or through others. Sends and receives alone end no step: who waits for its end is not known."""
+    return len(set(_joined(_members(rows[rows["name"] != SEND_RECEIVE]), ranks))) == 1
+
+
+def _members(rows: pd.DataFrame) -> set[tuple[int, ...]]:
+    """Return the positions of the ranks that meet in each of the collectives in ``rows``."""
+    return set(rows.groupby("collective")["position"].agg(lambda each: tuple(sorted(each))))
+
+
+def _joined(sets: Iterable[tuple[int, ...]], ranks: int) -> list[int]:
+    """Return by position a number that is equal for those that ``sets`` join, in one step or in several."""
     joined = list(range(ranks))
 
     def root(position: int) -> int:
@@ -204,15 +226,10 @@ def peers(rows: pd.DataFrame, ranks: int) -> list[list[int]]:
             position = joined[position]
         return position
 
-    sets = rows[rows["name"] != SEND_RECEIVE].groupby("collective")["position"].agg(lambda each: tuple(sorted(each)))
-    for together in set(sets):
-        if not (pipeline and len(together) == ranks):
-            for position in together[1:]:
-                joined[root(position)] = root(together[0])
-    alike: dict[int, list[int]] = {}
-    for position in range(ranks):
-        alike.setdefault(root(position), []).append(position)
-    return [alike[root(position)] for position in range(ranks)]  # one list for all of its ranks: there may be thousands
+    for together in sets:
+        for position in together[1:]:
+            joined[root(position)] = root(together[0])
+    return [root(position) for position in range(ranks)]
 
 
 def _host(rank: RankResult) -> str | None:

@@ -43,8 +43,6 @@ def match_rows(
     rows: pd.DataFrame, ranks: int, worlds: Sequence[Any]
 ) -> tuple[pd.DataFrame, list[RankClock | None], tuple[str, ...]]:
     """Return what ``match`` does, of the rows of all ``ranks`` in one table with position and rank."""
-    if "peer" not in rows:  # tables of many ranks' summaries do not keep it
-        rows = rows.assign(peer=pd.array([pd.NA] * len(rows), dtype="Int64"))
     rows = _paired(rows)
     known = {int(world) for world in worlds if world is not None and not pd.isna(world)}
     usable = (rows["name"] != SEND_RECEIVE) | (known == {2}) | rows["peer"].notna()
@@ -83,7 +81,7 @@ def _paired(rows: pd.DataFrame) -> pd.DataFrame:
     pairs = rows[(rows["name"] == SEND_RECEIVE) & rows["peer"].notna() & rows["rank"].notna()]
     if pairs.empty:
         return rows
-    rows = rows.copy()
+    rows = rows.assign(group=rows["group"].astype(object))  # of many ranks it is a category, which takes no new name
     ends = pairs[["rank", "peer"]].astype(int)
     rows.loc[pairs.index, "group"] = [f"{min(a, b)} and {max(a, b)}" for a, b in zip(ends["rank"], ends["peer"], strict=True)]
     rows.loc[pairs.index, "group_size"] = 2

@@ -65,7 +65,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if communication.stragglers and (whole := communication.paced_ms or communication.step_ms or context.step_ms):
         late = communication.stragglers[0]
         name, reason = who(late, context.run.ranks), why(late)
-        takes = "take" if len(late.ranks) > 1 and late.kind != "host" else "takes"
+        takes = "take" if late.kind == "set" else "takes"
         gain = context.step_ms * late.gain_ms / whole
         advice, changes = ADVICE.get(late.reason, ADVICE[None])
         yield context.finding(

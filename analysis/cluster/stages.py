@@ -1,0 +1,129 @@
+"""A pipeline with equal work: what its step would take, and which rank or stage keeps it from that.
+
+The what-if of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), on communication calls alone: each rank's own
+time before a call becomes the mean over its stage's ranks and all steps, each stage's sum the mean of the stages', each transfer its median; then
+the job is replayed. The slowdown is the recorded job's step, replayed likewise, divided by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.ranks.as_recorded import RecordedJob
+from sawtooth.analysis.ranks.blame import LEAST_SHARE, MOST_REPLAYED, PERSISTENT
+from sawtooth.analysis.run.model import Straggler
+
+MOST_OF_IT = 0.5  # of what the job loses to unequal work: then it is that rank, or the stages
+
+F64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Unequal:
+    """What unequal work costs a pipeline: its step ÷ that with equal work (``slowdown``), and who explains most of it, if anyone does."""
+
+    slowdown: float
+    stragglers: tuple[Straggler, ...]
+
+
+def unequal(
+    job: RecordedJob, stages: Sequence[Sequence[int]], ranks: Sequence[int | None], hosts: Sequence[str | None]
+) -> Unequal | None:
+    """Return what unequal work costs ``job``, None where no step counts or all ranks are in one stage.
+
+    ``stages`` are the ranks of each one's stage; all sequences are by position.
+    """
+    members = list({id(stage): list(stage) for stage in stages}.values())
+    if not job.counted.any() or len(members) < 2:
+        return None
+    calls = _calls(job, members)
+    job = replace(job, own=calls["own"].to_numpy(np.float64))
+    step_ms = _step_ms(job)
+    ideal_ms = _step_ms(replace(job, own=_evened(calls, calls["usual"]), transfer=_usual_transfers(job, calls)))
+    lost_ms = step_ms - ideal_ms
+    late: Straggler | None = None
+    if ideal_ms > 0 and lost_ms >= LEAST_SHARE * step_ms:
+        rank, stage = _rank(job, calls, ranks, hosts), _stage(job, calls, members, ranks)
+        late = max((each for each in (rank, stage) if each is not None), key=lambda each: each.gain_ms, default=None)
+    named = late is not None and late.gain_ms >= max(MOST_OF_IT * lost_ms, LEAST_SHARE * step_ms)
+    return Unequal(step_ms / ideal_ms if ideal_ms > 0 else 1.0, (late,) if late is not None and named else ())
+
+
+def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:
+    """Return the job's rows with step, stage, place in the rank's step, and the usual own time there: ``usual`` of all ranks of the stage, ``others`` of the
+    other ranks (of all where there are none), ns."""
+    stage = np.zeros(job.ranks, np.int64)
+    for number, positions in enumerate(members):
+        stage[list(positions)] = number
+    calls = pd.DataFrame(
+        {
+            "position": job.position,
+            "step": np.repeat(job.step, np.diff(job.first, append=len(job.position))),
+            "stage": stage[job.position],
+            "own": job.own,
+        }
+    )
+    # some ranks make calls that others do not, the first one's log for one: only calls of as many ranks are counted through
+    size = np.diff(job.first, append=len(job.position))
+    calls["size"] = np.repeat(size, size)
+    calls["place"] = calls.groupby(["position", "step", "size"]).cumcount()
+    # nothing was recorded before a rank's first call: it is taken for the rank's mean before that call in other steps
+    unknown = ~calls.duplicated("position")
+    known = calls["own"].mask(unknown)
+    calls["own"] = known.fillna(known.groupby([calls["position"], calls["size"], calls["place"]]).transform("mean")).fillna(0.0)
+    alike = calls.groupby(["stage", "size", "place"])["own"]
+    mine = calls.groupby(["position", "size", "place"])["own"]
+    whole, count = alike.transform("sum"), alike.transform("size")
+    rest = count - mine.transform("size")
+    calls["usual"] = whole / count
+    calls["others"] = ((whole - mine.transform("sum")) / rest.where(rest > 0)).fillna(calls["usual"])
+    return calls
+
+
+def _evened(calls: pd.DataFrame, own: pd.Series) -> F64:
+    """Return ``own`` with each stage's sum, per rank, brought to the mean of the stages'."""
+    each = own.groupby(calls["stage"]).sum() / calls.groupby("stage")["position"].nunique()
+    return (own * calls["stage"].map(each.mean() / each.where(each > 0)).fillna(1.0)).to_numpy(np.float64)
+
+
+def _usual_transfers(job: RecordedJob, calls: pd.DataFrame) -> F64:
+    first = calls.iloc[job.first]
+    transfer = pd.Series(job.transfer, index=first.index)
+    return transfer.groupby([first["stage"], first["size"], first["place"]]).transform("median").to_numpy(np.float64)
+
+
+def _step_ms(job: RecordedJob) -> float:
+    return float(job.steps_ns()[job.counted].mean()) / 1e6
+
+
+def _rank(job: RecordedJob, calls: pd.DataFrame, ranks: Sequence[int | None], hosts: Sequence[str | None]) -> Straggler | None:
+    """Return the rank whose own time the job gains most without, where it exceeds its stage's in most steps."""
+    counted = calls["step"].isin(np.flatnonzero(job.counted))
+    excess = (calls["own"] - calls["others"])[counted].groupby([calls["position"], calls["step"]]).sum().unstack()
+    late = excess[(excess > 0).mean(axis=1) > PERSISTENT].mean(axis=1) / 1e6
+    best: Straggler | None = None
+    for position, own_ms in late.nlargest(MOST_REPLAYED).items():
+        without = np.where(calls["position"] == position, calls["others"], calls["own"])
+        gain_ms = _step_ms(job) - _step_ms(replace(job, own=without))
+        if best is None or gain_ms > best.gain_ms:
+            at = int(str(position))
+            best = Straggler("rank", (at,), (ranks[at],), hosts[at], None, None, float(own_ms), gain_ms)
+    return best
+
+
+def _stage(
+    job: RecordedJob, calls: pd.DataFrame, members: Sequence[Sequence[int]], ranks: Sequence[int | None]
+) -> Straggler | None:
+    """Return the stage with most own time, with what the job gains where all stages have as much."""
+    counted = calls[calls["step"].isin(np.flatnonzero(job.counted))]
+    sums = counted.groupby("stage")["own"].sum() / counted.groupby("stage")["position"].nunique()
+    worst = int(sums.idxmax())
+    own_ms = float(sums[worst] - sums.drop(worst).mean()) / int(job.counted.sum()) / 1e6
+    gain_ms = _step_ms(job) - _step_ms(replace(job, own=_evened(calls, calls["own"])))
+    positions = tuple(members[worst])
+    return Straggler("stage", positions, tuple(ranks[p] for p in positions), None, None, None, own_ms, gain_ms)

@@ -1,0 +1,203 @@
+"""Print what the reduce says of three jobs whose stragglers were published, beside what was published of them.
+
+    python -m tests.accuracy.published FOLDER
+
+FOLDER holds bytedance_AR.parquet, bytedance_ST.parquet and bytedance_SE.parquet: operations of "Understanding Stragglers in Large Model Training Using
+What-if Analysis" (OSDI 2025). Their communication becomes the ranks' summaries; computation is what is between. The recorder left out two waits,
+both before the all-reduce of layer norms: of the last stage's ranks for each other, and of the first pipeline's stages for each other.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.cluster.batch import gather
+from sawtooth.analysis.cluster.mapping import SUFFIX
+from sawtooth.analysis.cluster.places import place_of
+from sawtooth.analysis.cluster.reduction import JobOverview, reduce_job
+from sawtooth.analysis.cluster.summary import pack
+from sawtooth.analysis.cluster.tables import JobTables
+from sawtooth.analysis.run.model import SEND_RECEIVE
+from sawtooth.ingest.schema import DataFolder
+
+BAR = 0.03  # of the published slowdown
+TOGETHER = 0.01  # of a step: the stages of the first pipeline go on at once, where they wait for each other
+COMPUTE = ("forward-compute", "backward-compute")
+TO_NEXT, TO_PREVIOUS = ("forward-send", "backward-recv"), ("forward-recv", "backward-send")
+LAST_WORK, NORMS = ("backward-compute", "backward-send"), "layernorm-grads-all-reduce"
+CALLS = {  # the operation: what the collective is called, and who meets in it
+    "params-all-gather": ("allgather", "stage"),
+    "grads-reduce-scatter": ("reducescatter", "stage"),
+    "embedding-grads-all-reduce": ("allreduce", "pipeline"),
+    "optimizer-clip-main-grad": ("allreduce", "job"),
+}
+COLUMNS = ["position", "step", "start_ns", "end_ns", "name", "group", "peer"]
+
+
+@dataclass(frozen=True)
+class Published:
+    """What was published of a job: its slowdown, and the ranks that are to blame, none where nobody is; of what kind they are."""
+
+    slowdown: float
+    kind: str | None = None
+    stage: int | None = None
+    rank: int | None = None
+
+
+PUBLISHED = {"AR": Published(1.97, "rank", rank=0), "ST": Published(1.18, "stage", stage=3), "SE": Published(1.54)}
+
+
+def operations(path: Path) -> pd.DataFrame:
+    """Return the operations in ``path`` with start_ns and end_ns, the steps one after another, and position: ranks counted without gaps."""
+    rows = pd.read_parquet(path).astype({"optype": object, "stage": int, "dp_rank": int, "rank": int})
+    begin = (rows["start_ts"].astype(float) * 1e9).round().astype(np.int64)
+    end = begin + (rows["duration"].astype(float) * 1e9).round().astype(np.int64)
+    steps = end.groupby(rows["step"]).max().cumsum().shift(fill_value=0).astype(np.int64)
+    after = rows["step"].map(steps)
+    ranks = {rank: position for position, rank in enumerate(sorted(rows["rank"].unique()))}
+    return rows.assign(start_ns=begin + after, end_ns=end + after, position=rows["rank"].map(ranks), peer=pd.NA)
+
+
+def calls(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the communication of ``rows`` as a rank's trace would have it: a batch of sends and receives with one other rank is one kernel."""
+    meets = {
+        "stage": "stage " + rows["stage"].astype(str),
+        "pipeline": "pipeline " + rows["dp_rank"].astype(str),
+        "job": pd.Series("job", index=rows.index),
+    }
+    collectives = [
+        here.assign(name=name, group=meets[members])
+        for kind, (name, members) in CALLS.items()
+        if len(here := rows[rows["optype"] == kind])
+    ]
+    place = rows.groupby(["dp_rank", "stage"])["position"].first().to_dict()
+    sent = rows[rows["optype"].isin((*TO_NEXT, *TO_PREVIOUS))]
+    other = sent["stage"] + np.where(sent["optype"].isin(TO_NEXT), 1, -1)
+    sent = sent.assign(name=SEND_RECEIVE, group="", peer=[place[at] for at in zip(sent["dp_rank"], other, strict=True)])
+    batches = sent.groupby(["position", "step", "start_ns", "peer"], as_index=False).agg(
+        {"end_ns": "max", "name": "first", "group": "first"}
+    )
+    every = pd.concat(
+        [each[COLUMNS] for each in (*_ending_at_once([*collectives, *_left_out(rows)]), batches)], ignore_index=True
+    )
+    return every.sort_values(["position", "start_ns", "end_ns"], kind="stable", ignore_index=True)
+
+
+def _ending_at_once(collectives: list[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Give each collective (one a group and step) one end, its first: those of the recording are milliseconds apart."""
+    for each in collectives:
+        end_ns = each.groupby(["group", "step"])["end_ns"].transform("min")
+        yield each.assign(end_ns=np.maximum(end_ns, each["start_ns"]))
+
+
+def _left_out(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return the two waits that the recorder left out, as all-reduces; the second only of jobs whose first pipeline's stages go on at once."""
+    done = rows[rows["optype"].isin(LAST_WORK)].groupby(["position", "step"])["end_ns"].max().rename("done_ns")
+    norms = rows[rows["optype"] == NORMS].drop(columns="end_ns").join(done, on=["position", "step"])
+    norms = norms.assign(name="allreduce", next_ns=norms["start_ns"])
+    last = norms[norms["stage"] == norms["stage"].max()]
+    others = last[last["dp_rank"] > 0].groupby("step")["next_ns"].min()
+    loss_ns = np.maximum(last["step"].map(others), last.groupby("step")["done_ns"].transform("max"))
+    last = last.assign(start_ns=last["done_ns"], end_ns=loss_ns, group="loss")
+    first = norms[norms["dp_rank"] == 0]
+    apart = first.groupby("step")["next_ns"].agg(lambda at: at.max() - at.min())
+    if (apart > TOGETHER * (rows["end_ns"].max() / rows["step"].nunique())).mean() > 0.5:
+        return [last]
+    end_ns = first.groupby("step")["next_ns"].transform("min")
+    begin_ns = last["end_ns"].reindex(first.index).fillna(first["done_ns"])
+    return [last, first.assign(start_ns=np.minimum(begin_ns, end_ns), end_ns=end_ns, group="first pipeline")]
+
+
+def summaries(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the summary of each rank of the job whose operations are ``rows``."""
+    of_job = calls(rows)
+    sizes = of_job.groupby("group")["position"].nunique()
+    world, steps = int(rows["position"].nunique()), sorted(rows["step"].unique())
+    bounds = rows.groupby("step").agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max"))
+    step_ms = float((bounds["end_ns"] - bounds["start_ns"]).mean()) / 1e6
+    number = {step: i for i, step in enumerate(steps)}
+    return [
+        {
+            "kind": "trace",
+            "source": f"{position}.json",
+            "state": "",
+            "id": f"{position:016x}",
+            "rank": position,
+            "world": world,
+            "job": "published",
+            "device": 0,
+            "pids": [],
+            "first_ns": 0,
+            "step_ms": step_ms,
+            "step": [
+                {"label": str(step), "counted": True, "start_ns": int(at["start_ns"]), "end_ns": int(at["end_ns"])}
+                for step, at in bounds.iterrows()
+            ],
+            "lost": [],
+            "held_ms": 0.0,
+            "quiet": [],
+            "beside": [],
+            "family": [],
+            "call": [
+                {
+                    "name": call.name,
+                    "group": call.group,
+                    "group_size": int(sizes[call.group]) if call.group else 2,
+                    "peer": None if pd.isna(call.peer) else int(call.peer),
+                    "described": True,
+                    "step": number[call.step],
+                    "start_ns": int(call.start_ns),
+                    "dur_ns": int(call.end_ns - call.start_ns),
+                    "exposed_ns": int(call.end_ns - call.start_ns),
+                    "exposed_from_ns": 0,
+                }
+                for call in mine.itertuples()
+            ],
+        }
+        for position, mine in of_job.groupby("position")
+    ]
+
+
+def reduced(path: Path, scratch: Path) -> JobOverview:
+    """Return what the reduce says of the job whose operations are in ``path``."""
+    place = scratch / "summaries"
+    place.mkdir()
+    for row in summaries(operations(path)):
+        (place / f"{row['id']}{SUFFIX}").write_bytes(pack([row]))
+    data = DataFolder(scratch / "data").create()
+    return reduce_job(JobTables(data.summaries_file(gather(place_of(str(place)), data))))
+
+
+def main(folder: Path) -> None:
+    """Print the table."""
+    print("| job | ranks | slowdown, published | slowdown | error | to blame, published | to blame | step gains |")
+    print("|---|---:|---:|---:|---:|---|---|---:|")
+    for name, published in PUBLISHED.items():
+        path = folder / f"bytedance_{name}.parquet"
+        with tempfile.TemporaryDirectory() as scratch:
+            overview = reduced(path, Path(scratch))
+        stage = operations(path).drop_duplicates("position").set_index("position")["stage"]
+        expected = f"rank {published.rank}" if published.kind == "rank" else f"stage {published.stage}"
+        blamed = [
+            f"rank {late.ranks[0]}" if late.kind == "rank" else f"{late.kind} {stage[late.positions[0]]}"
+            for late in overview.stragglers
+        ]
+        slowdown = overview.slowdown or 1.0
+        gains = ", ".join(f"{late.gain_ms:.0f} ms" for late in overview.stragglers)
+        print(
+            f"| {name} | {len(overview.ranks)} | {published.slowdown:.2f} | {slowdown:.3f} | {slowdown / published.slowdown - 1:+.1%} "
+            f"| {expected if published.kind else 'nobody'} | {', '.join(blamed) or 'nobody'} | {gains} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

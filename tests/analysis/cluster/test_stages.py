@@ -1,0 +1,130 @@
+"""Who keeps a pipeline from what its step would take with equal work: jobs whose steps are known by hand."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sawtooth.analysis.cluster.batch import gather
+from sawtooth.analysis.cluster.places import list_sources, place_of
+from sawtooth.analysis.cluster.reduction import reduce_job
+from sawtooth.analysis.cluster.stages import Unequal, unequal
+from sawtooth.analysis.cluster.tables import JobTables
+from sawtooth.analysis.ranks.as_recorded import RecordedJob
+from sawtooth.analysis.ranks.job import peers
+from sawtooth.analysis.run.model import SEND_RECEIVE
+from sawtooth.app.jobs.rank_summary import summarise
+from sawtooth.ingest.schema import DataFolder
+from tests.support.pipelined import pipelined
+
+STAGES, WIDE, MICRO, STEPS, MS = 3, 4, 4, 6, 1_000_000
+
+
+def matched(work_ms: Callable[[int, int, int, int], float]) -> pd.DataFrame:
+    """Return the matched calls of a job that only goes forward: STAGES stages of WIDE ranks each, position = WIDE · stage + place.
+
+    ``work_ms`` is of stage, place, step and microbatch. Ranks receive, work and send; then each stage sums its gradients, the first and the last of
+    a pipeline those of the weights that they share, and all meet for the norm. Transfers take no time.
+    """
+    now: dict[int, float] = defaultdict(float)
+    rows = []
+
+    def meet(name: str, step: int, members: list[int]) -> None:
+        start = {position: now[position] for position in members}
+        collective = rows[-1]["collective"] + 1 if rows else 0
+        for position in members:
+            now[position] = max(start.values())
+            rows.append(
+                {
+                    "collective": collective,
+                    "position": position,
+                    "name": name,
+                    "step": str(step),
+                    "start_ns": int(start[position]),
+                }
+                | {"dur_ns": int(now[position] - start[position])}
+            )
+
+    for step in range(STEPS):
+        for micro in range(MICRO):
+            for stage in range(STAGES):
+                for place in range(WIDE):
+                    position = WIDE * stage + place
+                    if stage:
+                        meet(SEND_RECEIVE, step, [position - WIDE, position])
+                    now[position] += MS * work_ms(stage, place, step, micro)
+        for stage in range(STAGES):
+            meet("reducescatter", step, [WIDE * stage + place for place in range(WIDE)])
+        for place in range(WIDE):
+            meet("allreduce", step, [place, WIDE * (STAGES - 1) + place])
+        meet("allreduce", step, list(range(WIDE * STAGES)))
+    calls = pd.DataFrame(rows).assign(counted=True)
+    shortest = calls.groupby("collective")["dur_ns"].transform("min")
+    return calls.assign(shortest_ns=shortest, wait_ns=calls["dur_ns"] - shortest)
+
+
+def judged(work_ms: Callable[[int, int, int, int], float]) -> Unequal:
+    rows = matched(work_ms)
+    ranks = WIDE * STAGES
+    result = unequal(RecordedJob.of(rows, ranks), peers(rows, ranks), list(range(ranks)), [None] * ranks)
+    assert result is not None
+    return result
+
+
+def test_ranks_of_a_stage_are_peers_whatever_joins_the_stages() -> None:
+    alike = peers(matched(lambda *_: 1.0), WIDE * STAGES)
+    assert [sorted(each) for each in alike] == [
+        list(range(WIDE * stage, WIDE * stage + WIDE)) for stage in range(STAGES) for _ in range(WIDE)
+    ]
+
+
+def test_equal_work_costs_nothing() -> None:
+    result = judged(lambda *_: 1.0)
+    assert (result.slowdown, result.stragglers) == (pytest.approx(1.0), ())
+
+
+def test_a_last_stage_with_more_work_is_the_stage_and_gains_what_even_stages_would() -> None:
+    """Stages of 1, 1 and 4 ms a microbatch take 1 + 1 + 4 · 4 = 18 ms; three of 2 ms take 2 + 2 + 4 · 2 = 12."""
+    result = judged(lambda stage, *_: 4.0 if stage == 2 else 1.0)
+    assert result.slowdown == pytest.approx(18 / 12)
+    (late,) = result.stragglers
+    assert (late.kind, late.ranks, late.reason) == ("stage", (8, 9, 10, 11), None)
+    assert late.own_ms == pytest.approx(4 * 3.0)
+    assert late.gain_ms == pytest.approx(6.0)
+
+
+def test_one_slow_rank_is_that_rank_and_not_its_stage() -> None:
+    """Rank 5 takes 3 ms of 1: 1 + 4 · 3 + 1 = 14 ms and 6 without; all equal, each microbatch takes (11 + 3) / 12 ms on each stage."""
+    result = judged(lambda stage, place, *_: 3.0 if (stage, place) == (1, 1) else 1.0)
+    assert result.slowdown == pytest.approx(14 / (6 * 14 / 12))
+    (late,) = result.stragglers
+    assert (late.kind, late.ranks) == ("rank", (5,))
+    assert late.own_ms == pytest.approx(4 * 2.0)
+    assert late.gain_ms == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_work_that_differs_by_chance_costs_time_and_is_nobodys(seed: int) -> None:
+    lengths = np.random.default_rng(seed).gamma(2.0, 0.5, (STAGES, WIDE, STEPS, MICRO))
+    result = judged(lambda *at: float(lengths[0][at[1:]]))  # a microbatch is as long on every stage
+    assert result.slowdown > 1.2
+    assert result.stragglers == ()
+
+
+def test_sends_and_receives_alone_end_no_step(tmp_path: Path) -> None:
+    """Summaries know who sends to whom; a pipeline whose stages never meet is not judged, since waiting for the next step is not recorded."""
+    for rank, trace in enumerate(pipelined([300, 300, 900], 4)):
+        (source,) = list_sources([str(trace.write(tmp_path / f"{rank}.json"))])
+        assert summarise(source, str(tmp_path / "summaries")).ranks == 1
+    data = DataFolder(tmp_path / "data").create()
+    tables = JobTables(data.summaries_file(gather(place_of(str(tmp_path / "summaries")), data)))
+    calls = tables.calls()
+    assert set(zip(calls["position"], calls["peer"], strict=True)) == {(0, 1), (1, 0), (1, 2), (2, 1)}
+    overview = reduce_job(tables)
+    assert overview.collectives == len(calls) / 2
+    assert (overview.slowdown, overview.stragglers) == (None, ())
