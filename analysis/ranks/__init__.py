@@ -10,6 +10,11 @@ __getattr__, __all__ = lazy(
             "Shape",
             "kernels_of",
         ),
+        "blame": (
+            "LEAST_SHARE",
+            "MOST_REPLAYED",
+            "PERSISTENT",
+        ),
         "clocks": ("RankClock",),
         "collectives": (
             "BACKWARD",
