@@ -24,6 +24,7 @@ from sawtooth.analysis.version import analysis_code
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder, Manifest, is_id, write_atomically
 
+RESULT = "result.msgpack"  # of a kept file: the analysed run
 CHECKSUM_BYTES = 8  # a flipped bit of a number decodes as well as the number
 
 
@@ -41,14 +42,14 @@ def result_of(manifest: Manifest, library: Library) -> RunResult:
     result = analyse(manifest, library)
     remove_kept(library.folder, manifest.id)
     with contextlib.suppress(OSError):  # a full disk costs time, not the page
-        write_atomically(kept_file(library.folder, manifest, "result.msgpack"), dump(result))
+        write_atomically(kept_file(library.folder, manifest, RESULT), dump(result))
     return result
 
 
 def kept_result(manifest: Manifest, folder: DataFolder) -> RunResult | None:
     """Return the kept analysis of ``manifest``, None where there is none, or one of older code or other inputs."""
     with contextlib.suppress(OSError, SawtoothError):
-        return load(kept_file(folder, manifest, "result.msgpack").read_bytes(), manifest)
+        return load(kept_file(folder, manifest, RESULT).read_bytes(), manifest)
     return None
 
 

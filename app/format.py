@@ -175,7 +175,7 @@ def plain(name: str, length: int | None = NAME_LENGTH) -> str:
 
     Never put it into a hovertemplate, where ``%{…}`` is evaluated: pass it as customdata.
     """
-    return html.escape(clean(name, length), quote=True)
+    return html.escape(clean(name, length), quote=True).replace("&quot;", "&#34;")  # Plotly knows numbers only
 
 
 def markdown(name: str, length: int | None = NAME_LENGTH) -> str:

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sawtooth.analysis.kept import kept_file, result_of
+from sawtooth.analysis.kept import RESULT, kept_file, result_of
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.rank_view import RankView
@@ -152,7 +152,7 @@ def result_asked(request: Request) -> RunResult:
 
 def _result(manifest: Manifest) -> RunResult:
     """Return the run's analysis; the last few are kept, since one screen asks for dozens of tiles."""
-    key = str(kept_file(library().folder, manifest, "result.msgpack"))
+    key = str(kept_file(library().folder, manifest, RESULT))
     with _lock:
         if key in _results:
             return _results[key]

@@ -16,12 +16,13 @@ import msgspec
 import typer
 
 from sawtooth.analysis.compare.record import records
-from sawtooth.analysis.kept import remove_kept
+from sawtooth.analysis.kept import RESULT, kept_file, remove_kept
+from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder
 from sawtooth.app.commands.output import say
 from sawtooth.app.printable import json_text
-from sawtooth.app.runs.card import kept_card
+from sawtooth.app.runs.card import card_of, kept_card
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.server.start import link_to
 from sawtooth.ingest.errors import UsageError
@@ -29,6 +30,7 @@ from sawtooth.ingest.runs.manifests import delete_run
 from sawtooth.ingest.schema import DataFolder, Manifest
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+LEAST_SIZE = 10**6  # bytes: a smaller number without a unit lacks one
 WIDE = 400  # columns where the output is no terminal: programs cut for themselves
 
 DataOption = Annotated[Path | None, typer.Option(help="Data folder.")]
@@ -65,12 +67,14 @@ def list_runs(
     if not manifests:
         say("No runs yet. `sawtooth ingest FILE…` brings one in.")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
-    for line in _table([_row(m, folder) for m in manifests]):
+    library = Library(folder)
+    for line in _table([_row(m, folder, library) for m in manifests]):
         say(line if len(line) <= width else f"{line[: width - 1]}…")
 
 
-def _row(run: Manifest, folder: DataFolder) -> tuple[str, ...]:
-    card = kept_card(run, folder)
+def _row(run: Manifest, folder: DataFolder, library: Library) -> tuple[str, ...]:
+    analysed = kept_file(folder, run, RESULT).exists()
+    card = card_of(run, library) if analysed else kept_card(run, folder)
     step = fmt.reading("best_step_time_ms", card.readings["best_step_time_ms"]) if card and card.readings else fmt.MISSING
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created_ns / 1e9))
     kinds = f"{fmt.many(len(run.traces), 'trace')}, {len(run.telemetry)} telemetry"
@@ -182,12 +186,15 @@ def prune(
 
 
 def size_of(text: str) -> int:
-    """Return the bytes that a person wrote: 20GB, 500 MB, 1e9. Raises UsageError."""
+    """Return the bytes that a person wrote: 20GB, 500 MB, 1e9. Raises UsageError, of small numbers without a unit too."""
     parts = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)i?b?\s*", text.lower())
     try:
-        return int(float(parts[1]) * UNITS[parts[2]]) if parts else int(text)
+        size = int(float(parts[1]) * UNITS[parts[2]]) if parts else int(text)
     except ValueError:
         raise UsageError(f"{text!r} is no size. Write 20GB or 500MB.") from None
+    if size < LEAST_SIZE and text.strip().isdigit():  # nobody means one byte by 1
+        raise UsageError(f"{text!r} has no unit. Write 20GB or 500MB.")
+    return size
 
 
 def _file_sizes(folder: DataFolder, recording_id: str) -> int:

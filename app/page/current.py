@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 import msgspec
 import streamlit as st
 
-from sawtooth.analysis.kept import kept_file, result_of
+from sawtooth.analysis.kept import RESULT, kept_file, result_of
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.rank_view import RankView
@@ -32,7 +32,7 @@ def run_result(manifest: Manifest | None = None) -> RunResult:
     """
     chosen = manifest or frame.current_run()
     folder = frame.data_folder()
-    kept = kept_file(folder, chosen, "result.msgpack")
+    kept = kept_file(folder, chosen, RESULT)
     if not kept.exists() and is_large(chosen, folder):
         _wait_for_child(chosen)
     path = folder.manifest_file(chosen.id)
@@ -45,7 +45,7 @@ def run_result(manifest: Manifest | None = None) -> RunResult:
 
 def is_analysed(manifest: Manifest) -> bool:
     """Tell whether the run's analysis is at hand: a page about another run does not wait for it."""
-    return kept_file(frame.data_folder(), manifest, "result.msgpack").exists()
+    return kept_file(frame.data_folder(), manifest, RESULT).exists()
 
 
 @st.cache_resource(max_entries=KEPT_RESULTS, show_spinner="Analysing the run …")
@@ -114,7 +114,7 @@ def what_is_missing(result: RunResult) -> None:
     if result.manifest.traces:
         no_gpu_work()
     else:
-        no_trace()
+        no_trace(result)
 
 
 def no_gpu_work() -> None:
@@ -127,8 +127,15 @@ def no_gpu_work() -> None:
     )
 
 
-def no_trace() -> None:
-    """Say that the run has telemetry only, and how to add a trace."""
+def no_trace(result: RunResult) -> None:
+    """Say that the run has telemetry only, or step marks only, and how to add a trace."""
+    if not result.manifest.telemetry:
+        cards.empty_state(
+            "This run has step marks only: no telemetry, and no trace.",
+            "No GPU could be sampled, and the loop ended before a profile began. Let it run longer, or begin to profile sooner.",
+            "sawtooth run --after 0.5 train.py",
+        )
+        return
     cards.empty_state(
         "This run has telemetry and no trace.",
         "Telemetry shows that the GPU waits, a trace shows why. Record a few steps and attach them to this run: drop both files together.",

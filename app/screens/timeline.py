@@ -30,7 +30,7 @@ def main() -> None:
     rank = current.chosen_rank(result)
     if rank is None and not result.manifest.traces:
         cards.headline("No trace is attached: there is no timeline of this run.")
-        current.no_trace()
+        current.no_trace(result)
         return
     recording_id = rank.recording_id if rank is not None else result.manifest.traces[0].id
     _forget_other_run(result.manifest.id)

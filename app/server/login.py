@@ -104,8 +104,11 @@ class Door:
         self.cookie = session_cookie_of(token)
 
     def is_token(self, sent: str) -> bool:
-        """Tell whether ``sent`` is the token, in the same time whatever it is."""
-        return hmac.compare_digest(sent.encode(), self._token.encode())
+        """Tell whether ``sent`` is the token, or begins with it as the line of the token's file does, in the same time whatever it is."""
+        first = sent.split(maxsplit=1)[0] if sent.strip() else ""
+        return hmac.compare_digest(sent.encode(), self._token.encode()) or hmac.compare_digest(
+            first.encode(), self._token.encode()
+        )
 
     def logged_in(self, caller: Caller) -> bool:
         """Tell whether the request brings a session, or the cookie of an older version."""

@@ -27,6 +27,7 @@ WAYS = {
     "only_a": "only in A",
     "only_b": "only in B",
 }
+ID_SHOWN = 6  # characters of an id that tell two runs of one name apart
 COLUMNS = {
     "what": "What",
     "ms_a": "A, ms per step",
@@ -41,11 +42,14 @@ COLUMNS = {
 
 
 def names(comparison: Comparison) -> tuple[str, str]:
-    """Return the sides' names, cleaned; A and B where both are called alike."""
+    """Return the sides' names, cleaned; with the beginnings of their ids where both are called alike."""
     if (steps := stretches.step_names(comparison)) is not None:
         return steps
     a, b = fmt.clean(comparison.a.name, 60), fmt.clean(comparison.b.name, 60)
-    return (a, b) if a != b else ("A", "B")
+    if a != b:
+        return a, b
+    first, second = (side.first.manifest.id[:ID_SHOWN] for side in (comparison.a, comparison.b))
+    return (f"{a} ({first})", f"{b} ({second})") if first != second else ("A", "B")
 
 
 def spaced(sentence: str) -> str:

@@ -169,7 +169,7 @@ def subtitle(result: RunResult) -> str:
         if len(rank.steps):
             parts.append(f"{len(rank.counted)} of {len(rank.steps)} steps counted")
     kinds = [f"{n} {word}{'s' if n > 1 and word == 'trace' else ''}" for n, word in _counts(result) if n]
-    return " · ".join([*parts, " and ".join(kinds)])
+    return " · ".join([*parts, " and ".join(kinds) or "step marks only"])
 
 
 def _counts(result: RunResult) -> list[tuple[int, str]]:

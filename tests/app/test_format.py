@@ -121,6 +121,7 @@ def test_escaped_names_hold_no_markup(name: str) -> None:
     escaped = fmt.plain(name)
     assert "<" not in escaped
     assert ">" not in escaped
+    assert "&quot;" not in escaped  # which Plotly would show as it is
     assert len(fmt.clean(name, 120)) <= 120
     assert not set(fmt.clean(name)) & set("\n\r\t\x00\u202e")
 

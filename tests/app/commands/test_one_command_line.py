@@ -141,6 +141,16 @@ def test_runs_are_listed_and_changed(data: str) -> None:
     assert "No runs yet" in run("runs", "--data", data).output
 
 
+def test_the_list_has_the_verdict_of_what_was_reported_and_compared_names_tell_runs_apart(data: str, traces: Path) -> None:
+    assert "not analysed yet" in run("runs", "--data", data).output
+    assert run("report", "my first run", "--data", data).exit_code == 0
+    assert "not analysed yet" not in run("runs", "--data", data).output
+    second = run("ingest", str(traces / "below" / "second.json"), "--name", "my  first run", "--data", data).output.split()[-1]
+    (first,) = [r["id"] for r in json.loads(run("runs", "--json", "--data", data).stdout) if r["id"] != second]
+    said = run("compare", first, second, "--data", data).output
+    assert f"({first[:6]})" in said and f"({second[:6]})" in said
+
+
 def test_prune_removes_the_oldest_until_the_rest_fits(data: str, traces: Path) -> None:
     oldest = json.loads(run("runs", "--json", "--data", data).stdout)[0]["id"]
     assert run("ingest", str(traces / "below" / "second.json"), "--data", data).exit_code == 0
@@ -152,11 +162,14 @@ def test_prune_removes_the_oldest_until_the_rest_fits(data: str, traces: Path) -
     assert oldest not in left and len(left) == 1
 
 
-@pytest.mark.parametrize(("text", "size"), [("20GB", 20 * 10**9), ("500 mb", 5 * 10**8), ("1.5k", 1500), ("12", 12)])
+@pytest.mark.parametrize(
+    ("text", "size"), [("20GB", 20 * 10**9), ("500 mb", 5 * 10**8), ("1.5k", 1500), ("12000000", 12_000_000)]
+)
 def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
     assert size_of(text) == size
-    with pytest.raises(UsageError):
-        size_of("many")
+    for unclear, why in (("many", "is no size"), ("12", "has no unit")):
+        with pytest.raises(UsageError, match=why):
+            size_of(unclear)
 
 
 def test_ctrl_c_is_a_clean_end() -> None:

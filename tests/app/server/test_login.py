@@ -310,7 +310,9 @@ def test_a_token_that_somebody_wrote_is_taken(tmp_path) -> None:
 
 
 def test_the_door_never_reads_the_query_of_a_page_s_form(data) -> None:
-    assert Door(TOKEN, Sessions(data.access)).is_token(TOKEN)
+    door = Door(TOKEN, Sessions(data.access))
+    assert door.is_token(TOKEN) and door.is_token(f"{TOKEN}  0123abcd\n")  # the line of the token's file has a check behind it
+    assert not door.is_token("") and not door.is_token(f"x {TOKEN}")
     assert client_of(data).post(f"/?token={TOKEN}").status_code == 401
 
 
