@@ -217,7 +217,7 @@ def _measured(run: RunResult, library: Library) -> Measured:
     lead, recordings = run.lead, tuple(sorted(str(info["id"]) for info in run.recordings))
     best = run.metrics["best_step_time_ms"]
     if lead is None:
-        return Measured((), best.value, "profile", recordings)
+        return Measured((), best.value, _step_source(run), recordings, low_ms=best.low, high_ms=best.high)
     steps = lead.device_step_ms
     estimate, mean = lead.best.estimate.value, lead.best.mean_ms
     if estimate is not None and mean is not None and abs(estimate - mean) > AGREES_WITHIN * mean:
@@ -253,7 +253,16 @@ def _median(side: Side) -> float | None:
 
 
 def _source(side: Side) -> str:
-    return ", ".join(sorted({run.lead.best.source if run.lead is not None else "profile" for run in side.runs}))
+    return ", ".join(sorted({_step_source(run) for run in side.runs}))
+
+
+def _step_source(run: RunResult) -> str:
+    """Return where the best step time is from; without GPU work only a stopwatch and the loop's own marks have an interval."""
+    if run.lead is not None:
+        return run.lead.best.source
+    if run.metrics["best_step_time_ms"].low is None:
+        return "profile"
+    return "user" if run.manifest.facts.step_time_ms is not None else "marks"
 
 
 def _reading(side: Side, key: str) -> Reading:

@@ -111,6 +111,25 @@ def test_marks_alone_tell_how_long_a_step_takes(tmp_path: Path) -> None:
     assert headline(result).startswith("A step takes 800\xa0µs. Neither a profile nor telemetry was recorded")
 
 
+def test_runs_without_gpu_work_are_compared_by_their_marks(tmp_path: Path) -> None:
+    files = []
+    for name, step_ns in (("slow", 800_000), ("quick", 400_000)):
+        (tmp_path / name).mkdir()
+        clock = iter(range(0, 10**12, step_ns))
+        writer = MarkWriter(
+            tmp_path / name / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda clock=clock: next(clock)
+        )
+        for step in range(100):
+            writer.mark(step)
+        writer.close()
+        files.append(str(tmp_path / name / "marks.jsonl"))
+    asked = ["compare", *files, "--format", "json", "--data", str(tmp_path / "data")]
+    said = json.loads(CliRunner().invoke(cli, asked).stdout)
+    best = said["best_step_time_ms"]
+    assert (best["verdict"], best["confidence"], best["source"]) == ("faster", "high", {"a": "marks", "b": "marks"})
+    assert best["change_ms"] == pytest.approx(-0.4)
+
+
 def test_without_steps_times_are_of_the_whole_recording(tmp_path: Path) -> None:
     trace = ChromeTrace()
     trace.op("aten::mm", 0, 300)
