@@ -32,7 +32,7 @@ PROFILED_STEPS = 5  # enough for a median, few enough for a trace of some megaby
 SCALARS_S = 10.0  # between scalars: as dense as a curve of hours needs
 NOT_FOUND = 127  # the shell's exit code for a command that is not there
 NOT_RUNNABLE = 126
-NO_PROFILE = "No profile: the loop ended, or never was steady, before one began, or it has no optimizer step."
+NO_PROFILE = "No profile: the loop ended, or never was steady, before one began, or it has no optimizer step. For a short loop: sawtooth run --after 0.5 …"
 
 
 @dataclass
