@@ -18,6 +18,7 @@ from sawtooth.analysis.ranks.outliers import FEWEST_ALIKE, Trace, outliers
 from sawtooth.analysis.ranks.own_time import as_quiet_as_others, own_time
 from sawtooth.analysis.ranks.slow_gpu import with_reason
 from sawtooth.analysis.replay import store as replay_store
+from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import FasterHost, apply
 from sawtooth.analysis.replay.machine import ReplayProblem
 from sawtooth.analysis.run.model import SEND_RECEIVE, Communication, RankResult, RankWaits, Straggler
@@ -154,12 +155,11 @@ def _paced(job: Job, measured_ms: float | None) -> Job:
             _kept={},
         )
 
-    low, high = LEAST_HOST, 1.0
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        now_ms = at(middle).step_ms()
-        low, high = (low, middle) if now_ms is not None and now_ms > measured_ms else (middle, high)
-    return at(high)
+    def quick_enough(factor: float) -> bool:
+        now_ms = at(factor).step_ms()
+        return now_ms is None or now_ms <= measured_ms
+
+    return at(turning_point(quick_enough, LEAST_HOST, 1.0, halvings=HALVINGS)[1])
 
 
 def replay_of(recording: Recording, rank: RankResult) -> ReplayProblem | None:

@@ -5,6 +5,7 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
+        "bisection": ("turning_point",),
         "edits": (
             "STEP_OFF",
             "TIMES_OFF",

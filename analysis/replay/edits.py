@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.intervals import intersect, union
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.machine import (
     I32,
     I64,
@@ -180,14 +181,14 @@ class WhatIf:
         if best.ms is None or not best.represented or now is None or not now[1] <= best.ms < now[0]:
             return ()
         if best.ms not in self._paces:
-            least, most = QUICKEST_HOST, 1.0
-            floor = (self._timed((FasterHost(least),)) or now)[0]
+
+            def step_ms(factor: float) -> float:
+                return (self._timed((FasterHost(factor),)) or now)[0]
+
+            floor = step_ms(QUICKEST_HOST)
             reached = max(best.ms, floor * REACHED)
-            for _ in range(PACE_HALVINGS):
-                middle = (least + most) / 2
-                quick_enough = (self._timed((FasterHost(middle),)) or now)[0] <= reached
-                least, most = (middle, most) if quick_enough else (least, middle)
-            self._paces[best.ms] = (QUICKEST_HOST if best.ms <= floor * REACHED else least), least
+            slowest, _ = turning_point(lambda factor: step_ms(factor) <= reached, QUICKEST_HOST, 1.0, halvings=PACE_HALVINGS)
+            self._paces[best.ms] = (QUICKEST_HOST if best.ms <= floor * REACHED else slowest), slowest
         return (FasterHost(self._paces[best.ms][slow]),)
 
     def _timed(self, edits: tuple[Edit, ...]) -> tuple[float, float] | None:

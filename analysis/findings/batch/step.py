@@ -26,6 +26,7 @@ from sawtooth.analysis.knowledge.kernel_time import Work, estimate
 from sawtooth.analysis.knowledge.kernel_work import QUERY_BLOCK, convolution_work, product_work
 from sawtooth.analysis.knowledge.traffic import operator_bytes
 from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import STEP_OFF, FasterHost, TimedOps, WhatIf
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ OFF = 0.05  # exponent of the batch's factor by which a moving kernel's time may
 LOADER_SHARE = 0.05  # of the step: a run that waits more for its loader gains nothing by a larger batch
 WHOLE_SPREAD = 16.0  # a batch so many times another has the model's whole interval; nearer ones share its error
 PACE_MOST = 3.0  # a host's pace is looked for between a third and thrice what the trace shows,
-PACE_STEPS = 10  # halving that range so often: to a fifth of a percent
+PACE_HALVINGS = 10  # halving that range so often: to a fifth of a percent
 # Where the GPU hides the host: four loops whose smaller batches were timed took 1.16 to 1.75 times as long as the replay has it.
 LIKELY_HOST = 1.35
 QUICKEST_HOST = 0.75  # of the host's time by the replay, which takes the profiler's cost off: the least that is likely
@@ -142,11 +143,15 @@ def _host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:
     now = whatif.step_ms()
     if now is None or best.ms is None or not best.represented or abs(best.ms / now - 1) <= RUNS_DIFFER:
         return ()
-    low, high = 1 / PACE_MOST, PACE_MOST
-    for _ in range(PACE_STEPS):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if (whatif.step_ms((FasterHost(middle),)) or 0.0) < best.ms else (low, middle)
-    pace = (FasterHost(high),)
+    run_ms = best.ms
+    _, factor = turning_point(
+        lambda factor: (whatif.step_ms((FasterHost(factor),)) or 0.0) < run_ms,
+        1 / PACE_MOST,
+        PACE_MOST,
+        halvings=PACE_HALVINGS,
+        geometric=True,
+    )
+    pace = (FasterHost(factor),)
     reached = whatif.step_ms(pace)
     return pace if reached is not None and abs(best.ms / reached - 1) <= RUNS_DIFFER else ()
 
@@ -154,14 +159,14 @@ def _host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:
 def _hidden_host(whatif: WhatIf, best: BestStepTime) -> float:
     """Return how many times as long the host may take before the step is longer than the run's: what the GPU hides of it."""
     assert best.ms is not None
-    low, high = 1.0, SLOWEST_HOST
     longest = max(best.ms, whatif.step_ms() or 0.0) * (1 + RUNS_DIFFER)
-    if (whatif.step_ms((FasterHost(high),)) or math.inf) <= longest:
-        return high
-    for _ in range(PACE_STEPS):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if (whatif.step_ms((FasterHost(middle),)) or math.inf) <= longest else (low, middle)
-    return low
+
+    def hidden(factor: float) -> bool:
+        return (whatif.step_ms((FasterHost(factor),)) or math.inf) <= longest
+
+    if hidden(SLOWEST_HOST):
+        return SLOWEST_HOST
+    return turning_point(hidden, 1.0, SLOWEST_HOST, halvings=PACE_HALVINGS, geometric=True)[0]
 
 
 def sentence(larger: Iterable[AtBatch]) -> str:

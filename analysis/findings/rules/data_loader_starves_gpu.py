@@ -23,12 +23,14 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.loading import limited_by, workers_needed
 from sawtooth.analysis.findings.queries import in_bytes
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.telemetry import HostLoad, Limit
 
 WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times
 SHARED_CORES = 0.6  # of its speed a worker keeps on one of the two threads of a core, as `cores` counts them
+SHARE_HALVINGS = 7  # of the loader's wait: to within 1 % of it
 FEW_WORKERS = "Give the loader more workers and a deeper prefetch, or make a sample cheaper: decode smaller images, cache what is decoded."
 SEVERAL = "Load data in worker processes: start with as many as there are CPU cores for each GPU, pinned memory and persistent workers."
 SINGLE_PROCESS = "_SingleProcessDataLoaderIter"
@@ -99,13 +101,13 @@ def _kept_up(context: RuleContext, host: HostLoad | None) -> tuple[list[Edit], s
 
 
 def _kept_share(context: RuleContext, wanted_ms: float) -> float:
-    """Return the share of the loader's wait with which a step takes ``wanted_ms``, 0 where it takes that without, to within 1 % of the wait."""
-    least, most = 0.0, 1.0
-    for _ in range(7):
-        middle = (least + most) / 2
-        longer = (context.predict_ms([WithoutHostCause("data_wait", middle)]) or 0.0) > wanted_ms
-        least, most = (least, middle) if longer else (middle, most)
-    return least
+    """Return the share of the loader's wait with which a step takes ``wanted_ms``, 0 where it takes that without."""
+    return turning_point(
+        lambda share: (context.predict_ms([WithoutHostCause("data_wait", share)]) or 0.0) <= wanted_ms,
+        0.0,
+        1.0,
+        halvings=SHARE_HALVINGS,
+    )[0]
 
 
 def _limited(host: HostLoad, limit: Limit) -> tuple[str, str]:
