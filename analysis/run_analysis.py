@@ -19,6 +19,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import readings_without_trace
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.metrics.witness import Witness
+from sawtooth.analysis.nulls import none_if_null
 from sawtooth.analysis.ranks.communication import split_communication
 from sawtooth.analysis.ranks.groups import with_parallelism
 from sawtooth.analysis.ranks.job import as_one_job
@@ -28,7 +29,7 @@ from sawtooth.analysis.replay.edits import WhatIf
 from sawtooth.analysis.run import compile_log
 from sawtooth.analysis.run.host import host_work
 from sawtooth.analysis.run.model import Communication, RankResult, RunResult
-from sawtooth.analysis.run.rank import RankTrace, none_if_missing
+from sawtooth.analysis.run.rank import RankTrace
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.telemetry import of_run as run_telemetry
@@ -97,7 +98,7 @@ def _recordings(manifest: Manifest, library: Library) -> tuple[list[dict[str, An
         with library.open(ref.id, derived=False) as recording:
             info = recording.frame("SELECT * FROM recording").iloc[0].to_dict()
             noted = recording.rows("SELECT key, severity, sentence, count FROM diagnostics ORDER BY key")
-        infos.append({**info, "rank": ref.rank if ref.rank is not None else none_if_missing(info["rank"])})
+        infos.append({**info, "rank": ref.rank if ref.rank is not None else none_if_null(info["rank"])})
         diagnostics += [Diagnostic(*row) for row in noted]
     return infos, diagnostics
 

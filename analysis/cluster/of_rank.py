@@ -12,6 +12,7 @@ import pandas as pd
 
 from sawtooth.analysis.cluster.places import Source
 from sawtooth.analysis.intervals import Intervals, overlaps
+from sawtooth.analysis.nulls import none_if_null
 from sawtooth.analysis.ranks.beside import Shape, kernels_of
 from sawtooth.analysis.ranks.collectives import load, step_labels
 from sawtooth.analysis.ranks.outliers import Trace
@@ -43,7 +44,7 @@ def telemetry_rows(library: Library, recording_id: str, source: Source) -> list[
     """Return the rows of a telemetry file, one per sampled GPU."""
     with library.open(recording_id, derived=False) as recording:
         info = recording.frame("SELECT * FROM recording").iloc[0].to_dict()
-        host = _none(info["host"]) or origin_of(recording).host
+        host = none_if_null(info["host"]) or origin_of(recording).host
         pids = metadata_of(recording).get("processes")
         rows = []
         for sampled in summarize(recording):
@@ -91,7 +92,7 @@ def _identity(recording: Recording, info: Mapping[str, Any]) -> Row:
         "rank": _whole(info["rank"]),
         "world": _whole(info["world_size"]),
         "job": hashlib.sha256(msgspec.json.encode([str(job[:3]), first], order="sorted")).hexdigest()[:16] if known else None,
-        "host": _none(info["host"]),
+        "host": none_if_null(info["host"]),
         "pids": sorted(process_ids(pids)),
     }
 
@@ -136,7 +137,7 @@ def _calls(recording: Recording, rank: RankResult, place: Mapping[str, int]) -> 
         "exposed_ns", "exposed_from_ns",
     ]  # fmt: skip
     return [
-        {name: _none(value) for name, value in zip(columns, row, strict=True)}
+        {name: none_if_null(value) for name, value in zip(columns, row, strict=True)}
         for row in rows[columns].astype(object).itertuples(index=False)
     ]
 
@@ -153,10 +154,6 @@ def _shown(trace: Trace) -> Row:
 def kernel_number(shape: Shape) -> int:
     """Return a number for a kernel of a shape that is the same on all ranks."""
     return int.from_bytes(hashlib.blake2b("\n".join(shape).encode(), digest_size=8).digest(), "big", signed=True)
-
-
-def _none(value: Any) -> Any:
-    return None if pd.isna(value) else value
 
 
 def _whole(value: Any) -> int | None:

@@ -15,6 +15,7 @@ import pandas as pd
 from sawtooth.analysis.cluster.representatives import MOST, choose
 from sawtooth.analysis.cluster.stages import unequal
 from sawtooth.analysis.cluster.tables import JobTables
+from sawtooth.analysis.nulls import none_if_null
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.clocks import RankClock
 from sawtooth.analysis.ranks.job import one_step, peers
@@ -151,7 +152,14 @@ def _telemetry(ranks: pd.DataFrame, sampled: Sequence[DeviceTelemetry]) -> list[
     for host, mine in ranks.groupby("host", dropna=False):
         here = [each for each in sampled if pd.isna(host) or each.host is None or each.host == host]
         devices = [
-            TraceDevice(row.id, int(row.device), _none(row.gpu), _none(row.host), _none(row.uuid), frozenset(row.pids))
+            TraceDevice(
+                row.id,
+                int(row.device),
+                none_if_null(row.gpu),
+                none_if_null(row.host),
+                none_if_null(row.uuid),
+                frozenset(row.pids),
+            )
             for row in mine.itertuples()
         ]
         owned = attribute(here, devices) if here else {}
@@ -171,7 +179,3 @@ def _notes(tables: JobTables) -> list[str]:
     if refused := tables.refused:
         notes.append(f"{len(refused):,} files could not be read: {refused[0].source.rpartition('/')[2]}: {refused[0].why}")
     return notes
-
-
-def _none(value: object) -> str | None:
-    return None if pd.isna(value) else str(value)

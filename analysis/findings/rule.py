@@ -17,6 +17,7 @@ import pandas as pd
 from sawtooth.analysis.findings.launches import Launches
 from sawtooth.analysis.findings.source_lines import user_lines
 from sawtooth.analysis.findings.work import step_work
+from sawtooth.analysis.nulls import plain_rows
 from sawtooth.analysis.replay.edits import Edit, WhatIf
 from sawtooth.analysis.run.model import CodeChange, Confidence, Explains, Finding, RankResult, RunResult, Severity
 from sawtooth.analysis.run.verdict import uses_estimate
@@ -238,14 +239,6 @@ NEEDS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
 def severity_of(share: float) -> Severity:
     """Return the severity of something that costs ``share`` of a step."""
     return "critical" if share >= CRITICAL_SHARE else "warning" if share >= WARNING_SHARE else "info"
-
-
-def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a frame's rows as plain data, NULL as None."""
-    return [
-        {k: None if pd.isna(v) else v.item() if hasattr(v, "item") else v for k, v in row.items()}
-        for row in frame.to_dict("records")
-    ]
 
 
 def in_words(ms: float) -> str:

@@ -53,10 +53,7 @@ __getattr__, __all__ = lazy(
             "finding_json",
             "report_json",
         ),
-        "rank": (
-            "RankTrace",
-            "none_if_missing",
-        ),
+        "rank": ("RankTrace",),
         "settings": ("settings_of",),
         "view": (
             "causes_of",

@@ -17,6 +17,7 @@ from sawtooth.analysis.metrics.metric import Measured
 from sawtooth.analysis.metrics.registry import readings_of
 from sawtooth.analysis.metrics.step_time import choose_step_time
 from sawtooth.analysis.metrics.witness import StepWork, Witness
+from sawtooth.analysis.nulls import none_if_null
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.run.at_best import at_best
 from sawtooth.analysis.run.model import LedgerRow, RankResult
@@ -150,15 +151,10 @@ class RankTrace:
         if not rows:
             return None, None
         name, major, minor, sms, memory = rows[0]
-        vendor = none_if_missing(self.info["vendor"])
+        vendor = none_if_null(self.info["vendor"])
         gpu = identify(name=name, compute_major=major, compute_minor=minor, sms=sms, memory_bytes=memory, vendor=vendor)
         called = name or (gpu.name if gpu else None)
         return called, replace(gpu, dispatch=dispatch_of(self.folder, called) or gpu.dispatch) if gpu is not None else None
-
-
-def none_if_missing(value: Any) -> Any:
-    """Return None for what pandas reads of a NULL, and any other value as it is."""
-    return None if pd.isna(value) else value
 
 
 def _ledger(recording: Recording, device: int, window_ns: int, counted: int) -> list[LedgerRow]:

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from sawtooth.analysis.derive import timeline_sums as store
+from sawtooth.analysis.nulls import plain_rows
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables import timeline
@@ -65,19 +66,12 @@ def _of(rank: RankView, source: str) -> str:
 def _one(rank: RankView, sql: str, **parameters: Any) -> dict[str, Any] | None:
     """Return the first row as plain data, NULL as None."""
     frame = _frame(rank, sql, **parameters)
-    return _plain(frame)[0] if len(frame) else None
+    return plain_rows(frame)[0] if len(frame) else None
 
 
 def _frame(rank: RankView, sql: str, **parameters: Any) -> pd.DataFrame:
     named = {name: value for name, value in {**parameters, "device": rank.device}.items() if f"${name}" in sql}
     return rank.recording.frame(sql, named)
-
-
-def _plain(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [
-        {k: None if pd.isna(v) else v.item() if hasattr(v, "item") else v for k, v in row.items()}
-        for row in frame.to_dict("records")
-    ]
 
 
 def _links(rank: RankView, source: str, row: dict[str, Any], origin: int) -> list[dict[str, Any]]:
@@ -97,7 +91,7 @@ def _links(rank: RankView, source: str, row: dict[str, Any], origin: int) -> lis
     for role, of, condition in wanted:
         if condition:
             sql = _SQL["linked"].format(rows=_with_condition(of, condition), most=LINKS_MOST, origin=origin)
-            links += [{**link, "role": role, "source": of} for link in _plain(_frame(rank, sql))]
+            links += [{**link, "role": role, "source": of} for link in plain_rows(_frame(rank, sql))]
     return links
 
 
@@ -128,7 +122,7 @@ def _roof(rank: RankView, row: dict[str, Any]) -> dict[str, Any] | None:
         (table["name_id"] == name)
         & (table["signature_id"].eq(signature) if signature is not None else table["signature_id"].isna())
     ]
-    return _plain(of.head(1))[0] if len(of) else None
+    return plain_rows(of.head(1))[0] if len(of) else None
 
 
 def gap_details(rank: RankView, start: int) -> dict[str, Any]:
@@ -192,7 +186,7 @@ def find(rank: RankView, words: str, at: int, forwards: bool) -> dict[str, Any]:
             break
     if hits.empty:
         return {"count": 0, "position": 0, "hit": None}
-    hit = _plain(hits)[0]
+    hit = plain_rows(hits)[0]
     count, before = rank.recording.rows(
         f"SELECT count(*), count(*) FILTER ((start_ns, source, id) < ({hit['start_ns']}, '{hit['source']}', {hit['id']})) FROM ({union})"
     )[0]

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
-
+from sawtooth.analysis.nulls import none_if_null
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.schema import Manifest
@@ -53,10 +52,10 @@ def trace_devices(manifest: Manifest, library: Library, traces: Iterable[Mapping
             devices = [int(d) for (d,) in recording.rows("SELECT DISTINCT device FROM windows ORDER BY device")]
             rows = recording.rows("SELECT DISTINCT pid FROM threads JOIN runtime_calls USING (thread_id)")
         pids = process_ids(rows)
-        by_marks = marks.get(_none(info["rank"])) if len(devices) == 1 else None
+        by_marks = marks.get(none_if_null(info["rank"])) if len(devices) == 1 else None
         for device in devices:
             name, uuid = known.get(device, (None, None))
-            mine = TraceDevice(str(info["id"]), device, name, _none(info["host"]), uuid or by_marks, frozenset(pids))
+            mine = TraceDevice(str(info["id"]), device, name, none_if_null(info["host"]), uuid or by_marks, frozenset(pids))
             traced.append(mine)
     return traced
 
@@ -159,7 +158,3 @@ def _level(sampled: DeviceTelemetry) -> float:
 
 def _bare(uuid: str) -> str:
     return uuid.lower().removeprefix("gpu-")
-
-
-def _none(value: Any) -> Any:
-    return None if pd.isna(value) else value

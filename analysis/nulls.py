@@ -1,0 +1,20 @@
+"""A NULL of the store as Python has it: None, never NaN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+
+def none_if_null(value: Any) -> Any:
+    """Return None for what pandas reads of a NULL, and any other value as it is."""
+    return None if pd.isna(value) else value
+
+
+def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a frame's rows as plain data, NULL as None."""
+    return [
+        {k: None if pd.isna(v) else v.item() if hasattr(v, "item") else v for k, v in row.items()}
+        for row in frame.to_dict("records")
+    ]

@@ -1,0 +1,26 @@
+"""NULL as Python has it."""
+
+from __future__ import annotations
+
+import duckdb
+import pandas as pd
+import pytest
+
+from sawtooth.analysis.nulls import none_if_null, plain_rows
+
+
+@pytest.mark.parametrize("null", [None, float("nan"), pd.NA, pd.NaT])
+def test_what_pandas_reads_of_a_null_is_none(null: object) -> None:
+    assert none_if_null(null) is None
+
+
+@pytest.mark.parametrize("value", [0, "", False, "node-1"])
+def test_a_value_stays(value: object) -> None:
+    assert none_if_null(value) is value
+
+
+def test_rows_hold_python_s_own_numbers_and_none() -> None:
+    frame = duckdb.sql("SELECT * FROM (VALUES (1, 2.5, 'a'), (NULL, NULL, NULL)) AS t(whole, part, text)").df()
+    rows = plain_rows(frame)
+    assert rows == [{"whole": 1, "part": 2.5, "text": "a"}, {"whole": None, "part": None, "text": None}]
+    assert {type(value) for value in rows[0].values()} <= {int, float, str}
