@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
@@ -91,18 +92,7 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
     labels, steps = list(dict.fromkeys(rows["label"])), list(dict.fromkeys(rows["step"]))
     values = rows.pivot(index="label", columns="step", values=measure).reindex(index=labels, columns=steps)
     colour = (CAUSES["comm_wait"] if measure == "wait_ms" else ACCENT).on(dark)
-    figure = go.Figure(
-        go.Heatmap(
-            x=steps,
-            y=labels,
-            z=values.to_numpy(),
-            zmin=0,
-            colorscale=[[0, PAGE.on(dark)], [1, colour]],
-            colorbar={"title": {"text": "ms"}, "thickness": 12},
-            showscale=len(labels) >= SCALED_ROWS,
-            hoverinfo="skip",
-        )
-    )
+    figure = _heat_map(values, colour, dark=dark, showscale=len(labels) >= SCALED_ROWS, hoverinfo="skip")
     # a heat map has no points to select: each square carries one that is not seen
     carried = rows[["rank", "own_ms", "wait_ms"]].astype(float).round(3)
     figure.add_scatter(
@@ -115,8 +105,8 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
     )
     framed(figure, min(90 + 22 * len(labels), 560))
     figure.update_layout(hovermode="closest", hoverdistance=-1)  # a click anywhere in a square is at its point
-    figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, type="category", nticks=24)
-    figure.update_xaxes(showgrid=False, type="category", title={"text": "step"})
+    figure.update_yaxes(nticks=24)
+    figure.update_xaxes(title={"text": "step"})
     finding = _heat_finding(rows, measure)
     return Chart(
         figure=figure,
@@ -127,6 +117,24 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
         method="As profiled. Waiting is time in collectives, before their last rank joins them, in which the GPU computes nothing; own time is the rest of "
         "the device step. A row of several ranks shows the largest value of them.",
     )
+
+
+def _heat_map(values: pd.DataFrame, colour: str, *, dark: bool, **more: Any) -> go.Figure:
+    """Draw ``values`` (ms) from the page's colour to ``colour``, the first row on top; ``more`` goes to Plotly's heat map."""
+    figure = go.Figure(
+        go.Heatmap(
+            x=list(values.columns),
+            y=list(values.index),
+            z=values.to_numpy(),
+            zmin=0,
+            colorscale=[[0, PAGE.on(dark)], [1, colour]],
+            colorbar={"title": {"text": "ms"}, "thickness": 12},
+            **more,
+        )
+    )
+    figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, type="category")
+    figure.update_xaxes(showgrid=False, type="category")
+    return figure
 
 
 def _heat_finding(rows: pd.DataFrame, measure: str) -> str:
@@ -156,25 +164,20 @@ def who_waits(rows: pd.DataFrame, level: str, *, dark: bool) -> Chart:
     least = HARDLY * float(rows["wait_ms"].max())
     texts = values.map(lambda ms: "" if pd.isna(ms) or ms < least else f"{ms:.3g}")
     few = len(sides) <= 12
-    figure = go.Figure(
-        go.Heatmap(
-            x=sides,
-            y=sides,
-            z=values.to_numpy(),
-            zmin=0,
-            text=texts.to_numpy() if few else None,
-            texttemplate="%{text}" if few else None,
-            colorscale=[[0, PAGE.on(dark)], [1, CAUSES["comm_wait"].on(dark)]],
-            colorbar={"title": {"text": "ms"}, "thickness": 12},
-            showscale=not few,
-            hovertemplate="%{y} waits %{z:.3~g} ms of a step for %{x}<extra></extra>",
-            xgap=1,
-            ygap=1,
-        )
+    figure = _heat_map(
+        values,
+        CAUSES["comm_wait"].on(dark),
+        dark=dark,
+        text=texts.to_numpy() if few else None,
+        texttemplate="%{text}" if few else None,
+        showscale=not few,
+        hovertemplate="%{y} waits %{z:.3~g} ms of a step for %{x}<extra></extra>",
+        xgap=1,
+        ygap=1,
     )
     framed(figure, min(130 + 34 * len(sides), 560))
-    figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, type="category", title={"text": "waits"})
-    figure.update_xaxes(showgrid=False, type="category", title={"text": "for"})
+    figure.update_yaxes(title={"text": "waits"})
+    figure.update_xaxes(title={"text": "for"})
     late = rows.groupby("late")["wait_ms"].mean()
     finding = f"{_named(late.idxmax())} is waited for longest: {fmt.duration_ms(float(late.max()))} of a step by each {level}, as profiled"
     return Chart(
