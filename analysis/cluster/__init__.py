@@ -11,7 +11,7 @@ __getattr__, __all__ = lazy(
         "overview": ("of_whole_job",),
         "places": ("Source", "list_sources", "parent_of", "place_of"),
         "ray_tasks": ("on_ray",),
-        "reduction": ("JobOverview", "reduce_job"),
+        "reduction": ("JobOverview", "overview_of"),
         "stages": ("unequal",),
         "summary": ("pack",),
         "tables": ("JobTables",),

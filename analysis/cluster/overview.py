@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from sawtooth.analysis.cluster.reduction import JobOverview, reduce_job
-from sawtooth.analysis.cluster.tables import NOT_HERE, JobTables
+from sawtooth.analysis.cluster.reduction import JobOverview, overview_of
+from sawtooth.analysis.cluster.tables import NOT_HERE
 from sawtooth.analysis.run.model import Communication, RankResult, RankWaits, Straggler
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder
@@ -26,7 +26,7 @@ def of_whole_job(
     representatives', and says so.
     """
     try:
-        overview = reduce_job(JobTables(folder.summaries_file(summaries_id)))
+        overview = overview_of(folder.summaries_file(summaries_id))
     except SawtoothError:
         if communication is None:
             return None

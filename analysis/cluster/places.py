@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
-from sawtooth.ingest.schema import DRAFT_PREFIX, write_atomically
+from sawtooth.ingest.schema import write_atomically
 
 SCHEMES = ("s3://", "gs://", "az://", "abfs://", "abfss://")
 SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb", ".parquet", ".txt")  # never a trace or telemetry
@@ -221,8 +221,3 @@ def _as_ours(url: str, *, missing: bool = True) -> Iterator[None]:
         if type(error).__module__.startswith("obstore"):
             raise SawtoothError(f"{url} cannot be read or written ({type(error).__name__}).") from None
         raise
-
-
-def is_draft(name: str) -> bool:
-    """Tell whether ``name`` is what a killed process left while it wrote."""
-    return name.startswith(DRAFT_PREFIX)

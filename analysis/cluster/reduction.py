@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,7 +23,7 @@ from sawtooth.analysis.ranks.clocks import RankClock
 from sawtooth.analysis.ranks.job import one_step, peers
 from sawtooth.analysis.ranks.matching import match_rows
 from sawtooth.analysis.ranks.outliers import outliers
-from sawtooth.analysis.ranks.slow_gpu import with_reason
+from sawtooth.analysis.ranks.stragglers import with_reason
 from sawtooth.analysis.run.model import SEND_RECEIVE, Straggler
 from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
@@ -44,10 +46,20 @@ class JobOverview:
     heat: pd.DataFrame
     stragglers: tuple[Straggler, ...]
     representatives: tuple[int, ...]
-    collectives: int
     unmatched: int
     notes: tuple[str, ...]
     slowdown: float | None
+
+
+def overview_of(path: Path) -> JobOverview:
+    """Return what the summaries gathered in ``path`` say together. Raises as ``JobTables``. The last one is kept: what brings a job in and what
+    analyses its run ask for the same."""
+    return _overview(path, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@lru_cache(maxsize=1)
+def _overview(path: Path, _changed_ns: int) -> JobOverview:
+    return reduce_job(JobTables(path))
 
 
 def reduce_job(tables: JobTables) -> JobOverview:
@@ -80,7 +92,6 @@ def reduce_job(tables: JobTables) -> JobOverview:
         heat=_heat(ranks, rows, steps),
         stragglers=stragglers,
         representatives=choose(tables.lost(), table, alike, late, MOST),
-        collectives=int(rows["collective"].nunique()),
         unmatched=whole - len(rows),
         notes=(*notes, *([UNEQUAL.format(uneven.slowdown)] if uneven and uneven.stragglers else []), *_notes(tables)),
         slowdown=uneven.slowdown if uneven else None,

@@ -74,11 +74,7 @@ SCHEMA = pa.schema(
 
 def pack(rows: Sequence[Mapping[str, Any]]) -> bytes:
     """Return ``rows`` as a Parquet file; columns that a row lacks are null."""
-    return packed(pa.Table.from_pylist([{name: row.get(name) for name in SCHEMA.names} for row in rows], schema=SCHEMA))
-
-
-def packed(table: pa.Table) -> bytes:
-    """Return a table of this schema as a Parquet file."""
+    table = pa.Table.from_pylist([{name: row.get(name) for name in SCHEMA.names} for row in rows], schema=SCHEMA)
     sink = pa.BufferOutputStream()
     # Arrow's own copy of the schema and the statistics would be half of a small file
     with pq.ParquetWriter(sink, SCHEMA, compression="zstd", store_schema=False, write_statistics=False) as writer:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from sawtooth.analysis.cluster.batch import gather
 from sawtooth.analysis.cluster.places import Source, parent_of, place_of
-from sawtooth.analysis.cluster.reduction import JobOverview, reduce_job
+from sawtooth.analysis.cluster.reduction import JobOverview, overview_of
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.ingest.errors import SawtoothError, UsageError
@@ -37,8 +37,7 @@ def bring_in_job(folder: DataFolder, summaries: str, name: str | None = None, op
     Raises UsageError where there are none, or a rank in ``opened`` is not among them.
     """
     summaries_id = gather(place_of(summaries), folder)
-    tables = JobTables(folder.summaries_file(summaries_id))
-    overview = reduce_job(tables)
+    overview = overview_of(folder.summaries_file(summaries_id))
     ranks = overview.ranks
     known = _run_of(folder, set(ranks["id"]))
     asked = ranks[ranks["rank"].isin(list(opened))]
@@ -49,7 +48,7 @@ def bring_in_job(folder: DataFolder, summaries: str, name: str | None = None, op
     if not any(ref.kind == "trace" for ref in refs):
         raise SawtoothError(f"None of the {len(chosen)} traces to be opened can be read. {notices[0]}")
     hosts = [None if pd.isna(host) else str(host) for host in chosen["host"]]
-    sampled, further = _open(folder, tables.telemetry_sources(hosts)[:MOST_SAMPLED])
+    sampled, further = _open(folder, JobTables(folder.summaries_file(summaries_id)).telemetry_sources(hosts)[:MOST_SAMPLED])
     manifest = register_job(
         folder,
         refs + sampled,

@@ -70,9 +70,7 @@ def main() -> None:
     gathered = time.process_time()
     overview = reduce_job(JobTables(data.summaries_file(summaries_id)))
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(
-        f"{len(overview.ranks):,} ranks, {overview.collectives:,} collectives, {data.summaries_file(summaries_id).stat().st_size / 1e6:.1f} MB"
-    )
+    print(f"{len(overview.ranks):,} ranks, {data.summaries_file(summaries_id).stat().st_size / 1e6:.1f} MB")
     print(f"gather {gathered - began:.1f} CPU s, reduce {time.process_time() - gathered:.1f} CPU s, peak {peak_mb:.0f} MB")
     for late in overview.stragglers[:4]:
         print(late.kind, late.ranks[:4], len(late.ranks), late.reason, f"{late.own_ms:.2f} ms, gains {late.gain_ms:.2f} ms")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from sawtooth.analysis.cluster.batch import gather
 from sawtooth.analysis.cluster.places import list_sources, place_of
-from sawtooth.analysis.cluster.reduction import JobOverview, reduce_job
+from sawtooth.analysis.cluster.reduction import JobOverview, overview_of, reduce_job
 from sawtooth.analysis.cluster.representatives import choose
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.ranks.heat import rank_steps
@@ -19,7 +20,7 @@ from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.jobs.rank_summary import summarise
-from sawtooth.ingest.errors import SawtoothError, UsageError
+from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 
@@ -56,6 +57,19 @@ def test_it_says_what_the_run_of_the_same_traces_does(tmp_path: Path) -> None:
         assert np.allclose(job_overview.ranks[column].astype(float), waits[column].astype(float)), column
     heat = rank_steps(result.ranks, result.communication)
     pd.testing.assert_frame_equal(job_overview.heat, heat, check_dtype=False)
+
+
+def test_the_same_summaries_are_reduced_once_and_changed_ones_again(tmp_path: Path) -> None:
+    summaries_of(tmp_path, Planted(), ranks=2)
+    data = DataFolder(tmp_path / "data").create()
+    path = data.summaries_file(gather(place_of(str(tmp_path / "summaries")), data))
+    first = overview_of(path)
+    assert overview_of(path) is first
+    os.utime(path, ns=(1, 1))
+    assert overview_of(path) is not first
+    path.unlink()
+    with pytest.raises(NotFoundError, match="not in this data folder"):
+        overview_of(path)
 
 
 def test_none_is_late_where_none_was_planted(tmp_path: Path) -> None:
