@@ -55,7 +55,11 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     ranks, communication = split_communication(library, ranks)
     if communication is not None:
         communication = as_one_job(
-            library, ranks, communication, lambda coupled: measured_ms(library, ranks, coupled, telemetry)
+            library,
+            ranks,
+            communication,
+            lambda coupled: measured_ms(library, ranks, coupled, telemetry),
+            sampled=bool(telemetry.devices),
         )
     if manifest.summaries is not None:
         from sawtooth.analysis.cluster.overview import of_whole_job  # only of jobs of many ranks

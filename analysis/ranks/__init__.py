@@ -12,12 +12,10 @@ __getattr__, __all__ = lazy(
         ),
         "blame": (
             "LEAST_SHARE",
-            "MOST_REPLAYED",
             "PERSISTENT",
         ),
         "clocks": ("RankClock",),
         "collectives": (
-            "BACKWARD",
             "load",
             "step_labels",
         ),
@@ -49,7 +47,10 @@ __getattr__, __all__ = lazy(
             "outliers",
         ),
         "pipeline": ("shortest_ms",),
-        "slow_gpu": ("with_reason",),
+        "stragglers": (
+            "MOST_REPLAYED",
+            "with_reason",
+        ),
         "lateness": (
             "who",
             "why",

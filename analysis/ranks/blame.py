@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,18 +19,10 @@ from numpy.typing import NDArray
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.coupled import Job
-from sawtooth.analysis.ranks.own_time import (
-    HOLE,
-    HOST_ERROR,
-    LONG_GAP_NS,
-    WORK,
-    OwnTime,
-    Part,
-    same_kernels_ratio,
-    same_launches_share,
-)
+from sawtooth.analysis.ranks.own_time import HOLE, HOST_ERROR, LONG_GAP_NS, WORK, OwnTime, Part
+from sawtooth.analysis.ranks.stragglers import Reason, reason_of_work, straggler, stragglers_of
 from sawtooth.analysis.replay.edits import Edit, FasterHost
-from sawtooth.analysis.run.model import Straggler, StragglerKind
+from sawtooth.analysis.run.model import Straggler
 
 LEAST_SHARE = 0.03  # of a step: a fix below 3 % is lost in the noise
 OUTLIER_MADS = 6.0  # beyond the median: of 1,000 alike ranks none lies there
@@ -37,15 +30,10 @@ FEWEST_TO_SCATTER = 4  # peers whose scatter says anything
 SCATTER = 1.4826  # the standard deviation of a normal distribution, from its median absolute deviation
 PERSISTENT = 0.5  # of the counted steps
 RECURS = 2  # steps: a loader that stalls every fourth step is late in no more of a short profile, and once is chance
-MOST_OF_HOST = 0.75  # of a host's ranks: then it is the host
-SAME_KERNELS = 0.5  # of the excess: explained by equal kernels that take longer, it is a slow GPU and no more work
-SAME_LAUNCHES = 0.9  # of a rank's kernels in the shapes of its peers': those of another batch size are in other shapes
-HELD, TURNS = 0.5, "turns"  # of the excess in single kernels that are held up: another process has turns on the GPU
 HIDES, HIDDEN_TIMES = (
     0.7,
     3.0,
 )  # of what the late rank loses, and times its own: holes of the others that are as long are their waiting for it
-MOST_REPLAYED = 8  # ranks whose gain is replayed one by one; of more, the set's
 
 F64 = NDArray[np.float64]
 
@@ -66,25 +54,20 @@ class _Late:
     def edits(self) -> list[Edit]:
         return [self.own.edit_of(part, 1 - ns / float(part.ns.mean())) for part, ns in self.excess.items()]
 
-    def reason(self) -> tuple[str | None, float | None]:
-        """Return the reason's key, and how many times as long equal kernels take where that is it."""
+    @cached_property
+    def _reason(self) -> Reason:
         part = max(self.excess, key=lambda p: self.excess[p])
         if part.cause != WORK:
             return part.cause, None
-        if self.own.held_ns - float(np.median([peer.held_ns for peer in self.peers])) >= HELD * self.excess[part]:
-            return TURNS, None
-        ratio, share = self._ratio()
-        if (
-            min(same_launches_share(self.own.quiet, peer.quiet.keys() | peer.loud.keys()) for peer in self.peers)
-            < SAME_LAUNCHES
-        ):
-            return WORK, None  # kernels that take any size in one shape take longer for more work
-        slower_ns = (1 - 1 / ratio) * share * float(part.ns.mean())
-        return (None, ratio) if slower_ns >= SAME_KERNELS * self.excess[part] else (WORK, None)
+        return reason_of_work(self.own, self.peers, float(part.ns.mean()) / 1e6, self.excess[part] / 1e6)
 
-    def _ratio(self) -> tuple[float, float]:
-        each = [same_kernels_ratio(self.own.quiet, peer.quiet) for peer in self.peers]
-        return float(np.median([r for r, _ in each])), float(np.median([s for _, s in each]))
+    @property
+    def reason(self) -> str | None:
+        return self._reason[0]
+
+    @property
+    def kernel_ratio(self) -> float | None:
+        return self._reason[1]
 
 
 def blame(
@@ -103,22 +86,9 @@ def blame(
     late = [each for each in late if each.own_ms >= LEAST_SHARE * step_ms]
     if not late:
         return ()
-    together = _gain(job, recorded, own, late, step_ms)
-    if together < LEAST_SHARE * step_ms:
+    if _gain(job, recorded, own, late, step_ms) < LEAST_SHARE * step_ms:
         return _perhaps(job, late, ranks, hosts)
-    stragglers, single = [], list(late)
-    for host in slow_hosts([each.position for each in late], hosts):
-        of_host = [each for each in late if hosts[each.position] == host]
-        single = [each for each in single if each not in of_host]
-        stragglers.append(_straggler("host", of_host, host, ranks, _gain(job, recorded, own, of_host, step_ms)))
-    if len(single) <= MOST_REPLAYED:
-        stragglers += [
-            _straggler("rank", [each], hosts[each.position], ranks, _gain(job, recorded, own, [each], step_ms))
-            for each in single
-        ]
-    if len(stragglers) != 1:
-        stragglers.append(_straggler("set", late, None, ranks, together))
-    return tuple(sorted(stragglers, key=lambda each: (-each.gain_ms, -each.own_ms)))
+    return stragglers_of(late, ranks, hosts, lambda some: _gain(job, recorded, own, some, step_ms))
 
 
 def _perhaps(
@@ -135,8 +105,7 @@ def _perhaps(
     without = job.step_ms({**quick, worst.position: [*quick[worst.position], *alone.edits()]})
     if whole is None or without is None or whole - without < LEAST_SHARE * whole:
         return ()
-    straggler = _straggler("rank", [alone], hosts[worst.position], ranks, whole - without)
-    return (replace(straggler, at_most=True),)
+    return (replace(straggler("rank", [alone], hosts[worst.position], ranks, whole - without), at_most=True),)
 
 
 def _late(position: int, own: Sequence[OwnTime], peers: Sequence[int], least_ns: float) -> _Late:
@@ -245,30 +214,3 @@ def _gain(job: Job, recorded: RecordedJob, own: Sequence[OwnTime], late: Sequenc
     if not (_hide_waiting(worst.own, worst.peers, worst.own_ms * 1e6) or _wait_instead(worst)):
         return gain_ms
     return min(recorded.gain_ms({each.position: each.own_ms * 1e6 for each in late}), worst.own_ms)
-
-
-def slow_hosts(late: Sequence[int], hosts: Sequence[str | None]) -> list[str]:
-    """Return hosts nearly all of whose ranks are ``late`` (positions), where the job has other hosts and the host has several ranks."""
-    late_hosts = [hosts[position] for position in late]
-    names = sorted({host for host in late_hosts if host is not None})
-    several = len({host for host in hosts if host is not None}) > 1
-    return [h for h in names if several and hosts.count(h) > 1 and late_hosts.count(h) >= MOST_OF_HOST * hosts.count(h)]
-
-
-def _straggler(
-    kind: StragglerKind, late: Sequence[_Late], host: str | None, ranks: Sequence[int | None], gain_ms: float
-) -> Straggler:
-    worst = max(late, key=lambda each: each.own_ms)
-    reasons = {each.reason()[0] for each in late}
-    reason, ratio = worst.reason()
-    positions = tuple(each.position for each in late)
-    return Straggler(
-        kind=kind,
-        positions=positions,
-        ranks=tuple(ranks[p] for p in positions),
-        host=host,
-        reason=reason if len(reasons) == 1 else None,
-        kernel_ratio=ratio if len(reasons) == 1 else None,
-        own_ms=float(np.median([each.own_ms for each in late])),
-        gain_ms=gain_ms,
-    )

@@ -34,8 +34,9 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     """Return a device's communication kernels in order of start, and its exposed communication inside the steady window.
 
     Columns: gpu_op_id, start_ns, dur_ns, exposed_ns, step (a label that is the same on all ranks, None outside steps), counted, name,
-    launch_ns, dtype, in_elements, out_elements, bytes, group, description, group_size, sequence, forward (launched before the step's backward pass), sends, receives
-    (of point-to-point kernels, how many); None where the trace does not tell. Sends and receives of one other rank are a group of two.
+    launch_ns, dtype, in_elements, out_elements, bytes, group, description, group_size, sequence, forward and after_backward (launched before or after all operators of the step's backward
+    pass), sends, receives (of point-to-point kernels, how many); None where the trace does not tell. Sends and receives of one other rank are a
+    group of two.
     """
     frame = recording.frame(
         f"""WITH RECURSIVE comm AS (
@@ -56,7 +57,7 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
         SELECT comm.*, one.* EXCLUDE (gpu_op_id) FROM comm LEFT JOIN one USING (gpu_op_id) ORDER BY start_ns, gpu_op_id""",
         [device],
     )
-    frame["forward"] = _forward(recording, device, frame)
+    frame["forward"], frame["after_backward"] = _around_backward(recording, device, frame)
     exposed = _exposed(recording, device)
     ends = frame["start_ns"].to_numpy(np.int64) + frame["dur_ns"].to_numpy(np.int64)
     begun, ended, op, _ = overlaps(Intervals(frame["start_ns"].to_numpy(np.int64), ends), exposed)
@@ -82,16 +83,18 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     return frame.drop(columns=["cpu_op_id", "group_name", "group_ranks", "group_description", "thread_id"]), exposed
 
 
-def _forward(recording: Recording, device: int, kernels: pd.DataFrame) -> pd.Series:
-    """Tell which kernels were launched before their step's first backward operator; None where the step has none."""
-    rows = recording.rows(
-        "SELECT s.step, min(o.start_ns) FROM steps s JOIN cpu_ops o ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns "
+def _around_backward(recording: Recording, device: int, kernels: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Tell which kernels were launched before their step's first backward operator, and which after the last ended; None where the step has none."""
+    passes = recording.frame(
+        "SELECT s.step, min(o.start_ns) AS start_ns, max(o.start_ns + o.dur_ns) AS end_ns FROM steps s "
+        "JOIN cpu_ops o ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns "
         f"WHERE s.device = ? AND o.name_id IN (SELECT name_id FROM names WHERE starts_with(name, '{BACKWARD}')) GROUP BY s.step",
         [device],
     )
-    began = kernels["step"].map(dict(rows))
-    early: pd.Series = (kernels["launch_ns"] < began).astype(object).where(began.notna() & kernels["launch_ns"].notna(), None)
-    return early
+    of_step = passes.set_index("step").reindex(kernels["step"]).set_index(kernels.index)
+    known = of_step["start_ns"].notna() & kernels["launch_ns"].notna()
+    early, late = kernels["launch_ns"] < of_step["start_ns"], kernels["launch_ns"] > of_step["end_ns"]
+    return early.astype(object).where(known, None), late.astype(object).where(known, None)
 
 
 def _point_to_point(recording: Recording, kernels: pd.DataFrame) -> None:

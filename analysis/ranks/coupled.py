@@ -16,9 +16,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sawtooth.analysis.intervals import union
 from sawtooth.analysis.replay.edits import Edit, apply
-from sawtooth.analysis.replay.machine import I32, Replayed, ReplayProblem, step_spans, stepwise
+from sawtooth.analysis.replay.machine import I32, I64, Replayed, ReplayProblem, step_spans, stepwise
 
 Run = Generator[tuple[int, int], int, Replayed]
 
@@ -90,12 +89,11 @@ class Job:
         if self.steps_ms() is None:
             return [None] * len(self.members)
         waits: list[float | None] = []
-        for member, run, of_op in zip(self.members, self.unchanged, self.meetings.of_op, strict=True):
-            ops, counted = member.problem.ops, np.intersect1d(member.counted, member.problem.steps)
-            mine = [i for i in np.flatnonzero(np.isin(ops.step, counted)).tolist() if int(ops.op[i]) in of_op]
-            transfers = sum(self.meetings.transfer_ns[of_op[int(ops.op[i])]] for i in mine)
-            waited = int((run.op_end[mine] - run.op_start[mine]).sum()) - transfers
-            waits.append(waited / len(counted) / 1e6 if len(counted) else None)
+        for position in range(len(self.members)):
+            at, _, steps, transfers = self._counted(position)
+            run, meets = self.unchanged[position], transfers >= 0
+            waited = (run.op_end[at] - run.op_start[at] - transfers)[meets].sum()
+            waits.append(float(waited) / steps / 1e6 if steps else None)
         return waits
 
     def in_turn_ms(self) -> float:
@@ -111,15 +109,31 @@ class Job:
 
     def _alone_ms(self, position: int) -> NDArray[np.float64]:
         """Return by counted step how long a rank's GPU waits in collectives with nothing else to do, ms."""
-        member, run, of_op = self.members[position], self.unchanged[position], self.meetings.of_op[position]
-        ops, waits = member.problem.ops, []
-        for step in np.intersect1d(member.counted, member.problem.steps):
-            mine = np.flatnonzero(ops.step == step)
-            start, end = run.op_start[mine], run.op_end[mine]
-            transfers = [self.meetings.transfer_ns[of_op[op]] if op in of_op else None for op in ops.op[mine].tolist()]
-            come = [s if t is None else max(s, e - t) for s, e, t in zip(start.tolist(), end.tolist(), transfers, strict=True)]
-            waits.append(union(start, end).total - union(come, end).total)
-        return np.array(waits, np.float64) / 1e6
+        at, nth, steps, transfers = self._counted(position)
+        run = self.unchanged[position]
+        start, end = run.op_start[at], run.op_end[at]
+        come = np.where(transfers >= 0, np.maximum(start, end - transfers), start)
+        return (_covered_ns(start, end, nth, steps) - _covered_ns(come, end, nth, steps)) / 1e6
+
+    def _counted(self, position: int) -> tuple[I64, I64, int, I64]:
+        """Return a rank's operations in counted steps: where they are in its replay, in which of how many steps, and how long each transfers once all
+        members have come, ns, -1 of those that are no collective."""
+        member, of_op = self.members[position], self.meetings.of_op[position]
+        steps = np.intersect1d(member.counted, member.problem.steps)
+        ops = member.problem.ops
+        at = np.flatnonzero(np.isin(ops.step, steps))
+        transfers = [self.meetings.transfer_ns[of_op[op]] if op in of_op else -1 for op in ops.op[at].tolist()]
+        return at, np.searchsorted(steps, ops.step[at]), len(steps), np.array(transfers, np.int64)
+
+
+def _covered_ns(start: I64, end: I64, group: I64, groups: int) -> NDArray[np.float64]:
+    """Return by group how much time its intervals cover, ns, what several cover once."""
+    apart = int(end.max(initial=0)) - int(start.min(initial=0)) + 1  # so far moved, no group reaches into the next
+    order = np.lexsort((start, group))
+    start, end, group = (start + group * apart)[order], (end + group * apart)[order], group[order]
+    reached = np.maximum.accumulate(np.concatenate(([start.min(initial=0)], end[:-1])))
+    weights = np.maximum(end - np.maximum(start, reached), 0).astype(np.float64)
+    return np.bincount(group, weights=weights, minlength=groups)
 
 
 def _steps_ms(

@@ -54,7 +54,7 @@ def group_uses(rows: pd.DataFrame, ranks: Sequence[RankResult]) -> tuple[GroupUs
     counted = rows[rows["counted"]]
     if counted.empty:
         return ()
-    hosts = pd.Series([None if pd.isna(host := rank.info.get("host")) else str(host) for rank in ranks], dtype=object)
+    hosts = pd.Series([rank.host for rank in ranks], dtype=object)
     groups = counted.assign(host=counted["position"].map(hosts), p2p=counted["name"] == SEND_RECEIVE)
     facts = []
     for (group, p2p), mine in groups.groupby(["group", "p2p"], sort=False):

@@ -38,12 +38,11 @@ def rank_steps(ranks: Sequence[RankResult], communication: Communication, stages
         names = step_labels(rank.steps).loc[steps.index]
         wait_ns = np.array([waits.get((position, name), 0) for name in names], np.int64)
         wait_ns = np.minimum(wait_ns, step_ns)
-        host = rank.info.get("host")
         tables.append(
             pd.DataFrame(
                 {
                     "rank": rank.rank if numbered else position,
-                    "host": None if pd.isna(host) else str(host),
+                    "host": rank.host,
                     "stage": stages[position] if stages else None,
                     "step": names.to_numpy(),
                     "own_ms": (step_ns - wait_ns) / 1e6,
@@ -87,7 +86,7 @@ def waits_between(
     Sides are hosts where the job has several, else ranks. ``wait_ms`` is what a rank of the waiting side, on average, waits in a counted step for the late side's
     ranks to join collectives, while its GPU computes nothing. Of more than ``most`` sides, those with most waiting are there.
     """
-    hosts = ["" if pd.isna(host := rank.info.get("host")) else str(host) for rank in ranks]
+    hosts = [rank.host or "" for rank in ranks]
     several = len(set(hosts)) > 1 and all(hosts)
     level: Level = "host" if several else "rank"
     numbered = all(rank.rank is not None for rank in ranks)

@@ -16,7 +16,7 @@ from sawtooth.analysis.ranks.blame import LEAST_SHARE, blame
 from sawtooth.analysis.ranks.coupled import Job, Meetings, Member
 from sawtooth.analysis.ranks.outliers import FEWEST_ALIKE, Trace, outliers
 from sawtooth.analysis.ranks.own_time import as_quiet_as_others, own_time
-from sawtooth.analysis.ranks.slow_gpu import with_reason
+from sawtooth.analysis.ranks.stragglers import with_reason
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import FasterHost, apply
@@ -39,11 +39,13 @@ def as_one_job(
     ranks: Sequence[RankResult],
     communication: Communication,
     measured_ms: Callable[[Communication], float | None],
+    *,
+    sampled: bool,
 ) -> Communication:
     """Return ``communication`` with the job's step and its stragglers, from the ranks' replays without the profiler.
 
     ``measured_ms`` returns what marks or telemetry say of the job's step, None where nothing does: the hosts of the replays are too slow where
-    the ranks take longer together.
+    the ranks take longer together. ``sampled``: telemetry may do so, for which the ranks' waiting by turns is asked.
 
     Who is late is told from the recorded collectives where the job has many ranks alike (``outliers``), else from the replays. Without matched
     collectives nothing joins the ranks, and nothing is added. Ranks that cannot be replayed are left out where nobody waits for them in the
@@ -74,12 +76,12 @@ def as_one_job(
             traces,
             alike,
             [rank.rank for rank in ranks],
-            [_host(rank) for rank in ranks],
+            [rank.host for rank in ranks],
             float(np.median([rank.best.mean_ms or 0.0 for rank in ranks])),
         )
-    coupled = _replayed(ranks, communication, problems, kernels, measured_ms, by_collectives=bool(late))
-    sampled = [rank.telemetry for rank in ranks]
-    late = tuple(with_reason(each, sampled, alike) for each in late or coupled.stragglers)
+    coupled = _replayed(ranks, communication, problems, kernels, measured_ms, sampled=sampled, by_collectives=bool(late))
+    telemetry = [rank.telemetry for rank in ranks]
+    late = tuple(with_reason(each, telemetry, alike) for each in late or coupled.stragglers)
     return replace(coupled, stragglers=late)
 
 
@@ -90,6 +92,7 @@ def _replayed(
     kernels: Sequence[Kernels],
     measured_ms: Callable[[Communication], float | None],
     *,
+    sampled: bool,
     by_collectives: bool,
 ) -> Communication:
     """Return ``communication`` with what the ranks' replays say together; who is late is asked only where it is not known ``by_collectives``."""
@@ -124,7 +127,7 @@ def _replayed(
         ranks=tuple(_with_times(rank, *of_rank.get(rank.position, (None, 0.0, 0.0))) for rank in communication.ranks),
         notes=(*communication.notes, *_notes(len(ranks) - len(kept), job.given_up)),
         step_ms=step_ms,
-        in_turn_ms=job.in_turn_ms(),
+        in_turn_ms=job.in_turn_ms() if sampled else 0.0,
     )
     paced = _paced(job, measured_ms(coupled))
     if by_collectives:
@@ -132,10 +135,10 @@ def _replayed(
     late = blame(
         job=paced,
         recorded=RecordedJob.of(rows, len(kept)),
-        own=as_quiet_as_others([own_time(k, m, ms * 1e6) for k, m, ms in zip(kernels, paced.members, held, strict=True)]),
+        own=as_quiet_as_others([own_time(k, m, ms) for k, m, ms in zip(kernels, paced.members, held, strict=True)]),
         peers=peers(rows, len(kept)),
         ranks=[ranks[p].rank for p in kept],
-        hosts=[_host(ranks[p]) for p in kept],
+        hosts=[ranks[p].host for p in kept],
     )
     late = tuple(replace(each, positions=tuple(kept[i] for i in each.positions)) for each in late)
     return replace(coupled, stragglers=late, paced_ms=paced.step_ms())
@@ -230,7 +233,3 @@ def _joined(sets: Iterable[tuple[int, ...]], ranks: int) -> list[int]:
         for position in together[1:]:
             joined[root(position)] = root(together[0])
     return [root(position) for position in range(ranks)]
-
-
-def _host(rank: RankResult) -> str | None:
-    return None if pd.isna(host := rank.info.get("host")) else str(host)

@@ -16,20 +16,10 @@ from numpy.typing import NDArray
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.beside import Kernels, Quiet, Shape, held_ms
-from sawtooth.analysis.ranks.blame import (
-    HELD,
-    LEAST_SHARE,
-    MOST_REPLAYED,
-    OUTLIER_MADS,
-    PERSISTENT,
-    SAME_KERNELS,
-    SAME_LAUNCHES,
-    SCATTER,
-    TURNS,
-    slow_hosts,
-)
-from sawtooth.analysis.ranks.own_time import HOLE, LONG_GAP_NS, WORK, kernel_work, same_kernels_ratio, same_launches_share
-from sawtooth.analysis.run.model import RankResult, Straggler, StragglerKind
+from sawtooth.analysis.ranks.blame import LEAST_SHARE, OUTLIER_MADS, PERSISTENT, SCATTER
+from sawtooth.analysis.ranks.own_time import HOLE, LONG_GAP_NS, WORK, kernel_work
+from sawtooth.analysis.ranks.stragglers import reason_of_work, stragglers_of
+from sawtooth.analysis.run.model import RankResult, Straggler
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
@@ -107,16 +97,11 @@ def outliers(
     late.sort(key=lambda each: -1 if (rank := ranks[each.position]) is None else rank)
     if not late:
         return ()
-    stragglers, single = [], list(late)
-    for host in slow_hosts([each.position for each in late], hosts):
-        of_host = [each for each in late if hosts[each.position] == host]
-        single = [each for each in single if each not in of_host]
-        stragglers.append(_straggler("host", of_host, host, recorded, ranks))
-    if len(single) <= MOST_REPLAYED:
-        stragglers += [_straggler("rank", [each], hosts[each.position], recorded, ranks) for each in single]
-    if len(stragglers) != 1:
-        stragglers.append(_straggler("set", late, None, recorded, ranks))
-    return tuple(sorted(stragglers, key=lambda each: (-each.gain_ms, -each.own_ms)))
+
+    def gain_ms(some: Sequence[_Late]) -> float:
+        return recorded.gain_ms({each.position: np.maximum(each.over_ms, 0.0) * 1e6 for each in some})
+
+    return stragglers_of(late, ranks, hosts, gain_ms)
 
 
 def _late_ms(lateness: F64, peers: Sequence[Sequence[int]], least_ms: float) -> dict[int, F64]:
@@ -164,29 +149,4 @@ def _explained(position: int, over_ms: F64, traces: Mapping[int, Trace], compare
         return None
     if cause != WORK:
         return _Late(position, over_ms, cause)
-    if mine.held_ms - float(np.median([other.held_ms for other in others])) >= HELD * own_ms:
-        return _Late(position, over_ms, TURNS)
-    if min(same_launches_share(mine.quiet, other.shapes) for other in others) < SAME_LAUNCHES:
-        return _Late(position, over_ms, WORK)
-    ratios = np.array([same_kernels_ratio(mine.quiet, other.quiet) for other in others])
-    ratio, share = np.median(ratios, axis=0).tolist()
-    slower_ms = (1 - 1 / ratio) * share * mine.lost_ms[WORK]
-    return _Late(position, over_ms, None, ratio) if slower_ms >= SAME_KERNELS * own_ms else _Late(position, over_ms, WORK)
-
-
-def _straggler(
-    kind: StragglerKind, late: Sequence[_Late], host: str | None, recorded: RecordedJob, ranks: Sequence[int | None]
-) -> Straggler:
-    positions = tuple(each.position for each in late)
-    alike = len({(each.reason, each.kernel_ratio is None) for each in late}) == 1
-    worst = max(late, key=lambda each: each.own_ms)
-    return Straggler(
-        kind=kind,
-        positions=positions,
-        ranks=tuple(ranks[p] for p in positions),
-        host=host,
-        reason=worst.reason if alike else None,
-        kernel_ratio=worst.kernel_ratio if alike else None,
-        own_ms=float(np.median([each.own_ms for each in late])),
-        gain_ms=recorded.gain_ms({each.position: np.maximum(each.over_ms, 0.0) * 1e6 for each in late}),
-    )
+    return _Late(position, over_ms, *reason_of_work(mine, others, mine.lost_ms[WORK], own_ms))

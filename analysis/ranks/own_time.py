@@ -46,7 +46,7 @@ class OwnTime:
     ``quiet`` holds the median time of kernels by shape, ns, and how often each runs, of those that no communication runs beside; ``loud`` has time and count by step of those that run beside it only. ``long_gaps_ns``
     is host time a step in long gaps by cause, whether or not the GPU still had work, ``hidden_ns`` what of it shows nothing while the GPU had
     only communication left to do: where other ranks have more of that, it is waiting for them that no recorded call shows.
-    ``held_ns`` is how long single kernels of a step are held up (of ``beside.held_ms``). ``longest_ns`` has, by cause and step, the long gaps each by
+    ``held_ms`` is how long single kernels of a step are held up (of ``beside.held_ms``). ``longest_ns`` has, by cause and step, the long gaps each by
     itself, longest first.
     """
 
@@ -59,8 +59,13 @@ class OwnTime:
     short_calls: tuple[int, ...]
     long_gaps_ns: Mapping[str, float]
     hidden_ns: float
-    held_ns: float = 0.0
+    held_ms: float = 0.0
     longest_ns: Mapping[str, tuple[F64, ...]] = field(default_factory=dict)
+
+    @property
+    def shapes(self) -> Set[Shape]:
+        """The shapes of all its kernels."""
+        return self.quiet.keys() | self.loud.keys()
 
     def edit_of(self, part: Part, keep_share: float) -> Edit:
         """Return the change that leaves ``keep_share`` of ``part``."""
@@ -69,8 +74,8 @@ class OwnTime:
         return WithoutHostCause(part.cause, max(keep_share, LEAST_KEPT), self.long_calls if part.long else self.short_calls)
 
 
-def own_time(kernels: Kernels, member: Member, held_ns: float = 0.0) -> OwnTime:
-    """Return a rank's own time. ``kernels`` is its GPU's work but communication, ``held_ns`` how long single ones of a step are held up."""
+def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0) -> OwnTime:
+    """Return a rank's own time. ``kernels`` is its GPU's work but communication, ``held_ms`` how long single ones of a step are held up."""
     problem = member.problem
     steps = tuple(int(s) for s in member.counted if s in problem.steps)
     work, compute, loud = kernel_work(kernels, steps)
@@ -116,7 +121,7 @@ def own_time(kernels: Kernels, member: Member, held_ns: float = 0.0) -> OwnTime:
         short_calls=short_calls,
         long_gaps_ns=whole,
         hidden_ns=hidden_ns,
-        held_ns=held_ns,
+        held_ms=held_ms,
         longest_ns=longest,
     )
 

@@ -1,31 +1,145 @@
-"""Why a GPU takes longer for the same kernels, from its telemetry against its peers': a lower clock, or the power limit that lowers it."""
+"""What late ranks are told as, however they were sought: why a rank's kernels take longer, and who is late with whom."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from sawtooth.analysis.run.model import Straggler
+from sawtooth.analysis.ranks.beside import Quiet, Shape
+from sawtooth.analysis.ranks.own_time import WORK, same_kernels_ratio, same_launches_share
+from sawtooth.analysis.run.model import Straggler, StragglerKind
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
+MOST_OF_HOST = 0.75  # of a host's ranks: then it is the host
+MOST_REPLAYED = 8  # ranks whose gain is replayed one by one; of more, the set's
+SAME_KERNELS = 0.5  # of the excess: explained by equal kernels that take longer, it is a slow GPU and no more work
+SAME_LAUNCHES = 0.9  # of a rank's kernels in the shapes of its peers': those of another batch size are in other shapes
+HELD, TURNS = 0.5, "turns"  # of the excess in single kernels that are held up: another process has turns on the GPU
 CLOCK = "clock_sm_mhz"
 EXPLAINED = 0.5  # of how much longer the kernels take: those that wait for memory follow the SMs' clock in part only
 
-
 Sampled = Sequence[DeviceTelemetry | None]
+Reason = tuple[str | None, float | None]  # its key, and how many times as long equal kernels take where that is it
+
+
+class RunsKernels(Protocol):
+    """A rank's kernels."""
+
+    @property
+    def quiet(self) -> Quiet:
+        """As of ``beside.Kernels``."""
+        ...
+
+    @property
+    def shapes(self) -> Set[Shape]:
+        """Those of all its kernels."""
+        ...
+
+    @property
+    def held_ms(self) -> float:
+        """How long single ones of a step are held up (of ``beside.held_ms``)."""
+        ...
+
+
+class LateRank(Protocol):
+    """A rank that takes longer than its peers by its own doing."""
+
+    @property
+    def position(self) -> int:
+        """Its place among the job's ranks."""
+        ...
+
+    @property
+    def own_ms(self) -> float:
+        """How much longer it takes of a step."""
+        ...
+
+    @property
+    def reason(self) -> str | None:
+        """As of ``Straggler``."""
+        ...
+
+    @property
+    def kernel_ratio(self) -> float | None:
+        """As of ``Straggler``."""
+        ...
+
+
+Late = TypeVar("Late", bound=LateRank)
+
+
+def reason_of_work(mine: RunsKernels, others: Sequence[RunsKernels], work_ms: float, over_ms: float) -> Reason:
+    """Return why a rank's kernels, ``work_ms`` of a step, make it ``over_ms`` longer than ``others``: turns of another process, more work, or a slow GPU."""
+    if mine.held_ms - float(np.median([other.held_ms for other in others])) >= HELD * over_ms:
+        return TURNS, None
+    if min(same_launches_share(mine.quiet, other.shapes) for other in others) < SAME_LAUNCHES:
+        return WORK, None  # kernels that take any size in one shape take longer for more work
+    ratio, share = np.median([same_kernels_ratio(mine.quiet, other.quiet) for other in others], axis=0).tolist()
+    slower_ms = (1 - 1 / ratio) * share * work_ms
+    return (None, ratio) if slower_ms >= SAME_KERNELS * over_ms else (WORK, None)
+
+
+def stragglers_of(
+    late: Sequence[Late], ranks: Sequence[int | None], hosts: Sequence[str | None], gain_ms: Callable[[Sequence[Late]], float]
+) -> tuple[Straggler, ...]:
+    """Return hosts nearly all of whose ranks are late, the other late ranks one by one, and all of them together, most gain first.
+
+    ``ranks`` and ``hosts`` are by position; ``gain_ms`` returns what the job's step gains without what some of them lose.
+    """
+    stragglers, single = [], list(late)
+    for host in _slow_hosts([each.position for each in late], hosts):
+        of_host = [each for each in late if hosts[each.position] == host]
+        single = [each for each in single if each not in of_host]
+        stragglers.append(straggler("host", of_host, host, ranks, gain_ms(of_host)))
+    if len(single) <= MOST_REPLAYED:
+        stragglers += [straggler("rank", [each], hosts[each.position], ranks, gain_ms([each])) for each in single]
+    if len(stragglers) != 1:
+        stragglers.append(straggler("set", late, None, ranks, gain_ms(late)))
+    return tuple(sorted(stragglers, key=lambda each: (-each.gain_ms, -each.own_ms)))
+
+
+def straggler(
+    kind: StragglerKind, late: Sequence[LateRank], host: str | None, ranks: Sequence[int | None], gain_ms: float
+) -> Straggler:
+    """Return ``late`` as one straggler, with their reason where it is one."""
+    positions = tuple(each.position for each in late)
+    worst = max(late, key=lambda each: each.own_ms)
+    alike = len({(each.reason, each.kernel_ratio is None) for each in late}) == 1
+    return Straggler(
+        kind=kind,
+        positions=positions,
+        ranks=tuple(ranks[p] for p in positions),
+        host=host,
+        reason=worst.reason if alike else None,
+        kernel_ratio=worst.kernel_ratio if alike else None,
+        own_ms=float(np.median([each.own_ms for each in late])),
+        gain_ms=gain_ms,
+    )
+
+
+def _slow_hosts(late: Sequence[int], hosts: Sequence[str | None]) -> list[str]:
+    """Return hosts nearly all of whose ranks are ``late`` (positions), where the job has other hosts and the host has several ranks."""
+    late_hosts = [hosts[position] for position in late]
+    names = sorted({host for host in late_hosts if host is not None})
+    several = len({host for host in hosts if host is not None}) > 1
+    return [h for h in names if several and hosts.count(h) > 1 and late_hosts.count(h) >= MOST_OF_HOST * hosts.count(h)]
 
 
 def with_reason(late: Straggler, sampled: Sampled, peers: Sequence[Sequence[int]]) -> Straggler:
     """Return ``late`` with the reason "clock" or "power" where telemetry shows it of all its ranks; ``sampled`` and ``peers`` are by position."""
     if late.kernel_ratio is None or late.reason is not None:
         return late
-    reasons = {_reason(late.kernel_ratio, p, sampled, [q for q in peers[p] if q not in late.positions]) for p in late.positions}
+    reasons = {
+        _slowed_by(late.kernel_ratio, p, sampled, [q for q in peers[p] if q not in late.positions]) for p in late.positions
+    }
     return replace(late, reason=reasons.pop()) if len(reasons) == 1 else late
 
 
-def _reason(ratio: float, position: int, sampled: Sampled, peers: Sequence[int]) -> str | None:
+def _slowed_by(ratio: float, position: int, sampled: Sampled, peers: Sequence[int]) -> str | None:
+    """Return why a GPU takes ``ratio`` times as long for equal kernels, from its telemetry against its peers'."""
     mine = sampled[position]
     others = [t for peer in peers if (t := sampled[peer]) is not None and CLOCK in t.means]
     if mine is None or CLOCK not in mine.means or not mine.means[CLOCK] or not others:

@@ -246,6 +246,12 @@ class RankResult:
         return self.steps[self.steps["counted"]]
 
     @property
+    def host(self) -> str | None:
+        """The machine that its trace names."""
+        host = self.info.get("host")
+        return None if pd.isna(host) else str(host)
+
+    @property
     def device_step_ms(self) -> list[float]:
         """Device durations of the counted steps, ms."""
         rows = self.counted

@@ -130,16 +130,7 @@ def _late(result: RunResult, communication: Communication) -> None:
         [
             {
                 "who": who(late, result.ranks),
-                "host": late.host
-                or ", ".join(
-                    sorted(
-                        {
-                            str(result.ranks[p].info["host"])
-                            for p in late.positions
-                            if pd.notna(result.ranks[p].info.get("host"))
-                        }
-                    )
-                ),
+                "host": late.host or ", ".join(sorted({host for p in late.positions if (host := result.ranks[p].host)})),
                 "why": why(late),
                 "own_ms": late.own_ms,
                 "gain_ms": late.gain_ms,

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.communication import collectives, evidence_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
-from sawtooth.analysis.ranks.collectives import BACKWARD
 from sawtooth.analysis.replay.edits import TimedOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -40,12 +39,7 @@ CHANGES = (
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding where many all-reduces follow the backward pass, and the step is shorter with all but the last bucket's overlapped."""
     rows = collectives(context)
-    ended = context.recording.rows(
-        "SELECT s.name, max(o.start_ns + o.dur_ns) FROM steps s JOIN cpu_ops o ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns "
-        f"WHERE s.device = ? AND o.name_id IN (SELECT name_id FROM names WHERE starts_with(name, '{BACKWARD}')) GROUP BY s.name",
-        [context.rank.device],
-    )
-    after = rows[(rows["name"] == "allreduce") & (rows["launch_ns"] > rows["step"].map(dict(ended)).astype("float64"))]
+    after = rows[(rows["name"] == "allreduce") & rows["after_backward"].fillna(False).astype(bool)]
     steps = max(len(context.rank.counted), 1)
     count = len(after) / steps
     if count < MANY or context.step_ms is None:
