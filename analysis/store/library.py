@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import duckdb
 import pandas as pd
@@ -89,7 +89,7 @@ def _names(recording: Recording) -> list[tuple[int, str]]:
 
 
 class Library:
-    """Every recording of one data folder. Safe to share between threads."""
+    """Every recording of one data folder, until it is closed (``with Library(folder) as library``). Safe to share between threads."""
 
     def __init__(self, folder: DataFolder, *, threads: int | None = None) -> None:
         self.folder = folder.create()
@@ -97,6 +97,12 @@ class Library:
         self._attached: dict[str, _Attached] = {}
         self._clock = 0
         self._con = _locked_down(folder, threads)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the instance; no recording may be in use."""

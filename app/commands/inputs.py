@@ -62,22 +62,16 @@ def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) 
             raise UsageError(f"None of {', '.join(inputs)} is a file. Give one run id, or files of one run.")
         folder = data_folder(data)
         manifest = folder.resolve_run(inputs[0])
-        library = Library(folder)
-        try:
+        with Library(folder) as library:
             yield [Opened(library, manifest)]
-        finally:
-            library.close()
         return
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path} does not exist.")
     with tempfile.TemporaryDirectory(prefix="sawtooth-") as temporary:
         folder = data_folder(data) if keep else DataFolder(Path(temporary)).create()
-        library = Library(folder)
-        try:
+        with Library(folder) as library:
             yield [Opened(library, manifest) for manifest in _ingest(folder, paths, keep)]
-        finally:
-            library.close()
 
 
 def _ingest(folder: DataFolder, paths: list[Path], keep: bool) -> list[Manifest]:

@@ -34,11 +34,8 @@ def reduce(
     job = bring_in_job(folder, summaries, name, tuple(open_ or ()))
     for sentence in job.notices:
         say(f"Not opened: {sentence}", err=True)
-    library = Library(folder)
-    try:
+    with Library(folder) as library:
         result = result_of(job.manifest, library)
-    finally:
-        library.close()
     late = result.communication.stragglers if result.communication else ()
     if as_json:
         say(json_text({"id": job.manifest.id, "ranks": len(job.overview.ranks), "stragglers": len(late)}))

@@ -46,13 +46,10 @@ def _print_result(launched: launch.Launched, data: Path | None) -> None:
     try:
         folder = data_folder(data)
         brought = bring_in(folder, [(launched.bundle, launched.bundle.name)])
-        library = Library(folder)
-        try:
+        with Library(folder) as library:
             result = result_of(brought.runs[0], library)
             last = result_of(brought.runs[-1], library)
             later = compare(side_of([result], library), side_of([last], library)) if len(brought.runs) > 1 else None
-        finally:
-            library.close()
         for line in lines(result):
             say(line, err=True)
         for line in [words.headline(later), *words.sentences(later)] if later is not None else ():

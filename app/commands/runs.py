@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.error import URLError
@@ -22,7 +23,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder
 from sawtooth.app.commands.output import say
 from sawtooth.app.printable import json_text
-from sawtooth.app.runs.card import card_of, kept_card
+from sawtooth.app.runs.card import Card, card_of, kept_card
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.server.start import link_to
 from sawtooth.ingest.errors import UsageError
@@ -67,14 +68,22 @@ def list_runs(
     if not manifests:
         say("No runs yet. `sawtooth ingest FILE…` brings one in.")
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
-    library = Library(folder)
-    for line in _table([_row(m, folder, library) for m in manifests]):
+    for line in _table([_row(*each) for each in zip(manifests, _cards(manifests, folder), strict=True)]):
         say(line if len(line) <= width else f"{line[: width - 1]}…")
 
 
-def _row(run: Manifest, folder: DataFolder, library: Library) -> tuple[str, ...]:
-    analysed = kept_file(folder, run, RESULT).exists()
-    card = card_of(run, library) if analysed else kept_card(run, folder)
+def _cards(runs: Sequence[Manifest], folder: DataFolder) -> list[Card | None]:
+    """Return the card of each run, None where it is not analysed yet. Recordings are opened only where a kept analysis lacks its card."""
+    cards = [kept_card(run, folder) for run in runs]
+    lacking = [i for i, run in enumerate(runs) if cards[i] is None and kept_file(folder, run, RESULT).exists()]
+    if lacking:
+        with Library(folder) as library:
+            for i in lacking:
+                cards[i] = card_of(runs[i], library)
+    return cards
+
+
+def _row(run: Manifest, card: Card | None) -> tuple[str, ...]:
     step = fmt.reading("best_step_time_ms", card.readings["best_step_time_ms"]) if card and card.readings else fmt.MISSING
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.created_ns / 1e9))
     kinds = f"{fmt.many(len(run.traces), 'trace')}, {len(run.telemetry)} telemetry"

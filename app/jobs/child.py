@@ -95,8 +95,7 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
 
 def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:
     """Analyse the runs here and not in a page, and keep what pages and cards show of them. Raises SawtoothError for the first that fails."""
-    library = Library(folder)
-    try:
+    with Library(folder) as library:
         for run in runs:
             manifest = folder.read_manifest(run)
             result_of(manifest, library)
@@ -105,8 +104,6 @@ def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:
                 raise SawtoothError(
                     "The analysis of this run could not be kept. Free some space on the server's disk, then open the run again."
                 )
-    finally:
-        library.close()
 
 
 class _SteadyProgress:

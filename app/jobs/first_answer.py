@@ -48,11 +48,8 @@ def made(samples: Path = SAMPLES) -> FirstAnswer:
     with tempfile.TemporaryDirectory(prefix="sawtooth-") as temporary:
         folder = DataFolder(Path(temporary)).create()
         (run,) = bring_in(folder, [(path, path.name) for path in item.files], name=item.name).runs
-        library = Library(folder)
-        try:
+        with Library(folder) as library:
             card = card_of(run, library)
-        finally:
-            library.close()
     return FirstAnswer(item.name, card.headline, card.state)
 
 

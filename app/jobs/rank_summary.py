@@ -52,8 +52,5 @@ def _rows(source: Source) -> list[Row]:
             return [refusal_row(source, NOT_OF_A_RANK)]
         if ref.kind == "trace":
             ensure_derived(folder, ref.id)
-        library = Library(folder, threads=THREADS)
-        try:
+        with Library(folder, threads=THREADS) as library:
             return (rank_rows if ref.kind == "trace" else telemetry_rows)(library, ref.id, source)
-        finally:
-            library.close()

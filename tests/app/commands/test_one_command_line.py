@@ -18,8 +18,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from typer.testing import CliRunner, Result
 
+from sawtooth.analysis.store.library import Library
 from sawtooth.app.cli import cli, main
-from sawtooth.app.commands import output
+from sawtooth.app.commands import output, runs
 from sawtooth.app.commands.runs import size_of
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.errors import UsageError
@@ -149,6 +150,27 @@ def test_the_list_has_the_verdict_of_what_was_reported_and_compared_names_tell_r
     (first,) = [r["id"] for r in json.loads(run("runs", "--json", "--data", data).stdout) if r["id"] != second]
     said = run("compare", first, second, "--data", data).output
     assert f"({first[:6]})" in said and f"({second[:6]})" in said
+
+
+def test_the_list_opens_recordings_only_for_an_analysis_without_its_card(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    class Watched(Library):
+        def __enter__(self) -> Watched:
+            opened.append("opened")
+            return super().__enter__()
+
+        def close(self) -> None:
+            opened.append("closed")
+            super().close()
+
+    monkeypatch.setattr(runs, "Library", Watched)
+    run("runs", "--data", data)
+    assert opened == [], "nothing is analysed yet"
+    run("report", "my first run", "--data", data)
+    listed = run("runs", "--data", data).output
+    assert opened == ["opened", "closed"], "a report keeps its analysis and makes no card"
+    assert run("runs", "--data", data).output == listed and len(opened) == 2
 
 
 def test_prune_removes_the_oldest_until_the_rest_fits(data: str, traces: Path) -> None:
