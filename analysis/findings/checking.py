@@ -18,17 +18,13 @@ from sawtooth.analysis.run.model import Finding, NotChecked
 from sawtooth.ingest.errors import SawtoothError
 
 LOG = logging.getLogger(__name__)
-OF_THE_HOST = ("launch-bound", "python-between-operators")  # rules that rest on how fast the host is without the profiler
 NO_SURER = (
     "The run's step may be no longer than the GPU's own work, as far as the recordings tell: then this brings nothing. "
     "Ten seconds of `sawtooth sample` beside the run would tell."
 )
-GRAPHS, READS = "launch-bound", "host-waits-for-gpu"
-READS_FIRST = "“{title}” comes first: one graph cannot hold these waits, and where they stay a step is several graphs."
+WAITS_FIRST = "“{title}” comes first: one graph cannot hold these waits, and where they stay a step is several graphs."
 ANOTHER_WAY = "Another way out of the same:"
-CAPTURE = "graph-capture"  # the rule that finds steps in which launches are only recorded
 ONCE = "The profiled steps capture a CUDA graph, which the run does once: its steps after that launch otherwise."
-OPPORTUNITIES = ("elementwise-chains", "fp32-products")  # short of critical what they change was chosen, and is no fault
 SAME_CAUSE = 0.5  # of what a finding changes: with more of it in another finding both are about the same thing
 OWN_SQL = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)  # how a rule's own statement fails
 FAILED = "the rule itself failed on this trace; please report it"
@@ -61,24 +57,25 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
                 LOG.exception("rule %s failed on run %s", rule.slug, context.run.manifest.id)
                 not_checked.append(NotChecked(rule.slug, f"{FAILED} ({type(error).__name__})"))
     doubt = NO_SURER if context.rank.best.gpu_may_limit else None
-    if any(finding.rule == CAPTURE for finding in findings):
+    if any(finding.explains.captures_graph for finding in findings):
         doubt = ONCE
     if doubt is not None:
-        findings = [_doubted(finding, doubt) if finding.rule in OF_THE_HOST else finding for finding in findings]
-    return _reads_first(context, _each_cause_once(sorted(findings, key=_order))), not_checked
+        findings = [_doubted(finding, doubt) if finding.explains.host_pace else finding for finding in findings]
+    return _waits_first(context, _each_cause_once(sorted(findings, key=_order))), not_checked
 
 
-def _reads_first(context: RuleContext, findings: list[Finding]) -> list[Finding]:
+def _waits_first(context: RuleContext, findings: list[Finding]) -> list[Finding]:
     """Return the findings, that on graphs with the waits that have to go before all of a step can be captured, and behind them where they cut
     it into graphs that bring less: what must be done first stands first, however little it brings alone."""
-    reads, graph = (next((f for f in findings if f.rule == rule), None) for rule in (READS, GRAPHS))
-    if reads is None or graph is None or any(isinstance(edit, AsGraph) and edit.first_ops for edit in graph.edits):
+    waits = next((f for f in findings if f.explains.cuts_graph), None)
+    graph = next((f for f in findings if f.explains.as_graph), None)
+    if waits is None or graph is None or any(isinstance(edit, AsGraph) and edit.first_ops for edit in graph.edits):
         return findings  # between two graphs the host may wait
-    noted = _with_note(graph, READS_FIRST.format(title=reads.title))
+    noted = _with_note(graph, WAITS_FIRST.format(title=waits.title))
     ordered = [noted if f is graph else f for f in findings]
-    if reads.severity != "info" and graph.edits and context.share(_kept_from_graph_ms(context)) >= WARNING_SHARE:
-        ordered.remove(reads)
-        ordered.insert(min(ordered.index(noted), findings.index(reads)), reads)
+    if waits.severity != "info" and graph.edits and context.share(_kept_from_graph_ms(context)) >= WARNING_SHARE:
+        ordered.remove(waits)
+        ordered.insert(min(ordered.index(noted), findings.index(waits)), waits)
     return ordered
 
 
@@ -135,7 +132,7 @@ def _order(finding: Finding) -> tuple[int, bool, bool, bool, bool, float, str]:
     # A late rank comes before its own findings: they say the same time again, and not that one rank alone loses it. What says which launches need
     # not be comes before what would only make all of them cheaper.
     # What may not be possible at all comes behind both.
-    general = finding.rule in OF_THE_HOST or (finding.severity == "warning" and finding.rule in OPPORTUNITIES)
+    about = finding.explains
+    general = about.host_pace or (finding.severity == "warning" and about.chosen)
     guessed = finding.severity != "info" and finding.confidence == "low"
-    late = finding.explains.late_rank
-    return (severity, not finding.ends_the_run, not late, guessed, general, -finding.gain_ms, finding.rule)
+    return (severity, not finding.ends_the_run, not about.late_rank, guessed, general, -finding.gain_ms, finding.rule)

@@ -44,17 +44,26 @@ class CodeChange:
 
 @dataclass(frozen=True)
 class Explains:
-    """The lost time that the findings of a rule account for, so that nobody else need know the rule by its name.
+    """The lost time that the findings of a rule account for and how they stand to others', so that nobody else need know the rule by its name.
 
     ``causes`` are the ledger's; where they are no more than the mechanism, ``called`` is what the time is called in a sentence. ``hidden``
     is time that the profiled steps do not show, which what they show cannot be named by. ``late_rank`` is one rank's lateness: the same time
     again as its own findings, and that it alone loses it.
+
+    ``host_pace`` rests on how fast the host is without the profiler, and makes all of its work cheaper. ``chosen`` is what somebody decided, and
+    no fault while it costs little. ``as_graph`` launches a step as a CUDA graph, and ``cuts_graph`` is what no graph can hold. ``captures_graph``
+    says that the profiled steps capture one, which the run does once.
     """
 
     causes: tuple[str, ...] = ()
     called: str | None = None
     hidden: bool = False
     late_rank: bool = False
+    host_pace: bool = False
+    chosen: bool = False
+    as_graph: bool = False
+    cuts_graph: bool = False
+    captures_graph: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from sawtooth.analysis.run.model import Finding
+from sawtooth.analysis.run.model import Explains, Finding
 from tests.accuracy.judged import judged, summary
 
 READS = Finding("host-waits-for-gpu", "critical", "The host waits", "Read less.", "high", ceiling_ms_per_step=3.0)
-LAUNCHES = Finding("launch-bound", "critical", "The GPU waits for launches", "Use a graph.", "medium", ceiling_ms_per_step=2.0)
+LAUNCHES = Finding(
+    "launch-bound",
+    "critical",
+    "The GPU waits for launches",
+    "Use a graph.",
+    "medium",
+    ceiling_ms_per_step=2.0,
+    explains=Explains(host_pace=True),
+)
 
 
 def truths(after_s: float, util: float = 50.0) -> dict[str, dict[str, object]]:

@@ -55,4 +55,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("graph-capture", ("steps",), check, Explains())
+RULE = Rule("graph-capture", ("steps",), check, Explains(captures_graph=True))

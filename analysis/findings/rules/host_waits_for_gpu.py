@@ -80,4 +80,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("host-waits-for-gpu", ("steps",), check, Explains(("host_sync",)))
+RULE = Rule("host-waits-for-gpu", ("steps",), check, Explains(("host_sync",), cuts_graph=True))

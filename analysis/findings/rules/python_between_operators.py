@@ -81,4 +81,4 @@ def how_often(times: int, steps: int) -> str:
     return "once a step" if each == 1 else f"{each} times a step"
 
 
-RULE = Rule("python-between-operators", ("steps",), check, Explains(("python_host",)))
+RULE = Rule("python-between-operators", ("steps",), check, Explains(("python_host",), host_pace=True))

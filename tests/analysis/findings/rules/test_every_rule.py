@@ -5,6 +5,7 @@ A message that changed on purpose is committed anew with ``pytest tests/analysis
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from sawtooth.analysis.run.model import Finding
 from sawtooth.app.words import causes as cause_words
 from tests.analysis.findings.rules.cases import CASES, Case
 from tests.support.findings_of import finding, result_of, together
-from tests.support.paths import RECORDINGS, SAMPLES
+from tests.support.paths import RECORDINGS, ROOT, SAMPLES
 
 HEALTHY = ("gpt", "gpt_small", "gpt_no_reads", "mlp_graph", "resnet_fixed", "loader_workers", "copy_prefetched",
            "mlp_4096", "channels_last", "attention_sdpa", "mm_fp8")  # fmt: skip
@@ -71,6 +72,17 @@ def test_no_row_is_of_a_rule_that_is_not_there() -> None:
 def test_a_rule_lies_in_the_file_of_its_name() -> None:
     files = {path.stem for path in Path(rules_folder.__path__[0]).glob("*.py")} - {"__init__"}
     assert {rule.slug.replace("-", "_") for rule in all_rules()} == files
+
+
+def test_only_the_guides_techniques_name_rules() -> None:
+    """How findings stand to one another is declared by their rules (``Explains``), and what they say comes from them."""
+    slugs = {rule.slug for rule in all_rules()}
+    for room in ("analysis", "app", "sawtooth"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            if path.parent.name == "rules" or path.name == "checklist.py":
+                continue
+            texts = {node.value for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Constant)}
+            assert texts & slugs == set(), path.relative_to(ROOT)
 
 
 @every_rule
