@@ -214,6 +214,19 @@ def test_screens_hold_no_sql() -> None:
                 )
 
 
+def test_no_window_function_filters_its_rows() -> None:
+    """DuckDB looks at the whole partition for every row of one that does: 14 seconds for 390,000 operators. ``count(CASE …)`` takes 0.06."""
+    filtering = re.compile(r"\bFILTER\s*\((?:[^()]|\([^()]*\))*\)\s*OVER\b")
+    assert filtering.search("count(*) FILTER (NOT f(a)) OVER (ORDER BY b)")
+    sources = [
+        path
+        for room in ("ingest", "analysis", "app")
+        for suffix in ("py", "sql")
+        for path in (ROOT / room).rglob(f"*.{suffix}")
+    ]
+    assert [path.name for path in sources if filtering.search(path.read_text(encoding="utf-8"))] == []
+
+
 def _identifiers(tree: ast.Module) -> set[str]:
     """What a module calls its variables, parameters, attributes, functions and classes."""
     names = {

@@ -63,7 +63,7 @@ def of_waits(
         return
     places = context.places("host_sync")
     in_gaps = context.recording.rows(
-        "SELECT count(DISTINCT call_id) FROM gaps WHERE device = ? AND cause = 'host_sync' AND list_contains(?, call_id)",
+        "SELECT count(DISTINCT call_id) FROM gaps WHERE device = ? AND cause = 'host_sync' AND call_id IN (SELECT unnest(?::BIGINT[]))",
         [context.rank.device, list(calls)],
     )
     count = in_gaps[0][0] / max(len(context.rank.counted), 1)

@@ -147,7 +147,7 @@ WITH outermost AS (SELECT o.cpu_op_id, o.thread_id, o.start_ns, o.start_ns + o.d
         NOT reads AND (regexp_matches(o.name, $2) OR coalesce({_FIGURES}, false)) AS sums_up
     FROM named_cpu_ops o LEFT JOIN signatures s USING (signature_id) LEFT JOIN cpu_ops p ON p.cpu_op_id = o.parent_id
     WHERE o.kind = 'op' AND (o.parent_id IS NULL OR p.kind = 'annotation')),
-grouped AS (SELECT *, count(*) FILTER (NOT sums_up) OVER (PARTITION BY thread_id ORDER BY start_ns, cpu_op_id) AS place FROM outermost),
+grouped AS (SELECT *, count(CASE WHEN NOT sums_up THEN 1 END) OVER (PARTITION BY thread_id ORDER BY start_ns, cpu_op_id) AS place FROM outermost),
 waiting AS (SELECT DISTINCT g.thread_id, g.place FROM runtime_calls c ASOF JOIN (SELECT * FROM grouped WHERE reads) g
     ON c.thread_id = g.thread_id AND c.start_ns >= g.start_ns WHERE c.start_ns < g.end_ns AND c.call_id IN (SELECT unnest($3::BIGINT[]))),
 serving AS (SELECT g.* FROM grouped g JOIN waiting w ON w.thread_id = g.thread_id AND (g.sums_up AND g.place = w.place - 1 OR g.reads AND g.place = w.place))
