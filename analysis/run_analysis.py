@@ -25,7 +25,7 @@ from sawtooth.analysis.ranks.groups import with_parallelism
 from sawtooth.analysis.ranks.job import as_one_job
 from sawtooth.analysis.ranks.job_step import at_job_step, leading, measured_ms
 from sawtooth.analysis.replay import store as replay_store
-from sawtooth.analysis.replay.edits import WhatIf
+from sawtooth.analysis.replay.whatif import WhatIf
 from sawtooth.analysis.run import compile_log
 from sawtooth.analysis.run.host import host_work
 from sawtooth.analysis.run.model import Communication, RankResult, RunResult

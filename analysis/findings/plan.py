@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from sawtooth.analysis.findings.rule import RUNS_DIFFER
 from sawtooth.analysis.metrics.step_time import BestStepTime
-from sawtooth.analysis.replay.edits import Edit, WhatIf
+from sawtooth.analysis.replay.edits import Edit
+from sawtooth.analysis.replay.whatif import WhatIf
 from sawtooth.analysis.run.model import NO_GAIN, Finding, PlanStep
 
 

@@ -18,7 +18,8 @@ from sawtooth.analysis.findings.launches import Launches
 from sawtooth.analysis.findings.source_lines import user_lines
 from sawtooth.analysis.findings.work import step_work
 from sawtooth.analysis.nulls import plain_rows
-from sawtooth.analysis.replay.edits import Edit, WhatIf
+from sawtooth.analysis.replay.edits import Edit
+from sawtooth.analysis.replay.whatif import WhatIf
 from sawtooth.analysis.run.model import CodeChange, Confidence, Explains, Finding, RankResult, RunResult, Severity
 from sawtooth.analysis.run.verdict import uses_estimate
 

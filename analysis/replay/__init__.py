@@ -7,14 +7,11 @@ __getattr__, __all__ = lazy(
     {
         "bisection": ("turning_point",),
         "edits": (
-            "STEP_OFF",
-            "TIMES_OFF",
             "AsGraph",
             "Edit",
             "FasterHost",
             "ScaledOps",
             "TimedOps",
-            "WhatIf",
             "WithoutCalls",
             "WithoutHostCause",
             "WithoutOps",
@@ -37,5 +34,6 @@ __getattr__, __all__ = lazy(
             "stepwise",
             "with_median_latencies",
         ),
+        "whatif": ("STEP_OFF", "TIMES_OFF", "WhatIf"),
     },
 )

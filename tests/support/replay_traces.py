@@ -8,10 +8,23 @@ from hypothesis import strategies as st
 from sawtooth.analysis.derive.events import GPU_KINDS
 from sawtooth.analysis.derive.unprofiled.problem import build_problem, host_view
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS, owner_of
-from sawtooth.analysis.replay.machine import (
-    ReplayProblem,
-)
+from sawtooth.analysis.replay.machine import ReplayProblem
 from tests.support.tiny_trace import TinyTrace
+
+NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+def loading() -> TinyTrace:
+    """Steps of 100 µs on the host: 30 µs in the loader before the first launch, 20 µs before the second."""
+    trace = TinyTrace()
+    for k in range(3):
+        t = 100.0 * k
+        trace.step(t, t + 100)
+        trace.op(NEXT, t + 1, t + 31, annotation=True)
+        trace.launch((t + 40, t + 45), (t + 47, t + 50))
+        trace.op(NEXT, t + 50, t + 70, annotation=True)
+        trace.launch((t + 80, t + 85), (t + 87, t + 90))
+    return trace
 
 
 def problem_of(trace: TinyTrace) -> ReplayProblem:

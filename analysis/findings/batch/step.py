@@ -27,7 +27,8 @@ from sawtooth.analysis.knowledge.kernel_work import QUERY_BLOCK, convolution_wor
 from sawtooth.analysis.knowledge.traffic import operator_bytes
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.bisection import turning_point
-from sawtooth.analysis.replay.edits import STEP_OFF, FasterHost, TimedOps, WhatIf
+from sawtooth.analysis.replay.edits import FasterHost, TimedOps
+from sawtooth.analysis.replay.whatif import STEP_OFF, WhatIf
 
 if TYPE_CHECKING:
     from sawtooth.analysis.findings.rule import RuleContext

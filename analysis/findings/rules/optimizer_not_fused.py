@@ -23,7 +23,8 @@ from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, 
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import estimate
 from sawtooth.analysis.knowledge.kernel_work import optimizer_work
-from sawtooth.analysis.replay.edits import TIMES_OFF, Edit, TimedOps, WithoutOps
+from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
+from sawtooth.analysis.replay.whatif import TIMES_OFF
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 MANY_KERNELS = 50  # a fused optimizer launches under ten kernels a step, a foreach one some tens, a single-tensor one a dozen per parameter

@@ -10,7 +10,8 @@ import pytest
 from sawtooth.analysis.findings.plan import plan_of
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.step_time import BestStepTime
-from sawtooth.analysis.replay.edits import AsGraph, ScaledOps, TimedOps, WhatIf
+from sawtooth.analysis.replay.edits import AsGraph, ScaledOps, TimedOps
+from sawtooth.analysis.replay.whatif import WhatIf
 from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.run_analysis import analyse, whatif_of
 from sawtooth.analysis.store.library import Library

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.analysis.replay.edits import Edit, WhatIf, apply
+from sawtooth.analysis.replay.edits import Edit, apply
+from sawtooth.analysis.replay.whatif import WhatIf
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.run_analysis import whatif_of
 from tests.support.findings_of import NAMES, library, result_of

@@ -1,0 +1,70 @@
+"""What edits bring to a run: the replay's change carried onto its own step, with its interval."""
+
+from __future__ import annotations
+
+import pytest
+
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.replay.edits import AsGraph, Edit, FasterHost, ScaledOps, WithoutCalls, apply
+from sawtooth.analysis.replay.machine import replay, step_times
+from sawtooth.analysis.replay.whatif import WhatIf
+from tests.support.replay_traces import loading, problem_of
+from tests.support.tiny_trace import TinyTrace
+
+SECOND = (1, 3, 5)  # the second call of each of the three steps
+
+
+@pytest.mark.parametrize("edit", [AsGraph(), FasterHost(0.0)])
+def test_a_step_that_is_launched_sooner_is_not_shorter_than_the_gpu_works_now(edit: Edit) -> None:
+    # A step of 100 µs: a kernel of 20 µs on one stream, later one of 20 µs on another. Nothing recorded says that the second waits for the first,
+    # so launched together both would run at once. The GPU works 40 µs a step.
+    trace = TinyTrace()
+    for k in range(3):
+        t = 100.0 * k
+        trace.step(t, t + 100)
+        trace.op("aten::slow", t + 1, t + 99)
+        trace.launch((t + 5, t + 10), (t + 20, t + 40), stream=7)
+        trace.launch((t + 90, t + 95), (t + 97, t + 117), stream=8)
+    problem = problem_of(trace)
+    edited = apply(problem, [edit])
+    assert step_times(edited, replay(edited), 0, problem.steps).max() < 40_000
+    assert WhatIf(problem, 0, problem.steps).step_ms((edit,)) == pytest.approx(0.040)
+
+
+def of_step(ms: float, source: str) -> BestStepTime:
+    return BestStepTime(source, Reading(ms), Reading(ms), Reading(0.1), ms, represented=source != "telemetry")
+
+
+@pytest.mark.parametrize(
+    ("source", "best_us", "edit", "expected_us"),
+    [
+        # A step of 100 µs: the kernels of 3 µs end 5 µs after their launches, which are all that holds them up. The GPU works 6.
+        ("user", 100, FasterHost(0.0), 6),
+        ("user", 50, FasterHost(0.0), 6),  # half of the replay's step: half of its waits, all of its work
+        ("user", 200, FasterHost(0.0), 6),  # the 100 µs beyond the replay are waits as well
+        ("user", 147, FasterHost(0.5), 72),  # of 94 µs of waits 44 are left: 50, and as much of the 47 beyond the replay
+        ("user", 6, FasterHost(0.0), 6),
+        ("user", 3, FasterHost(0.0), 3),  # shorter than the GPU's work as recorded: the work fills it
+        ("user", 50, WithoutCalls(SECOND), 40),  # 80 of 100
+        ("telemetry", 90, FasterHost(0.0), 6),  # 90 − 94 is nothing that a step can take
+        ("telemetry", 150, FasterHost(0.0), 56),
+        ("user", 3, ScaledOps((0, 1, 2, 3, 4, 5), 0.5), 3),  # the host sets the pace
+    ],
+)
+def test_no_prediction_is_shorter_than_what_the_gpu_then_works(
+    source: str, best_us: float, edit: Edit, expected_us: float
+) -> None:
+    whatif = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
+    assert whatif.predict_ms(of_step(best_us / 1000, source), [edit]) == pytest.approx(expected_us / 1000, rel=1e-3)
+
+
+def test_a_step_beyond_the_replay_may_be_in_the_profile_or_not_and_the_interval_holds_both() -> None:
+    # A step of 100 µs in the replay, 6 of them the GPU's: of a run of 150 a quick host leaves 6, or 56 if the other 50 are no launching.
+    whatif = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
+    between = whatif.predict_range_ms(of_step(0.150, "user"), [FasterHost(0.0)])
+    assert between is not None and between[0] <= 0.006 and between[1] >= 0.056
+    close = whatif.predict_range_ms(of_step(0.120, "user"), [FasterHost(0.0)])  # 6, or 26 with the other 20
+    assert close is not None and close[1] == pytest.approx(0.026 + 0.15 * 0.006)
+    none = whatif.predict_range_ms(of_step(0.100, "user"), [FasterHost(0.0)])
+    assert none is not None and none[1] == pytest.approx(0.006 * 1.15)
