@@ -25,6 +25,8 @@ NO_SURER = (
 WAITS_FIRST = "“{title}” comes first: one graph cannot hold these waits, and where they stay a step is several graphs."
 ANOTHER_WAY = "Another way out of the same:"
 ONCE = "The profiled steps capture a CUDA graph, which the run does once: its steps after that launch otherwise."
+PART_FIRST = "“{title}” is part of it, and has a remedy of its own: it comes first."
+SEVERITIES = ("critical", "warning", "info")
 SAME_CAUSE = 0.5  # of what a finding changes: with more of it in another finding both are about the same thing
 OWN_SQL = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)  # how a rule's own statement fails
 FAILED = "the rule itself failed on this trace; please report it"
@@ -61,7 +63,23 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
         doubt = ONCE
     if doubt is not None:
         findings = [_doubted(finding, doubt) if finding.explains.host_pace else finding for finding in findings]
-    return _waits_first(context, _each_cause_once(sorted(findings, key=_order))), not_checked
+    return _parts_first(_waits_first(context, _each_cause_once(sorted(findings, key=_order)))), not_checked
+
+
+def _parts_first(findings: list[Finding]) -> list[Finding]:
+    """Return the findings with what names a part of a general one, and its remedy, before that: the general one stands right behind its first part, is no
+    more severe, and only worth knowing where that part is most of it."""
+    result = list(findings)
+    for general in findings:
+        first = next((f for f in findings if f.explains.part_of == general.rule and f.severity != "info"), None)
+        if first is None:
+            continue
+        mostly = first.gain_ms >= SAME_CAUSE * (general.ceiling_ms_per_step or 0.0)
+        severity = "info" if mostly else max(general.severity, first.severity, key=SEVERITIES.index)
+        result.remove(general)
+        behind = _with_note(replace(general, severity=severity), PART_FIRST.format(title=first.title))
+        result.insert(result.index(first) + 1, behind)
+    return result
 
 
 def _waits_first(context: RuleContext, findings: list[Finding]) -> list[Finding]:
@@ -128,7 +146,7 @@ def _doubted(finding: Finding, why: str) -> Finding:
 
 
 def _order(finding: Finding) -> tuple[int, bool, bool, bool, bool, float, str]:
-    severity = ("critical", "warning", "info").index(finding.severity)
+    severity = SEVERITIES.index(finding.severity)
     # A late rank comes before its own findings: they say the same time again, and not that one rank alone loses it. What says which launches need
     # not be comes before what would only make all of them cheaper.
     # What may not be possible at all comes behind both.

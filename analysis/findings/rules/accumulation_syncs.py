@@ -77,4 +77,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("accumulation-syncs", ("steps",), check, Explains())
+RULE = Rule("accumulation-syncs", ("steps",), check, Explains(part_of="exposed-communication"))

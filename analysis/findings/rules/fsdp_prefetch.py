@@ -67,4 +67,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("fsdp-prefetch", ("steps",), check, Explains())
+RULE = Rule("fsdp-prefetch", ("steps",), check, Explains(part_of="exposed-communication"))

@@ -77,4 +77,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("fsdp-reshard", ("steps",), check, Explains())
+RULE = Rule("fsdp-reshard", ("steps",), check, Explains(part_of="exposed-communication"))

@@ -71,4 +71,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("gradients-reduced-after", ("steps",), check, Explains())
+RULE = Rule("gradients-reduced-after", ("steps",), check, Explains(part_of="exposed-communication"))

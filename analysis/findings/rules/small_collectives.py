@@ -68,4 +68,4 @@ def _bytes(row: Sequence[Any]) -> float:
     return float(row[1]) * ELEMENT_BYTES.get(str(row[0]), 4)
 
 
-RULE = Rule("small-collectives", ("steps",), check, Explains())
+RULE = Rule("small-collectives", ("steps",), check, Explains(part_of="exposed-communication"))

@@ -28,7 +28,7 @@ class Case:
 
 
 CASES = {
-    "accumulation-syncs": Case(beside=("accumulated_and_reduced",), quiet=("accumulated_without_sync", "ddp_balanced")),
+    "accumulation-syncs": Case(leads=("accumulated_and_reduced",), quiet=("accumulated_without_sync", "ddp_balanced")),
     "allocator-churn": Case(
         leads=("empty_cache",), quiet=("memory_creep",), measured=(("empty_cache", "gpt_small", 0.10),)
     ),
@@ -63,16 +63,16 @@ CASES = {
     "elementwise-chains": Case(beside=("gpt_small",), quiet=("gpt_compiled",)),
     "evaluation-records-graph": Case(leads=("eval_with_grad",), quiet=("eval_without_grad",)),
     "expert-loops": Case(leads=("expert_loop",), quiet=("equal_layers", "experts_batched")),
-    "exposed-communication": Case(leads=("reduced_after",), quiet=("ddp_balanced",)),
+    "exposed-communication": Case(beside=("reduced_after",), quiet=("ddp_balanced",)),
     "fp32-products": Case(
         leads=("gpt_fp32", "gpt_tf32"),
         quiet=("gpt_small",),
         measured=(("gpt_fp32", "gpt_small", 0.15), ("gpt_tf32", "gpt_small", 0.10)),
     ),
-    "fsdp-prefetch": Case(beside=("weights_gathered_late",), quiet=("weights_gathered_ahead", "ddp_balanced")),
-    "fsdp-reshard": Case(beside=("weights_gathered_twice",), quiet=("weights_kept", "ddp_balanced")),
+    "fsdp-prefetch": Case(leads=("weights_gathered_late",), quiet=("weights_gathered_ahead", "ddp_balanced")),
+    "fsdp-reshard": Case(leads=("weights_gathered_twice",), quiet=("weights_kept", "ddp_balanced")),
     "gradients-reduced-after": Case(
-        beside=("reduced_after",), quiet=("reduced_within", "ddp_balanced"), measured=(("reduced_after", "reduced_within", 0.15),)
+        leads=("reduced_after",), quiet=("reduced_within", "ddp_balanced"), measured=(("reduced_after", "reduced_within", 0.15),)
     ),
     "pipeline-bubble": Case(
         leads=("pipeline_of_unequal_stages",), beside=("pipeline_of_two_microbatches",), quiet=("pipeline_of_eight_microbatches", "ddp_balanced")

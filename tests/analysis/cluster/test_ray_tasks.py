@@ -1,0 +1,45 @@
+"""A map on Ray reads every source once, whatever is killed in between."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.cluster.mapping import map_sources
+from sawtooth.analysis.cluster.ray_tasks import RETRIES, on_ray
+from tests.support import cluster_tasks
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Of a Ray cluster of two nodes with one core each, on this machine."""
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'sawtooth[cluster]'")
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.add_node(num_cpus=1)
+    yield cluster.address
+    cluster.shutdown()
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_a_killed_worker_costs_its_source_a_further_try_and_a_second_run_reads_nothing(tmp_path: Path, address: str) -> None:
+    traces, to = tmp_path / "traces", tmp_path / "summaries"
+    traces.mkdir()
+    names = ["a.json", "b.once.json", "c.json", "d.always.json", "e.json"]
+    for name in names:
+        (traces / name).write_text(name)
+    engine = functools.partial(on_ray, address=address)
+    done = map_sources([str(traces)], str(to), cluster_tasks.die_at_first, engine)
+    failed = {Path(outcome.url).name for outcome in done.failed}
+    assert failed == {"d.always.json"}
+    assert {name: len((tmp_path / f"{name}.tries").read_text()) for name in names} == {
+        "a.json": 1, "b.once.json": 2, "c.json": 1, "d.always.json": 1 + RETRIES, "e.json": 1
+    }  # fmt: skip
+    assert sorted(path.read_text() for path in to.iterdir()) == ["a.json", "b.once.json", "c.json", "e.json"]
+    (traces / "d.always.json").unlink()
+    again = map_sources([str(traces)], str(to), cluster_tasks.read, engine)
+    assert (again.before, again.outcomes) == (4, [])
