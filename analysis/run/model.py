@@ -48,8 +48,7 @@ class Explains:
 
     ``causes`` are the ledger's; where they are no more than the mechanism, ``called`` is what the time is called in a sentence. ``hidden``
     is time that the profiled steps do not show, which what they show cannot be named by. ``late_rank`` is one rank's lateness: the same time
-    again as its own findings, and that it alone loses it. ``part_of`` is the rule whose general finding these are a part of, with a remedy of
-    their own.
+    again as its own findings, and that it alone loses it. ``part_of`` is the rule whose general finding these are a part of.
 
     ``host_pace`` rests on how fast the host is without the profiler, and makes all of its work cheaper. ``chosen`` is what somebody decided, and
     no fault while it costs little. ``as_graph`` launches a step as a CUDA graph, and ``cuts_graph`` is what no graph can hold. ``captures_graph``
