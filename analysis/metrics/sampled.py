@@ -8,7 +8,7 @@ from sawtooth.analysis.metrics.metric import Measured, Metric
 from sawtooth.analysis.metrics.reading import Reading, Trust, lowered, missing
 
 if TYPE_CHECKING:
-    from sawtooth.analysis.telemetry.sawtooth import Sawtooth
+    from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
     from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
 LOW_COVERAGE = 0.9  # below it a mean leaves out more than a tenth of the time, and says so

@@ -38,10 +38,6 @@ __getattr__, __all__ = lazy(
             "SHORT_KERNEL_NS",
             "judge_profile",
         ),
-        "sawtooth": (
-            "Sawtooth",
-            "find_sawtooth",
-        ),
         "series": (
             "DRAWN",
             "Telemetry",
@@ -49,7 +45,6 @@ __getattr__, __all__ = lazy(
             "one_tooth",
         ),
         "sparkline": ("recent_utilization",),
-        "steady": ("find_steady",),
         "summary": (
             "ACTIVITY",
             "DeviceTelemetry",

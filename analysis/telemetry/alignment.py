@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.clock import SampleClock
-from sawtooth.analysis.telemetry.sawtooth import renewal
+from sawtooth.analysis.telemetry.signal.sawtooth import renewal
 from sawtooth.analysis.telemetry.summary import load_series
 
 F64 = NDArray[np.float64]

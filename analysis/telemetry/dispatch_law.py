@@ -9,7 +9,7 @@ nobody: NCCL kernels that wait for other ranks count as busy, so that with colle
 from __future__ import annotations
 
 from sawtooth.analysis.metrics.witness import StepWork, Witness
-from sawtooth.analysis.telemetry.steady import Mean
+from sawtooth.analysis.telemetry.signal.means import Mean
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
 COUNTS_KERNELS = "util_pct"

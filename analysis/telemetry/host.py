@@ -11,7 +11,7 @@ import numpy as np
 
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
-from sawtooth.analysis.telemetry.steady import Steady
+from sawtooth.analysis.telemetry.signal.steady import Steady
 from sawtooth.ingest.quantities.registry import HOST_COLUMNS
 
 LEAST_SAMPLES = 5  # seconds: fewer are no part of anything

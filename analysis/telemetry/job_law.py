@@ -20,7 +20,8 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
 from sawtooth.analysis.telemetry.dispatch_law import COUNTS_KERNELS, LEAST_SAMPLES, NAMES, SUSTAINED, WITHOUT_COPIES, interval
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
-from sawtooth.analysis.telemetry.steady import Mean, find_steady, mean_over, profile_shadow
+from sawtooth.analysis.telemetry.signal.means import Mean, mean_over
+from sawtooth.analysis.telemetry.signal.steady import find_steady, profile_shadow
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
 
 MOST_UNKNOWN = 4  # GPUs of which nobody knows whose they are: 24 orders to look at, which mostly say the same

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.telemetry.steady import Steady, weights_ns
+from sawtooth.analysis.telemetry.signal.steady import Steady, weights_ns
 from sawtooth.ingest.quantities.throttling import BY_LABEL, HOLDING, ReasonKind
 
 F64 = NDArray[np.float64]

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
 from sawtooth.analysis.telemetry.phases import Phase, ThrottleBand, phases, throttle_bands
-from sawtooth.analysis.telemetry.sawtooth import Sawtooth, find_sawtooth
-from sawtooth.analysis.telemetry.steady import Mean, Steady, find_steady, mean_over, profile_shadow, weighted_mean
+from sawtooth.analysis.telemetry.signal.means import Mean, mean_over, weighted_mean
+from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth, find_sawtooth
+from sawtooth.analysis.telemetry.signal.steady import Steady, find_steady, profile_shadow
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
 F64 = NDArray[np.float64]

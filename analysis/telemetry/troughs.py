@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from sawtooth.analysis.intervals import Intervals, overlaps, union
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.clock import SampleClock
-from sawtooth.analysis.telemetry.sawtooth import Sawtooth
-from sawtooth.analysis.telemetry.steady import weights_ns
+from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
+from sawtooth.analysis.telemetry.signal.steady import weights_ns
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
 
 CLOSE = 0.05  # of a whole number of steps: step times are known to 5 %

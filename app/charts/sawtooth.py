@@ -8,8 +8,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from sawtooth.analysis.telemetry import series
-from sawtooth.analysis.telemetry.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.series import Telemetry
+from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.charts.telemetry import faint, seconds

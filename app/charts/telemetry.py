@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
-from sawtooth.analysis.telemetry.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.series import Telemetry, line, one_tooth
+from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.theme import ACCENT, CAUSES, colour_of_quantity

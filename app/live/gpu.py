@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sawtooth.analysis.telemetry.sawtooth import Sawtooth
+from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.summary import ACTIVITY, SHARES_AT_WORK
 from sawtooth.app.live.series import LiveSeries
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible

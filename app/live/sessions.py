@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.telemetry.sawtooth import Sawtooth, find_sawtooth
-from sawtooth.analysis.telemetry.steady import find_steady
+from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth, find_sawtooth
+from sawtooth.analysis.telemetry.signal.steady import find_steady
 from sawtooth.analysis.telemetry.summary import ACTIVITY, FAINT
 from sawtooth.app.live.gpu import PROCESSES_KEPT, LiveGpu
 from sawtooth.ingest.errors import SourceError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from sawtooth.analysis.telemetry.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.series import DRAWN
+from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.summary import SHARES_AT_WORK
 from sawtooth.app import format as fmt
 from sawtooth.app.live.gpu import LiveGpu

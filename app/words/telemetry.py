@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import judge
-from sawtooth.analysis.telemetry.sawtooth import Sawtooth
+from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes as cause_words
 

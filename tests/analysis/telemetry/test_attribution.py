@@ -9,8 +9,8 @@ from pathlib import Path
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute, unknown
-from sawtooth.analysis.telemetry.sawtooth import Sawtooth
-from sawtooth.analysis.telemetry.steady import Steady
+from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
+from sawtooth.analysis.telemetry.signal.steady import Steady
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder

@@ -9,8 +9,9 @@ import pytest
 from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, Dispatch, identify
 from sawtooth.analysis.metrics.witness import StepWork, Witness
 from sawtooth.analysis.telemetry.dispatch_law import by_telemetry
-from sawtooth.analysis.telemetry.sawtooth import Sawtooth
-from sawtooth.analysis.telemetry.steady import Mean, Steady
+from sawtooth.analysis.telemetry.signal.means import Mean
+from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
+from sawtooth.analysis.telemetry.signal.steady import Steady
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
 H200 = Dispatch(1200.0, 1100.0, 1300.0, "measured")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sawtooth.analysis.intervals import union
-from sawtooth.analysis.telemetry.sawtooth import Sawtooth
+from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.troughs import Troughs, causes_in, steps_of, troughs_of
 
 TOOTH = Sawtooth(0.5, None, 0.2, "high", low=0.0, high=100.0)

@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.quantiles import student_t
-
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 Span = tuple[int, int]
@@ -51,8 +49,6 @@ LAG_NS = 500_000_000  # NVML utilization still shows the start for this long aft
 PREPARES_NS = 1_000_000_000  # the profiler's warm-up steps and the window of the sample that shows them
 WRITES_WITHIN_NS = 1_000_000_000  # after the last event the profiler stops the loop to process and write
 ENOUGH_NS, ENOUGH_SAMPLES = 2_000_000_000, 10  # of training before the profile: then what follows it is not needed
-BATCHES = 8  # parts whose means tell how sure the mean is
-CONFIDENCE = 0.9
 
 
 @dataclass(frozen=True)
@@ -87,23 +83,12 @@ class Steady:
         return inside
 
 
-@dataclass(frozen=True)
-class Mean:
-    """A time-weighted mean over the training part with its 90 % interval, and how many samples and seconds it rests on."""
-
-    value: float
-    low: float
-    high: float
-    samples: int
-    seconds: float
-
-
 def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: Sequence[Span] = ()) -> Steady:
     """Segment one device's samples by its busiest-resolved activity in percent (GPM graphics, else NVML utilization).
 
     ``shadows`` are the times that profiles spoil (``profile_shadow``); ``marked`` those in which the process marked training steps.
     """
-    times, values = _known(time_ns, busy)
+    times, values = known(time_ns, busy)
     if len(times) < MIN_SAMPLES:
         return Steady(None, None, f"{len(times)} samples are too few")
     threshold = max(ACTIVE_POINTS, ACTIVE_SHARE * float(np.percentile(values, 98)))
@@ -127,34 +112,6 @@ def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: S
     return replace(part, pauses=pauses if not _is_sawtooth(part, pauses) else ())
 
 
-def mean_over(time_ns: I64, value: F64, part: Steady) -> Mean | None:
-    """Return the mean of ``value`` over the training part with its interval; None without samples.
-
-    The interval comes from the scatter of BATCHES equal parts (or of whole periods), and covers the mean with what is doubtful counted in.
-    """
-    times, values = _known(time_ns, value)
-    keep = part.mask(times)
-    if not keep.any():
-        return None
-    weight = weights_ns(times)
-    middle = float(np.average(values[keep], weights=weight[keep]))
-    inner, level, worth = times[keep], values[keep], weight[keep].astype(np.float64)
-    if len(part.periods) > 2:
-        which = np.searchsorted(np.array(part.periods[1:-1]), inner, side="left")
-    else:
-        which = np.minimum(np.cumsum(worth) / worth.sum() * BATCHES, BATCHES - 1).astype(np.int64)
-    sums, total = np.bincount(which, level * worth), np.bincount(which, worth)
-    batch, share = sums[total > 0] / total[total > 0], total[total > 0] / worth.sum()
-    half = middle
-    if len(batch) > 1:
-        scatter = float((share**2 * (batch - middle) ** 2).sum()) * len(batch) / (len(batch) - 1)
-        half = student_t(len(batch) - 1, (1 + CONFIDENCE) / 2) * scatter**0.5
-    with_doubt = part.mask(times, doubtful=True)
-    other = float(np.average(values[with_doubt], weights=weight[with_doubt]))
-    low, high = min(middle, other) - half, max(middle, other) + half
-    return Mean(middle, max(low, 0.0), min(high, 100.0), int(keep.sum()), float(worth.sum()) / 1e9)
-
-
 def profile_shadow(time_ns: I64, busy: F64, profile: tuple[int, int]) -> tuple[int, int]:
     """Return the time that a profile spoils: from its preparation until the GPU works again after the trace was written.
 
@@ -174,25 +131,6 @@ def profile_shadow(time_ns: I64, busy: F64, profile: tuple[int, int]) -> tuple[i
     return start - PREPARES_NS, end + LAG_NS
 
 
-def weighted_mean(time_ns: I64, value: F64, part: Steady, exclude: Sequence[tuple[int, int]] = ()) -> float | None:
-    """Return the mean over the steady part, each sample weighing the time since the one before; None without samples.
-
-    Holes and the intervals of ``exclude`` (a profile's window) weigh nothing, so that a sample after a hole weighs one period.
-    """
-    known = np.isfinite(value)
-    times, values = time_ns[known], value[known]
-    times, first = np.unique(times, return_index=True)
-    values = values[first]
-    if len(times) == 0:
-        return None
-    weight = weights_ns(times)
-    keep = part.mask(times)
-    for start, end in exclude:
-        keep &= (times <= start) | (times - weight >= end)
-    total = float(weight[keep].sum())
-    return float((values[keep] * weight[keep]).sum() / total) if total > 0 else None
-
-
 def weights_ns(times: I64) -> I64:
     """Return the time each sample describes: since the one before, or one usual period after a hole and at the start."""
     if len(times) < 2:
@@ -202,7 +140,7 @@ def weights_ns(times: I64) -> I64:
     return np.concatenate([[usual], np.where(steps > HOLE_PERIODS * usual, usual, steps)]).astype(np.int64)
 
 
-def _known(time_ns: I64, value: F64) -> tuple[I64, F64]:
+def known(time_ns: I64, value: F64) -> tuple[I64, F64]:
     """Return the samples that have a value, in order, one a time."""
     known = np.isfinite(value)
     times, first = np.unique(time_ns[known], return_index=True)

@@ -13,15 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sawtooth.analysis.telemetry.phases import phases, throttle_bands
-from sawtooth.analysis.telemetry.steady import (
-    Steady,
-    _without_odd_levels,
-    find_steady,
-    mean_over,
-    profile_shadow,
-    weighted_mean,
-    weights_ns,
-)
+from sawtooth.analysis.telemetry.signal.means import mean_over, weighted_mean
+from sawtooth.analysis.telemetry.signal.steady import Steady, _without_odd_levels, find_steady, profile_shadow, weights_ns
 from tests.support.paths import SAMPLES, SHARED
 from tests.support.pulses import START_NS
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sawtooth.analysis.telemetry.sawtooth import MIN_SAMPLES, find_sawtooth, renewal
-from sawtooth.analysis.telemetry.steady import find_steady, profile_shadow
+from sawtooth.analysis.telemetry.signal.sawtooth import MIN_SAMPLES, find_sawtooth, renewal
+from sawtooth.analysis.telemetry.signal.steady import find_steady, profile_shadow
 from tests.support.paths import RECORDINGS, SAMPLES, SHARED
 from tests.support.pulses import START_NS, pulse_train
 

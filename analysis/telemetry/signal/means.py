@@ -1,0 +1,72 @@
+"""Means of one signal over the training part, and how sure they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sawtooth.analysis.quantiles import student_t
+from sawtooth.analysis.telemetry.signal.steady import F64, I64, Steady, known, weights_ns
+
+BATCHES = 8  # parts whose means tell how sure the mean is
+CONFIDENCE = 0.9
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A time-weighted mean over the training part with its 90 % interval, and how many samples and seconds it rests on."""
+
+    value: float
+    low: float
+    high: float
+    samples: int
+    seconds: float
+
+
+def mean_over(time_ns: I64, value: F64, part: Steady) -> Mean | None:
+    """Return the mean of ``value`` over the training part with its interval; None without samples.
+
+    The interval comes from the scatter of BATCHES equal parts (or of whole periods), and covers the mean with what is doubtful counted in.
+    """
+    times, values = known(time_ns, value)
+    keep = part.mask(times)
+    if not keep.any():
+        return None
+    weight = weights_ns(times)
+    middle = float(np.average(values[keep], weights=weight[keep]))
+    inner, level, worth = times[keep], values[keep], weight[keep].astype(np.float64)
+    if len(part.periods) > 2:
+        which = np.searchsorted(np.array(part.periods[1:-1]), inner, side="left")
+    else:
+        which = np.minimum(np.cumsum(worth) / worth.sum() * BATCHES, BATCHES - 1).astype(np.int64)
+    sums, total = np.bincount(which, level * worth), np.bincount(which, worth)
+    batch, share = sums[total > 0] / total[total > 0], total[total > 0] / worth.sum()
+    half = middle
+    if len(batch) > 1:
+        scatter = float((share**2 * (batch - middle) ** 2).sum()) * len(batch) / (len(batch) - 1)
+        half = student_t(len(batch) - 1, (1 + CONFIDENCE) / 2) * scatter**0.5
+    with_doubt = part.mask(times, doubtful=True)
+    other = float(np.average(values[with_doubt], weights=weight[with_doubt]))
+    low, high = min(middle, other) - half, max(middle, other) + half
+    return Mean(middle, max(low, 0.0), min(high, 100.0), int(keep.sum()), float(worth.sum()) / 1e9)
+
+
+def weighted_mean(time_ns: I64, value: F64, part: Steady, exclude: Sequence[tuple[int, int]] = ()) -> float | None:
+    """Return the mean over the steady part, each sample weighing the time since the one before; None without samples.
+
+    Holes and the intervals of ``exclude`` (a profile's window) weigh nothing, so that a sample after a hole weighs one period.
+    """
+    known = np.isfinite(value)
+    times, values = time_ns[known], value[known]
+    times, first = np.unique(times, return_index=True)
+    values = values[first]
+    if len(times) == 0:
+        return None
+    weight = weights_ns(times)
+    keep = part.mask(times)
+    for start, end in exclude:
+        keep &= (times <= start) | (times - weight >= end)
+    total = float(weight[keep].sum())
+    return float((values[keep] * weight[keep]).sum() / total) if total > 0 else None

@@ -1,0 +1,180 @@
+"""The period of one signal: the slowest of the strong lines of its spectrum that a repeating pattern explains."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+F64 = NDArray[np.float64]
+
+MIN_SAMPLES = 24  # fewer cannot show six periods of four samples
+MIN_CYCLES = 6  # fewer repeats are not yet a rhythm
+MIN_REGULARITY = 0.5  # noise explains up to 0.3 of itself on ten periods, after the search for the best of them
+SAME_SCORE = (
+    0.1  # of strong lines that explain nearly the same, the slowest is the fundamental and the others are its harmonics
+)
+STRONG_LINE = 0.5  # of the strongest line's power
+WINDOW = 512  # samples of one spectrum: enough for a line, few enough for a page
+MAX_WINDOWS = 6  # spectra per scale, spread over the recording
+SCALES = (1, 4, 16)  # the series is averaged down to find slow periods in long recordings
+STRETCH_CYCLES = 10  # periods that one phase pattern must hold together
+FEWEST_HARMONICS = 3  # of the final score: short periods keep theirs above half the sampling rate
+NEARBY = np.linspace(0.97, 1.03, 13)  # a stretch may run a little faster or slower than the whole
+FOLD_FROM = 10  # samples a period from which phase bins describe a pulse better than its first harmonics
+BINS = (3, 12)  # phase bins of a pattern
+CANDIDATES = 6  # spectral lines tried
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """A period in seconds, the share of the variance that it explains, and stronger spectral lines that are parts of it."""
+
+    period: float
+    score: float
+    rejected: tuple[float, ...]
+
+
+def find_rhythm(times: F64, values: F64, spacing: float, shortest: float) -> Rhythm | None:
+    """Look at ever coarser scales; the finest one that shows a rhythm decides."""
+    for scale in SCALES:
+        if scale > 1:
+            times, values = _averaged(times, values, scale if scale == SCALES[1] else scale // SCALES[1])
+        if len(times) < MIN_SAMPLES:
+            return None
+        step = spacing * scale
+        fastest = shortest if scale == 1 else 8 * step  # faster ones were looked for on the scale before
+        rhythm = _at_scale(times, values, step, fastest)
+        if rhythm is not None:
+            return rhythm
+    return None
+
+
+def _spectrum(times: F64, values: F64, frequencies: F64) -> F64:
+    """Return the Lomb-Scargle power of ``values`` at ``frequencies`` (Hz), as a share of all."""
+    from scipy.signal import (
+        lombscargle,  # scipy.signal takes half a second to load, which every page and command would wait for
+    )
+
+    power: F64 = lombscargle(times, values, 2 * np.pi * frequencies, normalize=True)
+    return power
+
+
+def _averaged(times: F64, values: F64, n: int) -> tuple[F64, F64]:
+    whole = len(times) // n * n
+    return times[:whole].reshape(-1, n)[:, -1], values[:whole].reshape(-1, n).mean(axis=1)
+
+
+def _at_scale(times: F64, values: F64, step: float, fastest: float) -> Rhythm | None:
+    pieces = _pieces(times, step)
+    if not pieces:
+        return None
+    longest = max(times[p][-1] - times[p][0] for p in pieces) / MIN_CYCLES
+    if longest <= fastest:
+        return None
+    # Four points to a resolution element; beyond two samples a period the spectrum only repeats itself.
+    frequencies = np.arange(1 / longest, 1 / fastest, 1 / (4 * longest * MIN_CYCLES))
+    if len(frequencies) < 3:
+        return None
+    power = np.zeros(len(frequencies))
+    for piece in pieces:
+        y = values[piece] - values[piece].mean()
+        if y.any():
+            power += _spectrum(times[piece], y, frequencies) * len(y)
+    lines = _peaks(frequencies, power)
+    if not lines:
+        return None
+    scored = [(_explained(times=times, values=values, pieces=pieces, period=p, step=step, harmonics=1), p) for p in lines]
+    best = max(score for score, _ in scored)
+    period = next(p for score, p in sorted(scored, key=lambda x: -x[1]) if score >= best - SAME_SCORE)
+    score = _explained(times=times, values=values, pieces=pieces, period=period, step=step, harmonics=FEWEST_HARMONICS)
+    if score < MIN_REGULARITY:
+        return None
+    rejected = tuple(p for p in lines if p < 0.75 * period)
+    return Rhythm(_refined(times, values, pieces, period), score, rejected)
+
+
+def _refined(times: F64, values: F64, pieces: list[slice], period: float) -> float:
+    """Return the period near ``period`` at which the fundamental is strongest, over whole windows rather than short stretches."""
+    near = period * np.linspace(0.96, 1.04, 81)
+    power = np.zeros(len(near))
+    for piece in pieces:
+        y = values[piece] - values[piece].mean()
+        if y.any():
+            power += _spectrum(times[piece], y, 1 / near) * len(y)
+    best = int(power.argmax())
+    return float(near[best]) if 0 < best < len(near) - 1 else period
+
+
+def _pieces(times: F64, step: float) -> list[slice]:
+    """Cut at holes, then into windows; of many windows, take some that are spread over the recording."""
+    holes = np.flatnonzero(np.diff(times) > 3.5 * step) + 1
+    bounds = [0, *holes.tolist(), len(times)]
+    windows = []
+    for a, b in itertools.pairwise(bounds):
+        count = max(1, round((b - a) / WINDOW))
+        cuts = np.linspace(a, b, count + 1).astype(int)
+        windows += [slice(int(x), int(y)) for x, y in itertools.pairwise(cuts) if y - x >= MIN_SAMPLES]
+    if len(windows) > MAX_WINDOWS:
+        windows = [windows[i] for i in np.linspace(0, len(windows) - 1, MAX_WINDOWS).astype(int)]
+    return windows
+
+
+def _peaks(frequencies: F64, power: F64) -> list[float]:
+    """Return the periods of the strong lines, strongest first. A pulse train's fundamental is its strongest line (|sin kx| ≤ k |sin x|, and
+    averaging over a window weakens faster ones more), so that a line far below the strongest is none."""
+    inner = np.flatnonzero((power[1:-1] >= power[:-2]) & (power[1:-1] >= power[2:])) + 1
+    edge = [i for i in (0, len(power) - 1) if power[i] == power.max()]
+    strong = [i for i in (*inner.tolist(), *edge) if power[i] >= STRONG_LINE * power.max() > 0]
+    return [1 / float(frequencies[i]) for i in sorted(strong, key=lambda i: -power[i])[:CANDIDATES]]
+
+
+def _explained(times: F64, values: F64, pieces: list[slice], period: float, step: float, harmonics: int) -> float:
+    """Return the share of variance that a pattern of this period explains, stretch by stretch."""
+    within = total = 0.0
+    for piece in pieces:
+        t, y = times[piece], values[piece]
+        per_stretch = max(round(STRETCH_CYCLES * period / step), 12)
+        count = max(1, round(len(t) / per_stretch))
+        for cut_t, cut_y in zip(np.array_split(t, count), np.array_split(y, count), strict=True):
+            spread = float(((cut_y - cut_y.mean()) ** 2).sum())
+            if spread <= 0 or cut_t[-1] - cut_t[0] < 3 * period:
+                continue
+            if period < FOLD_FROM * step:
+                left = min(_beside_harmonics(cut_t, cut_y, period * f, step, harmonics) for f in NEARBY)
+            else:
+                left = min(_beside_pattern(cut_t, cut_y, period * f, step) for f in NEARBY)
+            within += min(left, 1.0) * spread
+            total += spread
+    return 1 - within / total if total > 0 else 0.0
+
+
+def _beside_harmonics(t: F64, y: F64, period: float, step: float, harmonics: int) -> float:
+    """Return the share of variance beside the period and its harmonics, corrected for their number.
+
+    Harmonics above half the sampling rate are there too, folded back; ``harmonics`` says how many are asked for at least.
+    """
+    order = np.arange(1, max(harmonics, int(period / (2 * step))) + 1)
+    angle = 2 * np.pi * np.outer(t / period, order)
+    terms = np.hstack([np.ones((len(t), 1)), np.cos(angle), np.sin(angle)])
+    degrees = len(t) - terms.shape[1]
+    if degrees <= 0:
+        return 1.0
+    rest = y - terms @ np.linalg.lstsq(terms, y, rcond=None)[0]
+    return float((rest**2).sum() / ((y - y.mean()) ** 2).sum()) * (len(y) - 1) / degrees
+
+
+def _beside_pattern(t: F64, y: F64, period: float, step: float) -> float:
+    """Return the share of variance left around the mean of each phase bin, corrected for the number of bins."""
+    bins = int(np.clip(round(period / step), *BINS))
+    bins = min(bins, max(BINS[0], len(t) // 4))
+    phase = ((t / period) % 1.0 * bins).astype(np.int64)
+    count = np.bincount(phase, minlength=bins)
+    sums = np.bincount(phase, y, minlength=bins)
+    used = count > 0
+    explained = float((sums[used] ** 2 / count[used]).sum()) - float(y.sum()) ** 2 / len(y)
+    spread = float(((y - y.mean()) ** 2).sum())
+    degrees = len(y) - int(used.sum())
+    return (1 - explained / spread) * (len(y) - 1) / degrees if degrees > 0 else 1.0
