@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sawtooth.analysis.compare.comparison import Comparison, Side, side_of
+from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.comparison import compare as compare_sides
 from sawtooth.analysis.compare.report import compare_json
+from sawtooth.analysis.compare.side import Side, side_of
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import with_aliases

@@ -54,6 +54,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
 }
 VAGUE = {"found", "given", "told", "said", "heard", "hear", "meet", "tell"}  # these name how a value came, not what it is
 MOST_MODULES = 17  # of a package
+MOST_POSITIONAL = 6  # arguments whose order a reader can keep in mind
 LAZY = {
     "sawtooth.analysis": ("torch",),
     "sawtooth.analysis.cluster": ("ray", "obstore"),
@@ -225,6 +226,19 @@ def test_no_window_function_filters_its_rows() -> None:
         for path in (ROOT / room).rglob(f"*.{suffix}")
     ]
     assert [path.name for path in sources if filtering.search(path.read_text(encoding="utf-8"))] == []
+
+
+def _positional(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """Return what a call may give by place alone."""
+    return [p.arg for p in (*function.args.posonlyargs, *function.args.args) if p.arg not in ("self", "cls")]
+
+
+def test_what_takes_many_arguments_takes_them_by_name() -> None:
+    """Commands aside: typer calls them."""
+    for module, path in _modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not module.startswith("sawtooth.app.commands."):
+                assert len(_positional(node)) <= MOST_POSITIONAL, f"{module}.{node.name}"
 
 
 def _identifiers(tree: ast.Module) -> set[str]:

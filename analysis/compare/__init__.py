@@ -13,9 +13,7 @@ __getattr__, __all__ = lazy(
         "comparison": (
             "Comparison",
             "MetricChange",
-            "Side",
             "compare",
-            "side_of",
         ),
         "gate": (
             "Outcome",
@@ -30,6 +28,10 @@ __getattr__, __all__ = lazy(
             "remember",
         ),
         "report": ("compare_json",),
+        "side": (
+            "Side",
+            "side_of",
+        ),
         "throughput": ("Throughput",),
         "sweep": (
             "BATCH",

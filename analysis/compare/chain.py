@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sawtooth.analysis.compare.comparison import Side, compare
+from sawtooth.analysis.compare.comparison import compare
+from sawtooth.analysis.compare.side import Side
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.run.audit import AuditRow, audit
 from sawtooth.analysis.run.model import RunResult

@@ -12,65 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-import numpy as np
-
 from sawtooth.analysis.compare.audit import AuditChange, audit_of_pair
-from sawtooth.analysis.compare.matching import Match, Piece, match
-from sawtooth.analysis.compare.measured import Measured
+from sawtooth.analysis.compare.matching import Match, match
 from sawtooth.analysis.compare.prediction import Prediction, prediction
 from sawtooth.analysis.compare.reasons import Reason, reasons
+from sawtooth.analysis.compare.side import Side, step_source
 from sawtooth.analysis.compare.significance import Verdict, verdict
 from sawtooth.analysis.compare.throughput import Throughput, throughput
 from sawtooth.analysis.compare.waterfall import RunRow, WaterfallRow, profile_step_ns, profile_waterfall, run_waterfall
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.registry import METRICS
-from sawtooth.analysis.metrics.step_time import AGREES_WITHIN
-from sawtooth.analysis.queries import queries_of
-from sawtooth.analysis.replay import store as replay_store
-from sawtooth.analysis.replay.machine import replay, step_times
-from sawtooth.analysis.run.model import Finding, RankResult, RunResult
-from sawtooth.analysis.run.view import open_rank
-from sawtooth.analysis.store.library import Library
-from sawtooth.analysis.store.rank_view import RankView
-from sawtooth.ingest.errors import UsageError
+from sawtooth.analysis.run.model import Finding, RunResult
 
-_SQL = queries_of(__file__)
 DISAGREES = 0.10  # METRICS: beyond ten points the profile's change is not the run's
 SAME = 0.005  # half a percent: the replay reproduces a recorded step no better, so signs below it mean nothing
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side of a comparison: its runs, the step series that speaks for each, and their GPU work per step."""
-
-    runs: tuple[RunResult, ...]
-    measured: tuple[Measured, ...]
-    kernels: tuple[Piece, ...]
-    operators: tuple[Piece, ...]
-
-    @classmethod
-    def of(cls, sides: Sequence[Side]) -> Side:
-        """Join sides of one run each into one of several; times per step become means over the runs."""
-        if not sides:
-            raise UsageError("A side of a comparison needs at least one run.")
-        runs = [run for side in sides for run in side.runs]
-        part = [Fraction(len(side.runs), len(runs)) for side in sides]
-        return cls(
-            tuple(runs),
-            tuple(measured for side in sides for measured in side.measured),
-            tuple(p.scaled(share) for side, share in zip(sides, part, strict=True) for p in side.kernels),
-            tuple(p.scaled(share) for side, share in zip(sides, part, strict=True) for p in side.operators),
-        )
-
-    @property
-    def first(self) -> RunResult:
-        """The run that stands for the side where only one can (findings, devices)."""
-        return self.runs[0]
-
-    @property
-    def name(self) -> str:
-        """The runs' names."""
-        return " + ".join(run.manifest.name for run in self.runs)
 
 
 @dataclass(frozen=True)
@@ -141,43 +96,6 @@ class Comparison:
         return StepTimes(a, b)
 
 
-def side_of(runs: Sequence[RunResult], library: Library) -> Side:
-    """Load what a comparison needs of one side's runs. Raises UsageError for none."""
-    return Side.of([_side_of_one(run, library) for run in runs])
-
-
-def _side_of_one(run: RunResult, library: Library) -> Side:
-    measured, lead = _measured(run, library), run.lead
-    if lead is None or not len(lead.counted):
-        return Side((run,), (measured,), (), ())
-    per_step = Fraction(1, len(lead.counted))
-    with open_rank(library, lead) as view:
-        return Side((run,), (measured,), tuple(_kernels(view, per_step)), tuple(_operators(view, per_step)))
-
-
-def _kernels(view: RankView, per_step: Fraction) -> list[Piece]:
-    rows = view.rows(_SQL["kernels"])
-    return [
-        Piece(name=name, operator=operator, shapes=shapes, category=category, ns=ns * per_step, count=count * per_step)
-        for name, operator, shapes, category, ns, count in rows
-    ]
-
-
-def _operators(view: RankView, per_step: Fraction) -> list[Piece]:
-    rows = view.rows(_SQL["operators"])
-    return [
-        Piece(
-            name=f"{name} {shapes}".rstrip(),
-            operator=name,
-            shapes=shapes,
-            category="",
-            ns=ns * per_step,
-            count=calls * per_step,
-        )
-        for name, shapes, ns, calls in rows
-    ]
-
-
 def compare(a: Side, b: Side) -> Comparison:
     """Compare B with A."""
     operators = match(a.operators, b.operators)
@@ -208,36 +126,6 @@ def compare(a: Side, b: Side) -> Comparison:
     )
 
 
-def _measured(run: RunResult, library: Library) -> Measured:
-    """Return the run's step time and the steps that show its spread.
-
-    Those are the profile's, but the replay's where the estimate without the profiler is the better guide: what the profiler adds to each
-    step is noise of its own.
-    """
-    lead, recordings = run.lead, tuple(sorted(str(info["id"]) for info in run.recordings))
-    best = run.metrics["best_step_time_ms"]
-    if lead is None:
-        return Measured((), best.value, _step_source(run), recordings, low_ms=best.low, high_ms=best.high)
-    steps = lead.device_step_ms
-    estimate, mean = lead.best.estimate.value, lead.best.mean_ms
-    if estimate is not None and mean is not None and abs(estimate - mean) > AGREES_WITHIN * mean:
-        with open_rank(library, lead) as view:
-            steps = _replayed_steps(view, lead) or steps
-    return Measured(
-        tuple(steps), best.value, lead.best.source, recordings, recorded=len(lead.steps), low_ms=best.low, high_ms=best.high
-    )
-
-
-def _replayed_steps(view: RankView, rank: RankResult) -> list[float]:
-    """Return the counted steps of the replay without the profiler's cost, ms; empty where there is no replay."""
-    rows = view.recording.rows("SELECT problem FROM replays WHERE kind = 'unprofiled'")
-    if not rows:
-        return []
-    problem = replay_store.load(rows[0][0])
-    counted = rank.steps.loc[rank.steps["counted"], "step"].to_numpy(np.int32)
-    return [float(ns) / 1e6 for ns in step_times(problem, replay(problem), rank.device, counted)]
-
-
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known and len(known) == len(values) else None
@@ -253,16 +141,7 @@ def _median(side: Side) -> float | None:
 
 
 def _source(side: Side) -> str:
-    return ", ".join(sorted({_step_source(run) for run in side.runs}))
-
-
-def _step_source(run: RunResult) -> str:
-    """Return where the best step time is from; without GPU work only a stopwatch and the loop's own marks have an interval."""
-    if run.lead is not None:
-        return run.lead.best.source
-    if run.metrics["best_step_time_ms"].low is None:
-        return "profile"
-    return "user" if run.manifest.facts.step_time_ms is not None else "marks"
+    return ", ".join(sorted({step_source(run) for run in side.runs}))
 
 
 def _reading(side: Side, key: str) -> Reading:

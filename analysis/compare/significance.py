@@ -102,14 +102,7 @@ UNBOUNDED = "On one side nothing bounds the step time from above."
 def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: float) -> Verdict:
     """Judge by the spread of steps or runs alone."""
     if sorted(run.recordings for run in a) == sorted(run.recordings for run in b) and all(run.recordings for run in a):
-        return Verdict(
-            word="no_difference_shown",
-            confidence="high",
-            why="Both sides are the same recording.",
-            ci95_ms=(0.0, 0.0),
-            noise_floor_share=0.0,
-            smallest_visible_share=None,
-        )
+        return Verdict("no_difference_shown", "high", "Both sides are the same recording.", (0.0, 0.0))
     best_a, best_b = _mean_best(a), _mean_best(b)
     if best_a is None or best_b is None or best_a <= 0 or best_b <= 0:
         side = "A" if best_a is None or best_a <= 0 else "B"
@@ -119,41 +112,45 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: 
         return _by_runs(a, b, best_b - best_a, floor)
     if all(run.source == "marks" and run.high_ms is not None for run in (*a, *b)):
         return _by_marks(a, b, best_a, best_b, floor)
-    steps_a, steps_b = [run.steps_at_best() for run in a], [run.steps_at_best() for run in b]
+    steps_a, steps_b = ([run.steps_at_best() for run in side] for side in (a, b))
     floor = max(floor, noise_floor(steps_a), noise_floor(steps_b))
     if all(map(len, (*steps_a, *steps_b))) and not _have_length(steps_a, steps_b):
-        return Verdict(
-            word="inconclusive",
-            confidence="low",
-            why=_NO_LENGTH,
-            ci95_ms=None,
-            noise_floor_share=floor,
-            smallest_visible_share=None,
-        )
-    if min(sum(map(len, steps_a)), sum(map(len, steps_b))) < MIN_STEPS_FOR_INTERVAL:
+        return Verdict("inconclusive", "low", _NO_LENGTH, noise_floor_share=floor)
+    pair = _Pair(a=steps_a, b=steps_b, best_a=best_a, best_b=best_b, floor=floor, between=_between(a, b))
+    if pair.fewest < MIN_STEPS_FOR_INTERVAL:
         recorded = min(sum(run.length for run in side) for side in (a, b))
-        if recorded < MIN_STEPS_FOR_WORD or min(sum(map(len, steps_a)), sum(map(len, steps_b))) < MIN_COUNTED_FOR_WORD:
+        if recorded < MIN_STEPS_FOR_WORD or pair.fewest < MIN_COUNTED_FOR_WORD:
             few = f"{recorded} recorded steps are too few: a verdict takes {MIN_STEPS_FOR_WORD} a side, an interval {MIN_STEPS_FOR_INTERVAL}."
-            return Verdict(
-                word="inconclusive",
-                confidence="low",
-                why=few,
-                ci95_ms=None,
-                noise_floor_share=floor,
-                smallest_visible_share=None,
-            )
-        return _by_ranges(
-            a=np.concatenate(steps_a),
-            b=np.concatenate(steps_b),
-            best_a=best_a,
-            best_b=best_b,
-            floor=floor,
-            between=_between(a, b),
-        )
-    return _by_interval(a=steps_a, b=steps_b, best_a=best_a, best_b=best_b, floor=floor, between=_between(a, b))
+            return Verdict("inconclusive", "low", few, noise_floor_share=floor)
+        return _by_ranges(pair)
+    return _by_interval(pair)
 
 
 _NO_LENGTH = "On one side at least half of the steps take the GPU no time, so no step time can be compared."
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Steps of both sides' recordings and what the sides took, ms; the floor as a share; ``between`` what stands, in words."""
+
+    a: Sequence[F64]
+    b: Sequence[F64]
+    best_a: float
+    best_b: float
+    floor: float
+    between: str
+
+    @property
+    def change(self) -> float:
+        return self.best_b - self.best_a
+
+    @property
+    def fewest(self) -> int:
+        return min(sum(map(len, self.a)), sum(map(len, self.b)))
+
+    def joined(self) -> tuple[F64, F64]:
+        """Return all steps of either side."""
+        return np.concatenate(self.a), np.concatenate(self.b)
 
 
 def _have_length(*sides: Sequence[F64]) -> bool:
@@ -189,26 +186,13 @@ def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor:
     mean_a, mean_b = float(sides[0].mean()), float(sides[1].mean())
     limit, share = max(MIN_CHANGE, floor), share_of_faster(mean_a, mean_b)
     smallest = max(limit + POWER_MARGIN * error / min(mean_a, mean_b), (half + POWER_MARGIN * error) / min(mean_a, mean_b))
-    runs = f"{len(a)} and {len(b)} runs, each counted once"
+    runs, between = f"{len(a)} and {len(b)} runs, each counted once", (change - half, change + half)
     if abs(change) > half and share >= limit:
         sure: Confidence = "high" if min(len(a), len(b)) > MIN_RUNS_AS_UNIT else "medium"
-        return Verdict(
-            word=_word(change),
-            confidence=sure,
-            why=f"{runs}: the 95 % interval of the change excludes 0.",
-            ci95_ms=(change - half, change + half),
-            noise_floor_share=floor,
-            smallest_visible_share=smallest,
-        )
+        why = f"{runs}: the 95 % interval of the change excludes 0."
+        return Verdict(_word(change), sure, why, between, floor, smallest)
     why = f"{runs}: {_why_none(abs(change) <= half, share, limit)} {_could_have_seen(smallest)}"
-    return Verdict(
-        word="no_difference_shown",
-        confidence=_sure_of_none(smallest),
-        why=why,
-        ci95_ms=(change - half, change + half),
-        noise_floor_share=floor,
-        smallest_visible_share=smallest,
-    )
+    return Verdict("no_difference_shown", _sure_of_none(smallest), why, between, floor, smallest)
 
 
 def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_b: float, floor: float) -> Verdict:
@@ -238,102 +222,56 @@ BY_MARKS = (
 )
 
 
-def _by_ranges(a: F64, b: F64, best_a: float, best_b: float, floor: float, between: str, alike: bool = False) -> Verdict:
+def _by_ranges(pair: _Pair, alike: bool = False) -> Verdict:
     """Judge recordings too short for an interval, or (``alike``) whose steps follow each other too closely for a sure one."""
+    (a, b), floor = pair.joined(), pair.floor
     few = f"{len(a)} and {len(b)} counted steps are too few for an interval ({MIN_STEPS_FOR_INTERVAL} a side are needed)"
     if alike:
-        few = f"the {len(a)} and {len(b)} steps drift so slowly that they contain fewer than {MIN_STRETCHES} independent stretches"
-    few = few[0].upper() + few[1:]
+        few = f"The {len(a)} and {len(b)} steps drift so slowly that they contain fewer than {MIN_STRETCHES} independent stretches"
     limit = max(MIN_CHANGE_FEW_STEPS, floor)
     middle_a, middle_b = float(np.median(a)), float(np.median(b))
     apart = max((a.max() - middle_a) + (middle_b - b.min()), (middle_a - a.min()) + (b.max() - middle_b))
     smallest = max(limit, float(apart) / min(middle_a, middle_b))
-    change = best_b - best_a
-    separate = bool(b.min() > a.max()) if change > 0 else bool(b.max() < a.min())
-    share = min(share_of_faster(best_a, best_b), share_of_faster(middle_a, middle_b))
+    separate = bool(b.min() > a.max()) if pair.change > 0 else bool(b.max() < a.min())
+    share = min(share_of_faster(pair.best_a, pair.best_b), share_of_faster(middle_a, middle_b))
     if separate and share >= limit:
-        why = f"{few}; {between} no step of one side reaches the other's range."
-        return Verdict(
-            word=_word(change),
-            confidence="low",
-            why=why,
-            ci95_ms=None,
-            noise_floor_share=floor,
-            smallest_visible_share=smallest,
-        )
+        why = f"{few}; {pair.between} no step of one side reaches the other's range."
+        return Verdict(_word(pair.change), "low", why, None, floor, smallest)
     reason = (
         f"a change of {share:.1%} is below the {limit:.0%} that so few steps can show"
         if separate
         else "the steps of both sides overlap"
     )
-    return Verdict(
-        word="inconclusive",
-        confidence="low",
-        why=f"{few}, and {reason}. {_could_have_seen(smallest)}",
-        ci95_ms=None,
-        noise_floor_share=floor,
-        smallest_visible_share=smallest,
-    )
+    return Verdict("inconclusive", "low", f"{few}, and {reason}. {_could_have_seen(smallest)}", None, floor, smallest)
 
 
-def _by_interval(a: Sequence[F64], b: Sequence[F64], best_a: float, best_b: float, floor: float, between: str) -> Verdict:
+def _by_interval(pair: _Pair) -> Verdict:
     """Judge by the moving-block bootstrap interval of the change of the median."""
-    interval = median_change_interval(a, b)
+    interval, floor, between = median_change_interval(pair.a, pair.b), pair.floor, pair.between
+    ends = (interval.low_ms, interval.high_ms)
     if interval.stretches < MIN_STRETCHES:
-        rough = _by_ranges(
-            a=np.concatenate(a), b=np.concatenate(b), best_a=best_a, best_b=best_b, floor=floor, between=between, alike=True
-        )
-        return replace(rough, ci95_ms=(interval.low_ms, interval.high_ms))
-    low, high = interval.low_ms, interval.high_ms
-    middle_a, middle_b = float(np.median(np.concatenate(a))), float(np.median(np.concatenate(b)))
-    faster_side = min(middle_a, middle_b)
+        return replace(_by_ranges(pair, alike=True), ci95_ms=ends)
+    middle_a, middle_b = (float(np.median(steps)) for steps in pair.joined())
     limit = max(MIN_CHANGE, floor)
     share = share_of_faster(middle_a, middle_b)
-    error = interval.half_width_ms / 1.96 / faster_side
+    error = interval.half_width_ms / 1.96 / min(middle_a, middle_b)
     smallest = max(limit, 1.96 * error) + POWER_MARGIN * error
-    change = best_b - best_a
-    agree = (change > 0) == (interval.change_ms > 0)
-    if interval.excludes_zero() and share >= limit and agree:
+    agree = (pair.change > 0) == (interval.change_ms > 0)
+    shown = interval.excludes_zero() and share >= limit
+    if shown and agree:
         sure: Confidence = "high" if share >= max(SURE_OF_SOME, 2 * floor) else "medium"
         why = f"The 95 % interval of the change {between} excludes 0; the variation between runs is not known from them."
-        return Verdict(
-            word=_word(change),
-            confidence=sure,
-            why=why,
-            ci95_ms=(low, high),
-            noise_floor_share=floor,
-            smallest_visible_share=smallest,
-        )
-    if not agree and interval.excludes_zero() and share >= limit:
+        return Verdict(_word(pair.change), sure, why, ends, floor, smallest)
+    if shown:
         why = f"The median step and the mean step change in opposite directions {between}: a few long steps decide."
-        return Verdict(
-            word="inconclusive",
-            confidence="low",
-            why=why,
-            ci95_ms=(low, high),
-            noise_floor_share=floor,
-            smallest_visible_share=smallest,
-        )
-    note = _why_none(not interval.excludes_zero(), share, limit)
-    if share_of_faster(best_a, best_b) >= limit > share:
+        return Verdict("inconclusive", "low", why, ends, floor, smallest)
+    if share_of_faster(pair.best_a, pair.best_b) >= limit > share:
         note = "the median step does not change; a few long steps move the mean."
-        return Verdict(
-            word="no_difference_shown",
-            confidence="low",
-            why=f"Between the medians, {note} {_could_have_seen(smallest)}",
-            ci95_ms=(low, high),
-            noise_floor_share=floor,
-            smallest_visible_share=smallest,
-        )
+        why = f"Between the medians, {note} {_could_have_seen(smallest)}"
+        return Verdict("no_difference_shown", "low", why, ends, floor, smallest)
+    note = _why_none(not interval.excludes_zero(), share, limit)
     why = f"{between[0].upper()}{between[1:]}, {note} {_could_have_seen(smallest)}"
-    return Verdict(
-        word="no_difference_shown",
-        confidence=_sure_of_none(smallest),
-        why=why,
-        ci95_ms=(low, high),
-        noise_floor_share=floor,
-        smallest_visible_share=smallest,
-    )
+    return Verdict("no_difference_shown", _sure_of_none(smallest), why, ends, floor, smallest)
 
 
 def _why_none(holds_zero: bool, share: float, limit: float) -> str:

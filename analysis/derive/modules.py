@@ -144,7 +144,7 @@ def forward_operators(ops: CpuOps) -> I64:
 
 
 def _owner(
-    tree: ModuleTree, ops: CpuOps, in_backward: NDArray[np.bool_], made_by: I64, thread: I32, moment: I64, op: I64
+    *, tree: ModuleTree, ops: CpuOps, in_backward: NDArray[np.bool_], made_by: I64, thread: I32, moment: I64, op: I64
 ) -> tuple[I64, NDArray[np.bool_]]:
     """Return the node that owns what a thread did at a moment inside operator ``op``, and whether that was in backward."""
     node, backward = np.full(len(moment), -1, np.int64), np.zeros(len(moment), bool)
@@ -166,6 +166,7 @@ def _owner(
 
 
 def module_table(
+    *,
     events: Events,
     work: ModuleWork,
     selected: NDArray[np.bool_],

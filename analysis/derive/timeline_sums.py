@@ -103,7 +103,7 @@ def cell_ns(recording_ns: int, cells: int = CELLS) -> int:
 
 
 def parts_in_view(
-    rows: str, sums: str, keys: str, where: str, origin_ns: int, cell: int, start_ns: int, end_ns: int, longest: bool = False
+    rows: str, sums: str, keys: str, where: str, *, origin_ns: int, cell: int, start_ns: int, end_ns: int, longest: bool = False
 ) -> str:
     """Return the SELECT of what lies between two times: ``keys``, busy_ns (the parts in view), operations and, if wanted, longest_ns.
 

@@ -107,6 +107,7 @@ def classify(
     op_name: str | None = None,
     input_types: list[Any] | None = None,
     input_dims: list[Any] | None = None,
+    *,
     vendor: str | None = None,
     compute_major: int | None = None,
 ) -> KernelClass:
@@ -129,7 +130,14 @@ def classify(
 
 @lru_cache(maxsize=CACHE_SIZE)
 def _classify(
-    name: str, kind: str, op: str | None, dtypes: tuple[str, ...], vector: bool, vendor: str | None, compute_major: int | None
+    *,
+    name: str,
+    kind: str,
+    op: str | None,
+    dtypes: tuple[str, ...],
+    vector: bool,
+    vendor: str | None,
+    compute_major: int | None,
 ) -> KernelClass:
     if kind in ("memcpy", "memset"):
         return KernelClass(kind, "no", f"the profiler files it as {kind}")
@@ -152,6 +160,7 @@ def _category(name: str, op: str | None) -> str:
 
 
 def _tensor_cores(
+    *,
     name: str,
     category: str,
     op: str | None,

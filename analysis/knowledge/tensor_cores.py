@@ -42,6 +42,7 @@ def why_not_tensor_cores(
     input_dims: list[Any] | None,
     kernel_class: KernelClass,
     gpu: Gpu | None,
+    *,
     kernel: str = "",
     tf32_on: bool = False,
     input_strides: list[Any] | None = None,

@@ -107,7 +107,7 @@ def _lost(rank: RankView, pieces: str, source: str, view: Span) -> list[tuple[st
     whole = extent(rank.recording)
     parts = timeline_store.parts_in_view(
         pieces, _SUMMED.format(source=source), "owner, kind", f"device = {int(rank.device)}",
-        whole.start_ns, timeline_store.cell_ns(whole.ns), view.start_ns, view.end_ns,
+        origin_ns=whole.start_ns, cell=timeline_store.cell_ns(whole.ns), start_ns=view.start_ns, end_ns=view.end_ns,
     )  # fmt: skip
     return rank.recording.rows(f"SELECT owner, kind, sum(busy_ns)::BIGINT FROM ({parts}) GROUP BY ALL ORDER BY 3 DESC, 1, 2")
 
@@ -128,7 +128,8 @@ def _by_name(recording: Recording, view: Span, pieces: str, of_source: str, coun
     whole = extent(recording)
     parts = timeline_store.parts_in_view(
         pieces, f"(SELECT * FROM name_sums WHERE {of_source})", "name_id, kind", "true",
-        whole.start_ns, timeline_store.cell_ns(whole.ns, timeline_store.NAME_CELLS), view.start_ns, view.end_ns, longest=True,
+        origin_ns=whole.start_ns, cell=timeline_store.cell_ns(whole.ns, timeline_store.NAME_CELLS),
+        start_ns=view.start_ns, end_ns=view.end_ns, longest=True,
     )  # fmt: skip
     return recording.frame(_SQL["by_name"].format(count=count, parts=parts))
 

@@ -61,7 +61,7 @@ def _moving(figure: go.Figure, rows: pd.DataFrame, bandwidth: float, longest: fl
     """Draw what only moves data: its bandwidth by its time, under the memory's."""
     peak = bandwidth / 1e9
     figure.add_hline(y=peak, line={"color": MUTED.on(dark), "width": 1.2}, row=1, col=1)
-    _dots(figure, rows, "ms", "gb_per_s", longest, dark, 1)
+    _dots(figure, rows, "ms", "gb_per_s", longest=longest, dark=dark, col=1)
     figure.update_xaxes(
         type="log",
         dtick=1,
@@ -94,14 +94,14 @@ def _multiplying(
             "yanchor": "bottom",
         }
         figure.add_annotation(text=f"{dtype} {fmt.flop_rate(peak)}", showarrow=False, font={"size": 11}, **place)
-    _dots(figure, rows, "intensity", "achieved_tflops", longest, dark, 2)
+    _dots(figure, rows, "intensity", "achieved_tflops", longest=longest, dark=dark, col=2)
     figure.update_xaxes(
         type="log", dtick=1, title={"text": "FLOPs per byte"}, range=[np.log10(low), np.log10(high)], row=1, col=2
     )
     figure.update_yaxes(type="log", dtick=1, title={"text": "TFLOP/s"}, row=1, col=2)
 
 
-def _dots(figure: go.Figure, rows: pd.DataFrame, x: str, y: str, longest: float, dark: bool, col: int) -> None:
+def _dots(figure: go.Figure, rows: pd.DataFrame, x: str, y: str, *, longest: float, dark: bool, col: int) -> None:
     compute, memory = (OWNERS[key].on(dark) for key in ("tensor_core_compute", "exposed_memcpy"))
     colours = [compute if bound == "compute" else memory for bound in rows["bound"]]
     size = np.clip(6 + 26 * np.sqrt(rows["ms"].to_numpy(float) / max(longest, 1e-12)), 6, 32).astype(np.float32)

@@ -121,7 +121,9 @@ def lanes(
     )
 
 
-def _line(figure: go.Figure, telemetry: Telemetry, column: str, divisor: float, origin_ns: int, dark: bool, row: int) -> None:
+def _line(
+    figure: go.Figure, telemetry: Telemetry, column: str, *, divisor: float, origin_ns: int, dark: bool, row: int
+) -> None:
     time, value = line(telemetry, column)
     filled = column == "util_pct"
     figure.add_scatter(

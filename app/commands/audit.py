@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from sawtooth.analysis.compare.chain import Chain, chain
-from sawtooth.analysis.compare.comparison import side_of
+from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.findings.checklist import Checked, checklist
 from sawtooth.analysis.kept import result_of
 from sawtooth.app.commands.inputs import opened

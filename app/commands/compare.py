@@ -10,11 +10,12 @@ from typing import Annotated
 
 import typer
 
-from sawtooth.analysis.compare.comparison import Comparison, Side, side_of
+from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.comparison import compare as compare_sides
 from sawtooth.analysis.compare.gate import Outcome, judge, parse_gate
 from sawtooth.analysis.compare.record import remember
 from sawtooth.analysis.compare.report import compare_json
+from sawtooth.analysis.compare.side import Side, side_of
 from sawtooth.analysis.kept import result_of
 from sawtooth.app.commands.inputs import data_folder, opened_all
 from sawtooth.app.commands.output import OutputOption, format_for, say, write

@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from sawtooth.analysis.compare.comparison import compare, side_of
+from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.record import follows, remember
+from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.contract import report_schema
 from sawtooth.analysis.run.model import RunResult

@@ -33,7 +33,8 @@ def run(context: typer.Context) -> None:
 
 def _print_result(launched: launch.Launched, data: Path | None) -> None:
     """Bring the recording in and print the verdict; a failure here leaves the file and the training's exit code as they are."""
-    from sawtooth.analysis.compare.comparison import compare, side_of
+    from sawtooth.analysis.compare.comparison import compare
+    from sawtooth.analysis.compare.side import side_of
     from sawtooth.analysis.kept import result_of
     from sawtooth.analysis.store.library import Library
     from sawtooth.app import format as fmt

@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from sawtooth.analysis.compare.chain import Chain, chain
-from sawtooth.analysis.compare.comparison import side_of
+from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.findings.checklist import checklist
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.model import RunResult

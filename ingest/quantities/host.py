@@ -12,7 +12,7 @@ OF_ONE_CORE = Range(0, 6_553_600)
 
 
 def _row(
-    column: str, unit: str, label: str, about: str, possible: Range, panel: str | None = None, whole: bool = False
+    column: str, unit: str, label: str, about: str, possible: Range, panel: str | None = None, *, whole: bool = False
 ) -> Quantity:
     return Quantity(column, unit, label, about, possible, {}, panel=panel, mean=True, whole=whole)
 

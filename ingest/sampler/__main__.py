@@ -18,74 +18,12 @@ from sawtooth.ingest.sampler.clock import Clock
 from sawtooth.ingest.sampler.driver import DriverLostError, NvmlDriver
 from sawtooth.ingest.sampler.host import HostReader
 from sawtooth.ingest.sampler.loop import Sampler, Sink
+from sawtooth.ingest.sampler.options import format_of, parser, push_token_of, refusal
 from sawtooth.ingest.sampler.prometheus import PrometheusSink, parse_address
-from sawtooth.ingest.sampler.push import DRAIN_S, Push, available_on_disk, refuse_url
+from sawtooth.ingest.sampler.push import DRAIN_S, Push, available_on_disk
 from sawtooth.ingest.sampler.replay import Replay, ReplayError, read_recording
 from sawtooth.ingest.sampler.sinks import PlainSink, SessionSink, default_folder
 from sawtooth.place import recorder_version
-
-SHORTEST_INTERVAL_S = 0.02  # power is the fastest signal there is: one sample per 20 ms
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the command line's parser."""
-    p = argparse.ArgumentParser(
-        prog="sawtooth sample",
-        description="Sample the GPUs of this machine beside a training job: utilization, tensor activity, power, clocks, memory.",
-    )
-    p.add_argument("--interval", type=float, default=0.1, metavar="SECONDS", help="time between samples (default 0.1)")
-    p.add_argument(
-        "-o",
-        "--output",
-        "--out",
-        dest="out",
-        type=Path,
-        default=None,
-        metavar="DIR|FILE.jsonl",
-        help="where sessions go (default: the data folder's live/), or a file of plain lines that sawtooth ingest reads",
-    )
-    p.add_argument("--gpus", default=None, metavar="LIST", help="indices or UUIDs, separated by commas (default: all)")
-    p.add_argument("--seconds", type=float, default=None, help="stop after this long (default: until interrupted)")
-    p.add_argument(
-        "--format",
-        choices=("session", "jsonl"),
-        default=None,
-        help="jsonl: plain lines into the file --out, or - for stdout",
-    )
-    p.add_argument("--name", default="", help="a name for the session")
-    p.add_argument("--watch-pid", type=int, default=None, metavar="PID", help="stop when this process ends")
-    p.add_argument("--push", default=None, metavar="URL", help="send the session to a dashboard, acknowledged and resumable")
-    p.add_argument(
-        "--token-file",
-        type=Path,
-        default=None,
-        metavar="FILE",
-        help="the dashboard's push token (default: SAWTOOTH_PUSH_TOKEN)",
-    )
-    p.add_argument("--token", default=None, help="the same, for all users of this host to see in its list of processes")
-    p.add_argument(
-        "--resume-push", type=Path, default=None, metavar="DIR", help="send the rest of an earlier session, then stop"
-    )
-    p.add_argument(
-        "--prometheus", default=None, metavar="[HOST]:PORT", help="serve /metrics (on loopback unless a host is given)"
-    )
-    p.add_argument(
-        "--replay", type=Path, default=None, metavar="FILE", help="play a recorded session or JSON lines instead of sampling"
-    )
-    p.add_argument("--speed", type=float, default=1.0, help="with --replay: this many times as fast")
-    p.add_argument("--loop", action="store_true", help="with --replay: repeat until stopped")
-    p.add_argument("--copies", type=int, default=1, help="with --replay: pretend to have this many times the GPUs")
-    p.add_argument("--no-processes", action="store_true", help="do not record which processes use the GPUs")
-    p.add_argument(
-        "--no-host", action="store_true", help="do not sample the host: cores, loader workers, memory, disks, network"
-    )
-    p.add_argument(
-        "command",
-        nargs=argparse.REMAINDER,
-        metavar="COMMAND",
-        help="run this and sample until it ends; all after it is its own",
-    )
-    return p
 
 
 def process_alive(pid: int) -> bool:
@@ -109,14 +47,14 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Clock |
     options = parser().parse_args(arguments)
     if options.command[:1] == ["--"]:
         del options.command[0]
-    options.format = options.format or _format_of(options.out)
+    options.format = options.format or format_of(options.out)
     clock = clock or Clock()
     try:
         options.token = push_token_of(options)
     except (OSError, UnicodeDecodeError) as error:
         return _refuse(f"--token-file cannot be read ({getattr(error, 'strerror', None) or 'it is no text'}).")
-    if refusal := _refusal(options):
-        return _refuse(refusal)
+    if sentence := refusal(options):
+        return _refuse(sentence)
     stop = threading.Event()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -153,20 +91,6 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Clock |
         return _refuse(f"The samples cannot be written or served: {error.strerror}.")
 
 
-def push_token_of(options: argparse.Namespace) -> str | None:
-    """Return the token to push with: as given, from its file (the first word of it), or from the environment. Raises OSError, UnicodeDecodeError."""
-    if options.token:
-        print("sawtooth sample: --token can be read in the list of processes. SAWTOOTH_PUSH_TOKEN cannot.", file=sys.stderr)
-        return str(options.token)
-    if options.token_file is not None:
-        return next(iter(options.token_file.read_text(encoding="ascii").split()), None)
-    return os.environ.get("SAWTOOTH_PUSH_TOKEN") or os.environ.get("SAWTOOTH_TOKEN")
-
-
-def _format_of(out: Path | None) -> str:
-    return "jsonl" if out is not None and out.suffix == ".jsonl" else "session"
-
-
 def _push_trouble(options: argparse.Namespace, clock: Clock) -> str | None:
     """Ask the dashboard before anything is sampled or run: a wrong token or a closed port is said at once, else where to watch."""
     trial = Push(Path("trial"), options.push, options.token, available=dict, clock=clock)
@@ -175,20 +99,6 @@ def _push_trouble(options: argparse.Namespace, clock: Clock) -> str | None:
         return f"{trial.state.trouble} at {options.push}. sawtooth serve prints its address and push token."
     print(f"watch it at {options.push.rstrip('/')}/live", file=sys.stderr, flush=True)
     return None
-
-
-def _refusal(options: argparse.Namespace) -> str | None:
-    if options.interval < SHORTEST_INTERVAL_S:
-        return f"--interval must be at least {SHORTEST_INTERVAL_S:g} s: nothing NVML reports changes faster."
-    if not options.speed > 0 or options.copies < 1:
-        return "--speed and --copies must be above 0."
-    if options.push is None:
-        return "--resume-push needs --push URL." if options.resume_push else None
-    if not options.token:
-        return "--push needs the push token, in SAWTOOTH_PUSH_TOKEN or --token-file; sawtooth serve prints it."
-    if options.format != "session":
-        return "--push sends sessions: leave --format out."
-    return refuse_url(options.push)
 
 
 def _sample(options: argparse.Namespace, sinks: list[Sink], nvml: Any, clock: Clock, stop: threading.Event, caller: Any) -> int:

@@ -80,7 +80,7 @@ class Nesting:
         return self._open
 
 
-def _link(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
+def _link(*, rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
     """Fill ``parent`` and ``depth`` of one thread's ``rows``, of which the first ``known`` have theirs."""
     if not _link_nested(rows=rows, known=known, start=start, dur=dur, parent=parent, depth=depth):
         _link_overlapping(rows=rows, known=known, start=start, dur=dur, parent=parent, depth=depth, tolerance=tolerance)
@@ -115,7 +115,7 @@ def _link_nested(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth
     return True
 
 
-def _link_overlapping(rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
+def _link_overlapping(*, rows: I64, known: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
     """Link any intervals, one by one, as the definition says."""
     ends = start[rows] + dur[rows]
     stack: list[tuple[int, int, int]] = []  # (end, row, depth), outermost first

@@ -31,8 +31,9 @@ from unittest import mock
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from sawtooth.analysis.compare.comparison import compare, side_of
+from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.report import compare_json
+from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.report import report_json

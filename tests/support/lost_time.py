@@ -28,4 +28,8 @@ def analyse(
     lost = lost_time(segments(events.gpu.start[mine], events.gpu.end[mine], codes[mine], inside), inside)
     found = explain(events, schedule, 0, lost, codes, transfer_ns)
     steps = trace.step_table()
-    return lost, found, describe(events, facts, view, schedule, lost, found, steps.host_start, steps.host_end)
+    described = describe(
+        events=events, facts=facts, view=view, schedule=schedule, lost=lost, pieces=found,
+        step_starts=steps.host_start, step_ends=steps.host_end,
+    )  # fmt: skip
+    return lost, found, described

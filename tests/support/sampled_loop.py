@@ -17,6 +17,7 @@ POWER_CAP, SOFTWARE_HEAT, HARDWARE_SLOWDOWN = 0x4, 0x20, 0x8  # bits of NVML's c
 
 def write(
     folder: Path,
+    *,
     throttled: int = 0,
     reason: int = 0,
     later_s: int = 0,

@@ -45,6 +45,7 @@ class TinyTrace:
         end: float,
         correlation: int = -1,
         name: str = "kernel",
+        *,
         kind: int = 0,
         stream: int = 7,
         device: int = 0,
@@ -60,7 +61,7 @@ class TinyTrace:
         name: str = "kernel",
         device: int = 0,
     ) -> None:
-        self.kernel(*kernel, self.call("cudaLaunchKernel", *call, thread), name, 0, stream, device)
+        self.kernel(*kernel, self.call("cudaLaunchKernel", *call, thread), name, stream=stream, device=device)
 
     def copy(
         self,
@@ -71,7 +72,7 @@ class TinyTrace:
         call_name: str = "cudaMemcpyAsync",
         stream: int = 7,
     ) -> None:
-        self.kernel(*copy, self.call(call_name, *call, thread), name, 1, stream)
+        self.kernel(*copy, self.call(call_name, *call, thread), name, kind=1, stream=stream)
 
     def overhead(self, name: str, start: float, end: float) -> None:
         self.overheads.append((round(start * 1000), round(end * 1000), self.name(name)))

@@ -140,6 +140,7 @@ def _as_recorded(problem: ReplayProblem) -> Replayed:
 
 
 def replayed_ledger(
+    *,
     events: Events,
     view: HostView,
     recorded: ReplayProblem,

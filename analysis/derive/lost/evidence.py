@@ -108,6 +108,7 @@ def innermost(thread: NDArray[np.int32], start: I64, end: I64, parent: I64, at_t
 
 
 def describe(
+    *,
     events: Events,
     facts: HostFacts,
     view: HostView,
@@ -184,7 +185,7 @@ def _doing(events: Events, thread: NDArray[np.int32], moment: I64) -> tuple[I64,
 
 
 def _phases(
-    events: Events, facts: HostFacts, view: HostView, pieces: Pieces, op: I64, launch_op: I64, frame: I64
+    *, events: Events, facts: HostFacts, view: HostView, pieces: Pieces, op: I64, launch_op: I64, frame: I64
 ) -> NDArray[np.int8]:
     of_op = phase_of_ops(events, view)
     thread_main = np.full(len(pieces), _main_thread(events, view), dtype=np.int32)

@@ -19,6 +19,7 @@ TO_HOST = re.compile(r"DtoH|D2H|DeviceToHost", re.IGNORECASE)
 
 
 def explain_exposed(
+    *,
     events: Events,
     schedule: Schedule,
     order: I64,

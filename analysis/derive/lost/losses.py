@@ -52,7 +52,10 @@ def find_losses(events: Events, facts: HostFacts, devices: list[DeviceSteps], co
         lost = lost_time(parts, device.window)
         pieces = explain(events, recorded, device.device, lost, codes)
         table = device.table
-        rows = describe(events, facts, view, recorded, lost, pieces, table["start"].to_numpy(), table["end"].to_numpy())
+        rows = describe(
+            events=events, facts=facts, view=view, schedule=recorded, lost=lost, pieces=pieces,
+            step_starts=table["start"].to_numpy(), step_ends=table["end"].to_numpy(),
+        )  # fmt: skip
         gaps.append(_gap_rows(rows, device.device, events.origin_ns))
         counted = table.loc[table["counted"].astype(bool), "step"].to_numpy(np.int32)
         estimate = estimate_unprofiled(

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import streamlit as st
 
 from sawtooth.analysis.batch_outlook import with_predictions
-from sawtooth.analysis.compare.comparison import Comparison, Side, compare, side_of
+from sawtooth.analysis.compare.comparison import Comparison, compare
 from sawtooth.analysis.compare.record import remember
+from sawtooth.analysis.compare.side import Side, side_of
 from sawtooth.analysis.compare.sweep import Sweep, device_memory, sweep, value_of
 from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.app.format import clean

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from sawtooth.analysis.compare.chain import chain
-from sawtooth.analysis.compare.comparison import side_of
+from sawtooth.analysis.compare.side import side_of
 from sawtooth.app.words import chain as words
 from tests.support.findings_of import library, result_of
 from tests.support.paths import RECORDINGS

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sawtooth.analysis.compare.comparison import compare, side_of
+from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.matching import Piece, match
 from sawtooth.analysis.compare.report import compare_json
+from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run_analysis import analyse

@@ -112,7 +112,7 @@ def test_examples_of_products_reach_their_tensor_core_row():
     ],
 )  # fmt: skip
 def test_families(kernel, op, types, category, use):
-    found = classify(kernel, "kernel", op, types, None, "nvidia", 9)
+    found = classify(kernel, "kernel", op, types, None, vendor="nvidia", compute_major=9)
     assert (found.category, found.tensor_cores) == (category, use), found.reason
 
 
@@ -127,20 +127,30 @@ def test_rocm_blit_kernels_are_copies():
 
 
 def test_fp32_on_volta_uses_no_tensor_cores():
-    assert classify("some_gemm", "kernel", "aten::mm", FP32, None, "nvidia", 7).tensor_cores == "no"
-    assert classify("some_gemm", "kernel", "aten::mm", FP32, None, "nvidia", 8).tensor_cores == "unknown"
-    assert classify("some_gemm", "kernel", "aten::mm", ["c10::Half"] * 2, None, "nvidia", 7).tensor_cores == "likely"
+    assert classify("some_gemm", "kernel", "aten::mm", FP32, None, vendor="nvidia", compute_major=7).tensor_cores == "no"
+    assert classify("some_gemm", "kernel", "aten::mm", FP32, None, vendor="nvidia", compute_major=8).tensor_cores == "unknown"
+    assert (
+        classify("some_gemm", "kernel", "aten::mm", ["c10::Half"] * 2, None, vendor="nvidia", compute_major=7).tensor_cores
+        == "likely"
+    )
 
 
 def test_no_tensor_cores_before_volta():
-    assert classify("some_gemm", "kernel", "aten::mm", ["c10::Half"] * 2, None, "nvidia", 6).tensor_cores == "no"
+    assert (
+        classify("some_gemm", "kernel", "aten::mm", ["c10::Half"] * 2, None, vendor="nvidia", compute_major=6).tensor_cores
+        == "no"
+    )
 
 
 def test_a_product_with_one_row_is_a_vector_product():
-    found = classify("unnamed_gemm_thing", "kernel", "aten::mm", BF16, [[1, 4096], [4096, 4096]], "nvidia", 9)
+    found = classify(
+        "unnamed_gemm_thing", "kernel", "aten::mm", BF16, [[1, 4096], [4096, 4096]], vendor="nvidia", compute_major=9
+    )
     assert found.tensor_cores == "no"
     assert (
-        classify("unnamed_gemm_thing", "kernel", "aten::mm", BF16, [[8, 4096], [4096, 4096]], "nvidia", 9).tensor_cores
+        classify(
+            "unnamed_gemm_thing", "kernel", "aten::mm", BF16, [[8, 4096], [4096, 4096]], vendor="nvidia", compute_major=9
+        ).tensor_cores
         == "likely"
     )
 

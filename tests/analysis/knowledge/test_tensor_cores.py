@@ -66,7 +66,9 @@ def test_tf32_is_only_advised_where_there_is_tf32():
     ],
 )
 def test_tf32_is_not_called_off_where_other_products_run_in_it(dims, code, said):
-    found = why_not_tensor_cores("aten::mm", FP32, dims, classify(SIMT, "kernel", "aten::mm", FP32), None, SIMT, tf32_on=True)
+    found = why_not_tensor_cores(
+        "aten::mm", FP32, dims, classify(SIMT, "kernel", "aten::mm", FP32), None, kernel=SIMT, tf32_on=True
+    )
     assert found is not None
     assert (found.code, said in found.sentence) == (code, True), found
 
@@ -97,7 +99,7 @@ def test_what_tells_that_tf32_is_on():
     ],
 )
 def test_the_kernels_name_tells_the_dtype_where_none_was_recorded(kernel, code):
-    found = why_not_tensor_cores("aten::convolution", None, None, KernelClass("conv", "no", "named so"), V100, kernel)
+    found = why_not_tensor_cores("aten::convolution", None, None, KernelClass("conv", "no", "named so"), V100, kernel=kernel)
     assert found is not None
     assert found.code == code
 

@@ -33,7 +33,7 @@ def flops(total, **changes):
     return base | changes
 
 
-def readings(counts, best, busy_ns=1, counted=1, user=None, clock=None, works_ms=None):
+def readings(counts, best, busy_ns=1, counted=1, *, user=None, clock=None, works_ms=None):
     """Return the MFU's metrics; ``clock`` is (MHz, where that was measured)."""
     sampled = SimpleNamespace(means={"clock_sm_mhz": clock[0]}, clock_note=clock[1]) if clock else None
     measured = Measured(

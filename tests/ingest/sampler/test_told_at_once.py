@@ -11,6 +11,7 @@ import pytest
 
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.sampler import __main__ as command
+from sawtooth.ingest.sampler import options
 from sawtooth.ingest.sampler.push import Push
 from sawtooth.ingest.schema import DataFolder
 from tests.support.fake_nvml import FakeClock, FakeNvml
@@ -67,7 +68,7 @@ def test_the_push_token_comes_from_a_file_or_the_environment_and_arguments_are_w
         (["--token-file", str(tmp_path / "push_token")], "from-the-file"),
         (["--token", "given"], "given"),
     ):
-        assert command.push_token_of(command.parser().parse_args(arguments)) == token
+        assert options.push_token_of(options.parser().parse_args(arguments)) == token
     assert "list of processes" in capsys.readouterr().err
     assert command.main(["--push", "http://d:1", "--token-file", str(tmp_path / "none")]) == 2
     assert "cannot be read" in capsys.readouterr().err

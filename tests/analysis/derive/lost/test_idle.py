@@ -280,7 +280,16 @@ def test_the_unchanged_replay_has_the_recorded_causes(trace: TinyTrace) -> None:
     problem = build_problem(events, trace.step_table(), facts, view)
     steps = trace.step_table()
     codes = codes_of(trace)
-    replayed = replayed_ledger(events, view, problem, problem, replay(problem), 0, steps.number, codes)
+    replayed = replayed_ledger(
+        events=events,
+        view=view,
+        recorded=problem,
+        changed=problem,
+        run=replay(problem),
+        device=0,
+        counted=steps.number,
+        codes=codes,
+    )
     begin, last = _end_of(problem, 0), _end_of(problem, len(steps.number) - 1)
     if last > begin:
         window = union([begin], [last])
