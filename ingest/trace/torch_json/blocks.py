@@ -17,6 +17,7 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.torch_json.events import (
     DECODE_ERRORS,
+    LEAD_BYTES,
     TRAILING,
     Decoded,
     Event,
@@ -29,7 +30,8 @@ from sawtooth.ingest.trace.torch_json.events import (
 )
 from sawtooth.ingest.trace.torch_json.repair import repair
 
-BLOCK_BYTES = 4 << 20  # measured: larger blocks cost memory and gain no time
+BLOCK_BYTES = 1 << 20  # its events fit into a core's cache: with 4 MB each takes a fifth longer, with 256 kB too
+CUT_BYTES = 8 << 10  # where a cut is looked for first: most events are shorter
 CUT = re.compile(rb"\}\s*,\s*(?=\{)")
 START = re.compile(rb'"traceEvents"\s*:\s*')
 PAIR = re.compile(rb'"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|-?[\d.]+)\s*[,}]')
@@ -129,7 +131,8 @@ class Document:
         """Cut off a block that seems to hold whole events, without a proof; None where only ``step`` can go on."""
         if self._ended or self._closed or not self._fill(1):
             return None
-        lead = len(self._buffer) - len(bare(self._buffer))
+        head = self._buffer[:LEAD_BYTES]
+        lead = len(head) - len(bare(head))
         if not self._fill(lead + self._block_bytes):
             return None
         cut = self._cut(lead)  # where ``step`` would cut, which first drops the comma
@@ -256,7 +259,7 @@ class Document:
 
     def _cut(self, lead: int = 0) -> int | None:
         """Return where the last whole event seems to end among the wanted bytes behind ``lead``."""
-        size, window = min(len(self._buffer), lead + self._wanted), 64 << 10
+        size, window = min(len(self._buffer), lead + self._wanted), CUT_BYTES
         while True:
             cuts = [match.start() for match in CUT.finditer(self._buffer, max(0, size - window), size)]
             if cuts:
@@ -266,6 +269,8 @@ class Document:
             window *= 8
 
     def _skip_comma(self) -> None:
+        if self._buffer[:1] == b"{":
+            return
         text = self._buffer.lstrip(BLANK)
         if text.startswith(b","):
             text = text[1:].lstrip(BLANK)

@@ -4,39 +4,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
-from msgspec import Raw
 from numpy.typing import NDArray
 
 from sawtooth.ingest.decode import I64, LARGEST, NULL, decimal_ns, floats, integers, small_integers
 from sawtooth.ingest.trace.source import GPU_KINDS
 from sawtooth.ingest.trace.spool import Columns
-from sawtooth.ingest.trace.torch_json.arguments import (
-    EXTRA,
-    EXTRA_MARK,
-    NOTHING,
-    CallArgs,
-    CollectiveArgs,
-    GpuArgs,
-    MemoryArgs,
-    OpArgs,
-    PythonArgs,
-    ShapeArgs,
-    SyncArgs,
-)
-from sawtooth.ingest.trace.torch_json.events import DECODE_ERRORS, FLOWS, Event
-from sawtooth.ingest.trace.torch_json.interning import Canonical, Interned, Names, Threads, plain_id
-from sawtooth.ingest.trace.torch_json.repair import repair
+from sawtooth.ingest.trace.torch_json.arguments import CallArgs, CollectiveArgs, GpuArgs, MemoryArgs, PythonArgs, SyncArgs
+from sawtooth.ingest.trace.torch_json.decoding import collectives, decoded, object_of, text_of
+from sawtooth.ingest.trace.torch_json.events import FLOWS, Event
+from sawtooth.ingest.trace.torch_json.interning import Interned, Names, Threads, plain_id
+from sawtooth.ingest.trace.torch_json.operators import OperatorArguments
 
 LONGEST_NS = 7 * 86400 * 1_000_000_000  # CUPTI writes durations of years when a record was never closed; no event lasts a week
 FAR_NS = 1000 * 1_000_000_000  # torch 2.12 writes 0/0 for events it lost; in a trace that is past this time none starts at 0
-DISTINCT_SIGNATURES = 300_000  # scalars that change with every step make new ones for ever; beyond this they are not recorded
-DISTINCT_EXTRAS = 200_000  # likewise for call stacks
 MICROSECOND = 1000
 
 # category (lower case) -> what it is filed as; every producer since 2021
@@ -71,7 +56,6 @@ KINDS = {
     "overhead": "overhead",
 }
 EDGE_KINDS = ("op", "annotation", "call", "python")  # what may come as begin and end ('B', 'E') from other tools
-COLLECTIVE_MARK = re.compile(b'"Collective name"')
 MARKER = re.compile(r"ProfilerStep[#*]|Optimizer\.(?:step|zero_grad)#")  # filed as operators before 2022
 
 
@@ -98,14 +82,13 @@ class Filing:
         self._notes: Counter[str] = Counter()
         self._names = Names(name_length, self._notes)
         self._threads = Threads()
-        self._signatures = Canonical(list, DISTINCT_SIGNATURES, self._notes)
-        self._extras = Canonical(dict, DISTINCT_EXTRAS, self._notes)
+        self._operators = OperatorArguments(self._notes)
         self._sync_kinds, self._shapes = Interned(), Interned()
         self._ids = {
             "names": self._names,
             "threads": self._threads.texts,
-            "signatures": self._signatures.meanings,
-            "extras": self._extras.meanings,
+            "signatures": self._operators.signatures.meanings,
+            "extras": self._operators.extras.meanings,
             "sync_kinds": self._sync_kinds,
             "shapes": self._shapes,
         }
@@ -209,65 +192,20 @@ class Filing:
     def _thread_ids(self, events: list[Event]) -> NDArray[np.int32]:
         return np.fromiter(map(self._threads.__getitem__, [(e.pid, e.tid) for e in events]), np.int32, len(events))
 
-    def _args(self, events: Sequence[Event], form: Any) -> tuple[list[Any], bytes]:
-        """Return the arguments of every event as ``form``, and the text of all of them."""
-        raws = [e.args for e in events]
-        text = b"[" + b",".join(raws) + b"]"
-        try:
-            return msgspec.json.decode(text, type=list[form]), text
-        except DECODE_ERRORS:
-            return [_loose_args(raw, form) for raw in raws], text
-
     # -- one method per kind
     def _ops(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
-        args, text = self._args(events, OpArgs)
         annotation = np.full(len(events), kind == "annotation")
         if kind == "operator":
             annotation = np.array([MARKER.match(e.name) is not None for e in events])
-        self._put(
-            "ops",
-            {
-                "annotation": annotation,
-                "name_id": self._name_ids(events),
-                "thread_id": self._thread_ids(events),
-                "start": start,
-                "dur": dur,
-                "external_id": integers([a.external for a in args]),
-                "sequence_number": integers([a.sequence for a in args]),
-                "forward_thread": integers([a.forward for a in args]),
-                "signature_id": self._signature_ids(events)
-                if b'"Input' in text or b'"Concrete' in text
-                else _none(len(events)),
-                "extra": self._extra_ids(events) if EXTRA_MARK.search(text) else _none(len(events)),
-                "collective": self._collectives(events, text),
-            },
-        )
-
-    def _signature_ids(self, events: list[Event]) -> NDArray[np.int32]:
-        args = self._args(events, ShapeArgs)[0]
-        find = self._signatures.__getitem__
-        keys = ((bytes(a.dims or a.dims_2021), bytes(a.types), bytes(a.strides), bytes(a.concrete)) for a in args)
-        return np.fromiter(map(find, keys), np.int32, len(events))
-
-    def _extra_ids(self, events: list[Event]) -> NDArray[np.int32]:
-        result = _none(len(events))
-        for i, event in enumerate(events):
-            if EXTRA_MARK.search(event.args):
-                args = _object(event.args)
-                result[i] = self._extras[
-                    (msgspec.json.encode({k: args[k] for k in EXTRA if args.get(k) not in (None, "", [])}),)
-                ]
-        return result
-
-    def _collectives(self, events: list[Event], text: bytes) -> NDArray[np.int32]:
-        result = _none(len(events))
-        if b'"Collective name"' in text:
-            ends = np.cumsum([len(e.args) + 1 for e in events])  # of their arguments in the text, commas included
-            marks = [match.start() for match in COLLECTIVE_MARK.finditer(text)]
-            rows = np.unique(np.searchsorted(ends, np.array(marks) - 1, side="right")).tolist()
-            result[rows] = np.arange(len(self._collective_args), len(self._collective_args) + len(rows))
-            self._collective_args += self._args([events[i] for i in rows], CollectiveArgs)[0]
-        return result
+        names = self._name_ids(events)
+        columns: Columns = {
+            "annotation": annotation,
+            "name_id": names,
+            "thread_id": self._thread_ids(events),
+            "start": start,
+            "dur": dur,
+        }
+        self._put("ops", columns | self._operators.columns(events, names, self._collective_args))
 
     def _calls(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
         columns: Columns = {
@@ -276,10 +214,11 @@ class Filing:
             "start": start,
             "dur": dur,
         }
-        self._put("calls", {**columns, "correlation": integers([a.correlation for a in self._args(events, CallArgs)[0]])})
+        self._put("calls", {**columns, "correlation": integers([a.correlation for a in decoded(events, CallArgs)])})
 
     def _gpu(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
-        args, text = self._args(events, GpuArgs)
+        text = text_of(events)
+        args = decoded(events, GpuArgs, text)
         shapes = self._shapes
         external = integers([a.external for a in args])
         if b'"external id"' in text:
@@ -304,7 +243,7 @@ class Filing:
                 "bytes": integers([a.bytes for a in args]),
                 "graph_id": integers([a.graph for a in args]),
                 "graph_node_id": integers([a.node for a in args]),
-                "collective": self._collectives(events, text),
+                "collective": collectives(events, text, self._collective_args),
             },
         )
 
@@ -323,10 +262,10 @@ class Filing:
             "start": start,
             "dur": dur,
         }
-        self._put("python", {**columns, "module_id": integers([a.module for a in self._args(events, PythonArgs)[0]])})
+        self._put("python", {**columns, "module_id": integers([a.module for a in decoded(events, PythonArgs)])})
 
     def _syncs(self, kind: str, events: list[Event], start: I64, dur: I64) -> None:
-        args = self._args(events, SyncArgs)[0]
+        args = decoded(events, SyncArgs)
         kinds = [self._sync_kinds[str(a.kind) if a.kind is not None else e.name] for a, e in zip(args, events, strict=True)]
         self._put(
             "syncs",
@@ -367,7 +306,7 @@ class Filing:
 
     def _metadata(self, events: list[Event]) -> None:
         for event in events:
-            name = _object(event.args).get("name")
+            name = object_of(event.args).get("name")
             pid, tid = plain_id(event.pid), plain_id(event.tid)
             if event.name == "thread_name" and name is not None:
                 self._thread_names[pid, tid] = str(name)
@@ -376,7 +315,7 @@ class Filing:
 
     def _memory(self, events: list[Event]) -> None:
         time = decimal_ns([e.ts for e in events])
-        args = self._args(events, MemoryArgs)[0]
+        args = decoded(events, MemoryArgs)
         columns: Columns = {"start": time, "thread_id": self._thread_ids(events)}
         for key in ("device_type", "device"):
             columns[key] = small_integers([getattr(a, key) for a in args])
@@ -415,28 +354,3 @@ def _known(values: I64, events: list[Event], field: str) -> I64:
         digits = re.search(r"-?\d{1,9}", str(getattr(events[i], field)))
         values[i] = int(digits.group()) if digits else 0
     return values
-
-
-def _object(raw: Raw) -> dict[str, Any]:
-    """Return the arguments of one event as a dict; empty where they are no object."""
-    for mended in (False, True):
-        try:
-            decoded = msgspec.json.decode(repair(bytes(raw))[0] if mended else raw)
-        except DECODE_ERRORS:
-            continue
-        return decoded if isinstance(decoded, dict) else {}
-    return {}
-
-
-def _loose_args(raw: Raw, form: Any) -> Any:
-    """Read arguments that do not have the types they should: what fits is kept, the rest is not recorded."""
-    result = form()
-    args = _object(raw)
-    for known in msgspec.structs.fields(form):
-        value = args.get(known.encode_name)
-        if getattr(result, known.name) is NOTHING:
-            if known.encode_name in args:
-                setattr(result, known.name, Raw(msgspec.json.encode(value)))
-        elif isinstance(value, int | float | str):
-            setattr(result, known.name, value)
-    return result

@@ -14,8 +14,9 @@ from sawtooth.ingest.trace.source import TABLES
 from sawtooth.ingest.trace.spool import Spool, Table
 from sawtooth.ingest.trace.torch_json.arguments import CollectiveArgs
 from sawtooth.ingest.trace.torch_json.blocks import Document, too_deep
-from sawtooth.ingest.trace.torch_json.columns import DISTINCT_EXTRAS, DISTINCT_SIGNATURES, Filed
+from sawtooth.ingest.trace.torch_json.columns import Filed
 from sawtooth.ingest.trace.torch_json.interning import Interned
+from sawtooth.ingest.trace.torch_json.operators import DISTINCT_EXTRAS, DISTINCT_SIGNATURES
 
 IDS = {  # column -> what its ids are of
     "name_id": "names",

@@ -28,9 +28,9 @@ from sawtooth.ingest.trace.torch_json.events import strict
 from sawtooth.ingest.trace.torch_json.tables import Origin, Trace
 from sawtooth.place import IMPORT_ROOT
 
-SLOT_BYTES = 12 << 20  # a block of 4 MB plus the longest event fits, and so do its columns
-SLOTS = 2  # blocks a worker holds: one in work, one waiting
-WAITING = 6  # blocks that may wait, for each worker, to be merged in the order of the file
+SLOT_BYTES = 6 << 20  # a block of 1 MB plus the longest event fits, and so do its columns
+SLOTS = 4  # blocks a worker holds: one in work, the others waiting while the parent sorts what it has
+WAITING = 12  # blocks that may wait, for each worker, to be merged in the order of the file
 MOST_WORKERS = 3  # the parent inflates, hashes and stores; more workers than this would wait for it
 WORTH_BYTES = 3 << 20  # of a compressed source; a smaller one is read before a worker has started
 FAILURES = 4  # blocks that do not decode after which the rest is read without workers
@@ -157,7 +157,7 @@ class Reading:
         """Read everything; yield the number of events so far. Raises SourceError where the document cannot be read."""
         self._document.begin()
         while True:
-            if self._workers and self._failures < FAILURES:
+            if self._failures < FAILURES:
                 yield from self._blocks()
             events = self._document.step()
             if events is None:
