@@ -77,7 +77,6 @@ def _about(info: Mapping[str, Any], source: Source) -> Row:
         "id": str(info["id"]),
         "tool": TOOL_VERSION,
         "first_ns": _whole(info["first_ns"]),
-        "last_ns": _whole(info["last_ns"]),
     }
 
 
@@ -107,12 +106,7 @@ def _device_row(recording: Recording, rank: RankResult) -> Row:
         "gpu": rank.device_name,
         "uuid": uuids[0][0] if uuids else None,
         "step_ms": rank.best.mean_ms,
-        "unprofiled_ms": rank.best.estimate.value,
         "step": [{"label": n, "counted": bool(c), "start_ns": int(s), "end_ns": int(e)} for n, c, s, e in steps],
-        "family": [
-            {"family": family, "ns": int(ns), "launches": int(launches)}
-            for family, ns, launches in rank.categories[["category", "ns", "launches"]].itertuples(index=False)
-        ],
         "call": _calls(recording, rank, place),
     }
     kernels = kernels_of(recording, rank.device)
@@ -133,7 +127,7 @@ def _calls(recording: Recording, rank: RankResult, place: Mapping[str, int]) -> 
         exposed_from_ns=begins,
     )
     columns = [
-        "name", "dtype", "group", "group_size", "peer", "in_elements", "out_elements", "sequence", "described", "step", "start_ns", "dur_ns",
+        "name", "dtype", "group", "group_size", "peer", "sends", "receives", "in_elements", "out_elements", "sequence", "described", "step", "start_ns", "dur_ns",
         "exposed_ns", "exposed_from_ns",
     ]  # fmt: skip
     return [

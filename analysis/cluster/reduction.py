@@ -23,6 +23,7 @@ from sawtooth.analysis.ranks.clocks import RankClock
 from sawtooth.analysis.ranks.job import one_step, peers
 from sawtooth.analysis.ranks.matching import match_rows
 from sawtooth.analysis.ranks.outliers import outliers
+from sawtooth.analysis.ranks.pipeline import stages_of
 from sawtooth.analysis.ranks.stragglers import with_reason
 from sawtooth.analysis.run.model import SEND_RECEIVE, Straggler
 from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute
@@ -89,7 +90,7 @@ def reduce_job(tables: JobTables) -> JobOverview:
     late = [position for straggler in stragglers for position in straggler.positions]
     return JobOverview(
         ranks=table,
-        heat=_heat(ranks, rows, steps),
+        heat=_heat(ranks, rows, steps, _stages(rows, clocks, alike)),
         stragglers=stragglers,
         representatives=choose(tables.lost(), table, alike, late, MOST),
         unmatched=whole - len(rows),
@@ -137,7 +138,14 @@ def _with_waits(
     )
 
 
-def _heat(ranks: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+def _stages(rows: pd.DataFrame, clocks: Sequence[RankClock | None], alike: Sequence[Sequence[int]]) -> list[int | None]:
+    """Return each rank's pipeline stage, by position; None of ranks that send nothing."""
+    order = stages_of(rows, [clock.offset_ns if clock else 0 for clock in clocks], alike)
+    of_rank = {position: number for number, stage in enumerate(order) for position in stage}
+    return [of_rank.get(position) for position in range(len(alike))]
+
+
+def _heat(ranks: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame, stages: Sequence[int | None]) -> pd.DataFrame:
     waits = rows.groupby(["position", rows["step"].astype(object)])["exposed_wait_ns"].sum().rename("wait_ns")
     heat = steps.merge(waits.reset_index(), on=["position", "step"], how="left")
     step_ns = (heat["end_ns"] - heat["start_ns"]).to_numpy(np.int64)
@@ -148,7 +156,7 @@ def _heat(ranks: pd.DataFrame, rows: pd.DataFrame, steps: pd.DataFrame) -> pd.Da
         {
             "rank": ranks["rank"].to_numpy(np.int64)[at] if numbered else at,
             "host": ranks["host"].to_numpy(object)[at],
-            "stage": pd.array([None] * len(heat), dtype="Int64"),
+            "stage": pd.array(stages, dtype="Int64")[at],
             "step": heat["step"].to_numpy(object),
             "own_ms": (step_ns - wait_ns) / 1e6,
             "wait_ms": wait_ns / 1e6,

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 
 from sawtooth.ingest.errors import SawtoothError
 
-SUMMARY_VERSION = 2  # counts up with every change of a row's meaning: older files are made again
+SUMMARY_VERSION = 3  # counts up with every change of a row: map makes older files again
+READABLE = (2, 3)  # older ones that reduce still takes: what they lack is null
 ABOUT = "sawtooth_summary"
 
 I16, I32, I64, F64, TEXT = pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.string()
@@ -42,21 +43,20 @@ SCHEMA = pa.schema(
         "uuid": TEXT,
         "pids": pa.list_(I64),
         "first_ns": I64,
-        "last_ns": I64,
         "step_ms": F64,  # as recorded
-        "unprofiled_ms": F64,
         "step": _structs(label=TEXT, counted=pa.bool_(), start_ns=I64, end_ns=I64),
         "lost": _structs(cause=TEXT, ms=F64),  # of ranks.outliers.Trace, as the next three
         "held_ms": F64,
         "quiet": _structs(kernel=I64, ns=F64, calls=I32),
         "beside": pa.list_(I64),
-        "family": _structs(family=TEXT, ns=I64, launches=I64),
         "call": _structs(
             name=TEXT,
             dtype=TEXT,
             group=TEXT,
             group_size=I32,
             peer=I32,
+            sends=I16,  # of a kernel that passes data between two ranks
+            receives=I16,
             in_elements=I64,
             out_elements=I64,
             sequence=I64,
@@ -84,13 +84,33 @@ def pack(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def unpack(content: bytes) -> pa.Table:
-    """Return the rows in ``content``. Raises SawtoothError for anything but a summary of this version."""
+    """Return the rows in ``content``. Raises SawtoothError for anything but a summary of a READABLE version."""
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
         version = (file.metadata.metadata or {}).get(ABOUT.encode())
-        return file.read().cast(SCHEMA) if version == str(SUMMARY_VERSION).encode() else _refuse()
+        return _as_now(file.read()) if version in [str(each).encode() for each in READABLE] else _refuse()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise SawtoothError("This is no summary of a rank.") from error
+
+
+def _as_now(table: pa.Table) -> pa.Table:
+    """Return ``table`` with this version's columns and, in the calls, its fields."""
+    if table.num_columns == len(SCHEMA) and table.schema.equals(SCHEMA):
+        return table
+    calls = table["call"].combine_chunks()
+    fields = [
+        calls.values.field(field.name)
+        if calls.type.value_type.get_field_index(field.name) >= 0
+        else pa.nulls(len(calls.values), field.type)
+        for field in SCHEMA.field("call").type.value_type
+    ]
+    columns = {name: table[name] for name in SCHEMA.names}
+    columns["call"] = pa.ListArray.from_arrays(
+        calls.offsets,
+        pa.StructArray.from_arrays(fields, fields=list(SCHEMA.field("call").type.value_type)),
+        mask=calls.is_null(),
+    )
+    return pa.table(columns).cast(SCHEMA)
 
 
 def _refuse() -> pa.Table:

@@ -49,12 +49,12 @@ class JobTables:
         )
 
     def _ranks(self) -> pd.DataFrame:
-        """Return one row per rank and device: position, rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, unprofiled_ms.
+        """Return one row per rank and device: position, rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms.
 
         Of several traces of a rank, as a profiler leaves of each of its cycles, the last is kept.
         """
         rows = self._con.execute(
-            "SELECT rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms, unprofiled_ms "
+            "SELECT rank, device, host, gpu, uuid, pids, world, job, id, source, state, first_ns, step_ms "
             "FROM summaries WHERE kind = 'trace' AND device IS NOT NULL ORDER BY rank NULLS LAST, id, device, source"
         ).df()
         jobs = rows["job"].dropna().unique()
@@ -98,12 +98,15 @@ class JobTables:
         return [source for (source,) in rows]
 
     def calls(self) -> pd.DataFrame:
-        """Return all communication kernels, in order of rank and start, with the columns that ``ranks.matching`` asks for, exposed_ns and exposed_from_ns."""
+        """Return all communication kernels, in order of rank and start, with the columns that ``ranks.matching`` and ``ranks.pipeline`` ask for, exposed_ns and
+        exposed_from_ns. Summaries that were gathered by an older version do not say what is sent: then nothing is."""
+        ((kind,),) = self._con.execute("SELECT any_value(typeof(call)) FROM summaries").fetchall()
+        sent = "coalesce(c.sends, 0)" if " sends " in kind.replace('"', " ") else "0"
         frame = (
             self._con.sql(
-                """SELECT position, c.name, c.dtype, c."group", c.group_size, c.peer, c.in_elements, c.out_elements, c.sequence, c.described AS has_arguments,
+                f"""SELECT position, c.name, c.dtype, c."group", c.group_size, c.peer, c.in_elements, c.out_elements, c.sequence, c.described AS has_arguments,
                       steps[c.step + 1].label AS step, coalesce(steps[c.step + 1].counted, false) AS counted,
-                      c.start_ns, c.dur_ns, c.exposed_ns, c.exposed_from_ns
+                      c.start_ns, c.dur_ns, c.exposed_ns, c.exposed_from_ns, {sent} AS sends
                FROM (SELECT position, step AS steps, unnest(call) AS c FROM rank) ORDER BY position, c.start_ns"""
             )
             .to_arrow_table()

@@ -46,7 +46,10 @@ __getattr__, __all__ = lazy(
             "Trace",
             "outliers",
         ),
-        "pipeline": ("shortest_ms",),
+        "pipeline": (
+            "shortest_ms",
+            "stages_of",
+        ),
         "stragglers": (
             "MOST_REPLAYED",
             "with_reason",

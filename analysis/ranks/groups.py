@@ -30,6 +30,7 @@ WORDS: dict[Parallelism, str] = {
     "dp": "dp|ddp|fsdp|hsdp|data|shard|replicate",
 }
 CALLED = {kind: re.compile(rf"(?:^|[^a-z])(?:{words})(?:[^a-z]|$)", re.IGNORECASE) for kind, words in WORDS.items()}
+SCHEDULE_UNKNOWN = "Ranks send to each other, and the schedule of their pipeline is not recognised: what its stages wait by design is not known."
 FEWEST_CALLS = 2  # a step before the backward pass: tensor parallelism has one a layer, a loss or a metric is reduced once
 
 
@@ -43,7 +44,8 @@ def with_parallelism(ranks: Sequence[RankResult], communication: Communication) 
     if len(works) == len(ranks):
         work_ms = [work.kernel_ns / 1e6 for work in works]
         schedule = pipeline_of(rows, communication.ranks, ranks, peers(rows, len(ranks)), work_ms)
-    return replace(communication, groups=group_uses(rows, ranks), schedule=schedule)
+    unknown = (SCHEDULE_UNKNOWN,) if communication.pipeline and schedule is None else ()
+    return replace(communication, groups=group_uses(rows, ranks), schedule=schedule, notes=(*communication.notes, *unknown))
 
 
 def group_uses(rows: pd.DataFrame, ranks: Sequence[RankResult]) -> tuple[GroupUse, ...]:

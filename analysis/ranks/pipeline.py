@@ -2,6 +2,9 @@
 
 With stages that take ``w`` ms for the microbatches of a step, no schedule of m microbatches ends before each stage has had one and the slowest all
 of its own: the sum of w / m, and (m - 1) / m of the largest w. Equal stages wait (p - 1) / (m + p - 1) of that.
+
+Of an interleaved pipeline each stage has c chunks of the model, and the last stage sends to the first: each microbatch comes to each stage c times,
+for the c-th part of its work. A stage between others then sends 2 c times a microbatch (onward and back), the first and the last 2 c - 1 times.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ import pandas as pd
 from sawtooth.analysis.run.model import SEND_RECEIVE, RankResult, RankWaits
 from sawtooth.analysis.run.parallel import Pipeline
 
+INTERLEAVED = "interleaved"
+CHUNKS_WITHIN = 0.2  # of a whole number: sends beside the microbatches', as of a loss, are few
 AHEAD = 2  # microbatches more than stages: of fewer, all schedules begin alike
 
 
@@ -24,47 +29,74 @@ def pipeline_of(
     peers: Sequence[Sequence[int]],
     work_ms: Sequence[float],
 ) -> Pipeline | None:
-    """Return the schedule of the job's pipeline, None where no ranks send to each other or the traces do not say what is sent.
+    """Return the schedule of the job's pipeline, None where no ranks send to each other, the traces do not say what is sent, or it is none of those known.
 
     ``rows`` are the matched communication kernels, ``peers`` by position the ranks of its stage, ``work_ms`` what each rank's GPU works in a step.
     """
-    sent = rows[rows["counted"] & (rows["name"] == SEND_RECEIVE) & (rows["sends"] > 0)]
     steps_ms = [rank.best.ms for rank in ranks if rank.best.ms is not None]
-    if sent.empty or not steps_ms:
+    stages = stages_of(rows, [each.clock_offset_ns or 0 for each in waits], peers)
+    if not stages or not steps_ms:
         return None
-    offsets = np.array([each.clock_offset_ns or 0 for each in waits], np.int64)
-    sent = sent.assign(at_ns=sent["start_ns"] - offsets[sent["position"].to_numpy(np.int64)])
-    first = sent.groupby(["position", "step"])["at_ns"].min()
-    began = (first - first.groupby("step").transform("min")).groupby("position").median()
-    stages = sorted(
-        {tuple(peers[int(position)]) for position in began.index}, key=lambda stage: min(began.get(p, np.inf) for p in stage)
-    )
-    if len(stages) < 2:
+    passed = rows[rows["counted"] & (rows["name"] == SEND_RECEIVE)]
+    chunks = chunks_of(passed, stages)
+    of_first = passed[passed["position"].isin(stages[0])]
+    if chunks is None:
         return None
-    of_first = rows[rows["counted"] & (rows["name"] == SEND_RECEIVE) & rows["position"].isin(stages[0])]
-    micro = int(of_first.groupby(["position", "step"])["sends"].sum().median())
+    micro = round(_sends(of_first) / (2 * chunks - 1))
     if micro < 1:
         return None
     stage_ms = tuple(float(np.median([work_ms[p] for p in stage])) for stage in stages)
-    count, step_ms = len(stages), max(steps_ms)
-    equal_ms = float(np.mean(stage_ms)) * (micro + count - 1) / micro
-    least_ms = shortest_ms(stage_ms, micro)
+    count, step_ms, turns = len(stages), max(steps_ms), micro * chunks
+    equal_ms = float(np.mean(stage_ms)) * (turns + count - 1) / turns
+    least_ms = shortest_ms(stage_ms, turns)
     return Pipeline(
         stages=tuple(stages),
         microbatches=micro,
-        schedule=_schedule(of_first, count, micro),
+        schedule=INTERLEAVED if chunks > 1 else _schedule(of_first, count, micro),
+        chunks=chunks,
         stage_ms=stage_ms,
         step_ms=step_ms,
         bubble_share=max(1 - float(np.mean(stage_ms)) / step_ms, 0.0),
-        ideal_share=(count - 1) / (micro + count - 1),
+        ideal_share=(count - 1) / (turns + count - 1),
         fill_ms=equal_ms - float(np.mean(stage_ms)),
         imbalance_ms=least_ms - equal_ms,
         rest_ms=max(step_ms - least_ms, 0.0),
     )
 
 
+def stages_of(rows: pd.DataFrame, offsets_ns: Sequence[int], peers: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """Return the positions of each stage's ranks in the order in which they first send, the first stage first; none where fewer than two stages do.
+
+    ``offsets_ns`` are the ranks' clocks minus the job's, ``peers`` the ranks of each one's stage, by position.
+    """
+    sent = rows[rows["counted"] & (rows["name"] == SEND_RECEIVE) & (rows["sends"] > 0)]
+    if sent.empty:
+        return []
+    offsets = np.array(offsets_ns, np.int64)
+    sent = sent.assign(step=sent["step"].astype(object), at_ns=sent["start_ns"] - offsets[sent["position"].to_numpy(np.int64)])
+    first = sent.groupby(["position", "step"])["at_ns"].min()
+    began = (first - first.groupby("step").transform("min")).groupby("position").median()
+    stages = {tuple(peers[int(position)]) for position in began.index}
+    return sorted(stages, key=lambda stage: min(began.get(p, np.inf) for p in stage)) if len(stages) > 1 else []
+
+
+def chunks_of(passed: pd.DataFrame, stages: Sequence[Sequence[int]]) -> int | None:
+    """Return how many chunks of the model each stage has, None where its sends fit no number of them. Of two stages no more than one can be told."""
+    if len(stages) == 2:
+        return 1
+    ends, between = [*stages[0], *stages[-1]], [position for stage in stages[1:-1] for position in stage]
+    ratio = _sends(passed[passed["position"].isin(between)]) / max(_sends(passed[passed["position"].isin(ends)]), 1)
+    chunks = ratio / (2 * (ratio - 1)) if ratio > 1 else np.inf
+    return round(chunks) if chunks < np.inf and abs(chunks - max(round(chunks), 1)) <= CHUNKS_WITHIN else None
+
+
+def _sends(rows: pd.DataFrame) -> float:
+    """Return how often a rank sends in a step."""
+    return float(rows.groupby(["position", "step"])["sends"].sum().median()) if len(rows) else 0.0
+
+
 def shortest_ms(stage_ms: Sequence[float], microbatches: int) -> float:
-    """Return the shortest step, ms, in which stages that work ``stage_ms`` each can pass ``microbatches`` to one another."""
+    """Return the shortest step, ms, in which stages that work ``stage_ms`` each can pass ``microbatches`` (each as often as a stage has chunks) to one another."""
     return (sum(stage_ms) + (microbatches - 1) * max(stage_ms)) / microbatches
 
 

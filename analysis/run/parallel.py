@@ -39,7 +39,7 @@ class GroupUse:
 @dataclass(frozen=True)
 class Pipeline:
     """A pipeline's schedule. ``stages`` are the positions of each stage's ranks, first stage first; ``microbatches`` those of a step, ``schedule`` GPipe or
-    1F1B where the order shows it.
+    1F1B where the order shows it, or interleaved: each stage has several ``chunks`` of the model.
 
     ``stage_ms`` is what a GPU of each stage works in a step of ``step_ms``, ``bubble_share`` the mean share in which it does not, ``ideal_share``
     what equal stages wait for this many microbatches. The bubble is ``fill_ms`` by that design, ``imbalance_ms`` for the slowest stage, and
@@ -56,3 +56,9 @@ class Pipeline:
     fill_ms: float
     imbalance_ms: float
     rest_ms: float
+    chunks: int = 1
+
+    @property
+    def turns(self) -> int:
+        """How often microbatches come to a stage in a step."""
+        return self.microbatches * self.chunks

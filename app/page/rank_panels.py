@@ -134,7 +134,8 @@ def pipeline(result: RunResult, communication: Communication) -> None:
         return
     labels = [_stage_label(result, number, stage) for number, stage in enumerate(schedule.stages)]
     panel.show(charts.schedule(schedule, labels, dark=frame.dark()), "pipeline")
-    order = f" ({schedule.schedule})" if schedule.schedule else ""
+    chunks = f", {schedule.chunks} chunks of the model on each stage" if schedule.chunks > 1 else ""
+    order = f" ({schedule.schedule}{chunks})" if schedule.schedule else ""
     cards.small(
         f"Of a step of {fmt.duration_ms(schedule.step_ms)} with {schedule.microbatches} microbatches{order}, {fmt.duration_ms(schedule.fill_ms)} go to filling "
         f"and draining the pipeline, {fmt.duration_ms(schedule.imbalance_ms)} to stages of unequal work, and "

@@ -145,7 +145,6 @@ def summaries(rows: pd.DataFrame) -> list[dict[str, Any]]:
             "held_ms": 0.0,
             "quiet": [],
             "beside": [],
-            "family": [],
             "call": [
                 {
                     "name": call.name,

@@ -12,8 +12,10 @@ TRANSFER_US = 5.0
 LAUNCH_US = 4.0
 
 
-def pipelined(forward_us: Sequence[float], micro: int, *, steps: int = 5, peers: bool = True) -> list[ChromeTrace]:
-    """Return one trace a stage; ``forward_us`` is what its forward pass takes for one microbatch. ``peers``: calls say with whom."""
+def pipelined(
+    forward_us: Sequence[float], micro: int, *, steps: int = 5, peers: bool = True, chunks: int = 1
+) -> list[ChromeTrace]:
+    """Return one trace a stage; ``forward_us`` is what the forward pass of one of its ``chunks`` takes for one microbatch. ``peers``: calls say with whom."""
     count = len(forward_us)
     traces = [
         ChromeTrace(distributedInfo={"backend": "nccl", "rank": rank, "world_size": count}, baseTimeNanoseconds=BASE_NS)
@@ -22,9 +24,9 @@ def pipelined(forward_us: Sequence[float], micro: int, *, steps: int = 5, peers:
     begin = 0.0
     for step in range(steps):
         hosts = [begin + 10.0] * count
-        free = [begin + 10.0 + LAUNCH_US * (6 * micro + 2)] * count  # the host has launched all of a step by then
+        free = [begin + 10.0 + LAUNCH_US * (6 * micro * chunks + 2)] * count  # the host has launched all of a step by then
         talk_free = list(free)
-        for stages, times in ((range(count), 1), (range(count - 1, -1, -1), 2)):
+        for stages, times in ((list(range(count)) * chunks, 1), (list(range(count - 1, -1, -1)) * chunks, 2)):
             ready = [0.0] * micro  # when the stage before has each microbatch
             source: int | None = None
             for stage in stages:

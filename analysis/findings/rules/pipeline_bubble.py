@@ -44,9 +44,9 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if communication is None or pipeline is None or context.step_ms is None:
         return
     stages = len(pipeline.stages)
-    now_ms = shortest_ms(pipeline.stage_ms, pipeline.microbatches)
+    now_ms = shortest_ms(pipeline.stage_ms, pipeline.turns)
     more = EACH_STAGE * stages
-    gains_ms = now_ms - shortest_ms(pipeline.stage_ms, max(more, pipeline.microbatches))
+    gains_ms = now_ms - shortest_ms(pipeline.stage_ms, max(more, pipeline.microbatches) * pipeline.chunks)
     even_ms = pipeline.imbalance_ms
     largest = max(gains_ms, even_ms)
     if context.share(largest) < WORTH_NAMING:

@@ -128,3 +128,4 @@ def test_sends_and_receives_alone_end_no_step(tmp_path: Path) -> None:
     overview = reduce_job(tables)
     assert overview.unmatched == 0
     assert (overview.slowdown, overview.stragglers) == (None, ())
+    assert overview.heat.groupby("rank")["stage"].unique().map(list).to_dict() == {0: [0], 1: [1], 2: [2]}

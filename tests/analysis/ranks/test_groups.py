@@ -10,8 +10,8 @@ import pytest
 from sawtooth.analysis.knowledge.hardware import link_of
 from sawtooth.analysis.ranks.groups import parallelism
 from sawtooth.analysis.ranks.heat import waits_between
-from sawtooth.analysis.ranks.pipeline import shortest_ms
-from sawtooth.analysis.run.model import Communication, RunResult
+from sawtooth.analysis.ranks.pipeline import chunks_of, shortest_ms, stages_of
+from sawtooth.analysis.run.model import SEND_RECEIVE, Communication, RunResult
 from sawtooth.analysis.run.parallel import Pipeline
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
@@ -124,6 +124,31 @@ def test_a_slow_last_stage_is_imbalance_and_the_order_of_the_first_names_the_sch
     assert (ranks_of(result, schedule), schedule.microbatches, schedule.schedule) == ([[0], [1]], 4, "GPipe")
     assert schedule.imbalance_ms == pytest.approx(8.1 - 6.75, rel=0.03)
     assert shortest_ms(schedule.stage_ms, 4) == pytest.approx(8.1, rel=0.02)
+
+
+def test_an_interleaved_pipeline_is_known_by_what_its_stages_send(tmp_path: Path) -> None:
+    """Two chunks a stage, 100 + 200 µs for each of 4 microbatches: 2.4 ms of work, and (3 - 1) / (2 · 4 + 3 - 1) of the step to fill and drain."""
+    result, found = analysed(tmp_path, pipelined([100, 100, 100], 4, chunks=2))
+    schedule = found.schedule
+    assert schedule is not None
+    assert (ranks_of(result, schedule), schedule.microbatches, schedule.chunks, schedule.schedule) == (
+        [[0], [1], [2]],
+        4,
+        2,
+        "interleaved",
+    )
+    assert schedule.stage_ms == pytest.approx((2.4, 2.4, 2.4), rel=0.05)
+    assert schedule.ideal_share == pytest.approx(0.2)
+    assert schedule.fill_ms == pytest.approx(2.4 * 2 / 8, rel=0.05)
+
+
+def test_ranks_that_all_send_alike_in_a_ring_are_no_known_schedule() -> None:
+    rows = pd.DataFrame(
+        {"position": [0, 1, 2] * 4, "step": "1", "counted": True, "name": SEND_RECEIVE, "sends": 1, "start_ns": range(12)}
+    )
+    stages = [[0], [1], [2]]
+    assert stages_of(rows, [0, 0, 0], stages) == [(0,), (1,), (2,)]
+    assert chunks_of(rows, stages) is None
 
 
 def test_sends_that_do_not_say_with_whom_are_known_between_two_ranks_only(tmp_path: Path) -> None:
