@@ -132,8 +132,8 @@ def _covered_ns(start: I64, end: I64, group: I64, groups: int) -> NDArray[np.flo
     order = np.lexsort((start, group))
     start, end, group = (start + group * apart)[order], (end + group * apart)[order], group[order]
     reached = np.maximum.accumulate(np.concatenate(([start.min(initial=0)], end[:-1])))
-    weights = np.maximum(end - np.maximum(start, reached), 0).astype(np.float64)
-    covered: NDArray[np.float64] = np.bincount(group, weights=weights, minlength=groups)
+    covered = np.zeros(groups)
+    np.add.at(covered, group, np.maximum(end - np.maximum(start, reached), 0))
     return covered
 
 
