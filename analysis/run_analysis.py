@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sawtooth.analysis.derive.build import ensure_derived
-from sawtooth.analysis.findings.checking import check
+from sawtooth.analysis.findings.checking import check, check_host
 from sawtooth.analysis.findings.plan import plan_of
 from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
@@ -85,7 +85,8 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
         compile_log=compile_log.load(manifest, library, lead.rank if lead else None),
     )
     if lead is None:
-        return _of_the_host(result, library, marks)
+        result = _of_the_host(result, library, marks)
+        return replace(result, findings=check_host(result))
     result = _with_troughs(result, library, lead)
     with open_rank(library, lead) as view:
         whatif = whatif_of(view.recording, lead)

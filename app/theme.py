@@ -63,6 +63,11 @@ def _colour(label: str, name: str) -> Colour:
 
 OWNERS: dict[str, Colour] = {owner.key: _colour(owner.label, owner.colour) for owner in owners.OWNERS}
 OWNERS[owners.OUTSIDE_PROFILE] = _colour("outside the profiled steps", "umber")
+OWNERS |= {
+    owners.HOST_OPERATORS: _colour("operators on the host", "sky"),
+    owners.HOST_REST: _colour("other work of the host", "ochre"),
+    owners.HOST_LOADING: _colour("waiting for batches", "vermilion"),
+}
 CAUSES: dict[str, Colour] = {cause.key: _colour(cause.label, cause.colour) for cause in causes.CAUSES}
 
 UNKNOWN = Colour("unknown", "#8F8F8F", "#757575")

@@ -158,11 +158,16 @@ def _reading(side: Side, key: str) -> Reading:
 
 
 def _findings(a: RunResult, b: RunResult) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[str, ...]]:
-    """Return what A has and B lost, what B has and A lacks, and the rules that one side could not check."""
+    """Return what A has and B lost, what B has and A lacks, and the rules that one side could not check.
+
+    Where one side alone has GPU work, nearly all rules speak of that side alone: what it has is neither fixed nor new.
+    """
     rules_a, rules_b = {f.rule for f in a.findings}, {f.rule for f in b.findings}
     unchecked_a, unchecked_b = {n.rule for n in a.not_checked}, {n.rule for n in b.not_checked}
     fixed = tuple(f for f in a.findings if f.rule not in rules_b | unchecked_b)
     new = tuple(f for f in b.findings if f.rule not in rules_a | unchecked_a)
+    if (a.lead is None) != (b.lead is None):
+        return (fixed if a.lead is None else ()), (new if b.lead is None else ()), ()
     one_sided = sorted((rules_a & unchecked_b) | (rules_b & unchecked_a))
     return fixed, new, tuple(one_sided)
 

@@ -103,7 +103,8 @@ def _measured(run: RunResult, library: Library) -> Measured:
     lead, recordings = run.lead, tuple(sorted(str(info["id"]) for info in run.recordings))
     best = run.metrics["best_step_time_ms"]
     if lead is None:
-        return Measured((), best.value, step_source(run), recordings, low_ms=best.low, high_ms=best.high)
+        profiled = run.host.step_ms if run.host is not None else ()
+        return Measured(profiled, best.value, step_source(run), recordings, low_ms=best.low, high_ms=best.high)
     steps = lead.device_step_ms
     estimate, mean = lead.best.estimate.value, lead.best.mean_ms
     if estimate is not None and mean is not None and abs(estimate - mean) > AGREES_WITHIN * mean:

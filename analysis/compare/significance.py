@@ -110,7 +110,9 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: 
     floor = max(stored_floor_share, _source_floor(a, b))
     if min(len(a), len(b)) >= MIN_RUNS_AS_UNIT:
         return _by_runs(a, b, best_b - best_a, floor)
-    if all(run.source == "marks" and run.high_ms is not None for run in (*a, *b)):
+    bounded = all(run.low_ms is not None and run.high_ms is not None for run in (*a, *b))
+    marked = all(run.source == "marks" for run in (*a, *b))
+    if bounded and (marked or any(not run.steps_ms for run in (*a, *b))):
         return _by_marks(a, b, best_a, best_b, floor)
     steps_a, steps_b = ([run.steps_at_best() for run in side] for side in (a, b))
     floor = max(floor, noise_floor(steps_a), noise_floor(steps_b))
@@ -196,7 +198,7 @@ def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor:
 
 
 def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_b: float, floor: float) -> Verdict:
-    """Judge by step times that the runs' own marks measured, over many more steps than were profiled."""
+    """Judge by the step times alone: by those that the runs' own marks measured, over many more steps than were profiled, or where no steps are at hand."""
     change = best_b - best_a
     alike = RUN_TO_RUN * math.hypot(best_a / math.sqrt(len(a)), best_b / math.sqrt(len(b)))
     interval = widened((change - alike, change + alike), change_interval(a, b, change), change)
@@ -204,12 +206,14 @@ def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_
     limit, share = max(MIN_CHANGE, floor), share_of_faster(best_a, best_b)
     smallest = max(limit, half / min(best_a, best_b))
     shown = not holds_zero(interval) and share >= limit
-    sure: Confidence = "high" if share >= SURE_OF_SOME else "medium"
+    marked = all(run.source == "marks" for run in (*a, *b))
+    sure: Confidence = "low" if not marked else "high" if share >= SURE_OF_SOME else "medium"
     none = f"{_why_none(holds_zero(interval), share, limit)} {_could_have_seen(smallest)}"
+    none = f"{none[0].upper()}{none[1:]}"
     return Verdict(
         word=_word(change) if shown else "no_difference_shown",
         confidence=sure if shown else _sure_of_none(smallest),
-        why=f"{BY_MARKS} {'It excludes 0.' if shown else none}",
+        why=f"{BY_MARKS if marked else BY_TIMES} {'It excludes 0.' if shown else none}",
         ci95_ms=interval,
         noise_floor_share=floor,
         smallest_visible_share=smallest,
@@ -220,6 +224,9 @@ BY_MARKS = (
     "Both sides marked the steps of the run itself. The interval is that of their step times and of the 2 % by which two runs of one "
     "program differ."
 )
+
+
+BY_TIMES = "On one side no steps are recorded. The interval is that of both step times and of the 2 % by which two runs of one program differ."
 
 
 def _by_ranges(pair: _Pair, alike: bool = False) -> Verdict:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from sawtooth.analysis.knowledge.owners import LOST_OWNERS, OUTSIDE_PROFILE, OWNER_KEYS
+from sawtooth.analysis.knowledge.owners import HOST_PARTS, LOST_OWNERS, OUTSIDE_PROFILE, OWNER_KEYS
 from sawtooth.analysis.run.at_best import UNSEEN, unseen_ms
+from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import uses_estimate
 
@@ -76,14 +77,16 @@ def _parts_of_side(runs: Sequence[RunResult]) -> dict[Part, Fraction] | None:
         step_ms = run.metrics["best_step_time_ms"].value
         if step_ms is None:
             return None
-        for key, ms in _parts_of_run(run.lead, Fraction(step_ms)).items():
+        host: dict[Part, Fraction] = {(part, None): Fraction(ms) for part, ms in host_parts(run).items()}
+        for key, ms in _parts_of_run(run.lead, Fraction(step_ms), host).items():
             parts[key] = parts.get(key, Fraction(0)) + ms / len(runs)
     return parts
 
 
-def _parts_of_run(rank: RankResult | None, step_ms: Fraction) -> dict[Part, Fraction]:
-    """Divide a run's step by the column of its ledger that speaks for it; what no profiled step shows is ``OUTSIDE_PROFILE``."""
-    parts: dict[Part, Fraction] = {}
+def _parts_of_run(rank: RankResult | None, step_ms: Fraction, host: Mapping[Part, Fraction]) -> dict[Part, Fraction]:
+    """Divide a run's step by the column of its ledger that speaks for it, without GPU work by the parts of the ``host``'s time; what
+    no profiled step shows is ``OUTSIDE_PROFILE``."""
+    parts: dict[Part, Fraction] = dict(host)
     replayed = rank is not None and uses_estimate(rank)
     for row in rank.ledger if rank is not None and len(rank.counted) else ():
         ms = row.ms_per_step_unprofiled_est if replayed else row.ms_per_step
@@ -153,5 +156,5 @@ def _ledger(runs: Sequence[RunResult]) -> dict[Part, tuple[Fraction, float | Non
 
 def _ordered(keys: Iterable[Part], longer: Callable[[Part], Fraction]) -> list[Part]:
     """Return keys in the ledger's order, the longer side first within an owner; what is outside the profile comes last."""
-    owners = (*OWNER_KEYS, OUTSIDE_PROFILE)
+    owners = (*OWNER_KEYS, *HOST_PARTS, OUTSIDE_PROFILE)
     return sorted(keys, key=lambda key: (owners.index(key[0]), -longer(key), key[1] or ""))

@@ -5,7 +5,7 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
-        "checking": ("check",),
+        "checking": ("check", "check_host"),
         "checklist": (
             "Checked",
             "Status",

@@ -14,7 +14,7 @@ import duckdb
 from sawtooth.analysis.findings import rules as rules_folder
 from sawtooth.analysis.findings.rule import NEEDS, WARNING_SHARE, Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import AsGraph
-from sawtooth.analysis.run.model import Finding, NotChecked
+from sawtooth.analysis.run.model import Finding, NotChecked, RunResult
 from sawtooth.ingest.errors import SawtoothError
 
 LOG = logging.getLogger(__name__)
@@ -64,6 +64,12 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> tuple[li
     if doubt is not None:
         findings = [_doubted(finding, doubt) if finding.explains.host_pace else finding for finding in findings]
     return _parts_first(_waits_first(context, _each_cause_once(sorted(findings, key=_order)))), not_checked
+
+
+def check_host(result: RunResult) -> list[Finding]:
+    """Return what the rules find in a run without GPU work, largest gain first."""
+    checks = [rule.of_the_host for rule in all_rules() if rule.of_the_host is not None]
+    return sorted((finding for of_the_host in checks for finding in of_the_host(result)), key=_order)
 
 
 def _parts_first(findings: list[Finding]) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""The loader's processes: how many feed the GPU, by what a sample took them in the helper's own timing, and when they start."""
+"""The loader's processes: how many feed a step, by what a sample took them in the helper's own timing, and when they start."""
 
 from __future__ import annotations
 
@@ -6,25 +6,14 @@ import numpy as np
 
 from sawtooth.analysis.findings.queries import Events, frames
 from sawtooth.analysis.findings.rule import RuleContext, in_words
-from sawtooth.ingest.loading import BEYOND_CORES, SampleCost, least_workers, predict
+from sawtooth.analysis.run.loading import cores_of, sample_cost
+from sawtooth.ingest.loading import BEYOND_CORES, least_workers, predict
 from sawtooth.ingest.schema import UserFacts
 
+LOADER = "data-loader-starves-gpu"  # the rule of what waits for the loader; its slug stays
+WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times
 ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # an epoch of a loader begins
 PROCESS_STARTED = r"multiprocessing/process\.py\(\d+\): start"
-
-
-def sample_cost(facts: UserFacts) -> SampleCost | None:
-    """Return what a sample took the loader's processes; None where the helper did not time them."""
-    if not facts.loader_sample_ms or not facts.loader_batch or not facts.loader_cores:
-        return None
-    return SampleCost(
-        facts.loader_sample_ms / 1e3,
-        (facts.loader_sample_error_ms or 0.0) / 1e3,
-        (facts.loader_sample_cpu_ms or 0.0) / 1e3,
-        (facts.loader_collate_ms or 0.0) / 1e3,
-        max(int(facts.loader_batch), 1),
-        pin_s=(facts.loader_pin_ms or 0.0) / 1e3,
-    )
 
 
 def limited_by(facts: UserFacts) -> tuple[str, str] | None:
@@ -34,11 +23,11 @@ def limited_by(facts: UserFacts) -> tuple[str, str] | None:
         return None
     if cost.limit == "waiting":
         return (
-            f": a sample waits {1 - cost.computes:.0%} of its time, for a disk, a network or a lock",
+            f": a sample waits {100 * (1 - cost.computes):.0f} % of its time, for a disk, a network or a lock",
             "More workers wait side by side. Then read fewer and larger files (WebDataset), or from a local disk; cheaper decoding brings nothing.",
         )
     return (
-        f": a sample computes {cost.computes:.0%} of its time",
+        f": a sample computes {100 * cost.computes:.0f} % of its time",
         "Give the loader more workers, up to the cores, or make a sample cheaper: decode smaller images, cache what is decoded, decode on the GPU (DALI).",
     )
 
@@ -48,7 +37,7 @@ def keeps_up(facts: UserFacts, step_ms: float | None) -> bool:
     cost, workers = sample_cost(facts), int(facts.loader_workers or 0)
     if cost is None or not workers or not step_ms:
         return False
-    return predict(cost, workers, _cores(facts), workers).low > 1e3 * cost.batch / step_ms
+    return predict(cost, workers, cores_of(facts), workers).low > 1e3 * cost.batch / step_ms
 
 
 def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
@@ -56,7 +45,7 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     cost = sample_cost(facts)
     if cost is None or not step_ms:
         return ""
-    cores, seen = _cores(facts), int(facts.loader_workers or 0)
+    cores, seen = cores_of(facts), int(facts.loader_workers or 0)
     took = f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it on a core."
     wanted, most = 1e3 * cost.batch / step_ms, BEYOND_CORES * cores
     likely = least_workers(cost, wanted, cores, most, seen, sure=False)
@@ -71,10 +60,6 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     for_sure = f"{sure} for sure" if sure is not None else f"none on {cores} cores for sure"
     workers = "1 worker feeds" if likely == 1 else f"{likely} workers feed"
     return f"{took} By that {workers} a step of {in_words(step_ms)} ({for_sure})."
-
-
-def _cores(facts: UserFacts) -> int:
-    return max(int(facts.loader_cores or 1), 1)
 
 
 def worker_starts(context: RuleContext) -> Events:

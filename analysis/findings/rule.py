@@ -204,12 +204,16 @@ def once(make: Callable[Concatenate[RuleContext, P], T]) -> Callable[Concatenate
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule: its slug (the name of its file), what data it needs (keys of NEEDS), its check, and which lost time its findings account for."""
+    """A rule: its slug (the name of its file), what data it needs (keys of NEEDS), its check, and which lost time its findings account for.
+
+    ``of_the_host`` checks a run without GPU work; most rules have nothing to say of one.
+    """
 
     slug: str
     needs: tuple[str, ...]
     check: Callable[[RuleContext], Iterable[Finding]]
     explains: Explains
+    of_the_host: Callable[[RunResult], Iterable[Finding]] | None = None
 
 
 def _has(info_key: str) -> Callable[[RuleContext], bool]:

@@ -45,6 +45,10 @@ __getattr__, __all__ = lazy(
         ),
         "owners": (
             "COMPUTE_OWNERS",
+            "HOST_LOADING",
+            "HOST_OPERATORS",
+            "HOST_PARTS",
+            "HOST_REST",
             "KERNEL_OWNERS",
             "LOST_OWNERS",
             "OUTSIDE_PROFILE",

@@ -38,6 +38,12 @@ __getattr__, __all__ = lazy(
             "HostWork",
             "host_work",
         ),
+        "loading": (
+            "cores_of",
+            "host_parts",
+            "pace",
+            "sample_cost",
+        ),
         "parallel": (
             "GroupUse",
             "Parallelism",

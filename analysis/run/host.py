@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.witness import Witness, by_user
 from sawtooth.analysis.store.library import Recording
@@ -37,6 +38,7 @@ class HostWork:
     """Where the host's time goes, ms per step (of the whole recording where ``steps`` is 0).
 
     ``loading_ms``, ``operators_ms`` and ``rest_ms`` are the loop's own thread: waiting for batches, inside operators, and outside both.
+    ``step_ms`` are the profiled steps in order; ``loads_inline``: the loop's own process loads its batches.
     """
 
     steps: int
@@ -46,11 +48,18 @@ class HostWork:
     rest_ms: float
     operators: tuple[HostOperator, ...]
     threads: tuple[HostThread, ...]
+    step_ms: tuple[float, ...] = ()
+    loads_inline: bool = False
 
     @property
     def total_ms(self) -> float:
         """The loop's time that the parts make up: a profiled step, or the recording."""
         return self.loading_ms + self.operators_ms + self.rest_ms
+
+    @property
+    def of_the_step(self) -> float:
+        """What turns a time of the profiled steps into one of the run's own step; 1 where that is not known."""
+        return self.step.value / self.total_ms if self.step.value and self.steps and self.total_ms else 1.0
 
 
 def host_work(recording: Recording, user_ms: float | None, marks: Witness | None) -> HostWork | None:
@@ -59,6 +68,7 @@ def host_work(recording: Recording, user_ms: float | None, marks: Witness | None
     work = json.loads(rows[0][0]) if rows else None
     if work is None:
         return None
+    inline = recording.rows("SELECT 1 FROM names WHERE contains(name, ?) LIMIT 1", [LOADS_INLINE])
     names = {row[0]: row[1] or f"thread {row[2]}" for row in recording.rows("SELECT thread_id, name, tid FROM threads")}
     return HostWork(
         steps=len(work["step_ns"]),
@@ -68,6 +78,8 @@ def host_work(recording: Recording, user_ms: float | None, marks: Witness | None
         rest_ms=work["rest_ns"] / 1e6,
         operators=tuple(HostOperator(name, ns / 1e6, calls) for name, ns, calls in work["operators"]),
         threads=tuple(HostThread(names.get(thread, f"thread {thread}"), ns / 1e6) for thread, ns in work["threads"]),
+        step_ms=tuple(ns / 1e6 for ns in work["step_ns"]),
+        loads_inline=bool(inline),
     )
 
 

@@ -66,12 +66,15 @@ def by_marks(marks: Sequence[tuple[int, int, str]]) -> Witness | None:
 
 
 def _without_warm_up(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Drop the leading steps that are slower, or quicker while the host fills the queue, than the later half."""
+    """Drop the leading steps that are slower, or quicker while the host fills the queue, than the later half.
+
+    Steps that come in bursts, as from a loader's workers, are rarely like their median: where half of them would go, none is a warm-up.
+    """
     if len(ns) < LEAST_STEPS:
         return ns
     usual = float(np.median(ns[len(ns) // 2 :]))
-    settled = np.abs(ns / usual - 1) <= WARM_UP_WITHIN
-    return ns[int(np.argmax(settled)) :] if settled.any() else ns
+    first = int(np.argmax(np.abs(ns / usual - 1) <= WARM_UP_WITHIN))
+    return ns[first:] if first <= len(ns) // 2 else ns
 
 
 def _without_pauses(ns: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], int]:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
+from sawtooth.analysis.knowledge.owners import HOST_PARTS, OUTSIDE_PROFILE
 from sawtooth.analysis.outlook import Outlook
-from sawtooth.analysis.run.verdict import Judgement, Part
+from sawtooth.analysis.run.loading import host_parts
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.verdict import Judgement, Part, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar, directed
 from sawtooth.app.theme import ACCENT, MUTED, UNATTRIBUTED, UNKNOWN, Colour, colour_of
@@ -56,10 +58,27 @@ def plain(bars: Sequence[StepBar | Move | Piece]) -> list[dict[str, Any]]:
     return [asdict(bar) for bar in bars]
 
 
+def of_run(result: RunResult, before: str, forecast: Outlook | None, *, dark: bool) -> list[StepBar]:
+    """Return the run's step, which takes ``before``, and, where known, the step after the change, on one scale; empty where nothing divides it."""
+    verdict = judge(result.lead) if result.lead is not None else None
+    if verdict is not None:
+        return now_and_after(verdict, before, forecast, dark=dark)
+    parts = host_parts(result)
+    step_ms = sum(parts.values())
+    ordered = [(part, parts[part]) for part in HOST_PARTS if part in parts]
+    pieces = [_piece(colour_of(part), ms, ms / step_ms, dark) for part, ms in ordered]
+    return _now_and_after(pieces, step_ms, before, forecast, dark=dark) if pieces else []
+
+
 def now_and_after(verdict: Judgement, before: str, forecast: Outlook | None, *, dark: bool) -> list[StepBar]:
-    """Return the run's step, which takes ``before``, and, where known, the step after the change, on one scale."""
-    now_ms = float(verdict.step.value or 0.0)
-    bars = [StepBar("now", before, "100%", tuple(_pieces(verdict, dark)))]
+    """Return the step of a run whose GPU works; see ``of_run``."""
+    return _now_and_after(_pieces(verdict, dark), float(verdict.step.value or 0.0), before, forecast, dark=dark)
+
+
+def _now_and_after(
+    pieces: Sequence[Piece], now_ms: float, before: str, forecast: Outlook | None, *, dark: bool
+) -> list[StepBar]:
+    bars = [StepBar("now", before, "100%", tuple(pieces))]
     if forecast is not None and now_ms:
         after = f"≈ {fmt.duration_ms(forecast.after_ms)}"
         rest = Piece(f"after the change {after}", "", 1.0, MUTED.on(dark), "")  # of no owner: the replay gives its time alone

@@ -132,7 +132,8 @@ def no_trace(result: RunResult) -> None:
     if not result.manifest.telemetry:
         cards.empty_state(
             "This run has step marks only: no telemetry, and no trace.",
-            "No GPU could be sampled, and the loop ended before a profile began. Let it run longer, or begin to profile sooner.",
+            "A profile shows what a step is made of. None was taken: it was turned off, or the loop ended before it began. Let it run longer, "
+            "or begin to profile sooner.",
             "sawtooth run --after 0.5 train.py",
         )
         return

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.gate import Outcome
 from sawtooth.analysis.compare.matching import Match
-from sawtooth.analysis.knowledge.owners import LOST_OWNERS
+from sawtooth.analysis.knowledge.owners import HOST_LOADING, LOST_OWNERS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.reports.escaped import as_written as _plain
 from sawtooth.app.reports.escaped import for_terminals
 from sawtooth.app.reports.text import BLOCKS, LOST, MARKER, TOP, WORK
-from sawtooth.app.words import audit
+from sawtooth.app.words import audit, changes
 from sawtooth.app.words import comparison as words
 
 
@@ -32,14 +32,10 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
     lines += [f"> {_plain(sentence)}\n" for sentence in words.sentences(comparison)]
     lines += [f"- {_plain(outcome.sentence)}" for outcome in outcomes]
     a, b = (_plain(fmt.clean(name, 40)) for name in words.names(comparison))
-    lines += ["", f"| {audit.TITLE.lower()} | A: {a} | B: {b} | change |", "| --- | ---: | ---: | ---: |"]
-    lines += [
-        f"| {label} | {left} | {right} | {_plain(change)} |" for label, left, right, change in audit.pair_rows(comparison)
-    ]
-    lines += ["", f"| metric | A: {a} | B: {b} | change |", "| --- | ---: | ---: | ---: |"]
-    lines += [
-        f"| {label} | {left} | {right} | {_plain(change)} |" for label, left, right, change in words.metric_rows(comparison)
-    ]
+    for head, rows_of in ((audit.TITLE.lower(), audit.pair_rows(comparison)), ("metric", changes.metric_rows(comparison))):
+        if rows_of:
+            lines += ["", f"| {head} | A: {a} | B: {b} | change |", "| --- | ---: | ---: | ---: |"]
+            lines += [f"| {label} | {left} | {right} | {_plain(change)} |" for label, left, right, change in rows_of]
     for step in words.steps_divided(comparison):
         parts = words.bars(comparison, step)
         lines += ["", f"{words.waterfall_title(parts, step)}.", ""]
@@ -68,12 +64,13 @@ def _blocks(comparison: Comparison) -> list[str]:
     bars = words.bars(comparison, steps[0])
     totals = {side: math.fsum(getattr(bar, side) for bar in bars) for side in ("ms_a", "ms_b")}
     longest = max(*totals.values(), 1e-12)
+    works, lost_to = ("the GPU works", "lost") if any(words.gpu_worked(comparison)) else ("the host works", "waits for batches")
     drawn = []
     for name, side in (("A", "ms_a"), ("B", "ms_b")):
-        waits = math.fsum(getattr(bar, side) for bar in bars if bar.owner in LOST_OWNERS)
+        waits = math.fsum(getattr(bar, side) for bar in bars if bar.owner in (*LOST_OWNERS, HOST_LOADING))
         blocks, lost = (round(BLOCKS * ms / longest) for ms in (totals[side], waits))
         drawn.append(f"{name}  {WORK * (blocks - lost) + LOST * lost:<{BLOCKS}}  {fmt.duration_ms(totals[side])}")
-    return ["```text", *drawn, f"{WORK} the GPU works   {LOST} lost", "```", ""]
+    return ["```text", *drawn, f"{WORK} {works}   {LOST} {lost_to}", "```", ""]
 
 
 _WHERE: dict[words.Step, str] = {"run": "where the step changed", "profiled": "where the profiled step changed"}
@@ -86,7 +83,7 @@ def _sum(parts: Sequence[Bar], which: str, sign: str = "") -> str:
 
 def _match(row: Match) -> str:
     label = _plain(fmt.clean(row.label, 80))
-    return f"| {label} | {words.WAYS[row.how]} | {float(row.ns_a) / 1e6:.3f} | {float(row.ns_b) / 1e6:.3f} | {float(row.change_ns) / 1e6:+.3f} |"
+    return f"| {label} | {changes.WAYS[row.how]} | {float(row.ns_a) / 1e6:.3f} | {float(row.ns_b) / 1e6:.3f} | {float(row.change_ns) / 1e6:+.3f} |"
 
 
 def text(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
@@ -94,7 +91,7 @@ def text(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
     lines = [words.headline(comparison), words.certainty(comparison), *filter(None, [words.tested(comparison)])]
     lines += ["", *words.sentences(comparison)] if words.sentences(comparison) else []
     lines += ["", f"A: {words.names(comparison)[0]}    B: {words.names(comparison)[1]}"]
-    for rows in (audit.pair_rows(comparison), words.metric_rows(comparison)):
+    for rows in filter(None, (audit.pair_rows(comparison), changes.metric_rows(comparison))):
         widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
         lines += [f"  {label:<{widths[0]}}  {a:>{widths[1]}}  {b:>{widths[2]}}  {change}" for label, a, b, change in rows]
         lines.append("")

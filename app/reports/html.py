@@ -13,16 +13,17 @@ from markupsafe import Markup
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.gate import Outcome
 from sawtooth.analysis.compare.matching import Match
+from sawtooth.analysis.knowledge.owners import HOST_PARTS
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
-from sawtooth.analysis.run.verdict import Column, Judgement, columns_of, judge, parts_of
+from sawtooth.analysis.run.verdict import Column, columns_of, judge, parts_of
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import poster_bars, step_bar, waterfall
 from sawtooth.app.charts.base import LegendEntry, entry_of
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.theme import ACCENT, MUTED, colour_of
-from sawtooth.app.words import audit, savings
+from sawtooth.app.words import audit, changes, savings
 from sawtooth.app.words import comparison as words
 from sawtooth.app.words import headline as headline_words
 from sawtooth.app.words import host as host_words
@@ -97,8 +98,9 @@ def run_html(result: RunResult) -> str:
     """Return the report of a run in the page's order: the poster, what to change with code and evidence, and every reading. It holds no script."""
     rank = result.lead
     verdict = judge(rank) if rank is not None else None
-    changes = [_change(number, finding, rank.best.ms) for number, finding in report_text.numbered(result)] if rank else []
-    advice = [change for change in changes if report_text.is_advice(change.finding)][:FIRST]
+    step_ms = headline_words.best_ms(result)
+    numbered = [_change(number, finding, step_ms) for number, finding in report_text.numbered(result)]
+    advice = [change for change in numbered if report_text.is_advice(change.finding)][:FIRST]
     return templates.render(
         "run_report.html",
         title=headline_words.headline(result),
@@ -107,12 +109,12 @@ def run_html(result: RunResult) -> str:
         marker=Markup(report_text.MARKER),
         name=result.manifest.name,
         subtitle=run_words.subtitle(result),
-        poster=_poster(result, verdict) if verdict is not None and verdict.step.value is not None else None,
+        poster=_poster(result),
         distortion=run_words.distortion(verdict) if verdict else None,
         step_title=run_words.step_bar_title(verdict) if verdict else None,
         bars=[_bar(rank, column) for column in columns_of(rank)] if verdict and rank else [],
         first=advice,
-        rest=[change for change in changes if change not in advice],
+        rest=[change for change in numbered if change not in advice],
         plan_title=plan_words.title(result) if len(result.plan) > 1 else None,
         plan=plan_words.lines(result),
         readings=Table(("Metric", "Value", "Note"), [_reading(key, result) for key in report_text.listed(result)], words=True),
@@ -126,19 +128,23 @@ def run_html(result: RunResult) -> str:
     )
 
 
-def _poster(result: RunResult, verdict: Judgement) -> Markup:
-    """Return what a step takes now and after the change of the headline."""
-    forecast, before = headline_words.forecast(result), run_words.step_time(verdict)
-    bars = poster_bars.now_and_after(verdict, before, forecast, dark=False)
+def _poster(result: RunResult) -> Markup | None:
+    """Return what a step takes now and after the change of the headline; None where no step time is known."""
+    forecast, before = headline_words.forecast(result), run_words.step_now(result)
+    if before is None:
+        return None
+    bars = poster_bars.of_run(result, before, forecast, dark=False)
     small = poster_bars.unlabelled(bars)
+    facts = host_words.facts(result, forecast)
     if forecast is None:
         used = run_words.mfu_fact(result.metrics)
-        return Markup(_POSTER.step(before, None, None, bars, small, f"A step takes {before}.", [used] if used else []))
+        facts += [used] if used else []
+        return Markup(_POSTER.step(before, None, None, bars, small, f"A step takes {before}.", facts))
     after, times = f"≈ {fmt.duration_ms(forecast.after_ms)}", fmt.speedup(forecast.speedup)
     price = result.manifest.facts.price_per_gpu_hour
-    saved = savings.lines(forecast, steps=None, price_per_gpu_hour=price, waiting_w=None)
+    facts += savings.lines(forecast, steps=None, price_per_gpu_hour=price, waiting_w=None)
     alt = f"A step takes {before}, after the change {after}, {times}."
-    return Markup(_POSTER.step(before, after, times, bars, small, alt, saved))
+    return Markup(_POSTER.step(before, after, times, bars, small, alt, facts))
 
 
 def _bar(rank: RankResult, column: Column) -> Bar:
@@ -192,7 +198,7 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[Outcome] = ()) ->
             (audit.TITLE, *(f"{side}: {name}" for side, name in zip("AB", names, strict=True)), "Change"),
             audit.pair_rows(comparison),
         ),
-        metrics=Table(("Metric", f"A: {names[0]}", f"B: {names[1]}", "Change"), words.metric_rows(comparison)),
+        metrics=Table(("Metric", f"A: {names[0]}", f"B: {names[1]}", "Change"), changes.metric_rows(comparison)),
         matches=[
             _matched(rows, kind) for kind, rows in (("kernel", comparison.kernels), ("operator", comparison.operators)) if rows
         ],
@@ -216,7 +222,10 @@ class Way:
 def _way(bars: list[waterfall.Bar], step: words.Step) -> Way:
     rows = [(b.label, f"{b.ms_a:.3f}", f"{b.ms_b:.3f}", f"{b.change_ms:+.3f}") for b in bars]
     table = Table(("Part", "A, ms per step", "B, ms per step", "Change, ms per step"), rows)
-    title, method = words.waterfall_title(bars, step), words.waterfall_method(step)
+    title, method = (
+        words.waterfall_title(bars, step),
+        words.waterfall_method(step, host=any(b.owner in HOST_PARTS for b in bars)),
+    )
     there = [b for b in bars if b.ms_a or b.ms_b]
     legend = [entry_of(colour_of(b.owner, b.cause), dark=False)._replace(label=b.label) for b in there]
     return Way(title, method, poster_bars.both_steps(bars, dark=False), poster_bars.moves(bars, dark=False), legend, table)
@@ -237,7 +246,7 @@ def _matched(rows: tuple[Match, ...], kind: str) -> MatchTable:
     cells = [
         (
             fmt.clean(row.label, 160),
-            words.WAYS[row.how],
+            changes.WAYS[row.how],
             f"{float(row.ns_a) / 1e6:.3f}",
             f"{float(row.ns_b) / 1e6:.3f}",
             f"{float(row.change_ns) / 1e6:+.3f}",
@@ -245,7 +254,7 @@ def _matched(rows: tuple[Match, ...], kind: str) -> MatchTable:
         for row in rows[:ROWS]
     ]
     table = Table((kind.capitalize(), "Matched by", "A, ms", "B, ms", "Change, ms"), cells)
-    return MatchTable(words.match_title(rows, kind), table, len(rows))
+    return MatchTable(changes.match_title(rows, kind), table, len(rows))
 
 
 def _cell(value: object) -> str:

@@ -13,13 +13,13 @@ from sawtooth.app import format as fmt
 from sawtooth.app.reports.escaped import as_written, for_terminals
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import audit as audit_words
+from sawtooth.app.words import changes
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import plan as plan_words
-from sawtooth.app.words.headline import action, below, forecast, headline
+from sawtooth.app.words.headline import action, below, best_ms, forecast, headline
 from sawtooth.app.words.run import diff, step_time
 
 MARKER = "<!-- sawtooth-report -->"  # lets a bot find and replace its own comment
-OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share")  # by their definition; the run's own share stands above them
 BUSY_OF_RUN = "GPU busy"
 HEADS: dict[Column, str] = {"unprofiled": "a step of the run", "recorded": "a profiled step"}
 ADVISED = 3  # changes written out with their code, as on the page
@@ -137,9 +137,9 @@ def caution(finding: Finding) -> str:
 
 def _findings_markdown(result: RunResult) -> list[str]:
     """Return the first changes with their code, then all findings as a folded table."""
-    if not result.findings or result.lead is None:
+    if not result.findings:
         return []
-    step_ms = result.lead.best.ms
+    step_ms = best_ms(result)
     lines = []
     advice = [(number, finding) for number, finding in numbered(result) if is_advice(finding)][:ADVISED]
     for number, finding in advice:
@@ -169,14 +169,14 @@ def _findings_markdown(result: RunResult) -> list[str]:
 
 
 def _findings_text(result: RunResult) -> list[str]:
-    if not result.findings or result.lead is None:
+    if not result.findings:
         return []
     lines = ["", "What to change"]
     for number, finding in numbered(result):
         lines += [
             f"  {number}. {fmt.clean(finding.title)}",
             f"     {finding.fix}",
-            f"     {gain(finding, result.lead.best.ms)}, confidence {finding.confidence}",
+            f"     {gain(finding, best_ms(result))}, confidence {finding.confidence}",
         ]
     if title := plan_words.title(result):
         lines += ["", title, *(f"  {number}. {line}" for number, line in enumerate(plan_words.lines(result), 1))]
@@ -210,8 +210,7 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _label(key: str) -> str:
-    label = METRICS[key].label
-    return f"{label}, profiled" if key in OF_THE_PROFILE else label
+    return changes.label(key)
 
 
 def _busy_of_run(result: RunResult) -> str | None:

@@ -21,7 +21,7 @@ from sawtooth.app.page.sharing import copy_link, slide
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.runs.listing import listed
-from sawtooth.app.words import audit
+from sawtooth.app.words import audit, changes
 from sawtooth.app.words import comparison as words
 from sawtooth.ingest.schema import Manifest
 
@@ -52,7 +52,9 @@ def main() -> None:
         _head(comparison, choice)
     _step(comparison)
     _audit(comparison)
-    _lists(comparison)
+    if all(words.gpu_worked(comparison)):
+        _lists(comparison)
+    _host_operators(comparison)
     module_changes.show(comparison.a.runs[0].lead, comparison.b.runs[0].lead)
     _findings(comparison)
     _side_by_side(comparison)
@@ -131,17 +133,18 @@ def _step(comparison: Comparison) -> None:
         step = _ledger(steps)
         bars = words.bars(comparison, step)
         chart = waterfall.waterfall(
-            bars, names, words.waterfall_title(bars, step), dark=frame.dark(), method=words.waterfall_method(step)
+            bars,
+            names,
+            words.waterfall_title(bars, step),
+            dark=frame.dark(),
+            method=words.waterfall_method(step, host=not any(words.gpu_worked(comparison))),
         )
         panel.show(chart, "waterfall")
         panel.show(waterfall.two_steps(bars, names, words.two_steps_title(bars, step), dark=frame.dark()), "two-steps")
     else:
-        cards.empty_state(
-            "Times per step need steps on both sides.",
-            "Call profiler.step() after each training step, on both sides.",
-            "profiler.step()  # after each training step",
-            "python",
-        )
+        cards.empty_state(*words.undivided(comparison))
+    if not all(words.gpu_worked(comparison)):
+        return
     _strips(comparison)
     a, b = words.steps(comparison)
     if a or b:
@@ -188,12 +191,12 @@ def _lists(comparison: Comparison) -> None:
         )
         search = st.text_input("Search", key="named", placeholder="part of a name or shape", bind="query-params", width=280)
     rows = comparison.kernels if kind == "kernels" else comparison.operators
-    cards.title(words.match_title(rows, kind.removesuffix("s")))
-    table = words.matching(words.match_rows(rows if search else tuple(row for row in rows if row.change_ns)), search)
+    cards.title(changes.match_title(rows, kind.removesuffix("s")))
+    table = changes.matching(changes.match_rows(rows if search else tuple(row for row in rows if row.change_ns)), search)
     if table.empty:
         cards.small("No name matches." if search else "None differs between the sides.")
         return
-    panel.table(table, words.COLUMNS, f"compare-{kind}")
+    panel.table(table, changes.COLUMNS, f"compare-{kind}")
     cards.small(
         "Sums of single operations per step, matched by name, else by operator and shapes, else by operator, else by category; they may overlap."
     )
@@ -217,13 +220,21 @@ def _finding(finding: Finding) -> None:
 
 
 def _audit(comparison: Comparison) -> None:
-    cards.title("What each run makes of its GPU")
-    cards.table(audit.COLUMNS, audit.pair_rows(comparison), "The audit of both runs")
+    if rows := audit.pair_rows(comparison):
+        cards.title("What each run makes of its GPU")
+        cards.table(audit.COLUMNS, rows, "The audit of both runs")
+
+
+def _host_operators(comparison: Comparison) -> None:
+    if rows := words.host_operators(comparison):
+        cards.title(f"The operator on the host that changed most: {rows[0][0]}, {rows[0][3]} a profiled step")
+        cards.table(("Operator", "A", "B", "Change"), rows, "Operators of the host on both sides")
+        cards.small("Own time in a profiled step, of the operators that are among the ten longest of both sides.")
 
 
 def _side_by_side(comparison: Comparison) -> None:
     cards.title("Side by side")
-    rows, same = words.changed_rows(comparison)
+    rows, same = changes.changed_rows(comparison)
     a, b = words.names(comparison)
     cards.table(
         ("Metric", f"A: {a}" if a != "A" else "A", f"B: {b}" if b != "B" else "B", "Change"), rows, "Metrics of both sides"

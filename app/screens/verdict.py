@@ -23,7 +23,8 @@ def main() -> None:
     result = current.run_result()
     share.bar(result)
     if result.lead is None:
-        cards.headline(headline.headline(result))
+        cards.headline(headline.on_poster(result), headline.below(result))
+        poster.show(result)
         if result.host is not None:
             _of_the_host(result.host)
         current.what_is_missing(result)
@@ -34,10 +35,14 @@ def main() -> None:
 
 
 def _of_the_host(work: HostWork) -> None:
-    cards.metric_card("best_step_time_ms", work.step)
-    for title, heads, rows in host_words.tables(work):
-        cards.title(title)
-        cards.table(heads, rows, title)
+    with st.expander("Why: where the host's time goes", icon=":material/help:", expanded=True):
+        for note in work.step.notes:
+            cards.small(note)
+        with st.grid(min_column_width=340, gap="medium"):
+            for title, heads, rows in host_words.tables(work):
+                with st.container():
+                    cards.title(title)
+                    cards.table(heads, rows, title)
 
 
 def _judged(result: RunResult, rank: RankResult) -> None:
@@ -45,7 +50,7 @@ def _judged(result: RunResult, rank: RankResult) -> None:
     cards.headline(headline.on_poster(result), headline.below(result))
     if not len(rank.counted):
         cards.empty_state(words.NO_STEPS, words.NO_STEPS_WHY, "profiler.step()  # after each training step", "python")
-    poster.show(result, rank, verdict)
+    poster.show(result)
     with st.expander("Why: what the numbers are and where a step goes", icon=":material/help:"):
         _why(result, rank, verdict)
 

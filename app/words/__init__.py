@@ -5,7 +5,7 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
-        "headline": ("action", "below", "first_change", "forecast", "headline", "tab_title"),
+        "headline": ("action", "below", "best_ms", "first_change", "forecast", "headline", "tab_title"),
         "run": ("diff", "first_line", "lost_to", "step_time"),
     },
 )

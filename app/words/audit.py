@@ -13,25 +13,28 @@ COLUMNS = ("Audit", "A", "B", "Change")
 
 
 def rows(result: RunResult) -> list[tuple[str, str]]:
-    """Return label and value of every line, or why it is not known; of a run without GPU work, of those that are known."""
-    return [
+    """Return label and value of every line, or why it is not known; of a run without GPU work those that are known, if any but the step time."""
+    lines = [
         (row.label, shown(row, row.reading) if row.reading.value is not None else f"not known: {row.reading.why_missing}")
         for row in audit(result)
         if result.lead is not None or row.reading.value is not None
     ]
+    return lines if len(lines) > 1 else []
 
 
 def pair_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
-    """Return label, A, B and change of every line that at least one side has."""
+    """Return label, A, B and change of every line that at least one side has, of both where a GPU worked on one side alone; empty for the step time alone."""
     lines = []
+    worked = all(run.lead is not None for side in (comparison.a, comparison.b) for run in side.runs)
     for line in comparison.audit:
-        if line.a.value is None and line.b.value is None:
+        known = [reading.value is not None for reading in (line.a, line.b)]
+        if not any(known) or not (worked or all(known)):
             continue
         change = line.a.why_missing or line.b.why_missing or "none"
         if line.change is not None and line.a.value and line.change:
             change = fmt.signed(fmt.share(line.change / line.a.value), line.change)
         lines.append((line.row.label, shown(line.row, line.a), shown(line.row, line.b), change))
-    return lines
+    return lines if len(lines) > 1 else []
 
 
 def shown(row: AuditRow, reading: Reading) -> str:

@@ -5,40 +5,16 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-import pandas as pd
-
-from sawtooth.analysis.compare.comparison import Comparison, MetricChange
-from sawtooth.analysis.compare.matching import Match
+from sawtooth.analysis.compare.comparison import Comparison, Side
 from sawtooth.analysis.compare.throughput import Throughput
-from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_PARTS, OUTSIDE_PROFILE
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.rankings import short
-from sawtooth.app.charts.waterfall import Bar
+from sawtooth.app.charts.waterfall import Bar, directed
 from sawtooth.app.words import stretches
 from sawtooth.app.words.headline import action
 
 Step = Literal["run", "profiled"]  # which step a waterfall divides
-NAME = 70  # characters of a kernel's or operator's name; the whole one stands beside it
-WAYS = {
-    "name": "same name",
-    "operator_and_shape": "same operator and shapes",
-    "operator": "same operator, other shapes",
-    "category": "same category",
-    "only_a": "only in A",
-    "only_b": "only in B",
-}
 ID_SHOWN = 6  # characters of an id that tell two runs of one name apart
-COLUMNS = {
-    "what": "What",
-    "ms_a": "A, ms per step",
-    "ms_b": "B, ms per step",
-    "change_ms": "Change, ms per step",
-    "count_a": "A, per step",
-    "count_b": "B, per step",
-    "matched_by": "Matched by",
-    "names_a": "Names in A",
-    "names_b": "Names in B",
-}
 
 
 def names(comparison: Comparison) -> tuple[str, str]:
@@ -57,14 +33,26 @@ def spaced(sentence: str) -> str:
     return re.sub(r"(\d)%", "\\1\u00a0%", sentence)
 
 
-def _about(source: str) -> str:
-    return "≈ " if "estimate" in source or "telemetry" in source else ""
+def _about(side: Side, source: str) -> str:
+    """Return ≈ where a step time is not measured; without GPU work a profiled step is no more than a bound."""
+    return "≈ " if "estimate" in source or "telemetry" in source or ("profile" in source and not _worked(side)) else ""
+
+
+def _worked(side: Side) -> bool:
+    return all(run.lead is not None for run in side.runs)
+
+
+def gpu_worked(comparison: Comparison) -> tuple[bool, bool]:
+    """Tell of either side whether all its runs have GPU work."""
+    return _worked(comparison.a), _worked(comparison.b)
 
 
 def step_times(comparison: Comparison) -> str:
     """Return both best step times: ≈ 30 ms → ≈ 26.3 ms."""
-    sides = zip((comparison.best.a, comparison.best.b), comparison.sources, strict=True)
-    return " → ".join(f"{_about(source)}{fmt.duration_ms(ms)}" if ms is not None else "not known" for ms, source in sides)
+    sides = zip((comparison.a, comparison.b), (comparison.best.a, comparison.best.b), comparison.sources, strict=True)
+    return " → ".join(
+        f"{_about(side, source)}{fmt.duration_ms(ms)}" if ms is not None else "not known" for side, ms, source in sides
+    )
 
 
 def headline(comparison: Comparison) -> str:
@@ -73,6 +61,9 @@ def headline(comparison: Comparison) -> str:
     if comparison.throughput is not None:
         return _throughput(comparison.throughput, a, b, step_times(comparison))
     word, best = comparison.verdict.word, comparison.best
+    if best.a is None or best.b is None:
+        unknown = " and ".join(name for name, ms in ((a, best.a), (b, best.b)) if ms is None)
+        return f"No verdict: no step time is known of {unknown}."
     if word in ("faster", "slower") and best.a and best.b:
         if word == "faster":
             return f"{b} is {fmt.times(best.a / best.b)} as fast as {a}: {step_times(comparison)} a step."
@@ -135,9 +126,42 @@ def bars(comparison: Comparison, step: Step) -> list[Bar]:
 
 
 def steps_divided(comparison: Comparison) -> tuple[Step, ...]:
-    """Return the steps that can be divided on both sides, the run's own first."""
-    has: dict[Step, bool] = {"run": bool(comparison.waterfall_run), "profiled": bool(comparison.waterfall)}
+    """Return the steps that can be divided on both sides, the run's own first: a GPU's with a GPU's, a host's with a host's."""
+    worked = gpu_worked(comparison)
+    if worked[0] != worked[1]:
+        return ()
+    has: dict[Step, bool] = {"run": not _undivided_sides(comparison), "profiled": bool(comparison.waterfall)}
     return tuple(step for step, rows in has.items() if rows)
+
+
+def _undivided_sides(comparison: Comparison) -> str:
+    """Return A, B or AB: the sides of which nothing but the step's length is known."""
+    rows = [row for row in comparison.waterfall_run if row.owner != OUTSIDE_PROFILE]
+    return "".join(side for side, ms in (("A", "ms_a"), ("B", "ms_b")) if not any(getattr(row, ms) for row in rows))
+
+
+def undivided(comparison: Comparison) -> tuple[str, str, str]:
+    """Return what is missing where no step can be divided, why, and the line that would record it."""
+    worked = gpu_worked(comparison)
+    if worked[0] != worked[1]:
+        lacks = "A" if worked[1] else "B"
+        return (
+            f"Side {lacks} has no recorded GPU work, the other side has: only what both have is compared.",
+            f"Record {lacks} with a GPU, or compare it with another run without GPU work.",
+            "sawtooth run train.py",
+        )
+    if not worked[0]:
+        lack = " and ".join(_undivided_sides(comparison))
+        return (
+            f"Nothing shows what the step of {lack} is made of.",
+            "Record a profile of both runs: then their steps are divided here.",
+            "sawtooth run train.py",
+        )
+    return (
+        "Times per step need steps on both sides.",
+        "Call profiler.step() after each training step, on both sides.",
+        "profiler.step()  # after each training step",
+    )
 
 
 def waterfall_title(parts: list[Bar], step: Step) -> str:
@@ -153,8 +177,13 @@ def waterfall_title(parts: list[Bar], step: Step) -> str:
     return f"{where} by {total}; the largest part is {largest.label}, {amount}"
 
 
-def waterfall_method(step: Step) -> str:
-    """Return how the waterfall is computed."""
+def waterfall_method(step: Step, *, host: bool = False) -> str:
+    """Return how the waterfall is computed; ``host``: of runs without GPU work."""
+    if host:
+        return (
+            "Each side's step, by its own marks where it has some, divided as its profiled steps are: waiting for batches, inside operators, and "
+            "neither. Where there is no profile, by what the loader's samples took. The changes of the parts sum exactly to the change of the step."
+        )
     if step == "run":
         return (
             "Each side's step, as the best witness of it says, divided among owners and causes: by a replay of the trace without the profiler's "
@@ -165,86 +194,6 @@ def waterfall_method(step: Step) -> str:
         "Every nanosecond of each side's steady window has one owner and, where it is lost, one cause. Per step, the changes of the parts sum "
         "exactly to the change of the mean device step of the profiles."
     )
-
-
-def match_rows(rows: tuple[Match, ...]) -> pd.DataFrame:
-    """Return matched kernels or operators as a table, largest change first."""
-    return pd.DataFrame(
-        [
-            (
-                _short(row.label),
-                float(row.ns_a) / 1e6,
-                float(row.ns_b) / 1e6,
-                float(row.change_ns) / 1e6,
-                float(row.count_a),
-                float(row.count_b),
-                WAYS[row.how],
-                fmt.clean("; ".join(row.names_a)),
-                fmt.clean("; ".join(row.names_b)),
-            )
-            for row in rows
-        ],
-        columns=list(COLUMNS),
-    )
-
-
-def _short(label: str) -> str:
-    """Return a kernel's C++ name in short, as on the Kernels screen; other labels as they are."""
-    return short(label, NAME) if "<" in label else fmt.clean(label, NAME)
-
-
-def match_title(rows: tuple[Match, ...], kind: str) -> str:
-    """Return the finding of a table of matches: the largest change."""
-    if not rows or not rows[0].change_ns:
-        return f"No {kind} changed its time" if rows else f"No {kind}s to compare"
-    first = rows[0]
-    change = float(first.change_ns) / 1e6
-    return f"The {kind} time that changed most: {_short(first.label)}, {fmt.signed(fmt.duration_ms(change), change)} a step"
-
-
-def metric_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
-    """Return label, A, B and change of every metric that at least one side has."""
-    return [
-        (METRICS[c.key].label, fmt.reading(c.key, c.a), fmt.reading(c.key, c.b), change_text(c))
-        for c in comparison.metrics
-        if c.a.value is not None or c.b.value is not None
-    ]
-
-
-def changed_rows(comparison: Comparison) -> tuple[list[tuple[str, str, str, str]], int]:
-    """Return ``metric_rows`` of the metrics that changed, largest relative change first, each marked better or worse; and how many did not."""
-    known = [c for c in comparison.metrics if c.a.value is not None or c.b.value is not None]
-    changed = sorted((c for c in known if c.change != 0), key=_effect, reverse=True)
-    rows = [(METRICS[c.key].label, fmt.reading(c.key, c.a), fmt.reading(c.key, c.b), marked_change(c)) for c in changed]
-    return rows, len(known) - len(changed)
-
-
-def _effect(change: MetricChange) -> float:
-    """Return how large a change is against A; below all others where a side is missing."""
-    if change.change is None or not change.a.value:
-        return -1.0
-    return abs(change.change / change.a.value)
-
-
-def marked_change(change: MetricChange) -> str:
-    """Return a metric's change with a mark that differs in shape: ✓ better, ✗ worse; neither where the metric has no better end."""
-    text, better = change_text(change), METRICS[change.key].better
-    if not change.change or better == "neither":
-        return text
-    return f"{text} ✓ better" if (change.change < 0) == (better == "lower") else f"{text} ✗ worse"
-
-
-def change_text(change: MetricChange) -> str:
-    """Return a metric's change: points for shares, else the amount and percent; why it is missing where it is."""
-    moved, unit = change.change, METRICS[change.key].unit
-    if moved is None:
-        return change.a.why_missing or change.b.why_missing or fmt.MISSING
-    if moved == 0:
-        return "none"
-    if unit == "share":
-        return fmt.signed(f"{fmt.number(moved * 100, 2)}\u00a0points", moved)
-    text = fmt.signed(fmt.in_unit(moved, unit), moved)
-    return f"{text} ({fmt.signed(fmt.share(moved / change.a.value), moved)})" if change.a.value else text
 
 
 def sentences(comparison: Comparison) -> list[str]:
@@ -289,18 +238,23 @@ def steps(comparison: Comparison) -> tuple[list[float], list[float]]:
 
 
 def two_steps_title(parts: list[Bar], step: Step) -> str:
-    """Return the finding of the two step bars: how much of either step the GPU is idle."""
+    """Return the finding of the two step bars: how much of either step the GPU is idle, or a host without one waits for batches."""
+    of_host = any(part.owner in HOST_PARTS for part in parts)
+    waits = HOST_LOADING if of_host else "idle"
     shares = []
     for value in ("ms_a", "ms_b"):
         total = sum(getattr(part, value) for part in parts)
-        idle = sum(getattr(part, value) for part in parts if part.owner == "idle")
-        shares.append(fmt.share(idle / total) if total else fmt.share(0.0))
-    return f"The GPU waits {shares[0]} of A's {'step' if step == 'run' else 'profiled step'} and {shares[1]} of B's"
+        shares.append(fmt.share(sum(getattr(part, value) for part in parts if part.owner == waits) / total if total else 0.0))
+    who = "The host waits for batches" if of_host else "The GPU waits"
+    return f"{who} {shares[0]} of A's {'step' if step == 'run' else 'profiled step'} and {shares[1]} of B's"
 
 
-def matching(rows: pd.DataFrame, search: str | None) -> pd.DataFrame:
-    """Return the rows with ``search`` in any of their names."""
-    if not search or rows.empty:
-        return rows
-    text = rows["what"] + " " + rows["names_a"] + " " + rows["names_b"]
-    return rows[text.str.contains(search, case=False, regex=False)]
+def host_operators(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+    """Return name, A, B and change of the host's operators that both sides have among their longest, largest change first; of runs without GPU work."""
+    works = [side.runs[0].host for side in (comparison.a, comparison.b)]
+    a, b = ({operator.name: operator.ms for operator in work.operators} if work is not None else {} for work in works)
+    shared = sorted((name for name in a if name in b), key=lambda name: -abs(b[name] - a[name]))
+    return [
+        (fmt.clean(name, 60), fmt.duration_ms(a[name]), fmt.duration_ms(b[name]), directed(b[name] - a[name]))
+        for name in shared
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from sawtooth.analysis.outlook import Outlook
-from sawtooth.analysis.run.model import Finding, RankResult, RunResult
+from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.words.run import first_line
@@ -48,33 +48,39 @@ def action(finding: Finding) -> str:
 
 def first_change(result: RunResult) -> tuple[Finding, str] | None:
     """Return the first finding worth the headline with the sentence it makes."""
-    rank = result.lead
+    rank, findings = result.lead, result.findings
     verdict = judge(rank) if rank is not None else None
-    if rank is None or verdict is None:
+    if rank is not None and verdict is None:
         return None
-    findings = result.findings
-    if verdict.kind == "unrepresentative":  # what the profiled steps would gain is not what the run would
+    if (
+        verdict is not None and verdict.kind == "unrepresentative"
+    ):  # what the profiled steps would gain is not what the run would
         sure = explains(verdict, findings)
         findings = [sure] if sure is not None and sure.claims == "gain" else []
     for finding in findings:
-        if sentence := _claimed(finding, rank):
+        if sentence := _claimed(finding, best_ms(result)):
             return finding, sentence
     return None
 
 
+def best_ms(result: RunResult) -> float | None:
+    """Return the run's own step in ms, with a GPU or without."""
+    return result.lead.best.ms if result.lead is not None else result.metrics["best_step_time_ms"].value
+
+
 def forecast(result: RunResult) -> Outlook | None:
     """Return what the change of the headline brings; None where no gain is claimed."""
-    change, rank = first_change(result), result.lead
-    if change is None or rank is None or not rank.best.ms:
+    change, step_ms = first_change(result), best_ms(result)
+    if change is None or not step_ms:
         return None
     finding = change[0]
     if finding.claims != "gain" or not finding.predicted_step_ms:
         return None
-    return Outlook(rank.best.ms, finding.predicted_step_ms, rank.metrics["mfu"].value, max(result.gpus, 1))
+    mfu = result.lead.metrics["mfu"].value if result.lead is not None else None
+    return Outlook(step_ms, finding.predicted_step_ms, mfu, max(result.gpus, 1))
 
 
-def _claimed(finding: Finding, rank: RankResult) -> str | None:
-    step_ms = rank.best.ms
+def _claimed(finding: Finding, step_ms: float | None) -> str | None:
     if finding.ends_the_run:
         return finding.title
     if not step_ms or finding.gain_ms < WORTH_A_HEADLINE * step_ms:

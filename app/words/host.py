@@ -4,51 +4,92 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.host import HostWork
+from sawtooth.analysis.run.loading import pace
+from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 
 PARTS = "Where the host's time goes"
 OPERATORS = "Operators by their own time on the host"
-THREADS = "Threads"
+THREADS = "Threads by their time inside operators"
+WAITING, INSIDE, OUTSIDE = "Waiting for batches", "Inside operators", "Outside operators"
 
 
 def first_line(work: HostWork) -> str:
     """Return the first line about such a run."""
     parts = _parts(work)
     name, ms = max(parts, key=lambda part: part[1])
-    step = f"each {fmt.duration_ms(work.step.value)} step" if work.step.value is not None else "the recorded time"
+    step = f"each {_step(work)} step" if work.step.value is not None else "the recorded time"
     share = fmt.share(ms / work.total_ms) if work.total_ms else fmt.MISSING
     leads = {
-        "Waiting for batches": f"The host waits for batches {share} of {step}",
-        "Inside operators": f"{share} of {step} is operators on the host"
+        WAITING: f"The host waits for batches {share} of {step}",
+        INSIDE: f"{share} of {step} is operators on the host"
         + (f", {fmt.clean(work.operators[0].name, 60)} first" if work.operators else ""),
-        "Outside operators": f"{share} of {step} lies outside operators: Python, or what the profiler does not see",
+        OUTSIDE: f"{share} of {step} lies outside operators: Python, or what the profiler does not see",
     }
     return f"{leads[name]}. No GPU work was recorded."
 
 
-def unit(work: HostWork) -> str:
-    """Return what the times are of: a profiled step, or all that was recorded."""
-    return f"a profiled step, {fmt.many(work.steps, 'step')}" if work.steps else "of the whole recording"
+def _step(work: HostWork) -> str:
+    about = "" if work.step.trust == "ok" else "≈ "
+    return f"{about}{fmt.duration_ms(work.step.value or 0.0)}"
 
 
-def tables(work: HostWork) -> list[tuple[str, Sequence[str], Sequence[Sequence[str]]]]:
+def of_marks(result: RunResult) -> str | None:
+    """Return the first line about a run of step marks alone whose loader was timed; None where it was not."""
+    step_ms, facts = result.metrics["best_step_time_ms"].value, result.manifest.facts
+    rates = pace(facts, step_ms)
+    if rates is None or step_ms is None:
+        return None
+    if result.findings:
+        return f"{result.findings[0].title}."
+    gives, takes = rates
+    took = f"A step takes {fmt.duration_ms(step_ms)}"
+    if gives.low <= takes:
+        return f"{took}: {_per_second(takes)}, where the loader was timed to give {_per_second(gives.value)}."
+    return f"{took}, and the loader keeps up: it gives {_per_second(gives.value)}, the loop takes {_per_second(takes)}."
+
+
+def facts(result: RunResult, forecast: Outlook | None) -> list[tuple[str, str]]:
+    """Return label and value of what the loop takes, now and after the change; empty where the size of a batch is not known."""
+    rates = pace(result.manifest.facts, result.metrics["best_step_time_ms"].value) if result.lead is None else None
+    if rates is None:
+        return []
+    now = _per_second(rates[1])
+    after = f" → ≈ {_per_second(rates[1] * forecast.speedup)}" if forecast is not None else ""
+    return [("the loop takes", now + after)]
+
+
+def _per_second(samples: float) -> str:
+    return f"{fmt.number(samples)}\u00a0samples/s"
+
+
+Shown = tuple[str, Sequence[str], Sequence[Sequence[str]]]
+
+
+def tables(work: HostWork) -> list[Shown]:
     """Return title, heads and rows of what is known: the loop's time, the operators, the threads."""
     whole = work.total_ms
-    parts = [(name, fmt.duration_ms(ms), fmt.share(ms / whole) if whole else fmt.MISSING) for name, ms in _parts(work)]
-    operators = [(fmt.clean(o.name, 60), fmt.duration_ms(o.ms), fmt.number(o.calls)) for o in work.operators]
-    threads = [(fmt.clean(t.name, 60), fmt.duration_ms(t.ms)) for t in work.threads]
-    per = "per step" if work.steps else "in all"
-    return [
-        (f"{PARTS}, {unit(work)}", ("Part", "Time", "Share"), parts),
-        (OPERATORS, ("Operator", f"Time {per}", f"Calls {per}"), operators),
-        (THREADS, ("Thread", f"Inside operators {per}"), threads),
+    of = f"of each {_step(work)} step" if work.steps else "of the whole recording"
+    parts = [
+        (name, fmt.duration_ms(ms * work.of_the_step), fmt.share(ms / whole) if whole else fmt.MISSING)
+        for name, ms in _parts(work)
+        if ms > 0
     ]
+    operators = [(fmt.clean(o.name, 60), fmt.duration_ms(o.ms), _calls(o.calls)) for o in work.operators]
+    threads = [(fmt.clean(t.name, 60), fmt.duration_ms(t.ms)) for t in work.threads]
+    per = ", a profiled step" if work.steps else ""
+    shown: list[Shown] = [
+        (f"{PARTS}, {of}", ("Part", "Time", "Share"), parts),
+        (f"{OPERATORS}{per}", ("Operator", "Time", "Calls"), operators),
+    ]
+    return shown + ([(f"{THREADS}{per}", ("Thread", "Time"), threads)] if len(threads) > 1 else [])
+
+
+def _calls(calls: float) -> str:
+    return f"{calls:,.0f}" if calls == round(calls) else fmt.number(calls)
 
 
 def _parts(work: HostWork) -> list[tuple[str, float]]:
-    return [
-        ("Waiting for batches", work.loading_ms),
-        ("Inside operators", work.operators_ms),
-        ("Outside operators", work.rest_ms),
-    ]
+    return [(WAITING, work.loading_ms), (INSIDE, work.operators_ms), (OUTSIDE, work.rest_ms)]

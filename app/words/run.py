@@ -32,6 +32,17 @@ def step_time(verdict: Judgement) -> str:
     return f"≈ {text}" if verdict.step_source in ("estimate", "telemetry") else text
 
 
+def step_now(result: RunResult) -> str | None:
+    """Return the run's step time for people, with a GPU or without; None where it is not known."""
+    verdict = judge(result.lead) if result.lead is not None else None
+    if verdict is not None:
+        return step_time(verdict) if verdict.step.value is not None else None
+    step = result.metrics["best_step_time_ms"]
+    if result.lead is not None or step.value is None:
+        return None
+    return f"{'' if step.trust == 'ok' else '≈ '}{fmt.reading('best_step_time_ms', step)}"
+
+
 def first_line(result: RunResult) -> str:
     """Return the first line about a run, whatever it holds."""
     if result.lead is None:
@@ -152,7 +163,10 @@ def no_verdict(result: RunResult) -> str:
         used = fmt.reading("nvml_gpu_util_mean", util)
         return f"{takes}The GPU was in use {used} of the time. Without a profile nothing shows why."
     if not result.manifest.telemetry:
-        return f"{takes}Neither a profile nor telemetry was recorded, so nothing shows what the time goes to."
+        return (
+            host.of_marks(result)
+            or f"{takes}Neither a profile nor telemetry was recorded, so nothing shows what the time goes to."
+        )
     return f"{takes}Telemetry alone shows that the GPU waits, but not why."
 
 

@@ -2,7 +2,8 @@
 
 What it checks
     Idle time of the steady window in which the launching thread is inside the DataLoader's ``next`` (cause ``data_wait``). Whether the
-    loader works in the training process (``_SingleProcessDataLoaderIter``) or in workers tells which change comes first.
+    loader works in the training process (``_SingleProcessDataLoaderIter``) or in workers tells which change comes first. Of a run without GPU
+    work (a CPU, or step marks alone) it checks what the loop itself waits for batches, by the trace or by the loader's own times.
 Why it costs time
     The GPU has finished the step and the next batch is not there. With ``num_workers=0`` every sample is read, decoded and augmented
     between two steps; with too few workers the step waits for the slowest of them.
@@ -18,22 +19,33 @@ References
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.loading import limited_by, workers_needed
+from sawtooth.analysis.derive.host_only import LOADS_INLINE
+from sawtooth.analysis.findings.loading import LOADER, WORTH_NAMING, limited_by, workers_needed
 from sawtooth.analysis.findings.queries import in_bytes
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words, severity_of
+from sawtooth.analysis.knowledge.owners import HOST_LOADING
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.loading import cores_of, host_parts, pace, sample_cost
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.telemetry import HostLoad, Limit
+from sawtooth.ingest.loading import BEYOND_CORES, SampleCost, predict
+from sawtooth.ingest.schema import UserFacts
 
-WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times
 SHARED_CORES = 0.6  # of its speed a worker keeps on one of the two threads of a core, as `cores` counts them
 SHARE_HALVINGS = 7  # of the loader's wait: to within 1 % of it
 FEW_WORKERS = "Give the loader more workers and a deeper prefetch, or make a sample cheaper: decode smaller images, cache what is decoded."
 SEVERAL = "Load data in worker processes: start with as many as there are CPU cores for each GPU, pinned memory and persistent workers."
-SINGLE_PROCESS = "_SingleProcessDataLoaderIter"
+WORTH_MORE = 1.1  # times the samples a second that more workers must promise to be worth their memory
+COPIES = "Each worker holds its own copy of the dataset object; a dataset kept in Python lists multiplies the host's memory."
+FED = "The step without its wait for batches, as far as the workers keep up by what a sample took."
+NOT_TIMED = "What a sample takes was not timed (`sawtooth run` does), so that nothing tells how many workers feed the step."
+NOT_FED = "By what a sample takes, more workers hardly shorten the step."
+CORES_SHARED = " Loader and training share the cores of the host where it trains on them."
+UNSEEN_REST = "At most: how long a step takes that never waits for batches, a profile would tell."
 
 CHANGES = (
     CodeChange(
@@ -59,7 +71,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     lost = context.lost_ms("data_wait")
     if context.share(lost) < WORTH_NAMING:
         return
-    single = bool(context.recording.rows("SELECT 1 FROM names WHERE contains(name, ?) LIMIT 1", [SINGLE_PROCESS]))
+    single = bool(context.recording.rows("SELECT 1 FROM names WHERE contains(name, ?) LIMIT 1", [LOADS_INLINE]))
     where = "in the training process itself (num_workers=0)" if single else "in its worker processes"
     host = context.run.telemetry.host
     limit = host.limit_of_loader() if host is not None and not single else None
@@ -77,7 +89,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         edits=edits,
         confidence="high" if single or limit or timed else "medium",
         note=f"The loader's wait removed from the replay: what is left when it always keeps up.{bounded}",
-        risk="Each worker holds its own copy of the dataset object; a dataset kept in Python lists multiplies the host's memory.",
+        risk=COPIES,
         changes=CHANGES,
         evidence=context.gap_evidence("data_wait"),
     )
@@ -138,4 +150,94 @@ def _limited(host: HostLoad, limit: Limit) -> tuple[str, str]:
             )
 
 
-RULE = Rule("data-loader-starves-gpu", ("steps",), check, Explains(("data_wait",)))
+def check_host(result: RunResult) -> Iterator[Finding]:
+    """Yield a finding where the loop of a run without GPU work waits for batches, by its trace or by the loader's own times."""
+    step_ms, facts = result.metrics["best_step_time_ms"].value, result.manifest.facts
+    waits_ms = host_parts(result).get(HOST_LOADING, 0.0)
+    if not step_ms:
+        return
+    if not waits_ms and result.host is None:
+        yield from _paced(facts, step_ms)
+    if waits_ms < WORTH_NAMING * step_ms:
+        return
+    workers = int(facts.loader_workers or 0)
+    inline = result.host.loads_inline if result.host is not None else not workers
+    cost, rest_ms = sample_cost(facts), step_ms - waits_ms
+    where = "which it loads itself (num_workers=0)" if inline else "which worker processes load"
+    limited, _ = limited_by(facts) or ("", "")
+    enough, after_ms = _fed(cost, facts, rest_ms, inline) if cost is not None else (None, None)
+    gains = after_ms is not None and after_ms < (1 - WORTH_NAMING) * step_ms
+    yield Finding(
+        rule=LOADER,
+        severity=severity_of(waits_ms / step_ms),
+        title=f"The loop waits {in_words(waits_ms)} of each {in_words(step_ms)} step for batches, {where}{limited}",
+        fix=f"{_more(inline, enough, workers)} {workers_needed(facts, after_ms or rest_ms)}".rstrip(),
+        confidence="medium",
+        ceiling_ms_per_step=waits_ms,
+        predicted_step_ms=after_ms if gains else None,
+        predicted_speedup=step_ms / after_ms if gains and after_ms else None,
+        prediction_note=f"{FED if gains else NOT_TIMED if cost is None else NOT_FED}{CORES_SHARED}",
+        risk=COPIES,
+        changes=(_num_workers(0 if inline else workers, enough),),
+        explains=RULE.explains,
+    )
+
+
+def _fed(cost: SampleCost, facts: UserFacts, rest_ms: float, inline: bool) -> tuple[int, float]:
+    """Return how many workers feed a step of ``rest_ms``, or as far as they can, and the step then: what was loaded ``inline`` takes cores from it."""
+    cores, seen = cores_of(facts), int(facts.loader_workers or 0)
+    core_ms = 1e3 * (cost.batch * cost.cpu_s + cost.collate_s) / cores if inline else 0.0
+    rates = [predict(cost, workers, cores, seen) for workers in range(1, BEYOND_CORES * cores + 1)]
+    wanted = 1e3 * cost.batch / (rest_ms + core_ms) if rest_ms + core_ms > 0 else math.inf
+    best = max(rates, key=lambda rate: rate.value)
+    enough = next((rate for rate in rates if rate.value >= min(wanted, best.value)), best)
+    return enough.workers, max(rest_ms + core_ms, 1e3 * cost.batch / enough.value)
+
+
+def _paced(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
+    """Yield a finding where step marks are all there is and the loop takes what the loader's workers give."""
+    cost, workers, rates = sample_cost(facts), int(facts.loader_workers or 0), pace(facts, step_ms)
+    if cost is None or not workers or rates is None or not rates[0].low <= rates[1] <= rates[0].high:
+        return
+    gives, takes = rates
+    cores = cores_of(facts)
+    further = [predict(cost, n, cores, workers) for n in range(workers + 1, BEYOND_CORES * cores + 1)]
+    more = next((rate for rate in further if rate.value >= 2 * gives.value), max(further, key=lambda r: r.value, default=gives))
+    limited, cheaper = limited_by(facts) or ("", FEW_WORKERS)
+    helps = more.value > WORTH_MORE * gives.value
+    at_stake_ms = step_ms - 1e3 * cost.batch / more.value if helps else None
+    fix = f"{_more(False, more.workers, workers)} They give up to {more.value:,.0f} samples/s." if helps else cheaper
+    yield Finding(
+        rule=LOADER,
+        severity=severity_of((at_stake_ms or 0.0) / step_ms),
+        title=f"The loop takes {takes:,.0f} samples/s, as many as its {workers} loader workers give{limited}",
+        fix=fix,
+        confidence="low",
+        ceiling_ms_per_step=at_stake_ms,
+        prediction_note=UNSEEN_REST,
+        risk=COPIES,
+        changes=(_num_workers(workers, more.workers),) if helps else (),
+        explains=RULE.explains,
+    )
+
+
+def _more(inline: bool, enough: int | None, workers: int) -> str:
+    """Return what to do about the number of workers, in a sentence."""
+    if inline:
+        return f"Load batches in {enough} worker processes." if enough and enough > 1 else "Load batches in a worker process."
+    if enough and enough > workers > 0:
+        return f"Use {enough} loader workers instead of {workers}."
+    return FEW_WORKERS
+
+
+def _num_workers(before: int, after: int | None) -> CodeChange:
+    was = f", num_workers={before}" if before else ""
+    use = max(after or 0, before + 1) if after else max(2 * before, 4)
+    return CodeChange(
+        "PyTorch",
+        f"loader = DataLoader(dataset{was})",
+        f"loader = DataLoader(dataset, num_workers={use},\n                    persistent_workers=True)",
+    )
+
+
+RULE = Rule(LOADER, ("steps",), check, Explains(("data_wait",)), check_host)

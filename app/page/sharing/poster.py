@@ -7,7 +7,6 @@ import streamlit as st
 from sawtooth.analysis.findings.source_lines import FRAME, user_stack
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
-from sawtooth.analysis.run.verdict import Judgement
 from sawtooth.analysis.telemetry import series
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
@@ -15,6 +14,7 @@ from sawtooth.app.charts import poster_bars
 from sawtooth.app.page import cards, current, findings, frame, step_strip, telemetry_strip
 from sawtooth.app.page.findings import PRICE, SHOWN_FIRST, STEPS
 from sawtooth.app.words import headline, savings
+from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as words
 
 ACTION_WIDTH = {1: 600, 2: 400, 3: 280}  # pixels at least, by how many actions stand beside each other
@@ -23,7 +23,7 @@ MOST_ASKED = 1e15  # steps, or money: infinity times anything is no answer
 
 
 @st.fragment
-def show(result: RunResult, rank: RankResult, verdict: Judgement | None) -> None:
+def show(result: RunResult) -> None:
     """Show the step now and after the ticked changes (the first one while none is), then the changes."""
     place = st.container(gap="xsmall")  # above the changes, where a tick is seen to count
     first = findings.claimed(result)[:SHOWN_FIRST]
@@ -31,32 +31,34 @@ def show(result: RunResult, rank: RankResult, verdict: Judgement | None) -> None
     if first:
         with st.grid(min_column_width=ACTION_WIDTH[len(first)], gap="small"):
             for number, finding in first:
-                ticked += _action(number, finding, result, rank)
+                ticked += _action(number, finding, result)
     with st.container(gap="xsmall"):
         findings.show_plan(result)
         ticked += findings.show_rest(result)
-    if verdict is None or verdict.step.value is None:
+    before = words.step_now(result)
+    if before is None:
         return
     forecast = findings.forecast(result, ticked) if ticked else headline.forecast(result)
     with place:
-        _step(result, rank, verdict, forecast)
+        _step(result, before, forecast)
         if ticked:
             names = "; ".join(headline.action(finding) for finding in ticked)
             cards.small(f"Included: {names}." if forecast else "The combined effect of these changes cannot be replayed.")
 
 
-def _step(result: RunResult, rank: RankResult, verdict: Judgement, forecast: Outlook | None) -> None:
-    before, after, times, saved = words.step_time(verdict), None, None, []
-    bars = poster_bars.now_and_after(verdict, before, forecast, dark=frame.dark())
+def _step(result: RunResult, before: str, forecast: Outlook | None) -> None:
+    after, times, facts = None, None, host_words.facts(result, forecast)
+    bars = poster_bars.of_run(result, before, forecast, dark=frame.dark())
     alt = f"A step takes {before}"
     if forecast is not None:
         after, times = f"≈ {fmt.duration_ms(forecast.after_ms)}", fmt.speedup(forecast.speedup)
         alt += f", after the change {after}, {times}"
-        saved = savings.lines(forecast, steps=_asked(STEPS), price_per_gpu_hour=_price(result), waiting_w=_waiting_w(result))
-    elif (used := words.mfu_fact(rank.metrics)) is not None:
-        saved = [used]
-    st.html(_HTML.step(before, after, times, bars, poster_bars.unlabelled(bars), f"{alt}.", saved))
-    step_strip.show(result.manifest.id, rank)
+        facts += savings.lines(forecast, steps=_asked(STEPS), price_per_gpu_hour=_price(result), waiting_w=_waiting_w(result))
+    elif (used := words.mfu_fact(result.metrics)) is not None:
+        facts += [used]
+    st.html(_HTML.step(before, after, times, bars, poster_bars.unlabelled(bars), f"{alt}.", facts))
+    if result.lead is not None:
+        step_strip.show(result.manifest.id, result.lead)
     if forecast is not None:
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             _questions()
@@ -97,7 +99,7 @@ def _measured(result: RunResult, forecast: Outlook) -> None:
     if after is None or not current.is_analysed(after):
         return
     measured = current.run_result(after)
-    best = measured.lead.best.ms if measured.lead is not None else None
+    best = headline.best_ms(measured)
     if best is None:
         return
     predicted, seen, name = fmt.duration_ms(forecast.after_ms), fmt.duration_ms(best), fmt.markdown(after.name, 40)
@@ -105,12 +107,11 @@ def _measured(result: RunResult, forecast: Outlook) -> None:
     frame.link("compare", label, a=result.manifest.id, b=after.id, icon=":material/compare_arrows:")
 
 
-def _action(number: int, finding: Finding, result: RunResult, rank: RankResult) -> list[Finding]:
+def _action(number: int, finding: Finding, result: RunResult) -> list[Finding]:
     """Show one change to make, at the user's own line where the trace has it; return it in a list where it is ticked."""
     with st.container(border=True, gap="xsmall", height="stretch"):
         st.html(_HTML.action(number, headline.action(finding), findings.gain(finding)))
-        stack = _stack(rank.recording_id, rank.device, finding)
-        if stack:
+        if stack := _stack(result.lead, finding):
             st.html(_HTML.place(*_named(stack)))
         if finding.changes:
             change = finding.changes[0]
@@ -132,9 +133,11 @@ def _action(number: int, finding: Finding, result: RunResult, rank: RankResult) 
     return [finding] if ticked else []
 
 
-def _stack(recording_id: str, device: int, finding: Finding) -> tuple[str, ...]:
+def _stack(rank: RankResult | None, finding: Finding) -> tuple[str, ...]:
     row = next((row for row in finding.evidence if row.get("start_ns") is not None), None)
-    return _frames(str(frame.data_folder().root), recording_id, device, int(row["start_ns"])) if row is not None else ()
+    if rank is None or row is None:
+        return ()
+    return _frames(str(frame.data_folder().root), rank.recording_id, rank.device, int(row["start_ns"]))
 
 
 @st.cache_data(max_entries=256, show_spinner=False)

@@ -9,7 +9,6 @@ import streamlit as st
 
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.run.model import RunResult
-from sawtooth.analysis.run.verdict import judge
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import poster_bars
 from sawtooth.app.page import findings
@@ -34,16 +33,15 @@ def button(slide: dict[str, Any], file: str) -> None:
 
 def of_run(result: RunResult) -> dict[str, Any] | None:
     """Return the slide of a Verdict: the change, what it brings, the step before and after it, the first actions; None without a step time."""
-    verdict = judge(result.lead) if result.lead is not None else None
-    if verdict is None or verdict.step.value is None:
+    forecast, before = headline.forecast(result), words.step_now(result)
+    if before is None:
         return None
-    forecast, before = headline.forecast(result), words.step_time(verdict)
     lines = [
         f"{number}  {headline.action(finding)}  {findings.gain(finding)}"
         for number, finding in findings.claimed(result)[:LINES]
     ]
     facts = savings.lines(forecast, steps=None, price_per_gpu_hour=None, waiting_w=None) if forecast is not None else []
-    bars = poster_bars.now_and_after(verdict, before, forecast, dark=False)
+    bars = poster_bars.of_run(result, before, forecast, dark=False)
     return {
         "title": fmt.clean(headline.on_poster(result)),
         "under": fmt.clean(headline.below(result) or ""),

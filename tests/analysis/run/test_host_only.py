@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from sawtooth.analysis.compare.comparison import Comparison, compare, side_of
 from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.step_marks import by_marks
 from sawtooth.app.cli import cli
+from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html, text
 from sawtooth.app.reports.brief import lines
+from sawtooth.app.words import comparison as words
 from sawtooth.app.words.headline import headline
+from sawtooth.app.words.run import first_line
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.runs.manifests import register_run
 from sawtooth.ingest.schema import DataFolder, UserFacts
@@ -79,8 +86,8 @@ def test_one_sentence_stands_for_all_that_cannot_be_known(result: RunResult) -> 
         content = form(result)
         assert content.count(reason) == 1 and "24 more are not known" in content
         assert "Waiting for batches" in content and "aten" in content
-    assert headline(result).startswith("The host waits for batches 60\xa0% of each 1.00\xa0ms step")
-    assert "waits for batches" in lines(result)[0]
+    assert first_line(result).startswith("The host waits for batches 60\xa0% of each ≈ 1.00\xa0ms step")
+    assert "Load batches" in lines(result)[0]
 
 
 def test_a_stopwatch_and_the_loop_s_marks_stand_before_the_profiled_steps(tmp_path: Path) -> None:
@@ -128,6 +135,102 @@ def test_runs_without_gpu_work_are_compared_by_their_marks(tmp_path: Path) -> No
     best = said["best_step_time_ms"]
     assert (best["verdict"], best["confidence"], best["source"]) == ("faster", "high", {"a": "marks", "b": "marks"})
     assert best["change_ms"] == pytest.approx(-0.4)
+
+
+TIMED = {"loader_cores": 4, "loader_batch": 16, "loader_sample_error_ms": 0.0}
+WAITS = {**TIMED, "loader_sample_ms": 1.0, "loader_sample_cpu_ms": 0.1, "loader_collate_ms": 0.0}
+
+
+def marked(path: Path, step_ms: float, steps: int = 100) -> Path:
+    """Write marks of steps of ``step_ms`` each."""
+    path.parent.mkdir(exist_ok=True)
+    clock = iter(range(0, 10**12, int(step_ms * 1e6)))
+    writer = MarkWriter(path, wall_ns=lambda: 10**18, monotonic_ns=lambda: next(clock))
+    for step in range(steps):
+        writer.mark(step)
+    writer.close()
+    return path
+
+
+def test_a_loop_that_loads_its_own_batches_is_told_how_many_workers_feed_it(tmp_path: Path) -> None:
+    """A batch takes 16 × 1 ms of each 20 ms. Workers leave 4 ms, and 16 × 0.1 ms of computing on 4 cores: 4.4 ms, which 4 workers (4,000
+    samples/s) feed: 3,636 are wanted."""
+    data = DataFolder(tmp_path / "data").create()
+    result = analysed(data, marked(tmp_path / "marks.jsonl", 20.0), **WAITS, loader_workers=0)
+    assert host_parts(result) == pytest.approx({"host_loading": 16.0, "host_rest": 4.0})
+    finding = result.findings[0]
+    assert finding.predicted_step_ms == pytest.approx(4.4)
+    assert finding.fix.startswith("Load batches in 4 worker processes. A sample takes 1 ms, 100 µs of it on a core.")
+    assert "num_workers=4" in finding.changes[0].after
+    assert headline(result) == "Load batches in 4 worker processes: 20.0 → ≈ 4.40\u00a0ms"
+    assert "The loop waits 16 ms of each 20 ms step for batches" in text.text(result) + html.run_html(result)
+    assert "800\u00a0samples/s → ≈ 3,640\u00a0samples/s" in html.run_html(result)
+
+
+def test_workers_that_set_the_pace_are_named_and_so_are_those_that_keep_up(tmp_path: Path) -> None:
+    """Two workers give 2,000 samples/s: a step of 8 ms takes just these; one of 20 ms takes 800."""
+    data = DataFolder(tmp_path / "data").create()
+    paced = analysed(data, marked(tmp_path / "a" / "marks.jsonl", 8.0), **WAITS, loader_workers=2)
+    assert headline(paced) == "Use 4 loader workers instead of 2: up to 4.00\u00a0ms of each 8.00\u00a0ms step (low confidence)"
+    assert first_line(paced).startswith("The loop takes 2,000 samples/s, as many as its 2 loader workers give")
+    kept_up = analysed(data, marked(tmp_path / "b" / "marks.jsonl", 20.0), **WAITS, loader_workers=2)
+    assert not kept_up.findings
+    assert headline(kept_up) == (
+        "A step takes 20.0\u00a0ms, and the loader keeps up: it gives 2,000\u00a0samples/s, the loop takes 800\u00a0samples/s."
+    )
+
+
+def test_what_a_profile_of_the_host_waits_for_batches_is_advice(result: RunResult) -> None:
+    finding = result.findings[0]
+    assert finding.ceiling_ms_per_step == pytest.approx(0.6) and finding.predicted_step_ms is None  # no sample was timed
+    assert headline(result) == "Load batches in a worker process: up to 600\u00a0µs of each 1.00\u00a0ms step"
+    assert "The host waits for batches 60" in text.text(result)
+
+
+def compared(data: DataFolder, a: RunResult, b: RunResult) -> Comparison:
+    library = Library(data)
+    try:
+        return compare(side_of([a], library), side_of([b], library))
+    finally:
+        library.close()
+
+
+def test_a_comparison_without_gpu_work_speaks_of_the_host(tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "data").create()
+    a = analysed(data, loop(6).write(tmp_path / "a.json"))
+    b = analysed(data, loop(9).write(tmp_path / "b.json"), step_time_ms=0.5)
+    pair = compared(data, a, b)
+    rows = {row.owner: (float(row.ms_a), float(row.ms_b)) for row in pair.waterfall_run}
+    assert rows == {
+        "host_loading": pytest.approx((0.6, 0.3)),
+        "host_operators": pytest.approx((0.3, 0.15)),
+        "host_rest": pytest.approx((0.1, 0.05)),
+    }
+    for form in (compare_text.text, compare_text.markdown, html.comparison_html):
+        content = form(pair)
+        assert "waiting for batches" in content
+        for untrue in ("The GPU waits", "the GPU works", "makes of its GPU", "outside the profiled steps"):
+            assert untrue not in content
+    assert words.two_steps_title(words.bars(pair, "run"), "run").startswith("The host waits for batches 60\u00a0% of A's step")
+
+
+def test_five_profiled_steps_of_the_host_a_side_make_a_verdict(tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "data").create()
+    slow = ChromeTrace()
+    for k in range(6):
+        slow.step(k, 2000 * k, 2000 * k + 2000)
+        slow.op("aten::mm", 2000 * k + 10, 2000 * k + 1990)
+    pair = compared(data, analysed(data, slow.write(tmp_path / "a.json")), analysed(data, loop(6).write(tmp_path / "b.json")))
+    assert (pair.verdict.word, pair.verdict.confidence) == ("faster", "low")
+    assert "≈ 2.00\u00a0ms → ≈ 1.00\u00a0ms" in words.headline(pair)
+
+
+def test_bursts_of_a_loader_are_no_warm_up() -> None:
+    """Three batches come at once: 70 rounds of 28, 1 and 2 ms, then 30 of 20, 1 and 1.5 ms, whose middle one is the later half's median:
+    (70 × 31 + 30 × 22.5) ÷ 300 = 9.48 ms a step, and not the 7.5 ms of the last 30 rounds."""
+    ends = np.cumsum([28.0, 1.0, 2.0] * 70 + [20.0, 1.0, 1.5] * 30) * 1e6
+    seen = by_marks([(i, int(end), "train") for i, end in enumerate(ends)])
+    assert seen is not None and seen.ms == pytest.approx(9.48, rel=0.02)
 
 
 def test_without_steps_times_are_of_the_whole_recording(tmp_path: Path) -> None:

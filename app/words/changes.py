@@ -1,0 +1,150 @@
+"""What differs between two sides of a comparison, in rows: kernels and operators by change, and metrics marked better or worse."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from sawtooth.analysis.compare.change_interval import RUN_TO_RUN
+from sawtooth.analysis.compare.comparison import Comparison, MetricChange
+from sawtooth.analysis.compare.matching import Match
+from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.rankings import short
+
+OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency")  # by their definition
+NAME = 70  # characters of a kernel's or operator's name; the whole one stands beside it
+WAYS = {
+    "name": "same name",
+    "operator_and_shape": "same operator and shapes",
+    "operator": "same operator, other shapes",
+    "category": "same category",
+    "only_a": "only in A",
+    "only_b": "only in B",
+}
+COLUMNS = {
+    "what": "What",
+    "ms_a": "A, ms per step",
+    "ms_b": "B, ms per step",
+    "change_ms": "Change, ms per step",
+    "count_a": "A, per step",
+    "count_b": "B, per step",
+    "matched_by": "Matched by",
+    "names_a": "Names in A",
+    "names_b": "Names in B",
+}
+
+
+def match_rows(rows: tuple[Match, ...]) -> pd.DataFrame:
+    """Return matched kernels or operators as a table, largest change first."""
+    return pd.DataFrame(
+        [
+            (
+                _short(row.label),
+                float(row.ns_a) / 1e6,
+                float(row.ns_b) / 1e6,
+                float(row.change_ns) / 1e6,
+                float(row.count_a),
+                float(row.count_b),
+                WAYS[row.how],
+                fmt.clean("; ".join(row.names_a)),
+                fmt.clean("; ".join(row.names_b)),
+            )
+            for row in rows
+        ],
+        columns=list(COLUMNS),
+    )
+
+
+def _short(label: str) -> str:
+    """Return a kernel's C++ name in short, as on the Kernels screen; other labels as they are."""
+    return short(label, NAME) if "<" in label else fmt.clean(label, NAME)
+
+
+def match_title(rows: tuple[Match, ...], kind: str) -> str:
+    """Return the finding of a table of matches: the largest change."""
+    if not rows or not rows[0].change_ns:
+        return f"No {kind} changed its time" if rows else f"No {kind}s to compare"
+    first = rows[0]
+    change = float(first.change_ns) / 1e6
+    return f"The {kind} time that changed most: {_short(first.label)}, {fmt.signed(fmt.duration_ms(change), change)} a step"
+
+
+def metric_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+    """Return label, A, B and change of every metric that at least one side has; of both where a GPU worked on one side alone."""
+    return [(label(c.key), fmt.reading(c.key, c.a), fmt.reading(c.key, c.b), change_text(c)) for c in _known(comparison)]
+
+
+def _known(comparison: Comparison) -> list[MetricChange]:
+    worked = all(run.lead is not None for side in (comparison.a, comparison.b) for run in side.runs)
+    enough = any if worked else all
+    return [c for c in comparison.metrics if enough(reading.value is not None for reading in (c.a, c.b))]
+
+
+def changed_rows(comparison: Comparison) -> tuple[list[tuple[str, str, str, str]], int]:
+    """Return ``metric_rows`` of the metrics that changed, largest relative change first, each marked better or worse; and how many did not."""
+    known = _known(comparison)
+    changed = sorted((c for c in known if c.change != 0), key=_effect, reverse=True)
+    rows = [(label(c.key), fmt.reading(c.key, c.a), fmt.reading(c.key, c.b), marked_change(c, comparison)) for c in changed]
+    return rows, len(known) - len(changed)
+
+
+def _effect(change: MetricChange) -> float:
+    """Return how large a change is against A; below all others where a side is missing."""
+    if change.change is None or not change.a.value:
+        return -1.0
+    return abs(change.change / change.a.value)
+
+
+def marked_change(change: MetricChange, comparison: Comparison) -> str:
+    """Return a metric's change with a mark that differs in shape: ✓ better, ✗ worse.
+
+    Neither where the metric has no better end, where two runs of one program differ by as much, or where it is of profiled steps that do not
+    change as the runs do.
+    """
+    text, better = change_text(change), METRICS[change.key].better
+    if not change.change or better == "neither":
+        return text
+    if change.key == "best_step_time_ms" and comparison.verdict.word == "inconclusive":
+        return text
+    if _is_noise(change, comparison):
+        return f"{text}, no measurable change"
+    if comparison.disagreement is not None and change.key in OF_THE_PROFILE:
+        return f"{text}, of the profiles alone"
+    return f"{text} ✓ better" if (change.change < 0) == (better == "lower") else f"{text} ✗ worse"
+
+
+def _is_noise(change: MetricChange, comparison: Comparison) -> bool:
+    """Tell whether a metric's change is one that two runs of one program show."""
+    if change.key == "best_step_time_ms":
+        return comparison.verdict.word == "no_difference_shown"
+    a, b = change.a, change.b
+    if a.low is not None and b.low is not None:
+        return (a.high is None or b.low <= a.high) and (b.high is None or a.low <= b.high)
+    return change.change is not None and abs(change.change) < RUN_TO_RUN * max(abs(a.value or 0.0), abs(b.value or 0.0))
+
+
+def label(key: str) -> str:
+    """Return what a metric is called beside others of the run: those of the profiled steps alone say so."""
+    name = METRICS[key].label
+    return f"{name}, profiled" if key in OF_THE_PROFILE and "profiled" not in name else name
+
+
+def change_text(change: MetricChange) -> str:
+    """Return a metric's change: points for shares, else the amount and percent; why it is missing where it is."""
+    moved, unit = change.change, METRICS[change.key].unit
+    if moved is None:
+        return change.a.why_missing or change.b.why_missing or fmt.MISSING
+    if moved == 0:
+        return "none"
+    if unit == "share":
+        return fmt.signed(f"{fmt.number(moved * 100, 2)}\u00a0points", moved)
+    text = fmt.signed(fmt.in_unit(moved, unit), moved)
+    return f"{text} ({fmt.signed(fmt.share(moved / change.a.value), moved)})" if change.a.value else text
+
+
+def matching(rows: pd.DataFrame, search: str | None) -> pd.DataFrame:
+    """Return the rows with ``search`` in any of their names."""
+    if not search or rows.empty:
+        return rows
+    text = rows["what"] + " " + rows["names_a"] + " " + rows["names_b"]
+    return rows[text.str.contains(search, case=False, regex=False)]
