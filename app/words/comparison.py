@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from sawtooth.analysis.compare.comparison import Comparison, Side
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.analysis.compare.side import Side
 from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_PARTS, OUTSIDE_PROFILE
 from sawtooth.app import format as fmt

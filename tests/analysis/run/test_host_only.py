@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from sawtooth.analysis.compare.comparison import Comparison, compare, side_of
+from sawtooth.analysis.compare.comparison import Comparison, compare
+from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
