@@ -114,9 +114,10 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: 
     marked = all(run.source == "marks" for run in (*a, *b))
     if bounded and (marked or any(not run.steps_ms for run in (*a, *b))):
         return _by_marks(a, b, best_a, best_b, floor)
-    steps_a, steps_b = ([run.steps_at_best() for run in side] for side in (a, b))
+    # A run without profiled steps counts with its best step time, and says nothing of how steps scatter.
+    steps_a, steps_b = ([run.steps_at_best() for run in side if run.steps_ms] for side in (a, b))
     floor = max(floor, noise_floor(steps_a), noise_floor(steps_b))
-    if all(map(len, (*steps_a, *steps_b))) and not _have_length(steps_a, steps_b):
+    if steps_a and steps_b and not _have_length(steps_a, steps_b):
         return Verdict("inconclusive", "low", _NO_LENGTH, noise_floor_share=floor)
     pair = _Pair(a=steps_a, b=steps_b, best_a=best_a, best_b=best_b, floor=floor, between=_between(a, b))
     if pair.fewest < MIN_STEPS_FOR_INTERVAL:

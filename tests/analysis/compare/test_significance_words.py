@@ -278,3 +278,13 @@ def test_every_pair_with_step_times_has_an_interval(steps):
     found = verdict([run([10.0] * steps, name="a")], [run([9.0] * steps, name="b")])
     assert found.ci95_ms is not None
     assert found.ci95_ms[0] < -1.0 < found.ci95_ms[1]
+
+
+def test_a_run_without_profiled_steps_says_nothing_of_how_they_scatter():
+    # Marks alone have no device steps: the interval is of the other run's, and all of a side's runs make its step time.
+    profiled, marked = run(around(100)), run([], best=100.0, source="marks", recorded=60)
+    after = run(around(80, seed=2))
+    alone, both = verdict([profiled], [after]), verdict([profiled, marked], [after])
+    assert alone.word == both.word == "faster"
+    assert both.ci95_ms == pytest.approx((-20, -20), abs=2.5)
+    assert verdict([marked], [after]).word == "inconclusive"
