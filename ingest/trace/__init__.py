@@ -26,5 +26,6 @@ __getattr__, __all__ = lazy(
             "Table",
             "slices",
         ),
+        "tables": ("EventTables",),
     },
 )

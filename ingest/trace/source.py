@@ -29,7 +29,7 @@ class TraceTables(Protocol):
 
     @property
     def tables(self) -> dict[str, Table]:
-        """Columns are those of the store's tables, with ids in place of texts; see ``torch_json.columns`` for each."""
+        """Columns are those of the store's tables, with ids in place of texts; see ``sawtooth.ingest.trace.tables`` for each."""
 
     @property
     def ids(self) -> Mapping[str, Mapping[Any, int]]:

@@ -6,9 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from sawtooth.ingest.decode import LARGEST, NULL, small_integers
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.trace.nsight.database import EXPORT
@@ -104,7 +101,7 @@ def facts(trace: Trace, places: Places) -> Facts:
             "metadata": json.dumps(about),
         },
         devices=list(_devices(trace, places)),
-        shapes=_shapes(trace),
+        shapes=trace.shapes(),
         diagnostics=lambda: _diagnostics(trace),
         samples=read_samples(trace, places.device_of),
     )
@@ -167,11 +164,6 @@ def _devices(trace: Trace, places: Places) -> Iterator[dict[str, Any]]:
                 "registers_per_sm": registers,
                 "shared_memory_per_sm_bytes": shared,
             }
-
-
-def _shapes(trace: Trace) -> dict[str, NDArray[np.int64]]:
-    sizes = small_integers([size for shape in trace.ids["shapes"] for size in shape]).reshape(-1, 6)
-    return {f"{what}_{axis}": sizes[:, 3 * i + j] for i, what in enumerate(("grid", "block")) for j, axis in enumerate("xyz")}
 
 
 def _name_threads(trace: Trace) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sawtooth.ingest.decode import I64, NULL, small_integers
 from sawtooth.ingest.trace.nsight.trace import PART, PROCESS_SHIFT, Trace, column
-from sawtooth.ingest.trace.source import GPU_KINDS
 from sawtooth.ingest.trace.spool import Columns
 
 # CUpti_ActivityMemcpyKind and CUpti_ActivityMemoryKind, in torch.profiler's words; from 11 on Nsight's own, of unified memory
@@ -82,7 +80,6 @@ class Places:
 
 def read_kernels(trace: Trace, places: Places) -> None:
     """Read kernels into table gpu."""
-    shapes = trace.ids["shapes"]
     for batch, start, dur in trace.batches("CUPTI_ACTIVITY_KIND_KERNEL", (*COMMON, *KERNEL_NAMES, *KERNEL)):
         at = 2 + len(COMMON)
         names = {numbers: _kernel_name(trace, numbers) for numbers in {row[at : at + 4] for row in batch}}
@@ -91,7 +88,7 @@ def read_kernels(trace: Trace, places: Places) -> None:
         static, dynamic = column(batch, place + 1), column(batch, place + 2)
         columns: Columns = {
             "name_id": np.array([names[row[at : at + 4]] for row in batch], np.int32),
-            "shape": np.array([shapes.setdefault(row[first : first + 6], len(shapes)) for row in batch], np.int32),
+            "shape": np.array([trace.shape(row[first : first + 6]) for row in batch], np.int32),
             "registers_per_thread": small_integers(column(batch, place).tolist()),
             "shared_memory_bytes": np.where((static == NULL) | (dynamic == NULL), NULL, static + dynamic),
         }
@@ -156,7 +153,6 @@ def read_syncs(trace: Trace, places: Places) -> None:
         correlation = trace.correlations(column(batch, 4), column(batch, 1))
         pairs = zip(batch, correlation.tolist(), strict=True)
         words = [trace.waits.get(call) or SYNCS.get(row[7], "Unknown") for row, call in pairs]
-        null = np.full(len(batch), NULL)
         columns: Columns = {
             "kind": np.array([kinds.setdefault(word, len(kinds)) for word in words], np.int32),
             "device": device,
@@ -164,33 +160,19 @@ def read_syncs(trace: Trace, places: Places) -> None:
             "start": start,
             "dur": dur,
             "correlation": correlation,
-            "wait_on_stream": null,
-            "wait_on_event_correlation": null,
         }
         trace.add("syncs", columns)
 
 
 def _add(trace: Trace, places: Places, kind: str, batch: list[tuple[Any, ...]], times: tuple[I64, I64], own: Columns) -> None:
-    count = len(batch)
     device, stream = places.find(batch)
-    null, unknown = np.full(count, NULL), np.full(count, np.nan)
-    columns: dict[str, NDArray[Any]] = {
-        "kind": np.full(count, GPU_KINDS.index(kind), np.int8),
+    columns: Columns = {
         "device": device,
         "stream": stream,
         "start": times[0],
         "dur": times[1],
         "correlation": trace.correlations(column(batch, 4), column(batch, 1)),
-        "external_id": null,
-        "shape": np.full(count, trace.ids["shapes"].setdefault((NULL,) * 6, len(trace.ids["shapes"])), np.int32),
-        "registers_per_thread": null,
-        "shared_memory_bytes": null,
-        "blocks_per_sm": unknown,
-        "warps_per_sm": unknown,
-        "occupancy_pct": unknown,
-        "bytes": null,
         "graph_id": column(batch, 5),
         "graph_node_id": column(batch, 6),
-        "collective": np.full(count, -1, np.int32),
     }
-    trace.add("gpu", {**columns, **own})
+    trace.add_gpu(kind, {**columns, **own})

@@ -92,20 +92,15 @@ def read_ranges(trace: Trace) -> None:
 
 
 def _add(trace: Trace, meanings: I64, threads: Any, start: I64, dur: I64) -> None:
-    count = len(start)
-    null = np.full(count, NULL)
     columns = {
         "annotation": meanings[:, 1].astype(bool),
         "name_id": meanings[:, 0].astype(np.int32),
         "thread_id": threads,
         "start": start,
         "dur": dur,
-        "external_id": null,
         "sequence_number": meanings[:, 2],
-        "forward_thread": null,
         "signature_id": meanings[:, 3].astype(np.int32),
         "extra": meanings[:, 4].astype(np.int32),
-        "collective": np.full(count, -1, np.int32),
     }
     trace.add("ops", columns)
 
@@ -187,7 +182,7 @@ def read_system_calls(trace: Trace) -> None:
         keep = np.flatnonzero((dur >= SYSTEM_NS) & trace.seen(thread))
         names = [trace.name(SYSTEM_CALL.format(trace.text(batch[i][2]) or "call")) for i in keep.tolist()]
         columns = {"name_id": np.array(names, np.int32), "thread_id": trace.threads(thread[keep])}
-        trace.add("python", {**columns, "start": start[keep], "dur": dur[keep], "module_id": np.full(len(keep), NULL)})
+        trace.add("python", {**columns, "start": start[keep], "dur": dur[keep]})
 
 
 def read_overheads(trace: Trace) -> None:

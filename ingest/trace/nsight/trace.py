@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,44 +9,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.ingest.decode import I64, LARGEST, NULL, integers
-from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.nsight.database import Database
-from sawtooth.ingest.trace.source import TABLES
-from sawtooth.ingest.trace.spool import Columns, Spool, Table
+from sawtooth.ingest.trace.spool import Spool
+from sawtooth.ingest.trace.tables import EventTables
 
-UNNAMED = "(unnamed)"
 LONGEST_NS = 7 * 86400 * 10**9  # as in other traces: no event lasts a week, a record that was never closed claims it
 PROCESS_SHIFT = 24  # globalTid is machine, process and thread, 24 bits for each of the last two
 PART = (1 << PROCESS_SHIFT) - 1
 CORRELATION_BITS = 40  # CUPTI counts in 32 bits, anew in each process
 
 
-class Trace:
+class Trace(EventTables):
     """Everything one export holds, as tables on its own clock (nanoseconds since the session began)."""
 
     def __init__(self, database: Database, limits: Limits, spool: Spool) -> None:
+        super().__init__(spool, limits)
         self.database = database
-        self._limits = limits
-        self.ids: dict[str, dict[Any, int]] = {
-            key: {} for key in ("names", "threads", "signatures", "extras", "sync_kinds", "shapes")
-        }
-        self.tables = {key: Table(spool) for key in TABLES}
-        self.collectives: list[Any] = []
-        self.thread_names: dict[tuple[str, str], str] = {}
-        self.process_names: dict[str, str] = {}
         self.waits: dict[int, str] = {}  # kinds of synchronization by the correlation of their calls
-        self.notes: Counter[str] = Counter()
-        self.examples: dict[str, str] = {}
         self._texts: dict[int, str] = {}
-        self._name_length = 0
         self._threads: dict[int, int] = {}
         self._processes: dict[int, int] = {}
-
-    def note(self, key: str, example: str, count: int = 1) -> None:
-        """Count one kind of trouble, for the diagnostics."""
-        self.notes[key] += count
-        self.examples.setdefault(key, example)
 
     def batches(
         self, table: str, columns: Sequence[str], only: frozenset[int] | None = None
@@ -69,22 +51,6 @@ class Trace:
             if len(good):
                 yield [batch[i] for i in good] if len(good) < len(batch) else batch, start[good], dur[good]
 
-    def name(self, text: str | None) -> int:
-        """Return the id of a name. Raises SourceError for more or longer names than anyone could read."""
-        text = text or UNNAMED
-        if len(text) > self._limits.name_length:
-            self.note("name_cut", text[:80])
-            text = text[: self._limits.name_length]
-        ids = self.ids["names"]
-        if text not in ids:
-            self._name_length += len(text)
-            if len(ids) >= self._limits.distinct_names or self._name_length > self._limits.names_length:
-                sentence = (
-                    f"More than {len(ids):,} different names: this is not a trace anyone could read. Profile a shorter time."
-                )
-                raise SourceError("E-LIMIT", sentence)
-        return ids.setdefault(text, len(ids))
-
     def text(self, number: Any) -> str:
         """Return the text that ``number`` stands for in table StringIds, empty for none."""
         if not isinstance(number, int) or number == NULL:
@@ -104,7 +70,7 @@ class Trace:
     def _thread(self, number: int) -> int:
         if number not in self._threads:
             key = (str((number >> PROCESS_SHIFT) & PART), str(number & PART)) if number != NULL else ("", "")
-            self._threads[number] = self.ids["threads"].setdefault(key, len(self.ids["threads"]))
+            self._threads[number] = self.thread(*key)
         return self._threads[number]
 
     def correlations(self, values: I64, of: I64) -> I64:
@@ -112,15 +78,6 @@ class Trace:
         numbers = [self._processes.setdefault(key, len(self._processes)) for key in (of >> PROCESS_SHIFT).tolist()]
         known = (values > 0) & (values < 1 << CORRELATION_BITS)
         return np.where(known, values + (np.array(numbers, np.int64) << CORRELATION_BITS), NULL)
-
-    def add(self, table: str, columns: Columns) -> None:
-        """Append rows to one of the tables."""
-        self.tables[table].add(columns)
-
-    @property
-    def events(self) -> int:
-        """How many rows are read."""
-        return sum(table.rows for table in self.tables.values())
 
 
 def column(batch: list[tuple[Any, ...]], place: int) -> I64:

@@ -10,55 +10,36 @@ import duckdb
 import numpy as np
 import pytest
 
-from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.trace import registry
-from sawtooth.ingest.trace.source import GPU_KINDS, TABLES, Facts, TraceSource, TraceTables
-from sawtooth.ingest.trace.spool import Spool, Table
+from sawtooth.ingest.trace.source import Facts, TraceSource, TraceTables
+from sawtooth.ingest.trace.spool import Spool
+from sawtooth.ingest.trace.tables import EventTables
 
 SIGN = b"PK\x03\x04kernels\n"  # begins like a zip archive, which is refused unless a source knows better
 
 
-class Kernels:
-    """Lines of ``name start_ns duration_ns``: kernels and nothing else."""
-
-    def __init__(self, spool: Spool) -> None:
-        self.tables = {key: Table(spool) for key in TABLES}
-        self.ids: dict[str, dict[object, int]] = {key: {} for key in ("names", "threads", "signatures", "extras", "sync_kinds")}
-        self.collectives: list[object] = []
-        self.thread_names: dict[tuple[str, str], str] = {}
-        self.process_names: dict[str, str] = {}
-        self.notes: dict[str, int] = {}
-
-    def note(self, key: str, example: str, count: int = 1) -> None:
-        self.notes[key] = self.notes.get(key, 0) + count
-
-
 @contextmanager
 def read(opened: Source, folder: Path, progress: Callable[[int], None]) -> Iterator[tuple[TraceTables, Facts]]:
+    """Lines of ``name start_ns duration_ns``: kernels and nothing else."""
     rows = [line.split() for line in b"".join(opened.pieces())[len(SIGN) :].decode().splitlines()]
     spool = Spool(folder)
-    trace = Kernels(spool)
-    ids = trace.ids["names"]
-    null, none = np.full(len(rows), NULL), np.full(len(rows), -1, np.int32)
+    trace = EventTables(spool, opened.limits)
     columns = {
-        "kind": np.full(len(rows), GPU_KINDS.index("kernel"), np.int8),
-        "name_id": np.array([ids.setdefault(name, len(ids)) for name, _, _ in rows], np.int32),
+        "name_id": np.array([trace.name(name) for name, _, _ in rows], np.int32),
         "start": np.array([int(start) for _, start, _ in rows]),
         "dur": np.array([int(dur) for _, _, dur in rows]),
         "device": np.zeros(len(rows), np.int32),
         "stream": np.full(len(rows), 7),
-        **dict.fromkeys(("correlation", "external_id", "shared_memory_bytes", "bytes", "graph_id", "graph_node_id"), null),
-        **dict.fromkeys(("registers_per_thread", "shape", "collective"), none),
-        **dict.fromkeys(("blocks_per_sm", "warps_per_sm", "occupancy_pct"), np.full(len(rows), np.nan)),
     }
-    trace.tables["gpu"].add(columns)
-    progress(len(rows))
+    trace.add_gpu("kernel", columns)
+    progress(trace.events)
+    about = {"vendor": "nvidia", "rank": 3}
     try:
-        yield trace, Facts(10**18, 0, False, {"vendor": "nvidia", "rank": 3}, [{"device": 0, "name": "H100"}], {}, list)
+        yield trace, Facts(10**18, 0, False, about, [{"device": 0, "name": "H100"}], trace.shapes(), list)
     finally:
         spool.close()
 
@@ -78,10 +59,10 @@ def test_a_second_source_is_a_line_in_the_registry(tmp_path: Path, monkeypatch: 
     assert (ref.kind, ref.rank) == ("trace", 3)
     with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as con:
         operations = con.execute(
-            "SELECT name, start_ns, dur_ns, stream FROM gpu_ops JOIN names USING (name_id) ORDER BY gpu_op_id"
+            "SELECT name, start_ns, dur_ns, stream, coalesce(correlation, grid_x, bytes, call_id) FROM gpu_ops JOIN names USING (name_id) ORDER BY gpu_op_id"
         )
         assert operations.fetchall() == [
-            (n, 10**18 + s, d, 7) for n, s, d in (("gemm", 100, 50), ("gemm", 150, 40), ("relu", 200, 5))
+            (n, 10**18 + s, d, 7, None) for n, s, d in (("gemm", 100, 50), ("gemm", 150, 40), ("relu", 200, 5))
         ]
         about = con.execute("SELECT event_count, clock, first_ns, last_ns, vendor FROM recording").fetchone()
         assert about == (3, "unix", 10**18 + 100, 10**18 + 205, "nvidia")

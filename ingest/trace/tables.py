@@ -1,0 +1,114 @@
+"""What a source collects: event tables, ids of the texts in their columns, and the trouble on the way. What a format does not say is NULL."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.ingest.decode import NULL, small_integers
+from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.source import Limits
+from sawtooth.ingest.trace.source import GPU_KINDS, TABLES
+from sawtooth.ingest.trace.spool import Columns, Spool, Table
+
+UNNAMED = "(unnamed)"
+NO_ID = np.int32(-1)
+UNKNOWN = np.int64(NULL)
+NO_NUMBER = np.float64("nan")
+NO_SHAPE = (NULL,) * 6
+
+# The columns of each table that a format may lack, with what then stands in them; all others must be there. ``kind`` of gpu counts GPU_KINDS,
+# columns that end in _id (and kind of syncs) count ``ids``, ``collective`` counts ``collectives``; times are start and dur, ns.
+OPTIONAL: dict[str, dict[str, Any]] = {
+    "ops": {  # annotation (bool), name_id, thread_id, start, dur
+        **dict.fromkeys(("external_id", "sequence_number", "forward_thread"), UNKNOWN),
+        **dict.fromkeys(("signature_id", "extra", "collective"), NO_ID),
+    },
+    "calls": {"correlation": UNKNOWN},  # name_id, thread_id, start, dur
+    "gpu": {  # kind, name_id, device, stream, start, dur
+        **dict.fromkeys(("correlation", "external_id", "graph_id", "graph_node_id"), UNKNOWN),
+        **dict.fromkeys(("registers_per_thread", "shared_memory_bytes", "bytes"), UNKNOWN),
+        **dict.fromkeys(("blocks_per_sm", "warps_per_sm", "occupancy_pct"), NO_NUMBER),
+        "collective": NO_ID,
+    },
+    "gpu_annotations": {},  # name_id, device, stream, start, dur
+    "python": {"module_id": UNKNOWN},  # name_id, thread_id, start, dur
+    "syncs": dict.fromkeys(
+        ("correlation", "wait_on_stream", "wait_on_event_correlation"), UNKNOWN
+    ),  # kind, device, stream, start, dur
+    "overheads": {},  # name_id, thread_id, start, dur
+    "memory": dict.fromkeys(("device_type", "device", "address", "allocated", "reserved"), UNKNOWN),  # thread_id, start, bytes
+}
+
+
+class EventTables:
+    """Everything that a source reads of one trace, on the trace's own clock: the ``TraceTables`` of a format that needs none of its own."""
+
+    def __init__(self, spool: Spool, limits: Limits) -> None:
+        self.ids: dict[str, dict[Any, int]] = {
+            key: {} for key in ("names", "threads", "signatures", "extras", "sync_kinds", "shapes")
+        }
+        self.tables = {key: Table(spool) for key in TABLES}
+        self.collectives: list[Any] = []
+        self.thread_names: dict[tuple[str, str], str] = {}
+        self.process_names: dict[str, str] = {}
+        self.notes: Counter[str] = Counter()
+        self.examples: dict[str, str] = {}
+        self._limits = limits
+        self._name_length = 0
+
+    def note(self, key: str, example: str, count: int = 1) -> None:
+        """Count one kind of trouble, for the diagnostics."""
+        self.notes[key] += count
+        self.examples.setdefault(key, example)
+
+    def name(self, text: str | None) -> int:
+        """Return the id of a name. Raises SourceError for more or longer names than anyone could read."""
+        text = text or UNNAMED
+        if len(text) > self._limits.name_length:
+            self.note("name_cut", text[:80])
+            text = text[: self._limits.name_length]
+        ids = self.ids["names"]
+        if text not in ids:
+            self._name_length += len(text)
+            if len(ids) >= self._limits.distinct_names or self._name_length > self._limits.names_length:
+                sentence = (
+                    f"More than {len(ids):,} different names: this is not a trace anyone could read. Profile a shorter time."
+                )
+                raise SourceError("E-LIMIT", sentence)
+        return ids.setdefault(text, len(ids))
+
+    def thread(self, pid: str, tid: str) -> int:
+        """Return the id of a thread."""
+        return self.ids["threads"].setdefault((pid, tid), len(self.ids["threads"]))
+
+    def shape(self, sizes: tuple[Any, ...] = NO_SHAPE) -> int:
+        """Return the id of a kernel's grid and block (x, y, z of each)."""
+        return self.ids["shapes"].setdefault(sizes, len(self.ids["shapes"]))
+
+    def shapes(self) -> dict[str, NDArray[np.int64]]:
+        """Return the sizes of every shape by its id, as ``Facts.shapes`` has them."""
+        sizes = small_integers([size for shape in self.ids["shapes"] for size in shape]).reshape(-1, 6)
+        return {
+            f"{what}_{axis}": sizes[:, 3 * i + j] for i, what in enumerate(("grid", "block")) for j, axis in enumerate("xyz")
+        }
+
+    def add(self, table: str, columns: Columns) -> None:
+        """Append rows to a table; columns of OPTIONAL that are not there are filled."""
+        count = len(columns["start"])
+        absent = {name: np.full(count, value) for name, value in OPTIONAL[table].items() if name not in columns}
+        if table == "gpu" and "shape" not in columns:
+            absent["shape"] = np.full(count, self.shape(), np.int32)
+        self.tables[table].add({**absent, **columns})
+
+    def add_gpu(self, kind: str, columns: Columns) -> None:
+        """Append operations of one kind (of GPU_KINDS) to table gpu."""
+        self.add("gpu", {"kind": np.full(len(columns["start"]), GPU_KINDS.index(kind), np.int8), **columns})
+
+    @property
+    def events(self) -> int:
+        """How many rows are read."""
+        return sum(table.rows for table in self.tables.values())
