@@ -45,15 +45,15 @@ PALETTE: dict[str, tuple[str, str, bool]] = {
     "umber": ("#7A4A2B", "#C08A62", False),
     "plum": ("#8E3A6E", "#C77BAE", False),
     "slate": ("#7F7F7F", "#A6A6A6", False),
-    "ash": ("#8A8A8A", "#8C8C8C", False),
+    "ash": ("#58758F", "#8FAAC2", False),
     "smoke": ("#8F8F8F", "#7C7C7C", True),
     "stone": ("#929292", "#747474", False),
-    "fog": ("#8D8D8D", "#6C6C6C", False),
+    "fog": ("#5C5C5C", "#7A7A7A", False),
 }
 # Of the colours of lost time: neighbours in hue differ in texture.
 TEXTURES = {
     "pink": "/", "orchid": "\\", "amber": "+", "vermilion": "/", "crimson": "x", "sienna": "\\", "ochre": ".", "violet": "-",
-    "indigo": "|", "umber": "+", "plum": "-", "smoke": "/",
+    "indigo": "|", "umber": "+", "plum": "-", "smoke": "/", "fog": ".",
 }  # fmt: skip
 
 

@@ -57,13 +57,13 @@ def ingest(
     """Ingest files; ranks of one job join one run, telemetry given with a trace attaches to it. Prints the run id on its last line."""
     folder = data_folder(data)
     named_files: list[tuple[Path, str]] = []
-    tolerant = False
+    alone: list[str] = []
     for path in files:
         files_here, is_folder = files_of(path)
         if not files_here:
             raise nothing_in(path)
         named_files += files_here
-        tolerant |= is_folder
+        alone += [] if is_folder else [name for _, name in files_here]
     progress = None if as_json or not sys.stderr.isatty() else show_progress
     correction = ClockCorrection(time_zone, start, interval, shift)
     brought = bring_in(
@@ -72,7 +72,7 @@ def ingest(
         separate=separate,
         keep_source=keep_source,
         name=name,
-        tolerant=tolerant,
+        tolerant=True,
         progress=progress,
         correction=correction,
     )
@@ -84,8 +84,9 @@ def ingest(
         folder.write_manifest(msgspec.structs.replace(run, tags=list(dict.fromkeys([*run.tags, *(tag or [])]))))
     if as_json:
         say(json_text([plain(run) for run in brought.runs]))
-        return
-    for run in brought.runs:
+    for run in brought.runs if not as_json else []:
         kinds = ", ".join(f"{fmt.clean(r.source_name)} ({r.kind})" for r in run.recordings)
         say(f"{fmt.clean(run.name)}: {kinds}")
         say(run.id)
+    if any(sentence.startswith(f"{shown}: ") for sentence in brought.refused for shown in alone):
+        raise typer.Exit(2)  # a file that was named could not be read; what could be is in

@@ -24,7 +24,7 @@ def run(context: typer.Context) -> None:
     if not arguments.command:
         parser.error("give the command to run, such as train.py --epochs 3")
     launched = commands.record(arguments)
-    for sentence in launched.missing:
+    for sentence in launched.at_end:
         say(f"sawtooth: {sentence}", err=True)
     if launched.bundle is not None:
         _print_result(launched, arguments.data)

@@ -107,7 +107,8 @@ def rm(runs: RunsArgument, data: DataOption = None) -> None:
 def _remove(folder: DataFolder, run: Manifest) -> None:
     delete_run(folder, run.id)
     remove_kept(folder, run.id)
-    say(f"Removed {fmt.clean(run.name)} ({run.id}).")
+    example = " It is an example, which `sawtooth demo` brings back." if run.bundled else ""
+    say(f"Removed {fmt.clean(run.name)} ({run.id}).{example}")
 
 
 @runs_app.command()
@@ -177,7 +178,7 @@ def prune(
     data: DataOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
 ) -> None:
-    """Remove the oldest runs until the rest is below a size. Runs with tags are kept."""
+    """Remove the oldest runs until the rest is below a size. Runs with tags are kept; examples that are removed come back with `sawtooth demo`."""
     folder, limit = data_folder(data), size_of(max_size)
     newest_first = folder.manifests()
     sizes = {run.id: sum(_file_sizes(folder, ref.id) for ref in run.recordings) for run in newest_first}

@@ -69,13 +69,15 @@ def _fixed_by(truth: Path) -> str | None:
     return names[0].recording if names else None
 
 
-def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES) -> list[str]:
-    """Start a job for every bundled recording this data folder never had; return their names. One that was deleted stays deleted."""
+def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES, *, again: bool = False) -> list[str]:
+    """Start a job for every bundled recording this data folder never had; return their names. One that was deleted stays so unless ``again``."""
     marker = data.root / "bundled.json"
     try:
         known = set(msgspec.json.decode(marker.read_bytes(), type=_Marker).imported)
     except (OSError, *UNREADABLE):
         known = set()
+    if again:
+        known &= {manifest.name for manifest in data.manifests() if manifest.bundled}
     fresh = [item for item in bundled(samples) if item.name not in known]
     started = []
     now = time.time_ns()

@@ -20,8 +20,8 @@ MOST_RUNS = 8  # columns that a page of 1,440 pixels holds
 
 def main() -> None:
     """Show the page."""
-    manifest = frame.current_run()
-    result = current.run_result(manifest)
+    result = current.run_result()
+    manifest = result.manifest
     if result.lead is None:
         cards.headline("Nothing of this run can be checked against the tuning guides.")
         current.what_is_missing(result)

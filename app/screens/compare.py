@@ -100,6 +100,7 @@ def _complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerato
 
 
 def _head(comparison: Comparison, choice: Choice) -> None:
+    st.set_page_config(page_title=words.tab_title(comparison))
     cards.headline(words.headline(comparison), words.how_sure(comparison))
     if choice.example:
         cards.small("An example: the runs that were here. Choose others below.")

@@ -95,7 +95,7 @@ def _prepare(data: DataFolder) -> None:
     data.root.chmod(0o700)
     sweep(data.uploads, time.time())
     sweep_all(data, older_than_s=LOCKED_SECONDS)
-    import_bundled(jobs(), data)
+    import_bundled(jobs(), data, again=settings().demo)
 
 
 def _open_when_ready(health: str, url: str) -> None:

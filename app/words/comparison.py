@@ -74,6 +74,11 @@ def headline(comparison: Comparison) -> str:
     return f"No verdict on whether {b} differs from {a}: {step_times(comparison)} a step."
 
 
+def tab_title(comparison: Comparison) -> str:
+    """Return what a browser's tab is called: the verdict."""
+    return fmt.clean(headline(comparison).rstrip("."))
+
+
 def _throughput(rate: Throughput, a: str, b: str, steps: str) -> str:
     """Return the verdict on work per second: as 1.39 × the samples of A, with the step times behind it."""
     work = "floating-point operations" if rate.unit == "FLOP" else rate.unit

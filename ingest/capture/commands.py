@@ -60,7 +60,7 @@ def run_parser() -> argparse.ArgumentParser:
 def record(arguments: argparse.Namespace) -> launch.Launched:
     """Run what was parsed."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    stem = arguments.name or Path(command[0]).stem
+    stem = arguments.name or launch.name_of(command)
     bundle = arguments.output or Path(f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth")
     steps = 0 if arguments.no_profile else arguments.steps
     return launch.run(
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not parsed.command:
         run_parser().error("give the command to run, such as train.py --epochs 3")
     launched = record(parsed)
-    for sentence in launched.missing:
+    for sentence in launched.at_end:
         print(f"sawtooth: {sentence}", file=sys.stderr)
     if launched.bundle is not None:
         print(f"sawtooth: wrote {launched.bundle}. Drop it on the dashboard, or `sawtooth ingest` it there.", file=sys.stderr)

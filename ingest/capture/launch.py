@@ -32,16 +32,28 @@ PROFILED_STEPS = 5  # enough for a median, few enough for a trace of some megaby
 SCALARS_S = 10.0  # between scalars: as dense as a curve of hours needs
 NOT_FOUND = 127  # the shell's exit code for a command that is not there
 NOT_RUNNABLE = 126
+PYTHON_FAILED = 1  # how Python ends by an exception, such as an import that fails
+LOOK_SECONDS = 20.0  # a Python starts in a tenth of a second, on a shared file system in some
+NO_TORCH = "{python} has no PyTorch. Activate the training's environment, or name its Python: sawtooth run /path/to/env/bin/python {command}"
 NO_PROFILE = "No profile: the loop ended, or never was steady, before one began, or it has no optimizer step. For a short loop: sawtooth run --after 0.5 …"
 
 
 @dataclass
 class Launched:
-    """What came of a run: the command's exit code, the file (None where nothing was recorded), and sentences about what is missing."""
+    """What came of a run: the command's exit code, the file (None where nothing was recorded), and sentences about what is missing.
+
+    Those ``at_start`` were printed before the training began.
+    """
 
     exit_code: int
     bundle: Path | None = None
     missing: list[str] = field(default_factory=list)
+    at_start: frozenset[str] = frozenset()
+
+    @property
+    def at_end(self) -> list[str]:
+        """The sentences that were not printed before the training began."""
+        return [sentence for sentence in self.missing if sentence not in self.at_start]
 
 
 def words_of(command: Sequence[str]) -> list[str]:
@@ -81,7 +93,8 @@ def run(
             folder, {hook.PROFILED_STEPS: steps, hook.AFTER_SECONDS: after_s, hook.EVERY: every, hook.LOADER: int(time_loader)}
         )
         with _progress(folder, samples, progress_s, scalars, missing):
-            launched = Launched(_wait(words_of(command), environment), missing=missing)
+            at_start = frozenset(missing)
+            launched = Launched(_wait(words_of(command), environment), missing=missing, at_start=at_start)
         if sampler is not None:
             launched.missing += _without(beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl"))
         launched.missing += _troubles(folder)
@@ -91,7 +104,10 @@ def run(
                 launched.missing.append(NO_PROFILE)
             for one in runs:
                 one.facts.update({"samples_per_step": samples} if samples else {})
-            _write(bundle, name or _name(command), command, runs, launched)
+            _write(bundle, name or name_of(command), command, runs, launched)
+        elif launched.exit_code == PYTHON_FAILED and (python := _without_torch(words_of(command))):
+            own = command if command[0].endswith(".py") else command[1:]
+            launched.missing.append(NO_TORCH.format(python=python, command=" ".join(own)))
         return launched
 
 
@@ -190,6 +206,22 @@ def _write(bundle: Path, name: str, command: Sequence[str], runs: Sequence[Stret
         launched.missing.append(f"{bundle} cannot be written: {error.strerror}.")
 
 
-def _name(command: Sequence[str]) -> str:
-    script = next((word for word in command if word.endswith(".py")), command[0])
-    return Path(script).stem
+def _without_torch(words: Sequence[str]) -> str | None:
+    """Return the Python that was to run the training where it cannot import PyTorch; None where it can, or nobody knows."""
+    python = words[0]
+    if not Path(python).name.startswith("python"):
+        return None
+    look = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    try:
+        lacks = subprocess.run([python, "-c", look], timeout=LOOK_SECONDS, check=False, capture_output=True).returncode == 1
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return python if lacks else None
+
+
+def name_of(command: Sequence[str]) -> str:
+    """Return what a run of ``command`` is called: its script or module, else its program."""
+    script = next((word for word in command if word.endswith(".py")), None)
+    if script is None and "-m" in command[:-1]:
+        return command[list(command).index("-m") + 1].rpartition(".")[2]
+    return Path(script or command[0]).stem

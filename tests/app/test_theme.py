@@ -56,6 +56,15 @@ def test_causes_of_neighbouring_colours_differ_in_texture() -> None:
         assert TEXTURES.get(one) != TEXTURES.get(other), (one, other)
 
 
+def test_greys_that_stand_beside_each_other_are_told_apart() -> None:
+    """Memset, launch latency and what nothing explains are named in one legend: by another hue, or a texture where it is all grey."""
+    looks = [PALETTE[name][0] for name in ("ash", "slate", "fog")]
+    for i, one in enumerate(looks):
+        for other in looks[i + 1 :]:
+            apart = [abs(int(one[k : k + 2], 16) - int(other[k : k + 2], 16)) for k in (1, 3, 5)]
+            assert max(apart) >= 32, (one, other)
+
+
 def test_no_two_causes_share_a_colour_in_a_theme_except_by_design() -> None:
     for theme in ("light", "dark"):
         colours = [getattr(c, theme) for c in CAUSES.values()]

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -24,6 +25,7 @@ from sawtooth.app.commands import output, runs
 from sawtooth.app.commands.runs import size_of
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 from tests.support.paths import ROOT
 from tests.support.servers import free_port
@@ -319,3 +321,19 @@ def test_an_error_says_a_name_without_its_control_characters(
 def test_json_holds_the_same_names_escaped() -> None:
     assert json.loads(json_text({"a": HOSTILE + "é😀"})) == {"a": HOSTILE + "é😀"}
     assert "é😀" in json_text(["é😀"]) and json_text([HOSTILE]).isprintable()
+
+
+def test_one_file_that_cannot_be_read_leaves_the_others_in(traces: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.json"
+    bad.write_text("no trace")
+    done = run("ingest", str(traces / "first.json"), str(bad), "--data", str(tmp_path / "data"))
+    assert done.exit_code == 2
+    assert "Left out bad.json: " in done.output and "first: first.json (trace)" in done.output
+    assert [m.name for m in DataFolder(tmp_path / "data").manifests()] == ["first"]
+
+
+def test_pruning_an_example_names_the_way_back(data: str) -> None:
+    folder = DataFolder(Path(data))
+    (manifest,) = folder.manifests()
+    folder.write_manifest(msgspec.structs.replace(manifest, bundled=True))
+    assert "an example, which `sawtooth demo` brings back" in run("runs", "prune", "--max-size", "1kB", "--data", data).output

@@ -37,6 +37,7 @@ def test_each_recording_is_brought_in_once_and_one_that_was_deleted_stays_delete
     jobs = Jobs(Settings(data), command=lambda folder: ["true"])
     assert import_bundled(jobs, data, samples) == ["slow", "fixed"]
     assert import_bundled(jobs, data, samples) == []
+    assert import_bundled(jobs, data, samples, again=True) == ["slow", "fixed"]  # `sawtooth demo` brings them back
     (data.root / "bundled.json").write_bytes(b'{"imported": ["\xcd')
     assert import_bundled(jobs, data, samples) == ["slow", "fixed"]
     jobs.close()

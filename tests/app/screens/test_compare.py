@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from sawtooth.ingest.schema import DataFolder
@@ -35,6 +36,15 @@ def test_an_address_shows_the_comparison_with_its_waterfall(pair):
     assert "The step changed by −200\u00a0µs" in text
     waterfall = charts(test)[0]["data"]
     assert [bar["x"][0] for bar in waterfall] == pytest.approx([1.0, -0.2, 0.8])
+
+
+def test_the_tab_is_called_as_the_verdict(pair, monkeypatch):
+    titles = []
+    monkeypatch.setattr(st, "set_page_config", lambda **config: titles.append(config.get("page_title")))
+    opened(a=pair[0], b=pair[1])
+    assert titles[-1] == "after is 1.25\u00a0× as fast as before: 1.00\u00a0ms → 800\u00a0µs a step"
+    opened_at("audit", run=pair[0])
+    assert titles[-1].endswith(" · before")
 
 
 def test_swapping_the_sides_changes_the_address_and_the_verdict(pair):

@@ -111,6 +111,34 @@ def test_that_there_will_be_no_telemetry_is_said_before_the_training_starts(
     said = capfd.readouterr().err
     assert said.index(told) < said.index("training\n")
     assert done.exit_code == 0 and done.missing == [told.split(" The training")[0]]
+    assert done.at_end == []  # nothing is printed twice
+
+
+def test_a_python_without_torch_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python3"
+    python.write_text('#!/bin/sh\n[ "$1" = -c ] && exit 1\necho "ModuleNotFoundError: No module named \'torch\'" >&2\nexit 1\n')
+    python.chmod(0o755)
+    done = launch.run([str(python), "train.py"], tmp_path / "x.sawtooth", sample=False)
+    assert (done.exit_code, done.bundle) == (1, None)
+    assert done.at_end == [launch.NO_TORCH.format(python=python, command="train.py")]
+
+
+def test_a_training_that_fails_where_torch_is_there_is_told_nothing(tmp_path: Path) -> None:
+    done = launch.run([sys.executable, "-c", "import torch, sys; sys.exit(1)"], tmp_path / "x.sawtooth", sample=False)
+    assert (done.exit_code, done.at_end) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["python", "train.py", "--epochs", "3"], "train"),
+        (["python", "-m", "vision.train"], "train"),
+        (["torchrun", "--nproc_per_node", "2", "scripts/finetune.py"], "finetune"),
+        (["./train"], "train"),
+    ],
+)
+def test_the_file_is_called_as_the_script_or_module(command: list[str], name: str, tmp_path: Path) -> None:
+    assert launch.name_of(command) == name
 
 
 def test_a_sampler_that_is_slow_to_start_is_not_waited_for(tmp_path: Path) -> None:
