@@ -11,12 +11,12 @@ from sawtooth.analysis.kept import RESULT, kept_file, result_of
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.rank_view import RankView
-from sawtooth.app.format import clean
+from sawtooth.app.format import clean, markdown
 from sawtooth.app.jobs.bundled import first_pair
 from sawtooth.app.page import cards, frame
 from sawtooth.app.runs.card import is_large
 from sawtooth.app.server.process import jobs
-from sawtooth.app.words.headline import tab_title
+from sawtooth.app.words.headline import headline, tab_title
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import Manifest, RecordingRef
 
@@ -109,12 +109,14 @@ def key_of(rank: RankResult) -> tuple[object, ...]:
     return (str(frame.data_folder().root), rank.recording_id, rank.device, *causes)
 
 
-def what_is_missing(result: RunResult) -> None:
-    """Say why no device of the run worked: its trace has no GPU work, or it has no trace."""
+def what_is_missing(result: RunResult, *, beside_answer: bool = False) -> None:
+    """Say why no device of the run worked: its trace has no GPU work, or it has no trace; and where the answer stands, unless ``beside_answer``."""
     if result.manifest.traces:
         no_gpu_work()
     else:
         no_trace(result)
+    if not beside_answer and (result.host is not None or result.findings):
+        frame.link("verdict", f"On the Verdict: {markdown(headline(result))}", run=result.manifest.id, icon=":material/gavel:")
 
 
 def no_gpu_work() -> None:

@@ -24,7 +24,7 @@ def main() -> None:
     result = current.run_result()
     rank = current.chosen_rank(result)
     if rank is None:
-        cards.headline("Why the GPU waited is not known.")
+        cards.headline("No GPU work was recorded: nothing shows what a GPU waited for.")
         current.what_is_missing(result)
         return
     answer = st.container()  # above the switch that it depends on

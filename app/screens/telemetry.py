@@ -31,7 +31,7 @@ def main() -> None:
         )
         attach_telemetry.choose(manifest)
         return
-    result = current.run_result(manifest)
+    result = current.run_result()
     chosen = _chosen(result)
     if chosen is None:
         cards.headline("The telemetry of this run has no samples.")

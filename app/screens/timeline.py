@@ -36,7 +36,7 @@ def main() -> None:
     _forget_other_run(result.manifest.id)
     _view(result, rank, recording_id)
     if rank is None:
-        current.no_gpu_work()
+        current.what_is_missing(result)
 
 
 def _forget_other_run(run: str) -> None:
@@ -70,10 +70,14 @@ def _headline(rank: RankResult | None, view: Span, whole: Span) -> None:
     facts = views.facts(rank, view.start_ns, view.end_ns) if rank is not None else None
     length = fmt.duration_ns(view.ns)
     where = f"the whole {length}" if view == whole else f"the {length} in view"
+    if rank is None:
+        cards.headline(f"No GPU work was recorded: what the host does in {where}.")
+        return
     if facts is None:
         cards.headline(f"There is no GPU operation in {where}.")
         return
-    sentence = f"The GPU works {fmt.share(facts.busy_share)} of {where}"
+    profiled = "" if rank.best.source == "profile" else ", as profiled"  # the run's own share stands on the Verdict
+    sentence = f"The GPU works {fmt.share(facts.busy_share)} of {where}{profiled}"
     if facts.lost:
         owner, cause, ms = facts.lost[0]
         sentence += f"; most is lost to {cause_words.loses_to(owner, cause)}: {fmt.duration_ms(ms)}"

@@ -27,7 +27,7 @@ def main() -> None:
         poster.show(result)
         if result.host is not None:
             _of_the_host(result.host)
-        current.what_is_missing(result)
+        current.what_is_missing(result, beside_answer=True)
         telemetry_strip.last_minute(result)
     else:
         _judged(result, result.lead)

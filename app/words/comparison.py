@@ -8,7 +8,7 @@ from typing import Literal
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.side import Side
 from sawtooth.analysis.compare.throughput import Throughput
-from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_PARTS, OUTSIDE_PROFILE
+from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOST_PARTS, OUTSIDE_PROFILE
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar, directed
 from sawtooth.app.words import stretches
@@ -244,14 +244,15 @@ def steps(comparison: Comparison) -> tuple[list[float], list[float]]:
 
 
 def two_steps_title(parts: list[Bar], step: Step) -> str:
-    """Return the finding of the two step bars: how much of either step the GPU is idle, or a host without one waits for batches."""
-    of_host = any(part.owner in HOST_PARTS for part in parts)
-    waits = HOST_LOADING if of_host else "idle"
+    """Return the finding of the two step bars: how much of either step the GPU is idle; without one, how much the host waits for batches or is in operators."""
+    owner, who = "idle", "The GPU waits"
+    if any(part.owner in HOST_PARTS for part in parts):
+        waits = any(part.owner == HOST_LOADING for part in parts)
+        owner, who = (HOST_LOADING, "The host waits for batches") if waits else (HOST_OPERATORS, "Operators on the host take")
     shares = []
     for value in ("ms_a", "ms_b"):
         total = sum(getattr(part, value) for part in parts)
-        shares.append(fmt.share(sum(getattr(part, value) for part in parts if part.owner == waits) / total if total else 0.0))
-    who = "The host waits for batches" if of_host else "The GPU waits"
+        shares.append(fmt.share(sum(getattr(part, value) for part in parts if part.owner == owner) / total if total else 0.0))
     return f"{who} {shares[0]} of A's {'step' if step == 'run' else 'profiled step'} and {shares[1]} of B's"
 
 

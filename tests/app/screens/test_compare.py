@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from sawtooth.ingest.schema import DataFolder
-from tests.support.chrome_trace import matmul_loop
+from tests.support.chrome_trace import ChromeTrace, matmul_loop
 from tests.support.pages import charts, opened_at, words_of
 from tests.support.prepared import prepared
 
@@ -45,6 +45,8 @@ def test_the_tab_is_called_as_the_verdict(pair, monkeypatch):
     assert titles[-1] == "after is 1.25\u00a0× as fast as before: 1.00\u00a0ms → 800\u00a0µs a step"
     opened_at("audit", run=pair[0])
     assert titles[-1].endswith(" · before")
+    opened_at("live")
+    assert titles[-1] == "Live · Sawtooth"
 
 
 def test_swapping_the_sides_changes_the_address_and_the_verdict(pair):
@@ -106,3 +108,35 @@ def test_three_runs_with_a_tag_make_a_sweep(app_data, tmp_path):
 def test_one_run_is_not_enough_and_the_page_says_so(app_data, tmp_path):
     add(app_data, tmp_path, "alone")
     assert "a comparison needs two" in words_of(opened())
+
+
+def test_without_gpu_work_the_page_compares_what_the_hosts_do(app_data, tmp_path):
+    runs = []
+    for name, mm_us in (("slow", 900), ("quick", 400)):
+        trace = ChromeTrace()
+        for k in range(6):
+            trace.step(k, 1000 * k, 1000 * k + mm_us + 50)
+            trace.op("aten::mm", 1000 * k + 10, 1000 * k + mm_us)
+        runs.append(prepared(app_data, trace.write(tmp_path / f"{name}.json"), name=name).id)
+    text = words_of(opened(a=runs[0], b=runs[1]))
+    assert (
+        "Operators on the host take 89\u00a0% of A" in text and "39\u00a0% of B" in text
+    )  # 890 and 390 of the 1,000 µs between steps' ends
+    assert "The operator on the host that changed most: aten::mm, ▼ −500\u00a0µs a profiled step" in text
+    for untrue in ("GPU waits", "makes of its GPU", "outside the profiled steps", "No kernels"):
+        assert untrue not in text
+    assert "On the Verdict: " in words_of(opened_at("idle", run=runs[0]))
+    assert "what the host does in the whole" in words_of(opened_at("timeline", run=runs[0]))
+
+
+def test_with_gpu_work_on_one_side_the_page_says_which_side_lacks_it(app_data, tmp_path):
+    gpu = add(app_data, tmp_path, "gpu")
+    trace = ChromeTrace()
+    for k in range(6):
+        trace.step(k, 1000 * k, 1000 * k + 950)
+        trace.op("aten::mm", 1000 * k + 10, 1000 * k + 900)
+    host = prepared(app_data, trace.write(tmp_path / "host.json"), name="host").id
+    text = words_of(opened(a=host, b=gpu))
+    assert "Side A has no recorded GPU work" in text
+    for untrue in ("GPU waits", "makes of its GPU", "New: "):
+        assert untrue not in text
