@@ -10,7 +10,6 @@ from sawtooth.analysis.run.loading import cores_of, sample_cost
 from sawtooth.ingest.loading import BEYOND_CORES, least_workers, predict
 from sawtooth.ingest.schema import UserFacts
 
-LOADER = "data-loader-starves-gpu"  # the rule of what waits for the loader; its slug stays
 WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times
 ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # an epoch of a loader begins
 PROCESS_STARTED = r"multiprocessing/process\.py\(\d+\): start"

@@ -23,7 +23,7 @@ import math
 from collections.abc import Iterator
 
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
-from sawtooth.analysis.findings.loading import LOADER, WORTH_NAMING, limited_by, workers_needed
+from sawtooth.analysis.findings.loading import WORTH_NAMING, limited_by, workers_needed
 from sawtooth.analysis.findings.queries import in_bytes
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words, severity_of
 from sawtooth.analysis.knowledge.owners import HOST_LOADING
@@ -168,7 +168,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     enough, after_ms = _fed(cost, facts, rest_ms, inline) if cost is not None else (None, None)
     gains = after_ms is not None and after_ms < (1 - WORTH_NAMING) * step_ms
     yield Finding(
-        rule=LOADER,
+        rule=RULE.slug,
         severity=severity_of(waits_ms / step_ms),
         title=f"The loop waits {in_words(waits_ms)} of each {in_words(step_ms)} step for batches, {where}{limited}",
         fix=f"{_more(inline, enough, workers)} {workers_needed(facts, after_ms or rest_ms)}".rstrip(),
@@ -208,7 +208,7 @@ def _paced(facts: UserFacts, step_ms: float) -> Iterator[Finding]:
     at_stake_ms = step_ms - 1e3 * cost.batch / more.value if helps else None
     fix = f"{_more(False, more.workers, workers)} They give up to {more.value:,.0f} samples/s." if helps else cheaper
     yield Finding(
-        rule=LOADER,
+        rule=RULE.slug,
         severity=severity_of((at_stake_ms or 0.0) / step_ms),
         title=f"The loop takes {takes:,.0f} samples/s, as many as its {workers} loader workers give{limited}",
         fix=fix,
@@ -240,4 +240,4 @@ def _num_workers(before: int, after: int | None) -> CodeChange:
     )
 
 
-RULE = Rule(LOADER, ("steps",), check, Explains(("data_wait",)), check_host)
+RULE = Rule("data-loader-starves-gpu", ("steps",), check, Explains(("data_wait",)), check_host)

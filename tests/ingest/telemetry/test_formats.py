@@ -303,6 +303,8 @@ def test_every_reader_knows_its_own_and_no_other() -> None:
     for name, owner in owners.items():
         head = (TELEMETRY / name).read_bytes()[:65536]
         assert [r.name for r in readers() if r.sniff(head)] == [owner], name
+    written_by_the_tests = {"sampler session", "NVML JSONL"}
+    assert {reader.name for reader in readers()} == {*owners.values(), *written_by_the_tests}, "each has an excerpt"
     trace = b'{"schemaVersion": 1, "traceEvents": [{"ph": "X", "name": "gpu.0.gpu"}]}'
     assert reader_for(trace) is None
     assert reader_for(b"a,b\n1,2\n") is None
