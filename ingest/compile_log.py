@@ -46,7 +46,6 @@ class _Metrics(msgspec.Struct):
     duration_us: float | None = None
     dynamo_cumulative_compile_time_us: float | None = None
     fail_reason: str | None = None
-    restart_reasons: list[str] | None = None
 
     @property
     def dur_ns(self) -> int | None:

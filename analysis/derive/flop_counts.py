@@ -61,7 +61,7 @@ def operator_flop_counts(
         if signature < 0:
             continue
         inputs = signatures[signature]
-        flop_count = operator_flops(events.names[name], inputs.dims, inputs.types, inputs.concrete)
+        flop_count = operator_flops(events.names[name], inputs.dims, inputs.concrete)
         flops[i] = np.nan if flop_count is None else flop_count
         kind = peak_dtype(events.names[name], inputs.types, "yes" if on else "no", vendor)
         if kind:

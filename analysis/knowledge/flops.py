@@ -28,13 +28,11 @@ Formula = Callable[[Dims, list[str]], float | None]
 _INTEGER = re.compile(r"-?\d+")
 
 
-def operator_flops(
-    op_name: str, input_dims: Dims | None, input_types: list[Any] | None, concrete_inputs: list[Any] | None
-) -> float | None:
+def operator_flops(op_name: str, input_dims: Dims | None, concrete_inputs: list[Any] | None) -> float | None:
     """Return the FLOPs of one call, or None where the operator is not a FLOP operator or its shapes do not tell.
 
-    ``input_dims``, ``input_types`` and ``concrete_inputs`` are the trace's ``Input Dims``, ``Input type`` and ``Concrete
-    Inputs``, one entry per argument. Complex products count as real ones, as PyTorch's counter has it.
+    ``input_dims`` and ``concrete_inputs`` are the trace's ``Input Dims`` and ``Concrete Inputs``, one entry per argument. Complex products count
+    as real ones, as PyTorch's counter has it.
     """
     formula = _FORMULAS.get(op_name)
     if formula is None or not input_dims:

@@ -26,7 +26,6 @@ WORDS_MOST = 200  # characters of a search
 
 _SQL = queries_of(__file__)
 _ID = {"gpu": "gpu_op_id", "operators": "cpu_op_id", "calls": "call_id", "python": "python_call_id"}
-_SHAPES = ("input_dims", "input_types", "concrete_inputs")
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def slice_details(rank: RankView, source: str, slice_id: int) -> Details:
         raise NotFoundError("This slice is not in the recording.")
     links = _links(rank, source, row, origin)
     at = next((link for link in links if link["role"] == "launch"), row if source != "gpu" else None)
-    stack = _stack(rank, row, at) if at is not None else []
+    stack = _stack(rank, at) if at is not None else []
     same = _one(rank, _SQL["same"].format(rows=store.SLICES[source], of_device=_of(rank, source)), name=row["name_id"]) or {}
     return Details(row, links, stack, same, _roof(rank, row) if source in ("gpu", "operators") else None)
 
@@ -101,7 +100,7 @@ def _with_condition(source: str, condition: str) -> str:
     return f"(SELECT * FROM {store.SLICES[source]} WHERE id IN (SELECT {_ID[source]} FROM {table} WHERE {condition}))"
 
 
-def _stack(rank: RankView, row: dict[str, Any], at: dict[str, Any]) -> list[str]:
+def _stack(rank: RankView, at: dict[str, Any]) -> list[str]:
     """Return the names of the Python calls around the start of ``at``, innermost first."""
     if not rank.recording.rows("SELECT 1 FROM python_calls LIMIT 1"):
         return []

@@ -61,7 +61,7 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
         panel.explain(("gpu_busy_share", "step_time_ms"), METHOD, "timeline")
         perfetto.button(result.manifest, recording_id)
-    _in_view(rank, recording_id, view, whole)
+    _in_view(rank, recording_id, view)
     if telemetry is None:
         _beside(result, rank, whole)
 
@@ -110,7 +110,7 @@ def _beside(result: RunResult, rank: RankResult | None, whole: Span) -> None:
     telemetry_strip.last_minute(result)
 
 
-def _in_view(rank: RankResult | None, recording_id: str, view: Span, whole: Span) -> None:
+def _in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
     gpu, lost, host = st.tabs(
         ["GPU operations in view", "Lost time in view", "Host in view"], on_change="rerun", key="in_view", bind="query-params"
     )

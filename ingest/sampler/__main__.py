@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Clock |
             return _resume(options, clock, stop)
         if options.push is not None and (trouble := _push_trouble(options, clock)):
             return _refuse(trouble)
-        sinks, shipping = _sinks(options, clock, stop)
+        sinks, shipping = _sinks(options, clock)
         if options.replay is not None:
             recording = read_recording(options.replay)
             Replay(recording, sinks, clock=clock, stop=stop, speed=options.speed, copies=options.copies).run(
@@ -169,7 +169,7 @@ def _drained(shipping: _Shipping | None) -> int:
     return _refuse(trouble) if trouble else 0
 
 
-def _sinks(options: argparse.Namespace, clock: Clock, stop: threading.Event) -> tuple[list[Sink], _Shipping | None]:
+def _sinks(options: argparse.Namespace, clock: Clock) -> tuple[list[Sink], _Shipping | None]:
     sinks: list[Sink] = []
     if options.prometheus is not None:
         exporter = PrometheusSink(clock)

@@ -25,7 +25,6 @@ def op(
     name: str,
     dims: list[Any],
     kind: str = FLOAT,
-    *,
     kernel_us: float = KERNEL_US,
     kernel: str = "",
     host_us: float = OP_US,

@@ -24,8 +24,7 @@ def events_of(step: Callable[[], Any], folder: Path, *, sequences: bool = True) 
     ops = operators_of(step, folder)
     names: dict[str, int] = {}
     signatures: dict[str, int] = {}
-    told = ("Input Dims", "Input type", "Concrete Inputs")
-    flops = [operator_flops(op["name"], *map(op["args"].get, told)) for op in ops]
+    flops = [operator_flops(op["name"], op["args"].get("Input Dims"), op["args"].get("Concrete Inputs")) for op in ops]
     n = len(ops)
 
     def column(values):

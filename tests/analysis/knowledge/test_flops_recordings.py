@@ -56,7 +56,7 @@ def test_flops_per_step_equal_the_flop_counter(folder):
         event = operators[index]
         if any(start <= event["ts"] < end for start, end in steps):
             args = event["args"]
-            flops = operator_flops(event["name"], args["Input Dims"], args["Input type"], args["Concrete Inputs"])
+            flops = operator_flops(event["name"], args["Input Dims"], args["Concrete Inputs"])
             assert flops is not None, event
             total += flops
     assert total / len(steps) == pytest.approx(truth, rel=1e-6)
