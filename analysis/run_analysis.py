@@ -171,8 +171,8 @@ def _run_metrics(
     where = f"Of {which}: the slowest of {len(ranks)}."
     if communication is not None and communication.stragglers:
         late = communication.stragglers[0]
-        first = ranks[late.positions[0]]
-        name = f"rank {first.rank}" if first.rank is not None else f"device {first.device}"
+        first = late.ranks[0]
+        name = f"rank {first}" if first is not None else f"device {ranks[late.positions[0]].device}"
         name = name if len(late.ranks) == 1 else f"{len(late.ranks)} ranks"
         where += f" {name.capitalize()} takes {late.own_ms:.3g} ms of a step longer than the others."
     return {k: replace(r, notes=(*r.notes, where)) for k, r in lead.metrics.items()}

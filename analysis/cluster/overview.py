@@ -52,9 +52,9 @@ def of_whole_job(
 
 
 def _here(late: Straggler, of_job: dict[int, int]) -> Straggler | None:
-    """Return a straggler with the places that its ranks have among the representatives; None where it has none among them."""
+    """Return a straggler with the places that its ranks have among the representatives; None where it has none among them, and no number either."""
     positions = tuple(of_job[position] for position in late.positions if position in of_job)
-    return replace(late, positions=positions) if positions else None
+    return replace(late, positions=positions) if positions or None not in late.ranks else None
 
 
 def _waits_of(position: int, rank: RankResult) -> RankWaits:

@@ -17,6 +17,7 @@ from sawtooth.analysis.run.model import Communication, RankResult
 Level = Literal["rank", "host", "stage"]
 
 MOST_ROWS = 512  # of a picture: a screen has hardly more lines for it
+MOST_SQUARES, ALWAYS_ROWS = 2_500, 64  # of a picture: some 60 bytes each are sent; of few ranks each has a row all the same
 MOST_SIDES = 32  # of the table of who waits for whom: more squares cannot be told apart
 HEAT = ("rank", "host", "stage", "step", "own_ms", "wait_ms")
 
@@ -54,13 +55,15 @@ def rank_steps(ranks: Sequence[RankResult], communication: Communication, stages
     return heat.sort_values("rank", kind="stable", ignore_index=True)
 
 
-def pooled(heat: pd.DataFrame, level: Level = "rank", most_rows: int = MOST_ROWS) -> pd.DataFrame:
+def pooled(heat: pd.DataFrame, level: Level = "rank", most_rows: int | None = None) -> pd.DataFrame:
     """Return ``heat`` with one row per ``level`` and step: label, step, own_ms, wait_ms, each the largest of the ranks in it, and rank, the first of them.
 
-    Beyond ``most_rows`` neighbours share a row, so that no single slow rank is averaged away. Ranks of no known host or stage are left out.
+    Beyond ``most_rows`` (where None, what a picture of so many steps may have) neighbours share a row, so that no single slow rank is averaged away. Ranks of no known host or stage are left out.
     """
     known = heat.dropna(subset=[level])
     names = list(dict.fromkeys(known[level]))
+    if most_rows is None:
+        most_rows = min(MOST_ROWS, max(MOST_SQUARES // max(known["step"].nunique(), 1), ALWAYS_ROWS))
     each = -(-len(names) // most_rows) if names else 1
     row_of = {name: i // each for i, name in enumerate(names)}
     labels = [_label(level, names[i : i + each]) for i in range(0, len(names), each)]

@@ -92,12 +92,13 @@ def _may_wait_ms(rank: RankResult) -> float:
 
 
 def leading(ranks: Sequence[RankResult], communication: Communication | None) -> RankResult | None:
-    """Return the rank that sets the job's pace: the first that holds it up, else the one that waits least; None where no rank has GPU work.
+    """Return the rank that sets the job's pace: the first here that holds it up, else the one that waits least; None where no rank has GPU work.
 
     Collectives make the ranks' steps equal, so steps alone tell nothing. Where the job was not replayed, profiled waits decide.
     """
-    if communication is not None and communication.stragglers:
-        return ranks[communication.stragglers[0].positions[0]]
+    late = communication.stragglers if communication is not None else ()
+    if (first := next((position for each in late for position in each.positions), None)) is not None:
+        return ranks[first]
     if communication is None or communication.step_ms is None:
         return max(ranks, key=_pace) if ranks else None
     replayed = [waits for waits in communication.ranks if waits.unprofiled_wait_ms is not None]

@@ -3,7 +3,8 @@
     python -m tests.benchmarks.many_ranks SUMMARIES OUT [--ranks 10000]
 
 SUMMARIES is what ``sawtooth map`` made of some hosts' ranks; OUT gets as many copies as make ``--ranks``, each on hosts of its own: groups within a
-host are its own, those across hosts span all copies. Prints processor seconds and peak memory of gathering and of reducing.
+host are its own, those across hosts span all copies. Prints processor seconds and peak memory of gathering and of reducing. ``sawtooth reduce OUT/summaries`` makes
+a run of them, with files for representatives of the first copy, whose sources are there.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def copied(rows: list[dict], copy: int, hosts: dict[str, list[str]], world: int)
                 "rank": row["rank"] + copy * len(rows),
                 "world": world,
                 "host": f"{row['host']}-{copy}",
-                "id": f"{copy:04x}{row['id'][4:]}",
-                "source": f"{row['source']}-{copy}",
+                "id": f"{copy:04x}{row['id'][4:]}" if copy else row["id"],
+                "source": f"{row['source']}-{copy}" if copy else row["source"],
                 "call": calls,
             }
         )

@@ -5,7 +5,8 @@
 Ingests a trace of the wanted size (or takes the largest run of ``--data``), opens every screen with nothing in memory, and prints by
 screen: its queries and the slowest of them, the time of the whole script, and the bytes of its charts and of the page; medians of the
 rounds. Processor time stands beside wall time: on a machine with other work only the first says something about us. ``--browser`` also
-clicks through the screens of a running server in Chromium: from the click until the screen's first sentence stands there.
+clicks through the screens of a running server in Chromium: from the click until the screen's first sentence stands there, and what the server sends for
+the whole screen (frames of the web socket before their compression, and files but the app's own).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from sawtooth.ingest.schema import DataFolder, Manifest
 from tests.benchmarks.ingest import BUNDLED, make
 from tests.support.paths import ROOT
 
+QUIET_S, MOST_S = 1.0, 10.0  # after the last that was sent the screen is whole; a clock on it never ends
 SLOW_MS = 100.0  # the bar for a query; slower ones are listed with their text
 
 
@@ -195,8 +197,41 @@ def report_seconds(folder: DataFolder, run: str) -> float:
     return time.perf_counter() - start
 
 
-def clicks(folder: DataFolder, run: str, names: list[tuple[str, str]], rounds: int) -> dict[str, float]:
-    """Return by screen the median seconds from the click on its link until its first sentence stands on the page."""
+class Received:
+    """What a page has received since ``bytes`` was set to 0, by Chromium's own count, and when the last of it came."""
+
+    def __init__(self, page: Any) -> None:
+        self.bytes, self.last = 0, time.perf_counter()
+        app: set[str] = set()  # requests for the app's own files, which are the same for every screen
+        chromium = page.context.new_cdp_session(page)
+        chromium.send("Network.enable")
+        chromium.on("Network.webSocketFrameReceived", lambda event: self._add(_length(event["response"])))
+        chromium.on(
+            "Network.requestWillBeSent", lambda event: "/static/" in event["request"]["url"] and app.add(event["requestId"])
+        )
+        chromium.on(
+            "Network.loadingFinished",
+            lambda event: self._add(int(event["encodedDataLength"]) * (event["requestId"] not in app)),
+        )
+
+    def _add(self, count: int) -> None:
+        self.bytes, self.last = self.bytes + count, time.perf_counter()
+
+    def whole(self, page: Any) -> int:
+        """Return the bytes once nothing more comes, or after MOST_S."""
+        began = time.perf_counter()
+        while time.perf_counter() - max(self.last, began) < QUIET_S and time.perf_counter() - began < MOST_S:
+            page.wait_for_timeout(100)
+        return self.bytes
+
+
+def _length(frame: dict[str, Any]) -> int:
+    text = str(frame["payloadData"])
+    return len(text) if frame["opcode"] == 1 else 3 * len(text) // 4  # of binary frames it is told in base64
+
+
+def clicks(folder: DataFolder, run: str, names: list[tuple[str, str]], rounds: int) -> dict[str, tuple[float, float]]:
+    """Return by screen the median seconds from the click on its link until its first sentence stands on the page, and the median bytes of the screen."""
     sys.path.insert(0, str(ROOT / "tests"))  # as the tests' own imports
     from playwright.sync_api import sync_playwright
 
@@ -205,6 +240,7 @@ def clicks(folder: DataFolder, run: str, names: list[tuple[str, str]], rounds: i
 
     server = start_server(folder.root, SAWTOOTH_DEMO="0")
     times: dict[str, list[float]] = {}
+    sizes: dict[str, list[int]] = {}
     try:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=executable(), args=["--no-sandbox"])
@@ -212,22 +248,25 @@ def clicks(folder: DataFolder, run: str, names: list[tuple[str, str]], rounds: i
             log_in(context)
             page = context.new_page()
             page.set_default_timeout(120_000)
+            received = Received(page)
             for _ in range(rounds):
                 page.goto(f"{server.url}/?run={run}")
                 page.locator("h1.st-headline, h2.st-title").first.wait_for()
+                received.whole(page)
                 for name, title in names:
                     before = page.evaluate("document.querySelector('h1.st-headline')?.textContent ?? ''")
-                    start = time.perf_counter()
+                    start, received.bytes = time.perf_counter(), 0
                     page.get_by_test_id("stSidebar").get_by_role("link", name=title, exact=True).click()
                     page.wait_for_function(
                         "([path, before]) => location.pathname.endsWith(path) && (document.querySelector('h1.st-headline')?.textContent ?? before) !== before",
                         arg=[name, before],
                     )
                     times.setdefault(name, []).append(time.perf_counter() - start)
+                    sizes.setdefault(name, []).append(received.whole(page))
             browser.close()
     finally:
         server.stop()
-    return {name: statistics.median(seconds) for name, seconds in times.items()}
+    return {name: (statistics.median(seconds), statistics.median(sizes[name])) for name, seconds in times.items()}
 
 
 def table(screens: list[Screen]) -> str:
@@ -280,8 +319,8 @@ def main() -> None:
         print(f"\n{table(screens)}\n")
         if given.browser:
             titles = [(s.name, s.title) for s in SCREENS if s.name in {screen.name for screen in screens}]
-            for name, seconds in clicks(folder, manifest.id, titles, given.rounds).items():
-                print(f"click to answer, {name}: {seconds:.2f} s")
+            for name, (seconds, sent) in clicks(folder, manifest.id, titles, given.rounds).items():
+                print(f"click to answer, {name}: {seconds:.2f} s; {sent / 1e3:.0f} kB sent")
         print(
             f"sawtooth report: {statistics.median(report_seconds(folder, manifest.id) for _ in range(given.rounds)):.2f} s, start included"
         )

@@ -72,7 +72,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
             RULE.slug,
             f"{name[0].upper()}{name[1:]} {takes} {in_words(late.own_ms)} of each step longer than the others"
             + (f": {reason}" if reason else ""),
-            f"{advice.format(who=name)}. Its trace is on the timeline.",
+            f"{advice.format(who=name)}." + (" Its trace is on the timeline." if late.positions else ""),
             ceiling_ms=gain,
             predicted_ms=None if late.at_most else context.step_ms - gain,
             severity="warning" if late.at_most else None,

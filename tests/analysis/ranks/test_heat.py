@@ -41,12 +41,12 @@ def test_a_rank_that_is_late_in_two_steps_makes_the_others_wait_in_those(tmp_pat
     assert heat["stage"].isna().all()
 
 
-def table(ranks: int) -> pd.DataFrame:
-    """Two steps; rank r takes r ms by itself in the first and waits r ms in the second; two ranks a host, no stages."""
+def table(ranks: int, steps: int = 2) -> pd.DataFrame:
+    """Rank r takes r ms by itself in the first of two steps and waits r ms in the second; two ranks a host, no stages."""
     rows = [
         {"rank": r, "host": f"n{r // 2}", "stage": None, "step": f"s{s}", "own_ms": r * (1 - s), "wait_ms": r * s}
         for r in range(ranks)
-        for s in range(2)
+        for s in range(steps)
     ]
     return pd.DataFrame(rows, columns=list(HEAT))
 
@@ -58,6 +58,12 @@ def test_neighbours_share_a_row_beyond_the_most_and_the_worst_of_them_shows() ->
     assert rows.loc[rows["step"] == "s0", "own_ms"].tolist() == [2, 5, 6]
     assert rows.loc[rows["step"] == "s1", "wait_ms"].tolist() == [2, 5, 6]
     assert rows.loc[rows["step"] == "s0", "rank"].tolist() == [0, 3, 6]
+
+
+@pytest.mark.parametrize(("ranks", "steps", "rows"), [(1_024, 2, 512), (1_024, 20, 114), (60, 100, 60)])
+def test_a_picture_has_fewer_rows_where_it_has_many_steps(ranks: int, steps: int, rows: int) -> None:
+    """At most 512 rows and 2,500 squares, but up to 64 rows always: of 1,024 ranks and 20 steps nine share each of 114 rows."""
+    assert pooled(table(ranks, steps))["label"].nunique() == rows
 
 
 def test_hosts_and_stages_are_rows_where_they_are_known() -> None:

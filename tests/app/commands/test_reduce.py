@@ -77,6 +77,20 @@ def test_a_job_of_many_ranks_is_one_run_that_late_ranks_join(tmp_path: Path, app
     assert list(folder.recordings.iterdir()) == []
 
 
+def test_a_late_rank_whose_trace_is_gone_is_named_all_the_same(tmp_path: Path, app_data: DataFolder) -> None:
+    summarised(tmp_path, range(RANKS))
+    (tmp_path / "traces" / "5.json").unlink()
+    lines = run("reduce", str(tmp_path / "summaries"), "--data", str(app_data.root)).splitlines()
+    assert [line for line in lines if line.startswith("rank 5: ") and "its data loader" in line]
+    manifest = app_data.read_manifest(lines[-1])
+    assert 5 not in {ref.rank for ref in manifest.traces}
+    assert "Rank 5 holds the job up" in words_of(opened("ranks", manifest.id))
+    report = json.loads(run("report", manifest.id, "--data", str(app_data.root), "--format", "json"))
+    (late,) = (finding for finding in report["findings"] if finding["rule"] == "straggling-rank")
+    assert "timeline" not in late["fix"]
+    delete_run(app_data, manifest.id)
+
+
 def test_a_job_whose_ranks_all_have_files_is_told_as_their_traces_are(tmp_path: Path) -> None:
     traces = sorted((RECORDINGS / "ddp_straggler").glob("*.trace.json.gz"))
     for source in list_sources([str(path) for path in traces]):
