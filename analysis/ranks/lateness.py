@@ -15,13 +15,16 @@ REASONS = {"work": "more kernel work", "clock": "a lower GPU clock", "power": "i
 def who(straggler: Straggler, ranks: Sequence[RankResult]) -> str:
     """Return who holds the job up: "rank 5", "ranks 2 and 5", "host node0002 with its 8 ranks"."""
     # of a job of many ranks, not all that are late have a place among the run's
-    names = [str(rank) for rank in straggler.ranks if rank is not None] or [str(ranks[p].device) for p in straggler.positions]
-    kind = "device" if any(rank is None for rank in straggler.ranks) else "rank"
+    kind, names = "rank", [str(rank) for rank in straggler.ranks if rank is not None]
+    if not names and len({rank.device for rank in ranks}) == len(ranks):
+        kind, names = "device", [str(ranks[p].device) for p in straggler.positions]
+    elif not names:  # of several hosts: each counts its devices from 0
+        kind, names = "trace", [str(ranks[p].info.get("source_name")) for p in straggler.positions]
     if straggler.kind == "host":
-        return f"host {straggler.host} with its {len(names)} {kind}s"
+        return f"host {straggler.host} with its {len(straggler.ranks)} {kind}s"
     listed = f"{kind} {names[0]}" if len(names) == 1 else f"{kind}s {', '.join(names[:-1])} and {names[-1]}"
-    if len(names) > NAMED_RANKS:
-        listed = f"{len(names)} {kind}s"
+    if len(straggler.ranks) > NAMED_RANKS:
+        listed = f"{len(straggler.ranks)} {kind}s"
     return f"the pipeline stage of {listed}" if straggler.kind == "stage" else listed
 
 

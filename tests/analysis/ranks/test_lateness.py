@@ -1,0 +1,38 @@
+"""What late ranks are called."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sawtooth.analysis.ranks.lateness import who
+from sawtooth.analysis.run.model import Straggler
+
+
+def late(kind: Any, positions: tuple[int, ...], ranks: tuple[int | None, ...], host: str | None = None) -> Straggler:
+    return Straggler(kind, positions, ranks, host, "work", None, 1.0, 1.0)
+
+
+ONE_HOST: list[Any] = [SimpleNamespace(device=i, info={"source_name": f"{i}.json"}) for i in range(2)]
+HOSTS: list[Any] = [SimpleNamespace(device=0, info={"source_name": f"host{i}.json"}) for i in range(8)]
+
+
+@pytest.mark.parametrize(
+    ("straggler", "ranks", "name"),
+    [
+        (late("rank", (1,), (5,)), ONE_HOST, "rank 5"),
+        (late("set", (0, 1), (2, 5)), ONE_HOST, "ranks 2 and 5"),
+        (late("rank", (1,), (None,)), ONE_HOST, "device 1"),
+        (late("rank", (7,), (None,)), HOSTS, "trace host7.json"),
+        (late("set", (6, 7), (None, None)), HOSTS, "traces host6.json and host7.json"),
+        (late("host", (0, 1), tuple(range(8)), "node0002"), HOSTS, "host node0002 with its 8 ranks"),
+        (late("set", (0,), tuple(range(16))), HOSTS, "16 ranks"),
+        (late("rank", (), (300,)), HOSTS, "rank 300"),
+    ],
+)
+def test_a_late_rank_is_called_by_its_number_else_by_what_tells_it_apart(
+    straggler: Straggler, ranks: list[Any], name: str
+) -> None:
+    assert who(straggler, ranks) == name
