@@ -60,9 +60,19 @@ def heat(result: RunResult, communication: Communication) -> None:
     cards.small("Click a square to open its rank on the timeline.")
     if picked and picked.points:
         rank = int(picked.points[0]["customdata"][0])
-        numbers = [each.rank for each in result.ranks]
-        position = numbers.index(rank) if None not in numbers and rank in numbers else rank
+        position = position_of(rank, result, communication)
+        if position is None:
+            cards.small(f"The trace of rank {rank} is not open here. Reduce the job again with --open {rank}.")
+            return
         st.switch_page(frame.page_of("timeline"), query_params={"run": result.manifest.id, "device": str(position)})
+
+
+def position_of(rank: int, result: RunResult, communication: Communication) -> int | None:
+    """Return the place of a rank of the map among the run's, None where only others of its job have files here."""
+    numbers = [each.rank for each in result.ranks]
+    if None not in numbers:
+        return numbers.index(rank) if rank in numbers else None
+    return rank if communication.job_ranks is None else None  # the map counts ranks that no trace numbers
 
 
 def _stages(result: RunResult, pipeline: Pipeline | None) -> list[int | None]:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from sawtooth.app.page.rank_panels import position_of
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.pages import charts, opened, run_of, words_of
@@ -33,3 +38,21 @@ def test_a_pipeline_is_told_beside_what_its_design_waits(app_data: DataFolder, t
     assert "No rank is a straggler; the pipeline's stages wait" in text
     assert "2 microbatches on 2 equal stages would wait 33 %" in text
     assert "go to filling and draining the pipeline" in text
+
+
+@pytest.mark.parametrize(
+    ("numbers", "job_ranks", "rank", "position"),
+    [
+        ((0, 5, 9), 1_024, 9, 2),
+        ((0, 5, 9), 1_024, 500, None),
+        ((1, 0), None, 1, 0),
+        ((None, None), None, 1, 1),
+        ((None, None), 40, 1, None),
+    ],
+)
+def test_a_square_opens_the_rank_if_it_has_a_file_here(
+    numbers: tuple[int | None, ...], job_ranks: int | None, rank: int, position: int | None
+) -> None:
+    result: Any = SimpleNamespace(ranks=[SimpleNamespace(rank=number) for number in numbers])
+    communication: Any = SimpleNamespace(job_ranks=job_ranks)
+    assert position_of(rank, result, communication) == position
