@@ -33,7 +33,7 @@ def jobs(given: list[str]) -> list[Path]:
     return [f for f in found if (f / "truth_0.json").exists()]
 
 
-def said(library: Library, folder: Path, *, telemetry: bool) -> RunResult:
+def analysed(library: Library, folder: Path, *, telemetry: bool) -> RunResult:
     """Return the analysed job, from its traces alone or with its GPUs' telemetry."""
     files = sorted(folder.glob("*.trace.json.gz"))
     files += sorted([*folder.glob("telemetry.jsonl*"), *folder.glob("nvml*.jsonl*")]) if telemetry else []
@@ -60,7 +60,7 @@ def main(given: list[str], data: Path) -> None:
         watch = json.loads((folder / "truth_0.json").read_text(encoding="utf-8"))["step_s_pipelined"] * 1e3
         cells, found = [folder.name, f"{watch:.2f}"], ""
         for telemetry, errors in ((False, alone), (True, both)):
-            result = said(library, folder, telemetry=telemetry)
+            result = analysed(library, folder, telemetry=telemetry)
             best = result.lead.best if result.lead is not None else None
             if best is None or best.ms is None:
                 cells += ["–"] * (2 if telemetry else 4)

@@ -62,7 +62,7 @@ def _context(browser: Browser) -> BrowserContext:
     return context
 
 
-def _said(what: str, since: float) -> None:
+def _print_time(what: str, since: float) -> None:
     print(f"{what}: {time.monotonic() - since:.1f} s", flush=True)
 
 
@@ -73,10 +73,10 @@ def _dropped(server: Server, page: Page) -> str:
     begun = time.monotonic()
     page.locator("input[type=file]").first.set_input_files([str(WITH_STACK / "trace.json.gz")])
     expect(page.get_by_text("is ready.")).to_be_visible()
-    _said("dropped, until it is ready", begun)
+    _print_time("dropped, until it is ready", begun)
     page.get_by_role("link", name="See the verdict").first.click()
     expect(page.get_by_role("region", name="A step takes")).to_be_visible()
-    _said("dropped, until the sentence", begun)
+    _print_time("dropped, until the sentence", begun)
     found = re.search(r"run=([0-9a-f]{16})", page.url)
     assert found, page.url
     return found[1]
@@ -88,12 +88,12 @@ def _fixed(server: Server, page: Page, run: str) -> None:
     page.goto(f"{server.url}/verdict?run={run}")
     line = page.locator(".st-place code").first
     expect(line).to_contain_text(re.compile(r"\.py:\d+ in "))
-    _said(f"opened, until the user's line ({line.inner_text()})", begun)
+    _print_time(f"opened, until the user's line ({line.inner_text()})", begun)
     begun = time.monotonic()
     page.get_by_text("Include", exact=True).first.click()
     expect(page.get_by_text("Included:")).to_be_visible()
     after = page.get_by_role("region", name=re.compile("after the change")).get_attribute("aria-label")
-    _said(f"ticked, until the new step time ({after})", begun)
+    _print_time(f"ticked, until the new step time ({after})", begun)
 
 
 def _handed_on(server: Server, browser: Browser, page: Page, run: str) -> None:
@@ -105,19 +105,19 @@ def _handed_on(server: Server, browser: Browser, page: Page, run: str) -> None:
     page.wait_for_url(re.compile(r"/compare\?"))
     answer = page.get_by_role("heading", level=1)
     expect(answer).to_contain_text(re.compile("resnet_fixed"))
-    _said("Verdict, until the comparison's sentence", begun)
+    _print_time("Verdict, until the comparison's sentence", begun)
     address, sentence = page.url, answer.inner_text()
     begun = time.monotonic()
     context = _context(browser)
     other = context.new_page()
     other.goto(address)
     expect(other.get_by_role("heading", level=1)).to_have_text(sentence)
-    _said("its link in another browser, until the same sentence", begun)
+    _print_time("its link in another browser, until the same sentence", begun)
     context.close()
     begun = time.monotonic()
     page.go_back()
     expect(page.get_by_role("region", name="A step takes")).to_be_visible()
-    _said("Back, until the Verdict", begun)
+    _print_time("Back, until the Verdict", begun)
 
 
 def _live(server: Server, page: Page, data: Path, seconds: float) -> int:

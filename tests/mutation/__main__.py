@@ -28,6 +28,8 @@ from tests.support.paths import ROOT
 TESTS = {  # module below analysis/ -> its tests below tests/analysis/
     "intervals": ["test_intervals.py"],
     "derive/lost/ledger": ["derive/lost/test_ledger.py"],
+    "replay/bisection": ["replay/test_bisection.py"],
+    "replay/whatif": ["replay/test_whatif.py"],
     "compare/bootstrap": ["compare/test_bootstrap.py", "compare/test_significance.py"],
     "compare/significance": ["compare/test_significance_words.py", "compare/test_significance.py"],
     "compare/comparison": ["compare/test_comparison.py"],

@@ -35,7 +35,7 @@ def pipelined(
                     if source is not None:
                         sends, receives = max(ready[k], talk_free[source]) + 1, max(free[stage], talk_free[stage]) + 1
                         end = max(sends, receives) + TRANSFER_US
-                        _meet(traces, hosts, (source, sends), (stage, receives), end, peers=peers)
+                        _transfer(traces, hosts, (source, sends), (stage, receives), end, peers=peers)
                         talk_free[source] = talk_free[stage] = end
                         start = end + 1
                     ready[k] = start + times * forward_us[stage]
@@ -55,7 +55,7 @@ def _launch(trace: ChromeTrace, hosts: list[float], stage: int, kernel: tuple[fl
     hosts[stage] += LAUNCH_US
 
 
-def _meet(
+def _transfer(
     traces: list[ChromeTrace],
     hosts: list[float],
     sender: tuple[int, float],

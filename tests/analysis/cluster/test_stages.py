@@ -34,7 +34,7 @@ def matched(work_ms: Callable[[int, int, int, int], float]) -> pd.DataFrame:
     now: dict[int, float] = defaultdict(float)
     rows = []
 
-    def meet(name: str, step: int, members: list[int]) -> None:
+    def join(name: str, step: int, members: list[int]) -> None:
         start = {position: now[position] for position in members}
         collective = rows[-1]["collective"] + 1 if rows else 0
         for position in members:
@@ -56,13 +56,13 @@ def matched(work_ms: Callable[[int, int, int, int], float]) -> pd.DataFrame:
                 for place in range(WIDE):
                     position = WIDE * stage + place
                     if stage:
-                        meet(SEND_RECEIVE, step, [position - WIDE, position])
+                        join(SEND_RECEIVE, step, [position - WIDE, position])
                     now[position] += MS * work_ms(stage, place, step, micro)
         for stage in range(STAGES):
-            meet("reducescatter", step, [WIDE * stage + place for place in range(WIDE)])
+            join("reducescatter", step, [WIDE * stage + place for place in range(WIDE)])
         for place in range(WIDE):
-            meet("allreduce", step, [place, WIDE * (STAGES - 1) + place])
-        meet("allreduce", step, list(range(WIDE * STAGES)))
+            join("allreduce", step, [place, WIDE * (STAGES - 1) + place])
+        join("allreduce", step, list(range(WIDE * STAGES)))
     calls = pd.DataFrame(rows).assign(counted=True)
     shortest = calls.groupby("collective")["dur_ns"].transform("min")
     return calls.assign(shortest_ns=shortest, wait_ns=calls["dur_ns"] - shortest)

@@ -232,13 +232,13 @@ def test_a_no_says_whether_zero_lies_inside():
     assert "within the 2.0%" in verdict([run(around(100))], [run(around(100)[::-1] * 1.015)]).why
 
 
-def told(best, low, high, name, source="telemetry", steps=4):
+def bounded(best, low, high, name, source="telemetry", steps=4):
     return Measured((best,) * steps, best, source, (name,), low_ms=low, high_ms=high)
 
 
 def test_with_few_steps_the_interval_is_that_of_the_step_times_at_95_percent():
     # 100 (90 … 110) → 70 (66 … 76), 90 % each: √(10² + 4²) = 10.77 below and √(10² + 6²) = 11.66 above, × 1.96 / 1.645.
-    found = verdict([told(100.0, 90.0, 110.0, "a")], [told(70.0, 66.0, 76.0, "b")])
+    found = verdict([bounded(100.0, 90.0, 110.0, "a")], [bounded(70.0, 66.0, 76.0, "b")])
     to_95 = 1.959964 / 1.644854
     assert found.ci95_ms == pytest.approx((-30 - to_95 * 116**0.5, -30 + to_95 * 136**0.5), abs=1e-4)
     assert (found.word, found.confidence) == ("faster", "low")
@@ -247,8 +247,8 @@ def test_with_few_steps_the_interval_is_that_of_the_step_times_at_95_percent():
 
 def test_step_times_that_are_not_known_well_enough_take_the_word_back():
     # 100 (60 … 140) → 70 (50 … 110): 30 ms of change, ± 53 ms. The steps alone lie apart.
-    a, b = told(100.0, 60.0, 140.0, "a"), told(70.0, 50.0, 110.0, "b")
-    other_source = told(70.0, 50.0, 110.0, "b", source="estimate")
+    a, b = bounded(100.0, 60.0, 140.0, "a"), bounded(70.0, 50.0, 110.0, "b")
+    other_source = bounded(70.0, 50.0, 110.0, "b", source="estimate")
     found = verdict([a], [other_source])
     assert (found.word, found.confidence) == ("inconclusive", "low")
     assert "not known well enough" in found.why
@@ -256,7 +256,7 @@ def test_step_times_that_are_not_known_well_enough_take_the_word_back():
 
 
 def test_an_end_that_nothing_bounds_stays_open():
-    open_b = verdict([told(100.0, 95.0, 105.0, "a")], [told(70.0, 66.0, None, "b")])
+    open_b = verdict([bounded(100.0, 95.0, 105.0, "a")], [bounded(70.0, 66.0, None, "b")])
     assert open_b.ci95_ms is not None
     assert open_b.ci95_ms[0] == pytest.approx(-30 - 1.959964 / 1.644854 * 41**0.5, abs=1e-4)
     assert (open_b.ci95_ms[1], open_b.word) == (None, "inconclusive")

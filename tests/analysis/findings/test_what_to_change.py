@@ -68,23 +68,23 @@ def result_of(folder: Path, trace: ChromeTrace, name: str = "t") -> RunResult:
     return result
 
 
-def found(**said: object) -> Finding:
-    return Finding("r", "info", "A finding", "Change it.", "low", **said)  # type: ignore[arg-type]
+def finding_with(**fields: object) -> Finding:
+    return Finding("r", "info", "A finding", "Change it.", "low", **fields)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("finding", "claims", "said"),
     [
-        (found(predicted_step_ms=8.0, predicted_speedup=1.25, ceiling_ms_per_step=3.0), "gain", "10.0 → ≈ 8.00 ms"),
+        (finding_with(predicted_step_ms=8.0, predicted_speedup=1.25, ceiling_ms_per_step=3.0), "gain", "10.0 → ≈ 8.00 ms"),
         (
-            found(predicted_step_ms=9.96, predicted_speedup=1.004),
+            finding_with(predicted_step_ms=9.96, predicted_speedup=1.004),
             "caution",
             "no gain on its own: another bottleneck takes over",
         ),
-        (found(ceiling_ms_per_step=3.0), "ceiling", "at most 3.00 ms a step at stake"),
-        (found(ceiling_ms_per_step=0.0), "caution", "a caution, no gain claimed"),
-        (found(), "caution", "a caution, no gain claimed"),
-        (found(ends_the_run=True), "caution", "ends the run"),
+        (finding_with(ceiling_ms_per_step=3.0), "ceiling", "at most 3.00 ms a step at stake"),
+        (finding_with(ceiling_ms_per_step=0.0), "caution", "a caution, no gain claimed"),
+        (finding_with(), "caution", "a caution, no gain claimed"),
+        (finding_with(ends_the_run=True), "caution", "ends the run"),
     ],
 )
 def test_a_finding_says_whether_it_claims_a_gain_a_ceiling_or_nothing(finding: Finding, claims: str, said: str) -> None:

@@ -19,7 +19,7 @@ from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import BASE_NS
 
 
-def told(
+def job_of(
     folder: Path, planted: Planted, *, ranks: int = 4, per_host: int = 2, mesh: bool = True, steps: int = 5
 ) -> Communication:
     data = DataFolder(folder / "data").create()
@@ -35,12 +35,12 @@ def told(
 
 
 def test_no_rank_is_named_where_none_is_late(tmp_path: Path) -> None:
-    assert told(tmp_path, Planted(clock_us={1: 4000.0})).stragglers == ()
+    assert job_of(tmp_path, Planted(clock_us={1: 4000.0})).stragglers == ()
 
 
 @pytest.mark.parametrize("mesh", [False, True])
 def test_one_ranks_loader_is_named_with_what_it_costs(tmp_path: Path, mesh: bool) -> None:
-    (late,) = told(tmp_path, Planted(loader_us={3: 800.0}), mesh=mesh).stragglers
+    (late,) = job_of(tmp_path, Planted(loader_us={3: 800.0}), mesh=mesh).stragglers
     assert (late.kind, late.ranks, late.host, late.reason) == ("rank", (3,), "node0001", "data_wait")
     assert late.own_ms == pytest.approx(0.8, abs=0.02)
     assert late.gain_ms == pytest.approx(0.8, abs=0.02)
@@ -49,7 +49,7 @@ def test_one_ranks_loader_is_named_with_what_it_costs(tmp_path: Path, mesh: bool
 def test_a_loader_late_every_fourth_step_is_named_with_its_cost_over_all_steps(tmp_path: Path) -> None:
     """Of eight counted steps two wait 2 ms: 0.5 ms a step in the mean."""
     planted = Planted(loader_us={1: 2_000.0}, loads_in=frozenset({3, 7}))
-    (late,) = told(tmp_path, planted, ranks=2, per_host=2, mesh=False, steps=9).stragglers
+    (late,) = job_of(tmp_path, planted, ranks=2, per_host=2, mesh=False, steps=9).stragglers
     assert (late.ranks, late.reason) == ((1,), "data_wait")
     assert late.own_ms == pytest.approx(0.5, abs=0.07)
     assert late.gain_ms == pytest.approx(0.5, abs=0.07)
@@ -57,18 +57,18 @@ def test_a_loader_late_every_fourth_step_is_named_with_its_cost_over_all_steps(t
 
 def test_a_loader_late_once_is_chance(tmp_path: Path) -> None:
     planted = Planted(loader_us={1: 2_000.0}, loads_in=frozenset({3}))
-    assert told(tmp_path, planted, ranks=2, per_host=2, mesh=False, steps=9).stragglers == ()
+    assert job_of(tmp_path, planted, ranks=2, per_host=2, mesh=False, steps=9).stragglers == ()
 
 
 def test_a_pause_in_every_step_of_one_rank_is_its_own_whatever_recording_costs_the_hosts(tmp_path: Path) -> None:
     """Every rank's host pauses 1 ms a step, rank 1's 1.6 ms: 0.6 ms longer, more than the 35 % that hosts of one job differ by."""
-    (late,) = told(tmp_path, Planted(host_us={0: 1_000.0, 1: 1_600.0}), ranks=2, per_host=2, mesh=False).stragglers
+    (late,) = job_of(tmp_path, Planted(host_us={0: 1_000.0, 1: 1_600.0}), ranks=2, per_host=2, mesh=False).stragglers
     assert (late.ranks, late.reason) == ((1,), "python_host")
     assert late.own_ms == pytest.approx(0.6, abs=0.03)
 
 
 def test_hosts_of_a_balanced_job_differ_under_the_profiler_and_nobody_is_late(tmp_path: Path) -> None:
-    assert told(tmp_path, Planted(host_us={0: 1_000.0, 1: 1_300.0}), ranks=2, per_host=2, mesh=False).stragglers == ()
+    assert job_of(tmp_path, Planted(host_us={0: 1_000.0, 1: 1_300.0}), ranks=2, per_host=2, mesh=False).stragglers == ()
 
 
 def test_the_same_kernels_in_other_shapes_are_more_work_and_no_slow_gpu(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ HIDDEN = Planted(host_us={0: 2_000.0, 1: 1_500.0}, slow_gpu={1: 1.45})
 
 
 def test_kernel_work_that_only_the_replayed_hosts_hide_is_told_as_at_most(tmp_path: Path) -> None:
-    (late,) = told(tmp_path, HIDDEN, ranks=2, per_host=2, mesh=False).stragglers
+    (late,) = job_of(tmp_path, HIDDEN, ranks=2, per_host=2, mesh=False).stragglers
     assert (late.ranks, late.at_most) == ((1,), True)
     assert late.own_ms == pytest.approx(0.45, abs=0.02)
     assert 0.05 < late.gain_ms < 0.45
@@ -117,7 +117,7 @@ def test_a_measured_step_says_how_fast_the_hosts_are(tmp_path: Path) -> None:
 
 
 def test_a_slow_host_is_named_as_one(tmp_path: Path) -> None:
-    (late,) = told(tmp_path, Planted(host_us=dict.fromkeys(range(4, 8), 900.0)), ranks=8, per_host=4).stragglers
+    (late,) = job_of(tmp_path, Planted(host_us=dict.fromkeys(range(4, 8), 900.0)), ranks=8, per_host=4).stragglers
     assert (late.kind, sorted(r or 0 for r in late.ranks), late.host, late.reason) == (
         "host",
         [4, 5, 6, 7],
@@ -128,7 +128,7 @@ def test_a_slow_host_is_named_as_one(tmp_path: Path) -> None:
 
 
 def test_two_late_ranks_gain_together_what_neither_gains_alone(tmp_path: Path) -> None:
-    both, first, second = told(tmp_path, Planted(loader_us={1: 900.0, 2: 700.0})).stragglers
+    both, first, second = job_of(tmp_path, Planted(loader_us={1: 900.0, 2: 700.0})).stragglers
     assert (both.kind, set(both.ranks), both.reason) == ("set", {1, 2}, "data_wait")
     assert both.gain_ms == pytest.approx(0.9, abs=0.02)
     assert (first.ranks, first.gain_ms) == ((1,), pytest.approx(0.2, abs=0.02))
@@ -136,7 +136,7 @@ def test_two_late_ranks_gain_together_what_neither_gains_alone(tmp_path: Path) -
 
 
 def test_a_slow_gpu_runs_equal_kernels_longer(tmp_path: Path) -> None:
-    (late,) = told(tmp_path, Planted(slow_gpu={2: 1.4})).stragglers
+    (late,) = job_of(tmp_path, Planted(slow_gpu={2: 1.4})).stragglers
     assert (late.ranks, late.reason) == ((2,), None)
     assert late.kernel_ratio == pytest.approx(
         1.4, rel=0.35
@@ -150,7 +150,7 @@ def test_a_rank_that_cannot_be_replayed_is_left_out_unless_the_others_wait_for_i
 ) -> None:
     real = one_job.replay_of
     monkeypatch.setattr(one_job, "replay_of", lambda recording, rank: None if rank.rank == lacks else real(recording, rank))
-    found = told(tmp_path, Planted(loader_us={3: 800.0}))
+    found = job_of(tmp_path, Planted(loader_us={3: 800.0}))
     if lacks == 3:
         assert (found.step_ms, found.stragglers) == (None, ())
         return
@@ -177,7 +177,7 @@ def test_among_many_alike_ranks_the_collectives_tell_who_is_late_without_any_rep
 ) -> None:
     """Each loses 0.8 ms a step; of the slow GPU the 1,000 µs before the collectives."""
     monkeypatch.setattr(one_job, "replay_of", lambda recording, rank: None)
-    found = told(tmp_path, planted, ranks=8, per_host=2)
+    found = job_of(tmp_path, planted, ranks=8, per_host=2)
     (late,) = found.stragglers
     assert (late.kind, list(late.ranks), late.reason) == (*who, reason)
     assert late.own_ms == pytest.approx(0.8, abs=0.02)
@@ -187,7 +187,7 @@ def test_among_many_alike_ranks_the_collectives_tell_who_is_late_without_any_rep
 
 
 def test_two_late_ranks_among_many_gain_together_what_neither_gains_alone(tmp_path: Path) -> None:
-    both, first, second = told(tmp_path, Planted(loader_us={1: 900.0, 6: 700.0}), ranks=8, per_host=4).stragglers
+    both, first, second = job_of(tmp_path, Planted(loader_us={1: 900.0, 6: 700.0}), ranks=8, per_host=4).stragglers
     assert (both.ranks, both.gain_ms) == ((1, 6), pytest.approx(0.9, abs=0.02))
     assert (first.ranks, first.gain_ms) == ((1,), pytest.approx(0.2, abs=0.02))
     assert (second.ranks, second.gain_ms) == ((6,), pytest.approx(0.0, abs=0.02))
@@ -196,7 +196,7 @@ def test_two_late_ranks_among_many_gain_together_what_neither_gains_alone(tmp_pa
 def test_lateness_that_recording_may_make_names_nobody_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """0.4 ms of the host's between two launches: too short a gap to be more than what recording costs a slow host."""
     monkeypatch.setattr(one_job, "replay_of", lambda recording, rank: None)
-    assert told(tmp_path, Planted(host_us={5: 400.0}), ranks=8, per_host=4).stragglers == ()
+    assert job_of(tmp_path, Planted(host_us={5: 400.0}), ranks=8, per_host=4).stragglers == ()
 
 
 @pytest.mark.parametrize(("throttle", "reason"), [(0, "clock"), (4, "power")])
@@ -229,7 +229,7 @@ def test_a_slow_gpus_clock_or_power_limit_is_the_reason_where_its_telemetry_show
 
 
 def test_clocks_of_hosts_are_known_through_groups(tmp_path: Path) -> None:
-    communication = told(tmp_path, Planted(clock_us={1: 4000.0, 2: -2500.0}), ranks=9, per_host=3)
+    communication = job_of(tmp_path, Planted(clock_us={1: 4000.0, 2: -2500.0}), ranks=9, per_host=3)
     first = {r.rank: r for r in communication.ranks}[0]
     base = first.clock_offset_ns
     assert base is not None

@@ -30,7 +30,7 @@ def sampled(*, capped: bool = False, period_s: float = 0.1, **at_work: Mean) -> 
     )  # fmt: skip
 
 
-def told(work: StepWork, telemetry: DeviceTelemetry) -> Witness:
+def witness_of(work: StepWork, telemetry: DeviceTelemetry) -> Witness:
     found = by_telemetry(work, telemetry)
     assert isinstance(found, Witness), found
     return found
@@ -38,17 +38,17 @@ def told(work: StepWork, telemetry: DeviceTelemetry) -> Witness:
 
 def test_dispatch_counts_as_busy_time() -> None:
     """A step of 11.34 ms in which kernels take 1.5 ms and are dispatched 918 times shows 22.9 %, not 13.2."""
-    found = told(MLP, sampled(util_pct=mean((1.5 + 918 * 1.2e-3) / 11.34 * 100)))
+    found = witness_of(MLP, sampled(util_pct=mean((1.5 + 918 * 1.2e-3) / 11.34 * 100)))
     assert found.ms == pytest.approx(11.34)
     assert found.low_ms < 11.34 * 0.93 and found.high_ms is not None and 11.34 * 1.07 < found.high_ms < 11.34 * 1.15
 
 
 def test_kernels_of_a_graph_are_dispatched_once_and_cost_nothing() -> None:
-    assert told(replace(MLP, dispatched=0), sampled(util_pct=mean(100.0))).ms == pytest.approx(1.5)
+    assert witness_of(replace(MLP, dispatched=0), sampled(util_pct=mean(100.0))).ms == pytest.approx(1.5)
 
 
 def test_a_gpu_whose_dispatch_nobody_measured_has_a_wider_interval() -> None:
-    known, unknown = (told(replace(MLP, dispatch=d), sampled(util_pct=mean(25.0))) for d in (H200, UNMEASURED_DISPATCH))
+    known, unknown = (witness_of(replace(MLP, dispatch=d), sampled(util_pct=mean(25.0))) for d in (H200, UNMEASURED_DISPATCH))
     assert known.width is not None and unknown.width is not None and unknown.width > known.width + 0.3
     gpu = identify("NVIDIA H200", 9, 0, 132, 150754820096, "nvidia")
     assert gpu is not None and (gpu.dispatch.low_ns, gpu.dispatch.high_ns) == (1100.0, 1300.0) and gpu.dispatch.source
@@ -57,14 +57,14 @@ def test_a_gpu_whose_dispatch_nobody_measured_has_a_wider_interval() -> None:
 def test_gpm_speaks_where_there_are_copies_and_where_it_is_far_steadier() -> None:
     copies = replace(MLP, kernel_ns=20e6, copies_ns=10e6)
     both = sampled(util_pct=mean(90.0), gr_active_pct=mean(60.0))
-    assert told(copies, both).ms == pytest.approx(copies.occupied_ns / 0.6 / 1e6)
-    assert told(replace(copies, copies_ns=0), both).ms == pytest.approx(copies.occupied_ns / 0.9 / 1e6)
+    assert witness_of(copies, both).ms == pytest.approx(copies.occupied_ns / 0.6 / 1e6)
+    assert witness_of(replace(copies, copies_ns=0), both).ms == pytest.approx(copies.occupied_ns / 0.9 / 1e6)
     shaky = sampled(util_pct=mean(50.0, 20.0), gr_active_pct=mean(60.0, 1.0))
-    assert told(replace(copies, copies_ns=0), shaky).ms == pytest.approx(copies.occupied_ns / 0.6 / 1e6)
+    assert witness_of(replace(copies, copies_ns=0), shaky).ms == pytest.approx(copies.occupied_ns / 0.6 / 1e6)
 
 
 def test_where_the_two_signals_differ_the_interval_holds_both() -> None:
-    found = told(replace(MLP, kernel_ns=20e6), sampled(util_pct=mean(93.0), gr_active_pct=mean(70.0)))
+    found = witness_of(replace(MLP, kernel_ns=20e6), sampled(util_pct=mean(93.0), gr_active_pct=mean(70.0)))
     assert found.holds((20e6 + 918 * 1200) / 0.70 / 1e6)
     assert any("holds both" in note for note in found.notes)
 
@@ -74,27 +74,27 @@ def test_pageable_copies_by_utilization_alone_leave_both_ends_open() -> None:
     work = StepWork(kernel_ns=20e6, dispatched=300, copies_ns=15e6, pageable_ns=15e6, dispatch=H200)
     for counted in (0.0, 0.5, 1.0):
         step = 54.6
-        found = told(work, sampled(util_pct=mean((work.occupied_ns + counted * 15e6) / 1e6 / step * 100)))
+        found = witness_of(work, sampled(util_pct=mean((work.occupied_ns + counted * 15e6) / 1e6 / step * 100)))
         assert found.holds(step), counted
 
 
 @pytest.mark.parametrize("widens", ["scatter", "slow", "short", "capped"])
 def test_what_makes_it_less_sure_widens_the_interval(widens: str) -> None:
-    usual = told(MLP, sampled(util_pct=mean(25.0)))
+    usual = witness_of(MLP, sampled(util_pct=mean(25.0)))
     doubtful = {
         "scatter": sampled(util_pct=mean(25.0, 4.0)),
         "slow": sampled(util_pct=mean(25.0), period_s=1.0),
         "short": sampled(util_pct=mean(25.0, samples=12)),
         "capped": sampled(util_pct=mean(25.0), capped=True),
     }[widens]
-    found = told(MLP, doubtful)
+    found = witness_of(MLP, doubtful)
     assert found.width is not None and usual.width is not None and found.width > usual.width * 1.02
 
 
 def test_waiting_in_collectives_leaves_a_lower_bound_only() -> None:
     """NCCL kernels spin while other ranks are late: 99 % busy says nothing of how long the own work takes."""
     work = StepWork(kernel_ns=50e6, dispatched=500, communication_ns=30e6, dispatch=H200)
-    found = told(work, sampled(util_pct=mean(99.0)))
+    found = witness_of(work, sampled(util_pct=mean(99.0)))
     assert found.ms is None and found.high_ms is None
     assert found.low_ms == pytest.approx((20 + 0.6) / 0.99 * 0.92)
 

@@ -21,11 +21,11 @@ from sawtooth.ingest.schema import DataFolder
 START_NS, SAMPLES = 1_790_000_000_000_000_000, 120
 FREE = Dispatch(0.0, 0.0, 0.0, "none, so that sums stay simple")
 LIGHT, HEAVY = StepWork(10e6, 0, dispatch=FREE), StepWork(16e6, 0, dispatch=FREE)  # 10 and 16 ms of a step's own work
-Told = Callable[..., Witness | None]
+Law = Callable[..., Witness | None]
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Told:
+def law(tmp_path: Path) -> Law:
     def of(
         utils: tuple[np.ndarray, ...],
         *,
@@ -58,54 +58,54 @@ def told(tmp_path: Path) -> Told:
     return of
 
 
-def test_the_rank_that_waits_least_tells_the_step(told: Told) -> None:
+def test_the_rank_that_waits_least_tells_the_step(law: Law) -> None:
     """A step of 20 ms: the heavy rank works 16 of them (80 %), the light one 10 and waits 9 in collectives (95 %)."""
-    found = told((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)))
+    found = law((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)))
     assert found is not None
     assert found.ms == pytest.approx(20.0)
     assert found.high_ms is not None
     assert 17 < found.low_ms < 19 and 21 < found.high_ms < 23
 
 
-def test_ranks_that_wait_in_turn_are_looked_at_moment_by_moment(told: Told) -> None:
+def test_ranks_that_wait_in_turn_are_looked_at_moment_by_moment(law: Law) -> None:
     """Steps of 25 and 16 ms by turns. At first the light rank is held up (40 %) and the heavy one waits for it, then neither waits for long."""
     turns = np.arange(SAMPLES) % 20 < 10
     light, heavy = np.where(turns, 40.0, 97.0), np.where(turns, 99.0, 99.0)
-    found = told((light, heavy))
+    found = law((light, heavy))
     # of 16 ms: light 40 % → 40·16/10 = 64, heavy 99; then light 97 → 155, heavy 99. The mean of 64 and 99 is 81.5: 16 / 0.815 = 19.6
     assert found is not None
     assert found.ms == pytest.approx(19.63, rel=0.01)
 
 
-def test_where_nobody_knows_whose_gpu_is_whose_the_interval_holds_every_order(told: Told) -> None:
-    known = told((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)))
-    unknown = told((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), owners=False)
+def test_where_nobody_knows_whose_gpu_is_whose_the_interval_holds_every_order(law: Law) -> None:
+    known = law((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)))
+    unknown = law((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), owners=False)
     assert known is not None and unknown is not None
     # the other way round the heavy rank would be at 95 %: 16 / 0.95 = 16.8 ms
     assert unknown.low_ms < 16.8 < 20.0 < (unknown.high_ms or 0.0)
     assert unknown.low_ms < known.low_ms
 
 
-def test_a_pipeline_is_bounded_from_below_only(told: Told) -> None:
-    found = told((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), only_bounds="every stage of a pipeline waits at times")
+def test_a_pipeline_is_bounded_from_below_only(law: Law) -> None:
+    found = law((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), only_bounds="every stage of a pipeline waits at times")
     assert found is not None
     assert (found.ms, found.high_ms) == (None, None)
     assert 17 < found.low_ms < 20
 
 
-def test_one_gpu_of_two_ranks_says_nothing_of_the_job(told: Told) -> None:
-    assert told((np.full(SAMPLES, 95.0),)) is None
+def test_one_gpu_of_two_ranks_says_nothing_of_the_job(law: Law) -> None:
+    assert law((np.full(SAMPLES, 95.0),)) is None
 
 
-def test_gpus_sampled_a_little_apart_still_speak_of_one_moment(told: Told) -> None:
-    found = told((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), lag_ns=30_000_000)
+def test_gpus_sampled_a_little_apart_still_speak_of_one_moment(law: Law) -> None:
+    found = law((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), lag_ns=30_000_000)
     assert found is not None
     assert found.ms == pytest.approx(20.0)
 
 
-def test_what_all_ranks_wait_by_turns_counts_as_busy_and_may_be_nothing(told: Told) -> None:
+def test_what_all_ranks_wait_by_turns_counts_as_busy_and_may_be_nothing(law: Law) -> None:
     """The heavy rank works 16 ms and waits 4 in a step of 25: 80 % although it works 64 %."""
-    found = told((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), in_turn_ns=4e6)
+    found = law((np.full(SAMPLES, 95.0), np.full(SAMPLES, 80.0)), in_turn_ns=4e6)
     assert found is not None and found.high_ms is not None
     assert found.ms == pytest.approx(25.0)
     assert found.low_ms < 20.0 and found.high_ms > 28.0

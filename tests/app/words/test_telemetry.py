@@ -16,7 +16,7 @@ from tests.support.run_results import finding_of, run_of
 STARVED = (("other_compute", None, 200, 0.0002), ("idle", "data_wait", 800, 0.0008))
 
 
-def said(nvml: float | None, busy: float | None, tensor: float | None = None) -> str | None:
+def activities_of(nvml: float | None, busy: float | None, tensor: float | None = None) -> str | None:
     given = {"nvml_gpu_util_mean": nvml, "gpu_busy_share": busy, "tensor_active_measured": tensor}
     known = {key: Reading(value) for key, value in given.items() if value is not None}
     return words.activities({key: known.get(key) or missing("Not in this test.") for key in METRICS})
@@ -26,21 +26,21 @@ def said(nvml: float | None, busy: float | None, tensor: float | None = None) ->
     ("busy", "word"), [(0.21, "about the same"), (0.50, "higher: it counts copies"), (0.10, "lower: profiling slows")]
 )
 def test_the_traces_busy_share_is_held_against_nvml(busy: float, word: str) -> None:
-    text = said(0.2, busy)
+    text = activities_of(0.2, busy)
     assert text is not None
     assert word in text
     assert "20\u00a0%" in text
 
 
 def test_tensor_activity_has_its_reason() -> None:
-    text = said(0.2, None, 0.029)
+    text = activities_of(0.2, None, 0.029)
     assert text is not None
     assert "2.9\u00a0% of the time" in text
     assert "profiled" not in text
 
 
 def test_without_nvml_nothing_is_compared() -> None:
-    assert said(None, 0.5, 0.1) is None
+    assert activities_of(None, 0.5, 0.1) is None
 
 
 def test_troughs_under_the_profile_and_by_their_period() -> None:

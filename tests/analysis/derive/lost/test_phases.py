@@ -32,7 +32,7 @@ def training_loop(steps: int = 3) -> TinyTrace:
     return trace
 
 
-def found(trace: TinyTrace) -> dict[str, dict[str, float]]:
+def phases_of(trace: TinyTrace) -> dict[str, dict[str, float]]:
     events, facts = trace.events(), trace.facts()
     device = device_steps(events, find_host_steps(events), 0)
     view = host_view(events, facts)
@@ -44,7 +44,7 @@ def found(trace: TinyTrace) -> dict[str, dict[str, float]]:
 
 
 def test_each_phase_has_its_host_device_and_idle_time() -> None:
-    table = found(training_loop())
+    table = phases_of(training_loop())
     assert set(table) == {"my forward", BACKWARD, "Optimizer.step#Adam.step"}
     assert table["my forward"]["host_ms_per_step"] == pytest.approx(0.1)
     assert table[BACKWARD]["host_ms_per_step"] == pytest.approx(
@@ -61,18 +61,18 @@ def test_names_that_count_on_are_one_phase() -> None:
     trace = training_loop()
     for k in range(3):
         trace.op(f"micro batch {k}", 1000.0 * k + 100, 1000.0 * k + 150, annotation=True)
-    assert "micro batch" in found(trace)
+    assert "micro batch" in phases_of(trace)
 
 
 def test_no_counted_steps_no_phases() -> None:
     trace = TinyTrace()
     trace.launch((0, 5), (7, 20))
-    assert found(trace) == {}
+    assert phases_of(trace) == {}
 
 
 def test_union_keeps_nested_repeats_from_counting_twice() -> None:
     trace = training_loop()
     for k in range(3):
         trace.op("my forward", 1000.0 * k + 20, 1000.0 * k + 60, annotation=True)
-    assert found(trace)["my forward"]["host_ms_per_step"] == pytest.approx(0.1)
+    assert phases_of(trace)["my forward"]["host_ms_per_step"] == pytest.approx(0.1)
     assert union([0, 20], [100, 60]).total == 100
