@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.step_time import BestStepTime
-from sawtooth.analysis.replay.edits import AsGraph, Edit, FasterHost, ScaledOps, WithoutCalls, apply
+from sawtooth.analysis.replay.edits import (
+    AsGraph,
+    Edit,
+    FasterHost,
+    ScaledOps,
+    TimedOps,
+    WithoutCalls,
+    WithoutHostCause,
+    WithoutWaits,
+    apply,
+)
 from sawtooth.analysis.replay.machine import replay, step_times
 from sawtooth.analysis.replay.whatif import WhatIf
 from tests.support.replay_traces import loading, problem_of
@@ -68,3 +78,78 @@ def test_a_step_beyond_the_replay_may_be_in_the_profile_or_not_and_the_interval_
     assert close is not None and close[1] == pytest.approx(0.026 + 0.15 * 0.006)
     none = whatif.predict_range_ms(of_step(0.100, "user"), [FasterHost(0.0)])
     assert none is not None and none[1] == pytest.approx(0.006 * 1.15)
+
+
+def waiting() -> WhatIf:
+    """Steps of 100 µs: 60 of the host, then a kernel of 40 that the host waits for."""
+    trace = TinyTrace()
+    for k in range(4):
+        t = 100.0 * k
+        trace.step(t, t + 100)
+        trace.launch((t + 50, t + 55), (t + 55, t + 95))
+        trace.call("cudaStreamSynchronize", t + 55, t + 95)
+    problem = problem_of(trace)
+    return WhatIf(problem, 0, problem.steps)
+
+
+def hiding() -> WhatIf:
+    """Steps of 100 µs on the host, which never waits; a kernel of 40 in each."""
+    trace = TinyTrace()
+    for k in range(4):
+        t = 100.0 * k
+        trace.step(t, t + 100)
+        trace.launch((t + 90, t + 95), (t + 97, t + 137))
+    problem = problem_of(trace)
+    return WhatIf(problem, 0, problem.steps)
+
+
+def test_a_run_shorter_than_its_replay_has_a_quicker_host() -> None:
+    # 70 of 100 µs: the host takes half of its 60. Without the wait the kernel's 40 are left, and not 70 % of the slow host's 60.
+    assert waiting().predict_ms(of_step(0.070, "user"), [WithoutWaits()]) == pytest.approx(0.040, rel=0.01)
+    assert waiting().predict_ms(of_step(0.070, "telemetry"), [WithoutWaits()]) == pytest.approx(
+        0.040
+    )  # 70 − 40, the GPU's work at least
+
+
+def test_where_the_gpu_sets_the_pace_the_host_is_as_quick_as_any_or_as_slow_as_it_may_be() -> None:
+    # 40 of 100 µs, the kernel's own: the host takes 25 µs (a quarter) to 40. With half the kernel a step takes 25 then, or 40 as before.
+    step, half = of_step(0.040, "user"), [ScaledOps((0, 1, 2, 3), 0.5, 0.5, 0.5)]
+    assert hiding().predict_ms(step, half) == pytest.approx(0.025, rel=0.01)
+    assert hiding().predict_ms(step, half, slow_host=True) == pytest.approx(0.040, rel=0.02)
+    between = hiding().predict_range_ms(step, half)
+    # A fifth of the 15 gained is 3, less than 15 % of the 25 that are left.
+    assert between is not None and between == pytest.approx((0.025 - 0.003, 0.040 + 0.003), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("edit", "low_us", "high_us"),
+    [
+        # Of 100 µs 40 are kernels, which take 20: 80, a gain of 20, a fifth of which is 4. Kernels without an interval take 16 to 25.
+        (ScaledOps((0, 1, 2, 3), 0.5), 76 - 4, 85 + 4),
+        (TimedOps((0, 1, 2, 3), (20_000,) * 4), 76 - 4, 85 + 4),
+        (ScaledOps((0, 1, 2, 3), 0.5, 0.45, 0.55), 78 - 4, 82 + 4),
+        (TimedOps((0, 1, 2, 3), (20_000,) * 4, (18_000,) * 4, (22_000,) * 4), 78 - 4, 82 + 4),
+        # Without waits 60: reads may have cost as much again as the 40 gained, but the GPU works 40. A fifth of 40 is 8, less than 15 % of 60.
+        (WithoutWaits(), 40 - 8, 60 + 8),
+    ],
+)
+def test_the_interval_holds_new_kernel_times_and_what_replays_miss(edit: Edit, low_us: float, high_us: float) -> None:
+    assert waiting().predict_range_ms(of_step(0.100, "user"), [edit]) == pytest.approx((low_us / 1000, high_us / 1000))
+
+
+def test_a_cause_that_may_stay_in_part_and_a_graph_that_waits_may_cut_have_the_upper_end_of_both() -> None:
+    # The loader's 50 of 100 µs go, or half of them: 50 to 75, ± 15 % of 50.
+    loop = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
+    between = loop.predict_range_ms(of_step(0.100, "user"), [WithoutHostCause("data_wait", keep_at_most=0.5)])
+    assert between == pytest.approx((0.0425, 0.0825))
+    graph = waiting().predict_range_ms(of_step(0.100, "user"), [AsGraph()])
+    whole, cut = (waiting().predict_ms(of_step(0.100, "user"), [AsGraph(waits_stay=stay)]) for stay in (False, True))
+    assert graph is not None and whole is not None and cut is not None and whole < cut < graph[1]
+
+
+def test_nothing_is_predicted_of_an_unknown_step_or_of_no_counted_step() -> None:
+    unknown = BestStepTime("profile", *[missing("Not known.")] * 3, None)
+    assert waiting().predict_ms(unknown, [WithoutWaits()]) is None
+    assert waiting().predict_range_ms(unknown, [WithoutWaits()]) is None
+    none = WhatIf(waiting().problem, 0, waiting().counted[:0])
+    assert none.step_ms() is None and none.predict_ms(of_step(0.100, "user"), [WithoutWaits()]) is None
