@@ -17,11 +17,10 @@ from sawtooth.sample_traces import models_after as after
 from sawtooth.sample_traces import models_further as m
 from sawtooth.sample_traces import workloads_after as w
 from sawtooth.sample_traces.scenarios import NONE, Scenario
-from sawtooth.sample_traces.scenarios_later import UNMARKED, later
+from sawtooth.sample_traces.scenarios_later import END, UNMARKED, later
 from sawtooth.sample_traces.workloads import DEVICE, Workload, count_params
 
 TIMING: dict[str, Any] = {"timed_s": 4.4, "after_s": 1.0, "synced_steps": 6}
-END = 1  # the token that ends a text
 Decode = Callable[[], object]
 
 
