@@ -59,6 +59,7 @@ def of_step(ms: float, source: str) -> BestStepTime:
         ("user", 50, WithoutCalls(SECOND), 40),  # 80 of 100
         ("telemetry", 90, FasterHost(0.0), 6),  # 90 − 94 is nothing that a step can take
         ("telemetry", 150, FasterHost(0.0), 56),
+        ("telemetry", 150, WithoutCalls(SECOND), 130),  # 20 of the profiled 100 go
         ("user", 3, ScaledOps((0, 1, 2, 3, 4, 5), 0.5), 3),  # the host sets the pace
     ],
 )
@@ -80,14 +81,14 @@ def test_a_step_beyond_the_replay_may_be_in_the_profile_or_not_and_the_interval_
     assert none is not None and none[1] == pytest.approx(0.006 * 1.15)
 
 
-def waiting() -> WhatIf:
-    """Steps of 100 µs: 60 of the host, then a kernel of 40 that the host waits for."""
+def waiting(kernel_us: float = 40) -> WhatIf:
+    """Steps of 60 µs of the host, then a kernel that the host waits for: 100 µs."""
     trace = TinyTrace()
     for k in range(4):
-        t = 100.0 * k
-        trace.step(t, t + 100)
-        trace.launch((t + 50, t + 55), (t + 55, t + 95))
-        trace.call("cudaStreamSynchronize", t + 55, t + 95)
+        t = (60 + kernel_us) * k
+        trace.step(t, t + 60 + kernel_us)
+        trace.launch((t + 50, t + 55), (t + 55, t + 55 + kernel_us))
+        trace.call("cudaStreamSynchronize", t + 55, t + 55 + kernel_us)
     problem = problem_of(trace)
     return WhatIf(problem, 0, problem.steps)
 
@@ -135,6 +136,18 @@ def test_where_the_gpu_sets_the_pace_the_host_is_as_quick_as_any_or_as_slow_as_i
 )
 def test_the_interval_holds_new_kernel_times_and_what_replays_miss(edit: Edit, low_us: float, high_us: float) -> None:
     assert waiting().predict_range_ms(of_step(0.100, "user"), [edit]) == pytest.approx((low_us / 1000, high_us / 1000))
+
+
+def test_what_reads_may_cost_beyond_their_gain_is_as_much_again() -> None:
+    # Of 80 µs 60 are left: 20 gained, 20 more perhaps; a fifth of 20 is 4. A further edit beside it changes nothing of that.
+    for edits in ([WithoutWaits()], [WithoutWaits(), FasterHost(1.0)]):
+        assert waiting(20).predict_range_ms(of_step(0.080, "user"), edits) == pytest.approx((0.036, 0.064))
+
+
+def test_more_waiting_than_before_is_not_carried_onto_what_the_run_takes_longer() -> None:
+    # Kernels of 20 instead of 40 µs under a host of 100: the GPU waits 80 instead of 60, and the run's 30 beyond the replay stay 30.
+    assert hiding().step_ms() == pytest.approx(0.100)
+    assert hiding().predict_ms(of_step(0.130, "user"), [ScaledOps((0, 1, 2, 3), 0.5)]) == pytest.approx(0.130)
 
 
 def test_a_cause_that_may_stay_in_part_and_a_graph_that_waits_may_cut_have_the_upper_end_of_both() -> None:
