@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from sawtooth.analysis.knowledge.owners import HOST_PARTS, LOST_OWNERS, OUTSIDE_PROFILE, OWNER_KEYS
+from sawtooth.analysis.knowledge.owners import HOST_OPERATORS, HOST_PARTS, HOST_REST, LOST_OWNERS, OUTSIDE_PROFILE, OWNER_KEYS
 from sawtooth.analysis.run.at_best import UNSEEN, unseen_ms
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RankResult, RunResult
@@ -66,9 +66,20 @@ def run_waterfall(a: Sequence[RunResult], b: Sequence[RunResult]) -> tuple[RunRo
     parts_a, parts_b = sides
     if parts_a is None or parts_b is None:
         return ()
+    if any(run.lead is None and run.host is None for run in (*a, *b)):  # step marks alone know of no operators
+        parts_a, parts_b = (_without_operators(parts) for parts in (parts_a, parts_b))
     zero = Fraction(0)
     keys = _ordered({**parts_a, **parts_b}, lambda key: max(parts_a.get(key, zero), parts_b.get(key, zero)))
     return tuple(RunRow(*key, parts_a.get(key, zero), parts_b.get(key, zero)) for key in keys)
+
+
+def _without_operators(parts: Mapping[Part, Fraction]) -> dict[Part, Fraction]:
+    """Return the parts with the host's operators among its other work."""
+    joined: dict[Part, Fraction] = {}
+    for (owner, cause), ms in parts.items():
+        key = (HOST_REST if owner == HOST_OPERATORS else owner, cause)
+        joined[key] = joined.get(key, Fraction(0)) + ms
+    return joined
 
 
 def _parts_of_side(runs: Sequence[RunResult]) -> dict[Part, Fraction] | None:

@@ -236,7 +236,7 @@ def _num_workers(before: int, after: int | None) -> CodeChange:
     return CodeChange(
         "PyTorch",
         f"loader = DataLoader(dataset{was})",
-        f"loader = DataLoader(dataset, num_workers={use},\n                    persistent_workers=True)",
+        f"loader = DataLoader(dataset, num_workers={use}, persistent_workers=True)",
     )
 
 

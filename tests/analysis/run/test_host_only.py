@@ -162,7 +162,7 @@ def test_a_loop_that_loads_its_own_batches_is_told_how_many_workers_feed_it(tmp_
     finding = result.findings[0]
     assert finding.predicted_step_ms == pytest.approx(4.4)
     assert finding.fix.startswith("Load batches in 4 worker processes. A sample takes 1 ms, 100 µs of it on a core.")
-    assert "num_workers=4" in finding.changes[0].after
+    assert finding.changes[0].after == "loader = DataLoader(dataset, num_workers=4, persistent_workers=True)"
     assert headline(result) == "Load batches in 4 worker processes: 20.0 → ≈ 4.40\u00a0ms"
     assert "The loop waits 16 ms of each 20 ms step for batches" in text.text(result) + html.run_html(result)
     assert "800\u00a0samples/s → ≈ 3,640\u00a0samples/s" in html.run_html(result)
@@ -213,6 +213,15 @@ def test_a_comparison_without_gpu_work_speaks_of_the_host(tmp_path: Path) -> Non
         for untrue in ("The GPU waits", "the GPU works", "makes of its GPU", "outside the profiled steps"):
             assert untrue not in content
     assert words.two_steps_title(words.bars(pair, "run"), "run").startswith("The host waits for batches 60\u00a0% of A's step")
+
+
+def test_operators_that_one_side_cannot_know_are_other_work_on_both(tmp_path: Path) -> None:
+    """The trace's step: 0.6 ms of waiting, 0.4 of operators and the rest. By its loader's times the other waits 16 of its 20 ms."""
+    data = DataFolder(tmp_path / "data").create()
+    timed = analysed(data, marked(tmp_path / "a" / "marks.jsonl", 20.0), **WAITS, loader_workers=0)
+    pair = compared(data, timed, analysed(data, loop(6).write(tmp_path / "b.json")))
+    rows = {row.owner: (float(row.ms_a), float(row.ms_b)) for row in pair.waterfall_run}
+    assert rows == {"host_loading": pytest.approx((16.0, 0.6)), "host_rest": pytest.approx((4.0, 0.4))}
 
 
 def test_five_profiled_steps_of_the_host_a_side_make_a_verdict(tmp_path: Path) -> None:

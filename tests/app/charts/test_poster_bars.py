@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.verdict import Judgement, judge
-from sawtooth.app.charts.poster_bars import now_and_after, unlabelled
+from sawtooth.app import templates
+from sawtooth.app.charts.poster_bars import Piece, StepBar, now_and_after, unlabelled
 from sawtooth.app.theme import OWNERS
 from tests.support.run_results import run_of
 
@@ -44,3 +45,16 @@ def test_the_step_after_a_change_is_as_long_as_predicted_and_of_no_owner() -> No
 def test_what_the_profiled_steps_do_not_show_is_said_to_lie_outside_them() -> None:
     bars = now_and_after(replace(judged(), represented=False), "1.00 ms", None, dark=False)
     assert any(piece.label.startswith("outside the profiled steps") for piece in bars[0].parts)
+
+
+def test_a_part_with_a_name_stands_below_where_a_narrow_page_has_no_room_in_the_bar() -> None:
+    wide, narrow = (
+        Piece(f"{name}: 1 ms", f"{name} 1 ms", weight, "#000000", "") for name, weight in (("wide", 700.0), ("narrow", 300.0))
+    )
+    shown = str(
+        templates.pieces("poster.html").step(
+            "1 ms", None, None, [StepBar("now", "1 ms", "100%", (wide, narrow))], [], "alt", []
+        )
+    )
+    assert '<b class="st-if-wide">narrow 1 ms</b>' in shown and "<b>wide 1 ms</b>" in shown
+    assert shown.count("st-if-narrow") == 1 and "narrow: 1 ms</span>" in shown
