@@ -14,6 +14,7 @@ import pandas as pd
 from sawtooth.analysis.derive import rollups
 from sawtooth.analysis.derive import timeline_sums as timeline_store
 from sawtooth.analysis.derive.classes import Classes, Signature, classify_operations, load_signatures
+from sawtooth.analysis.derive.columns import named, nullable
 from sawtooth.analysis.derive.events import GPU_KINDS, Events, load_events
 from sawtooth.analysis.derive.flop_counts import FlopCounts, device_flops, operator_flop_counts
 from sawtooth.analysis.derive.host import load_host_facts
@@ -23,6 +24,7 @@ from sawtooth.analysis.derive.lost.losses import Losses, find_losses
 from sawtooth.analysis.derive.modules import ModuleWork, module_table, module_work
 from sawtooth.analysis.derive.operators import operator_table
 from sawtooth.analysis.derive.steps import STATUS_NAMES, DeviceSteps, HostSteps, device_steps, find_host_steps
+from sawtooth.analysis.derive.storing import Storing
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS, TENSOR_CORES_USED
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.version import ANALYSIS_VERSION
@@ -113,21 +115,23 @@ def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
     trace = Trace(
         con=con, events=events, signatures=signatures, classes=classes, host=host, devices=devices, gpus_left_out=left_out
     )
-    _store_classes(trace)
-    tensor = np.isin(classes.tensor_cores.astype(str), TENSOR_CORES_USED)
+    tensor = classes.among("tensor_cores", TENSOR_CORES_USED)
     flops = operator_flop_counts(events, signatures, tensor, vendor)
     facts = load_host_facts(con, events.origin_ns)
     work = module_work(events, facts)
-    _store_steps(trace, flops.carrier_of, work)
-    _store_segments(trace)
-    losses = find_losses(events, facts, devices, classes.owner)
-    _store_losses(trace, losses)
-    _store_facts(trace, flops, losses)
-    _store_operators(trace, flops)
-    if work is not None:
-        _store_modules(trace, work, flops)
-    rollups.store(con)
-    timeline_store.store(con)
+    with Storing() as storing:  # nothing but what it is told uses the connection from here on
+        storing.then(_store_classes, trace)
+        storing.then(_store_steps, trace, flops.carrier_of, work)
+        storing.then(_store_segments, trace)
+        storing.then(rollups.store, con)
+        losses = find_losses(events, facts, devices, classes.owner)
+        storing.then(_store_losses, trace, losses)
+        storing.then(timeline_store.store, con)
+        storing.then(_append, con, "facts", _facts(trace, flops, losses))
+        if trace.devices or len(events.ops):
+            storing.then(_append, con, "operators", _operators(trace, flops))
+        if work is not None and trace.devices:
+            storing.then(_append, con, "modules", _modules(trace, work, flops))
 
 
 def _analysed(device: np.ndarray) -> tuple[list[int], int]:
@@ -163,7 +167,7 @@ def _store_classes(trace: Trace) -> None:
         usual[name] = min(whose, usual.get(name, whose))
     unusual = np.array([usual[name] != whose for name, whose in zip(names, owners, strict=True)], bool)
     other = np.flatnonzero(unusual[trace.classes.row])
-    owner = np.array(OWNER_KEYS, object)[trace.classes.owner[other]]
+    owner = named(trace.classes.owner[other], OWNER_KEYS)
     _append(trace.con, "owner_exceptions", pd.DataFrame({"gpu_op_id": other, "owner": owner}))
 
 
@@ -188,18 +192,15 @@ def _store_steps(trace: Trace, flop_operator: np.ndarray, work: ModuleWork | Non
     frame = pd.DataFrame(
         {
             "gpu_op_id": np.arange(len(op_step)),
-            "step": pd.array(np.where(op_step >= 0, op_step, 0), dtype="Int64"),
-            "status": np.array(STATUS_NAMES, object)[status],
-            "category": trace.classes.category,
-            "tensor_cores": trace.classes.tensor_cores,
-            "flop_op_id": pd.array(np.maximum(flop_operator, 0), dtype="Int64"),
+            "step": nullable(op_step),
+            "status": named(status, STATUS_NAMES),
+            "category": trace.classes.column("category"),
+            "tensor_cores": trace.classes.column("tensor_cores"),
+            "flop_op_id": nullable(flop_operator),
         }
     )
-    frame.loc[op_step < 0, "step"] = pd.NA
-    frame.loc[flop_operator < 0, "flop_op_id"] = pd.NA
     if work is not None:
-        frame["module"] = pd.array(work.node, dtype="Int64")
-        frame.loc[work.node < 0, "module"] = pd.NA
+        frame["module"] = nullable(work.node)
     _append(trace.con, "gpu_op_steps", frame)
 
 
@@ -210,7 +211,7 @@ def _store_segments(trace: Trace) -> None:
         ops = device.ops
         parts = ledger.segments(trace.events.gpu.start[ops], trace.events.gpu.end[ops], codes[ops], device.window)
         frame = pd.DataFrame({"device": device.device, "start_ns": parts.starts + origin, "end_ns": parts.ends + origin})
-        _append(trace.con, "segments", frame.assign(owner=np.array(OWNER_KEYS, object)[parts.owner]))
+        _append(trace.con, "segments", frame.assign(owner=named(parts.owner, OWNER_KEYS)))
 
 
 def _store_losses(trace: Trace, losses: Losses) -> None:
@@ -220,7 +221,7 @@ def _store_losses(trace: Trace, losses: Losses) -> None:
         trace.con.execute("INSERT INTO d.replays VALUES ('unprofiled', ?)", [replay_store.dump(losses.unprofiled)])
 
 
-def _store_facts(trace: Trace, flops: FlopCounts, losses: Losses) -> None:
+def _facts(trace: Trace, flops: FlopCounts, losses: Losses) -> pd.DataFrame:
     counted_ops = _in_counted_steps(trace, trace.events.ops.start)
     alone = len(trace.devices) == 1
     facts: dict[str, Any] = {
@@ -252,41 +253,31 @@ def _store_facts(trace: Trace, flops: FlopCounts, losses: Losses) -> None:
                 events=trace.events, classes=trace.classes, counts=flops, device=device, counted_ops=counted_ops, alone=alone
             ),
         }
-    frame = pd.DataFrame({"key": list(facts), "value": [json.dumps(v) for v in facts.values()]})
-    _append(trace.con, "facts", frame)
+    return pd.DataFrame({"key": list(facts), "value": [json.dumps(v) for v in facts.values()]})
 
 
-def _store_operators(trace: Trace, flops: FlopCounts) -> None:
-    if not trace.devices and not len(trace.events.ops):
-        return
-    tensor = np.isin(trace.classes.tensor_cores.astype(str), TENSOR_CORES_USED)
+def _operators(trace: Trace, flops: FlopCounts) -> pd.DataFrame:
+    tensor = trace.classes.among("tensor_cores", TENSOR_CORES_USED)
     devices = [d.device for d in trace.devices] or [0]
-    table = operator_table(trace.events, _in_counted_steps(trace, trace.events.ops.start), flops.count, tensor, devices)
-    _append(trace.con, "operators", table)
+    return operator_table(trace.events, _in_counted_steps(trace, trace.events.ops.start), flops.count, tensor, devices)
 
 
-def _store_modules(trace: Trace, work: ModuleWork, flops: FlopCounts) -> None:
-    tensor = np.isin(trace.classes.tensor_cores.astype(str), TENSOR_CORES_USED)
+def _modules(trace: Trace, work: ModuleWork, flops: FlopCounts) -> pd.DataFrame:
+    tensor = trace.classes.among("tensor_cores", TENSOR_CORES_USED)
     selected = np.zeros(len(trace.events.gpu), bool)
     for device in trace.devices:
         counted = device.table["counted"].to_numpy(bool) if len(device.table) else np.zeros(0, bool)
         selected[device.ops] = (device.op_step >= 0) & counted[np.maximum(device.op_step, 0)] if counted.any() else True
     calls = _in_counted_steps(trace, work.tree.start)
-    devices = [device.device for device in trace.devices]
-    if devices:
-        _append(
-            trace.con,
-            "modules",
-            module_table(
-                events=trace.events,
-                work=work,
-                selected=selected,
-                counted_call=calls,
-                tensor=tensor,
-                flops=flops,
-                devices=devices,
-            ),
-        )
+    return module_table(
+        events=trace.events,
+        work=work,
+        selected=selected,
+        counted_call=calls,
+        tensor=tensor,
+        flops=flops,
+        devices=[device.device for device in trace.devices],
+    )
 
 
 def _in_counted_steps(trace: Trace, start: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sawtooth.analysis.derive.columns import named
 from sawtooth.analysis.derive.distinct import distinct_rows
 from sawtooth.analysis.derive.events import GPU_KINDS, Events
 from sawtooth.analysis.knowledge.kernel_names import classify
@@ -45,11 +47,18 @@ class Classes:
     """
 
     operator: I64
-    category: NDArray[np.object_]
-    tensor_cores: NDArray[np.object_]
     owner: NDArray[np.int8]
     row: I64
     table: pd.DataFrame
+
+    def among(self, column: str, values: Sequence[str]) -> NDArray[np.bool_]:
+        """Tell of each operation whether its ``column`` is one of ``values``."""
+        return np.asarray(self.table[column].isin(values), bool)[self.row]
+
+    def column(self, name: str) -> pd.Categorical:
+        """Return a column of texts of every operation."""
+        values = pd.Categorical(self.table[name])
+        return named(values.codes[self.row], values.categories.tolist())
 
 
 def innermost_operator(events: Events, start_at: I64) -> I64:
@@ -99,7 +108,5 @@ def classify_operations(events: Events, signatures: list[Signature], vendor: str
     columns = ["name", "operator_name", "signature", "category", "tensor_cores", "owner", "reason"]
     table = pd.DataFrame(rows, columns=columns)
     row = row.reshape(-1).astype(np.int64)
-    category = table["category"].to_numpy(object)
-    tensor = table["tensor_cores"].to_numpy(object)
     owner = np.array([OWNER_KEYS.index(key) for key in table["owner"]], np.int8)
-    return Classes(operator=operator, category=category[row], tensor_cores=tensor[row], owner=owner[row], row=row, table=table)
+    return Classes(operator=operator, owner=owner[row], row=row, table=table)

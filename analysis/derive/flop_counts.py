@@ -83,7 +83,7 @@ def device_flops(
     (sums over GEMM, convolution and attention kernels of the counted steps), and union_ns of those kernels inside the steady window.
     """
     mine = device.ops
-    is_flop = np.isin(classes.category[mine].astype(str), FLOP_CATEGORIES)
+    is_flop = classes.among("category", FLOP_CATEGORIES)[mine]
     table = device.table
     counted_step = table["counted"].to_numpy(bool) if len(table) else np.zeros(0, bool)
     in_step = (device.op_step >= 0) & (counted_step[np.maximum(device.op_step, 0)] if len(counted_step) else False)

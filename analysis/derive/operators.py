@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sawtooth.analysis.derive.columns import nullable
+from sawtooth.analysis.derive.distinct import distinct_rows
 from sawtooth.analysis.derive.events import I64, Events
 
 
@@ -64,7 +66,7 @@ def operator_table(
     np.subtract.at(host_self, ops.parent[has_parent], host[has_parent])
     launched = gpu.cpu_op >= 0
     gpu_dur = gpu.end - gpu.start
-    frames = []
+    of_devices: list[dict[str, NDArray[Any]]] = []
     used = np.zeros(len(ops), bool)
     for device in devices:
         mine = launched & (gpu.device == device)
@@ -74,26 +76,44 @@ def operator_table(
         np.add.at(tensor_own, gpu.cpu_op[mine & tensor], gpu_dur[mine & tensor])
         total = subtree_sums(own, ops.parent)
         busy = total > 0
-        rows = counted & ~ops.annotation & (busy | (~used & (device == devices[-1])))
+        rows = np.flatnonzero(counted & ~ops.annotation & (busy | (~used & (device == devices[-1]))))
         used |= busy
-        frames.append(
-            pd.DataFrame(
-                {
-                    "device": device if device != devices[-1] else np.where(busy[rows], device, devices[0]),
-                    "name_id": ops.name[rows],
-                    "signature_id": ops.signature[rows],
-                    "calls": 1,
-                    "host_self_ns": host_self[rows],
-                    "host_total_ns": host[rows],
-                    "gpu_self_ns": own[rows],
-                    "gpu_total_ns": total[rows],
-                    "kernels": count[rows],
-                    "tensor_core_ns": tensor_own[rows],
-                    "flops": flops[rows],
-                }
-            )
+        columns = {
+            "host_self_ns": host_self,
+            "host_total_ns": host,
+            "gpu_self_ns": own,
+            "gpu_total_ns": total,
+            "kernels": count,
+            "tensor_core_ns": tensor_own,
+            "flops": flops,
+        }
+        of_devices.append(
+            {
+                "device": np.where(busy[rows], device, devices[0]),
+                "name_id": ops.name[rows],
+                "signature_id": ops.signature[rows],
+                "calls": np.ones(len(rows), np.int64),
+                **{name: values[rows] for name, values in columns.items()},
+            }
         )
-    table = pd.concat(frames, ignore_index=True)
-    grouped = table.groupby(["device", "name_id", "signature_id"], as_index=False)
-    result = grouped.sum(min_count=1)
-    return result.assign(signature_id=result["signature_id"].where(result["signature_id"] >= 0).astype("Int64"))
+    return _summed({name: _joined([part[name] for part in of_devices]) for name in of_devices[0]})
+
+
+def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _summed(columns: dict[str, NDArray[Any]]) -> pd.DataFrame:
+    """Add up the rows of one device, name and signature; FLOPs are unknown where none of them is known."""
+    keys = ("device", "name_id", "signature_id")
+    first, row = distinct_rows(*(columns[key] for key in keys))
+    known = np.isfinite(columns["flops"])
+    sums = {
+        name: np.bincount(row, values, len(first)).astype(np.int64)  # exact: a hundred days fit the 53 bits of a float
+        for name, values in columns.items()
+        if name not in (*keys, "flops")
+    }
+    flops = np.bincount(row[known], columns["flops"][known], len(first)).astype(np.float64)
+    flops[np.bincount(row[known], minlength=len(first)) == 0] = np.nan
+    result = pd.DataFrame({**{key: columns[key][first] for key in keys}, **sums, "flops": flops})
+    return result.assign(signature_id=nullable(columns["signature_id"][first]))

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sawtooth.analysis.derive.columns import named
 from sawtooth.analysis.derive.events import Events
 from sawtooth.analysis.derive.host import ENGINE_OP, HostFacts, matching
 from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Pieces, Schedule
@@ -19,6 +20,7 @@ from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay.machine import I64, NEVER
 
 PHASES = ("input", "forward", "backward", "optimizer", "checkpoint", "other")
+CONFIDENCES = ("high", "medium", "low")
 MAX_SENTENCES = 20_000  # the longest pieces get a sentence; beyond them nobody reads, and a million sentences cost seconds
 NAME_LENGTH = 80  # kernel names of templates run to kilobytes
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
@@ -159,8 +161,8 @@ def describe(
     )
     table = pd.DataFrame(
         {
-            "gap": pieces.gap, "start": pieces.start, "end": pieces.end, "owner": np.array(OWNER_KEYS, dtype=object)[lost.owner[pieces.gap]],
-            "cause": np.array(CAUSE_KEYS, dtype=object)[pieces.cause], "phase": np.array(PHASES, dtype=object)[phase],
+            "gap": pieces.gap, "start": pieces.start, "end": pieces.end, "owner": named(lost.owner[pieces.gap], OWNER_KEYS),
+            "cause": named(pieces.cause, CAUSE_KEYS), "phase": named(phase, PHASES),
             "confidence": _confidence(events, facts, schedule, pieces), "step": step, "next_gpu_op_id": pieces.next_op,
             "cpu_op_id": op, "call_id": call, "python_call_id": frame,
         }
@@ -218,7 +220,7 @@ def _phases(
     return phase
 
 
-def _confidence(events: Events, facts: HostFacts, schedule: Schedule, pieces: Pieces) -> NDArray[np.object_]:
+def _confidence(events: Events, facts: HostFacts, schedule: Schedule, pieces: Pieces) -> pd.Categorical:
     """Return high where events of the host or the queue prove the cause, medium where it is inferred, low where it is a remainder."""
     cause = pieces.cause
     linked = (
@@ -226,9 +228,10 @@ def _confidence(events: Events, facts: HostFacts, schedule: Schedule, pieces: Pi
         if len(schedule.submitted)
         else np.zeros(len(pieces), bool)
     )
-    level = np.where(linked, "high", "medium").astype(object)
+    high, medium = CONFIDENCES.index("high"), CONFIDENCES.index("medium")
+    level = np.where(linked, high, medium).astype(np.int8)
     if matching(events.names, SYSTEM_CALL)[facts.python_name].all():
-        level[cause == CODE["python_host"]] = "medium"  # no frames were recorded: it is what is left
+        level[cause == CODE["python_host"]] = medium  # no frames were recorded: it is what is left
     carried = pieces.wait_call >= 0
     far = (
         carried
@@ -236,18 +239,18 @@ def _confidence(events: Events, facts: HostFacts, schedule: Schedule, pieces: Pi
         if len(events.calls)
         else carried
     )
-    level[far] = "medium"  # the wait ended long before: its lead was used up only here
+    level[far] = medium  # the wait ended long before: its lead was used up only here
     for row in CAUSES:
         if row.confidence != "high":
-            level[cause == CODE[row.key]] = row.confidence
-    return level
+            level[cause == CODE[row.key]] = CONFIDENCES.index(row.confidence)
+    return named(level, CONFIDENCES)
 
 
 def _duration(ns: float) -> str:
     return f"{ns / 1e6:.3g} ms" if ns >= 1e6 else f"{ns / 1e3:.3g} µs"
 
 
-def _sentences(events: Events, facts: HostFacts, schedule: Schedule, table: pd.DataFrame) -> list[str | None]:
+def _sentences(events: Events, facts: HostFacts, schedule: Schedule, table: pd.DataFrame) -> pd.Categorical:
     """Return what proves each piece, in words, for the longest MAX_SENTENCES; None for the others."""
     names, ops, calls, gpu = events.names, events.ops, events.calls, events.gpu
     length = (table["end"] - table["start"]).to_numpy()
@@ -284,9 +287,11 @@ def _sentences(events: Events, facts: HostFacts, schedule: Schedule, table: pd.D
     def named_in(template: str) -> list[tuple[int, str]]:
         return [(place, key) for place, key in enumerate(columns) if f"{{{key}}}" in template]
 
-    sentences: list[str | None] = [None] * len(length)
+    numbers: dict[str, int] = {}  # of the sentences
+    of_piece = np.full(len(length), -1, np.int32)
     for row, cause, owner, *values in zip(rows.tolist(), table["cause"], table["owner"], *columns.values(), strict=True):
         template = CAUSE_OF[cause].evidence[owner]
         parts = ((key, values[place]) for place, key in named_in(template))
-        sentences[row] = template.format(**{k: v if isinstance(v, str) else _duration(v) for k, v in parts})
-    return sentences
+        sentence = template.format(**{k: v if isinstance(v, str) else _duration(v) for k, v in parts})
+        of_piece[row] = numbers.setdefault(sentence, len(numbers))
+    return named(of_piece, list(numbers))

@@ -168,27 +168,20 @@ def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals)
     line = np.where(pieces.next_op >= 0, op_line[pieces.next_op], 0) if len(op_line) else np.zeros(len(pieces), np.int32)
     line = line * parts + _part_of(window, pieces.start)
     eligible = np.isin(pieces.cause, REMOVABLE_BY_RUNNING_AHEAD)
-    wait_line = np.where(ended_in >= 0, waits.line * parts + ended_in, -1).tolist()
-    wait_start, wait_end = waits.start.tolist(), waits.reached.tolist()
-    rows = (line.tolist(), pieces.start.tolist(), pieces.end.tolist(), eligible.tolist())
-    credit: dict[int, list[list[int]]] = {}
+    wait_line = np.where(ended_in >= 0, waits.line * parts + ended_in, -1)
+    begun = np.searchsorted(np.maximum.accumulate(waits.start), np.maximum.accumulate(pieces.start), side="right")
     cut: list[tuple[int, int, int, int]] = []
-    upcoming = 0
-    for i, (own, start, stop, may) in enumerate(zip(*rows, strict=True)):
-        while upcoming < len(wait_start) and wait_start[upcoming] <= start:
-            credit.setdefault(wait_line[upcoming], []).append([wait_end[upcoming] - wait_start[upcoming], upcoming])
-            upcoming += 1
-        stack = credit.get(own) if may else None
-        while stack and start < stop:
-            used = min(stack[-1][0], stop - start)
-            cut.append((start, start + used, i, stack[-1][1]))
-            start += used
-            stack[-1][0] -= used
-            if stack[-1][0] == 0:
-                stack.pop()
-        if start < stop or rows[1][i] == stop:
-            cut.append((start, stop, i, -1))
+    for own in np.unique(wait_line).tolist():
+        mine, rows = np.flatnonzero(wait_line == own), np.flatnonzero(eligible & (line == own))
+        cut += _charged(pieces, rows, np.searchsorted(mine, begun[rows]), mine, waits)
     begin, end, index, payer = np.array(cut, dtype=np.int64).reshape(-1, 4).T
+    whole = np.ones(len(pieces), bool)
+    whole[index] = False
+    rest = np.flatnonzero(whole)
+    begin, end = np.concatenate([begin, pieces.start[rest]]), np.concatenate([end, pieces.end[rest]])
+    index, payer = np.concatenate([index, rest]), np.concatenate([payer, np.full(len(rest), -1)])
+    order = np.argsort(index, kind="stable")
+    begin, end, index, payer = begin[order], end[order], index[order], payer[order]
     charged = payer >= 0
     cause = np.where(charged, waits.cause[payer], pieces.cause[index]).astype(np.int8)
     wait_call = np.where(charged, waits.call[payer], pieces.wait_call[index])
@@ -196,6 +189,36 @@ def _charge_waits(pieces: Pieces, waits: Waits, op_line: I32, window: Intervals)
         gap=pieces.gap[index], start=begin, end=end, cause=cause, next_op=pieces.next_op[index],
         host_at=pieces.host_at[index], wait_call=wait_call,
     )  # fmt: skip
+
+
+def _charged(pieces: Pieces, rows: I64, begun: I64, mine: I64, waits: Waits) -> list[tuple[int, int, int, int]]:
+    """Return start, end, piece and wait (-1: none) of the parts of those of ``rows`` that waits pay for, in their order.
+
+    ``mine`` are the waits that may, ``begun`` how many of them have begun by each row. Rows that none is left for are passed over.
+    """
+    cut: list[tuple[int, int, int, int]] = []
+    left: list[list[int]] = []  # time waited that is not used up, and its wait
+    at = known = 0
+    while at < len(rows):
+        for wait in mine[known : begun[at]].tolist():
+            left.append([int(waits.reached[wait] - waits.start[wait]), wait])
+        known = int(begun[at])
+        if not left:
+            at = int(np.searchsorted(begun, known, side="right"))
+            continue
+        row = int(rows[at])
+        start, stop = int(pieces.start[row]), int(pieces.end[row])
+        while left and start < stop:
+            used = min(left[-1][0], stop - start)
+            cut.append((start, start + used, row, left[-1][1]))
+            start += used
+            left[-1][0] -= used
+            if left[-1][0] == 0:
+                left.pop()
+        if start < stop:
+            cut.append((start, stop, row, -1))
+        at += 1
+    return cut
 
 
 def _part_of(window: Intervals, moments: I64) -> I64:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from sawtooth.analysis.derive.columns import nullable
 from sawtooth.analysis.derive.events import Events
 from sawtooth.analysis.derive.host import HostFacts
 from sawtooth.analysis.derive.lost.estimate import Estimate, estimate_unprofiled
@@ -74,10 +75,8 @@ def _gap_rows(rows: pd.DataFrame, device: int, origin_ns: int) -> pd.DataFrame:
     frame = rows.rename(columns={"start": "start_ns", "end": "end_ns"}).assign(device=device)
     frame["start_ns"] += origin_ns
     frame["end_ns"] += origin_ns
-    for column in ("step", "next_gpu_op_id", "cpu_op_id", "call_id", "python_call_id"):
-        values = frame[column].astype("Int64")
-        frame[column] = values.mask(values < 0)
-    return frame
+    ids = ("step", "next_gpu_op_id", "cpu_op_id", "call_id", "python_call_id")
+    return frame.assign(**{column: nullable(frame[column].to_numpy(np.int64)) for column in ids})
 
 
 def _cause_rows(device: int, owners: dict[str, int], lost: dict[tuple[str, str], int], estimate: Estimate) -> pd.DataFrame:

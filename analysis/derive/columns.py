@@ -1,0 +1,19 @@
+"""Columns of the frames that are stored: texts as numbers of a short list, and integers that may be missing. Neither is made value by value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+
+def named(codes: NDArray[np.integer], names: Sequence[str]) -> pd.Categorical:
+    """Return the ``names`` (all different) that ``codes`` index; missing where a code is -1."""
+    return pd.Categorical.from_codes(codes, list(names))
+
+
+def nullable(values: NDArray[np.integer]) -> pd.arrays.IntegerArray:
+    """Return ``values`` as 64-bit integers, missing where they are negative."""
+    return pd.arrays.IntegerArray(values.astype(np.int64), values < 0)

@@ -1,0 +1,28 @@
+"""Store what is derived while the rest is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Self
+
+
+class Storing:
+    """Stores on a thread of its own, in order, while the next is computed: the engine and numpy each leave the interpreter to the other."""
+
+    def __enter__(self) -> Self:
+        self._thread, self._stored = ThreadPoolExecutor(1), list[Future[None]]()
+        return self
+
+    def then(self, store: Callable[..., None], *arguments: Any) -> None:
+        """Store this after all that came before; raise what went wrong with what is stored by now."""
+        for done in [one for one in self._stored if one.done()]:
+            done.result()
+        self._stored.append(self._thread.submit(store, *arguments))
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        """Wait for everything and raise what went wrong; where computing did, what waits is given up."""
+        self._thread.shutdown(cancel_futures=error is not None)
+        if error is None:
+            for stored in self._stored:
+                stored.result()
