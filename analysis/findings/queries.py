@@ -145,8 +145,8 @@ _FIGURES = f"""regexp_matches(o.name, '^aten::(sum|mean|count_nonzero)$') AND re
 _ONLY_READ = f"""
 WITH outermost AS (SELECT o.cpu_op_id, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, regexp_matches(o.name, $1) AS reads,
         NOT reads AND (regexp_matches(o.name, $2) OR coalesce({_FIGURES}, false)) AS sums_up
-    FROM named_cpu_ops o LEFT JOIN signatures s USING (signature_id) LEFT JOIN cpu_ops p ON p.cpu_op_id = o.parent_id
-    WHERE o.kind = 'op' AND (o.parent_id IS NULL OR p.kind = 'annotation')),
+    FROM named_cpu_ops o LEFT JOIN signatures s USING (signature_id)
+    WHERE o.kind = 'op' AND (o.parent_id IS NULL OR o.parent_id IN (SELECT cpu_op_id FROM cpu_ops WHERE kind = 'annotation'))),
 grouped AS (SELECT *, count(CASE WHEN NOT sums_up THEN 1 END) OVER (PARTITION BY thread_id ORDER BY start_ns, cpu_op_id) AS place FROM outermost),
 waiting AS (SELECT DISTINCT g.thread_id, g.place FROM runtime_calls c ASOF JOIN (SELECT * FROM grouped WHERE reads) g
     ON c.thread_id = g.thread_id AND c.start_ns >= g.start_ns WHERE c.start_ns < g.end_ns AND c.call_id IN (SELECT unnest($3::BIGINT[]))),
