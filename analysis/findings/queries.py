@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.rule import RuleContext, once
-from sawtooth.analysis.findings.within import calls_within, reach
+from sawtooth.analysis.findings.within import calls_within, launches_within, reach
 from sawtooth.analysis.findings.work import AUTOGRAD_NODE
 from sawtooth.analysis.telemetry.phases import ThrottleBand
 from sawtooth.analysis.telemetry.profile_fit import SHORT_KERNEL_NS
@@ -151,7 +151,7 @@ grouped AS (SELECT *, count(CASE WHEN NOT sums_up THEN 1 END) OVER (PARTITION BY
 waiting AS (SELECT DISTINCT g.thread_id, g.place FROM runtime_calls c ASOF JOIN (SELECT * FROM grouped WHERE reads) g
     ON c.thread_id = g.thread_id AND c.start_ns >= g.start_ns WHERE c.start_ns < g.end_ns AND c.call_id IN (SELECT unnest($3::BIGINT[]))),
 serving AS (SELECT g.* FROM grouped g JOIN waiting w ON w.thread_id = g.thread_id AND (g.sums_up AND g.place = w.place - 1 OR g.reads AND g.place = w.place))
-SELECT gpu_op_id FROM gpu_ops JOIN ({calls_within("serving")}) USING (call_id) ORDER BY 1"""
+SELECT gpu_op_id FROM gpu_ops JOIN ({launches_within("serving")}) USING (call_id) ORDER BY 1"""
 
 
 def only_read(context: RuleContext, waits: tuple[int, ...]) -> tuple[int, ...]:

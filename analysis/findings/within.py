@@ -14,7 +14,16 @@ def reach(intervals: str) -> str:
 
 def calls_within(intervals: str) -> str:
     """Return a SELECT of the runtime calls that began in any of ``intervals``, as ``reach`` takes them."""
+    return _within("runtime_calls", intervals)
+
+
+def launches_within(intervals: str) -> str:
+    """Return a SELECT of those of ``calls_within`` that started GPU operations: half of all calls, or fewer, need be sorted."""
+    return _within("(FROM runtime_calls WHERE gpu_ops > 0)", intervals)
+
+
+def _within(calls: str, intervals: str) -> str:
     return (
-        f"SELECT c.* FROM runtime_calls c ASOF JOIN ({reach(intervals)}) r ON r.thread_id = c.thread_id AND c.start_ns >= r.start_ns "
+        f"SELECT c.* FROM {calls} c ASOF JOIN ({reach(intervals)}) r ON r.thread_id = c.thread_id AND c.start_ns >= r.start_ns "
         "WHERE c.start_ns < r.end_ns"
     )

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.within import calls_within
+from sawtooth.analysis.findings.within import launches_within
 from sawtooth.analysis.knowledge.flops import peak_dtype
 from sawtooth.analysis.store.library import Recording
 
@@ -93,7 +93,7 @@ def _launched_inside(recording: Recording, device: int, pattern: str) -> frozens
         "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops WHERE name_id IN (SELECT unnest($2::INTEGER[])))"
     )
     rows = recording.rows(
-        f"SELECT gpu_op_id FROM gpu_ops JOIN ({calls_within(intervals)}) USING (call_id) WHERE device = $1", [device, names]
+        f"SELECT gpu_op_id FROM gpu_ops JOIN ({launches_within(intervals)}) USING (call_id) WHERE device = $1", [device, names]
     )
     return frozenset(int(row[0]) for row in rows)
 
@@ -118,7 +118,7 @@ def _launched_by_optimizer(recording: Recording, device: int, pattern: str) -> f
         "timed AS (SELECT o.*, max(n.end_ns) AS passed_ns FROM optimizer o LEFT JOIN nodes n ON n.start_ns >= o.start_ns AND n.start_ns < o.end_ns GROUP BY ALL), "
         "own AS (SELECT thread_id, greatest(start_ns, coalesce(passed_ns, start_ns)) AS start_ns, end_ns FROM timed "
         "QUALIFY passed_ns IS NOT NULL OR count(passed_ns) OVER (PARTITION BY name) = 0) "
-        f"SELECT gpu_op_id FROM gpu_ops JOIN ({calls_within('own')}) USING (call_id) WHERE device = $1",
+        f"SELECT gpu_op_id FROM gpu_ops JOIN ({launches_within('own')}) USING (call_id) WHERE device = $1",
         [device, names, AUTOGRAD_NODE],
     )
     return frozenset(int(row[0]) for row in rows)

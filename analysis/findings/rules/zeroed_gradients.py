@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_kernels
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.within import calls_within
+from sawtooth.analysis.findings.within import launches_within
 from sawtooth.analysis.findings.work import launched_inside
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -28,7 +28,7 @@ _ZERO_GRAD = (
     "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM named_python_calls "
     "WHERE name LIKE '%torch/nn/modules/module.py(%: zero_grad')"
 )
-_BY_PYTHON = f"SELECT gpu_op_id FROM gpu_ops JOIN ({calls_within(_ZERO_GRAD)}) USING (call_id)"
+_BY_PYTHON = f"SELECT gpu_op_id FROM gpu_ops JOIN ({launches_within(_ZERO_GRAD)}) USING (call_id)"
 
 CHANGES = (
     CodeChange(
@@ -40,7 +40,7 @@ CHANGES = (
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when zeroing gradients takes more than WORTH_NAMING of the step."""
     inside = launched_inside(context.recording, context.rank.device, r"^Optimizer\.zero_grad#")
-    if context.recording.named("zero_grad$"):
+    if context.recording.named(r"torch/nn/modules/module\.py\(.*: zero_grad$"):
         inside |= {int(row[0]) for row in context.recording.rows(_BY_PYTHON)}
     if not inside:
         return
