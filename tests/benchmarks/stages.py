@@ -1,0 +1,70 @@
+"""Where a trace's processor time goes on the way to its first answer: imports, reading, deriving, analysing, each with the processes that it starts.
+
+    python -m tests.benchmarks.stages TRACE.json.gz …
+
+Prints a row for each trace, which is read in a process of its own: seconds, memory of the largest process by then, and bytes stored.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+HEAD = "| trace | imports | read | derive | analyse | in all | largest process, MB | recording + derived, MB |\n|---|---:|---:|---:|---:|---:|---:|---:|"
+
+
+def processor_seconds() -> float:
+    """Return what this process and those that it waited for have used."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def row(trace: Path) -> str:
+    """Return the row of one trace; nothing of Sawtooth may be loaded before."""
+    moments = [processor_seconds()]
+    from sawtooth.analysis.derive.build import ensure_derived
+    from sawtooth.analysis.kept import result_of
+    from sawtooth.analysis.run_analysis import analyse  # noqa: F401  (loaded at its first use otherwise)
+    from sawtooth.analysis.store.library import Library
+    from sawtooth.ingest.recording import ingest_file
+    from sawtooth.ingest.runs.manifests import register_runs
+    from sawtooth.ingest.schema import DataFolder
+
+    moments.append(processor_seconds())
+    with tempfile.TemporaryDirectory(dir=trace.parent) as name:
+        folder = DataFolder(Path(name)).create()
+        recording = ingest_file(trace, folder)
+        moments.append(processor_seconds())
+        derived = ensure_derived(folder, recording.id)
+        moments.append(processor_seconds())
+        library = Library(folder)
+        result_of(register_runs(folder, [recording])[0], library)
+        library.close()
+        moments.append(processor_seconds())
+        stored = sum(path.stat().st_size for path in (folder.recording_file(recording.id), derived)) / 1e6
+    stages = [after - before for before, after in pairwise(moments)]
+    memory = max(resource.getrusage(whose).ru_maxrss for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1024
+    seconds = " | ".join(f"{stage:.1f}" for stage in (*stages, sum(stages)))
+    return f"| {trace.name} | {seconds} | {memory:.0f} | {stored:.1f} |"
+
+
+def main() -> None:
+    """Print the table, a process for each trace."""
+    if sys.argv[1] == "--row":
+        print(row(Path(sys.argv[2])))
+        return
+    print(HEAD, flush=True)
+    for trace in sys.argv[1:]:
+        command = [sys.executable, "-m", "tests.benchmarks.stages", "--row", str(Path(trace).resolve())]
+        subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+if __name__ == "__main__":
+    main()
