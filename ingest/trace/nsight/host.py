@@ -41,7 +41,10 @@ LONGEST_PAYLOAD, MOST_PAYLOADS = (
 SYSTEM_CALL = "{} (operating system)"
 SYSTEM_NS = 10_000  # a shorter call explains no wait, and there are thousands of them a second
 REMEMBERED = 1 << 16  # meanings of texts: emit_nvtx numbers each range, so its texts never repeat
-LIBRARY_TABLES = ("CUBLAS_EVENTS", "CUDNN_EVENTS")
+LIBRARY_TABLES = {  # with the column of their calls' names; MPI's are calls of a library as NCCL's ranges are
+    **dict.fromkeys(("CUBLAS_EVENTS", "CUDNN_EVENTS"), "nameId"),
+    **dict.fromkeys(("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"), "textId"),
+}
 # function getNvtxStr of PyTorch's torch/csrc/autograd/profiler_util
 EMITTED = re.compile(
     r"(?P<name>.+?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = (?P<op>\d+))?(?:, sizes = (?P<sizes>\[.{0,8192}?\]))?(?:, input_op_ids = .*)?"
@@ -85,8 +88,8 @@ def read_ranges(trace: Trace) -> None:
             key = (title, domain if isinstance(domain, int) else 0, _payload(trace, *payload))
             kept.append(meanings[key] if key in meanings else meanings.setdefault(key, _meaning(trace, *key, domains)))
         _add(trace, np.array(kept, np.int64), trace.threads(column(batch, 3)), start, dur)
-    for table in LIBRARY_TABLES:
-        for batch, start, dur in trace.batches(table, ("nameId", "globalTid")):
+    for table, called in LIBRARY_TABLES.items():
+        for batch, start, dur in trace.batches(table, (called, "globalTid")):
             plain = [(trace.name(trace.text(row[2])), False, NULL, -1, -1) for row in batch]
             _add(trace, np.array(plain, np.int64), trace.threads(column(batch, 1)), start, dur)
 

@@ -128,6 +128,16 @@ def test_ranges_of_a_library_are_operators_and_of_another_domain_annotations(ask
     assert rows == [("in NCCL", "op", '{"NVTX domain": "NCCL"}'), ("in mine", "annotation", '{"NVTX domain": "mine"}')]
 
 
+def test_calls_of_mpi_are_those_of_a_library(ask):
+    made = export.tables()
+    made["StringIds"].append({"id": 50, "value": "MPI_Allreduce"})
+    call = {"textId": 50, "globalTid": export.process(export.PID) + export.PID, "commHandle": 1}
+    made["MPI_COLLECTIVES_EVENTS"] = [{"start": 5, "end": 7, "size": 64, **call}]
+    made["MPI_P2P_EVENTS"] = [{"start": 9, "end": 11, "remoteRank": 1, **call}]
+    (rows,) = ask(made, "SELECT name, kind, count(*) FROM cpu_ops JOIN names USING (name_id) WHERE dur_ns = 2 GROUP BY ALL")
+    assert rows == [("MPI_Allreduce", "op", 2)]
+
+
 def test_processes_that_number_alike_are_kept_apart(ask):
     made = export.tables((1, 2), devices=(0, 0))
     made["TARGET_INFO_CUDA_DEVICE"] = [{"gpuId": 5, "cudaId": 0, "pid": 1}, {"gpuId": 6, "cudaId": 0, "pid": 2}]
