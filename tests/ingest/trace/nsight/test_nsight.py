@@ -150,6 +150,15 @@ def test_processes_that_number_alike_are_kept_apart(ask):
     assert wrong == [(0,)]
 
 
+@pytest.mark.parametrize("odd", ["<b>x", b"\x00\xff", 2**63 - 1, 1.5e300, None])
+@pytest.mark.parametrize("key", ["gpuId", "cudaId", "pid"])
+def test_odd_numbers_of_gpus_cost_themselves_alone(ask, key, odd):
+    made = export.tables()
+    made["TARGET_INFO_CUDA_DEVICE"] = [{"gpuId": 0, "cudaId": 0, "pid": export.PID, key: odd}]
+    (rows,) = ask(made, "SELECT DISTINCT device FROM gpu_ops")
+    assert rows == [(0,)]
+
+
 def test_streams_of_two_processes_on_one_gpu_do_not_mix(ask):
     (streams,) = ask(export.tables((1, 2)), "SELECT device, stream, count(*) FROM gpu_ops GROUP BY 1, 2 ORDER BY 2")
     assert [(device, count) for device, _, count in streams] == [(0, 12), (0, 12)]
