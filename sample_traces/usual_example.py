@@ -145,7 +145,9 @@ def _run_for(training: Training, batches: Iterator[Any], seconds: float) -> int:
 def captured(training: Training, name: str, seconds: float, tiny: bool, target: Path) -> None:
     """Record the loop with the helper, as a user would."""
     settings = {"batch size": training.batch, "loader workers": training.variant.workers}
-    with profile(target, name=name, samples=training.batch, parameters=training.model, settings=settings, seconds=seconds) as capture:
+    with profile(
+        target, name=name, samples=training.batch, parameters=training.model, settings=settings, seconds=seconds
+    ) as capture:
         batches = training.batches(tiny)
         while not capture.done:
             training.step(batches)

@@ -20,6 +20,11 @@ CONVOLUTION, ATTENTION, COMPILED = (
     "attention|fmha|flash|aten::(_softmax|bmm|baddbmm)$",
     "Torch-Compiled Region",
 )
+NOTHING_TO_WORK_ON = "the trace has nothing that it works on"
+NAME_SHOWN = 60  # characters: names of kernels have hundreds
+PRODUCTS = "aten::.*(mm|matmul|linear|conv)|gemm"
+HALF = "bf16|bfloat16|f16|half|_h_|s16816|nvjet_.*(tst|hsh|bsb)"  # kernels with 16-bit products
+RANKS = "nccl|rccl"
 
 
 @dataclass(frozen=True)
@@ -44,33 +49,42 @@ TECHNIQUES: tuple[Technique, ...] = (
               ("data-loader-starves-gpu", "batches-in-bursts", "prefetch-queue-hid-the-loader", "workers-start-again"), "_MultiProcessingDataLoaderIter", "DataLoader"),
     Technique("No more workers than cores, no swap", NVIDIA, ("workers-beyond-cores", "host-swaps")),
     Technique("Pinned memory and copies that do not block", PYTORCH, ("pageable-copies", "copies-not-overlapped"), "Pinned -> Device", "Memcpy HtoD"),
+    Technique("Few, large copies", NVIDIA, ("small-copies",), None, "Memcpy HtoD"),
+    Technique("A link to the host with room to spare", NVIDIA, ("host-link-saturated",), None, "Memcpy (HtoD|DtoH)"),
     Technique("Tensors made on the GPU", PYTORCH, ("tensors-made-on-cpu",)),
     Technique("No waits for GPU values", PYTORCH, ("host-waits-for-gpu", "boolean-mask-waits")),
-    Technique("Mixed precision", NVIDIA, ("fp32-products",), "bf16|bfloat16|f16|half|_h_|s16816|nvjet_.*(tst|hsh|bsb)", "aten::.*(mm|matmul|linear|conv)|gemm"),
-    Technique("Few casts between dtypes", NVIDIA, ("casts",)),
-    Technique("TF32 where FP32 is needed", NVIDIA, ("tf32-off",), "tf32", "aten::.*(mm|matmul|linear|conv)|gemm"),
-    Technique("FP8 products", NVIDIA, ("fp8-products",), "e4m3|e5m2|fp8", "aten::.*(mm|matmul|linear)|gemm"),
-    Technique("Sizes that fit tensor cores", NVIDIA, ("misaligned-dimensions",), None, "aten::.*(mm|matmul|linear|conv)|gemm"),
+    Technique("Mixed precision", NVIDIA, ("fp32-products",), HALF, PRODUCTS),
+    Technique("Few casts between dtypes", NVIDIA, ("casts",), None, "aten::_to_copy"),
+    Technique("TF32 where FP32 is needed", NVIDIA, ("tf32-off",), "tf32", PRODUCTS),
+    Technique("FP8 products", NVIDIA, ("fp8-products",), "e4m3|e5m2|fp8", HALF),
+    Technique("Sizes that fit tensor cores", NVIDIA, ("misaligned-dimensions",), None, PRODUCTS),
     Technique("channels_last for convolutions", PYTORCH, ("layout-conversions",), "nhwc", CONVOLUTION, undone="(?i)nchwToNhwc"),
     Technique("cudnn.benchmark, decided once", PYTORCH, ("convolution-search",), None, CONVOLUTION),
-    Technique("Pointwise operations fused", PYTORCH, ("elementwise-chains", "unfused-activation", "unfused-norm"), "triton_|Torch-Compiled Region"),
+    Technique("No bias before a batch norm", PYTORCH, ("bias-before-norm",), None, "aten::.*batch_norm"),
+    Technique("Pointwise operations fused", PYTORCH, ("elementwise-chains", "unfused-activation", "unfused-norm", "clipping-by-hand", "loss-head"), "^triton_"),
+    Technique("No loops over rows, experts or cells in Python", NVIDIA, ("loop-indexing", "expert-loops", "recurrent-cells")),
     Technique("No breaks of compiled graphs, no recompilation", PYTORCH, ("graph-breaks", "recompilation"), None, COMPILED),
-    Technique("CUDA graphs for many short kernels", PYTORCH, ("launch-bound", "python-between-operators"), "cudaGraphLaunch|cuGraphLaunch"),
-    Technique("Fused attention", PYTORCH, ("unfused-attention",), "scaled_dot_product_(flash|efficient|cudnn|fused)|flash_(fwd|bwd)|fmha", ATTENTION),
+    Technique("Products chosen by timing them (max-autotune)", PYTORCH, ("max-autotune",), "^triton_(tem|mm|bmm)", COMPILED),
+    Technique("torch.compile instead of torch.jit", PYTORCH, ("scripted-code",)),
+    Technique("CUDA graphs for many short kernels", PYTORCH, ("launch-bound", "python-between-operators", "graph-capture"), "cudaGraphLaunch|cuGraphLaunch"),
+    Technique("Fused attention", PYTORCH, ("unfused-attention", "attention-fallback"), "scaled_dot_product_(flash|efficient|cudnn|fused)|flash_(fwd|bwd)|fmha", ATTENTION),
     Technique("Fused optimizer", PYTORCH, ("optimizer-not-fused", "optimizer-foreach", "optimizer-share"), "_fused_(adam|sgd|adagrad)|FusedAdam",
               "Optimizer\\.step|_foreach_|_fused_|addcdiv"),
     Technique("Gradients set to None", PYTORCH, ("zeroed-gradients",), None, "Optimizer\\.zero_grad"),
     Technique("Debugging off (anomaly detection)", PYTORCH, ("anomaly-detection",), None, "Backward"),
+    Technique("Deterministic algorithms only where they are needed", PYTORCH, ("deterministic-algorithms",)),
     Technique("No graph in evaluation", PYTORCH, ("evaluation-records-graph",)),
     Technique("A batch that fills the GPU", NVIDIA, ("small-batch", "memory-headroom")),
+    Technique("Batches of like lengths, memory allocated for the longest", PYTORCH, ("shapes-vary",)),
     Technique("Activation checkpointing only where memory needs it", PYTORCH, ("recomputation", "memory-near-limit"), None, "Checkpoint|recompute"),
     Technique("No allocation in the step", PYTORCH, ("allocator-churn", "memory-creep")),
     Technique("Garbage collection out of the step", PYTORCH, ("garbage-collection",)),
     Technique("Checkpoints out of the loop", PYTORCH, ("checkpoint-in-the-loop", "periodic-stalls")),
-    Technique("Communication beside computation", PYTORCH, ("exposed-communication", "small-collectives"), None, "nccl|rccl"),
-    Technique("Ranks with equal work", PYTORCH, ("straggling-rank",), None, "nccl|rccl"),
+    Technique("Communication beside computation", PYTORCH, ("exposed-communication", "small-collectives", "gradients-reduced-after", "fsdp-prefetch", "fsdp-reshard"), None, RANKS),
+    Technique("Accumulation without synchronization (no_sync)", PYTORCH, ("accumulation-syncs",), None, RANKS),
+    Technique("Ranks with equal work", PYTORCH, ("straggling-rank", "pipeline-bubble"), None, RANKS),
+    Technique("Parameters that are all used (find_unused_parameters off)", PYTORCH, needs=RANKS, why_not="a trace does not tell how the model was wrapped"),
     Technique("Full clocks", NVIDIA, ("power-cap", "thermal-slowdown")),
-    Technique("No bias before a batch norm", PYTORCH, why_not="a trace does not tell which layer has a bias"),
     Technique("Processes bound to the GPU's cores (NUMA)", NVIDIA, why_not="neither a trace nor telemetry says on which cores a process runs"),
 )  # fmt: skip
 
@@ -95,17 +109,19 @@ def _checked(technique: Technique, run: RunResult, recording: Recording) -> Chec
     findings = [finding for finding in run.findings if finding.rule in technique.rules]
     if findings:
         return _by_finding(technique, max(findings, key=lambda finding: (finding.claims == "gain", finding.gain_ms)))
+    if technique.needs and technique.why_not is not None and not _name(recording, technique.needs):
+        return Checked(technique, "not applicable", NOTHING_TO_WORK_ON)
     if technique.why_not is not None:
         return Checked(technique, "not checked", technique.why_not)
     lacking = {left.rule: left.because for left in run.not_checked if left.rule in technique.rules}
-    undone = technique.undone is not None and _named(recording, technique.undone)
-    if technique.done and not undone and _named(recording, technique.done):
-        return Checked(technique, "done", "the trace shows it")
-    if technique.needs and not _named(recording, technique.needs):
-        return Checked(technique, "not applicable", "the trace has nothing that it works on")
+    left = f"; not looked for in full: {next(iter(lacking.values()))}" if lacking else ""
+    undone = technique.undone is not None and _name(recording, technique.undone) is not None
+    if technique.done and not undone and (name := _name(recording, technique.done)):
+        return Checked(technique, "done", f"the trace has {name[:NAME_SHOWN]}{left}")
+    if technique.needs and not _name(recording, technique.needs):
+        return Checked(technique, "not applicable", NOTHING_TO_WORK_ON)
     if len(lacking) == len(technique.rules):
         return Checked(technique, "not checked", next(iter(lacking.values())), next(iter(lacking)))
-    left = f"; not looked for in full: {next(iter(lacking.values()))}" if lacking else ""
     return Checked(technique, "nothing", f"looked for, and nothing found{left}")
 
 
@@ -114,5 +130,7 @@ def _by_finding(technique: Technique, finding: Finding) -> Checked:
     return Checked(technique, "brings" if gains else "found", finding.title, finding.rule, finding.gain_ms if gains else None)
 
 
-def _named(recording: Recording, pattern: str) -> bool:
-    return bool(recording.rows("SELECT 1 FROM names WHERE regexp_matches(name, ?) LIMIT 1", [pattern]))
+def _name(recording: Recording, pattern: str) -> str | None:
+    """Return the first name in the trace that matches, None where none does."""
+    rows = recording.rows("SELECT min(name) FROM names WHERE regexp_matches(name, ?)", [pattern])
+    return str(rows[0][0]) if rows[0][0] is not None else None

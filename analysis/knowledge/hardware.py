@@ -21,6 +21,7 @@ PARTIAL_DEVICE = (
 GEFORCE_HALF_RATE = 2.0  # professional Turing, Ampere, Ada and Blackwell boards accumulate in FP32 at twice GeForce's rate
 HALF_RATE_COMPUTE = {(7, 5), (8, 6), (8, 9), (12, 0)}  # compute capabilities that GeForce and professional boards share
 
+LINK_FULL = 0.6  # of the step, or of the link: hidden behind work or not, such a step gets no quicker than its copies
 _GIB = 1 << 30
 
 
@@ -193,7 +194,7 @@ def _by_formula(name: str, compute: tuple[int, int], sms: int, vendor: str | Non
 
 @dataclass(frozen=True)
 class Link:
-    """What joins GPUs: ``gb_s`` is its decimal GB/s in one direction for one GPU, all lanes together."""
+    """What joins GPUs, or one and its host: ``gb_s`` is its decimal GB/s in one direction for one GPU, all lanes together."""
 
     name: str
     gb_s: float
@@ -201,8 +202,9 @@ class Link:
 
 
 @cache
-def link_of(gpu: str, between: Literal["gpus", "hosts"]) -> Link | None:
-    """Return the link that servers with the GPU called ``gpu`` (a row's name) have between the GPUs of a host or between hosts, None where no row says."""
+def link_of(gpu: str, between: Literal["gpus", "hosts", "host"]) -> Link | None:
+    """Return the link that servers with the GPU called ``gpu`` (a row's name) have between the GPUs of a host, between hosts, or between it and
+    its host; None where no row says."""
     data = tomllib.loads(Path(__file__).with_name("hardware.toml").read_text(encoding="utf-8"))
     for row in data["link"]:
         if row["between"] == between and any(re.search(pattern, gpu, re.IGNORECASE) for pattern in row["match"]):

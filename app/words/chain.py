@@ -47,9 +47,10 @@ def markdown(chain: Chain) -> str:
     return as_markdown(f"## {title(chain)}", heads(chain), rows(chain))
 
 
-def as_markdown(head: str, columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table under ``head``; ``cells`` are our own words and numbers, or were made safe."""
-    lines = [head, "", f"| {' | '.join(map(fmt.markdown, columns))} |", f"| --- |{' ---: |' * (len(columns) - 1)}"]
+def as_markdown(head: str, columns: Sequence[str], cells: Sequence[Sequence[str]], *, numbers: bool = True) -> str:
+    """Return a Markdown table under ``head``; ``cells`` are our own words and numbers, or were made safe. ``numbers``: all but the first column are."""
+    rule = " ---: |" if numbers else " --- |"
+    lines = [head, "", f"| {' | '.join(map(fmt.markdown, columns))} |", f"| --- |{rule * (len(columns) - 1)}"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in cells), ""])
 
 

@@ -68,6 +68,5 @@ def title(checked: Sequence[Checked]) -> str:
 
 def markdown(name: str, checked: Sequence[Checked]) -> str:
     """Return the checklist as GitHub-flavoured Markdown."""
-    return as_markdown(
-        f"## {fmt.markdown(name)}: {title(checked)}", COLUMNS, [(*row[:2], fmt.markdown(row[2], None)) for row in rows(checked)]
-    )
+    cells = [(*row[:2], fmt.markdown(row[2], None)) for row in rows(checked)]
+    return as_markdown(f"## {fmt.markdown(name)}: {title(checked)}", COLUMNS, cells, numbers=False)

@@ -219,6 +219,35 @@ def lengths(folder: Path, longest: int) -> list[Path]:
     return loop(folder, add)
 
 
+def link(trace: ChromeTrace, at: float, busy: float, pattern: str = "HtoD (Pinned -> Device)") -> float:
+    """Add 1 ms of which the link to the host is in use for the share ``busy``, at 55 GB/s, and a product beside it of 0.3 ms."""
+    trace.op("aten::copy_", at, at + 9, [[1024, 1024]], [FLOAT])
+    copied = {"bytes": int(busy * 1e-3 * 55e9)}
+    trace.launch((at + 2, at + 7), (at + 8, at + 8 + 1000 * busy), f"Memcpy {pattern}", "gpu_memcpy", stream=9, **copied)
+    op(trace, at + 10, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 300, GEMM)
+    trace.host("cuda_runtime", "cudaDeviceSynchronize", at + 20, at + 990)
+    return at + 1000
+
+
+def compiled_products(trace: ChromeTrace, at: float, kernel_us: float, kernel: str = GEMM) -> float:
+    """Add compiled code with ten products of 16 × 4096 by 4096² in bf16, which take about 10 µs each by the kernel model."""
+    start = at
+    for _ in range(10):
+        at = op(trace, at, "aten::mm", [[16, 4096], [4096, 4096]], HALF, kernel_us, kernel)
+        at = op(trace, at, "triton_poi_fused_gelu_0", [[16, 4096]], HALF, kernel="triton_poi_fused_gelu_0")
+    trace.host("user_annotation", "Torch-Compiled Region: 0/0", start - 0.2, at)
+    return at
+
+
+def scripted(trace: ChromeTrace, at: float, name: str) -> float:
+    """Add two operators inside what is called ``name``."""
+    start = at
+    at = op(trace, at, "aten::tanh", [[1024, 1024]])
+    at = op(trace, at, "aten::mul", [[1024, 1024], [1024, 1024]])
+    trace.op(name, start - 0.2, at)
+    return op(trace, at, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 200, GEMM)
+
+
 ANTI_PATTERNS: dict[str, Callable[[Path], list[Path]]] = {
     "lstm_cells": partial(loop, add=partial(cells, count=12)),
     "few_lstm_cells": partial(loop, add=partial(cells, count=4)),
@@ -241,6 +270,14 @@ ANTI_PATTERNS: dict[str, Callable[[Path], list[Path]]] = {
     "bias_before_relu": partial(loop, add=partial(bias_and_norm, follows="aten::relu")),
     "graph_captured": partial(loop, add=partial(captured, captures=True)),
     "nothing_captured": partial(loop, add=partial(captured, captures=False)),
+    "link_full": partial(loop, add=partial(link, busy=0.9)),
+    "link_full_to_host": partial(loop, add=partial(link, busy=0.9, pattern="DtoH (Device -> Pinned)")),
+    "link_half_used": partial(loop, add=partial(link, busy=0.5)),
+    "slow_compiled_products": partial(loop, add=partial(compiled_products, kernel_us=60)),
+    "quick_compiled_products": partial(loop, add=partial(compiled_products, kernel_us=9)),
+    "autotuned_products": partial(loop, add=partial(compiled_products, kernel_us=60, kernel="triton_tem_fused_mm_1")),
+    "scripted_functions": partial(loop, add=partial(scripted, name="<forward op>")),
+    "functions_called_forward": partial(loop, add=partial(scripted, name="forward")),
     "two_lengths": partial(lengths, longest=768),
     "one_length": partial(lengths, longest=272),
 }

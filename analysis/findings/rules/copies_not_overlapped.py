@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries import copies, in_bytes
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.knowledge.hardware import LINK_FULL
 from sawtooth.analysis.replay.edits import WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -54,6 +55,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     lost = sum(context.lost_ms(cause, owner="exposed_memcpy") for cause in ("unattributed", "copy"))
     if not len(inputs.frame) or context.share(min(lost, inputs.ms)) < WORTH_NAMING:
         return
+    if context.share(inputs.ms) >= LINK_FULL:
+        return  # overlapped or not, the step would get no shorter than they are
     size = float(inputs.frame["bytes"].fillna(0).sum()) / max(inputs.steps, 1)
     yield context.finding(
         RULE.slug,

@@ -43,7 +43,9 @@ class Places:
         self.gpu_of: dict[tuple[int, int], int] = {}
         for batch in trace.database.rows("TARGET_INFO_CUDA_DEVICE", ("pid", "cudaId", "gpuId")):
             pids, cudas, gpus = (small_integers([row[place] for row in batch]).tolist() for place in range(3))
-            self.gpu_of |= {(pid, cuda): gpu for pid, cuda, gpu in zip(pids, cudas, gpus, strict=True) if NULL not in (cuda, gpu)}
+            self.gpu_of |= {
+                (pid, cuda): gpu for pid, cuda, gpu in zip(pids, cudas, gpus, strict=True) if NULL not in (cuda, gpu)
+            }
         meanings: dict[int, set[int]] = {}
         for (_, cuda), gpu in self.gpu_of.items():
             meanings.setdefault(cuda, set()).add(gpu)

@@ -53,6 +53,18 @@ def test_what_would_bring_something_is_the_finding_s_own_gain():
         ("mlp_graph", "CUDA graphs for many short kernels", "done"),
         ("loader_workers", "A data loader that keeps up", "done"),
         ("loader_inline", "A data loader that keeps up", "brings"),
+        ("gpt_fp32", "FP8 products", "not applicable"),
+        ("channels_last", "No bias before a batch norm", "nothing"),
+        ("gpt_small", "No bias before a batch norm", "not applicable"),
+        ("gpt_compiled", "Products chosen by timing them (max-autotune)", "nothing"),
+        ("autotuned_products", "Products chosen by timing them (max-autotune)", "done"),
+        ("slow_compiled_products", "Products chosen by timing them (max-autotune)", "brings"),
+        ("gpt_small", "Products chosen by timing them (max-autotune)", "not applicable"),
+        ("scripted_functions", "torch.compile instead of torch.jit", "found"),
+        ("link_full", "A link to the host with room to spare", "brings"),
+        ("reduced_after", "Communication beside computation", "brings"),
+        ("gpt_small", "Parameters that are all used (find_unused_parameters off)", "not applicable"),
+        ("ddp_balanced", "Parameters that are all used (find_unused_parameters off)", "not checked"),
         ("gpt_small", "Garbage collection out of the step", "not checked"),
         ("gpt_small", "No more workers than cores, no swap", "not checked"),
         ("gpt_small", "Processes bound to the GPU's cores (NUMA)", "not checked"),
@@ -62,6 +74,17 @@ def test_each_status_is_given_where_it_is_due(name, technique, status):
     row = of(name)[technique]
     assert row.status == status, row
     assert row.sentence
+
+
+def test_every_rule_about_a_training_has_its_technique():
+    about_the_recording = {"profile-not-representative", "profiler-distorts", "steps-not-marked"}
+    named = {rule for technique in TECHNIQUES for rule in technique.rules}
+    assert {rule.slug for rule in all_rules()} - named == about_the_recording
+
+
+def test_what_is_in_use_names_what_shows_it_and_what_was_not_looked_at():
+    row = of("gpt_compiled")["Fused optimizer"]
+    assert row.sentence.startswith("the trace has ") and "_fused_adamw" in row.sentence
 
 
 def test_layouts_that_cudnn_converts_itself_are_no_channels_last():

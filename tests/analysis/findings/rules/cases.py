@@ -74,6 +74,11 @@ CASES = {
     "gradients-reduced-after": Case(
         leads=("reduced_after",), quiet=("reduced_within", "ddp_balanced"), measured=(("reduced_after", "reduced_within", 0.15),)
     ),
+    "host-link-saturated": Case(leads=("link_full", "link_full_to_host"), quiet=("link_half_used", "copy_pinned")),
+    "max-autotune": Case(
+        beside=("slow_compiled_products",), quiet=("quick_compiled_products", "autotuned_products", "gpt_compiled", "tables_compiled")
+    ),
+    "scripted-code": Case(beside=("scripted_functions",), quiet=("functions_called_forward",)),
     "pipeline-bubble": Case(
         leads=("pipeline_of_unequal_stages",), beside=("pipeline_of_two_microbatches",), quiet=("pipeline_of_eight_microbatches", "ddp_balanced")
     ),

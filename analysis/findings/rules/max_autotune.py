@@ -1,0 +1,80 @@
+"""Compiled code takes the library's products, and some of them are slow.
+
+What it checks
+    Matrix products of code that torch.compile made, without kernels of its own templates: their time against what such products of the same shape and
+    dtype take by the kernel model.
+Why it costs time
+    For some shapes (few rows, odd sizes, a long inner dimension) the library's heuristic picks a kernel that is far from the best. ``max-autotune``
+    times the library's and Triton's, and takes the quicker one.
+What to do
+    ``torch.compile(mode="max-autotune-no-cudagraphs")``, or ``max-autotune`` where the step may be a CUDA graph as well. It tries for minutes at the start.
+When it is wrong
+    The model knows the library's usual kernels: where all of them are as quick as it expects, autotuning may still find a quicker one, or fuse
+    what follows a product into it, which no trace without it can tell. So nothing is said then. Convolutions are left out: templates seldom beat cuDNN.
+References
+    https://docs.pytorch.org/docs/stable/generated/torch.compile.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sawtooth.analysis.findings.retimed import flop_work, retimed_products
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
+from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.knowledge.kernel_time import estimate
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+WORTH_NAMING = 0.03  # of the step: trying takes minutes at every start
+TEMPLATES = "^triton_(tem|mm|bmm)"  # what max-autotune makes
+COMPILED = "^triton_|^Torch-Compiled Region"
+
+CHANGES = (
+    CodeChange("PyTorch", "model = torch.compile(model)", 'model = torch.compile(model, mode="max-autotune-no-cudagraphs")'),
+    CodeChange("Lightning", "torch.compile(LitNet())", 'torch.compile(LitNet(), mode="max-autotune-no-cudagraphs")'),
+    CodeChange(
+        "Transformers",
+        "TrainingArguments(torch_compile=True)",
+        'TrainingArguments(torch_compile=True, torch_compile_mode="max-autotune-no-cudagraphs")',
+    ),
+)
+
+
+def check(context: RuleContext) -> Iterator[Finding]:
+    """Yield a finding where products of compiled code that are slower than the model's interval would save WORTH_NAMING of the step."""
+    gpu, steps = context.rank.gpu, context.work_steps
+    if gpu is None or not context.recording.named(COMPILED) or context.recording.named(TEMPLATES):
+        return
+    work = context.work
+    products = work[(work["category"] == "gemm") & work["flop_operator"].notna()]
+    for dtype in sorted({product_dtype(row) or "" for row in products.itertuples()} - {""}):
+        slow = chosen(products, lambda row, dtype=dtype: product_dtype(row) == dtype and _is_slow(row, dtype, gpu))
+        edit = retimed_products(slow, gpu, dtype) if len(slow) else None
+        predicted = context.predict_ms([edit]) if edit is not None else None
+        if predicted is None or not context.step_ms or context.share(context.step_ms - predicted) < WORTH_NAMING:
+            continue
+        cost = in_words(ms_per_step(slow, steps))
+        yield context.finding(
+            RULE.slug,
+            f"{len(slow) / steps:,.3g} products a step take {cost}, longer than such products usually do",
+            "Let torch.compile time its kernels: mode='max-autotune-no-cudagraphs'.",
+            ceiling_ms=ms_per_step(slow, steps),
+            edits=[edit] if edit is not None else [],
+            severity="info",
+            confidence="low",
+            note="These products as long as others of their shape take. What is fused into them besides is not counted.",
+            risk="Minutes of trying at every start, unless its cache is kept; other kernels round otherwise.",
+            changes=CHANGES,
+            evidence=evidence_of(slow, steps, ("flop_operator", "kernel")),
+        )
+
+
+def _is_slow(row: Any, dtype: str, gpu: Gpu) -> bool:
+    work = flop_work(row, dtype)
+    expected = estimate(work, gpu) if work is not None else None
+    return expected is not None and row.dur_ns / 1e6 > expected.high
+
+
+RULE = Rule("max-autotune", ("steps", "shapes", "gpu"), check, Explains())

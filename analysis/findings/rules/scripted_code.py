@@ -1,0 +1,55 @@
+"""Steps run TorchScript.
+
+What it checks
+    Graphs of ``torch.jit.script`` or ``torch.jit.trace`` in the counted steps, by what their interpreter writes into a trace: forward and backward
+    graphs, and groups that it fused.
+Why it costs time
+    TorchScript is no longer developed. Its fuser joins fewer operators than torch.compile, which in turn cannot look into a scripted function: each is
+    a break in the graph.
+What to do
+    Take ``torch.jit.script`` and ``torch.jit.trace`` off and compile the whole model; for serving without Python, ``torch.export``.
+When it is wrong
+    A scripted function of a library that runs once a step costs nothing worth a change.
+References
+    https://docs.pytorch.org/docs/stable/jit.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sawtooth.analysis.findings.queries import operators
+from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+
+GRAPHS = r"^(<forward op>|<backward op>|TensorExpr.*|prim::TensorExpr.*|prim::CudaFusionGroup.*|prim::DifferentiableGraph.*|torch::jit::.*)$"
+
+CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "@torch.jit.script\ndef activation(x, y): ...",
+        "def activation(x, y): ...   # plain Python\nmodel = torch.compile(model)",
+    ),
+)
+
+
+def check(context: RuleContext) -> Iterator[Finding]:
+    """Yield information where steps run graphs of TorchScript."""
+    graphs = operators(context, GRAPHS)
+    if not len(graphs.frame):
+        return
+    yield context.finding(
+        RULE.slug,
+        f"TorchScript's interpreter runs {graphs.count:,.3g} of each step's graphs",
+        "Take torch.jit.script and torch.jit.trace off, and compile the model instead.",
+        ceiling_ms=None,
+        severity="info",
+        confidence="high",
+        note="Not predicted: a trace does not tell what torch.compile would make of operators that TorchScript has arranged already.",
+        risk="Compiling takes minutes at the start, and again when shapes change.",
+        changes=CHANGES,
+        evidence=graphs.rows(),
+    )
+
+
+RULE = Rule("scripted-code", ("steps",), check, Explains())
