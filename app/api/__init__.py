@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute, Route
 
-from sawtooth.app.api import jobs, live, runs, timeline, timeline_details, uploads
+from sawtooth.app.api import jobs, live, runs, sessions, timeline, timeline_details, uploads
 
 
 def routes() -> list[BaseRoute]:
@@ -17,6 +17,8 @@ def routes() -> list[BaseRoute]:
         Route("/api/v1/jobs/{job}", jobs.cancel, methods=["DELETE"]),
         Route("/api/v1/live/{session}", live.show, methods=["GET"]),
         Route("/api/v1/live/{session}", live.push, methods=["POST"]),
+        Route("/api/v1/sessions", sessions.index, methods=["GET"]),
+        Route("/api/v1/sessions/{session}", sessions.show, methods=["GET"]),
         Route("/api/v1/runs", runs.index, methods=["GET"]),
         Route("/api/v1/runs/{run}", runs.show, methods=["GET"]),
         Route("/api/v1/runs/{run}/report", runs.report, methods=["GET"]),

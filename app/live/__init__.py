@@ -21,7 +21,7 @@ __getattr__, __all__ = lazy(
             "describe_rhythm",
             "sentence",
             "standing",
-            "step_time",
+            "steps",
         ),
     },
 )

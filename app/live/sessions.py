@@ -18,6 +18,7 @@ from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth, find_sawtooth
 from sawtooth.analysis.telemetry.signal.steady import find_steady
 from sawtooth.analysis.telemetry.summary import ACTIVITY, FAINT
 from sawtooth.app.live.gpu import PROCESSES_KEPT, LiveGpu
+from sawtooth.app.live.pace import LivePace
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import possible
 from sawtooth.ingest.telemetry.session import ODD, SessionClock, SessionReader, is_session_id, is_time
@@ -42,6 +43,7 @@ class LiveSession:
         self.samples = 0
         self.first_ns: int | None = None
         self.last_ns: int | None = None
+        self.pace: LivePace | None = None
         self.events: list[dict[str, Any]] = []
         self.left_out_bytes = 0
         self.lock = threading.Lock()
@@ -118,6 +120,8 @@ class LiveSession:
             self._head(record)
         elif kind == "tick":
             self._tick(record, now, now - w)
+        elif kind == "pace":
+            self.pace = LivePace.of(record, now)
         elif kind == "event":
             self._event(record, now)
 

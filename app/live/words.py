@@ -107,8 +107,10 @@ def standing(session: LiveSession, gpu: LiveGpu) -> str | None:
     return f"It waits, with {free} of memory free: once it is fed, a larger batch would fit."
 
 
-def step_time(tooth: Sawtooth | None) -> str | None:
-    """Return the period of the sawtooth as what it usually is, a step; None without one."""
+def steps(session: LiveSession, gpu: LiveGpu, tooth: Sawtooth | None) -> str | None:
+    """Say how the training steps: by its marks, else by the period of the sawtooth, which usually is a step; None without either."""
+    if session.pace is not None and session.last_ns is not None:
+        return session.pace.sentence(gpu.name, session.last_ns)
     return f"About {duration(tooth.period_s)} a step, by its rhythm." if tooth is not None and tooth.period_s else None
 
 

@@ -13,7 +13,7 @@ from sawtooth.app.live.finish import delete, finish, live_sessions
 from sawtooth.app.live.gpu import LiveGpu
 from sawtooth.app.live.info import SessionInfo, session_info, sessions
 from sawtooth.app.live.sessions import LiveSession
-from sawtooth.app.live.words import about_session, describe_rhythm, sentence, standing, step_time
+from sawtooth.app.live.words import about_session, describe_rhythm, sentence, standing, steps
 from sawtooth.app.page import cards, frame
 from sawtooth.app.page.live import chart as live_chart
 from sawtooth.app.page.live import picture as live_picture
@@ -142,7 +142,7 @@ def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> No
         cards.headline(sentence(session, gpu, tooth, live=was_live), about_session(info, session, was_live))
         for alert in session.alerts():
             cards.caution(alert)
-        cards.text(" ".join(filter(None, (step_time(tooth), standing(session, gpu)))))
+        cards.text(" ".join(filter(None, (steps(session, gpu, tooth), standing(session, gpu)))))
     with chosen:
         _controls(info, session, here, was_live)
     with middle:

@@ -14,21 +14,22 @@ from sawtooth.ingest import children
 from sawtooth.ingest.sampler.segments import join_segments
 
 SAMPLER_STOP_S = 10.0  # it answers within a tick; longer means a hung driver
+PUSHING_START_S = 12.0  # it asks the dashboard first, which may take a request's whole time
 SAMPLER_START_S = 1.0  # it starts in 0.2 to 0.5 s; a slower one is not waited for
 LOOK_EVERY_S = 0.02
 
 
-def start_sampler(out: Path) -> subprocess.Popen[bytes]:
-    """Sample into a session folder under ``out`` until stopped, or until this process is gone."""
-    command = children.command("sawtooth.ingest.sampler", "--out", str(out), "--watch-pid", str(os.getpid()))
+def start_sampler(out: Path, *more: str) -> subprocess.Popen[bytes]:
+    """Sample into a session folder under ``out`` until stopped, or until this process is gone. ``more`` are options of the sampler's."""
+    command = children.command("sawtooth.ingest.sampler", "--out", str(out), "--watch-pid", str(os.getpid()), *more)
     return subprocess.Popen(
         command, env=children.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
 
 
-def starts(process: Any, live: Path, clock: Callable[[], float] = time.monotonic) -> bool:
-    """Wait until the sampler has its GPUs, for at most SAMPLER_START_S; return False where it has ended instead: no GPU, no permission."""
-    until = clock() + SAMPLER_START_S
+def starts(process: Any, live: Path, clock: Callable[[], float] = time.monotonic, limit_s: float = SAMPLER_START_S) -> bool:
+    """Wait until the sampler has its GPUs, for at most ``limit_s``; return False where it has ended instead: no GPU, no permission."""
+    until = clock() + limit_s
     while clock() < until and not any(live.glob("*/meta.json")):
         if process.poll() is not None:
             return False
@@ -45,7 +46,8 @@ def stop_sampler(process: Any) -> str | None:
     except subprocess.TimeoutExpired:
         process.kill()
         _, stderr = process.communicate()
-    lines = [line for line in (stderr or b"").decode(errors="replace").splitlines() if not line.startswith("sampling into")]
+    said = (stderr or b"").decode(errors="replace").splitlines()
+    lines = [line for line in said if not line.startswith(("sampling into", "watch it at"))]
     return lines[-1].removeprefix("sawtooth sample: ") if lines else None
 
 

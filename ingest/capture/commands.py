@@ -40,6 +40,13 @@ def run_parser() -> argparse.ArgumentParser:
         "--every", type=int, default=0, metavar="N", help="profile again every N steps, to compare the training with itself"
     )
     parser.add_argument("--samples", type=float, default=None, metavar="N", help="samples in a step, for samples a second")
+    parser.add_argument("--flops", type=float, default=None, metavar="F", help="FLOPs of a step on one GPU, for MFU")
+    parser.add_argument(
+        "--push",
+        default=None,
+        metavar="URL",
+        help="show samples and steps on this dashboard while it trains; the push token in SAWTOOTH_PUSH_TOKEN",
+    )
     parser.add_argument(
         "--progress", type=float, default=0.0, metavar="SECONDS", help="print the step's median and 95th percentile so often"
     )
@@ -73,6 +80,8 @@ def record(arguments: argparse.Namespace) -> launch.Launched:
         every=arguments.every,
         time_loader=not arguments.no_loader,
         samples=arguments.samples,
+        flops=arguments.flops,
+        push=arguments.push,
         progress_s=arguments.progress,
         scalars=arguments.tensorboard,
     )

@@ -22,14 +22,17 @@ from typing import Any
 
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import beside, hook
+from sawtooth.ingest.capture import progress as says
 from sawtooth.ingest.capture.packing import pack_runs
-from sawtooth.ingest.capture.progress import Progress
+from sawtooth.ingest.capture.scalars import ScalarWriter
 from sawtooth.ingest.capture.stretches import STEP, Stretch, runs_of
 from sawtooth.place import IMPORT_ROOT, recorder_version
 
 STARTUP = Path(__file__).resolve().parent / "startup"
 PROFILED_STEPS = 5  # enough for a median, few enough for a trace of some megabytes
 SCALARS_S = 10.0  # between scalars: as dense as a curve of hours needs
+PACE_S = 1.0  # between what the Live page shows of the steps
+PACE_FILE = "pace.json"
 NOT_FOUND = 127  # the shell's exit code for a command that is not there
 NOT_RUNNABLE = 126
 PYTHON_FAILED = 1  # how Python ends by an exception, such as an import that fails
@@ -75,24 +78,27 @@ def run(
     every: int = 0,
     time_loader: bool = True,
     samples: float | None = None,
+    flops: float | None = None,
     progress_s: float = 0.0,
     scalars: Path | None = None,
+    push: str | None = None,
 ) -> Launched:
     """Run ``command``; record into ``bundle``.
 
     ``steps`` are profiled once the loop is steady and has run ``after_s`` seconds (0: no profile), and again every ``every``
-    steps; ``sample`` False turns telemetry off, ``time_loader`` False the timing of the loader's processes. ``samples``
+    steps; ``sample`` False turns telemetry off, ``time_loader`` False the timing of the loader's processes. ``samples`` and ``flops``
     are in a step, where that is known. Every ``progress_s`` seconds (0: never) the pace is said, and every SCALARS_S written for TensorBoard into the folder ``scalars``.
+    The dashboard at ``push`` shows both while it trains.
     """
     with tempfile.TemporaryDirectory(prefix="sawtooth-run-") as scratch:
         folder = Path(scratch)
-        sampler, missing = _start_sampler(folder) if sample else (None, [])
+        sampler, missing = _start_sampler(folder, push, name or name_of(command)) if sample else (None, [])
         for sentence in missing:  # at once, not after hours of training
             print(f"sawtooth: {sentence} The training runs without it.", file=sys.stderr, flush=True)
         environment = _environment(
             folder, {hook.PROFILED_STEPS: steps, hook.AFTER_SECONDS: after_s, hook.EVERY: every, hook.LOADER: int(time_loader)}
         )
-        with _progress(folder, samples, progress_s, scalars, missing):
+        with _progress(folder, samples=samples, flops=flops, seconds=progress_s, scalars=scalars, missing=missing):
             at_start = frozenset(missing)
             launched = Launched(_wait(words_of(command), environment), missing=missing, at_start=at_start)
         if sampler is not None:
@@ -104,6 +110,7 @@ def run(
                 launched.missing.append(NO_PROFILE)
             for one in runs:
                 one.facts.update({"samples_per_step": samples} if samples else {})
+                one.facts.update({"flops_per_step": flops} if flops else {})
             _write(bundle, name or name_of(command), command, runs, launched)
         elif launched.exit_code == PYTHON_FAILED and (python := _without_torch(words_of(command))):
             own = command if command[0].endswith(".py") else command[1:]
@@ -112,33 +119,56 @@ def run(
 
 
 def _progress(
-    folder: Path, samples: float | None, seconds: float, scalars: Path | None, missing: list[str]
-) -> contextlib.AbstractContextManager[object]:
-    """Return what says how the training goes while it is entered."""
-    if seconds > 0 or scalars is not None:
+    folder: Path, *, samples: float | None, flops: float | None, seconds: float, scalars: Path | None, missing: list[str]
+) -> contextlib.ExitStack:
+    """Return what says how the training goes while it is entered: to the sampler always, here and to TensorBoard where it is wanted."""
+    stack = contextlib.ExitStack()
+    noted = says.noted(folder / PACE_FILE, samples, flops)
+    stack.enter_context(says.Progress(folder, seconds=PACE_S, sinks=[noted]))
+    sinks = [says.lines(samples)] if seconds > 0 else []
+    if scalars is not None:
         try:
-            return Progress(folder, seconds=seconds or SCALARS_S, samples=samples, says=seconds > 0, scalars=scalars)
+            writer = ScalarWriter(scalars)
+            stack.callback(writer.close)
+            sinks.append(says.scalars(writer, samples))
         except OSError as error:
             missing.append(f"No scalars: {scalars} cannot be written ({error.strerror}).")
-    return contextlib.nullcontext()
+    if sinks:
+        stack.enter_context(says.Progress(folder, seconds=seconds or SCALARS_S, sinks=sinks))
+    return stack
 
 
-def _start_sampler(folder: Path) -> tuple[Any, list[str]]:
-    """Start the sampler; return it, or None and why there is no telemetry."""
+def _start_sampler(folder: Path, push: str | None, name: str) -> tuple[Any, list[str]]:
+    """Start the sampler; return it, or None and why there is no telemetry. A dashboard that cannot be reached costs the watching alone."""
+    options = ("--pace", str(folder / PACE_FILE), "--name", name)
+    missing: list[str] = []
+    if push is not None:
+        sampler, trouble = _started(folder, beside.PUSHING_START_S, *options, "--push", push)
+        if sampler is not None:
+            print(f"sawtooth: watch it at {push.rstrip('/')}/live", file=sys.stderr, flush=True)
+            return sampler, []
+        missing = [f"Not pushed to {push}: {trouble}"]
+    sampler, trouble = _started(folder, beside.SAMPLER_START_S, *options)
+    return sampler, [*missing, *([f"No telemetry: {trouble}"] if trouble else [])]
+
+
+def _started(folder: Path, limit_s: float, *options: str) -> tuple[Any, str]:
     live = folder / "live"
     try:
-        sampler = beside.start_sampler(live)
+        sampler = beside.start_sampler(live, *options)
     except OSError as error:
-        return None, [f"No telemetry: the sampler did not start ({error})."]
-    if beside.starts(sampler, live):
-        return sampler, []
-    return None, _without(beside.take_session(sampler, live, folder / "telemetry.jsonl"))
+        return None, f"the sampler did not start ({error})."
+    if beside.starts(sampler, live, limit_s=limit_s):
+        return sampler, ""
+    return None, _first_sentence(beside.take_session(sampler, live, folder / "telemetry.jsonl") or "the sampler ended at once")
 
 
 def _without(why_not: str | None) -> list[str]:
-    if not why_not:
-        return []
-    return [f"No telemetry: {why_not.partition('. ')[0].rstrip('.')}."]  # what to do instead is for who samples alone
+    return [f"No telemetry: {_first_sentence(why_not)}"] if why_not else []
+
+
+def _first_sentence(text: str) -> str:
+    return f"{text.partition('. ')[0].rstrip('.')}."  # what to do instead is for who samples alone
 
 
 def _environment(folder: Path, options: dict[str, float]) -> dict[str, str]:

@@ -1,16 +1,17 @@
 """How a running training goes, by its step marks: median and 95th percentile of the step and samples a second, said now and then.
 
-As a line on stderr, as scalars for TensorBoard, or both. Read from the file of marks, so that the training itself does nothing for it.
+As a line on stderr, as scalars for TensorBoard, into a file for the sampler beside it, or all of them. Read from the file of marks, so that the training itself does nothing for it.
 Standard library only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -101,15 +102,10 @@ class MarksTail:
 
 
 class Progress:
-    """Says every ``seconds`` how the training goes that writes marks into ``folder``, until ``stop``; ``scalars`` is TensorBoard's folder."""
+    """Says every ``seconds`` how the training goes that writes marks into ``folder``, until it is left, to each of ``sinks``."""
 
-    def __init__(
-        self, folder: Path, *, seconds: float, samples: float | None, says: bool, scalars: Path | None,
-        say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
-    ) -> None:  # fmt: skip
-        self._tail, self._seconds, self._samples = MarksTail(folder), seconds, samples
-        self._say = say if says else None
-        self._writer = ScalarWriter(scalars) if scalars is not None else None
+    def __init__(self, folder: Path, *, seconds: float, sinks: Sequence[Callable[[Pace], None]]) -> None:
+        self._tail, self._seconds, self._sinks = MarksTail(folder), seconds, tuple(sinks)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -121,20 +117,36 @@ class Progress:
         self._over.set()
         self._thread.join()
         self.report()  # the last steps
-        if self._writer is not None:
-            self._writer.close()
 
     def report(self) -> None:
         """Say how it goes now, where a step came since."""
         pace = self._tail.pace()
-        if pace is None:
-            return
-        if self._say is not None:
-            self._say(pace.line(self._samples))
-        if self._writer is not None:
+        for sink in self._sinks if pace is not None else ():
             with contextlib.suppress(OSError):  # a full disk must not end anything
-                self._writer.write(pace.step, pace.scalars(self._samples))
+                sink(pace)
 
     def _run(self) -> None:
         while not self._over.wait(self._seconds):
             self.report()
+
+
+def lines(samples: float | None, say: Callable[[str], None] | None = None) -> Callable[[Pace], None]:
+    """Return a sink that says a line, on stderr where nothing else is given."""
+    say = say or (lambda line: print(line, file=sys.stderr, flush=True))
+    return lambda pace: say(pace.line(samples))
+
+
+def scalars(writer: ScalarWriter, samples: float | None) -> Callable[[Pace], None]:
+    """Return a sink that writes scalars for TensorBoard."""
+    return lambda pace: writer.write(pace.step, pace.scalars(samples))
+
+
+def noted(path: Path, samples: float | None, flops: float | None) -> Callable[[Pace], None]:
+    """Return a sink that replaces ``path``, from which the sampler takes it into its session (``sawtooth.ingest.sampler.pace``)."""
+
+    def note(pace: Pace) -> None:
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(asdict(pace) | {"samples": samples, "flops": flops}))
+        part.replace(path)
+
+    return note

@@ -19,6 +19,7 @@ from sawtooth.ingest.sampler.driver import DriverLostError, NvmlDriver
 from sawtooth.ingest.sampler.host import HostReader
 from sawtooth.ingest.sampler.loop import Sampler, Sink
 from sawtooth.ingest.sampler.options import format_of, parser, push_token_of, refusal
+from sawtooth.ingest.sampler.pace import PaceReader
 from sawtooth.ingest.sampler.prometheus import PrometheusSink, parse_address
 from sawtooth.ingest.sampler.push import DRAIN_S, Push, available_on_disk
 from sawtooth.ingest.sampler.replay import Replay, ReplayError, read_recording
@@ -112,7 +113,10 @@ def _sample(options: argparse.Namespace, sinks: list[Sink], nvml: Any, clock: Cl
     child = subprocess.Popen(options.command, env=children.environment_before()) if options.command else None
     alive = _alive(options.watch_pid, child)
     host = None if options.no_host else HostReader([pid for pid in (options.watch_pid, child.pid if child else None) if pid])
-    sampler = Sampler(driver, sinks, clock=clock, stop=stop, interval_s=options.interval, caller=caller, alive=alive, host=host)
+    pace = PaceReader(options.pace) if options.pace is not None else None
+    sampler = Sampler(
+        driver, sinks, clock=clock, stop=stop, interval_s=options.interval, caller=caller, alive=alive, host=host, pace=pace
+    )
     return _finish(child, sampler.run(options.seconds))
 
 

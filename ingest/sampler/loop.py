@@ -11,6 +11,7 @@ from sawtooth.ingest.sampler.clock import Clock
 from sawtooth.ingest.sampler.driver import DriverLostError, NvmlDriver, Reading
 from sawtooth.ingest.sampler.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Gpu
 from sawtooth.ingest.sampler.host import HostReader
+from sawtooth.ingest.sampler.pace import PaceReader
 
 HUNG_S = 2.0  # NVML answers within milliseconds; longer means a hung driver
 OVERHEAD_NS = 10 * 10**9  # own cost is stated this often
@@ -104,6 +105,7 @@ class Sampler:
         caller: Any = None,
         alive: Callable[[], bool] = lambda: True,
         host: HostReader | None = None,
+        pace: PaceReader | None = None,
     ) -> None:
         self.driver = driver
         self.sinks = sinks
@@ -113,6 +115,7 @@ class Sampler:
         self.caller = caller or Caller(clock)
         self.alive = alive
         self.host = host
+        self.pace = pace
         self._on_gpu: set[int] = set()
         self._cost = _Cost(0, 0)
         self._hung_m: int | None = None
@@ -142,6 +145,8 @@ class Sampler:
             if now >= due:
                 due = self._grid(due, now)
                 self._tick(now)
+                if self.pace is not None and (stepping := self.pace.read(now)) is not None:
+                    self._emit({"k": "pace", **stepping})
                 self._account(self.clock.monotonic_ns())
             else:
                 self.clock.wait(self.stop, (due - now) / 1e9)

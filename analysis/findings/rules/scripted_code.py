@@ -40,7 +40,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     yield context.finding(
         RULE.slug,
-        f"TorchScript's interpreter runs {graphs.count:,.3g} of each step's graphs",
+        f"TorchScript runs in each step: its interpreter is called {graphs.count:,.3g} {'time' if graphs.count == 1 else 'times'}",
         "Take torch.jit.script and torch.jit.trace off, and compile the model instead.",
         ceiling_ms=None,
         severity="info",

@@ -8,9 +8,11 @@ from starlette.testclient import TestClient
 
 from sawtooth.app.api import routes
 from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.sampler.segments import SegmentWriter
 from sawtooth.ingest.schema import DataFolder, Manifest
 from tests.support.chrome_trace import three_steps
 
+START = 1_800_000_000_000_000_000
 TRACE = gzip.compress(three_steps().json())
 
 
@@ -95,3 +97,27 @@ def test_what_a_person_types_is_cleaned(run: Manifest) -> None:
     assert changed.tags == ["a", "b", "c"]
     assert edited(run, "  ", "", "").name == run.name
     assert changed.id == run.id
+
+
+def test_a_session_is_answered_in_numbers_while_it_runs(client: TestClient, app_data: DataFolder) -> None:
+    meta = {"v": 1, "session": "s", "host": "node7", "started_m": 0, "started_w": START, "interval_ns": 10**8, "name": "job"}
+    devices = [{"device": 0, "name": "NVIDIA H200", "uuid": "GPU-0", "memory_bytes": 100e9}]
+    writer = SegmentWriter(app_data.create().live / "s", {**meta, "columns": ["util_pct"], "devices": devices})
+    for i in range(50):
+        writer.write({"k": "tick", "m": i * 10**8, "w": START + i * 10**8, "g": [[40.0]]})
+    pace = {"step": 500, "p50_ms": 10.0, "p95_ms": 12.0, "per_s": 98.0, "samples": 32, "flops": None}
+    writer.write({"k": "pace", "m": 49 * 10**8, "w": START + 49 * 10**8, **pace})
+    writer.sync(0)
+    (listed,) = client.get("/api/v1/sessions").json()["sessions"]
+    assert (listed["id"], listed["host"], listed["live"]) == ("s", "node7", True)
+    now = client.get("/api/v1/sessions/s").json()
+    assert now["gpus"][0]["means"] == {"util_pct": 40.0}
+    assert now["steps"] == {
+        "step": 500, "p50_ms": 10.0, "p95_ms": 12.0, "steps_per_s": 98.0, "samples_per_s": 3136.0, "mfu": None, "silent_s": None,
+    }  # fmt: skip
+    writer.close()
+
+
+@pytest.mark.parametrize("name", ["none", "..%2f..", "x" * 3000])
+def test_no_such_session_is_not_found(client: TestClient, name: str) -> None:
+    assert client.get(f"/api/v1/sessions/{name}").status_code == 404

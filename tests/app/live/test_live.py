@@ -75,6 +75,39 @@ def test_a_session_is_read_as_it_grows_and_says_what_the_gpu_does(tmp_path: Path
     writer.close()
 
 
+PACE = {"k": "pace", "step": 12_340, "p50_ms": 9.0, "p95_ms": 9.6, "per_s": 110.0, "samples": 64, "flops": 2e12}
+
+
+def test_steps_are_said_by_their_marks(tmp_path: Path) -> None:
+    writer = write(tmp_path / "s", starved(100))
+    writer.write({"m": 100 * STEP, "w": START + 100 * STEP, **PACE})
+    writer.write({"m": 100 * STEP, "w": START + 100 * STEP, **PACE, "per_s": "fast"})
+    writer.write({"m": 100 * STEP, "w": START + 100 * STEP, **PACE, "p50_ms": -1})
+    write(tmp_path / "s", starved(20), writer=writer, at=101)
+    session = LiveSessions(tmp_path).get("s")
+    assert session is not None and session.pace is not None
+    said = live_words.steps(session, session.gpus[0], session.sawtooth(0))
+    # 2 TFLOP a step, 110 steps a second: 220 of an H200's 989.4 dense TFLOP/s
+    assert (
+        said is not None
+        and said.replace("\u00a0", " ") == "Step 12,340: median 9.00 ms, 95th percentile 9.60 ms, 7,040 samples/s, MFU 22 %."
+    )
+    assert session.pace.mfu("NVIDIA H200") == pytest.approx(0.2224, abs=1e-4)
+    assert session.pace.mfu("an unknown GPU") is None
+    write(tmp_path / "s", starved(200), writer=writer, at=121)
+    session.look()
+    said = live_words.steps(session, session.gpus[0], None)
+    assert said is not None and said.endswith("No step has ended for 22.0\u00a0s.")
+    writer.close()
+
+
+def test_without_marks_the_rhythm_tells_the_step(tmp_path: Path) -> None:
+    write(tmp_path / "s", starved(600)).close()
+    session = LiveSession(tmp_path / "s")
+    session.look()
+    assert live_words.steps(session, session.gpus[0], session.sawtooth(0)) == "About 1.00\u00a0s a step, by its rhythm."
+
+
 def test_without_gpu_activity_sm_activity_shows_the_rhythm_and_utilization_the_share(tmp_path: Path) -> None:
     for shown, label in ((0.5, "SM activity"), (0.02, "GPU utilization")):  # half of the SMs work, or one in fifty
         folder = tmp_path / f"s{shown}"

@@ -105,7 +105,7 @@ def test_that_there_will_be_no_telemetry_is_said_before_the_training_starts(
     monkeypatch.setattr(
         launch.beside,
         "start_sampler",
-        lambda live: subprocess.Popen(refusing, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE),
+        lambda live, *more: subprocess.Popen(refusing, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE),
     )
     done = launch.run([sys.executable, "-c", "import sys; print('training', file=sys.stderr)"], tmp_path / "x.sawtooth")
     said = capfd.readouterr().err

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from sawtooth.ingest.capture.marks import MarkWriter
-from sawtooth.ingest.capture.progress import RECENT, MarksTail, Pace, Progress, pace_of
+from sawtooth.ingest.capture.progress import RECENT, MarksTail, Pace, Progress, noted, pace_of, scalars
+from sawtooth.ingest.capture.progress import lines as said
 from sawtooth.ingest.capture.scalars import ScalarWriter, crc32c
+from sawtooth.ingest.sampler.pace import PaceReader
 
 MS = 1_000_000
 
@@ -79,19 +81,32 @@ def test_of_two_optimizers_the_one_that_steps_less_makes_the_steps(tmp_path: Pat
 
 def test_it_says_the_last_steps_and_nothing_without_any(tmp_path: Path) -> None:
     lines: list[str] = []
-    with Progress(tmp_path, seconds=60, samples=None, says=True, scalars=None, say=lines.append):
+    with Progress(tmp_path, seconds=60, sinks=[said(None, lines.append)]):
         pass
     assert lines == []
     clock = Clock()
-    with Progress(tmp_path, seconds=60, samples=8, says=True, scalars=tmp_path / "tb", say=lines.append):
+    board = ScalarWriter(tmp_path / "tb")
+    noting = noted(tmp_path / "pace.json", 8, 2e12)
+    with Progress(tmp_path, seconds=60, sinks=[said(8, lines.append), scalars(board, 8), noting]):
         writer = marks(tmp_path, "7", clock)
         for step in range(20):
             clock.ns += 10 * MS
             writer.mark(step)
         writer.close()
+    board.close()
     assert lines == ["sawtooth: step 19: median 10 ms, 95th percentile 10 ms, 800 samples/s"]
     (events,) = (tmp_path / "tb").iterdir()
     assert b"sawtooth/samples_per_s" in events.read_bytes()
+    reader = PaceReader(tmp_path / "pace.json")
+    assert reader.read(0) == {"step": 19, "p50_ms": 10, "p95_ms": 10, "per_s": 100, "samples": 8, "flops": 2e12}
+    assert reader.read(1) is None and reader.read(2 * 10**9) is None, "not time yet, and nothing new"
+
+
+@pytest.mark.parametrize("content", ["", "[1]", '{"step": "x"}', '{"p50_ms": NaN}', "{}", '{"step": 1'])
+def test_a_pace_that_is_none_is_not_taken(tmp_path: Path, content: str) -> None:
+    (tmp_path / "pace.json").write_text(content)
+    assert PaceReader(tmp_path / "pace.json").read(0) is None
+    assert PaceReader(tmp_path / "none.json").read(0) is None
 
 
 def test_the_checksum_is_crc_32c() -> None:

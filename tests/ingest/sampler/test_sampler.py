@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from sawtooth.ingest.sampler import __main__ as command
 from sawtooth.ingest.sampler.driver import DriverLostError, NvmlDriver
 from sawtooth.ingest.sampler.fields import COLUMNS
 from sawtooth.ingest.sampler.loop import Caller, HungError
+from sawtooth.ingest.sampler.pace import PaceReader
 from sawtooth.ingest.sampler.segments import decode_line, encode_line
 from sawtooth.ingest.sampler.sinks import SessionSink, new_session_id
 from tests.support.fake_nvml import FakeClock, FakeNvml, NVMLError
@@ -89,6 +91,21 @@ def test_driver_buffers_bring_their_own_times_once_each() -> None:
     assert len(times) >= 100
     values = [v for tick in memory.ticks() for s in tick.get("s", []) for v in s[3]]
     assert 500.0 < values[0] < 500.3
+
+
+def test_how_a_training_steps_is_a_record_each_time_it_changes(tmp_path: Path) -> None:
+    bench, file = Bench(("GPU-a",)), tmp_path / "pace.json"
+    bench.sampler.pace = PaceReader(file)
+    known = {"step": 10, "p50_ms": 9.0, "p95_ms": 9.5, "per_s": 110.0}
+
+    def write(step: int) -> None:
+        file.write_text(json.dumps({**known, "step": step, "samples": None}))
+        os.utime(file, ns=(step, step))
+
+    memory = bench.run(6, (1.5, lambda: write(10)), (3.5, lambda: write(20)))
+    records = [record for record in memory.records if record["k"] == "pace"]
+    assert [{key: record[key] for key in known} for record in records] == [known, {**known, "step": 20}]
+    assert len(memory.ticks()) == len(Bench(("GPU-a",)).run(6).ticks())
 
 
 def test_a_lost_gpu_is_an_event_and_comes_back_by_uuid_while_the_other_goes_on() -> None:

@@ -1,0 +1,80 @@
+"""``/api/v1/sessions``: what samplers send while a training runs, as numbers: for alarms, dashboards and schedulers of one's own."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sawtooth.app.api.answers import errors_answered, json
+from sawtooth.app.live.finish import live_sessions
+from sawtooth.app.live.info import SessionInfo, session_info, sessions
+from sawtooth.app.live.sessions import LiveSession
+from sawtooth.app.live.words import NUMBERS, RECENT_SECONDS
+from sawtooth.app.settings import settings
+from sawtooth.ingest.errors import NotFoundError
+
+
+@errors_answered
+async def index(request: Request) -> Response:
+    """The newest sessions, those that live first."""
+    every = await run_in_threadpool(lambda: sessions(settings().data.create().live))
+    return json({"sessions": [_described(info) for info in every]})
+
+
+@errors_answered
+async def show(request: Request) -> Response:
+    """One session now: means of each GPU over the last ten seconds, its sawtooth, alerts, and how the training steps where it sends marks."""
+    return json(await run_in_threadpool(_now, str(request.path_params["session"])))
+
+
+def _now(name: str) -> dict[str, Any]:
+    session = live_sessions().get(name)
+    info = session_info(session.folder) if session is not None else None
+    if session is None or info is None:
+        raise NotFoundError("This server has no such session.")
+    return {
+        **_described(info),
+        "newest_ns": session.last_ns,
+        "seconds": RECENT_SECONDS,
+        "gpus": [_gpu(session, device) for device in sorted(session.gpus)],
+        "alerts": session.alerts(),
+        "steps": _steps(session),
+    }
+
+
+def _described(info: SessionInfo) -> dict[str, Any]:
+    return {"id": info.id, "name": info.name, "host": info.host, "live": info.live(time.time()), "started_ns": info.started_ns}
+
+
+def _gpu(session: LiveSession, device: int) -> dict[str, Any]:
+    gpu, tooth = session.gpus[device], session.sawtooth(device)
+    means = {column: session.mean(device, column, RECENT_SECONDS) for column in NUMBERS}
+    return {
+        "device": device,
+        "name": gpu.name,
+        "means": {column: value for column, value in means.items() if value is not None},
+        "memory_used_bytes": gpu.latest("mem_used_bytes"),
+        "memory_bytes": gpu.memory_bytes,
+        "sawtooth_period_s": tooth.period_s if tooth is not None else None,
+        "sawtooth_duty": tooth.duty if tooth is not None else None,
+    }
+
+
+def _steps(session: LiveSession) -> dict[str, Any] | None:
+    pace = session.pace
+    if pace is None or session.last_ns is None:
+        return None
+    name = session.gpus[min(session.gpus)].name if session.gpus else ""
+    return {
+        "step": pace.step,
+        "p50_ms": pace.p50_ms,
+        "p95_ms": pace.p95_ms,
+        "steps_per_s": pace.per_s,
+        "samples_per_s": pace.samples_per_s,
+        "mfu": pace.mfu(name),
+        "silent_s": pace.silent_s(session.last_ns),
+    }
