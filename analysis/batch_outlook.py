@@ -8,6 +8,7 @@ from dataclasses import replace
 from sawtooth.analysis.compare.sweep import BATCH, BatchPrediction, Point, Sweep
 from sawtooth.analysis.findings.batch.step import at_batches
 from sawtooth.analysis.findings.rule import RuleContext
+from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.run_analysis import whatif_of
 from sawtooth.analysis.store.library import Library
@@ -30,6 +31,17 @@ def with_predictions(sweep: Sweep, libraries: Mapping[str, Library]) -> Sweep:
         if predicted := _predicted(base, sizes, libraries[base.run.manifest.id]):
             return replace(sweep, predicted=predicted)
     return sweep
+
+
+def step_at_batch(run: RunResult, times: float, library: Library) -> float | None:
+    """Return what a step of ``run`` would take, ms, with ``times`` its batch; None where its trace cannot tell."""
+    lead = run.lead
+    if lead is None:
+        return None
+    with open_rank(library, lead) as view:
+        context = RuleContext(run, lead, view.recording, whatif=whatif_of(view.recording, lead))
+        batches = at_batches(context, [times])
+    return batches[0].step_ms if batches else None
 
 
 def _predicted(base: Point, sizes: Sequence[float], library: Library) -> tuple[BatchPrediction, ...]:

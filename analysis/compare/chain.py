@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,9 +28,9 @@ class ChainLine:
 class Change:
     """What one run has over the one before it.
 
-    ``fixed`` are the findings' rules that are gone. Times are a step's, ms: ``predicted_ms`` what the report before it promised for
-    these fixes, or for the one of them that promised most; None where it promised nothing; ``before_ms`` and ``after_ms`` as measured, None where not known. ``verdict`` is the
-    comparison's word.
+    ``fixed`` are the findings' rules that are gone. Times are those of the work in a step of the run before, ms: ``predicted_ms`` what was promised for
+    these fixes, or for the one of them that promised most, or for the other batch; None where nothing was; ``before_ms`` and ``after_ms`` as measured, None
+    where not known. ``work`` is how many times as much work a step of this run does. ``verdict`` is the comparison's word.
     """
 
     fixed: tuple[str, ...]
@@ -37,6 +38,7 @@ class Change:
     before_ms: float | None
     after_ms: float | None
     verdict: str
+    work: float = 1.0
 
     @property
     def predicted_gain_ms(self) -> float | None:
@@ -57,9 +59,18 @@ class Chain:
     lines: tuple[ChainLine, ...]
     changes: tuple[Change, ...]
 
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast the last run does the work of the first; None where a step time is not known."""
+        ratios = [change.before_ms / change.after_ms for change in self.changes if change.before_ms and change.after_ms]
+        return math.prod(ratios) if len(ratios) == len(self.changes) else None
 
-def chain(sides: Sequence[Side]) -> Chain:
-    """Return the chain of sides of one run each, in the order given."""
+
+def chain(sides: Sequence[Side], at_batch: Callable[[RunResult, float], float | None] = lambda run, times: None) -> Chain:
+    """Return the chain of sides of one run each, in the order given.
+
+    ``at_batch`` predicts the step of a run, ms, with so many times its batch; None where it cannot.
+    """
     runs = tuple(side.first for side in sides)
     rows = [{(row.key, row.unit): row for row in audit(run)} for run in runs]
     heads = {key: row for of_run in reversed(rows) for key, row in of_run.items()}
@@ -68,21 +79,28 @@ def chain(sides: Sequence[Side]) -> Chain:
         ChainLine(heads[key], tuple(of_run[key].reading if key in of_run else missing(NOT_COUNTED) for of_run in rows))
         for key in ordered
     )
-    return Chain(runs, lines, tuple(_change(a, b) for a, b in pairwise(sides)))
+    return Chain(runs, lines, tuple(_change(a, b, at_batch) for a, b in pairwise(sides)))
 
 
-def _change(a: Side, b: Side) -> Change:
+def _change(a: Side, b: Side, at_batch: Callable[[RunResult, float], float | None]) -> Change:
     comparison = compare(a, b)
+    other = comparison.throughput
+    before_ms, after_ms = comparison.best.a, comparison.best.b
+    work = other.b * after_ms / (other.a * before_ms) if other is not None and before_ms and after_ms else 1.0
     fixed = [finding for finding in comparison.findings_fixed if finding.severity != "info"]
     promised = [
         finding.predicted_step_ms for finding in fixed if finding.claims == "gain" and finding.predicted_step_ms is not None
     ]
     # without a prediction for just these fixes together, the one that promised most: often they are ways to one change
     predicted_ms = comparison.prediction.predicted_ms if comparison.prediction is not None else min(promised, default=None)
+    if other is not None:
+        larger_ms = at_batch(a.first, work)
+        predicted_ms = larger_ms / work if larger_ms is not None else None
     return Change(
         fixed=tuple(dict.fromkeys(finding.rule for finding in fixed)),
         predicted_ms=predicted_ms,
-        before_ms=comparison.best.a,
-        after_ms=comparison.best.b,
-        verdict=comparison.verdict.word,
+        before_ms=before_ms,
+        after_ms=after_ms / work if after_ms is not None else None,
+        verdict=(other or comparison).verdict.word,
+        work=work,
     )

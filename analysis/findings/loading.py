@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from sawtooth.analysis.findings.queries import Events, frames
 from sawtooth.analysis.findings.rule import RuleContext, in_words
-from sawtooth.analysis.run.loading import cores_of, sample_cost
-from sawtooth.ingest.loading import BEYOND_CORES, least_workers, predict
+from sawtooth.analysis.metrics.feeding import cores_of, feeding, sample_cost
+from sawtooth.analysis.metrics.step_time import NAMES
+from sawtooth.ingest.loading import BEYOND_CORES, least_workers
 from sawtooth.ingest.schema import UserFacts
 
 WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times
 ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # an epoch of a loader begins
 PROCESS_STARTED = r"multiprocessing/process\.py\(\d+\): start"
+
+
+@dataclass(frozen=True)
+class HiddenTime:
+    """A run whose steps take ``run_ms``, as ``witness`` says, where the profiled ones take ``estimate_ms``; ``proof`` says it with its numbers."""
+
+    run_ms: float
+    estimate_ms: float
+    witness: str
+    proof: str
+
+
+def hidden_time(context: RuleContext) -> HiddenTime | None:
+    """Return what the profiled steps do not show of the run, by telemetry, else by its stopwatch or marks; None where they show it all."""
+    fit, best = context.rank.represents, context.rank.best
+    estimate = best.estimate.value
+    if estimate is None:
+        return None
+    if fit is not None and fit.represents is False and fit.step_ns:
+        return HiddenTime(fit.step_ns / 1e6, estimate, "telemetry says about", fit.sentence)
+    if best.source not in ("user", "marks") or best.represented or best.ms is None:
+        return None
+    says = f"{NAMES[best.source]} say{'s' if best.source == 'user' else ''}"
+    proof = f"{says[0].upper()}{says[1:]} {best.ms:.3g} ms a step, {best.ms / estimate:.2g} times the {estimate:.3g} ms estimated from the profile."
+    return HiddenTime(best.ms, estimate, says, proof)
 
 
 def limited_by(facts: UserFacts) -> tuple[str, str] | None:
@@ -33,10 +61,8 @@ def limited_by(facts: UserFacts) -> tuple[str, str] | None:
 
 def keeps_up(facts: UserFacts, step_ms: float | None) -> bool:
     """Tell whether the workers, as they were timed, give more than steps of ``step_ms`` take, for sure."""
-    cost, workers = sample_cost(facts), int(facts.loader_workers or 0)
-    if cost is None or not workers or not step_ms:
-        return False
-    return predict(cost, workers, cores_of(facts), workers).low > 1e3 * cost.batch / step_ms
+    fed = feeding(facts)
+    return fed is not None and step_ms is not None and fed.high_ms < step_ms
 
 
 def workers_needed(facts: UserFacts, step_ms: float | None) -> str:

@@ -237,6 +237,10 @@ NEEDS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
         lambda g: len({r.rank for r in g.run.ranks}) > 1,
         "the run holds one rank; ingest the traces of all ranks together",
     ),
+    "run's step": (
+        lambda g: g.telemetry is not None or g.rank.best.source in ("user", "marks"),
+        "only the profiled steps tell how long a step is: no telemetry (`sawtooth sample`), no step marks, no stopwatch",
+    ),
     "gpu": (lambda g: g.rank.gpu is not None, "the GPU is not in the hardware table"),
 }
 

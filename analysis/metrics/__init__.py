@@ -5,6 +5,12 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
+        "feeding": (
+            "Feeding",
+            "cores_of",
+            "feeding",
+            "sample_cost",
+        ),
         "metric": ("Measured",),
         "mfu": ("LOWER_BOUND",),
         "reading": (
@@ -24,6 +30,7 @@ __getattr__, __all__ = lazy(
         "step_time": (
             "AGREES_WITHIN",
             "BestStepTime",
+            "NAMES",
             "NOT_REPRESENTATIVE",
             "choose_step_time",
             "longer_than_profile",

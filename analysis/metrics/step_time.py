@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from sawtooth.analysis.metrics.feeding import Feeding
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing
 from sawtooth.analysis.metrics.witness import FLOOR_MARGIN, GPU_BOUND, StepWork, Witness, by_trace, by_user
 
@@ -45,7 +46,8 @@ class BestStepTime:
     """``source`` is user, marks, telemetry, estimate or profile. ``profiled`` is the median, ``mean_ms`` the mean device step of the profile.
 
     ``witnesses`` are all there are, best first. ``floor_ms`` is what a step's kernels keep the GPU for. ``represented`` is False where a
-    better witness shows that the run takes longer than its profiled steps: then the rest of a step is not in the trace.
+    better witness shows that the run takes longer than its profiled steps: then the rest of a step is not in the trace. ``feeding`` is what the
+    loader's workers need for a step, None where they were not timed.
     """
 
     source: str
@@ -56,6 +58,7 @@ class BestStepTime:
     witnesses: tuple[Witness, ...] = ()
     floor_ms: float | None = None
     represented: bool = True
+    feeding: Feeding | None = None
 
     @property
     def ms(self) -> float | None:
@@ -83,6 +86,7 @@ def choose_step_time(
     work: StepWork | None = None,
     telemetry: Witness | None = None,
     marks: Witness | None = None,
+    fed: Feeding | None = None,
 ) -> BestStepTime:
     """Choose the run's step time.
 
@@ -123,6 +127,7 @@ def choose_step_time(
         witnesses=tuple(witnesses),
         floor_ms=floor,
         represented=represented,
+        feeding=fed,
     )
     if (
         chosen.gpu_may_limit

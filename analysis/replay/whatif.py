@@ -43,8 +43,12 @@ class WhatIf:
 
         The replay's change is carried onto ``best``, but never below what the GPU then still works: only its waits can be shorter in the
         run than in the replay. What the run takes longer than the replay is waiting too, and goes with it. Where the whole step is shorter
-        than the GPU's work as recorded, that work is taken to fill it.
+        than the GPU's work as recorded, that work is taken to fill it. Nor is it below what the loader's workers need, unless ``edits`` are about them.
         """
+        edits = tuple(edits)
+        return _fed(best, edits, self._unfed_ms(best, edits, slow_host))
+
+    def _unfed_ms(self, best: BestStepTime, edits: tuple[Edit, ...], slow_host: bool = False) -> float | None:
         pace = self._pace(best, slow_host)
         now, then = self._timed(pace), self._timed((*pace, *edits))
         if best.ms is None or now is None or then is None or not now[0]:
@@ -60,8 +64,8 @@ class WhatIf:
         gains does not hang on how well the step before it is known.
         """
         edits = tuple(edits)
-        middle = self.predict_ms(best, edits)
-        low, high = (self.predict_ms(best, [_at_edge(edit, edge) for edit in edits], slow_host=bool(edge)) for edge in (0, 1))
+        middle = self._unfed_ms(best, edits)
+        low, high = (self._unfed_ms(best, tuple(_at_edge(edit, edge) for edit in edits), bool(edge)) for edge in (0, 1))
         if middle is None or low is None or high is None or best.ms is None:
             return None
         off = min(GAIN_OFF * abs(best.ms - middle), STEP_OFF * middle)
@@ -72,7 +76,10 @@ class WhatIf:
             # What the run takes beyond the replay goes whole with the change, where the replay takes off too much of the profiler's cost just
             # there, or stays whole: nothing tells.
             low, high = min(low, max(then)), max(high, best.ms - (now[0] - then[0]))
-        return max(min(low, middle) - off, 0.0), max(high, middle) + off
+        low, high = (
+            _fed(best, edits, ms, edge) for ms, edge in ((max(min(low, middle) - off, 0.0), -1), (max(high, middle) + off, 1))
+        )
+        return (low, high) if low is not None and high is not None else None
 
     def _pace(self, best: BestStepTime, slow: bool = False) -> tuple[Edit, ...]:
         """Return the edit by which the host is as quick as a run needs whose step is shorter than its replay; none for other runs.
@@ -121,6 +128,22 @@ class WhatIf:
         start = self._unchanged.op_start[np.isin(self.problem.ops.op, edited.ops.op)]
         covered = union(start[here], (start + edited.ops.dur)[here])
         return intersect(covered, union(*spans)).total / len(spans[0])
+
+
+def _fed(best: BestStepTime, edits: tuple[Edit, ...], ms: float | None, edge: int = 0) -> float | None:
+    """Return ``ms``, or what the loader's workers need for a step where that is more: at the least (``edge`` -1), likely or at most (1).
+
+    They need no more than the run's step takes now. An edit of what the loader costs changes them too.
+    """
+    fed = best.feeding
+    if (
+        ms is None
+        or fed is None
+        or best.ms is None
+        or any(isinstance(e, WithoutHostCause) and e.cause == "data_wait" for e in edits)
+    ):
+        return ms
+    return max(ms, min({-1: fed.low_ms, 0: fed.ms, 1: fed.high_ms}[edge], best.ms))
 
 
 def _at_edge(edit: Edit, edge: int) -> Edit:

@@ -39,10 +39,8 @@ __getattr__, __all__ = lazy(
             "host_work",
         ),
         "loading": (
-            "cores_of",
             "host_parts",
             "pace",
-            "sample_cost",
         ),
         "parallel": (
             "GroupUse",

@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOST_REST
+from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.ingest.loading import Rate, SampleCost, predict
 from sawtooth.ingest.schema import UserFacts
-
-
-def sample_cost(facts: UserFacts) -> SampleCost | None:
-    """Return what a sample took the loader's processes; None where the helper did not time them."""
-    if not facts.loader_sample_ms or not facts.loader_batch or not facts.loader_cores:
-        return None
-    return SampleCost(
-        facts.loader_sample_ms / 1e3,
-        (facts.loader_sample_error_ms or 0.0) / 1e3,
-        (facts.loader_sample_cpu_ms or 0.0) / 1e3,
-        (facts.loader_collate_ms or 0.0) / 1e3,
-        max(int(facts.loader_batch), 1),
-        pin_s=(facts.loader_pin_ms or 0.0) / 1e3,
-    )
 
 
 def batch_ms(cost: SampleCost) -> float:
@@ -52,8 +39,3 @@ def host_parts(result: RunResult) -> dict[str, float]:
         return {}
     loading_ms = min(batch_ms(cost), step_ms)
     return {HOST_LOADING: loading_ms, HOST_REST: step_ms - loading_ms}
-
-
-def cores_of(facts: UserFacts) -> int:
-    """Return how many cores the loader's processes share, at least 1."""
-    return max(int(facts.loader_cores or 1), 1)

@@ -13,6 +13,7 @@ import pandas as pd
 from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, Gpu, identify
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
 from sawtooth.analysis.metrics import trust
+from sawtooth.analysis.metrics.feeding import feeding
 from sawtooth.analysis.metrics.metric import Measured
 from sawtooth.analysis.metrics.registry import readings_of
 from sawtooth.analysis.metrics.step_time import choose_step_time
@@ -79,6 +80,7 @@ class RankTrace:
             work=work,
             telemetry=by_telemetry if isinstance(by_telemetry, Witness) else None,
             marks=self.marks,
+            fed=feeding(self.user),
         )
         ledger = at_best(recorded, best)
         measured = Measured(

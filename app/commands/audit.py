@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sawtooth.analysis.batch_outlook import step_at_batch
 from sawtooth.analysis.compare.chain import Chain, chain
 from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.findings.checklist import Checked, checklist
@@ -49,7 +50,11 @@ def audit(
         runs = [stack.enter_context(opened([text], data, keep=keep)) for text in inputs]
         results = [result_of(run.manifest, run.library) for run in runs]
         if len(results) > 1:
-            made = chain([side_of([result], run.library) for result, run in zip(results, runs, strict=True)])
+            libraries = {result.manifest.id: run.library for result, run in zip(results, runs, strict=True)}
+            made = chain(
+                [side_of([result], run.library) for result, run in zip(results, runs, strict=True)],
+                lambda run, times: step_at_batch(run, times, libraries[run.manifest.id]),
+            )
             write(_table(made, chosen), output)
             return
         lead = results[0].lead
@@ -113,6 +118,7 @@ def _plain(made: Chain) -> dict[str, Any]:
                 "before_ms": change.before_ms,
                 "after_ms": change.after_ms,
                 "verdict": change.verdict,
+                "work": change.work,
             }
             for change in made.changes
         ],

@@ -17,6 +17,8 @@ __getattr__, __all__ = lazy(
         "series": ("thinned",),
         "sessions": ("LiveSession",),
         "words": (
+            "NUMBERS",
+            "RECENT_SECONDS",
             "about_session",
             "describe_rhythm",
             "sentence",

@@ -57,6 +57,6 @@ class LivePace:
         )
         mfu = self.mfu(gpu_name)
         parts = [f"median {fmt.duration_ms(self.p50_ms)}", f"95th percentile {fmt.duration_ms(self.p95_ms)}", rate]
-        said = f"Step {self.step:,}: {', '.join([*parts, *([f'MFU {fmt.share(mfu)}'] if mfu is not None else [])])}."
+        sentence = f"Step {self.step:,}: {', '.join([*parts, *([f'MFU {fmt.share(mfu)}'] if mfu is not None else [])])}."
         silent = self.silent_s(now_ns)
-        return said if silent is None else f"{said} No step has ended for {fmt.duration_ns(silent * 1e9)}."
+        return sentence if silent is None else f"{sentence} No step has ended for {fmt.duration_ns(silent * 1e9)}."

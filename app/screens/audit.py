@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from sawtooth.analysis.batch_outlook import step_at_batch
 from sawtooth.analysis.compare.chain import Chain, chain
 from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.findings.checklist import checklist
@@ -60,7 +61,7 @@ def _chain(result: RunResult, manifest: Manifest) -> None:
         return
     library = frame.library()
     results = [result, *(result_of(frame.data_folder().read_manifest(run), library) for run in chosen)]
-    made: Chain = chain([side_of([each], library) for each in results])
+    made: Chain = chain([side_of([each], library) for each in results], lambda run, times: step_at_batch(run, times, library))
     cards.text(f"{chain_words.title(made)}.")
     cards.table(chain_words.heads(made), chain_words.rows(made), "The audit of each run and what each change brought")
     panel.downloads("audit", [("Markdown", "md", "text/markdown", lambda: chain_words.markdown(made))], "audit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from sawtooth.analysis.compare.chain import Chain, Change
@@ -27,19 +28,40 @@ def rows(chain: Chain) -> list[list[str]]:
     ]
     changes = [
         ("No longer found", [", ".join(change.fixed) or "nothing" for change in chain.changes]),
-        ("Predicted gain a step", [_ms(change.predicted_gain_ms) for change in chain.changes]),
-        ("Measured gain a step", [_measured(change) for change in chain.changes]),
-        ("Of the first run's step", [_of_first(chain, change) for change in chain.changes]),
+        (f"Predicted gain{_of_what(chain)}", [_ms(change.predicted_gain_ms) for change in chain.changes]),
+        (f"Measured gain{_of_what(chain)}", [_measured(change) for change in chain.changes]),
+        ("Of the first run's time", _shares(chain)),
     ]
     return lines + [[label, fmt.MISSING, *cells] for label, cells in changes]
 
 
 def title(chain: Chain) -> str:
     """Return what the whole chain came to."""
-    first, last = chain.changes[0].before_ms, chain.changes[-1].after_ms
-    if not first or not last:
+    first, last = chain.runs[0].metrics["best_step_time_ms"].value, chain.runs[-1].metrics["best_step_time_ms"].value
+    if not first or not last or chain.speedup is None:
         return f"The audit of {len(chain.runs)} runs; not every one has a step time"
-    return f"{fmt.duration_ms(first)} → {fmt.duration_ms(last)} a step over {fmt.many(len(chain.changes), 'change')}: {first / last:.3g} times as fast"
+    changes, faster = fmt.many(len(chain.changes), "change"), f"{chain.speedup:.3g} times as fast"
+    if _same_work(chain):
+        return f"{fmt.duration_ms(first)} → {fmt.duration_ms(last)} a step over {changes}: {faster}"
+    return f"{fmt.many(len(chain.changes), 'change')}: {faster} for the same work, with other batches"
+
+
+def _same_work(chain: Chain) -> bool:
+    return all(change.work == 1 for change in chain.changes)
+
+
+def _of_what(chain: Chain) -> str:
+    return " a step" if _same_work(chain) else ", for a step's work of the run before"
+
+
+def _shares(chain: Chain) -> list[str]:
+    """Return the time of the first run's work in each run after it, of the first run's."""
+    shares, left = [], 1.0
+    for change in chain.changes:
+        known = change.before_ms and change.after_ms
+        left = left * change.after_ms / change.before_ms if known and change.before_ms and change.after_ms else math.nan
+        shares.append(fmt.share(left) if math.isfinite(left) else fmt.MISSING)
+    return shares
 
 
 def markdown(chain: Chain) -> str:
@@ -61,8 +83,3 @@ def _ms(value: float | None) -> str:
 def _measured(change: Change) -> str:
     gain = _ms(change.measured_gain_ms)
     return gain if change.measured_gain_ms is None or change.verdict in ("faster", "slower") else f"{gain} ({change.verdict})"
-
-
-def _of_first(chain: Chain, change: Change) -> str:
-    first = chain.changes[0].before_ms
-    return fmt.share(change.after_ms / first) if first and change.after_ms is not None else fmt.MISSING

@@ -27,9 +27,10 @@ from sawtooth.analysis.findings.loading import WORTH_NAMING, limited_by, workers
 from sawtooth.analysis.findings.queries import in_bytes
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words, severity_of
 from sawtooth.analysis.knowledge.owners import HOST_LOADING
+from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
-from sawtooth.analysis.run.loading import cores_of, host_parts, pace, sample_cost
+from sawtooth.analysis.run.loading import host_parts, pace
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.telemetry import HostLoad, Limit
 from sawtooth.ingest.loading import BEYOND_CORES, SampleCost, predict

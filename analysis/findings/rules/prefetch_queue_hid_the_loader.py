@@ -1,13 +1,13 @@
 """The profile found the loader's queue full, the run finds it empty.
 
 What it checks
-    A trace with loader workers whose step, without the profiler, is shorter than telemetry says of the run outside the profile.
+    A trace with loader workers whose step, without the profiler, is shorter than telemetry, step marks or a stopwatch say of the run outside the profile.
 Why it costs time
     Workers fill the prefetch queue while the profiler starts. The few profiled steps drain it and never wait; the run does, step after step.
 What to do
     Give the loader more workers, or make a sample cheaper. Then profile more steps than the queue holds (workers × prefetch_factor).
 When it is wrong
-    Other rare work outside the profiled steps (checkpoints, evaluation) leaves the same mark in telemetry.
+    Other rare work outside the profiled steps (checkpoints, evaluation) leaves the same mark, where the helper did not time the workers.
 References
     https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
 """
@@ -15,12 +15,15 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from sawtooth.analysis.findings.loading import keeps_up
+from sawtooth.analysis.findings.loading import HiddenTime, hidden_time, keeps_up
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.metrics.feeding import Feeding, feeding
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 LOADER = r"_MultiProcessingDataLoaderIter"
+AT_THEIR_LIMIT = 0.95  # of the step: what workers need is known to 10 %
 
 CHANGES = (
     CodeChange(
@@ -40,33 +43,57 @@ CHANGES = (
 
 
 def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when telemetry contradicts the profile of a run with loader workers."""
-    profile_fit, estimate = context.rank.represents, context.rank.best.estimate.value
-    workers = context.recording.rows("SELECT 1 FROM names WHERE regexp_matches(name, ?) LIMIT 1", [LOADER])
-    if profile_fit is None or profile_fit.represents is not False or not profile_fit.step_ns or estimate is None or not workers:
-        return
-    run = profile_fit.step_ns / 1e6
-    if keeps_up(context.run.manifest.facts, context.step_ms):
-        return  # the workers were timed: what the run waits for is something else
-    yield context.finding(
+    """Yield a finding when something outside the profile contradicts it, in a run with loader workers, or when these give no more than the step takes."""
+    facts, hidden = context.run.manifest.facts, hidden_time(context)
+    if not context.recording.named(LOADER) or keeps_up(facts, context.step_ms):
+        return  # where the workers were timed and keep up, what the run waits for is something else
+    fed = feeding(facts)
+    steps = [
+        {"name": str(s.name), "start_ns": int(s.start_ns), "end_ns": int(s.end_ns)} for s in context.rank.counted.itertuples()
+    ]
+    if hidden is not None:
+        yield _hidden(context, hidden, fed, steps)
+    elif fed is not None and context.step_ms and AT_THEIR_LIMIT * context.step_ms <= fed.ms:
+        yield _at_their_limit(context, fed, steps)
+
+
+def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps: list[dict[str, Any]]) -> Finding:
+    needs = f"{fed.workers} loader workers need {in_words(fed.ms)} for a batch" if fed is not None else ""
+    reason = needs or "The loader's full queue is the likeliest reason"
+    return context.finding(
         RULE.slug,
-        f"The profile hides a wait: its steps take {in_words(estimate)}, telemetry says about {in_words(run)} for the run. The loader's full queue is the likeliest reason",
+        f"The profile hides a wait: its steps take {in_words(hidden.estimate_ms)}, {hidden.witness} {in_words(hidden.run_ms)} for the run. {reason}",
         "Give the loader more workers, or make a sample cheaper; then profile more steps than workers × prefetch_factor.",
-        ceiling_ms=max(run - estimate, 0.0),
-        predicted_ms=estimate,
+        ceiling_ms=max(hidden.run_ms - hidden.estimate_ms, 0.0),
+        predicted_ms=hidden.estimate_ms,
         severity="critical",
-        confidence="medium",
+        confidence="medium" if fed is None else "high",
         note="The step as profiled, in which the loader kept up. From telemetry the run's step is good to 10 %.",
         risk="More workers need more host memory and CPU cores; where storage is the limit they only queue there.",
         changes=CHANGES,
+        evidence=[{"outside the profile": hidden.proof}, *steps],
+    )
+
+
+def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[dict[str, Any]]) -> Finding:
+    return context.finding(
+        RULE.slug,
+        f"{fed.workers} loader workers need {in_words(fed.ms)} for a batch, as long as the step takes: what makes the GPU quicker brings nothing alone",
+        "Give the loader more workers, or make a sample cheaper, before anything that shortens the GPU's work.",
+        ceiling_ms=None,
+        severity="info",
+        note="Not predicted: the GPU is as slow as the loader now, so neither alone brings anything.",
+        risk="More workers need more host memory and CPU cores; where storage is the limit they only queue there.",
+        changes=CHANGES,
         evidence=[
-            {"telemetry": profile_fit.sentence},
-            *(
-                {"name": str(s.name), "start_ns": int(s.start_ns), "end_ns": int(s.end_ns)}
-                for s in context.rank.counted.itertuples()
-            ),
+            {
+                "a batch takes the workers, ms": round(fed.ms, 3),
+                "at least": round(fed.low_ms, 3),
+                "at most": round(fed.high_ms, 3),
+            },
+            *steps,
         ],
     )
 
 
-RULE = Rule("prefetch-queue-hid-the-loader", ("steps", "telemetry"), check, Explains(("data_wait",), hidden=True))
+RULE = Rule("prefetch-queue-hid-the-loader", ("steps", "run's step"), check, Explains(("data_wait",), hidden=True))

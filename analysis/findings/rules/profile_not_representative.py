@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.loading import hidden_time, keeps_up
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
+LOADER = r"_MultiProcessingDataLoaderIter"
 WORTH_NAMING = 0.05  # of the step
 
 CHANGES = (
@@ -31,26 +33,24 @@ CHANGES = (
 
 
 def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding when telemetry contradicts the profile."""
-    profile_fit, estimate = context.rank.represents, context.rank.best.estimate.value
-    workers = context.recording.rows("SELECT 1 FROM names WHERE contains(name, '_MultiProcessingDataLoaderIter') LIMIT 1")
-    if profile_fit is None or profile_fit.represents is not False or not profile_fit.step_ns or estimate is None or workers:
+    """Yield a finding when something outside the profile contradicts it."""
+    hidden = hidden_time(context)
+    if hidden is None or (context.recording.named(LOADER) and not keeps_up(context.run.manifest.facts, context.step_ms)):
         return
-    run = profile_fit.step_ns / 1e6
     tooth = context.telemetry.sawtooth.period_s if context.telemetry is not None else None
     every = f", and stops about every {tooth:.2g} s" if tooth else ""
     yield context.finding(
         RULE.slug,
-        f"The profiled steps are not the run: they take {in_words(estimate)}, telemetry says about {in_words(run)}{every}",
+        f"The profiled steps are not the run: they take {in_words(hidden.estimate_ms)}, {hidden.witness} {in_words(hidden.run_ms)}{every}",
         "Something rare lies outside the profiled steps: a checkpoint, an evaluation, logging. Profile enough steps to hold it.",
-        ceiling_ms=max(run - estimate, 0.0),
+        ceiling_ms=max(hidden.run_ms - hidden.estimate_ms, 0.0),
         severity="warning",
         confidence="medium",
         note="Not predicted: what the run does between the profiled steps is not in the trace.",
         risk="Longer traces are larger; steps profiled without stacks stay small.",
         changes=CHANGES,
         evidence=[
-            {"telemetry": profile_fit.sentence},
+            {"outside the profile": hidden.proof},
             *(
                 {"name": str(s.name), "start_ns": int(s.start_ns), "end_ns": int(s.end_ns)}
                 for s in context.rank.counted.itertuples()
@@ -59,4 +59,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("profile-not-representative", ("steps", "telemetry"), check, Explains(hidden=True))
+RULE = Rule("profile-not-representative", ("steps", "run's step"), check, Explains(hidden=True))

@@ -1,0 +1,52 @@
+"""What the loader's workers give, by the capture helper's own timing in them: no step is shorter than they need for its batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sawtooth.ingest.loading import Rate, SampleCost, predict
+from sawtooth.ingest.schema import UserFacts
+
+
+@dataclass(frozen=True)
+class Feeding:
+    """What as many workers as there are need for one step's batch, ms, between ``low_ms`` and ``high_ms``."""
+
+    ms: float
+    low_ms: float
+    high_ms: float
+    workers: int
+
+
+def sample_cost(facts: UserFacts) -> SampleCost | None:
+    """Return what a sample took the loader's processes; None where the helper did not time them."""
+    if not facts.loader_sample_ms or not facts.loader_batch or not facts.loader_cores:
+        return None
+    return SampleCost(
+        facts.loader_sample_ms / 1e3,
+        (facts.loader_sample_error_ms or 0.0) / 1e3,
+        (facts.loader_sample_cpu_ms or 0.0) / 1e3,
+        (facts.loader_collate_ms or 0.0) / 1e3,
+        max(int(facts.loader_batch), 1),
+        pin_s=(facts.loader_pin_ms or 0.0) / 1e3,
+    )
+
+
+def cores_of(facts: UserFacts) -> int:
+    """Return the cores that the loader may use."""
+    return max(int(facts.loader_cores or 1), 1)
+
+
+def rate_of(facts: UserFacts) -> Rate | None:
+    """Return the samples a second that the run's workers give; None where they were not timed, or the training loads by itself."""
+    cost, workers = sample_cost(facts), int(facts.loader_workers or 0)
+    return predict(cost, workers, cores_of(facts), workers) if cost is not None and workers else None
+
+
+def feeding(facts: UserFacts) -> Feeding | None:
+    """Return what the run's workers need for a step's batch; None as for ``rate_of``. Where nobody said how many samples a step has: a batch."""
+    rate = rate_of(facts)
+    if rate is None or not rate.low > 0:
+        return None
+    batch = 1e3 * (facts.samples_per_step or facts.loader_batch or 1.0)
+    return Feeding(batch / rate.value, batch / rate.high, batch / rate.low, rate.workers)

@@ -1,0 +1,76 @@
+"""The usual example on an H200, mended change by change (``sample_traces/usual_example.py``): predicted beside measured, the product beside the stopwatch."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sawtooth.analysis.batch_outlook import step_at_batch
+from sawtooth.analysis.compare.chain import chain
+from sawtooth.analysis.compare.comparison import side_of
+from sawtooth.analysis.kept import result_of
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.words import chain as words
+from tests.support.common_folder import alone
+from tests.support.findings_of import library
+from tests.support.paths import USUAL_EXAMPLE
+
+NAMES = ("baseline", "workers", "benchmark", "batch", "compiled")
+HOST_VARIES = 0.16  # the helper's stopwatch against the one before it, in another stretch of the same loop: a shared host
+
+
+@pytest.fixture(scope="module")
+def runs():
+    results = {}
+    for name in NAMES:
+        path = USUAL_EXAMPLE / name / "run.sawtooth"
+        with alone(f"usual-{name}"):
+            results[name] = result_of(bring_in(library().folder, [(path, path.name)]).runs[0], library())
+    return results
+
+
+@pytest.fixture(scope="module")
+def made(runs):
+    return chain([side_of([run], library()) for run in runs.values()], lambda run, times: step_at_batch(run, times, library()))
+
+
+def truth(name):
+    return json.loads((USUAL_EXAMPLE / name / "truth.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_step_and_rate_are_the_stopwatch_s(runs, made, name):
+    assert runs[name].metrics["best_step_time_ms"].value == pytest.approx(1e3 * truth(name)["step_s"], rel=HOST_VARIES)
+    rates = next(line for line in made.lines if line.row.key == "throughput")
+    assert rates.readings[NAMES.index(name)].value == pytest.approx(truth(name)["samples_per_s"], rel=HOST_VARIES)
+
+
+def test_workers_bring_what_was_predicted(made):
+    change = made.changes[0]
+    assert "data-loader-starves-gpu" in change.fixed
+    assert change.predicted_gain_ms == pytest.approx(change.measured_gain_ms, rel=0.05)
+    assert change.measured_gain_ms == pytest.approx(1e3 * (truth("baseline")["step_s"] - truth("workers")["step_s"]), rel=0.2)
+
+
+def test_a_larger_batch_is_judged_by_its_work_and_brings_what_was_predicted(made):
+    change = made.changes[2]
+    assert change.work == pytest.approx(256 / 32) and change.verdict == "faster"
+    assert change.predicted_gain_ms == pytest.approx(change.measured_gain_ms, rel=0.1)
+    assert change.after_ms == pytest.approx(1e3 * truth("batch")["step_s"] / 8, rel=HOST_VARIES)
+
+
+def test_the_whole_is_told_as_the_same_work(made):
+    assert made.speedup == pytest.approx(truth("compiled")["samples_per_s"] / truth("baseline")["samples_per_s"], rel=0.2)
+    assert words.title(made).endswith("for the same work, with other batches")
+
+
+def test_where_the_loader_is_the_limit_a_quicker_gpu_brings_nothing_and_that_is_said(runs):
+    """14 workers give 6,700 samples a second, 38 ms a batch: compiling shortened the GPU's work from 37 to 26 ms, and the step by 1.5."""
+    before, after = runs["batch"], runs["compiled"]
+    assert [finding.rule for finding in before.findings] == ["prefetch-queue-hid-the-loader"]
+    assert before.findings[0].predicted_step_ms is None
+    first = after.findings[0]
+    assert (first.rule, first.severity) == ("prefetch-queue-hid-the-loader", "critical")
+    assert "14 loader workers need" in first.title
+    assert after.lead.best.feeding.low_ms < 1e3 * truth("compiled")["step_s"] < after.lead.best.feeding.high_ms
