@@ -33,6 +33,8 @@ __getattr__, __all__ = lazy(
             "peak_dtype",
         ),
         "hardware": (
+            "LINK_FULL",
+            "Link",
             "link_of",
             "Dispatch",
             "Gpu",

@@ -46,8 +46,8 @@ def stop_sampler(process: Any) -> str | None:
     except subprocess.TimeoutExpired:
         process.kill()
         _, stderr = process.communicate()
-    said = (stderr or b"").decode(errors="replace").splitlines()
-    lines = [line for line in said if not line.startswith(("sampling into", "watch it at"))]
+    every = (stderr or b"").decode(errors="replace").splitlines()
+    lines = [line for line in every if not line.startswith(("sampling into", "watch it at"))]
     return lines[-1].removeprefix("sawtooth sample: ") if lines else None
 
 
