@@ -99,7 +99,7 @@ class Training:
     def batches(self, tiny: bool) -> Iterator[Any]:
         """A new loader's batches."""
         workers = min(self.variant.workers, 2) if tiny else self.variant.workers
-        options = {"pin_memory": self.device != "cpu", "persistent_workers": True} if workers else {}
+        options: dict[str, Any] = {"pin_memory": self.device != "cpu", "persistent_workers": True} if workers else {}
         return iter(DataLoader(self.images, self.batch, shuffle=False, drop_last=True, num_workers=workers, **options))
 
     def step(self, batches: Iterator[Any]) -> None:

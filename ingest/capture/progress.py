@@ -121,7 +121,9 @@ class Progress:
     def report(self) -> None:
         """Say how it goes now, where a step came since."""
         pace = self._tail.pace()
-        for sink in self._sinks if pace is not None else ():
+        if pace is None:
+            return
+        for sink in self._sinks:
             with contextlib.suppress(OSError):  # a full disk must not end anything
                 sink(pace)
 

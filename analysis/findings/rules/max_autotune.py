@@ -18,6 +18,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from sawtooth.analysis.findings.retimed import flop_work, retimed_products
@@ -50,7 +51,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     work = context.work
     products = work[(work["category"] == "gemm") & work["flop_operator"].notna()]
     for dtype in sorted({product_dtype(row) or "" for row in products.itertuples()} - {""}):
-        slow = chosen(products, lambda row, dtype=dtype: product_dtype(row) == dtype and _is_slow(row, dtype, gpu))
+        slow = chosen(products, partial(_is_slow, dtype=dtype, gpu=gpu))
         edit = retimed_products(slow, gpu, dtype) if len(slow) else None
         predicted = context.predict_ms([edit]) if edit is not None else None
         if predicted is None or not context.step_ms or context.share(context.step_ms - predicted) < WORTH_NAMING:
@@ -72,7 +73,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
 
 
 def _is_slow(row: Any, dtype: str, gpu: Gpu) -> bool:
-    work = flop_work(row, dtype)
+    work = flop_work(row, dtype) if product_dtype(row) == dtype else None
     expected = estimate(work, gpu) if work is not None else None
     return expected is not None and row.dur_ns / 1e6 > expected.high
 
