@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sawtooth.analysis.compare.sweep import BATCH, BatchPrediction, Point, Sweep
-from sawtooth.analysis.findings.batch.step import at_batches
+from sawtooth.analysis.findings.batch.step import AtBatch, at_batches
 from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.view import open_rank
@@ -33,15 +33,21 @@ def with_predictions(sweep: Sweep, libraries: Mapping[str, Library]) -> Sweep:
     return sweep
 
 
-def step_at_batch(run: RunResult, times: float, library: Library) -> float | None:
-    """Return what a step of ``run`` would take, ms, with ``times`` its batch; None where its trace cannot tell."""
+def at_batch(run: RunResult, times: float, library: Library) -> AtBatch | None:
+    """Return what a step of ``run`` would take with ``times`` its batch; None where its trace cannot tell."""
     lead = run.lead
     if lead is None:
         return None
     with open_rank(library, lead) as view:
         context = RuleContext(run, lead, view.recording, whatif=whatif_of(view.recording, lead))
         batches = at_batches(context, [times])
-    return batches[0].step_ms if batches else None
+    return batches[0] if batches else None
+
+
+def step_at_batch(run: RunResult, times: float, library: Library) -> float | None:
+    """Return the ms of a step of ``run`` with ``times`` its batch; None where its trace cannot tell."""
+    batch = at_batch(run, times, library)
+    return batch.step_ms if batch is not None else None
 
 
 def _predicted(base: Point, sizes: Sequence[float], library: Library) -> tuple[BatchPrediction, ...]:

@@ -8,7 +8,7 @@ import pytest
 
 from sawtooth.analysis.batch_outlook import step_at_batch
 from sawtooth.analysis.compare.chain import chain
-from sawtooth.analysis.compare.comparison import side_of
+from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.kept import result_of
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.words import chain as words

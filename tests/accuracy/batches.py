@@ -1,0 +1,123 @@
+"""Predicted batch sizes against measured ones: ``python -m tests.accuracy.batches FOLDER [--data FOLDER]``.
+
+FOLDER holds a folder per run: ``run.sawtooth`` as the capture helper wrote it, and ``truth.json`` with the plain loop's ``step_s``, the
+``samples_per_step``, where known ``peak_mem`` (bytes allocated), and whatever else was chosen (``model``, ``bf16``, …): runs that differ in the batch alone
+belong together. From each of them, every other size is predicted by its trace, and held against the stopwatch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+from sawtooth.analysis.batch_outlook import at_batch
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+
+BAR, MEMORY_BAR = 0.15, 0.10  # of the measured rate and memory: what a prediction may be off by
+MEASURED = (
+    "name",
+    "change",
+    "batch",
+    "samples_per_step",
+    "step_s",
+    "samples_per_s",
+    "steps_timed",
+    "window_ns",
+    "peak_mem",
+    "torch",
+)
+HEAD = "| model | from | to | measured, samples/s | predicted | error | interval held | memory |\n|---|---:|---:|---:|---:|---:|---|---:|"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One prediction: samples a second by the stopwatch and as predicted, whether the interval of the step holds it, and memory's error where known."""
+
+    model: str
+    sizes: tuple[float, float]
+    measured: float
+    predicted: float
+    held: bool
+    memory_error: float | None
+
+    @property
+    def error(self) -> float:
+        """Of the rate, relative."""
+        return self.predicted / self.measured - 1
+
+    def line(self) -> str:
+        """Return the row of the table."""
+        memory = f"{self.memory_error:+.0%}" if self.memory_error is not None else "–"
+        sizes = " | ".join(f"{size:g}" for size in self.sizes)
+        return f"| {self.model} | {sizes} | {self.measured:,.0f} | {self.predicted:,.0f} | {self.error:+.0%} | {'yes' if self.held else 'no'} | {memory} |"
+
+
+def groups(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the truths by run, together where only the batch differs; sizes that nobody else shares are left out."""
+    alike: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    for path in sorted(folder.glob("*/truth.json")):
+        truth = json.loads(path.read_text(encoding="utf-8"))
+        if (path.parent / "run.sawtooth").exists():
+            alike[json.dumps({key: value for key, value in truth.items() if key not in MEASURED}, sort_keys=True)][
+                path.parent.name
+            ] = truth
+    return {
+        next(iter(runs)): runs for runs in alike.values() if len({truth["samples_per_step"] for truth in runs.values()}) > 1
+    }
+
+
+def judge(folder: Path, library: Library) -> Iterator[Judged]:
+    """Yield every prediction from one size of a model to another."""
+    for model, truths in groups(folder).items():
+        for before, after in permutations(truths, 2):
+            size, wanted = (truths[name]["samples_per_step"] for name in (before, after))
+            path = folder / before / "run.sawtooth"
+            run = result_of(bring_in(library.folder, [(path, path.name)], name=before).runs[0], library)
+            at = at_batch(run, wanted / size, library)
+            if at is None or size == wanted:
+                continue
+            truth = truths[after]
+            peak = truth.get("peak_mem")
+            memory = at.memory_bytes / peak - 1 if at.memory_bytes and peak else None
+            held = at.low_ms <= 1e3 * truth["step_s"] <= at.high_ms
+            yield Judged(model, (size, wanted), wanted / truth["step_s"], 1e3 * wanted / at.step_ms, held, memory)
+
+
+def main(folder: Path, data: Path) -> None:
+    """Print the table and how many predictions are within the bar."""
+    print(HEAD)
+    judged = []
+    for one in judge(folder, Library(DataFolder(data).create())):
+        judged.append(one)
+        print(one.line(), flush=True)
+    if not judged:
+        print("\nNo two runs differ in the batch alone.")
+        return
+    errors = [abs(one.error) for one in judged]
+    memory = [abs(one.memory_error) for one in judged if one.memory_error is not None]
+    print(
+        f"\n{sum(e <= BAR for e in errors)} of {len(errors)} within {BAR:.0%} (median {statistics.median(errors):.0%}); ",
+        end="",
+    )
+    print(f"{sum(one.held for one in judged)} intervals held", end="")
+    print(f"; memory: {sum(e <= MEMORY_BAR for e in memory)} of {len(memory)} within {MEMORY_BAR:.0%}" if memory else "")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--data", type=Path, default=None, help="keep the recordings here for another look")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        main(options.folder, options.data or Path(scratch))
