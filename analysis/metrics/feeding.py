@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from sawtooth.ingest.loading import Rate, SampleCost, predict
 from sawtooth.ingest.schema import UserFacts
 
+AT_THE_LIMIT = 0.95  # of the step: what workers need is known to 10 %
+
 
 @dataclass(frozen=True)
 class Feeding:
@@ -16,6 +18,15 @@ class Feeding:
     low_ms: float
     high_ms: float
     workers: int
+
+    def limits(self, step_ms: float) -> bool:
+        """Tell whether they likely need as long as a step of ``step_ms`` takes."""
+        return self.ms >= AT_THE_LIMIT * step_ms
+
+    def floors_ms(self, step_ms: float, times: float = 1.0) -> tuple[float, float, float]:
+        """Return the shortest step with ``times`` the batch, likely, at the least and at most, ms; of a step as it is they need no more than ``step_ms``."""
+        likely, least, most = (times * min(ms, step_ms) for ms in (self.ms, self.low_ms, self.high_ms))
+        return likely, least, most
 
 
 def sample_cost(facts: UserFacts) -> SampleCost | None:

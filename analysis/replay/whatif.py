@@ -143,7 +143,8 @@ def _fed(best: BestStepTime, edits: tuple[Edit, ...], ms: float | None, edge: in
         or any(isinstance(e, WithoutHostCause) and e.cause == "data_wait" for e in edits)
     ):
         return ms
-    return max(ms, min({-1: fed.low_ms, 0: fed.ms, 1: fed.high_ms}[edge], best.ms))
+    likely, least, most = fed.floors_ms(best.ms)
+    return max(ms, {-1: least, 0: likely, 1: most}[edge])
 
 
 def _at_edge(edit: Edit, edge: int) -> Edit:

@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sawtooth.analysis.findings.batch.host import hidden_host, host_of_run
 from sawtooth.analysis.findings.batch.memory import Shape, memory_at, parameters_of
 from sawtooth.analysis.findings.rule import RUNS_DIFFER, in_words
 from sawtooth.analysis.findings.work import ALIKE, launched_by_optimizer, launched_inside, numel, product_dtype
@@ -25,10 +26,8 @@ from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import Work, estimate
 from sawtooth.analysis.knowledge.kernel_work import QUERY_BLOCK, convolution_work, product_work
 from sawtooth.analysis.knowledge.traffic import operator_bytes
-from sawtooth.analysis.metrics.step_time import BestStepTime
-from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import FasterHost, TimedOps
-from sawtooth.analysis.replay.whatif import STEP_OFF, WhatIf
+from sawtooth.analysis.replay.whatif import STEP_OFF
 
 if TYPE_CHECKING:
     from sawtooth.analysis.findings.rule import RuleContext
@@ -38,12 +37,9 @@ THREADS_OF_SM = 2048  # elements below this for every SM leave the GPU partly em
 OFF = 0.05  # exponent of the batch's factor by which a moving kernel's time may be off: 7 % at 4 times, 15 % at 16 times
 LOADER_SHARE = 0.05  # of the step: a run that waits more for its loader gains nothing by a larger batch
 WHOLE_SPREAD = 16.0  # a batch so many times another has the model's whole interval; nearer ones share its error
-PACE_MOST = 3.0  # a host's pace is looked for between a third and thrice what the trace shows,
-PACE_HALVINGS = 10  # halving that range so often: to a fifth of a percent
 # Where the GPU hides the host: four loops whose smaller batches were timed took 1.16 to 1.75 times as long as the replay has it.
 LIKELY_HOST = 1.35
 QUICKEST_HOST = 0.75  # of the host's time by the replay, which takes the profiler's cost off: the least that is likely
-SLOWEST_HOST = 2.2  # and the most, where the GPU hides it
 SLOWEST = 8.0  # times the bytes at the memory's rate: what fills the GPU is hardly slower (kernel_time.toml); the rest of its time is latency
 MOST_LATENCY_NS = (
     50_000  # of a kernel: what takes longer has work, however slowly it is done (a batch norm over planes of channels)
@@ -87,8 +83,10 @@ def at_batches(context: RuleContext, factors: Sequence[float]) -> list[AtBatch]:
     parameters = parameters_of(context.recording, context.rank.device)
     if not parameters:
         return []
-    host = _host_of_run(context.whatif, context.rank.best)
-    slow_host = _hidden_host(context.whatif, context.rank.best) if not host and min(factors, default=1.0) < 1 else 1.0
+    best = context.rank.best
+    limited = best.feeding is not None and best.feeding.limits(context.step_ms)
+    host = () if limited else host_of_run(context.whatif, best)  # what the run takes longer is the loader's then
+    slow_host = hidden_host(context.whatif, best) if not host and min(factors, default=1.0) < 1 else 1.0
     kernels = _kernels_of(context, parameters)
     memory: Sequence[float | None] = memory_at(context.recording, context.rank.device, factors) or [None] * len(factors)
     larger = []
@@ -96,7 +94,9 @@ def at_batches(context: RuleContext, factors: Sequence[float]) -> list[AtBatch]:
         between = _step(context, host, _edit(context, kernels, times), slow_host if times < 1 else 1.0)
         if between is None:
             return []
-        larger.append(AtBatch(times, *between, times * context.step_ms / between[0], held))
+        fed = best.feeding.floors_ms(context.step_ms, times) if best.feeding is not None else (0.0,) * 3
+        ms, low, high = (max(edge, floor) for edge, floor in zip(between, fed, strict=True))
+        larger.append(AtBatch(times, ms, low, high, times * context.step_ms / ms, held))
     return larger
 
 
@@ -112,7 +112,7 @@ def _step(
 
     ``slow_host`` is how many times as long the host may take as the replay has it, 1 where that does not matter.
     """
-    best, whatif = context.rank.best, context.whatif
+    best, whatif = replace(context.rank.best, feeding=None), context.whatif  # it is that of the batch as it is
     assert whatif is not None and best.ms is not None
     edges = [TimedOps(edit.ops, edge) for edge in (edit.dur_ns, edit.low_ns, edit.high_ns)]
     if host:
@@ -137,37 +137,6 @@ def _step(
     if slow_host > 1:  # less work takes no longer
         longest = min(longest, best.ms * max(most, 1 + RUNS_DIFFER))
     return ms, (min(low, ms) - off) * min(least, 1 - RUNS_DIFFER), longest
-
-
-def _host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:
-    """Return the host's pace at which the replay takes the run's own step; nothing where it does so already, or where no pace makes it."""
-    now = whatif.step_ms()
-    if now is None or best.ms is None or not best.represented or abs(best.ms / now - 1) <= RUNS_DIFFER:
-        return ()
-    run_ms = best.ms
-    _, factor = turning_point(
-        lambda factor: (whatif.step_ms((FasterHost(factor),)) or 0.0) < run_ms,
-        1 / PACE_MOST,
-        PACE_MOST,
-        halvings=PACE_HALVINGS,
-        geometric=True,
-    )
-    pace = (FasterHost(factor),)
-    reached = whatif.step_ms(pace)
-    return pace if reached is not None and abs(best.ms / reached - 1) <= RUNS_DIFFER else ()
-
-
-def _hidden_host(whatif: WhatIf, best: BestStepTime) -> float:
-    """Return how many times as long the host may take before the step is longer than the run's: what the GPU hides of it."""
-    assert best.ms is not None
-    longest = max(best.ms, whatif.step_ms() or 0.0) * (1 + RUNS_DIFFER)
-
-    def hidden(factor: float) -> bool:
-        return (whatif.step_ms((FasterHost(factor),)) or math.inf) <= longest
-
-    if hidden(SLOWEST_HOST):
-        return SLOWEST_HOST
-    return turning_point(hidden, 1.0, SLOWEST_HOST, halvings=PACE_HALVINGS, geometric=True)[0]
 
 
 def sentence(larger: Iterable[AtBatch]) -> str:

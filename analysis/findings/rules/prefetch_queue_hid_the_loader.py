@@ -23,7 +23,6 @@ from sawtooth.analysis.metrics.feeding import Feeding, feeding
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 LOADER = r"_MultiProcessingDataLoaderIter"
-AT_THEIR_LIMIT = 0.95  # of the step: what workers need is known to 10 %
 
 CHANGES = (
     CodeChange(
@@ -53,7 +52,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     ]
     if hidden is not None:
         yield _hidden(context, hidden, fed, steps)
-    elif fed is not None and context.step_ms and AT_THEIR_LIMIT * context.step_ms <= fed.ms:
+    elif fed is not None and context.step_ms and fed.limits(context.step_ms):
         yield _at_their_limit(context, fed, steps)
 
 

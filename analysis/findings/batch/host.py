@@ -1,0 +1,46 @@
+"""How quick the host of a run is, by what its step takes beside its replay: which another batch, with other work for the GPU, may uncover."""
+
+from __future__ import annotations
+
+import math
+
+from sawtooth.analysis.findings.rule import RUNS_DIFFER
+from sawtooth.analysis.metrics.step_time import BestStepTime
+from sawtooth.analysis.replay.bisection import turning_point
+from sawtooth.analysis.replay.edits import FasterHost
+from sawtooth.analysis.replay.whatif import WhatIf
+
+PACE_MOST = 3.0  # a host's pace is looked for between a third and thrice what the trace shows,
+PACE_HALVINGS = 10  # halving that range so often: to a fifth of a percent
+SLOWEST_HOST = 2.2  # of the host's time by the replay, at most, where the GPU hides it
+
+
+def host_of_run(whatif: WhatIf, best: BestStepTime) -> tuple[FasterHost, ...]:
+    """Return the host's pace at which the replay takes the run's own step; nothing where it does so already, or where no pace makes it."""
+    now = whatif.step_ms()
+    if now is None or best.ms is None or not best.represented or abs(best.ms / now - 1) <= RUNS_DIFFER:
+        return ()
+    run_ms = best.ms
+    _, factor = turning_point(
+        lambda factor: (whatif.step_ms((FasterHost(factor),)) or 0.0) < run_ms,
+        1 / PACE_MOST,
+        PACE_MOST,
+        halvings=PACE_HALVINGS,
+        geometric=True,
+    )
+    pace = (FasterHost(factor),)
+    reached = whatif.step_ms(pace)
+    return pace if reached is not None and abs(best.ms / reached - 1) <= RUNS_DIFFER else ()
+
+
+def hidden_host(whatif: WhatIf, best: BestStepTime) -> float:
+    """Return how many times as long the host may take before the step is longer than the run's: what the GPU hides of it."""
+    assert best.ms is not None
+    longest = max(best.ms, whatif.step_ms() or 0.0) * (1 + RUNS_DIFFER)
+
+    def hidden(factor: float) -> bool:
+        return (whatif.step_ms((FasterHost(factor),)) or math.inf) <= longest
+
+    if hidden(SLOWEST_HOST):
+        return SLOWEST_HOST
+    return turning_point(hidden, 1.0, SLOWEST_HOST, halvings=PACE_HALVINGS, geometric=True)[0]
