@@ -47,8 +47,8 @@ def test_nothing_is_said_where_nothing_was_timed():
 
 
 def test_what_a_sample_waits_for_and_what_it_computes_are_told_apart():
-    assert "waits 90% of its time" in limited_by(facts(1))[0] and "WebDataset" in limited_by(facts(1))[1]
-    assert "computes 100% of its time" in limited_by(facts(10))[0] and "DALI" in limited_by(facts(10))[1]
+    assert "waits 90 % of its time" in limited_by(facts(1))[0] and "WebDataset" in limited_by(facts(1))[1]
+    assert "computes 100 % of its time" in limited_by(facts(10))[0] and "DALI" in limited_by(facts(10))[1]
     assert limited_by(facts(6.5)) is None and limited_by(UserFacts()) is None
 
 
