@@ -9,7 +9,7 @@ from typing import Any
 from sawtooth.analysis.findings.checking import ANOTHER_WAY
 from sawtooth.analysis.findings.rule import CRITICAL_SHARE
 from sawtooth.analysis.run.model import Finding
-from tests.accuracy.predictions import OTHER_WORK, RULES_OF_CHANGE
+from tests.accuracy.predictions import OTHER_WORK, rules_of
 from tests.analysis.findings.rules.cases import CASES
 
 SAVES = 0.2  # of the step: a fix that saves as much must have been called critical
@@ -38,7 +38,7 @@ def judged(name: str, findings: Sequence[Finding], truths: Mapping[str, Mapping[
     false = [f.title for f in findings if f.severity == "critical" and idle_never and f.explains.host_pace]
     saved: dict[str, float] = {}
     for fix in truth.get("fixed_by", []):
-        rule, after = _rule_of(name, fix["recording"]), truths.get(fix["recording"])
+        rule, after = _rule_of(name, fix), truths.get(fix["recording"])
         if rule is not None and after is not None and name not in OTHER_WORK:
             saved[rule] = 1 - after["step_s_pipelined"] / before
             false += [f.title for f in findings if f.rule == rule and f.severity == "critical" and saved[rule] < REFUTED]
@@ -52,10 +52,9 @@ def judged(name: str, findings: Sequence[Finding], truths: Mapping[str, Mapping[
     return Judged(name, tuple(saved), first, critical, max(saved.values(), default=0.0), tuple(false))
 
 
-def _rule_of(before: str, after: str) -> str | None:
+def _rule_of(before: str, fix: Mapping[str, Any]) -> str | None:
     known = {(b, a): slug for slug, case in CASES.items() for b, a, _ in case.measured}
-    rules = RULES_OF_CHANGE.get((before, after))
-    return rules[0] if rules else known.get((before, after))
+    return next(iter(rules_of(before, fix)), known.get((before, fix["recording"])))
 
 
 def summary(all_of: Sequence[Judged]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Predicted step after a fix against the measured run after it: ``python -m tests.accuracy.predictions [FOLDER …]``.
 
-For every recording with ``fixed_by``: the first finding with a prediction that speaks of the change, as the recording alone gives it, and the
-stopwatch of the recording after the change. Recordings that thresholds and factors were chosen with, and those recorded after, stand apart.
+For every recording with ``fixed_by``: the findings of the rules that speak of the change (``rules`` beside it, else RULES_OF_CHANGE, else the
+first finding), as the recording alone gives them, and the stopwatch of the recording after the change. Recordings that thresholds and factors were chosen with, and those recorded after, stand apart.
 Prints a Markdown table each, with errors, how many intervals hold the measured step, and how wide they are.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,23 +71,30 @@ def main() -> int:
     for title, roots in (
         [("given", folders)] if folders else [("used in fitting", [RECORDINGS, SAMPLES]), ("recorded after", [RECORDED_AFTER])]
     ):
-        truths = {p.parent.name: json.loads(p.read_text()) for root in roots for p in sorted(root.glob("*/truth.json"))}
+        files = {p.parent.name: p for root in roots for p in sorted(root.glob("*/truth.json"))}
+        truths = {name: json.loads(file.read_text()) for name, file in files.items()}
         print(f"\n## Pairs {title}\n\n{HEAD}")
-        judged = [pair for name, truth in truths.items() for fix in truth["fixed_by"] if (pair := judge(name, fix, truths))]
+        pairs = [(name, fix) for name, truth in truths.items() for fix in truth["fixed_by"]]
+        judged = [pair for name, fix in pairs if (pair := judge(name, fix, truths, files[name].parents[1]))]
         print(f"\n{summary(judged)}")
     return 0
 
 
-def judge(name: str, fix: dict[str, Any], truths: dict[str, Any]) -> Judged | None:
-    """Print the row of one pair; None where nothing was predicted or the steps do not compare."""
+def rules_of(before: str, fix: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the slugs of the rules that speak of the change from ``before`` to the recording after it, none where nobody named them."""
+    return tuple(fix.get("rules", ())) or RULES_OF_CHANGE.get((before, fix["recording"]), ())
+
+
+def judge(name: str, fix: dict[str, Any], truths: dict[str, Any], root: Path) -> Judged | None:
+    """Print the row of one pair of recordings in ``root``; None where nothing was predicted or the steps do not compare."""
     after = truths.get(fix["recording"])
     if after is None:
         return None
-    findings = result_of(name).findings
-    wanted = RULES_OF_CHANGE.get((name, fix["recording"]))
+    result = result_of(name, root)
+    findings = result.findings
     first = next(iter(findings), None)
-    rules = wanted or ((first.rule,) if first is not None and first.severity != "info" else ())
-    predicted = together(name, rules) if rules else None
+    rules = rules_of(name, fix) or ((first.rule,) if first is not None and first.severity != "info" else ())
+    predicted = together(result, rules) if rules else None
     before, measured = truths[name]["step_s_pipelined"] * 1e3, after["step_s_pipelined"] * 1e3
     row = f"| {name} | {fix['change']} | {' + '.join(rules) or 'none'} | {before:.2f} |"
     if name in OTHER_WORK or predicted is None:

@@ -28,10 +28,10 @@ def library() -> Library:
 
 
 @cache
-def result_of(name: str) -> RunResult:
-    """Analyse the recording ``name`` of tests/recordings, tests/recordings_after, sample_traces or HAND_MADE, with its telemetry."""
+def result_of(name: str, root: Path | None = None) -> RunResult:
+    """Analyse the recording ``name`` of ``root`` (None: tests/recordings, tests/recordings_after, sample_traces, HAND_MADE), with its telemetry."""
     with alone(f"recording-{name}"):
-        run = bring_in(library().folder, [(f, f.name) for f in _files(name)], name=name).runs[0]
+        run = bring_in(library().folder, [(f, f.name) for f in _files(name, root)], name=name).runs[0]
         return kept.result_of(run, library())
 
 
@@ -43,12 +43,12 @@ def recording_of(trace: Path) -> str:
     return recording
 
 
-def _files(name: str) -> list[Path]:
-    if name in HAND_MADE:
+def _files(name: str, root: Path | None) -> list[Path]:
+    if root is None and name in HAND_MADE:
         folder = common_folder() / "made" / name
         folder.mkdir(parents=True, exist_ok=True)
         return HAND_MADE[name](folder)
-    folder = next(f for f in (RECORDINGS / name, RECORDED_AFTER / name, SAMPLES / name) if f.is_dir())
+    folder = next(r / name for r in ((RECORDINGS, RECORDED_AFTER, SAMPLES) if root is None else (root,)) if (r / name).is_dir())
     return [*sorted(folder.glob("*trace.json.gz")), *folder.glob("nvml.jsonl*")]
 
 
@@ -57,9 +57,8 @@ def finding(name: str, rule: str) -> Finding | None:
     return next((f for f in result_of(name).findings if f.rule == rule), None)
 
 
-def together(name: str, rules: Sequence[str]) -> float | None:
+def together(result: RunResult, rules: Sequence[str]) -> float | None:
     """Return the step time in ms that the findings of ``rules`` predict together, None where one of them is missing or predicts nothing."""
-    result = result_of(name)
     found = [f for f in result.findings if f.rule in rules and f.predicted_step_ms is not None]
     if result.lead is None or len(found) != len(rules):
         return None

@@ -113,7 +113,7 @@ def test_the_prediction_against_the_measured_after_run(slug: str, before: str, a
 
 
 def test_two_findings_of_one_change_are_predicted_together() -> None:
-    both = together("norm_by_hand", ("unfused-norm", "unfused-activation"))
+    both = together(result_of("norm_by_hand"), ("unfused-norm", "unfused-activation"))
     assert both == pytest.approx(stopwatch_ms("gpt_small"), rel=0.10)
 
 
