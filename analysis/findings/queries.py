@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -102,6 +103,25 @@ def copies(context: RuleContext, pattern: str) -> Events:
         [context.rank.device, names],
     )
     return Events(frame, len(context.rank.counted))
+
+
+def calls_of(context: RuleContext, ops: Sequence[int]) -> tuple[int, ...]:
+    """Return the calls that launched these GPU operations."""
+    rows = context.recording.rows(
+        "SELECT DISTINCT call_id FROM gpu_ops WHERE gpu_op_id IN (SELECT unnest(?::BIGINT[])) AND call_id IS NOT NULL ORDER BY 1",
+        [list(ops)],
+    )
+    return tuple(int(row[0]) for row in rows)
+
+
+def waits_beside(context: RuleContext, calls: Sequence[int]) -> tuple[int, ...]:
+    """Return the synchronizing calls that the operators which made these ``calls`` made too: what makes a copy a blocking one."""
+    rows = context.recording.rows(
+        "SELECT w.call_id FROM named_runtime_calls w WHERE regexp_matches(w.name, 'Synchronize') AND w.cpu_op_id IN "
+        "(SELECT cpu_op_id FROM runtime_calls WHERE call_id IN (SELECT unnest(?::BIGINT[])) AND cpu_op_id IS NOT NULL) ORDER BY 1",
+        [list(calls)],
+    )
+    return tuple(int(row[0]) for row in rows)
 
 
 def lost_in_calls(context: RuleContext, cause: str, ids: tuple[int, ...]) -> float:

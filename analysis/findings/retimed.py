@@ -32,6 +32,11 @@ NORMS = {
     "aten::native_group_norm_backward": "aten::native_group_norm_backward",
 }
 SAME_KERNELS = (0.9, 1.1)  # of their time, convolutions in NCHW without the conversions around them against NHWC
+TILE_CHANNELS = 8  # what tensor-core kernels of 16 bits read at once
+OTHER_KERNELS = (
+    0.5,
+    4.0,
+)  # the same where channels are no multiple of that: in NHWC cuDNN takes other kernels (0.5 to 3.9 on an H200, 120 cases)
 MANY_VALUES = 1e8  # parameters at which an optimizer's launches no longer matter: its share is that of the traffic
 
 
@@ -65,7 +70,8 @@ def retimed_products(rows: pd.DataFrame, gpu: Gpu, dtype: str, *, padded_to: int
 def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: Gpu) -> list[Edit]:
     """Return the edits that run ``norms`` in NHWC, and convolutions as they are.
 
-    The kernels between two layout conversions are NHWC ones already; what need not be converted was quick enough as it was.
+    The kernels between two layout conversions are NHWC ones already; what need not be converted was quick enough as it was. Only where channels
+    are no multiple of TILE_CHANNELS may they be others.
     """
 
     def last(row: Any) -> Estimate | None:
@@ -74,8 +80,26 @@ def channels_last(convolutions: pd.DataFrame, norms: pd.DataFrame, gpu: Gpu) -> 
         return estimate(moving_work(NORMS[row.operator], moved, dtype, "NHWC"), gpu) if moved and dtype else None
 
     timed = _timed(norms, _by_operator(norms, last, ""), slower=True, prefix="")
-    same = ScaledOps(tuple(convolutions["gpu_op_id"].tolist()), 1.0, *SAME_KERNELS)
-    return [same] if timed is None else [same, timed]
+    tiled = np.array([_fills_tiles(row) for row in convolutions.itertuples()], bool)
+    parts = ((convolutions[tiled], SAME_KERNELS), (convolutions[~tiled], OTHER_KERNELS))
+    edits: list[Edit] = [ScaledOps(tuple(part["gpu_op_id"].tolist()), 1.0, *edges) for part, edges in parts if len(part)]
+    return edits if timed is None else [*edits, timed]
+
+
+def _fills_tiles(row: Any) -> bool:
+    """Tell whether the channels of a convolution, in and out, are multiples of TILE_CHANNELS; so where they are not known."""
+    channels = channels_of(row)
+    return channels is None or not any(count % TILE_CHANNELS for count in channels)
+
+
+def channels_of(row: Any) -> tuple[int, int] | None:
+    """Return the channels in and out, of all groups, of the convolution that a row of work serves, None where they are not known."""
+    dims, of_input = row.flop_dims or [], int(row.flop_operator == "aten::convolution_backward")
+    if len(dims) < of_input + 2 or not all(
+        isinstance(shape, list) and len(shape) >= 2 for shape in dims[of_input : of_input + 2]
+    ):
+        return None
+    return dims[of_input][1], dims[of_input + 1][0]
 
 
 def fused_optimizer(ops: tuple[int, ...], name: str, gpu: Gpu | None) -> ScaledOps | None:

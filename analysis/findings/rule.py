@@ -30,6 +30,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CRITICAL_SHARE = 0.15  # a sixth of every step: nothing else should be done first
+SUREST_SHARE = (
+    CRITICAL_SHARE / 2
+)  # that much even the least gain of the interval must be: a prediction that holds must not refute what was critical
 WARNING_SHARE = 0.03  # below three percent a fix is lost in the noise of most measurements
 
 RUNS_DIFFER = 0.03  # two runs of one program, and the step time before the change
@@ -160,7 +163,8 @@ class RuleContext:
         ends_the_run: bool = False,
     ) -> Finding:
         """Build a finding: predicts ``edits`` by replay (unless ``predicted_ms`` is known otherwise), and takes the severity from the share
-        of the step where none is given. A prediction whose interval holds the step as it is is not made."""
+        of the step where none is given: critical only what gains SUREST_SHARE at least. A prediction whose interval holds the step as it is is not
+        made."""
         predicted, between = predicted_ms, None
         if edits and predicted is None:
             predicted, between = self.predict_ms(edits), self.predict_range_ms(edits)
@@ -168,13 +172,21 @@ class RuleContext:
             note = " ".join(filter(None, (note, MAY_BRING_NOTHING.format(low=in_words(between[0]), high=in_words(between[1])))))
             severity, predicted, between = "info", None, None
         gain = self.step_ms - predicted if predicted is not None and self.step_ms else ceiling_ms or 0.0
+        severity = severity or severity_of(self.share(max(gain, 0.0)))
+        if (
+            severity == "critical"
+            and between is not None
+            and self.step_ms
+            and self.share(self.step_ms - between[1]) < SUREST_SHARE
+        ):
+            severity = "warning"
         if (
             ceiling_ms is not None and self.step_ms
         ):  # what is lost as recorded may be less than what the run gains, never more than its step
             ceiling_ms = min(max(ceiling_ms, gain), self.step_ms)
         return Finding(
             rule=rule,
-            severity=severity or severity_of(self.share(max(gain, 0.0))),
+            severity=severity,
             title=title,
             fix=fix,
             confidence=confidence,

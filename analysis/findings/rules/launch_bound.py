@@ -22,7 +22,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.queries import idle_by_telemetry_ms, searching_convolutions
+from sawtooth.analysis.findings.queries import (
+    MASK_OPERATORS,
+    idle_by_telemetry_ms,
+    operators,
+    searching_convolutions,
+    waiting_calls,
+)
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words, severity_of
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -120,6 +126,16 @@ def _of_tokens(context: RuleContext, tokens: Generation) -> str:
     return f"; {tokens.per_step:.0f} tokens of {in_words((step_ms - prompt_ms) / tokens.per_step)} follow {in_words(prompt_ms)} for the prompt"
 
 
+def _masks(context: RuleContext) -> str:
+    """Return the sentence on masks whose size the host has to know, empty where there are none: they cost little here, and no graph can hold them."""
+    masks = operators(context, MASK_OPERATORS)
+    waiting = len(waiting_calls(context, MASK_OPERATORS)) if masks.count else 0
+    if not waiting:
+        return ""
+    names = " and ".join(sorted({str(name).removeprefix("aten::") for name in masks.frame["name"]}))
+    return f" {names} must go first: the host waits there for a size that only the GPU knows, and no graph can hold that."
+
+
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when launches cost more than WORTH_NAMING of the unprofiled step."""
     lost = context.lost_ms("launch_bound")
@@ -151,7 +167,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         if after_waits
         else TOKEN_NOTE
         if tokens
-        else "Each step launched as one graph; kernels keep their durations. Compiling would also fuse some of them.",
+        else f"Each step launched as one graph; kernels keep their durations. Compiling would also fuse some of them.{_masks(context)}",
         risk="Graphs need static shapes and addresses; anything that reads a GPU value inside the step must move out.",
         changes=CHANGES,
         evidence=context.gap_evidence("launch_bound"),

@@ -21,7 +21,7 @@ from typing import Any
 
 import pandas as pd
 
-from sawtooth.analysis.findings.retimed import NORMS, channels_last
+from sawtooth.analysis.findings.retimed import NORMS, channels_last, channels_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutOps
@@ -69,7 +69,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
         ceiling_ms=cost + ms_per_step(norms, steps),
         edits=edits,
         confidence="medium",
-        note="Without the conversions, and norms as long as they take in NHWC, which group norms do not gain from.",
+        note="Without the conversions, and norms as long as they take in NHWC, which group norms do not gain from. "
+        "Convolutions whose channels are no multiple of 8 may get slower kernels: pad them.",
         risk="Code that calls view() on activations must use reshape().",
         changes=CHANGES,
         evidence=evidence_of(pd.concat([layout, norms]), steps, ("category", "kernel")),
@@ -84,10 +85,8 @@ def _converts_back(work: pd.DataFrame) -> bool:
 
 def _is_wide(row: Any) -> bool:
     """Tell whether the convolution that a conversion serves has channels enough for tensor cores to gain from NHWC; so where it is not known."""
-    weight = 2 if row.flop_operator == "aten::convolution_backward" else 1
-    dims = row.flop_dims or []
-    shape = dims[weight] if len(dims) > weight else None
-    return not isinstance(shape, list) or len(shape) < 2 or max(shape[:2]) >= FEW_CHANNELS
+    channels = channels_of(row)
+    return channels is None or max(channels) >= FEW_CHANNELS
 
 
 RULE = Rule("layout-conversions", ("steps", "shapes", "gpu"), check, Explains())

@@ -24,19 +24,23 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.passes import Passes, passes
-from sawtooth.analysis.findings.queries import operators
+from sawtooth.analysis.findings.queries import calls_of, operators
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import Estimate, Work, estimate
 from sawtooth.analysis.knowledge.kernel_work import product_work
-from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
+from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutHostCause, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"
 FEWEST = 8  # cells a step: fewer are a decoder's first steps, not a sequence
 WORTH_NAMING = 0.05  # one module for a loop: worth it from 5 % of the step
 CUDNN = "tf32"  # what cuDNN multiplies FP32 in unless told otherwise (torch.backends.cudnn.allow_tf32)
+OPERATORS = (
+    "launch_bound",
+    "python_host",
+)  # what a loop's host does before each launch; inside one call of cuDNN only the launches are left
 SLICED = "SelectBackward"  # the gradient of x[:, t]: zeros as large as x, for each time step
 
 CHANGES = (
@@ -64,9 +68,9 @@ def check(context: RuleContext) -> Iterator[Finding]:
         f"{name} cells are called one by one, {cells.count:.0f} a step: {in_words(cost)} of each step, forward and backward",
         f"Use nn.{name} over the whole sequence: one product for the inputs of all time steps, one for each gradient of a weight.",
         ceiling_ms=cost,
-        edits=_edits(mine, sliced, gpu),
-        note="The products of inputs and the gradients of weights in one each, the sums of gradients gone, one product a time step left; in TF32, "
-        "as cuDNN computes FP32 by default.",
+        edits=_edits(context, mine, sliced, gpu),
+        note="The products of inputs and the gradients of weights in one each, the sums of gradients gone, one product a time step left, launched by "
+        "one call without an operator for each; in TF32, as cuDNN computes FP32 by default.",
         risk="cuDNN's recurrent networks have their own dropout between layers, and use TF32 unless torch.backends.cudnn.allow_tf32 is off.",
         changes=CHANGES,
         evidence=evidence_of(mine.both, context.work_steps, ("operator",)),
@@ -81,7 +85,7 @@ def _slices(context: RuleContext, cells: float) -> pd.DataFrame:
     return context.work.iloc[np.sort(context.launches.during(np.array(nodes.ids, np.int64)))]
 
 
-def _edits(mine: Passes, sliced: pd.DataFrame, gpu: Gpu) -> list[Edit]:
+def _edits(context: RuleContext, mine: Passes, sliced: pd.DataFrame, gpu: Gpu) -> list[Edit]:
     kept: list[int] = []
     edges: dict[str, list[int]] = {"ms": [], "low": [], "high": []}
     batches: set[float] = set()  # rows of the forward products
@@ -96,7 +100,9 @@ def _edits(mine: Passes, sliced: pd.DataFrame, gpu: Gpu) -> list[Edit]:
     cell = mine.both[mine.both["category"] == "rnn"]
     stay = {*kept, *cell["gpu_op_id"].tolist()}
     gone = [op for op in dict.fromkeys([*mine.both["gpu_op_id"], *sliced["gpu_op_id"]]) if op not in stay]
-    return [TimedOps(tuple(kept), *(tuple(each) for each in edges.values())), WithoutOps(tuple(gone))]
+    calls = calls_of(context, sorted(stay))
+    at_once = [WithoutHostCause(cause, calls=calls) for cause in OPERATORS]
+    return [TimedOps(tuple(kept), *(tuple(each) for each in edges.values())), *at_once, WithoutOps(tuple(gone))]
 
 
 def _time_products(

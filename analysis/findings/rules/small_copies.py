@@ -1,9 +1,9 @@
 """Input goes to the GPU in many small copies.
 
 What it checks
-    Copies from host memory of SMALL_BYTES or less in the counted steps. Tensors made on the CPU have a rule of their own.
+    Copies from host memory that take SHORT_NS or less in the counted steps. Tensors made on the CPU have a rule of their own.
 Why it costs time
-    A copy of a few bytes takes the host as long to launch as a large kernel, and from pageable memory the host waits for it besides.
+    A short copy takes the host longer to launch than the bus to make, and where it is pageable or blocking the host waits for it besides.
 What to do
     Copy one tensor that holds all of them and slice it on the GPU; keep constants on the GPU; collate a batch into few tensors.
 When it is wrong
@@ -18,12 +18,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sawtooth.analysis.findings.queries import copies, copies_of_made_tensors, in_bytes
+from sawtooth.analysis.findings.queries import copies, copies_of_made_tensors, in_bytes, waits_beside
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import WithoutCalls
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
-SMALL_BYTES = 65_536  # moves in about 2 µs: the launch takes longer
+SHORT_NS = 10_000  # an operator and its launch cost the host about as much: half a megabyte over PCIe 5
 MANY = 10  # a step: inputs, labels and a mask or two are no trouble
 WORTH_NAMING = 0.02  # a batch to collate otherwise: worth it from 2 % of the step
 
@@ -40,14 +40,13 @@ def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when making one copy of MANY small ones and more would save WORTH_NAMING of the step."""
     uploads = copies(context, "(?i)HtoD|HostToDevice")
     made = set(copies_of_made_tensors(context).ids)
-    small = uploads.where(
-        (uploads.frame["bytes"] <= SMALL_BYTES) & uploads.frame["call_id"].notna() & ~uploads.frame["id"].isin(made)
-    )
+    short = uploads.frame["end_ns"] - uploads.frame["start_ns"] <= SHORT_NS
+    small = uploads.where(short & uploads.frame["call_id"].notna() & ~uploads.frame["id"].isin(made))
     if small.count < MANY:
         return
     kept = small.frame.drop_duplicates("step")["call_id"]
     gone = tuple(int(call) for call in np.setdiff1d(small.frame["call_id"].to_numpy(np.int64), kept.to_numpy(np.int64)))
-    edits = [WithoutCalls(gone)]
+    edits = [WithoutCalls((*gone, *waits_beside(context, gone)))]
     predicted = context.predict_ms(edits)
     saved = context.step_ms - predicted if predicted is not None and context.step_ms else small.ms
     if context.share(saved) < WORTH_NAMING:
@@ -58,7 +57,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         "Put small tensors into one, copy it once and slice it on the GPU.",
         ceiling_ms=saved,
         edits=edits,
-        note="One of these copies left in each step, and the host's time before the others gone.",
+        note="One of these copies left in each step, and the host's time before the others, and waiting for them, gone.",
         risk="None, unless values are made one after the other.",
         changes=CHANGES,
         evidence=small.rows(),
