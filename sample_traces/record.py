@@ -33,6 +33,7 @@ import torch  # noqa: E402 - after the path is set
 
 from sawtooth.sample_traces import measure  # noqa: E402
 from sawtooth.sample_traces import scenarios as first  # noqa: E402
+from sawtooth.sample_traces.everyday import EVERYDAY  # noqa: E402
 from sawtooth.sample_traces.scenarios import LATE_S, Scenario  # noqa: E402
 from sawtooth.sample_traces.scenarios_after import AFTER  # noqa: E402
 from sawtooth.sample_traces.scenarios_further import FURTHER  # noqa: E402
@@ -41,7 +42,7 @@ from sawtooth.sample_traces.workloads import Workload  # noqa: E402
 
 DENSE_BF16_TFLOPS = 989.4  # H100 and H200 SXM, dense bf16, by their datasheets: what `mfu_vs_989` divides by
 LIMIT_S = 150.0  # a scenario that takes longer is stopped
-SCENARIOS = first.SCENARIOS | AFTER | LATER | FURTHER
+SCENARIOS = first.SCENARIOS | AFTER | LATER | FURTHER | EVERYDAY
 
 
 def build(name: str, rank: int) -> Workload:
@@ -101,9 +102,10 @@ def rates(flops: int | None, step_s: float) -> dict[str, float | None]:
 def describe(plan: Scenario, work: Workload) -> dict[str, Any]:
     """What was planted, what it pairs with and how it was configured."""
     pairs = [(plan.fixed_by, plan.change)] if plan.fixed_by else []
+    rules = {"rules": list(plan.rules)} if plan.rules else {}
     return {
         "planted": plan.planted,
-        "fixed_by": [{"recording": other, "change": change} for other, change in [*pairs, *plan.also]],
+        "fixed_by": [{"recording": other, "change": change} | rules for other, change in [*pairs, *plan.also]],
         "cfg": plan.cfg,
         "profiler": {"active": plan.active, "warmup": plan.warmup, "record_shapes": True, **plan.profiler},
         "params": work.params,
@@ -166,6 +168,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--after", action="store_true", help="every scenario of the set that nothing is fitted to, in turn")
     parser.add_argument("--later", action="store_true", help="every scenario of the third set, in turn")
     parser.add_argument("--further", action="store_true", help="every scenario of the fourth set, in turn")
+    parser.add_argument("--everyday", action="store_true", help="every scenario of the fifth set, in turn")
     parser.add_argument("--list", action="store_true", help="say what there is and stop")
     parser.add_argument("--table", type=Path, nargs="+", metavar="DIR", help="print a table of these recordings and stop")
     parser.add_argument("--slim", type=Path, nargs="+", metavar="DIR", help="shrink these recordings' traces in place and stop")
@@ -183,7 +186,7 @@ def main() -> None:
         for file in (file for folder in args.slim for file in folder.glob("*trace.json.gz")):
             file.write_bytes(gzip.compress(measure.slim(gzip.decompress(file.read_bytes())), 9, mtime=0))
         return
-    sets = ((args.after, AFTER), (args.later, LATER), (args.further, FURTHER))
+    sets = ((args.after, AFTER), (args.later, LATER), (args.further, FURTHER), (args.everyday, EVERYDAY))
     names = next((list(scenarios) for chosen, scenarios in sets if chosen), args.scenario)
     if args.all:
         names = [name for name, plan in first.SCENARIOS.items() if plan.gpus <= torch.cuda.device_count()]

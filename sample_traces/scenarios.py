@@ -19,6 +19,7 @@ class Scenario:
     fixed_by: str = ""  # the recording after the one change
     change: str = ""  # that change, in words
     also: tuple[tuple[str, str], ...] = ()  # further (recording, change) pairs
+    rules: tuple[str, ...] = ()  # slugs of the rules that speak of the change
     cfg: dict[str, Any] = field(default_factory=dict)
     active: int = 3
     warmup: int = 3

@@ -199,13 +199,16 @@ def later(
     *sizes: Any,
     fix: str = "",
     change: str = "",
+    rules: tuple[str, ...] = (),
     plan: dict[str, Any] | None = None,
     **options: Any,
 ) -> Scenario:
     """A scenario of this set: three profiled steps, six seconds of training with telemetry before and one and a half after, step marks beside."""
     cfg = {"workload": make.__name__, "sizes": [getattr(s, "__name__", str(s)) for s in sizes]}
     cfg |= {key: str(value) for key, value in options.items()}
-    return Scenario(planted, lambda **more: make(*sizes, **options, **more), fix, change, cfg=cfg, **TIMING | (plan or {}))
+    return Scenario(
+        planted, lambda **more: make(*sizes, **options, **more), fix, change, rules=rules, cfg=cfg, **TIMING | (plan or {})
+    )
 
 
 UNMARKED = {"mark_steps": False}

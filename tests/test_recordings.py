@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 
 BUNDLED_LIMIT_BYTES = 2_000_000  # a wheel carries these
 FIXTURE_LIMIT_BYTES = 850_000  # a compilation inside the profiled steps takes most; the others have 300 kB and two ranks 700 kB
-TOTAL_LIMIT_BYTES = 32_000_000  # a clone stays quick
+TOTAL_LIMIT_BYTES = 34_000_000  # a clone stays quick
 TRUTH_KEYS = {
     "name",
     "planted",

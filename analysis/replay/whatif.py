@@ -11,7 +11,17 @@ import numpy as np
 from sawtooth.analysis.intervals import intersect, union
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.bisection import turning_point
-from sawtooth.analysis.replay.edits import AsGraph, Edit, FasterHost, ScaledOps, TimedOps, WithoutHostCause, WithoutWaits, apply
+from sawtooth.analysis.replay.edits import (
+    AsGraph,
+    Edit,
+    FasterHost,
+    ScaledOps,
+    TimedOps,
+    WithoutCalls,
+    WithoutHostCause,
+    WithoutWaits,
+    apply,
+)
 from sawtooth.analysis.replay.machine import I32, Replayed, ReplayProblem, replay, step_spans
 
 GAIN_OFF = 0.2  # of a predicted gain, what the replay misses of it on the pairs in tests/recordings,
@@ -70,7 +80,7 @@ class WhatIf:
             return None
         off = min(GAIN_OFF * abs(best.ms - middle), STEP_OFF * middle)
         now, then = self._timed(()), self._timed(edits)
-        if then is not None and any(isinstance(edit, WithoutWaits) for edit in edits):
+        if then is not None and any(isinstance(edit, (WithoutWaits, WithoutCalls)) for edit in edits):
             low = min(low, max(low - max(best.ms - middle, 0.0) * READS_MORE, then[1]))
         if now is not None and then is not None and best.ms > now[0]:
             # What the run takes beyond the replay goes whole with the change, where the replay takes off too much of the profiler's cost just

@@ -114,11 +114,12 @@ def padded_attention(trace: ChromeTrace, at: float, padded: bool) -> float:
 
 
 def copies_in(trace: ChromeTrace, at: float, count: int, size: int) -> float:
-    """Add ``count`` copies of ``size`` bytes from pinned memory, then a product."""
+    """Add ``count`` copies of ``size`` bytes from pinned memory at 50 GB/s, then a product."""
+    takes = max(1.0, size / 50_000)
     for _ in range(count):
         trace.op("aten::copy_", at, at + 9, [[size // 4]], [FLOAT])
-        trace.launch((at + 2, at + 7), (at + 8, at + 9), "Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", bytes=size)
-        at += 10
+        trace.launch((at + 2, at + 7), (at + 8, at + 8 + takes), "Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", bytes=size)
+        at += max(10.0, takes)
     return op(trace, at, "aten::mm", [[1024, 1024], [1024, 1024]], HALF, 500, GEMM)
 
 

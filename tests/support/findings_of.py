@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -55,6 +56,12 @@ def _files(name: str, root: Path | None) -> list[Path]:
 def finding(name: str, rule: str) -> Finding | None:
     """Return the finding of ``rule`` on the recording, None where it is quiet."""
     return next((f for f in result_of(name).findings if f.rule == rule), None)
+
+
+def stopwatch_ms(name: str) -> float:
+    """Return the step time in ms of a committed recording by its stopwatch."""
+    truth = next(path for root in (RECORDINGS, RECORDED_AFTER, SAMPLES) if (path := root / name / "truth.json").exists())
+    return float(json.loads(truth.read_text(encoding="utf-8"))["step_s_pipelined"]) * 1e3
 
 
 def together(result: RunResult, rules: Sequence[str]) -> float | None:

@@ -39,6 +39,7 @@ CASES = {
         quiet=("loader_workers", "resnet_starved", "loader_restarts"),  # in the second every step waits: too slow, not uneven
     ),
     "bias-before-norm": Case(leads=("bias_before_norm",), quiet=("bias_before_relu",)),
+    "blocking-copies": Case(beside=("features_apart",), quiet=("features_together", "copy_pageable")),
     "boolean-mask-waits": Case(leads=("boolean_mask",), quiet=("gpt_reads",)),
     "casts": Case(beside=("gpt_small",), quiet=("mlp_4096",)),
     "checkpoint-in-the-loop": Case(
@@ -139,7 +140,11 @@ CASES = {
     "shapes-vary": Case(beside=("two_lengths", "llama_lengths"), quiet=("one_length", "conv_searches_off")),
     "small-batch": Case(beside=("adam_fused",), quiet=("gpt_small", "conv_searches")),
     "small-collectives": Case(beside=("reduced_after",), quiet=("ddp_balanced", "reduced_within")),
-    "small-copies": Case(leads=("many_small_copies",), quiet=("large_copies", "two_small_copies")),
+    "small-copies": Case(
+        leads=("many_small_copies", "features_apart"),
+        quiet=("large_copies", "two_small_copies", "features_together"),
+        measured=(("features_apart", "features_together", 0.15),),
+    ),
     "steps-not-marked": Case(beside=("gpt_no_steps",), quiet=("gpt_small",)),
     "straggling-rank": Case(
         leads=("ddp_straggler",), quiet=("ddp_balanced",), measured=(("ddp_straggler", "ddp_balanced", 0.15),)

@@ -6,7 +6,6 @@ A message that changed on purpose is committed anew with ``pytest tests/analysis
 from __future__ import annotations
 
 import ast
-import json
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,8 @@ from sawtooth.analysis.knowledge.causes import NOT_RANKED_FIRST
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app.words import causes as cause_words
 from tests.analysis.findings.rules.cases import CASES, Case
-from tests.support.findings_of import finding, result_of, together
-from tests.support.paths import RECORDINGS, ROOT, SAMPLES
+from tests.support.findings_of import finding, result_of, stopwatch_ms, together
+from tests.support.paths import ROOT
 
 HEALTHY = ("gpt", "gpt_small", "gpt_no_reads", "mlp_graph", "resnet_fixed", "loader_workers", "copy_prefetched",
            "mlp_4096", "channels_last", "attention_sdpa", "mm_fp8")  # fmt: skip
@@ -98,11 +97,6 @@ def test_a_rule_needs_and_explains_what_there_is(rule: Rule) -> None:
 def test_a_healthy_run_is_left_in_peace(name: str) -> None:
     advised = [f for f in result_of(name).findings if f.severity != "info"]
     assert [f.title for f in advised if f.rule != "elementwise-chains"] == []  # compiling gpt_small saves 36 % (gpt_compiled)
-
-
-def stopwatch_ms(name: str) -> float:
-    truth = next(base / name / "truth.json" for base in (RECORDINGS, SAMPLES) if (base / name).is_dir())
-    return float(json.loads(truth.read_text(encoding="utf-8"))["step_s_pipelined"]) * 1e3
 
 
 @pytest.mark.parametrize(("slug", "before", "after", "within"), MEASURED)

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import Finding, RunResult
 from tests.support.by_hand import ADDS, analysed
 from tests.support.chrome_trace import ChromeTrace
+from tests.support.findings_of import finding, stopwatch_ms
 
 STEP_US = 1000
 FLOAT = ["float", "float"]
@@ -191,3 +193,33 @@ def test_channels_last_is_advised_where_a_network_can_gain(tmp_path: Path, chann
         trace.op(norm, at + 50, at + 80, [image], HALF)
         trace.launch((at + 60, at + 65), (at + 722, at + 922), "void at::native::norm_kernel(int)")
     assert (of_rule(analysed(tmp_path, trace), "layout-conversions") is not None) == advised
+
+
+def test_a_layout_that_may_bring_nothing_is_not_critical() -> None:
+    """Three channels out fill no tile: cuDNN took another kernel for their gradient in NHWC, ten times as long, and the gain was gone."""
+    layout = finding("sharper_first", "layout-conversions")
+    assert layout is not None and layout.severity == "warning"
+    assert layout.predicted_low_ms is not None and layout.predicted_high_ms is not None
+    assert layout.predicted_low_ms < stopwatch_ms("sharper_last") < layout.predicted_high_ms
+
+
+def test_a_graph_is_not_advised_without_the_masks_that_no_graph_holds(tmp_path: Path) -> None:
+    trace = ChromeTrace()
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        for start in range(at + 5, at + 905, 10):  # 2 µs of work for 10 µs of the host's
+            trace.op("aten::add", start, start + 9, [[64, 64], [64, 64]], FLOAT)
+            trace.launch((start + 3, start + 7), (start + 7, start + 9), ADDS)
+        trace.op("aten::nonzero", at + 920, at + 960, [[64]], ["bool"])
+        trace.host("cuda_runtime", "cudaStreamSynchronize", at + 940, at + 941)
+    launches = of_rule(analysed(tmp_path, trace), "launch-bound")
+    assert launches is not None and "nonzero must go first" in launches.prediction_note
+
+
+def test_cells_inside_one_call_are_launched_without_their_operators() -> None:
+    """What is left of the cells' kernels costs the host its launches, not an operator and a line of Python each (76 ms became 7.4 on an H200)."""
+    cells = finding("lstm_cells", "recurrent-cells")
+    assert cells is not None
+    quick = [edit for edit in cells.edits if isinstance(edit, WithoutHostCause)]
+    assert {edit.cause for edit in quick} == {"launch_bound", "python_host"} and all(edit.calls for edit in quick)
