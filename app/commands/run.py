@@ -33,6 +33,20 @@ def run(context: typer.Context) -> None:
 
 def _print_result(launched: launch.Launched, data: Path | None) -> None:
     """Bring the recording in and print the verdict; a failure here leaves the file and the training's exit code as they are."""
+    try:
+        _explain(launched, data)
+    except SawtoothError as error:
+        say(f"sawtooth: recorded into {launched.bundle}, which cannot be explained: {error}", err=True)
+    except ImportError as error:  # a checkout without its packages records, and no more
+        say(
+            f"sawtooth: recorded into {launched.bundle}. {error.name} is missing here: open the file where Sawtooth is installed.",
+            err=True,
+        )
+    except Exception as error:  # a bug of ours must not change how the training ended
+        say(f"sawtooth: recorded into {launched.bundle}; explaining it failed ({type(error).__name__}: {error}).", err=True)
+
+
+def _explain(launched: launch.Launched, data: Path | None) -> None:
     from sawtooth.analysis.compare.comparison import compare
     from sawtooth.analysis.compare.side import side_of
     from sawtooth.analysis.kept import result_of
@@ -44,22 +58,17 @@ def _print_result(launched: launch.Launched, data: Path | None) -> None:
     from sawtooth.app.words import comparison as words
 
     assert launched.bundle is not None
-    try:
-        folder = data_folder(data)
-        brought = bring_in(folder, [(launched.bundle, launched.bundle.name)])
-        with Library(folder) as library:
-            result = result_of(brought.runs[0], library)
-            last = result_of(brought.runs[-1], library)
-            later = compare(side_of([result], library), side_of([last], library)) if len(brought.runs) > 1 else None
-        for line in lines(result):
-            say(line, err=True)
-        for line in [words.headline(later), *words.sentences(later)] if later is not None else ():
-            say(f"sawtooth: {fmt.clean(line)}", err=True)
-        say(_address(brought.runs[0].id, data), err=True)
-    except SawtoothError as error:
-        say(f"sawtooth: recorded into {launched.bundle}, which cannot be explained: {error}", err=True)
-    except Exception as error:  # a bug of ours must not change how the training ended
-        say(f"sawtooth: recorded into {launched.bundle}; explaining it failed ({type(error).__name__}: {error}).", err=True)
+    folder = data_folder(data)
+    brought = bring_in(folder, [(launched.bundle, launched.bundle.name)])
+    with Library(folder) as library:
+        result = result_of(brought.runs[0], library)
+        last = result_of(brought.runs[-1], library)
+        later = compare(side_of([result], library), side_of([last], library)) if len(brought.runs) > 1 else None
+    for line in lines(result):
+        say(line, err=True)
+    for line in [words.headline(later), *words.sentences(later)] if later is not None else ():
+        say(f"sawtooth: {fmt.clean(line)}", err=True)
+    say(_address(brought.runs[0].id, data), err=True)
 
 
 def _address(run_id: str, data: Path | None) -> str:

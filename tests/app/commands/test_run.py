@@ -1,6 +1,7 @@
 """`sawtooth run` in the whole product: the verdict after the training's own output, and never another exit code."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,14 @@ def test_a_bug_of_ours_is_a_sentence(
     monkeypatch.setattr(brief, "lines", lambda result: 1 / 0)
     run._print_result(Launched(0, bundle), tmp_path / "data")
     assert "explaining it failed (ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_without_the_packages_that_explain_it_is_recorded_all_the_same(
+    bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sawtooth.app.jobs.intake", None)
+    run._print_result(Launched(0, bundle), None)
+    assert f"recorded into {bundle}. " in (said := capsys.readouterr().err) and "is missing here" in said
 
 
 def test_options_after_the_command_are_its_own(tmp_path: Path) -> None:
