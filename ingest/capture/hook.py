@@ -22,6 +22,7 @@ from typing import Any
 from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.devices import current_gpu, name_gpus
 from sawtooth.ingest.capture.marks import MarkWriter
+from sawtooth.ingest.capture.profiler import let_go_after_the_profile
 
 FOLDER = "SAWTOOTH_RUN_FOLDER"
 PROFILED_STEPS = "SAWTOOTH_RUN_STEPS"
@@ -173,6 +174,7 @@ class Hook:
         kinds = self._torch.profiler.ProfilerActivity
         activities = [kinds.CPU, *([kinds.CUDA] if self._torch.cuda.is_available() else [])]
         profiler = self._torch.profiler.profile(activities=activities, record_shapes=True)
+        let_go_after_the_profile()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             profiler.start()

@@ -1,6 +1,7 @@
 """The hook in a training process: marks, when the profile begins and ends, and that the training never notices."""
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,6 +65,21 @@ def test_a_steady_loop_is_profiled_once_and_every_step_is_marked(tmp_path: Path)
     marks = marks_of(tmp_path)
     assert [mark["i"] for mark in marks] == list(range(100))
     assert [mark["i"] for mark in marks if mark["p"] == "profile"] == list(range(LEAST_STEPS + 1, LEAST_STEPS + 5))
+
+
+@pytest.mark.parametrize(("chosen", "then"), [(None, "1"), ("0", "0")])
+def test_the_training_is_as_quick_after_the_profile_as_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None, then: str
+) -> None:
+    """CUPTI stays attached unless PyTorch is told to detach it, and a step that the host limits then takes a fifth longer for good."""
+    monkeypatch.setenv("TEARDOWN_CUPTI", chosen or "")  # restored afterwards, whatever the hook sets
+    if chosen is None:
+        monkeypatch.delenv("TEARDOWN_CUPTI")
+    loop = Loop(tmp_path)
+    loop.run(LEAST_STEPS, 50)
+    assert os.environ.get("TEARDOWN_CUPTI") == chosen
+    loop.run(10, 50)
+    assert os.environ["TEARDOWN_CUPTI"] == then
 
 
 def test_a_loop_that_still_warms_up_is_waited_for_but_not_for_ever(tmp_path: Path) -> None:
