@@ -107,8 +107,15 @@ class Squeeze(nn.Module):
 
 def efficient(batch: int, optimizer: str) -> Workload:
     """Classification by ten inverted bottlenecks."""
-    sizes = ((32, 32, 1), (32, 48, 2), (48, 48, 1), (48, 48, 1), (48, 96, 2), (96, 96, 1), (96, 96, 1), (96, 192, 2))
-    sizes = (*sizes, (192, 192, 1), (192, 192, 1))
+    sizes = [
+        (32, 32, 1),
+        (32, 48, 2),
+        *((48, 48, 1),) * 2,
+        (48, 96, 2),
+        *((96, 96, 1),) * 2,
+        (96, 192, 2),
+        *((192, 192, 1),) * 2,
+    ]
     ends = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(192, 1000))
     model = nn.Sequential(nn.Conv2d(3, 32, 3, 2, 1), *(Squeeze(*size) for size in sizes), *ends)
     data = w.on_gpu(lambda: w.images(batch, 160))
