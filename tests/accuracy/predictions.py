@@ -75,7 +75,7 @@ def main() -> int:
         truths = {name: json.loads(file.read_text()) for name, file in files.items()}
         print(f"\n## Pairs {title}\n\n{HEAD}")
         pairs = [(name, fix) for name, truth in truths.items() for fix in truth["fixed_by"]]
-        judged = [pair for name, fix in pairs if (pair := judge(name, fix, truths, files[name].parents[1]))]
+        judged = [pair for name, fix in pairs if (pair := judge(name, fix, truths, files[name].parent.parent))]
         print(f"\n{summary(judged)}")
     return 0
 
