@@ -48,7 +48,7 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("A data loader that keeps up", PYTORCH,
               ("data-loader-starves-gpu", "batches-in-bursts", "prefetch-queue-hid-the-loader", "workers-start-again"), "_MultiProcessingDataLoaderIter", "DataLoader"),
     Technique("No more workers than cores, no swap", NVIDIA, ("workers-beyond-cores", "host-swaps")),
-    Technique("Pinned memory and copies that do not block", PYTORCH, ("pageable-copies", "copies-not-overlapped"), "Pinned -> Device", "Memcpy HtoD"),
+    Technique("Pinned memory and copies that do not block", PYTORCH, ("pageable-copies", "blocking-copies", "copies-not-overlapped"), "Pinned -> Device", "Memcpy HtoD"),
     Technique("Few, large copies", NVIDIA, ("small-copies",), None, "Memcpy HtoD"),
     Technique("A link to the host with room to spare", NVIDIA, ("host-link-saturated",), None, "Memcpy (HtoD|DtoH)"),
     Technique("Tensors made on the GPU", PYTORCH, ("tensors-made-on-cpu",)),
