@@ -22,7 +22,9 @@ def lines(
     rows = [(of, time)]
     if forecast.mfu is not None and forecast.mfu_before is not None:
         of = " of the 16-bit peak" if max(forecast.mfu_before, forecast.mfu) > 1 else ""  # which narrow dtypes outrun
-        rows.append((f"MFU{of}", f"{fmt.share(forecast.mfu_before)} → ≈ {fmt.share(forecast.mfu)}"))
+        before, after = fmt.share(forecast.mfu_before), fmt.share(forecast.mfu)
+        if before != after:  # below a hundredth of a percent both are
+            rows.append((f"MFU{of}", f"{before} → ≈ {after}"))
     if saved_gpu_h <= 0:
         return rows
     if waiting_w:

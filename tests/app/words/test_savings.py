@@ -31,3 +31,7 @@ def test_of_the_steps_to_go() -> None:
 def test_a_slower_step_saves_nothing() -> None:
     slower = Outlook(before_ms=312.0, after_ms=325.0, mfu_before=None, gpus=1)
     assert lines(slower, price=3.0, watt=100.0) == {"more of every 24 h": "≈ 60.0 min"}
+
+
+def test_an_mfu_too_small_to_tell_from_the_one_after_is_left_out() -> None:
+    assert "MFU" not in lines(Outlook(before_ms=20.0, after_ms=10.0, mfu_before=2e-5, gpus=1))
