@@ -23,6 +23,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.version import analysis_code
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder, Manifest, is_id, write_atomically
+from sawtooth.ingest.typed import from_msgpack
 
 RESULT = "result.msgpack"  # of a kept file: the analysed run
 CHECKSUM_BYTES = 8  # a flipped bit of a number decodes as well as the number
@@ -77,7 +78,7 @@ def dump(result: RunResult) -> bytes:
 def load(data: bytes, manifest: Manifest) -> RunResult:
     """Return the result in ``data``, of ``manifest`` as it is now. Raises SawtoothError for bytes that ``dump`` did not write."""
     try:
-        stored = msgspec.msgpack.decode(unsealed(data), type=_Stored, dec_hook=_rich)
+        stored = from_msgpack(unsealed(data), _Stored, dec_hook=_rich)
         lead = stored.result.ranks[stored.lead] if stored.lead is not None else None
     except (msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError) as error:
         raise SawtoothError("The kept analysis of this run is damaged.") from error

@@ -19,6 +19,7 @@ from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.telemetry.registry import lines
+from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import Writer
 
 ENTRY = re.compile(rb"(?:\[rank(\d{1,6})\]:)?[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [^ ]{1,500}\] (\{.*)", re.DOTALL)
@@ -200,7 +201,7 @@ def _reason(text: str) -> str | None:
 def _first_of(payload: bytes) -> str | None:
     """Return the first of the guards that failed; each further entry of a function's cache has one of its own."""
     try:
-        reasons = msgspec.json.decode(payload, type=list[str])
+        reasons = from_json(payload, list[str])
     except msgspec.MsgspecError:
         return _cut(payload.decode("utf-8", "replace"))
     return _cut(reasons[0]) if reasons else None

@@ -12,6 +12,7 @@ from sawtooth.ingest.capture.marks import PHASES
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.telemetry.registry import lines
+from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import Writer
 
 SIGNATURE = b'{"k": "marks"'
@@ -47,7 +48,7 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
     """
     every = lines(source)
     try:
-        head = msgspec.json.decode(next(every, b""), type=_Head)
+        head = from_json(next(every, b""), _Head)
     except msgspec.MsgspecError:
         head = _Head()
     skipped: list[bytes] = []

@@ -23,6 +23,7 @@ from sawtooth.ingest.locks import held
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import samples_sql
 from sawtooth.ingest.seals import sealed, unsealed
+from sawtooth.ingest.typed import from_json
 
 SCHEMA_VERSION = 1
 SCHEMA_SQL = Path(__file__).with_name("schema.sql")
@@ -224,7 +225,7 @@ class DataFolder:
         """Read a manifest. Raises NotFoundError when the run is unknown or its manifest is damaged."""
         path = self.manifest_file(run_id)
         try:
-            manifest = msgspec.json.decode(unsealed(path.read_bytes()), type=Manifest)
+            manifest = from_json(unsealed(path.read_bytes()), Manifest)
             ids = [ref.id for ref in manifest.recordings] + [manifest.summaries or run_id]
             if manifest.id != run_id or not all(map(is_id, ids)):
                 raise msgspec.ValidationError("its ids are not its own")
@@ -244,7 +245,7 @@ class DataFolder:
         """Replace a run's manifest atomically, sealed. Raises SawtoothError for what could not be read back, and where the disk cannot be written."""
         content = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
         try:
-            msgspec.json.decode(content, type=Manifest)
+            from_json(content, Manifest)
         except msgspec.ValidationError as error:
             raise UsageError(f"This cannot be kept with the run: {error}.") from None
         try:

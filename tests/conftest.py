@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,14 @@ from tests.support import common_folder
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput") and common_folder.PLACE not in os.environ:  # workers use their controller's
         config.add_cleanup(common_folder.make())
+
+
+@pytest.fixture(autouse=True)
+def main_stays() -> Iterator[None]:
+    """Streamlit's AppTest makes the page it runs the process's main module, which a process spawned later would run again."""
+    main = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 
 import duckdb
-import msgspec
 import numpy as np
 import pandas as pd
 
@@ -16,6 +15,7 @@ from sawtooth.analysis.ranks.beside import Shape
 from sawtooth.analysis.ranks.outliers import Trace
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
+from sawtooth.ingest.typed import from_json
 
 MEMORY_LIMIT = "400MB"  # of DuckDB, beside the columns that it hands out
 CATEGORIES = ("name", "dtype", "group", "step")  # texts that thousands of rows repeat
@@ -145,9 +145,7 @@ class JobTables:
         rows = self._con.execute(
             "SELECT sampled, host, pids FROM summaries WHERE kind = 'telemetry' ORDER BY source, device"
         ).fetchall()
-        return [
-            replace(msgspec.json.decode(text, type=DeviceTelemetry), host=host, pids=tuple(pids)) for text, host, pids in rows
-        ]
+        return [replace(from_json(text, DeviceTelemetry), host=host, pids=tuple(pids)) for text, host, pids in rows]
 
 
 def _shape(kernel: int) -> Shape:

@@ -13,6 +13,7 @@ import msgspec
 from sawtooth.analysis.compare.prediction import Prediction
 from sawtooth.ingest.schema import DataFolder, Manifest, write_atomically
 from sawtooth.ingest.seals import sealed, unsealed
+from sawtooth.ingest.typed import from_json
 
 log = logging.getLogger("sawtooth")
 FILE = "predictions.json"
@@ -65,7 +66,7 @@ def records(folder: DataFolder) -> list[Record]:
 
 def _pairs(folder: DataFolder) -> dict[str, _Tested]:
     try:
-        pairs = msgspec.json.decode(unsealed((folder.root / FILE).read_bytes()), type=dict[str, _Tested])
+        pairs = from_json(unsealed((folder.root / FILE).read_bytes()), dict[str, _Tested])
     except OSError:
         return {}
     except (ValueError, RecursionError):  # msgspec's errors are ValueErrors

@@ -10,6 +10,7 @@ import msgspec
 from sawtooth.analysis.knowledge.hardware import Dispatch
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.seals import sealed, unsealed
+from sawtooth.ingest.typed import from_json
 
 log = logging.getLogger("sawtooth")
 FILE = "calibration.json"
@@ -46,7 +47,7 @@ def calibrated(folder: DataFolder) -> bytes:
 
 def _rows(folder: DataFolder) -> dict[str, _Row]:
     try:
-        rows = msgspec.json.decode(unsealed(calibrated(folder) or b"{}"), type=dict[str, _Row])
+        rows = from_json(unsealed(calibrated(folder) or b"{}"), dict[str, _Row])
     except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
         log.warning("%s in the data folder is damaged: what was measured of GPUs here is not used. %s", FILE, AGAIN)
         return {}

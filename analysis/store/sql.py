@@ -18,6 +18,7 @@ from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.ingest import children
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.schema import DataFolder
+from sawtooth.ingest.typed import from_json
 
 ROWS_MOST = 10_000  # shown: more cannot be read, and the CSV of a question this wide is better made with a DuckDB client
 SECONDS_MOST = 10.0  # every query behind our own screens needs a hundredth of it
@@ -110,7 +111,7 @@ def _answer(root: Path, order: Order, seconds: float) -> Answer:
             f"The query took longer than {seconds:g} s and was stopped. Ask for less: one step, one name, a LIMIT before a join."
         )
     try:
-        return msgspec.json.decode(_without_paths(text, root), type=Answer)
+        return from_json(_without_paths(text, root), Answer)
     except msgspec.MsgspecError:
         raise UsageError("The query needed more memory or time than one may use here, and was stopped. Ask for less.") from None
 

@@ -18,6 +18,7 @@ import duckdb
 import msgspec
 
 from sawtooth.analysis.store.rank_causes import RankCauses, lay_over
+from sawtooth.ingest.typed import from_json
 
 ENGINE_MEMORY = "512MB"  # a sort of five million rows of three columns fits; viewers share the machine
 PROCESS_BYTES = 3 << 30  # address space: the engine reserves far more than it uses
@@ -58,7 +59,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 def main() -> None:
     """Answer the order on standard input."""
-    order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
+    order = from_json(sys.stdin.buffer.read(), Order)
     try:
         answer = run(order)
     except MemoryError:

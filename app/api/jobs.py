@@ -16,6 +16,7 @@ from sawtooth.app.jobs.queue import Job
 from sawtooth.app.server.bodies import BodyTooLongError, whole_body
 from sawtooth.app.server.process import jobs
 from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.typed import from_json
 
 BODY_BYTES = 64 << 10  # a list of upload ids and names
 BODY_SECONDS = 30  # it is one packet or a few
@@ -43,7 +44,7 @@ async def create(request: Request) -> Response:
     except ClientDisconnect:
         return refusal(400, "The connection closed before the end of the order.")
     try:
-        order = msgspec.json.decode(body, type=_Order)
+        order = from_json(body, _Order)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise UsageError('The order is JSON such as {"files": [{"upload": "…", "name": "trace.json.gz"}]}.') from None
     if len({file.upload for file in order.files}) != len(order.files):

@@ -16,6 +16,7 @@ from sawtooth.app.jobs.orders import UNREADABLE
 from sawtooth.app.jobs.queue import Jobs
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder, Manifest, write_atomically
+from sawtooth.ingest.typed import from_json
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
 log = logging.getLogger("sawtooth")
@@ -63,7 +64,7 @@ def first_pair(manifests: Sequence[Manifest], samples: Path = SAMPLES) -> tuple[
 
 def _fixed_by(truth: Path) -> str | None:
     try:
-        names = msgspec.json.decode(truth.read_bytes(), type=_Truth).fixed_by
+        names = from_json(truth.read_bytes(), _Truth).fixed_by
     except (OSError, msgspec.MsgspecError):
         return None
     return names[0].recording if names else None
@@ -73,7 +74,7 @@ def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES, *, aga
     """Start a job for every bundled recording this data folder never had; return their names. One that was deleted stays so unless ``again``."""
     marker = data.root / "bundled.json"
     try:
-        known = set(msgspec.json.decode(marker.read_bytes(), type=_Marker).imported)
+        known = set(from_json(marker.read_bytes(), _Marker).imported)
     except (OSError, *UNREADABLE):
         known = set()
     if again:

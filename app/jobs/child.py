@@ -21,6 +21,7 @@ from sawtooth.app.runs.card import card_of
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.recording import Progress as IngestProgress
 from sawtooth.ingest.schema import DataFolder, write_atomically
+from sawtooth.ingest.typed import from_json
 
 REPORT_EVERY_SECONDS = 0.2  # a bar that moves five times a second looks alive; more only wears the disk
 
@@ -37,7 +38,7 @@ def main(folder: Path) -> int:
     """Run the job in ``folder``; leave ``result.json`` there. Returns the exit status."""
     _die_with_the_server()
     _limit_this_process()
-    order = msgspec.json.decode((folder / "job.json").read_bytes(), type=JobOrder)
+    order = from_json((folder / "job.json").read_bytes(), JobOrder)
     try:
         outcome = run(order, lambda progress: _write(folder / "progress.json", progress))
     except SawtoothError as error:

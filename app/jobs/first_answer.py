@@ -15,6 +15,7 @@ import msgspec
 
 from sawtooth.app.jobs.bundled import SAMPLES, bundled
 from sawtooth.ingest.schema import DataFolder
+from sawtooth.ingest.typed import from_json
 
 FILE = "answer.json"
 
@@ -32,7 +33,7 @@ def first_answer(samples: Path = SAMPLES) -> FirstAnswer | None:
     """Return the answer that ships; None where there is none, or it cannot be read."""
     for item in bundled(samples):
         try:
-            return msgspec.json.decode((samples / item.name / FILE).read_bytes(), type=FirstAnswer)
+            return from_json((samples / item.name / FILE).read_bytes(), FirstAnswer)
         except (OSError, msgspec.MsgspecError):
             continue
     return None

@@ -6,10 +6,9 @@ import os
 import shutil
 from pathlib import Path
 
-import msgspec
-
 from sawtooth.app.jobs.orders import UNREADABLE, JobOrder
 from sawtooth.ingest.schema import DRAFT_PREFIX
+from sawtooth.ingest.typed import from_json
 
 ORDER_SECONDS = 60  # a job's order is written within milliseconds of its folder
 STALE_UPLOAD_SECONDS = 3600  # an upload that nobody started a job for within an hour was abandoned
@@ -33,7 +32,7 @@ def _abandoned(entry: Path, now: float) -> bool:
         if entry.name.startswith("job-"):
             if not (entry / "job.json").exists():
                 return now - entry.stat().st_mtime > ORDER_SECONDS
-            order = msgspec.json.decode((entry / "job.json").read_bytes(), type=JobOrder)
+            order = from_json((entry / "job.json").read_bytes(), JobOrder)
             return order.server_pid == os.getpid() or not _alive(order.server_pid)
         return now - entry.stat().st_mtime > STALE_UPLOAD_SECONDS
     except UNREADABLE:  # cut off by a power cut: whoever wrote it is gone

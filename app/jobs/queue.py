@@ -25,6 +25,7 @@ from sawtooth.app.settings import Settings
 from sawtooth.ingest import children
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import write_atomically
+from sawtooth.ingest.typed import from_json
 
 RUNNING_AT_ONCE = 2  # one child keeps about one core busy; more would only slow each other and the pages
 WAITING_AT_MOST = 50  # a folder of ranks dropped at once fits; a flood does not
@@ -212,7 +213,7 @@ class Jobs:
         if not job.active:
             return
         with contextlib.suppress(OSError, *UNREADABLE):
-            progress = msgspec.json.decode((job.folder / "progress.json").read_bytes(), type=Progress)
+            progress = from_json((job.folder / "progress.json").read_bytes(), Progress)
             with self._lock:
                 if job.active:
                     job.progress = progress
@@ -259,7 +260,7 @@ class Jobs:
 
     def _outcome(self, job: Job, code: int | None) -> Outcome:
         try:
-            outcome = msgspec.json.decode((job.folder / "result.json").read_bytes(), type=Outcome)
+            outcome = from_json((job.folder / "result.json").read_bytes(), Outcome)
             if code == 0 or outcome.sentence:
                 return outcome
         except (OSError, *UNREADABLE):

@@ -13,6 +13,7 @@ from sawtooth.app.live.folders import newest, newest_segment
 from sawtooth.ingest.receiver import is_pushed
 from sawtooth.ingest.seals import unsealed
 from sawtooth.ingest.telemetry.session import ODD, is_time
+from sawtooth.ingest.typed import from_json
 
 FRESH_SECONDS = 10.0  # a sampler writes each tick and a push brings it within two seconds; longer is silence, not jitter
 NAME_LENGTH = 200  # characters: who pushes may write thousands, and every look at the page would escape them anew
@@ -73,7 +74,7 @@ class _Meta(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=INFOS_KEPT)
 def _meta(path: Path, changed_ns: int, size: int) -> _Meta:
     """Return a meta.json, read once as long as it does not change: the Live page asks for all of them each second."""
-    return msgspec.json.decode(unsealed(path.read_bytes()), type=_Meta)
+    return from_json(unsealed(path.read_bytes()), _Meta)
 
 
 def sessions(live: Path) -> list[SessionInfo]:

@@ -19,6 +19,7 @@ from sawtooth.app.words.headline import below, headline
 from sawtooth.app.words.run import lost_to
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder, Manifest, write_atomically
+from sawtooth.ingest.typed import from_msgpack
 
 INLINE_BYTES = 24 << 20  # of recordings: analysed within 0.2 s; above, a page would hold up every viewer
 KEPT = "card.msgpack"
@@ -46,7 +47,7 @@ class Card(msgspec.Struct, frozen=True):
 def kept_card(manifest: Manifest, folder: DataFolder) -> Card | None:
     """Return the card of ``manifest`` from its file, None where that is missing, damaged or out of date."""
     with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
-        card = msgspec.msgpack.decode(unsealed(kept_file(folder, manifest, KEPT).read_bytes()), type=Card)
+        card = from_msgpack(unsealed(kept_file(folder, manifest, KEPT).read_bytes()), Card)
         return card if card.form == FORM else None
     return None
 

@@ -21,6 +21,7 @@ import msgspec
 
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.seals import sealed, unsealed
+from sawtooth.ingest.typed import from_json
 
 log = logging.getLogger("sawtooth")
 SESSION_SECONDS = 30 * 24 * 3600.0  # without a request: as long as a link is likely to be used again
@@ -81,7 +82,7 @@ class Sessions:
         name = _name("link", code)
         content = self._read(name)
         try:
-            link = msgspec.json.decode(content, type=_Link) if content else None
+            link = from_json(content, _Link) if content else None
         except msgspec.MsgspecError:
             link = None
         if link is None or (link.user is not None and user is not None and link.user != user):
@@ -143,7 +144,7 @@ class Sessions:
         if content is None:
             return None
         try:
-            session = msgspec.json.decode(content, type=Session)
+            session = from_json(content, Session)
         except msgspec.MsgspecError:
             return None
         if now - (seen or session.created) > SESSION_SECONDS:

@@ -21,6 +21,7 @@ from sawtooth.ingest.capture.packing import COPY_BYTES, FORMAT, MANIFEST, SOURCE
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.schema import BatchTrial, Interval, Shift, UserFacts
 from sawtooth.ingest.source import Limits
+from sawtooth.ingest.typed import from_json
 
 __all__ = ["Bundle", "BundleManifest", "BundleRecording", "BundleRun", "is_bundle", "open_bundle"]
 MAX_SOURCES = 4096  # ranks of the largest jobs people profile whole
@@ -127,7 +128,7 @@ def _manifest(archive: zipfile.ZipFile, members: set[str]) -> BundleManifest:
             content = file.read(MAX_MANIFEST_BYTES + 1)
         if len(content) > MAX_MANIFEST_BYTES:
             raise SourceError("E-SIZE", "The manifest of the .sawtooth file is too large to be one.")
-        manifest = msgspec.json.decode(content, type=BundleManifest)
+        manifest = from_json(content, BundleManifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SourceError("E-JSON", f"The manifest of the .sawtooth file cannot be read ({error}).") from error
     except READING as error:

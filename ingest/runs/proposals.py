@@ -15,6 +15,7 @@ from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.runs.recordings import joined, remove_unused
 from sawtooth.ingest.schema import BatchTrial, DataFolder, Manifest, RecordingRef, UserFacts, write_atomically
 from sawtooth.ingest.seals import sealed, unsealed
+from sawtooth.ingest.typed import from_json
 
 CLOCK_FIELDS = {"offset_ns": "time added (s)", "interval_ns": "time between samples (s)"}
 
@@ -120,7 +121,7 @@ def _recordings_of(folder: DataFolder, run_id: str) -> set[str]:
 
 def _kept(folder: DataFolder, run_id: str) -> Proposal | None:
     try:
-        proposal = msgspec.json.decode(unsealed(folder.proposal_file(run_id).read_bytes()), type=Proposal)
+        proposal = from_json(unsealed(folder.proposal_file(run_id).read_bytes()), Proposal)
     except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
         return None
     return proposal if proposal.run_id == run_id else None

@@ -10,6 +10,7 @@ import msgspec
 from sawtooth.ingest.database import first_row
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.schema import DataFolder, RecordingRef
+from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import tool_version
 
 _RELEASE = re.compile(r"\d{1,9}(?:\.\d{1,9}){0,3}")
@@ -28,7 +29,7 @@ def recorder_of(folder: DataFolder, ref: RecordingRef) -> str:
     except duckdb.Error as error:
         raise NotFoundError(f"The recording {ref.source_name} is missing or damaged.") from error
     try:
-        return msgspec.json.decode(row[0], type=_Metadata).recorder or "" if row and row[0] else ""
+        return from_json(row[0], _Metadata).recorder or "" if row and row[0] else ""
     except msgspec.MsgspecError:
         return ""
 

@@ -1,0 +1,59 @@
+"""Decoding into types in several threads at once."""
+
+import ast
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from sawtooth.ingest import children
+from sawtooth.ingest.typed import from_json, from_msgpack
+from tests.support.paths import ROOT
+
+AT_ONCE = """
+import sys, threading
+from sawtooth.analysis import kept
+from sawtooth.ingest.errors import SawtoothError
+sys.setswitchinterval(1e-6)
+content, start = kept.sealed(b"\\x81\\xa6result\\x80"), threading.Barrier(6)
+def open_it():
+    start.wait()
+    try:
+        kept.load(content, None)
+    except SawtoothError:
+        refused.append(1)
+refused = []
+threads = [threading.Thread(target=open_it) for _ in range(6)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(refused))
+"""
+
+
+def test_people_who_open_a_fresh_server_at_once_do_not_end_it() -> None:
+    """msgspec publishes what it knows of a type half done; six threads that met it for the first time ended the process twelve times of twelve."""
+    done = subprocess.run(
+        [sys.executable, "-c", AT_ONCE], env=children.environment(), capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "6\n"), done.stderr
+
+
+def test_what_is_no_such_value_is_refused() -> None:
+    assert from_json(b"[1, 2]", list[int]) == [1, 2]
+    assert from_msgpack(msgspec.msgpack.encode([1.5]), list[float]) == [1.5]
+    with pytest.raises(msgspec.ValidationError):
+        from_json(b'["one"]', list[int])
+
+
+def test_types_are_decoded_there_and_nowhere_else() -> None:
+    """But for traces, which a process of their own reads."""
+    for room in ("analysis", "app", "ingest"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            if "torch_json" in path.parts:
+                continue
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                typed = isinstance(node, ast.Call) and any(word.arg == "type" for word in node.keywords)
+                assert not (typed and ast.unparse(node.func).endswith(".decode")), (
+                    f"{path.relative_to(ROOT)}: sawtooth.ingest.typed"
+                )
