@@ -26,6 +26,7 @@ def test_from_a_dropped_trace_to_the_answer_and_back_to_the_same_place(server: S
     ready = page.get_by_text(re.compile(r" is ready\.$"))
     expect(ready).to_be_visible(timeout=120_000)
     name = ready.inner_text().removesuffix(" is ready.")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("1 run on this machine")  # the examples have left the list
     page.get_by_role("link", name="See the verdict").first.click()
     expect(page.get_by_text(f"{name} · NVIDIA H200")).to_be_visible(
         timeout=60_000
