@@ -109,11 +109,12 @@ def _head(comparison: Comparison, choice: Choice) -> None:
             cards.text(tested)
         for sentence in words.sentences(comparison):
             cards.caution(sentence)
-        cards.small(words.why_sure(comparison))
     with st.container(horizontal=True, width="content", gap="small"):
         copy_link.button()
         with st.popover("Report", icon=":material/download:", width="content"):
             _downloads(comparison)
+        with st.popover("How sure is this?", type="tertiary", icon=":material/help:", key="how-sure"):
+            cards.text(words.why_sure(comparison))
 
 
 def _downloads(comparison: Comparison) -> None:
