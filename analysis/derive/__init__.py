@@ -13,6 +13,6 @@ __getattr__, __all__ = lazy(
             "damaged",
             "ensure_derived",
         ),
-        "host_only": ("LOADS_INLINE",),
+        "host_only": ("LOADS_INLINE", "LOADS_IN_WORKERS"),
     },
 )

@@ -13,6 +13,7 @@ from sawtooth.analysis.derive.steps import HostSteps
 
 LOADING = "enumerate(DataLoader)"  # PyTorch's own annotation around the next batch
 LOADS_INLINE = "_SingleProcessDataLoaderIter"  # stands in it where the training process loads the batch itself
+LOADS_IN_WORKERS = "_MultiProcessingDataLoaderIter"  # and where worker processes do
 TOP = 10  # operators: what follows is no answer to "where does the time go"
 FEWEST_STEPS = 2  # ends of steps that a time between them needs
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.findings.queries import Events, frames
 from sawtooth.analysis.findings.rule import RuleContext, in_words
 from sawtooth.analysis.metrics.feeding import cores_of, feeding, sample_cost
@@ -57,6 +59,18 @@ def limited_by(facts: UserFacts) -> tuple[str, str] | None:
         f": a sample computes {100 * cost.computes:.0f} % of its time",
         "Give the loader more workers, up to the cores, or make a sample cheaper: decode smaller images, cache what is decoded, decode on the GPU (DALI).",
     )
+
+
+def loader_may_limit(context: RuleContext) -> bool:
+    """Tell whether worker processes load the batches of the run and, as far as they were timed, may give no more than its steps take."""
+    return bool(context.recording.named(LOADS_IN_WORKERS)) and not keeps_up(context.run.manifest.facts, context.step_ms)
+
+
+def profiled_steps(context: RuleContext) -> list[dict[str, Any]]:
+    """Return the counted steps as evidence rows that link to the timeline."""
+    return [
+        {"name": str(s.name), "start_ns": int(s.start_ns), "end_ns": int(s.end_ns)} for s in context.rank.counted.itertuples()
+    ]
 
 
 def keeps_up(facts: UserFacts, step_ms: float | None) -> bool:

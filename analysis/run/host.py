@@ -68,7 +68,7 @@ def host_work(recording: Recording, user_ms: float | None, marks: Witness | None
     work = json.loads(rows[0][0]) if rows else None
     if work is None:
         return None
-    inline = recording.rows("SELECT 1 FROM names WHERE contains(name, ?) LIMIT 1", [LOADS_INLINE])
+    inline = recording.named(LOADS_INLINE)
     names = {row[0]: row[1] or f"thread {row[2]}" for row in recording.rows("SELECT thread_id, name, tid FROM threads")}
     return HostWork(
         steps=len(work["step_ns"]),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, Gpu, identify
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
 from sawtooth.analysis.metrics import trust
@@ -30,7 +31,6 @@ from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.profile_fit import judge_profile
 from sawtooth.ingest.schema import DataFolder, UserFacts
 
-LOADER_WORKERS = "_MultiProcessingDataLoaderIter"  # in names of the trace where worker processes load
 NEVER_WAITED = 0.01  # of the step: a loader that costs the profiled steps less had its batches ready
 _SQL = queries_of(__file__)
 
@@ -127,7 +127,7 @@ class RankTrace:
         # Collectives beside computation count too: waiting in them keeps the GPU busy either way.
         copies, pageable, communication = self.recording.rows(_SQL["copies_and_communication"], [device])[0]
         waits = sum(row.ns for row in rows if row.cause == "data_wait") / counted
-        workers = self.recording.rows("SELECT 1 FROM names WHERE contains(name, ?) LIMIT 1", [LOADER_WORKERS])
+        workers = self.recording.named(LOADS_IN_WORKERS)
         return StepWork(
             kernel_ns=sum(owned.get(owner, 0.0) for owner in KERNEL_OWNERS),
             dispatched=(facts["kernels_in_counted_steps"] - facts["graph_kernels_in_counted_steps"]) / counted,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.findings.loading import worker_starts
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -35,7 +36,7 @@ CHANGES = (
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield information when some steps wait for the loader and at least as many do not."""
-    workers = context.recording.rows("SELECT 1 FROM names WHERE contains(name, '_MultiProcessingDataLoaderIter') LIMIT 1")
+    workers = context.recording.named(LOADS_IN_WORKERS)
     lost = context.lost_ms("data_wait")
     if not workers or context.share(lost) < WORTH_NAMING or worker_starts(context).count:
         return  # workers that start anew are late by themselves

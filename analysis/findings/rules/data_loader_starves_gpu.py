@@ -72,7 +72,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     lost = context.lost_ms("data_wait")
     if context.share(lost) < WORTH_NAMING:
         return
-    single = bool(context.recording.rows("SELECT 1 FROM names WHERE contains(name, ?) LIMIT 1", [LOADS_INLINE]))
+    single = bool(context.recording.named(LOADS_INLINE))
     where = "in the training process itself (num_workers=0)" if single else "in its worker processes"
     host = context.run.telemetry.host
     limit = host.limit_of_loader() if host is not None and not single else None

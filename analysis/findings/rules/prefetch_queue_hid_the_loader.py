@@ -17,12 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sawtooth.analysis.findings.loading import HiddenTime, hidden_time, keeps_up
+from sawtooth.analysis.findings.loading import HiddenTime, hidden_time, loader_may_limit, profiled_steps
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.metrics.feeding import Feeding, feeding
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
-
-LOADER = r"_MultiProcessingDataLoaderIter"
 
 CHANGES = (
     CodeChange(
@@ -43,13 +41,9 @@ CHANGES = (
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when something outside the profile contradicts it, in a run with loader workers, or when these give no more than the step takes."""
-    facts, hidden = context.run.manifest.facts, hidden_time(context)
-    if not context.recording.named(LOADER) or keeps_up(facts, context.step_ms):
+    if not loader_may_limit(context):
         return  # where the workers were timed and keep up, what the run waits for is something else
-    fed = feeding(facts)
-    steps = [
-        {"name": str(s.name), "start_ns": int(s.start_ns), "end_ns": int(s.end_ns)} for s in context.rank.counted.itertuples()
-    ]
+    hidden, fed, steps = hidden_time(context), feeding(context.run.manifest.facts), profiled_steps(context)
     if hidden is not None:
         yield _hidden(context, hidden, fed, steps)
     elif fed is not None and context.step_ms and fed.limits(context.step_ms):

@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.loading import hidden_time, keeps_up
+from sawtooth.analysis.findings.loading import hidden_time, loader_may_limit, profiled_steps
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
-LOADER = r"_MultiProcessingDataLoaderIter"
 WORTH_NAMING = 0.05  # of the step
 
 CHANGES = (
@@ -35,7 +34,7 @@ CHANGES = (
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when something outside the profile contradicts it."""
     hidden = hidden_time(context)
-    if hidden is None or (context.recording.named(LOADER) and not keeps_up(context.run.manifest.facts, context.step_ms)):
+    if hidden is None or loader_may_limit(context):
         return
     tooth = context.telemetry.sawtooth.period_s if context.telemetry is not None else None
     every = f", and stops about every {tooth:.2g} s" if tooth else ""
@@ -49,13 +48,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         note="Not predicted: what the run does between the profiled steps is not in the trace.",
         risk="Longer traces are larger; steps profiled without stacks stay small.",
         changes=CHANGES,
-        evidence=[
-            {"outside the profile": hidden.proof},
-            *(
-                {"name": str(s.name), "start_ns": int(s.start_ns), "end_ns": int(s.end_ns)}
-                for s in context.rank.counted.itertuples()
-            ),
-        ],
+        evidence=[{"outside the profile": hidden.proof}, *profiled_steps(context)],
     )
 
 
