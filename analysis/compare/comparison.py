@@ -136,8 +136,7 @@ def _best(side: Side) -> float | None:
 
 
 def _median(side: Side) -> float | None:
-    steps = [step for run in side.runs if run.lead is not None for step in run.lead.device_step_ms]
-    return statistics.median(steps) if steps else None
+    return statistics.median(side.device_step_ms) if side.device_step_ms else None
 
 
 def _source(side: Side) -> str:

@@ -65,7 +65,7 @@ def _side(side: Side) -> dict[str, Any]:
         "name": side.name,
         "runs": [{"id": run.manifest.id, "name": run.manifest.name} for run in side.runs],
         "device": lead.device_name if lead is not None else None,
-        "device_step_ms": [step for run in side.runs if run.lead is not None for step in run.lead.device_step_ms],
+        "device_step_ms": side.device_step_ms,
     }
 
 

@@ -47,6 +47,16 @@ class Side:
         )
 
     @property
+    def gpu_worked(self) -> bool:
+        """Whether all its runs have GPU work."""
+        return all(run.lead is not None for run in self.runs)
+
+    @property
+    def device_step_ms(self) -> list[float]:
+        """Device durations of the counted steps of all its runs, ms."""
+        return [step for run in self.runs if run.lead is not None for step in run.lead.device_step_ms]
+
+    @property
     def first(self) -> RunResult:
         """The run that stands for the side where only one can (findings, devices)."""
         return self.runs[0]

@@ -9,6 +9,7 @@ __getattr__, __all__ = lazy(
             "Feeding",
             "cores_of",
             "feeding",
+            "rate_of",
             "sample_cost",
         ),
         "metric": ("Measured",),

@@ -49,15 +49,19 @@ def cores_of(facts: UserFacts) -> int:
 
 
 def rate_of(facts: UserFacts) -> Rate | None:
-    """Return the samples a second that the run's workers give; None where they were not timed, or the training loads by itself."""
-    cost, workers = sample_cost(facts), int(facts.loader_workers or 0)
-    return predict(cost, workers, cores_of(facts), workers) if cost is not None and workers else None
+    """Return the samples a second that the run's workers give, or the training where it loads by itself; None where they were not timed."""
+    cost = sample_cost(facts)
+    if cost is None or facts.loader_workers is None:
+        return None
+    workers = int(facts.loader_workers)
+    return predict(cost, workers, cores_of(facts), workers)
 
 
 def feeding(facts: UserFacts) -> Feeding | None:
-    """Return what the run's workers need for a step's batch; None as for ``rate_of``. Where nobody said how many samples a step has: a batch."""
+    """Return what the run's workers need for a step's batch; None where they were not timed, or the training loads by itself. Where nobody said how
+    many samples a step has: a batch."""
     rate = rate_of(facts)
-    if rate is None or not rate.low > 0:
+    if rate is None or not rate.workers or not rate.low > 0:
         return None
     batch = 1e3 * (facts.samples_per_step or facts.loader_batch or 1.0)
     return Feeding(batch / rate.value, batch / rate.high, batch / rate.low, rate.workers)

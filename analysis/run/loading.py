@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOST_REST
-from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
+from sawtooth.analysis.metrics.feeding import rate_of, sample_cost
 from sawtooth.analysis.run.model import RunResult
-from sawtooth.ingest.loading import Rate, SampleCost, predict
+from sawtooth.ingest.loading import Rate, SampleCost
 from sawtooth.ingest.schema import UserFacts
 
 
@@ -16,11 +16,8 @@ def batch_ms(cost: SampleCost) -> float:
 
 def pace(facts: UserFacts, step_ms: float | None) -> tuple[Rate, float] | None:
     """Return the samples a second that the loader gives, as it was timed, and those that steps of ``step_ms`` take; None where it was not timed."""
-    cost = sample_cost(facts)
-    if cost is None or facts.loader_workers is None or not step_ms:
-        return None
-    workers = int(facts.loader_workers)
-    return predict(cost, workers, cores_of(facts), workers), 1e3 * cost.batch / step_ms
+    cost, rate = sample_cost(facts), rate_of(facts)
+    return (rate, 1e3 * cost.batch / step_ms) if cost is not None and rate is not None and step_ms else None
 
 
 def host_parts(result: RunResult) -> dict[str, float]:

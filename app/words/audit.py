@@ -25,7 +25,7 @@ def rows(result: RunResult) -> list[tuple[str, str]]:
 def pair_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
     """Return label, A, B and change of every line that at least one side has, of both where a GPU worked on one side alone; empty for the step time alone."""
     lines = []
-    worked = all(run.lead is not None for side in (comparison.a, comparison.b) for run in side.runs)
+    worked = comparison.a.gpu_worked and comparison.b.gpu_worked
     for line in comparison.audit:
         known = [reading.value is not None for reading in (line.a, line.b)]
         if not any(known) or not (worked or all(known)):

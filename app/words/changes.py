@@ -75,7 +75,7 @@ def metric_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
 
 
 def _known(comparison: Comparison) -> list[MetricChange]:
-    worked = all(run.lead is not None for side in (comparison.a, comparison.b) for run in side.runs)
+    worked = comparison.a.gpu_worked and comparison.b.gpu_worked
     enough = any if worked else all
     return [c for c in comparison.metrics if enough(reading.value is not None for reading in (c.a, c.b))]
 

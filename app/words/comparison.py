@@ -36,16 +36,12 @@ def spaced(sentence: str) -> str:
 
 def _about(side: Side, source: str) -> str:
     """Return ≈ where a step time is not measured; without GPU work a profiled step is no more than a bound."""
-    return "≈ " if "estimate" in source or "telemetry" in source or ("profile" in source and not _worked(side)) else ""
-
-
-def _worked(side: Side) -> bool:
-    return all(run.lead is not None for run in side.runs)
+    return "≈ " if "estimate" in source or "telemetry" in source or ("profile" in source and not side.gpu_worked) else ""
 
 
 def gpu_worked(comparison: Comparison) -> tuple[bool, bool]:
     """Tell of either side whether all its runs have GPU work."""
-    return _worked(comparison.a), _worked(comparison.b)
+    return comparison.a.gpu_worked, comparison.b.gpu_worked
 
 
 def step_times(comparison: Comparison) -> str:
@@ -236,11 +232,7 @@ def dots_title(a: list[float], b: list[float]) -> str:
 
 def steps(comparison: Comparison) -> tuple[list[float], list[float]]:
     """Return both sides' profiled device steps, ms."""
-    a, b = (
-        [step for run in side.runs if run.lead is not None for step in run.lead.device_step_ms]
-        for side in (comparison.a, comparison.b)
-    )
-    return a, b
+    return comparison.a.device_step_ms, comparison.b.device_step_ms
 
 
 def two_steps_title(parts: list[Bar], step: Step) -> str:
