@@ -12,7 +12,6 @@ import json
 import os
 import sys
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest.capture import batches
-from sawtooth.ingest.capture.devices import current_gpu, name_gpus
+from sawtooth.ingest.capture.devices import current_gpu
 from sawtooth.ingest.capture.marks import MarkWriter
-from sawtooth.ingest.capture.profiler import let_go_after_the_profile
+from sawtooth.ingest.capture.profiler import StepProfiler
 
 FOLDER = "SAWTOOTH_RUN_FOLDER"
 PROFILED_STEPS = "SAWTOOTH_RUN_STEPS"
@@ -94,7 +93,7 @@ class Hook:
         self._steps: dict[int, int] = {}  # by optimizer, in the order of their first steps
         self._times_ns: list[int] = []  # of the leading optimizer, up to the profile
         self._begin_at: int | None = None
-        self._profiler: Any = None
+        self._profiler: StepProfiler | None = None
         self._until = 0
         self._began = 0  # the step that the profile began after
         self._again_at: int | None = None  # once one was taken
@@ -171,25 +170,14 @@ class Hook:
             import torch
 
             self._torch = torch
-        kinds = self._torch.profiler.ProfilerActivity
-        activities = [kinds.CPU, *([kinds.CUDA] if self._torch.cuda.is_available() else [])]
-        profiler = self._torch.profiler.profile(activities=activities, record_shapes=True)
-        let_go_after_the_profile()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            profiler.start()
-        name_gpus(profiler, self._torch)
-        self._profiler = profiler
+        self._profiler = StepProfiler(self._torch, self._file("trace", "part"))
 
     def _stop(self) -> None:
         profiler, self._profiler = self._profiler, None
         self._over = self.settings.every <= 0
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        if profiler is not None:
             profiler.stop()
-            part = self._file("trace", "part")
-            profiler.export_chrome_trace(str(part))
-        self._keep(part)
+            self._keep(profiler.trace)
 
     def _keep(self, part: Path) -> None:
         """Publish a trace: the first by the process's name, later ones also by the step they began after, the newest few of them."""
@@ -207,9 +195,7 @@ class Hook:
         with contextlib.suppress(Exception):
             profiler, self._profiler = self._profiler, None
             if profiler is not None:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    profiler.stop()
+                profiler.abandon()
             if self._marks is not None:
                 self._marks.close()
 

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest import children
-from sawtooth.ingest.capture import beside, hook
-from sawtooth.ingest.capture import progress as says
+from sawtooth.ingest.capture import beside, hook, progress
 from sawtooth.ingest.capture.packing import pack_runs
 from sawtooth.ingest.capture.scalars import ScalarWriter
 from sawtooth.ingest.capture.stretches import STEP, Stretch, runs_of
@@ -123,18 +122,17 @@ def _progress(
 ) -> contextlib.ExitStack:
     """Return what says how the training goes while it is entered: to the sampler always, here and to TensorBoard where it is wanted."""
     stack = contextlib.ExitStack()
-    noted = says.noted(folder / PACE_FILE, samples, flops)
-    stack.enter_context(says.Progress(folder, seconds=PACE_S, sinks=[noted]))
-    sinks = [says.lines(samples)] if seconds > 0 else []
+    sinks = [progress.to_sampler(folder / PACE_FILE, samples, flops, PACE_S)]
+    if seconds > 0:
+        sinks.append(progress.on_stderr(samples, seconds))
     if scalars is not None:
         try:
             writer = ScalarWriter(scalars)
             stack.callback(writer.close)
-            sinks.append(says.scalars(writer, samples))
+            sinks.append(progress.to_tensorboard(writer, samples, seconds or SCALARS_S))
         except OSError as error:
             missing.append(f"No scalars: {scalars} cannot be written ({error.strerror}).")
-    if sinks:
-        stack.enter_context(says.Progress(folder, seconds=seconds or SCALARS_S, sinks=sinks))
+    stack.enter_context(progress.Progress(folder, sinks))
     return stack
 
 

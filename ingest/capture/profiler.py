@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from sawtooth.ingest.capture.devices import name_gpus
@@ -21,20 +23,32 @@ def let_go_after_the_profile() -> None:
 
 
 class StepProfiler:
-    """Profiles ``warmup`` and then ``active`` steps into ``trace``. ``options`` go to torch.profiler.profile."""
+    """Profiles steps into ``trace``: ``warmup`` and then ``active`` of them, told apart by ``step``, or all until ``stop`` where ``active`` is None.
 
-    def __init__(self, torch: Any, trace: Path, *, warmup: int, active: int, options: dict[str, Any]) -> None:
+    ``options`` go to torch.profiler.profile. It is running once it is made; what torch raises passes through, and nothing runs on then.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        trace: Path,
+        *,
+        warmup: int = 0,
+        active: int | None = None,
+        options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.trace = trace
+        self._kept = True
         kinds = torch.profiler.ProfilerActivity
         activities = [kinds.CPU, *([kinds.CUDA] if torch.cuda.is_available() else ())]
+        schedule = torch.profiler.schedule(wait=0, warmup=warmup, active=active, repeat=1) if active is not None else None
         self._profiler = torch.profiler.profile(
-            schedule=torch.profiler.schedule(wait=0, warmup=warmup, active=active, repeat=1),
-            on_trace_ready=lambda profiler: profiler.export_chrome_trace(str(trace)),
-            **{"activities": activities, "record_shapes": True, **options},
+            schedule=schedule, on_trace_ready=self._write, **{"activities": activities, "record_shapes": True, **options}
         )
         let_go_after_the_profile()
         try:
-            self._profiler.start()
+            with _without_warnings():
+                self._profiler.start()
         except BaseException:  # half of it may run, and would slow every later step
             self.abandon()
             raise
@@ -46,11 +60,24 @@ class StepProfiler:
 
     def stop(self) -> None:
         """End the profile; the trace is written."""
-        self._profiler.stop()
+        with _without_warnings():
+            self._profiler.stop()
 
     def abandon(self) -> None:
         """End the profile and keep nothing of it."""
-        with contextlib.suppress(Exception), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns that its schedule was not kept
-            self._profiler.stop()
+        self._kept = False
+        with contextlib.suppress(Exception):
+            self.stop()
         self.trace.unlink(missing_ok=True)
+
+    def _write(self, profiler: Any) -> None:
+        if self._kept:  # writing takes seconds, and one that is given up is in the way of a process's end
+            profiler.export_chrome_trace(str(self.trace))
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """What torch.profiler warns of, a schedule that was not kept above all, is nothing the training's author chose."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -101,11 +103,21 @@ class MarksTail:
         return self._at > before and bool(self._by_optimizer)
 
 
-class Progress:
-    """Says every ``seconds`` how the training goes that writes marks into ``folder``, until it is left, to each of ``sinks``."""
+@dataclass(frozen=True)
+class Sink:
+    """Where the pace goes, every ``seconds`` in which a step came."""
 
-    def __init__(self, folder: Path, *, seconds: float, sinks: Sequence[Callable[[Pace], None]]) -> None:
-        self._tail, self._seconds, self._sinks = MarksTail(folder), seconds, tuple(sinks)
+    seconds: float
+    show: Callable[[Pace], None]
+
+
+class Progress:
+    """Shows each of ``sinks``, at its own times and once more when it is left, how the training goes that writes marks into ``folder``."""
+
+    def __init__(self, folder: Path, sinks: Sequence[Sink], clock: Callable[[], float] = time.monotonic) -> None:
+        self._tail, self._sinks, self._clock = MarksTail(folder), tuple(sinks), clock
+        self._due_s = [clock() + sink.seconds for sink in self._sinks]
+        self._unshown: list[Pace | None] = [None] * len(self._sinks)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -116,39 +128,42 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        self.report()  # the last steps
+        self.report(math.inf)  # the last steps
 
-    def report(self) -> None:
-        """Say how it goes now, where a step came since."""
-        pace = self._tail.pace()
-        if pace is None:
-            return
-        for sink in self._sinks:
-            with contextlib.suppress(OSError):  # a full disk must not end anything
-                sink(pace)
+    def report(self, now_s: float) -> None:
+        """Show how it goes to those whose time has come by ``now_s`` of the clock, where a step came since they were last shown one."""
+        if (pace := self._tail.pace()) is not None:
+            self._unshown = [pace] * len(self._sinks)
+        for i, sink in enumerate(self._sinks):
+            if now_s < self._due_s[i]:
+                continue
+            self._due_s[i] = now_s + sink.seconds
+            unshown, self._unshown[i] = self._unshown[i], None
+            if unshown is not None:
+                with contextlib.suppress(OSError):  # a full disk must not end anything
+                    sink.show(unshown)
 
     def _run(self) -> None:
-        while not self._over.wait(self._seconds):
-            self.report()
+        while not self._over.wait(max(min(self._due_s) - self._clock(), 0.0)):
+            self.report(self._clock())
 
 
-def lines(samples: float | None, say: Callable[[str], None] | None = None) -> Callable[[Pace], None]:
-    """Return a sink that says a line, on stderr where nothing else is given."""
-    say = say or (lambda line: print(line, file=sys.stderr, flush=True))
-    return lambda pace: say(pace.line(samples))
+def on_stderr(samples: float | None, seconds: float) -> Sink:
+    """Return a sink that prints a line."""
+    return Sink(seconds, lambda pace: print(pace.line(samples), file=sys.stderr, flush=True))
 
 
-def scalars(writer: ScalarWriter, samples: float | None) -> Callable[[Pace], None]:
+def to_tensorboard(writer: ScalarWriter, samples: float | None, seconds: float) -> Sink:
     """Return a sink that writes scalars for TensorBoard."""
-    return lambda pace: writer.write(pace.step, pace.scalars(samples))
+    return Sink(seconds, lambda pace: writer.write(pace.step, pace.scalars(samples)))
 
 
-def noted(path: Path, samples: float | None, flops: float | None) -> Callable[[Pace], None]:
+def to_sampler(path: Path, samples: float | None, flops: float | None, seconds: float) -> Sink:
     """Return a sink that replaces ``path``, from which the sampler takes it into its session (``sawtooth.ingest.sampler.pace``)."""
 
-    def note(pace: Pace) -> None:
+    def replace(pace: Pace) -> None:
         part = path.with_suffix(".part")
         part.write_text(json.dumps(asdict(pace) | {"samples": samples, "flops": flops}))
         part.replace(path)
 
-    return note
+    return Sink(seconds, replace)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,14 +29,16 @@ class Loop:
         loop = self
 
         class Profile:
-            def __init__(self, **options: Any) -> None:
+            def __init__(self, on_trace_ready: Callable[[Any], None], **options: Any) -> None:
                 assert options["record_shapes"]
+                self._on_trace_ready = on_trace_ready
 
             def start(self) -> None:
                 loop.profiled.append(("start", loop.steps))
 
             def stop(self) -> None:
                 loop.profiled.append(("stop", loop.steps))
+                self._on_trace_ready(self)
 
             def export_chrome_trace(self, path: str) -> None:
                 Path(path).write_text('{"traceEvents": []}')

@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 
 from sawtooth.ingest.capture.marks import MarkWriter
-from sawtooth.ingest.capture.progress import RECENT, MarksTail, Pace, Progress, noted, pace_of, scalars
-from sawtooth.ingest.capture.progress import lines as said
+from sawtooth.ingest.capture.progress import (
+    RECENT,
+    MarksTail,
+    Pace,
+    Progress,
+    Sink,
+    on_stderr,
+    pace_of,
+    to_sampler,
+    to_tensorboard,
+)
 from sawtooth.ingest.capture.scalars import ScalarWriter, crc32c
 from sawtooth.ingest.sampler.pace import PaceReader
 
@@ -79,27 +88,44 @@ def test_of_two_optimizers_the_one_that_steps_less_makes_the_steps(tmp_path: Pat
     assert pace is not None and (pace.step, pace.p50_ms) == (19, 10.0)
 
 
-def test_it_says_the_last_steps_and_nothing_without_any(tmp_path: Path) -> None:
-    lines: list[str] = []
-    with Progress(tmp_path, seconds=60, sinks=[said(None, lines.append)]):
+def test_it_shows_the_last_steps_and_nothing_without_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(tmp_path, [on_stderr(None, 60)]):
         pass
-    assert lines == []
+    assert capsys.readouterr().err == ""
     clock = Clock()
     board = ScalarWriter(tmp_path / "tb")
-    noting = noted(tmp_path / "pace.json", 8, 2e12)
-    with Progress(tmp_path, seconds=60, sinks=[said(8, lines.append), scalars(board, 8), noting]):
+    sinks = [on_stderr(8, 60), to_tensorboard(board, 8, 60), to_sampler(tmp_path / "pace.json", 8, 2e12, 60)]
+    with Progress(tmp_path, sinks):
         writer = marks(tmp_path, "7", clock)
         for step in range(20):
             clock.ns += 10 * MS
             writer.mark(step)
         writer.close()
     board.close()
-    assert lines == ["sawtooth: step 19: median 10 ms, 95th percentile 10 ms, 800 samples/s"]
+    assert capsys.readouterr().err == "sawtooth: step 19: median 10 ms, 95th percentile 10 ms, 800 samples/s\n"
     (events,) = (tmp_path / "tb").iterdir()
     assert b"sawtooth/samples_per_s" in events.read_bytes()
     reader = PaceReader(tmp_path / "pace.json")
     assert reader.read(0) == {"step": 19, "p50_ms": 10, "p95_ms": 10, "per_s": 100, "samples": 8, "flops": 2e12}
     assert reader.read(1) is None and reader.read(2 * 10**9) is None, "not time yet, and nothing new"
+
+
+def test_each_sink_is_shown_at_its_own_times_what_came_since(tmp_path: Path) -> None:
+    clock, often, seldom = Clock(), list[int](), list[int]()
+    writer = marks(tmp_path, "7", clock)
+    sinks = [Sink(1, lambda pace: often.append(pace.step)), Sink(3, lambda pace: seldom.append(pace.step))]
+    progress = Progress(tmp_path, sinks, clock=lambda: 0.0)
+    for second in range(1, 5):
+        for step in range(10):
+            clock.ns += 100 * MS
+            writer.mark(10 * (second - 1) + step)
+        writer.flush()
+        progress.report(second)
+    progress.report(5)
+    assert often == [9, 19, 29, 39], "in the fifth second no step came"
+    assert seldom == [29], "its next time is the sixth second"
+    progress.report(6)
+    assert seldom == [29, 39], "what came after the third"
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"step": "x"}', '{"p50_ms": NaN}', "{}", '{"step": 1'])
