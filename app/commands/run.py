@@ -9,7 +9,8 @@ from pathlib import Path
 import typer
 
 from sawtooth.app.commands.output import say
-from sawtooth.ingest.capture import commands, launch
+from sawtooth.ingest.capture import commands
+from sawtooth.ingest.capture.command import launch
 from sawtooth.ingest.errors import SawtoothError
 
 PORT = 8501  # where `sawtooth serve` listens unless told otherwise

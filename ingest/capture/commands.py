@@ -8,7 +8,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sawtooth.ingest.capture import hook, launch, loader
+from sawtooth.ingest.capture import loader
+from sawtooth.ingest.capture.command import hook, launch
 from sawtooth.ingest.sampler import __main__ as sampler
 
 USAGE = """usage: sawtooth run [OPTIONS] COMMAND …      record a training command: telemetry, step marks, a short profile

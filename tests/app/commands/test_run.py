@@ -10,7 +10,7 @@ from sawtooth.app.commands import run
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.reports import brief
 from sawtooth.ingest import children
-from sawtooth.ingest.capture.launch import Launched
+from sawtooth.ingest.capture.command.launch import Launched
 from sawtooth.ingest.runs.bundle import export_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import RECORDINGS

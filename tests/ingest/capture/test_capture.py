@@ -14,10 +14,10 @@ import torch
 
 from sawtooth.app.jobs.intake import bring_in, files_of
 from sawtooth.ingest import children
-from sawtooth.ingest.capture import beside
-from sawtooth.ingest.capture import recorder as capturing
+from sawtooth.ingest.capture import beside, loop_capture
 from sawtooth.ingest.capture.callbacks import hugging_face_callback, lightning_callback
-from sawtooth.ingest.capture.recorder import Capture, profile
+from sawtooth.ingest.capture.loop_capture import Capture
+from sawtooth.ingest.capture.recorder import profile
 from sawtooth.ingest.runs.bundle import import_bundle
 from sawtooth.ingest.runs.bundle_file import open_bundle
 from sawtooth.ingest.schema import DataFolder
@@ -68,7 +68,7 @@ def train(capture: Capture, clock: SteppingClock, steps: int, step_ms: float = 2
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SteppingClock:
     made = SteppingClock()
-    monkeypatch.setattr(capturing.time, "perf_counter_ns", made)
+    monkeypatch.setattr(loop_capture.time, "perf_counter_ns", made)
     monkeypatch.setitem(Capture.__init__.__kwdefaults__, "clock_ns", made)  # type: ignore[arg-type]
     monkeypatch.setattr(beside, "start_sampler", FakeSampler)
     return made

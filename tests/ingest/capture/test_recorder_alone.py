@@ -37,7 +37,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_needs_nothing_but_the_standard_library_to_start(unpacked: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "import sawtooth.capture, sawtooth.ingest.capture.commands, sawtooth.ingest.capture.hook\n"
+        "import sawtooth.capture, sawtooth.ingest.capture.commands, sawtooth.ingest.capture.command.hook\n"
         "from sawtooth.capture import profile\n"
         "others = {m.split('.')[0] for m in sys.modules} - set(sys.stdlib_module_names) - {'sawtooth', '__main__', 'sitecustomize'}\n"
         "print(sorted(m for m in others if not m.startswith('_')), sawtooth.__file__)"

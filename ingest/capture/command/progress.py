@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.marks import MARK
-from sawtooth.ingest.capture.scalars import ScalarWriter
 
 RECENT = 200  # steps that a figure is of, at most: long enough for a 95th percentile, short enough to show a change
 LEAST = 5  # steps: of fewer nothing is said

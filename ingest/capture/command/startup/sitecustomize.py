@@ -36,7 +36,7 @@ def _load_hook() -> ModuleType:
         package = importlib.util.module_from_spec(spec)
         sys.modules["sawtooth"] = package
         spec.loader.exec_module(package)
-    from sawtooth.ingest.capture import hook
+    from sawtooth.ingest.capture.command import hook
 
     return hook
 

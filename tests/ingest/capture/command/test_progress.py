@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.ingest.capture.marks import MarkWriter
-from sawtooth.ingest.capture.progress import (
+from sawtooth.ingest.capture.command.progress import (
     RECENT,
     MarksTail,
     Pace,
@@ -19,7 +18,8 @@ from sawtooth.ingest.capture.progress import (
     to_sampler,
     to_tensorboard,
 )
-from sawtooth.ingest.capture.scalars import ScalarWriter, crc32c
+from sawtooth.ingest.capture.command.scalars import ScalarWriter, crc32c
+from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.sampler.pace import PaceReader
 
 MS = 1_000_000

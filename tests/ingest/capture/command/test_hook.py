@@ -9,8 +9,17 @@ from typing import Any
 
 import pytest
 
-from sawtooth.ingest.capture.hook import ALONE_STEPS, AT, LATER_KEPT, LEAST_STEPS, PATIENCE_S, RANKS_LEAD, Hook, HookSettings
-from sawtooth.ingest.capture.stretches import runs_of
+from sawtooth.ingest.capture.command.hook import (
+    ALONE_STEPS,
+    AT,
+    LATER_KEPT,
+    LEAST_STEPS,
+    PATIENCE_S,
+    RANKS_LEAD,
+    Hook,
+    HookSettings,
+)
+from sawtooth.ingest.capture.command.stretches import runs_of
 
 MS = 1_000_000
 

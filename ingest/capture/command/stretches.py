@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest.capture import batches
-from sawtooth.ingest.capture.hook import AT
+from sawtooth.ingest.capture.command.hook import AT
 from sawtooth.ingest.capture.marks import MARK
 
 NEAR = 4  # a quarter of the way to the profile before: still the training as it was profiled, and hundreds of steps where profiles are far apart

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.ingest import children
-from sawtooth.ingest.capture import launch
+from sawtooth.ingest.capture.command import launch
 from sawtooth.ingest.runs.bundle_file import open_bundle
 from sawtooth.place import recorder_version
 

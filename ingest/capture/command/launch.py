@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest import children
-from sawtooth.ingest.capture import beside, hook, progress
+from sawtooth.ingest.capture import beside
+from sawtooth.ingest.capture.command import hook, progress
+from sawtooth.ingest.capture.command.scalars import ScalarWriter
+from sawtooth.ingest.capture.command.stretches import STEP, Stretch, runs_of
 from sawtooth.ingest.capture.packing import pack_runs
-from sawtooth.ingest.capture.scalars import ScalarWriter
-from sawtooth.ingest.capture.stretches import STEP, Stretch, runs_of
 from sawtooth.place import IMPORT_ROOT, recorder_version
 
 STARTUP = Path(__file__).resolve().parent / "startup"

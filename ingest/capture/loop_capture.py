@@ -1,0 +1,296 @@
+"""The capture of one training loop, phase by phase: steps are left out, timed, profiled and timed again, and what was recorded becomes one file.
+
+Each phase ends in ``step``, which the loop calls; nothing that fails in here reaches the loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from sawtooth.ingest.capture import batches, beside
+from sawtooth.ingest.capture.devices import current_gpu
+from sawtooth.ingest.capture.marks import MarkWriter
+from sawtooth.ingest.capture.packing import pack_run
+from sawtooth.ingest.capture.plan import LEAST, Plan
+from sawtooth.ingest.capture.profiler import StepProfiler
+from sawtooth.place import recorder_version
+
+
+class Capture:
+    """The context manager that ``profile`` returns. ``step()`` ends a step of the loop; ``path`` is the file once it is written.
+
+    ``why_not`` says what is missing in the file (telemetry, say) or why there is none. A capture never raises into the training loop.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        run: dict[str, Any],
+        *,
+        plan: Plan,
+        sampler: bool,
+        options: dict[str, Any],
+        time_batches: bool = False,
+        torch: Any = None,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
+        start_sampler: Callable[[Path], Any] | None = None,
+    ) -> None:
+        self.wanted = path
+        self.path: Path | None = None
+        self.why_not: list[str] = []
+        self.step_time_ms: float | None = None
+        self.step_time_after_ms: float | None = None
+        self.done = False
+        self._run, self._plan = run, plan
+        self._options = options
+        self._torch = torch
+        self._clock_ns = clock_ns
+        self._start_sampler = start_sampler or beside.start_sampler
+        self._with_sampler = sampler
+        self._sampler: Any = None
+        self._profiler: StepProfiler | None = None
+        self._scratch: Path | None = None
+        self._phase = "skipping"
+        self._count = 0
+        self._since_ns = 0
+        self._timed = 0
+        self._marks: MarkWriter | None = None
+        self._marked = 0
+        self._time_batches = time_batches
+        self._unwatch: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Capture:
+        if self._torch is None:
+            import torch
+
+            self._torch = torch
+        self._scratch = _folder_beside(self.wanted)
+        self._print(f"capturing into {self.wanted}: {self._plan.sentence()}")
+        if self._with_sampler:
+            try:
+                self._sampler = self._start_sampler(self._scratch / "live")
+            except OSError as error:
+                self.why_not.append(f"no telemetry: the sampler did not start ({error})")
+        if self._time_batches:
+            self._watch_loaders(self._scratch)
+        return self
+
+    def _watch_loaders(self, folder: Path) -> None:
+        with contextlib.suppress(Exception):  # another PyTorch fetches otherwise: the rest is recorded all the same
+            from torch.utils.data import get_worker_info
+            from torch.utils.data._utils import fetch, pin_memory
+
+            self._unwatch.append(batches.watch(fetch, folder, get_worker_info))
+            self._unwatch.append(batches.watch_pinning(pin_memory, folder))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not self.done:
+            with self._quietly("the capture could not be finished"):
+                self._end_early()
+        self._clean_up()
+
+    def step(self, *, samples: float | None = None, tokens: float | None = None) -> None:
+        """End a step of the training loop, in which there were ``samples`` of a length of ``tokens``, where they vary."""
+        if self.done:
+            return
+        try:
+            self._mark(samples, tokens)
+            self._advance()
+        except Exception as error:  # whatever fails in here must not end somebody's training
+            self._abandon_profiler()
+            self._give_up(f"the capture failed ({type(error).__name__}: {error})")
+
+    def _mark(self, samples: float | None, tokens: float | None) -> None:
+        if self._marks is None and not self._marked:  # not before the first step: by then the loop has its GPU
+            with contextlib.suppress(OSError):
+                gpu = current_gpu(self._torch)
+                self._marks = MarkWriter(self._marks_file, rank=_rank().get("rank"), recorder=recorder_version(), gpu=gpu)
+        if self._marks is not None:
+            phase = "profile" if self._phase == "profiling" else "train"
+            self._marks.mark(self._marked, phase=phase, batch=samples, length=tokens)
+        self._marked += 1
+
+    def _advance(self) -> None:
+        self._count += 1
+        if self._phase == "skipping" and self._count >= self._plan.skip:
+            self._begin("timing")
+        elif self._phase == "timing" and self._plan.timed_enough(
+            self._count, (self._clock_ns() - self._since_ns) / 1e9, self._marked
+        ):
+            self.step_time_ms = self._stop_watch()
+            timed = f"{self._timed} steps took {self.step_time_ms:.4g} ms each; " if self.step_time_ms is not None else ""
+            self._print(f"{timed}profiling {self._plan.active} steps now")
+            self._start_profiler()
+        elif self._profiler is not None:
+            self._profiler.step()
+            if self._count >= self._plan.warmup + self._plan.active:
+                self._stop_profiler()
+                self._begin("after")
+        elif self._phase == "after" and self._count >= self._plan.timed_again(self._timed):
+            self.step_time_after_ms = self._stop_watch()
+            self._finish()
+
+    def _begin(self, phase: str) -> None:
+        self._synchronize()
+        self._phase, self._count, self._since_ns = phase, 0, self._clock_ns()
+
+    def _stop_watch(self) -> float | None:
+        """Return the time of a step since the stopwatch began, ms; None where too few steps were timed."""
+        self._synchronize()  # the host runs ahead of the device: one wait at the end, none in between
+        if self._count < LEAST:
+            return None
+        if self._phase == "timing":
+            self._timed = self._count
+        return (self._clock_ns() - self._since_ns) / self._count / 1e6
+
+    def _synchronize(self) -> None:
+        if self._torch.cuda.is_available():
+            self._torch.cuda.synchronize()
+
+    def _start_profiler(self) -> None:
+        self._profiler = StepProfiler(
+            self._torch, self._trace, warmup=self._plan.warmup, active=self._plan.active, options=self._options
+        )
+        self._phase, self._count = "profiling", 0
+
+    def _stop_profiler(self) -> None:
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            profiler.stop()
+
+    def _abandon_profiler(self) -> None:
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            profiler.abandon()
+
+    @property
+    def _marks_file(self) -> Path:
+        assert self._scratch is not None
+        return self._scratch / "marks.jsonl"
+
+    @property
+    def _trace(self) -> Path:
+        assert self._scratch is not None
+        return self._scratch / "trace.json"
+
+    def _end_early(self) -> None:
+        """The loop ended before the plan did: keep what there is."""
+        if self._phase == "timing":
+            self.step_time_ms = self._stop_watch()
+        if self._profiler is not None:
+            done, wanted = self._count - self._plan.warmup, self._plan.active
+            if done > 0:
+                self.why_not.append(f"only {done} of {wanted} steps were profiled: the loop ended")
+                self._stop_profiler()
+            else:
+                self._abandon_profiler()
+        if self._trace.exists() or self._sampler is not None:
+            if not self._trace.exists():
+                self.why_not.append("no trace: the loop ended before the profiled steps; tell profile(steps=…) how many it has")
+            self._finish()
+            return
+        why = f"the loop ended after {self._marked} steps, and at least {self._plan.least} are needed; call capture.step() after each, "
+        self._give_up(f"{why}and tell profile(steps=…) how many a short loop has")
+
+    def _finish(self) -> None:
+        """Write the bundle."""
+        sources: list[tuple[Path, dict[str, Any]]] = []
+        if self._trace.exists():
+            sources.append((self._trace, {"source_name": "trace.json.gz", "kind": "trace", **_rank()}))
+        telemetry = self._telemetry()
+        if telemetry is not None:
+            sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
+        if not sources:
+            self._give_up("neither a trace nor telemetry was recorded")
+            return
+        if self._marks is not None and self._marked:
+            self._marks.close()
+            sources.append((self._marks_file, {"source_name": "marks.jsonl", "kind": "marks", **_rank()}))
+        facts = {**self._run["facts"], **self._of_loader()}
+        if self.step_time_ms is not None:
+            facts["step_time_ms"] = self.step_time_ms
+        settings = dict(self._run["settings"])
+        if self.step_time_after_ms is not None:
+            settings["step time after the profile, ms"] = f"{self.step_time_after_ms:.4g}"
+        run = {
+            "name": self._run["name"] or self.wanted.stem,
+            "notes": self._notes(),
+            "tags": list(self._run["tags"]),
+            "settings": settings,
+            "facts": facts,
+        }
+        pack_run(self.wanted, run, sources)
+        self.path, self.done = self.wanted, True
+        self._clean_up()
+        print("; ".join([f"sawtooth: wrote {self.wanted}", *self.why_not]), file=sys.stderr)
+
+    def _notes(self) -> str:
+        timed = f"Step time measured over {self._timed} steps without the profiler." if self._timed else ""
+        return "\n".join(part for part in (self._run["notes"], timed, *self.why_not) if part)
+
+    def _of_loader(self) -> dict[str, float]:
+        cost = batches.cost_of(self._scratch) if self._scratch is not None else None
+        return batches.facts_of(*cost) if cost is not None else {}
+
+    def _telemetry(self) -> Path | None:
+        if self._sampler is None or self._scratch is None:
+            return None
+        sampler, self._sampler = self._sampler, None
+        target = self._scratch / "telemetry.jsonl"
+        why_not = beside.take_session(sampler, self._scratch / "live", target)
+        if why_not is not None:
+            self.why_not.append(f"no telemetry: {why_not}")
+        return None if why_not is not None else target
+
+    def _print(self, what: str) -> None:
+        if not _rank().get("rank"):  # one of a job's ranks is enough
+            print(f"sawtooth: {what}", file=sys.stderr, flush=True)
+
+    def _give_up(self, why: str) -> None:
+        self.why_not.append(why)
+        self.done = True
+        print(f"sawtooth: no capture was written: {why}", file=sys.stderr)
+        self._clean_up()
+
+    def _clean_up(self) -> None:
+        if self._sampler is not None:
+            with self._quietly("the sampler could not be stopped"):
+                beside.stop_sampler(self._sampler)
+            self._sampler = None
+        if self._marks is not None:
+            with contextlib.suppress(OSError):
+                self._marks.close()
+            self._marks = None
+        while self._unwatch:
+            self._unwatch.pop()()
+        if self._scratch is not None:
+            scratch, self._scratch = self._scratch, None
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _quietly(self, what: str) -> Any:
+        try:
+            yield
+        except Exception as error:  # as in step
+            self._give_up(f"{what} ({type(error).__name__}: {error})")
+
+
+def _folder_beside(wanted: Path) -> Path:
+    """Return a new folder for the parts, beside the file they will become: it is what a killed job leaves. Elsewhere where that cannot be."""
+    with contextlib.suppress(OSError):
+        return Path(tempfile.mkdtemp(prefix=f"{wanted.stem}-recording-", dir=wanted.parent))
+    return Path(tempfile.mkdtemp(prefix="sawtooth-"))
+
+
+def _rank() -> dict[str, int]:
+    rank = os.environ.get("RANK")
+    return {"rank": int(rank)} if rank else {}
