@@ -109,10 +109,6 @@ def _checked(technique: Technique, run: RunResult, recording: Recording) -> Chec
     findings = [finding for finding in run.findings if finding.rule in technique.rules]
     if findings:
         return _by_finding(technique, max(findings, key=lambda finding: (finding.claims == "gain", finding.gain_ms)))
-    if technique.needs and technique.why_not is not None and not _name(recording, technique.needs):
-        return Checked(technique, "not applicable", NOTHING_TO_WORK_ON)
-    if technique.why_not is not None:
-        return Checked(technique, "not checked", technique.why_not)
     lacking = {left.rule: left.because for left in run.not_checked if left.rule in technique.rules}
     left = f"; not looked for in full: {next(iter(lacking.values()))}" if lacking else ""
     undone = technique.undone is not None and _name(recording, technique.undone) is not None
@@ -120,6 +116,8 @@ def _checked(technique: Technique, run: RunResult, recording: Recording) -> Chec
         return Checked(technique, "done", f"the trace has {name[:NAME_SHOWN]}{left}")
     if technique.needs and not _name(recording, technique.needs):
         return Checked(technique, "not applicable", NOTHING_TO_WORK_ON)
+    if technique.why_not is not None:
+        return Checked(technique, "not checked", technique.why_not)
     if len(lacking) == len(technique.rules):
         return Checked(technique, "not checked", next(iter(lacking.values())), next(iter(lacking)))
     return Checked(technique, "nothing", f"looked for, and nothing found{left}")

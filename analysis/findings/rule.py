@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.launches import Launches
-from sawtooth.analysis.findings.source_lines import user_lines
-from sawtooth.analysis.findings.work import step_work
+from sawtooth.analysis.findings.queries.launches import Launches
+from sawtooth.analysis.findings.queries.source_lines import user_lines
+from sawtooth.analysis.findings.queries.work import step_work
 from sawtooth.analysis.nulls import plain_rows
 from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.replay.whatif import WhatIf
@@ -63,7 +63,7 @@ class RuleContext:
 
     @cached_property
     def work(self) -> pd.DataFrame:
-        """GPU operations of the counted steps; see ``sawtooth.analysis.findings.work.step_work``. Read once for all rules."""
+        """GPU operations of the counted steps; see ``sawtooth.analysis.findings.queries.work.step_work``. Read once for all rules."""
         return step_work(self.recording, self.rank.device)
 
     @cached_property
@@ -260,6 +260,14 @@ NEEDS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
 def severity_of(share: float) -> Severity:
     """Return the severity of something that costs ``share`` of a step."""
     return "critical" if share >= CRITICAL_SHARE else "warning" if share >= WARNING_SHARE else "info"
+
+
+def in_bytes(count: float) -> str:
+    """Return bytes for a title."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} bytes"
 
 
 def in_words(ms: float) -> str:

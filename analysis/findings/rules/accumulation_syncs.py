@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.communication import by_pass, collectives, evidence_of
+from sawtooth.analysis.findings.queries.communication import by_pass, collectives, evidence_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries import calls
+from sawtooth.analysis.findings.queries.calls import calls
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
-from sawtooth.analysis.findings.loading import worker_starts
+from sawtooth.analysis.findings.queries.loading import worker_starts
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

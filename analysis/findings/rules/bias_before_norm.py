@@ -20,7 +20,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.passes import passes
+from sawtooth.analysis.findings.queries.passes import passes
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

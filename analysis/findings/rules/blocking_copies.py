@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries import copies, in_bytes, lost_in_calls, waits_beside
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.queries.calls import lost_in_calls
+from sawtooth.analysis.findings.queries.copies import copies, waits_beside
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes, in_words
 from sawtooth.analysis.replay.edits import WithoutWaits
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_waits
-from sawtooth.analysis.findings.queries import MASK_OPERATORS, waiting_calls
+from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, waiting_calls
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

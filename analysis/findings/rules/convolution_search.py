@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries import searching_convolutions
+from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

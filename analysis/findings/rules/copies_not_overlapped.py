@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries import copies, in_bytes
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.queries.copies import copies
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes, in_words
 from sawtooth.analysis.knowledge.hardware import LINK_FULL
 from sawtooth.analysis.replay.edits import WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding

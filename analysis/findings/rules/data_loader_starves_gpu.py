@@ -23,9 +23,8 @@ import math
 from collections.abc import Iterator
 
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
-from sawtooth.analysis.findings.loading import WORTH_NAMING, limited_by, workers_needed
-from sawtooth.analysis.findings.queries import in_bytes
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words, severity_of
+from sawtooth.analysis.findings.queries.loading import WORTH_NAMING, limited_by, workers_needed
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes, in_words, severity_of
 from sawtooth.analysis.knowledge.owners import HOST_LOADING
 from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
 from sawtooth.analysis.replay.bisection import turning_point

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.communication import collectives, evidence_of
+from sawtooth.analysis.findings.queries.communication import collectives, evidence_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import TimedOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding

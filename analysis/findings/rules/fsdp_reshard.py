@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.communication import collectives, evidence_of
-from sawtooth.analysis.findings.queries import in_bytes, memory_use
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.queries.communication import collectives, evidence_of
+from sawtooth.analysis.findings.queries.sampled import memory_use
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes, in_words
 from sawtooth.analysis.replay.edits import WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

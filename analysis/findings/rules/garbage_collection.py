@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries import frames
+from sawtooth.analysis.findings.queries.calls import frames
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sawtooth.analysis.findings.compiled import Breaks, breaks
+from sawtooth.analysis.findings.queries.compiled import Breaks, breaks
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.compile_log import CompileLog
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding

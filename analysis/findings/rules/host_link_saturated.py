@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries import Events, copies, in_bytes
-from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.queries.calls import Events
+from sawtooth.analysis.findings.queries.copies import copies
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes
 from sawtooth.analysis.knowledge.hardware import LINK_FULL, Link, link_of
 from sawtooth.analysis.replay.edits import Edit, ScaledOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding

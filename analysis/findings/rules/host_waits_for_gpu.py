@@ -21,7 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_waits
-from sawtooth.analysis.findings.queries import MASK_OPERATORS, calls_of_searches, checkpoint_copies, nan_checks, waiting_calls
+from sawtooth.analysis.findings.queries.convolution_searches import calls_of_searches
+from sawtooth.analysis.findings.queries.copies import checkpoint_copies
+from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, nan_checks, waiting_calls
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

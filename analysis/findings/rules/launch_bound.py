@@ -22,13 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.queries import (
-    MASK_OPERATORS,
-    idle_by_telemetry_ms,
-    operators,
-    searching_convolutions,
-    waiting_calls,
-)
+from sawtooth.analysis.findings.queries.calls import operators
+from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
+from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, waiting_calls
+from sawtooth.analysis.findings.queries.sampled import idle_by_telemetry_ms
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words, severity_of
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding

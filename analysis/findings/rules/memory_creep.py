@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from sawtooth.analysis.findings.queries import in_bytes, memory_use
-from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.queries.sampled import memory_use
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 LEAST_STEPS = 3  # two growths that agree; one could be anything

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries import in_bytes, memory_use
-from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.queries.sampled import memory_use
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 NEAR = 0.90  # of the memory: a batch a tenth larger no longer fits

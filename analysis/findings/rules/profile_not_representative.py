@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.loading import hidden_time, loader_may_limit, profiled_steps
+from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit, profiled_steps
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

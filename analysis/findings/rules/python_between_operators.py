@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries import checkpoint_copies
+from sawtooth.analysis.findings.queries.copies import checkpoint_copies
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding

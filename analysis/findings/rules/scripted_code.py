@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries import operators
+from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, larger_batches, sentence
-from sawtooth.analysis.findings.queries import in_bytes, memory_use, searching_convolutions
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
+from sawtooth.analysis.findings.queries.sampled import memory_use
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes, in_words
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.15  # of the step lost to launches: below it the batch is not what limits

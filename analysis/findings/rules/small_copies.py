@@ -18,8 +18,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sawtooth.analysis.findings.queries import copies, copies_of_made_tensors, in_bytes, waits_beside
-from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.queries.copies import copies, copies_of_made_tensors, waits_beside
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes
 from sawtooth.analysis.replay.edits import WithoutCalls
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

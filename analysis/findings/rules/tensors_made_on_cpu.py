@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries import copies_of_made_tensors, lost_in_calls
+from sawtooth.analysis.findings.queries.calls import lost_in_calls
+from sawtooth.analysis.findings.queries.copies import copies_of_made_tensors
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.metrics.step_time import NOT_REPRESENTATIVE
 from sawtooth.analysis.replay.edits import WithoutCalls

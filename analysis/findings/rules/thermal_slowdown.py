@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries import band_evidence, held_down
+from sawtooth.analysis.findings.queries.sampled import band_evidence, held_down
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

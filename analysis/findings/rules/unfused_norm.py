@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.chains import marked
+from sawtooth.analysis.findings.queries.chains import marked
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

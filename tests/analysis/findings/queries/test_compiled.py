@@ -9,7 +9,7 @@ from statistics import mean
 import pytest
 
 from sawtooth.analysis.derive.build import ensure_derived
-from sawtooth.analysis.findings.compiled import regions
+from sawtooth.analysis.findings.queries.compiled import regions
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in

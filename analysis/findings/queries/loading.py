@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
-from sawtooth.analysis.findings.queries import Events, frames
+from sawtooth.analysis.findings.queries.calls import Events, frames
 from sawtooth.analysis.findings.rule import RuleContext, in_words
 from sawtooth.analysis.metrics.feeding import cores_of, feeding, sample_cost
 from sawtooth.analysis.metrics.step_time import NAMES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from sawtooth.analysis.findings.loading import keeps_up, limited_by, workers_needed
+from sawtooth.analysis.findings.queries.loading import keeps_up, limited_by, workers_needed
 from sawtooth.ingest.schema import UserFacts
 
 

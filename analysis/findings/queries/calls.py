@@ -1,0 +1,113 @@
+"""What the host did in the counted steps of the lead device: runtime calls, operators and Python calls by name, and the time lost in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.findings.rule import RuleContext, once
+
+EVIDENCE_ROWS = 5  # the largest few prove it; more only lengthen the page
+
+
+@dataclass(frozen=True)
+class Events:
+    """Events of the counted steps: a frame with id, name, start_ns, end_ns, step (and further columns), and how many steps there are."""
+
+    frame: pd.DataFrame
+    steps: int
+
+    @classmethod
+    def none(cls, steps: int, *more: str) -> Events:
+        """Return no events, in a frame that has the columns ``more`` too."""
+        return cls(_no_rows(*more), steps)
+
+    @property
+    def count(self) -> float:
+        """Events per step."""
+        return len(self.frame) / max(self.steps, 1)
+
+    @property
+    def ms(self) -> float:
+        """Sum of durations per step, ms."""
+        return float((self.frame["end_ns"] - self.frame["start_ns"]).sum()) / 1e6 / max(self.steps, 1)
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Their ids."""
+        return tuple(int(i) for i in self.frame["id"])
+
+    def rows(self, limit: int = EVIDENCE_ROWS) -> list[dict[str, Any]]:
+        """Return the longest as evidence rows that link to the timeline."""
+        longest = self.frame.assign(ms=(self.frame["end_ns"] - self.frame["start_ns"]) / 1e6).nlargest(limit, "ms")
+        return [
+            {"name": str(r["name"]), "start_ns": int(r["start_ns"]), "end_ns": int(r["end_ns"]), "ms": float(r["ms"])}
+            for r in longest.to_dict("records")
+        ]
+
+    def where(self, mask: Any) -> Events:
+        """Return those that ``mask`` selects."""
+        return Events(self.frame[mask].reset_index(drop=True), self.steps)
+
+
+def calls(context: RuleContext, pattern: str) -> Events:
+    """Return the runtime calls of the counted steps whose name matches the regular expression, with cpu_op_id and thread_id."""
+    return _begun(context, "runtime_calls", "call_id", pattern, "cpu_op_id", "thread_id")
+
+
+def operators(context: RuleContext, pattern: str) -> Events:
+    """Return the operators and annotations of the counted steps whose name matches the regular expression, with thread_id."""
+    return _begun(context, "cpu_ops", "cpu_op_id", pattern, "thread_id")
+
+
+def frames(context: RuleContext, pattern: str) -> Events:
+    """Return the Python calls of the counted steps whose name matches the regular expression."""
+    return _begun(context, "python_calls", "python_call_id", pattern)
+
+
+@once
+def _begun(context: RuleContext, table: str, key: str, pattern: str, *more: str) -> Events:
+    """Return the rows of a table of host events that began in a counted step, with the columns ``more``."""
+    names = context.recording.named(pattern)
+    if not names:
+        return Events.none(len(context.rank.counted), *more)
+    frame = context.recording.frame(
+        f"SELECT {', '.join((f'e.{key} AS id, e.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns, t.step', *more))} FROM named_{table} e "
+        "JOIN steps t ON t.device = ? AND t.counted AND e.start_ns >= t.host_start_ns AND e.start_ns < t.host_end_ns "
+        f"WHERE e.name_id IN (SELECT unnest(?::INTEGER[])) ORDER BY e.{key}",
+        [context.rank.device, names],
+    )
+    return Events(frame, len(context.rank.counted))
+
+
+@cache
+def _no_rows(*more: str) -> pd.DataFrame:
+    columns = {"id": np.int64, "name": "str", "start_ns": np.int64, "end_ns": np.int64, "step": np.int32}
+    return pd.DataFrame([], columns=[*columns, *more]).astype(columns | dict.fromkeys(more, np.int64))
+
+
+def calls_of(context: RuleContext, ops: Sequence[int]) -> tuple[int, ...]:
+    """Return the calls that launched these GPU operations."""
+    rows = context.recording.rows(
+        "SELECT DISTINCT call_id FROM gpu_ops WHERE gpu_op_id IN (SELECT unnest(?::BIGINT[])) AND call_id IS NOT NULL ORDER BY 1",
+        [list(ops)],
+    )
+    return tuple(int(row[0]) for row in rows)
+
+
+def lost_in_calls(context: RuleContext, cause: str, ids: tuple[int, ...]) -> float:
+    """Return the ms per step lost to ``cause`` that these calls own: their share as recorded of what the run's column says."""
+    if not ids:
+        return 0.0
+    rows = context.recording.rows(
+        "SELECT coalesce(sum(end_ns - start_ns) FILTER (call_id IN (SELECT unnest(?::BIGINT[]))), 0), coalesce(sum(end_ns - start_ns), 0) "
+        "FROM gaps WHERE device = ? AND cause = ?",
+        [list(ids), context.rank.device, cause],
+    )
+    ours, whole = rows[0]
+    return context.lost_ms(cause) * float(ours) / float(whole) if whole else 0.0

@@ -1,0 +1,74 @@
+"""Copies of the counted steps of the lead device: what blocks beside them, those of a checkpoint, and those of tensors that the host makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sawtooth.analysis.findings.queries.calls import Events
+from sawtooth.analysis.findings.queries.within import reach
+from sawtooth.analysis.findings.rule import RuleContext, once
+
+
+@once
+def copies(context: RuleContext, pattern: str) -> Events:
+    """Return the copies launched in counted steps whose name matches, with bytes and call_id."""
+    names = context.recording.named(pattern)
+    if not names:
+        return Events.none(len(context.rank.counted), "bytes", "call_id")
+    frame = context.recording.frame(
+        "SELECT gpu_op_id AS id, name, start_ns, start_ns + dur_ns AS end_ns, step, bytes, call_id FROM step_gpu_ops "
+        "WHERE device = ? AND counted AND kind = 'memcpy' AND name_id IN (SELECT unnest(?::INTEGER[])) ORDER BY gpu_op_id",
+        [context.rank.device, names],
+    )
+    return Events(frame, len(context.rank.counted))
+
+
+def waits_beside(context: RuleContext, calls: Sequence[int]) -> tuple[int, ...]:
+    """Return the synchronizing calls that the operators which made these ``calls`` made too: what makes a copy a blocking one."""
+    rows = context.recording.rows(
+        "SELECT w.call_id FROM named_runtime_calls w WHERE regexp_matches(w.name, 'Synchronize') AND w.cpu_op_id IN "
+        "(SELECT cpu_op_id FROM runtime_calls WHERE call_id IN (SELECT unnest(?::BIGINT[])) AND cpu_op_id IS NOT NULL) ORDER BY 1",
+        [list(calls)],
+    )
+    return tuple(int(row[0]) for row in rows)
+
+
+PINNED_BYTES_PER_NS = 55.0  # PCIe 5 ×16 as measured on an H200: 55.5 GB/s pinned against 10 to 23 GB/s pageable
+CHECKPOINT_COPIES = 16  # tensors copied out in one step; reading losses and norms moves single numbers
+CHECKPOINT_BYTES = 1_000_000  # in one step: less is no model
+MAKERS = r"^aten::(triu|tril|ones|zeros|full|arange|eye|linspace|rand|randn|randint|randperm|normal_|uniform_|bernoulli_|fill_|masked_fill_?|tril_|triu_|one_hot)$"
+
+
+@once
+def checkpoint_copies(context: RuleContext) -> Events:
+    """Return the copies to the host of those steps that copy out as many tensors as a checkpoint does."""
+    to_host = copies(context, "(?i)DtoH|DeviceToHost")
+    frame = to_host.frame[to_host.frame["call_id"].notna()]
+    totals = frame.groupby("step")["bytes"].agg(["count", "sum"])
+    steps = totals[(totals["count"] >= CHECKPOINT_COPIES) & (totals["sum"] >= CHECKPOINT_BYTES)].index
+    return Events(frame[frame["step"].isin(steps)].reset_index(drop=True), to_host.steps)
+
+
+@once
+def copies_of_made_tensors(context: RuleContext) -> Events:
+    """Return the pageable copies that follow, since the thread's previous launch, an operator that makes a tensor (column ``maker``).
+
+    Operators inside the data loader's own annotation are left out: that is loading.
+    """
+    pageable = copies(context, "(?i)pageable *-> *device|HtoD.*pageable")
+    calls = [int(c) for c in pageable.frame["call_id"].dropna()]
+    if not calls:  # to find none in five million events takes seconds
+        return Events(pageable.frame.assign(maker=""), pageable.steps)
+    loading = "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops JOIN names USING (name_id) WHERE regexp_matches(name, 'DataLoader'))"
+    makers = context.recording.frame(
+        "WITH launching AS (SELECT call_id, thread_id, start_ns, start_ns + dur_ns AS end_ns, "
+        "lag(start_ns + dur_ns) OVER (PARTITION BY thread_id ORDER BY start_ns) AS since FROM runtime_calls WHERE gpu_ops > 0), "
+        "made AS (SELECT o.* FROM (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns, dur_ns, name FROM cpu_ops JOIN names USING (name_id) "
+        f"WHERE regexp_matches(name, $2)) o ASOF LEFT JOIN ({reach(loading)}) d ON d.thread_id = o.thread_id AND o.start_ns >= d.start_ns "
+        "WHERE d.end_ns IS NULL OR o.start_ns >= d.end_ns) "
+        "SELECT l.call_id, arg_max(o.name, o.dur_ns) AS maker FROM made o ASOF JOIN launching l ON l.thread_id = o.thread_id AND o.end_ns <= l.start_ns "
+        "WHERE o.start_ns >= l.since AND l.call_id IN (SELECT unnest($1::BIGINT[])) GROUP BY l.call_id",
+        [calls, MAKERS],
+    )
+    frame = pageable.frame.merge(makers, on="call_id", how="inner") if len(makers) else pageable.frame.iloc[:0].assign(maker="")
+    return Events(frame, pageable.steps)

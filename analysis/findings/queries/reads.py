@@ -1,0 +1,82 @@
+"""The host's reads of GPU values: what waits for them, and which GPU operations only serve them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sawtooth.analysis.findings.queries.within import calls_within, launches_within
+from sawtooth.analysis.findings.queries.work import AUTOGRAD_NODE
+from sawtooth.analysis.findings.rule import RuleContext, once
+
+
+@once
+def waiting_calls(context: RuleContext, inside: str) -> tuple[int, ...]:
+    """Return the synchronizing calls of all steps that are inside an operator whose name matches, at any depth."""
+    names = context.recording.named(inside)
+    if not names:
+        return ()
+    rows = context.recording.rows(
+        "WITH RECURSIVE up AS (SELECT call_id, cpu_op_id FROM named_runtime_calls "
+        "WHERE regexp_matches(name, 'Synchronize|Memcpy') AND cpu_op_id IS NOT NULL "
+        "UNION ALL SELECT up.call_id, o.parent_id FROM up JOIN cpu_ops o USING (cpu_op_id) WHERE o.parent_id IS NOT NULL) "
+        "SELECT DISTINCT call_id FROM up JOIN named_cpu_ops o USING (cpu_op_id) "
+        "WHERE o.kind = 'op' AND o.name_id IN (SELECT unnest(?::INTEGER[])) ORDER BY 1",
+        [names],
+    )
+    return tuple(int(row[0]) for row in rows)
+
+
+READS = r"^aten::(item|is_nonzero|_local_scalar_dense|to|_to_copy|copy_)$"  # tolist(), cpu() and numpy() are the last three
+SUMMARIES = (  # what sums a tensor up for the host to read or to test; a loss is none of them, so that training needs no result of these
+    r"^aten::(norm|linalg_vector_norm|isnan|isinf|isfinite|any|all|max|min|amax|amin|argmax|argmin|eq|ne|lt|le|gt|ge|logical_\w+|detach|view|reshape|select|resolve_\w+)$"
+)
+# What no backward pass needs: counts of what is true, and figures made of a single number, out of place, as a perplexity of a loss.
+_FIGURES = f"""regexp_matches(o.name, '^aten::(sum|mean|count_nonzero)$') AND regexp_matches(s.input_types, '^\\["(bool|int|long int)"')
+    OR NOT ends_with(o.name, '_') AND NOT regexp_matches(s.input_dims, '[0-9]') AND regexp_matches(s.input_types, '"(float|double|c10::)')
+    AND NOT exists (FROM named_cpu_ops n WHERE n.sequence_number = o.sequence_number AND starts_with(n.name, '{AUTOGRAD_NODE}'))"""
+_ONLY_READ = f"""
+WITH outermost AS (SELECT o.cpu_op_id, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, regexp_matches(o.name, $1) AS reads,
+        NOT reads AND (regexp_matches(o.name, $2) OR coalesce({_FIGURES}, false)) AS sums_up
+    FROM named_cpu_ops o LEFT JOIN signatures s USING (signature_id)
+    WHERE o.kind = 'op' AND (o.parent_id IS NULL OR o.parent_id IN (SELECT cpu_op_id FROM cpu_ops WHERE kind = 'annotation'))),
+grouped AS (SELECT *, count(CASE WHEN NOT sums_up THEN 1 END) OVER (PARTITION BY thread_id ORDER BY start_ns, cpu_op_id) AS place FROM outermost),
+waiting AS (SELECT DISTINCT g.thread_id, g.place FROM runtime_calls c ASOF JOIN (SELECT * FROM grouped WHERE reads) g
+    ON c.thread_id = g.thread_id AND c.start_ns >= g.start_ns WHERE c.start_ns < g.end_ns AND c.call_id IN (SELECT unnest($3::BIGINT[]))),
+serving AS (SELECT g.* FROM grouped g JOIN waiting w ON w.thread_id = g.thread_id AND (g.sums_up AND g.place = w.place - 1 OR g.reads AND g.place = w.place))
+SELECT gpu_op_id FROM gpu_ops JOIN ({launches_within("serving")}) USING (call_id) ORDER BY 1"""
+
+
+def only_read(context: RuleContext, waits: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the GPU operations of all steps that only serve reads which wait in ``waits``: the copy to the host, and the norms, tests
+    and figures of a single number directly before it whose result it takes."""
+    return tuple(int(row[0]) for row in context.recording.rows(_ONLY_READ, [READS, SUMMARIES, list(waits)]))
+
+
+@dataclass(frozen=True)
+class NanChecks:
+    """What autograd's anomaly detection adds in all steps: runtime calls, the waits for its answers among them, and GPU operations."""
+
+    calls: tuple[int, ...]
+    operations: frozenset[int]
+
+
+# Anomaly detection is what calls _is_any_true right below a node of autograd: tests of the user's own say any, or stand elsewhere.
+_NAN_CHECKS = f"""
+WITH below AS (SELECT o.parent_id, o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, o.name FROM named_cpu_ops o
+    JOIN named_cpu_ops p ON p.cpu_op_id = o.parent_id
+    WHERE starts_with(p.name, $1) AND o.name IN ('aten::isnan', 'aten::_is_any_true', 'aten::item')),
+tests AS (SELECT * FROM below WHERE parent_id IN (SELECT parent_id FROM below WHERE name = 'aten::_is_any_true')),
+made AS ({calls_within("tests")})
+SELECT call_id, gpu_op_id FROM made LEFT JOIN gpu_ops USING (call_id)"""
+
+
+@once
+def nan_checks(context: RuleContext) -> NanChecks:
+    """Return what anomaly detection adds; nothing where it is off."""
+    if not context.recording.named("^aten::_is_any_true$"):
+        return NanChecks((), frozenset())
+    rows = context.recording.rows(_NAN_CHECKS, [AUTOGRAD_NODE])
+    return NanChecks(tuple(sorted({int(call) for call, _ in rows})), frozenset(int(op) for _, op in rows if op is not None))
+
+
+MASK_OPERATORS = r"^aten::(nonzero|masked_select|_unique|unique_dim|unique_consecutive|argwhere|index_put_|repeat_interleave)"

@@ -1,0 +1,46 @@
+"""What several rules ask of telemetry: clocks held down, memory in use, the time without a kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sawtooth.analysis.findings.queries.calls import EVIDENCE_ROWS
+from sawtooth.analysis.findings.rule import RuleContext, once
+from sawtooth.analysis.telemetry.phases import ThrottleBand
+from sawtooth.analysis.telemetry.profile_fit import SHORT_KERNEL_NS
+from sawtooth.ingest.quantities.throttling import ReasonKind
+
+
+def held_down(context: RuleContext, *kinds: ReasonKind) -> tuple[list[ThrottleBand], float]:
+    """Return the bands in which clocks were held down for a reason of one of ``kinds``, and their share of the sampled time."""
+    telemetry = context.telemetry
+    bands = [band for band in telemetry.throttling if band.kind in kinds]
+    held = sum(band.end_ns - band.start_ns for band in bands)
+    return bands, min(held / max(telemetry.last_ns - telemetry.first_ns, 1), 1.0)
+
+
+def band_evidence(bands: list[ThrottleBand]) -> list[dict[str, Any]]:
+    """Return the first bands as evidence rows."""
+    return [{"reason": band.reason, "start_ns": band.start_ns, "end_ns": band.end_ns} for band in bands[:EVIDENCE_ROWS]]
+
+
+@once
+def memory_use(context: RuleContext) -> tuple[float, float] | None:
+    """Return peak memory in use and memory of the GPU, bytes: by telemetry, else by the allocator; None where neither tells."""
+    telemetry = context.telemetry
+    if telemetry is not None and telemetry.memory_peak_bytes and telemetry.memory_total_bytes:
+        return float(telemetry.memory_peak_bytes), float(telemetry.memory_total_bytes)
+    rows = context.recording.rows(
+        "SELECT max(total_reserved_bytes) FROM allocations WHERE device_type <> 0 AND device = ?", [context.rank.device]
+    )
+    total = context.recording.rows("SELECT max(memory_bytes) FROM devices WHERE device = ?", [context.rank.device])
+    return (float(rows[0][0]), float(total[0][0])) if rows[0][0] and total[0][0] else None
+
+
+def idle_by_telemetry_ms(context: RuleContext) -> float | None:
+    """Return the ms of a step in which telemetry's steady part sees no kernel, None where it cannot tell (none, or kernels too short)."""
+    busy, step = context.rank.metrics["nvml_gpu_util_mean"].value, context.step_ms
+    if busy is None or not step or not context.rank.facts.get("kernels_in_counted_steps"):
+        return None
+    kernels = context.rank.facts["kernels_in_counted_steps"] / max(len(context.rank.counted), 1)
+    return (1 - busy) * step if busy * step * 1e6 >= SHORT_KERNEL_NS * kernels else None
