@@ -13,7 +13,7 @@ __getattr__, __all__ = lazy(
         ),
         "plan": ("plan_of",),
         "rule": ("RuleContext",),
-        "queries.source_lines": (
+        "source_lines": (
             "FRAME",
             "is_user_line",
             "user_stack",

@@ -12,8 +12,8 @@ import pandas as pd
 
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.reads import only_read
-from sawtooth.analysis.findings.queries.work import evidence_of, ms_per_step
 from sawtooth.analysis.findings.rule import RuleContext, in_words
+from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutOps, WithoutWaits
 from sawtooth.analysis.run.model import Finding
 

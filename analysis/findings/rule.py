@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.queries.launches import Launches
-from sawtooth.analysis.findings.queries.source_lines import user_lines
-from sawtooth.analysis.findings.queries.work import step_work
+from sawtooth.analysis.findings.launches import Launches
+from sawtooth.analysis.findings.source_lines import user_lines
+from sawtooth.analysis.findings.work import step_work
 from sawtooth.analysis.nulls import plain_rows
 from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.replay.whatif import WhatIf
@@ -63,7 +63,7 @@ class RuleContext:
 
     @cached_property
     def work(self) -> pd.DataFrame:
-        """GPU operations of the counted steps; see ``sawtooth.analysis.findings.queries.work.step_work``. Read once for all rules."""
+        """GPU operations of the counted steps; see ``sawtooth.analysis.findings.work.step_work``. Read once for all rules."""
         return step_work(self.recording, self.rank.device)
 
     @cached_property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sawtooth.analysis.findings.queries.source_lines import is_user_line
+from sawtooth.analysis.findings.source_lines import is_user_line
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.tables.timeline_details import Details

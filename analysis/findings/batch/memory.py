@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sawtooth.analysis.findings.queries.work import numel
+from sawtooth.analysis.findings.work import numel
 from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES, dtype_of_type
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ import numpy as np
 
 from sawtooth.analysis.findings.batch.host import hidden_host, host_of_run
 from sawtooth.analysis.findings.batch.memory import Shape, memory_at, parameters_of
-from sawtooth.analysis.findings.queries.work import ALIKE, launched_by_optimizer, launched_inside, numel, product_dtype
 from sawtooth.analysis.findings.rule import RUNS_DIFFER, in_words
+from sawtooth.analysis.findings.work import ALIKE, launched_by_optimizer, launched_inside, numel, product_dtype
 from sawtooth.analysis.knowledge.flops import FIRST_OPERAND
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import Work, estimate

@@ -1,1 +1,1 @@
-"""What rules ask of a recording, a module a subject: calls, copies, reads, attention, chains, the loader … Rules share no other knowledge of it."""
+"""What rules ask of a recording, a module a subject: calls, copies, the host's reads, attention, chains of kernels, the loader …"""

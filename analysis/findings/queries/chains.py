@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.queries.work import numel
 from sawtooth.analysis.findings.rule import RuleContext, once
+from sawtooth.analysis.findings.work import numel
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
 FUSABLE = ("elementwise", "norm", "softmax", "reduction", "copy")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sawtooth.analysis.findings.queries.calls import Events
-from sawtooth.analysis.findings.queries.within import reach
 from sawtooth.analysis.findings.rule import RuleContext, once
+from sawtooth.analysis.findings.within import reach
 
 
 @once

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sawtooth.analysis.findings.queries.within import calls_within, launches_within
-from sawtooth.analysis.findings.queries.work import AUTOGRAD_NODE
 from sawtooth.analysis.findings.rule import RuleContext, once
+from sawtooth.analysis.findings.within import calls_within, launches_within
+from sawtooth.analysis.findings.work import AUTOGRAD_NODE
 
 
 @once

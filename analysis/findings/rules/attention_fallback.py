@@ -24,8 +24,8 @@ import pandas as pd
 from sawtooth.analysis.findings.queries.attention import as_fused, written_out
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.passes import passes
-from sawtooth.analysis.findings.queries.work import evidence_of, ms_per_step
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.queries.work import chosen
 from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.work import chosen
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.10  # some casts are what mixed precision is: worth a look from 10 % of the step

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 import pandas as pd
 
 from sawtooth.analysis.findings.queries.passes import at_once, in_backward
-from sawtooth.analysis.findings.queries.work import evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 NORMS = ("aten::linalg_vector_norm", "aten::norm", "aten::_foreach_norm")

@@ -23,8 +23,8 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.queries.passes import Passes, at_once, in_backward, passes
-from sawtooth.analysis.findings.queries.work import evidence_of, ms_per_step
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.knowledge.kernel_work import product_work
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

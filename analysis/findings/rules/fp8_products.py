@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.findings.retimed import retimed_products
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.40  # scaling and casting take a few percent themselves: worth trying where products are most of the step

@@ -21,9 +21,9 @@ from typing import Any
 
 import pandas as pd
 
-from sawtooth.analysis.findings.queries.work import chosen, evidence_of, ms_per_step
 from sawtooth.analysis.findings.retimed import NORMS, channels_last, channels_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

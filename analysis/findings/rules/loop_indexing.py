@@ -21,8 +21,8 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from sawtooth.analysis.findings.queries.passes import at_once, passes
-from sawtooth.analysis.findings.queries.work import evidence_of, ms_per_step
 from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
+from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 FEWEST = 10  # repetitions, as PyTorch counts them

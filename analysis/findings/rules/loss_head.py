@@ -23,8 +23,8 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.queries.work import chosen, numel
 from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.work import chosen, numel
 from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES, dtype_of_type
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import estimate

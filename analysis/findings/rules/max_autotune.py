@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from sawtooth.analysis.findings.queries.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.findings.retimed import flop_work, retimed_products
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import estimate
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding

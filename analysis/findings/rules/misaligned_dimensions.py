@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sawtooth.analysis.findings.queries.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.findings.retimed import retimed_products
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.knowledge.tensor_cores import ALIGNMENT_16_BIT, misaligned_rows
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

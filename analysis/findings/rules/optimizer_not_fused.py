@@ -18,8 +18,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from sawtooth.analysis.findings.queries.work import evidence_of, launched_by_optimizer, ms_per_step, numel
 from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step, numel
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import estimate
 from sawtooth.analysis.knowledge.kernel_work import optimizer_work

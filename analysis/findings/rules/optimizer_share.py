@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.queries.work import OPTIMIZER_STEP, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.work import OPTIMIZER_STEP, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.20  # of the step: below it accumulating two batches brings less than a tenth

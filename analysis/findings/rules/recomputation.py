@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.passes import run_again
-from sawtooth.analysis.findings.queries.work import evidence_of, ms_per_step
 from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 

@@ -25,8 +25,8 @@ import pandas as pd
 
 from sawtooth.analysis.findings.queries.calls import calls_of, operators
 from sawtooth.analysis.findings.queries.passes import Passes, passes
-from sawtooth.analysis.findings.queries.work import evidence_of, ms_per_step
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import Estimate, Work, estimate
 from sawtooth.analysis.knowledge.kernel_work import product_work

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from sawtooth.analysis.findings.queries.work import numel
 from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.work import numel
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 UNLIKE = 1.1  # most FLOPs of a step over fewest: below a tenth no batch is worth sorting

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 import pandas as pd
 
 from sawtooth.analysis.findings.queries.attention import as_fused, written_out
-from sawtooth.analysis.findings.queries.work import evidence_of, ms_per_step
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.03  # one call to change: worth it from 3 % of the step

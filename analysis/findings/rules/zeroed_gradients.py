@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import of_kernels
-from sawtooth.analysis.findings.queries.within import launches_within
-from sawtooth.analysis.findings.queries.work import launched_inside
 from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.within import launches_within
+from sawtooth.analysis.findings.work import launched_inside
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.005  # one argument to delete: worth it from half a percent of the step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from sawtooth.analysis.findings.queries.source_lines import FRAME, user_stack
+from sawtooth.analysis.findings.source_lines import FRAME, user_stack
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.telemetry import series

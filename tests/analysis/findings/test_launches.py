@@ -6,8 +6,8 @@ import duckdb
 import numpy as np
 import pytest
 
-from sawtooth.analysis.findings.queries.launches import Keys, Moments
-from sawtooth.analysis.findings.queries.within import reach
+from sawtooth.analysis.findings.launches import Keys, Moments
+from sawtooth.analysis.findings.within import reach
 
 SEEDS = range(8)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.findings.queries.source_lines import is_user_line, user_lines, user_stack
+from sawtooth.analysis.findings.source_lines import is_user_line, user_lines, user_stack
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder

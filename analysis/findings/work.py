@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.queries.within import launches_within
+from sawtooth.analysis.findings.within import launches_within
 from sawtooth.analysis.knowledge.flops import peak_dtype
 from sawtooth.analysis.store.library import Recording
 
