@@ -39,10 +39,11 @@ from sawtooth.sample_traces.scenarios_after import AFTER  # noqa: E402
 from sawtooth.sample_traces.scenarios_further import FURTHER  # noqa: E402
 from sawtooth.sample_traces.scenarios_later import LATER  # noqa: E402
 from sawtooth.sample_traces.workloads import Workload  # noqa: E402
+from sawtooth.sample_traces.workshop import WORKSHOP  # noqa: E402
 
 DENSE_BF16_TFLOPS = 989.4  # H100 and H200 SXM, dense bf16, by their datasheets: what `mfu_vs_989` divides by
 LIMIT_S = 150.0  # a scenario that takes longer is stopped
-SCENARIOS = first.SCENARIOS | AFTER | LATER | FURTHER | EVERYDAY
+SCENARIOS = first.SCENARIOS | AFTER | LATER | FURTHER | EVERYDAY | WORKSHOP
 
 
 def build(name: str, rank: int) -> Workload:
@@ -169,6 +170,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--later", action="store_true", help="every scenario of the third set, in turn")
     parser.add_argument("--further", action="store_true", help="every scenario of the fourth set, in turn")
     parser.add_argument("--everyday", action="store_true", help="every scenario of the fifth set, in turn")
+    parser.add_argument("--workshop", action="store_true", help="every scenario of the sixth set, in turn")
     parser.add_argument("--list", action="store_true", help="say what there is and stop")
     parser.add_argument("--table", type=Path, nargs="+", metavar="DIR", help="print a table of these recordings and stop")
     parser.add_argument("--slim", type=Path, nargs="+", metavar="DIR", help="shrink these recordings' traces in place and stop")
@@ -186,7 +188,13 @@ def main() -> None:
         for file in (file for folder in args.slim for file in folder.glob("*trace.json.gz")):
             file.write_bytes(gzip.compress(measure.slim(gzip.decompress(file.read_bytes())), 9, mtime=0))
         return
-    sets = ((args.after, AFTER), (args.later, LATER), (args.further, FURTHER), (args.everyday, EVERYDAY))
+    sets = (
+        (args.after, AFTER),
+        (args.later, LATER),
+        (args.further, FURTHER),
+        (args.everyday, EVERYDAY),
+        (args.workshop, WORKSHOP),
+    )
     names = next((list(scenarios) for chosen, scenarios in sets if chosen), args.scenario)
     if args.all:
         names = [name for name, plan in first.SCENARIOS.items() if plan.gpus <= torch.cuda.device_count()]

@@ -1,0 +1,259 @@
+"""Models of the sixth set (`workshop.py`): diffusion transformer, DenseNet, tuned decoder, flows, autoencoders, twins. Plain PyTorch, small."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+
+class Attention(nn.Module):
+    """Multi-head attention by PyTorch's fused function."""
+
+    def __init__(self, width: int, heads: int, causal: bool = False) -> None:
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, n, width) to the same."""
+        b, n, width = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return self.out(mixed.transpose(1, 2).reshape(b, n, width))
+
+
+def feed_forward(width: int) -> nn.Sequential:
+    """Four times as wide in between."""
+    return nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width))
+
+
+class Conditioned(nn.Module):
+    """A block of a diffusion transformer: shifts, scales and gates come from the condition (adaLN-zero)."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.attention, self.forward_part = Attention(width, heads), feed_forward(width)
+        self.condition = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """(batch, n, width) and (batch, width) to (batch, n, width)."""
+        shift, scale, gate, shift_2, scale_2, gate_2 = self.condition(condition)[:, None].chunk(6, -1)
+        x = x + gate * self.attention(F.layer_norm(x, x.shape[-1:]) * (1 + scale) + shift)
+        return x + gate_2 * self.forward_part(F.layer_norm(x, x.shape[-1:]) * (1 + scale_2) + shift_2)
+
+
+class DiffusionTransformer(nn.Module):
+    """Latent images in patches, a time and a class in, the noise out."""
+
+    def __init__(self, side: int, patch: int, width: int, layers: int, heads: int, classes: int = 1000) -> None:
+        super().__init__()
+        self.patch, self.width = patch, width
+        self.into = nn.Conv2d(4, width, patch, patch)
+        self.places = nn.Parameter(torch.randn(1, (side // patch) ** 2, width) * 0.02)
+        self.time = nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, width))
+        self.kinds = nn.Embedding(classes, width)
+        self.blocks = nn.ModuleList(Conditioned(width, heads) for _ in range(layers))
+        self.out = nn.Linear(width, patch * patch * 4)
+
+    def forward(self, x: Tensor, time: Tensor, kinds: Tensor) -> Tensor:
+        """(batch, 4, side, side), (batch) and (batch) to (batch, 4, side, side)."""
+        b, c, side, _ = x.shape
+        waves = torch.exp(torch.arange(128, device=x.device) * (-math.log(10_000.0) / 128))
+        angles = time[:, None] * waves[None]
+        condition = self.time(torch.cat((angles.cos(), angles.sin()), -1)) + self.kinds(kinds)
+        tokens = self.into(x).flatten(2).transpose(1, 2) + self.places
+        for block in self.blocks:
+            tokens = block(tokens, condition)
+        n = side // self.patch
+        out = self.out(F.layer_norm(tokens, tokens.shape[-1:])).view(b, n, n, self.patch, self.patch, c)
+        return out.permute(0, 5, 1, 3, 2, 4).reshape(b, c, side, side)
+
+
+class Dense(nn.Module):
+    """A layer of a DenseNet: what it makes is joined to what came in."""
+
+    def __init__(self, a: int, growth: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            *(nn.BatchNorm2d(a), nn.ReLU(), nn.Conv2d(a, 4 * growth, 1, bias=False)),
+            *(nn.BatchNorm2d(4 * growth), nn.ReLU(), nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False)),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, a, h, w) to (batch, a + growth, h, w)."""
+        return torch.cat((x, self.body(x)), 1)
+
+
+def dense_net(depths: tuple[int, ...] = (6, 12, 24, 16), growth: int = 32, classes: int = 1000) -> nn.Sequential:
+    """DenseNet-121 where `depths` are its own."""
+    width = 2 * growth
+    parts: list[nn.Module] = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    for index, depth in enumerate(depths):
+        for _ in range(depth):
+            parts.append(Dense(width, growth))
+            width += growth
+        if index + 1 < len(depths):
+            parts += [nn.BatchNorm2d(width), nn.ReLU(), nn.Conv2d(width, width // 2, 1, bias=False), nn.AvgPool2d(2)]
+            width //= 2
+    return nn.Sequential(*parts, nn.BatchNorm2d(width), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes))
+
+
+class LowRank(nn.Module):
+    """A frozen linear layer and a small one beside it that learns."""
+
+    def __init__(self, a: int, b: int, rank: int = 16) -> None:
+        super().__init__()
+        self.frozen = nn.Linear(a, b, bias=False, dtype=torch.bfloat16).requires_grad_(False)
+        self.down, self.up = nn.Linear(a, rank, bias=False), nn.Linear(rank, b, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, a) to (…, b)."""
+        return self.frozen(x.bfloat16()) + self.up(self.down(x)) * 2.0
+
+
+class TunedBlock(nn.Module):
+    """A decoder's block whose projections are tuned by low-rank layers."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = LowRank(width, 3 * width), LowRank(width, width)
+        self.wide, self.narrow = LowRank(width, 4 * width), LowRank(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, n, width) to the same."""
+        b, n, width = x.shape
+        q, k, v = self.qkv(self.norm(x)).view(b, n, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, n, width))
+        return x + self.narrow(F.gelu(self.wide(self.norm_2(x))))
+
+
+class Tuned(nn.Module):
+    """A frozen decoder that low-rank layers tune; with its blocks checkpointed or not."""
+
+    def __init__(self, vocab: int, width: int, layers: int, recompute: bool) -> None:
+        super().__init__()
+        self.words, self.recompute = nn.Embedding(vocab, width).requires_grad_(False), recompute
+        self.blocks = nn.ModuleList(TunedBlock(width, width // 64) for _ in range(layers))
+        self.head = nn.Linear(width, vocab, bias=False).requires_grad_(False)
+
+    def forward(self, words: Tensor) -> Tensor:
+        """(batch, n) to the loss of the next words."""
+        x = self.words(words[:, :-1])
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.recompute else block(x)
+        return F.cross_entropy(self.head(x).flatten(0, 1), words[:, 1:].flatten())
+
+
+class Coupling(nn.Module):
+    """One half of the columns scales and shifts the other (RealNVP)."""
+
+    def __init__(self, columns: int, width: int, flip: bool) -> None:
+        super().__init__()
+        self.flip = flip
+        half = columns // 2
+        self.net = nn.Sequential(
+            nn.Linear(half, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2 * half)
+        )
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(batch, columns) to the same and the logarithm of how much the volume changes (batch)."""
+        a, b = x.chunk(2, 1)
+        a, b = (b, a) if self.flip else (a, b)
+        scale, shift = self.net(a).chunk(2, 1)
+        scale = torch.tanh(scale)
+        b = b * scale.exp() + shift
+        return torch.cat((b, a) if self.flip else (a, b), 1), scale.sum(1)
+
+
+class Autoencoder(nn.Module):
+    """A convolutional variational autoencoder of images."""
+
+    def __init__(self, width: int = 64, hidden: int = 256) -> None:
+        super().__init__()
+        sizes = [(3, width), (width, 2 * width), (2 * width, 4 * width), (4 * width, 4 * width)]
+        self.encode = nn.Sequential(*(p for a, b in sizes for p in (nn.Conv2d(a, b, 4, 2, 1), nn.GroupNorm(8, b), nn.SiLU())))
+        self.moments, self.back = nn.Conv2d(4 * width, 2 * hidden, 1), nn.Conv2d(hidden, 4 * width, 1)
+        ups = [(4 * width, 4 * width), (4 * width, 2 * width), (2 * width, width), (width, width)]
+        self.decode = nn.Sequential(
+            *(p for a, b in ups for p in (nn.ConvTranspose2d(a, b, 4, 2, 1), nn.GroupNorm(8, b), nn.SiLU())),
+            nn.Conv2d(width, 3, 3, padding=1),
+        )
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(batch, 3, h, w) to its likeness, means and logarithms of variances."""
+        mean, log_var = self.moments(self.encode(x)).chunk(2, 1)
+        z = mean + torch.randn_like(mean) * (0.5 * log_var).exp()
+        return self.decode(self.back(z)), mean, log_var
+
+
+class Translator(nn.Module):
+    """A sentence read by an LSTM and told again by another, which is fed the right words; cell by cell, or as one module."""
+
+    def __init__(self, vocab: int, width: int, fused: bool) -> None:
+        super().__init__()
+        self.words, self.reader = nn.Embedding(vocab, width), nn.LSTM(width, width, batch_first=True)
+        self.teller: Any = nn.LSTM(width, width, batch_first=True) if fused else nn.LSTMCell(width, width)
+        self.fused, self.head = fused, nn.Linear(width, vocab)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """(batch, n) and (batch, m) to (batch, m, vocab)."""
+        _, (h, c) = self.reader(self.words(source))
+        fed = self.words(target)
+        if self.fused:
+            out, _ = self.teller(fed, (h, c))
+            return self.head(out)
+        h, c, out = h[0], c[0], []
+        for t in range(fed.shape[1]):
+            h, c = self.teller(fed[:, t], (h, c))
+            out.append(h)
+        return self.head(torch.stack(out, 1))
+
+
+class LinearAttention(nn.Module):
+    """Attention without a softmax, by chunks: what came before is kept in one matrix a head."""
+
+    def __init__(self, width: int, heads: int, chunk: int = 128) -> None:
+        super().__init__()
+        self.heads, self.chunk = heads, chunk
+        self.qkv, self.gate, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width), nn.Linear(width, width)
+        self.register_buffer("mask", torch.tril(torch.ones(chunk, chunk)), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, n, width) to the same."""
+        b, n, width = x.shape
+        shape = (b, n // self.chunk, self.chunk, 3, self.heads, width // self.heads)
+        q, k, v = self.qkv(x).view(shape).permute(3, 0, 4, 1, 2, 5)
+        q, k = F.elu(q) + 1, F.elu(k) + 1
+        states = torch.einsum("bhcnd,bhcne->bhcde", k, v).cumsum(2)
+        before = F.pad(states[:, :, :-1], (0, 0, 0, 0, 1, 0))
+        near = (torch.einsum("bhcnd,bhcmd->bhcnm", q, k) * self.mask) @ v
+        y = near + q @ before.to(q.dtype)
+        y = y * torch.rsqrt(y.float().pow(2).mean(-1, keepdim=True) + 1e-6).to(y.dtype)
+        return self.out(y.permute(0, 2, 3, 1, 4).reshape(b, n, width) * F.silu(self.gate(x)))
+
+
+class LinearDecoder(nn.Module):
+    """A language model of linear attention."""
+
+    def __init__(self, vocab: int, width: int, layers: int) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(vocab, width), nn.Linear(width, vocab, bias=False)
+        self.layers = nn.ModuleList(
+            nn.ModuleList((nn.LayerNorm(width), LinearAttention(width, width // 64), nn.LayerNorm(width), feed_forward(width)))
+            for _ in range(layers)
+        )
+
+    def forward(self, words: Tensor) -> Tensor:
+        """(batch, n) to the loss of the next words."""
+        x = self.words(words)
+        for norm, attention, norm_2, wide in self.layers:  # type: ignore[misc]  # a list of lists of modules
+            x = x + attention(norm(x))
+            x = x + wide(norm_2(x))
+        return F.cross_entropy(self.head(x)[:, :-1].flatten(0, 1).float(), words[:, 1:].flatten())
