@@ -35,7 +35,6 @@ SUREST_SHARE = (
 )  # that much even the least gain of the interval must be: a prediction that holds must not refute what was critical
 WARNING_SHARE = 0.03  # below three percent a fix is lost in the noise of most measurements
 
-RUNS_DIFFER = 0.03  # two runs of one program, and the step time before the change
 MAY_BRING_NOTHING = "No gain is predicted: a step would then take between {low} and {high}, which may be no less than now."
 
 
@@ -171,6 +170,11 @@ class RuleContext:
         if between is not None and self.step_ms and between[1] >= self.step_ms:
             note = " ".join(filter(None, (note, MAY_BRING_NOTHING.format(low=in_words(between[0]), high=in_words(between[1])))))
             severity, predicted, between = "info", None, None
+        run = (
+            self.whatif.of_another_run(self.rank.best, edits, between)
+            if between is not None and self.whatif is not None
+            else None
+        )
         gain = self.step_ms - predicted if predicted is not None and self.step_ms else ceiling_ms or 0.0
         severity = severity or severity_of(self.share(max(gain, 0.0)))
         if (
@@ -192,8 +196,8 @@ class RuleContext:
             confidence=confidence,
             ceiling_ms_per_step=ceiling_ms,
             predicted_step_ms=predicted,
-            predicted_low_ms=between[0] * (1 - RUNS_DIFFER) if between else None,
-            predicted_high_ms=between[1] * (1 + RUNS_DIFFER) if between else None,
+            predicted_low_ms=run[0] if run else None,
+            predicted_high_ms=run[1] if run else None,
             predicted_speedup=self.step_ms / predicted if predicted and self.step_ms else None,
             prediction_note=note,
             risk=risk,

@@ -30,6 +30,13 @@ READS_MORE = 1.0  # of their predicted gain is what reads may cost beyond it: wh
 TIMES_OFF = (0.8, 1.25)  # of new kernel times that come without an interval of their own
 QUICKEST_HOST = 0.25  # of the replay's: recording makes a host up to four times as slow as it is
 PACE_HALVINGS = 7  # to within 1 % of that
+HIDDEN_HOST = 1.6  # times or a part of what the replay says a host takes that its GPU hides: so far off a step is that its host limits, told by the trace
+HIDDEN_HALVINGS = 3  # to within 6 % of that
+RUNS_DIFFER = 0.03  # two runs of one program that the GPU limits, and the step time before the change
+HOSTS_DIFFER = (
+    0.12  # two that the host limits: two stretches of one loop differed by 0 to 14 % (docs/accuracy.md, the usual example)
+)
+QUICK, MIDDLE, SLOW = 0, 1, 2  # edges of an interval, and what lies between
 REACHED = 1.01  # times the step of the quickest host: from there on the GPU sets the pace, and no host is known to be quicker
 
 
@@ -41,14 +48,14 @@ class WhatIf:
     device: int
     counted: I32
     _cache: dict[tuple[Edit, ...], tuple[float, float] | None] = field(default_factory=dict, compare=False, repr=False)
-    _paces: dict[float, tuple[float, float]] = field(default_factory=dict, compare=False, repr=False)
+    _paces: dict[float, tuple[float, float, float]] = field(default_factory=dict, compare=False, repr=False)
 
     def step_ms(self, edits: Iterable[Edit] = ()) -> float | None:
         """Return the mean step time in ms with all ``edits`` made, None where no counted step can be timed."""
         timed = self._timed(tuple(edits))
         return timed[0] if timed is not None else None
 
-    def predict_ms(self, best: BestStepTime, edits: Iterable[Edit], slow_host: bool = False) -> float | None:
+    def predict_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> float | None:
         """Return the run's step time in ms with all ``edits`` made, None where it is unknown or cannot be replayed.
 
         The replay's change is carried onto ``best``, but never below what the GPU then still works: only its waits can be shorter in the
@@ -56,10 +63,10 @@ class WhatIf:
         than the GPU's work as recorded, that work is taken to fill it. Nor is it below what the loader's workers need, unless ``edits`` are about them.
         """
         edits = tuple(edits)
-        return _fed(best, edits, self._unfed_ms(best, edits, slow_host))
+        return _fed(best, edits, self._unfed_ms(best, edits))
 
-    def _unfed_ms(self, best: BestStepTime, edits: tuple[Edit, ...], slow_host: bool = False) -> float | None:
-        pace = self._pace(best, slow_host)
+    def _unfed_ms(self, best: BestStepTime, edits: tuple[Edit, ...], edge: int = MIDDLE) -> float | None:
+        pace = self._pace(best, edge)
         now, then = self._timed(pace), self._timed((*pace, *edits))
         if best.ms is None or now is None or then is None or not now[0]:
             return None
@@ -70,12 +77,12 @@ class WhatIf:
     def predict_range_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> tuple[float, float] | None:
         """Return the interval in ms of ``predict_ms``, None where that is None.
 
-        It is as wide as the new times of kernels are uncertain and as the replay misses gains. ``best`` is taken as it is: whether a change
-        gains does not hang on how well the step before it is known.
+        It is as wide as the new times of kernels are uncertain, as the pace of a host that the GPU hides now, and as the replay misses gains. ``best`` is
+        taken as it is: whether a change gains does not hang on how well the step before it is known.
         """
         edits = tuple(edits)
         middle = self._unfed_ms(best, edits)
-        low, high = (self._unfed_ms(best, tuple(_at_edge(edit, edge) for edit in edits), bool(edge)) for edge in (0, 1))
+        low, high = (self._unfed_ms(best, tuple(_at_edge(edit, edge) for edit in edits), edge) for edge in (QUICK, SLOW))
         if middle is None or low is None or high is None or best.ms is None:
             return None
         off = min(GAIN_OFF * abs(best.ms - middle), STEP_OFF * middle)
@@ -91,25 +98,52 @@ class WhatIf:
         )
         return (low, high) if low is not None and high is not None else None
 
-    def _pace(self, best: BestStepTime, slow: bool = False) -> tuple[Edit, ...]:
-        """Return the edit by which the host is as quick as a run needs whose step is shorter than its replay; none for other runs.
+    def of_another_run(self, best: BestStepTime, edits: Iterable[Edit], between: tuple[float, float]) -> tuple[float, float]:
+        """Return the interval in ms for another run that has ``edits`` made, from that of this run's step, ``between``.
 
-        What recording cost the host was then taken off too little, and a change that the slow host would hide may well gain. Where the GPU sets the
-        pace of such a run, its host may be quicker still, or, with ``slow``, is no quicker than it must be.
+        It differs by HOSTS_DIFFER where the host limits it: a host that much quicker or slower moves a step by no more than the GPU waits in it. Whether
+        the change gains is asked of one run, so the other's host takes the interval no further than the step as it is.
+        """
+        then = self._timed((*self._pace(best), *edits))
+        waiting = 1 - then[1] / then[0] if then is not None and then[0] else 0.0
+        off = max(RUNS_DIFFER, min(HOSTS_DIFFER, waiting))
+        return between[0] * (1 - off), max(between[1] * (1 + RUNS_DIFFER), min(between[1] * (1 + off), best.ms or 0.0))
+
+    def _pace(self, best: BestStepTime, edge: int = MIDDLE) -> tuple[Edit, ...]:
+        """Return the edit by which the host is as quick as the run needs, or may be at the QUICK or the SLOW edge; none where that is the replay's.
+
+        Where a run's step is shorter than its replay, what recording cost the host was taken off too little, and a change that the slow host would
+        hide may well gain. Where the GPU sets the pace, nothing tells the host's: it may be quicker, and slower as long as the GPU still hides it.
         """
         now = self._timed(())
-        if best.ms is None or not best.represented or now is None or not now[1] <= best.ms < now[0]:
+        if best.ms is None or not best.represented or now is None or now[1] > best.ms:
             return ()
         if best.ms not in self._paces:
+            self._paces[best.ms] = self._paces_of(best.ms, now)
+        factor = self._paces[best.ms][edge]
+        return (FasterHost(factor),) if factor != 1.0 else ()
 
-            def step_ms(factor: float) -> float:
-                return (self._timed((FasterHost(factor),)) or now)[0]
+    def _paces_of(self, best_ms: float, now: tuple[float, float]) -> tuple[float, float, float]:
+        """Return the host's time as factors of the replay's: at the least, likely, and at the most."""
 
+        def step_ms(factor: float) -> float:
+            return (self._timed((FasterHost(factor),)) or now)[0]
+
+        if best_ms < now[0]:
             floor = step_ms(QUICKEST_HOST)
-            reached = max(best.ms, floor * REACHED)
+            reached = max(best_ms, floor * REACHED)
             slowest, _ = turning_point(lambda factor: step_ms(factor) <= reached, QUICKEST_HOST, 1.0, halvings=PACE_HALVINGS)
-            self._paces[best.ms] = (QUICKEST_HOST if best.ms <= floor * REACHED else slowest), slowest
-        return (FasterHost(self._paces[best.ms][slow]),)
+            likely = QUICKEST_HOST if best_ms <= floor * REACHED else slowest
+            return likely, likely, slowest
+        hidden = now[0] * REACHED
+        if step_ms(1 / HIDDEN_HOST) * REACHED < now[0]:
+            return 1.0, 1.0, 1.0  # the host sets the pace, as it does in the run
+        if step_ms(HIDDEN_HOST) <= hidden:
+            return 1 / HIDDEN_HOST, 1.0, HIDDEN_HOST
+        slowest, _ = turning_point(
+            lambda factor: step_ms(factor) <= hidden, 1.0, HIDDEN_HOST, halvings=HIDDEN_HALVINGS, geometric=True
+        )
+        return 1 / HIDDEN_HOST, 1.0, slowest
 
     def _timed(self, edits: tuple[Edit, ...]) -> tuple[float, float] | None:
         """Return the mean step time and the time in it that the GPU works, ms."""
@@ -158,15 +192,16 @@ def _fed(best: BestStepTime, edits: tuple[Edit, ...], ms: float | None, edge: in
 
 
 def _at_edge(edit: Edit, edge: int) -> Edit:
-    """Return ``edit`` with the least (``edge`` 0) or the most (1) that its operations may take."""
+    """Return ``edit`` with the least (``edge`` QUICK) or the most (SLOW) that its operations may take."""
+    slow = edge == SLOW
     match edit:
         case ScaledOps(ops, factor, low, high):
-            return ScaledOps(ops, (low, high)[edge] or factor * TIMES_OFF[edge])
+            return ScaledOps(ops, (low, high)[slow] or factor * TIMES_OFF[slow])
         case TimedOps(ops, durations, low, high):
-            return TimedOps(ops, (low, high)[edge] or tuple(round(ns * TIMES_OFF[edge]) for ns in durations))
-        case WithoutHostCause(keep_at_most=float(most)) if edge:
+            return TimedOps(ops, (low, high)[slow] or tuple(round(ns * TIMES_OFF[slow]) for ns in durations))
+        case WithoutHostCause(keep_at_most=float(most)) if slow:
             return WithoutHostCause(edit.cause, most, edit.calls)
-        case AsGraph(first_ops=()) if edge:
+        case AsGraph(first_ops=()) if slow:
             return AsGraph(waits_stay=True)  # nothing tells whether what is read can be read elsewhere
     return edit
 

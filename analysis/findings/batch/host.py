@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
-from sawtooth.analysis.findings.rule import RUNS_DIFFER
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import FasterHost
-from sawtooth.analysis.replay.whatif import WhatIf
+from sawtooth.analysis.replay.whatif import RUNS_DIFFER, WhatIf
 
 PACE_MOST = 3.0  # a host's pace is looked for between a third and thrice what the trace shows,
 PACE_HALVINGS = 10  # halving that range so often: to a fifth of a percent
