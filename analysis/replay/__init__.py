@@ -34,6 +34,6 @@ __getattr__, __all__ = lazy(
             "stepwise",
             "with_median_latencies",
         ),
-        "whatif": ("STEP_OFF", "TIMES_OFF", "WhatIf"),
+        "whatif": ("RUNS_DIFFER", "STEP_OFF", "TIMES_OFF", "WhatIf"),
     },
 )
