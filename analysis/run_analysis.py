@@ -64,7 +64,8 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     if manifest.summaries is not None:
         from sawtooth.analysis.cluster.overview import of_whole_job  # only of jobs of many ranks
 
-        communication = of_whole_job(library.folder, manifest.summaries, ranks, communication)
+        communication, lost = of_whole_job(library.folder, manifest.summaries, ranks, communication)
+        diagnostics += [Diagnostic("summaries_lost", "error", lost, 1)] if lost else []
     ranks = at_job_step(library, ranks, measured, communication, telemetry)
     lead = leading(ranks, communication)
     if communication is not None:

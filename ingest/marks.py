@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
 from sawtooth.ingest.capture.marks import PHASES
 from sawtooth.ingest.errors import SourceError
+from sawtooth.ingest.schema import Amount, Measure
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.telemetry.registry import lines
 from sawtooth.ingest.typed import from_json
@@ -18,22 +19,27 @@ from sawtooth.ingest.writer import Writer
 SIGNATURE = b'{"k": "marks"'
 
 
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]  # of a rank, an optimizer, a process
+Step = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+Time = Annotated[int, msgspec.Meta(gt=0, lt=1 << 62)]  # Unix ns
+
+
 class _Head(msgspec.Struct):
     host: str | None = None
     boot: str | None = None
-    rank: int | None = None
+    rank: Number | None = None
     recorder: str = ""
-    pid: int | None = None
+    pid: Number | None = None
     gpu: str | None = None
 
 
 class _Mark(msgspec.Struct):
-    i: int
-    w: int
+    i: Step
+    w: Time
     p: str = "train"
-    o: int = 0
-    b: float | None = None
-    n: float | None = None
+    o: Number = 0
+    b: Measure | None = None
+    n: Amount | None = None
 
 
 def is_marks(head: bytes) -> bool:
@@ -96,7 +102,7 @@ def _marks(every: Iterable[bytes], skipped: list[bytes]) -> Iterator[_Mark]:
         except msgspec.MsgspecError:
             skipped.append(line)
             continue
-        if mark.p in PHASES and mark.i >= 0 and 0 < mark.w < 2**62:
+        if mark.p in PHASES:
             yield mark
         else:
             skipped.append(line)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pandas as pd
 
 from sawtooth.analysis.cluster.reduction import JobOverview, overview_of
-from sawtooth.analysis.cluster.tables import NOT_HERE
 from sawtooth.analysis.run.model import Communication, RankResult, RankWaits, Straggler
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder
@@ -19,18 +18,17 @@ NOBODY = Communication(pd.DataFrame(), (), 0)
 
 def of_whole_job(
     folder: DataFolder, summaries_id: str, ranks: Sequence[RankResult], communication: Communication | None
-) -> Communication | None:
+) -> tuple[Communication | None, str | None]:
     """Return what the representatives' recordings say together (``communication``), with what the summaries of all ranks of the job do.
 
     Where no rank is without a file of its own, the recordings know more: they have been replayed together. Without the summaries it is the
-    representatives', and says so.
+    representatives', with a sentence why.
     """
     try:
         overview = overview_of(folder.summaries_file(summaries_id))
-    except SawtoothError:
-        if communication is None:
-            return None
-        return replace(communication, stragglers=(), notes=(*communication.notes, NOT_HERE))
+    except SawtoothError as error:
+        lost = str(error)
+        return communication and replace(communication, stragglers=(), notes=(*communication.notes, lost)), lost
     own = communication or replace(NOBODY, ranks=tuple(_waits_of(i, rank) for i, rank in enumerate(ranks)))
     place = {(rank.recording_id, rank.device): position for position, rank in enumerate(ranks)}
     of_job = {
@@ -39,8 +37,8 @@ def of_whole_job(
         if (row.id, int(row.device)) in place
     }
     if len(of_job) == len(overview.ranks):
-        return replace(own, notes=(*own.notes, *overview.notes), heat=overview.heat)
-    return replace(
+        return replace(own, notes=(*own.notes, *overview.notes), heat=overview.heat), None
+    whole = replace(
         own,
         ranks=tuple(_with_job(waits, overview, of_job) for waits in own.ranks),
         stragglers=tuple(each for late in overview.stragglers if (each := _here(late, of_job)) is not None),
@@ -49,6 +47,7 @@ def of_whole_job(
         heat=overview.heat,
         job_ranks=len(overview.ranks),
     )
+    return whole, None
 
 
 def _here(late: Straggler, of_job: dict[int, int]) -> Straggler | None:

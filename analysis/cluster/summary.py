@@ -7,16 +7,19 @@ integer nanoseconds on the rank's own clock. Lists are of structs, so that a bat
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sawtooth.analysis.cluster.sound import unsound
 from sawtooth.ingest.errors import SawtoothError
 
 SUMMARY_VERSION = 3  # counts up with every change of a row: map makes older files again
 READABLE = (2, 3)  # older ones that reduce still takes: what they lack is null
 ABOUT = "sawtooth_summary"
+# Of one source. Devices of a host that one process drives, or GPUs of a telemetry file; calls of hours; bytes.
+MOST_ROWS, MOST_VALUES, MOST_BYTES = 4096, 20_000_000, 1 << 30
 
 I16, I32, I64, F64, TEXT = pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.string()
 
@@ -84,13 +87,28 @@ def pack(rows: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def unpack(content: bytes) -> pa.Table:
-    """Return the rows in ``content``. Raises SawtoothError for anything but a summary of a READABLE version."""
+    """Return the rows in ``content``. Raises SawtoothError for anything but a summary of a READABLE version whose values a rank can have."""
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
         version = (file.metadata.metadata or {}).get(ABOUT.encode())
-        return _as_now(file.read()) if version in [str(each).encode() for each in READABLE] else _refuse()
-    except (pa.ArrowException, OSError, ValueError) as error:
+        if version not in [str(each).encode() for each in READABLE] or _bomb(file.metadata):
+            _refuse()
+        table = _as_now(file.read())
+    except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise SawtoothError("This is no summary of a rank.") from error
+    if column := unsound(table):
+        raise SawtoothError(f"This summary was not made by Sawtooth, or was changed: its {column} is what no rank has.")
+    return table
+
+
+def _bomb(about: pq.FileMetaData) -> bool:
+    """Tell whether a file unpacks to more than any rank says: a few bytes can stand for a billion equal values."""
+    columns = [about.row_group(group).column(c) for group in range(about.num_row_groups) for c in range(about.num_columns)]
+    return (
+        about.num_rows > MOST_ROWS
+        or any(column.num_values > MOST_VALUES for column in columns)
+        or sum(column.total_uncompressed_size for column in columns) > MOST_BYTES
+    )
 
 
 def _as_now(table: pa.Table) -> pa.Table:
@@ -98,6 +116,8 @@ def _as_now(table: pa.Table) -> pa.Table:
     if table.num_columns == len(SCHEMA) and table.schema.equals(SCHEMA):
         return table
     calls = table["call"].combine_chunks()
+    if not (pa.types.is_list(calls.type) and pa.types.is_struct(calls.type.value_type)):
+        _refuse()
     fields = [
         calls.values.field(field.name)
         if calls.type.value_type.get_field_index(field.name) >= 0
@@ -113,5 +133,5 @@ def _as_now(table: pa.Table) -> pa.Table:
     return pa.table(columns).cast(SCHEMA)
 
 
-def _refuse() -> pa.Table:
+def _refuse() -> NoReturn:
     raise SawtoothError("This is no summary of a rank that this version of Sawtooth made. Run sawtooth map again.")

@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.cluster.batch import is_whole
 from sawtooth.analysis.ranks.beside import Shape
 from sawtooth.analysis.ranks.outliers import Trace
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
@@ -20,6 +21,7 @@ from sawtooth.ingest.typed import from_json
 MEMORY_LIMIT = "400MB"  # of DuckDB, beside the columns that it hands out
 CATEGORIES = ("name", "dtype", "group", "step")  # texts that thousands of rows repeat
 NOT_HERE = "The summaries of this job's ranks are not in this data folder. Make the run again with sawtooth reduce."
+DAMAGED = "The summaries of this job's ranks are damaged. Make the run again with sawtooth reduce."
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,13 @@ class JobTables:
     def __init__(self, path: Path) -> None:
         if not path.exists():
             raise NotFoundError(NOT_HERE)
+        if not is_whole(path):
+            raise SawtoothError(DAMAGED)
         self._con = duckdb.connect(config={"memory_limit": MEMORY_LIMIT, "threads": 2})
         try:
             self._con.execute(f"CREATE VIEW summaries AS FROM read_parquet('{str(path).replace(chr(39), chr(39) * 2)}')")
         except duckdb.Error as error:
-            raise SawtoothError("The summaries of this job are damaged. Make the run again with sawtooth reduce.") from error
+            raise SawtoothError(DAMAGED) from error
         self.further = 0
         self.ranks = self._ranks()
         self._con.register("chosen", self.ranks[["position", "id", "device"]])

@@ -93,7 +93,13 @@ def _around_backward(recording: Recording, device: int, kernels: pd.DataFrame) -
         f"WHERE s.device = ? AND o.name_id IN (SELECT name_id FROM names WHERE starts_with(name, '{BACKWARD}')) GROUP BY s.step",
         [device],
     )
-    of_step = passes.set_index("step").reindex(kernels["step"]).set_index(kernels.index)
+    # a kernel outside the steps has none: an index of numbers cannot look that up
+    of_step = (
+        kernels[["step"]]
+        .astype("Int64")
+        .merge(passes.astype({"step": "Int64"}), on="step", how="left")
+        .set_index(kernels.index)
+    )
     known = of_step["start_ns"].notna() & kernels["launch_ns"].notna()
     early, late = kernels["launch_ns"] < of_step["start_ns"], kernels["launch_ns"] > of_step["end_ns"]
     return early.astype(object).where(known, None), late.astype(object).where(known, None)

@@ -13,6 +13,8 @@ from typing import Annotated
 
 import typer
 
+from sawtooth.analysis.cluster.batch import is_whole
+from sawtooth.analysis.cluster.tables import NOT_HERE
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder
 from sawtooth.app.commands.output import say
@@ -55,6 +57,8 @@ def _manifests(folder: DataFolder) -> Iterator[str]:
         except NotFoundError as error:
             yield f"Run {path.stem}: {error}"
             continue
+        if manifest.summaries and not folder.summaries_file(manifest.summaries).exists():
+            yield f"{fmt.clean(manifest.name, 60)} ({manifest.id}): {NOT_HERE}"
         for ref in manifest.recordings:
             if not folder.recording_file(ref.id).exists():
                 can = "its source is here: open the run once" if folder.source_file(ref.id).exists() else "ingest it again"
@@ -65,6 +69,9 @@ def _recordings(folder: DataFolder) -> Iterator[str]:
     for path in sorted(folder.recordings.glob("*.duckdb")):
         if not is_sound(path):
             yield f"The recording {path.name} is damaged. Remove its run and ingest its source again."
+    for path in sorted(folder.recordings.glob("*.summaries.parquet")):
+        if not is_whole(path):
+            yield f"The summaries {path.name} are damaged. Make their run again with sawtooth reduce."
     for path in sorted(folder.derived.glob("*.duckdb")):
         if not is_sound(path):
             yield f"{path.name} is damaged. It is a cache: remove the file, and it is made again."

@@ -14,10 +14,11 @@ from sawtooth.analysis.cluster.places import Source, parent_of, place_of
 from sawtooth.analysis.cluster.reduction import JobOverview, overview_of
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.analysis.kept import remove_kept
 from sawtooth.ingest.errors import SawtoothError, UsageError
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.runs.manifests import register_job
-from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef
+from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, run_id_of
 
 MOST_SAMPLED = 16  # telemetry files, as many as there are representatives
 
@@ -57,15 +58,20 @@ def bring_in_job(folder: DataFolder, summaries: str, name: str | None = None, op
         known,
         name or (known.name if known else _name_of(summaries)),
     )
+    remove_kept(folder, manifest.id)  # an analysis made while the summaries were damaged says so
     return WholeJob(manifest, overview, notices + further)
 
 
 def _run_of(folder: DataFolder, recordings: set[str]) -> Manifest | None:
-    """Return the run of the same job: the one with most of the ranks in ``recordings``."""
+    """Return the run of the same job: the one with most of the ranks in ``recordings``, or with their id where its summaries cannot be read."""
+    whole = run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in recordings])
     shared = {}
     for manifest in folder.manifests():
-        if manifest.summaries is not None and (path := folder.summaries_file(manifest.summaries)).exists():
-            here = len(recordings & set(JobTables(path).ranks["id"]))
+        if manifest.summaries is not None:
+            try:
+                here = len(recordings & set(JobTables(folder.summaries_file(manifest.summaries)).ranks["id"]))
+            except SawtoothError:
+                here = int(manifest.id == whole)
             shared[manifest.id] = (here, manifest)
     most = max(shared.values(), key=lambda each: each[0], default=None)
     return most[1] if most is not None and most[0] else None

@@ -2,8 +2,8 @@
 
     python -m tests.fuzz.bits [--flips 1000] [--seed 1]
 
-The folder has a run with telemetry, what a bundle proposes for it, its kept analysis, what was measured of a GPU, a prediction that was tested, a
-pushed session, a login and both tokens. After each flip all of it is read as the product reads it: report, card, proposal, trace, session, login. An error of ours, a diagnostic, a line in the
+The folder has a run with telemetry and step marks, a job with the summaries of its ranks, what a bundle proposes, kept analyses, what was measured of
+a GPU, a prediction that was tested, a pushed session, a login and both tokens. After each flip all of it is read as the product reads it: report, card, proposal, trace, session, login. An error of ours, a diagnostic, a line in the
 log or a login that is over tells; anything else must be as before. A silent difference is printed and ends the run with code 1.
 """
 
@@ -25,6 +25,10 @@ from typing import Any
 
 import msgspec
 
+from sawtooth.analysis.cluster.mapping import SUFFIX
+from sawtooth.analysis.cluster.places import place_of
+from sawtooth.analysis.cluster.summary import pack
+from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.compare import record
 from sawtooth.analysis.compare.prediction import Prediction
 from sawtooth.analysis.kept import result_of
@@ -32,6 +36,7 @@ from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store import calibration
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.whole_job import bring_in_job
 from sawtooth.app.runs.card import card_of
 from sawtooth.app.server.sessions import Sessions
 from sawtooth.app.server.tokens import VIEWERS, kept_token
@@ -39,8 +44,9 @@ from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.receiver import Receiver, clock_offset_ns
 from sawtooth.ingest.runs.proposals import Proposal, changed, proposal_for, propose
 from sawtooth.ingest.sampler.segments import SegmentWriter
-from sawtooth.ingest.schema import DataFolder
+from sawtooth.ingest.schema import DataFolder, Manifest
 from sawtooth.ingest.telemetry.session import SessionReader
+from tests.fuzz import summaries
 from tests.support import sound_trace
 
 SESSION, LOGIN, PUSH = "pushed", "a-login-of-this-fuzz", "push_token"
@@ -58,14 +64,21 @@ class Told(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def prepared(folder: DataFolder) -> str:
-    """Fill the folder; return the run's id."""
+def prepared(folder: DataFolder) -> tuple[str, str]:
+    """Fill the folder; return the ids of the run and of the job."""
     trace = folder.root.parent / "trace.json.gz"
     trace.write_bytes(gzip.compress(sound_trace.text(sound_trace.sound(sound_trace.sound_events(40)))))
     telemetry = folder.root.parent / "nvml.jsonl"
     lines = [{"t_ns": sound_trace.BASE + i * 10**8, "gpu_util": 50 + i, "mem_used": 5} for i in range(40)]
     telemetry.write_text("\n".join(map(json.dumps, lines)))
-    (run,) = bring_in(folder, [(trace, trace.name), (telemetry, telemetry.name)]).runs
+    marks = folder.root.parent / "run.marks.jsonl"
+    rows = ({"i": i, "w": sound_trace.BASE - 10**9 + i * 5 * 10**7, "b": 8} for i in range(60))
+    marks.write_text("\n".join([json.dumps({"k": "marks", "v": 1}), *map(json.dumps, rows)]))
+    (run,) = bring_in(folder, [(path, path.name) for path in (trace, telemetry, marks)]).runs
+    ranks = folder.root.parent / "ranks"
+    for number, row in enumerate(summaries.rows()):
+        place_of(str(ranks)).write(f"{number}{SUFFIX}", pack([row]))
+    whole = bring_in_job(folder, str(ranks)).manifest
     propose(folder, Proposal(run.id, "a bundle", [], name="another name", notes="notes"))
     source = folder.root.parent / "sampled"
     start = sound_trace.BASE
@@ -83,7 +96,7 @@ def prepared(folder: DataFolder) -> str:
     record.remember(folder, run.id, "another", Prediction(("missing_compile",), 10.0, 12.5))
     kept_token(folder.root, VIEWERS, "The token")
     kept_token(folder.root, PUSH, "The push token")
-    return run.id
+    return run.id, whole.id
 
 
 def login(folder: DataFolder) -> str:
@@ -92,11 +105,12 @@ def login(folder: DataFolder) -> str:
     return sessions.open(sessions.new("token", "a browser", "192.0.2.1", None, None))
 
 
-def readings(folder: DataFolder, run: str, cookie: str) -> Readings:
+def readings(folder: DataFolder, run: str, whole_job: str, cookie: str) -> Readings:
     """Read everything; an error of ours is what is read."""
     library = Library(folder)
     reads: dict[str, Callable[[], Any]] = {
         "report": lambda: json.loads(json.dumps(report_json(result_of(folder.read_manifest(run), library)))),
+        "job": lambda: _job(folder.read_manifest(whole_job), library),
         "manifest": lambda: msgspec.to_builtins(folder.read_manifest(run)),
         "card": lambda: msgspec.to_builtins(card_of(folder.read_manifest(run), library)),
         "proposal": lambda: _proposed(folder, run),
@@ -121,6 +135,16 @@ def readings(folder: DataFolder, run: str, cookie: str) -> Readings:
 def _proposed(folder: DataFolder, run: str) -> Any:
     proposal = proposal_for(folder, run)
     return "told: no proposal" if proposal is None else repr(changed(folder.read_manifest(run), proposal))
+
+
+def _job(manifest: Manifest, library: Library) -> Any:
+    """Read a job as it is after its kept analysis went, too: its summaries are only read for a new one."""
+    if manifest.summaries is None:
+        return "told: no summaries"
+    JobTables(library.folder.summaries_file(manifest.summaries))
+    result = result_of(manifest, library)
+    heat = result.communication.heat.to_dict() if result.communication and result.communication.heat is not None else None
+    return [json.loads(json.dumps(report_json(result))), repr(heat)]
 
 
 def _session(folder: DataFolder) -> Any:
@@ -149,8 +173,8 @@ def main() -> int:
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="sawtooth-bits-") as place:
         sound, folder = Path(place) / "sound", DataFolder(Path(place) / "data").create()
-        run, cookie = prepared(folder), login(folder)
-        before = readings(folder, run, cookie)
+        of_folder = (*prepared(folder), login(folder))
+        before = readings(folder, *of_folder)
         shutil.copytree(folder.root, sound)
         files = sorted(path.relative_to(sound) for path in sound.rglob("*") if path.is_file() and path.stat().st_size)
         print(f"{len(files)} files: {', '.join(sorted({path.parts[0] for path in files}))}", flush=True)
@@ -160,7 +184,7 @@ def main() -> int:
             file = files[number % len(files)]
             bit = _flip(folder.root / file, dice)
             told.lines.clear()
-            wrong = silent(before, readings(folder, run, cookie))
+            wrong = silent(before, readings(folder, *of_folder))
             outcome = "told in the log" if told.lines else "silent" if wrong else "told or unchanged"
             outcomes[outcome] += 1
             if outcome == "silent":

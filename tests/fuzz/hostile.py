@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest.capture.packing import pack
+from tests.fuzz import summaries
 from tests.support import nsight_export, sound_trace
 from tests.support.bulk_synchronous import Planted, job
+from tests.support.paths import GRAPH_BREAKS
 
+LOGGED = (b"compilation_metrics", b"dynamo_graph_break_reason", b"recompile_reasons")
 MARKUP = "<img src=x onerror=alert(1)>"
 NUMBERS: list[Any] = [
     0, -0.0, 1, -1, 0.5, 1e-9, 5e-324, 2**31 - 1, 2**31, -(2**31), 2**53 + 1, 2**62, 2**63 - 1, 2**63, -(2**63), 2**64, 10**40,
@@ -195,6 +198,33 @@ def _smi(dice: random.Random) -> tuple[str, bytes]:
     return "smi.csv", "\n".join(lines).encode(errors="replace")
 
 
+def marks(dice: random.Random) -> Files:
+    """A sound trace with step marks, some values odd."""
+    head = {"k": "marks", "v": 1, "host": "h", "rank": 0}
+    rows: list[Any] = [
+        head,
+        *({"i": i, "w": sound_trace.BASE + i * 10**7, "p": "train", "o": i, "b": 8, "n": 64} for i in range(60)),
+    ]
+    for _ in range(dice.choice((1, 3, 20))):
+        row = dice.choice(rows)
+        row[dice.choice(list(row))] = odd(dice)
+    return [*one_trace(dice), ("marks.jsonl", b"\n".join(map(encoded, rows)))]
+
+
+def compile_log(dice: random.Random) -> Files:
+    """A sound trace with a log of torch.compile, some values odd."""
+    lines = gzip.decompress((GRAPH_BREAKS / "breaks_1.log.gz").read_bytes()).split(b"\n")
+    entries = [i for i, line in enumerate(lines) if b"] {" in line and any(word in line for word in LOGGED)]
+    for _ in range(dice.choice((1, 3, 20))):
+        at = dice.choice(entries)
+        head, _, entry = lines[at].partition(b"] ")
+        document = json.loads(entry)
+        part = dice.choice([document, *(value for value in document.values() if isinstance(value, dict))])
+        part[dice.choice(list(part))] = odd(dice)
+        lines[at] = head + b"] " + encoded(document)
+    return [*one_trace(dice), ("dedicated_log_torch_trace_x.log", b"\n".join(lines))]
+
+
 def bundle(dice: random.Random, place: Path) -> Files:
     """A bundle of a sound run, its manifest odd."""
     recording: dict[str, Any] = {"member": "sources/0001.gz", "source_name": "t.json", "kind": "trace"}
@@ -247,6 +277,9 @@ MAKERS: dict[str, Callable[[random.Random, Path], Files]] = {
     "telemetry": lambda dice, _: telemetry(dice),
     "both": lambda dice, _: trace_with_telemetry(dice),
     "ranks": lambda dice, _: ranks_of_a_job(dice),
+    "marks": lambda dice, _: marks(dice),
+    "compile": lambda dice, _: compile_log(dice),
     "bundle": bundle,
     "nsight": nsight,
+    "summaries": lambda dice, _: summaries.files(dice),
 }

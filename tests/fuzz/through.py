@@ -31,6 +31,7 @@ from unittest import mock
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from sawtooth.analysis.cluster.mapping import is_summary
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.compare.side import side_of
@@ -41,6 +42,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app import library as app_library
 from sawtooth.app.api import routes
 from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.whole_job import bring_in_job
 from sawtooth.app.page.frame import SCREENS
 from sawtooth.app.reports import comparison as comparison_text
 from sawtooth.app.reports import html as html_report
@@ -156,7 +158,7 @@ class Stage:
             paths.append((place / name, name))
         before = self.folder.read_manifest(self.sound.id)
         try:
-            runs = {run.id: run for run in bring_in(self.folder, paths, tolerant=True).runs}
+            runs = {run.id: run for run in self._brought(paths, place)}
         except SawtoothError as refusal:
             return refusal.code
         if self.folder.read_manifest(self.sound.id) != before:
@@ -169,6 +171,11 @@ class Stage:
                 if run.id != self.sound.id:
                     delete_run(self.folder, run.id)
         return "read"
+
+    def _brought(self, paths: list[tuple[Path, str]], place: Path) -> list[Manifest]:
+        if all(is_summary(name) for _, name in paths):
+            return [bring_in_job(self.folder, str(place)).manifest]
+        return bring_in(self.folder, paths, tolerant=True).runs
 
     def _read(self, run: Manifest) -> None:
         result = result_of(run, self.library)

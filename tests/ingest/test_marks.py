@@ -50,6 +50,19 @@ def test_marks_are_the_best_witness_after_the_user_and_travel_in_a_bundle(folder
     library.close()
 
 
+@pytest.mark.parametrize(
+    "odd", [{"i": -1}, {"i": 2**63}, {"w": 2**62}, {"o": 2**31}, {"o": -1}, {"b": -1.0}, {"b": 1e300}, {"n": -5}]
+)
+def test_a_number_that_no_loop_marks_is_left_out(folder: DataFolder, tmp_path: Path, odd: dict[str, float]) -> None:
+    path = written(tmp_path / "marks.jsonl", 20, 1_700_000_000_000_000_000)
+    with path.open("a") as file:
+        file.write(json.dumps({"k": "mark", "i": 20, "w": 1_700_000_001_000_000_000} | odd))
+    ref = ingest_file(path, folder)
+    with Library(folder).open(ref.id, derived=False) as recording:
+        assert recording.rows("SELECT count(*), max(step) FROM step_marks") == [(20, 19)]
+        assert recording.rows("SELECT count FROM diagnostics WHERE key = 'marks_skipped'") == [(1,)]
+
+
 def test_torn_and_strange_lines_are_left_out_and_counted(folder: DataFolder, tmp_path: Path) -> None:
     path = written(tmp_path / "marks.jsonl", 20, 1_700_000_000_000_000_000)
     with path.open("a") as file:

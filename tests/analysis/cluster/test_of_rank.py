@@ -81,7 +81,9 @@ def test_a_source_that_went_away_fails_and_leaves_nothing(tmp_path: Path) -> Non
 
 
 def test_a_summary_of_the_version_before_is_read_and_says_nothing_of_what_is_sent() -> None:
-    row = {"kind": "trace", "source": "a", "call": [{"name": "allreduce", "step": 1, "sends": 1, "receives": 0}]}
+    call = {"name": "allreduce", "group": "0", "described": True, "step": -1, "sends": 1, "receives": 0}
+    call |= dict.fromkeys(("start_ns", "dur_ns", "exposed_ns", "exposed_from_ns"), 5)
+    row = {"kind": "trace", "source": "a", "call": [call]}
     table = unpack(pack([row]))
     fields = [field for field in SCHEMA.field("call").type.value_type if field.name not in ("sends", "receives")]
     calls = [[{field.name: call[field.name] for field in fields} for call in table["call"][0].as_py()]]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from sawtooth.analysis.cluster.batch import gather
@@ -123,6 +124,22 @@ def test_what_is_no_summary_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SawtoothError, match="no summary of a rank"):
         gather(place_of(str(tmp_path / "summaries")), data)
     assert not list(data.recordings.iterdir())
+
+
+def test_a_bit_that_flips_in_the_summaries_is_told(tmp_path: Path) -> None:
+    summaries_of(tmp_path, Planted(), ranks=2)
+    data = DataFolder(tmp_path / "data").create()
+    path = data.summaries_file(gather(place_of(str(tmp_path / "summaries")), data))
+    sound = path.read_bytes()
+    for at in range(4, len(sound), len(sound) // 40):
+        path.write_bytes(sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])
+        with pytest.raises(SawtoothError, match="damaged"):
+            JobTables(path)
+    path.write_bytes(sound)
+    assert len(JobTables(path).ranks) == 2
+    unnamed = path.with_name(f"{0:016x}.summaries.parquet")  # as versions before named it
+    pq.write_table(pq.read_table(path), unnamed, store_schema=False)
+    assert len(JobTables(unnamed).ranks) == 2
 
 
 def test_representatives_are_the_late_the_first_the_waiting_and_the_usual() -> None:

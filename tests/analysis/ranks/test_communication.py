@@ -57,6 +57,14 @@ def split_of(result: RunResult) -> dict[int | None, dict[str | None, int]]:
     return {r.rank: {row.cause: row.ns for row in r.ledger if row.owner == "exposed_comm"} for r in result.ranks}
 
 
+def test_communication_outside_the_steps_has_no_backward_pass(tmp_path: Path) -> None:
+    trace = rank_trace(0, 2, [], 500)
+    nccl = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 1, "Out msg nelems": 1, "Group size": 2}
+    trace.launch((9000, 9001), (9100, 9200), NCCL, stream=17, **nccl)
+    (rank,) = analysed(tmp_path, [trace]).ranks
+    assert sum(row.ns for row in rank.ledger if row.owner == "exposed_comm") in (0, 100_000)
+
+
 def test_two_ranks_by_hand(tmp_path: Path) -> None:
     """Rank 0's kernel runs 400 to 800, rank 1's 700 to 800: the transfer takes 100 µs, and rank 0 waits 300 of its 400."""
     result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)])

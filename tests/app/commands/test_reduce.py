@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -101,6 +102,28 @@ def test_a_job_whose_ranks_all_have_files_is_told_as_their_traces_are(tmp_path: 
     (late,) = stragglers(reduced[-1], tmp_path / "reduced")
     assert late["ranks"] == [1]
     assert [late] == stragglers(ingested[-1], tmp_path / "ingested")
+
+
+def test_damaged_summaries_are_told_and_made_again(tmp_path: Path) -> None:
+    place, data = str(tmp_path / "summaries"), tmp_path / "data"
+    summarised(tmp_path, range(RANKS))
+    run_id = run("reduce", place, "--data", str(data), "--name", "mine").splitlines()[-1]
+    (path,) = DataFolder(data).recordings.glob("*.parquet")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    doctor = CliRunner().invoke(cli, ["doctor", "--data", str(data)])
+    assert doctor.exit_code == 1 and "The summaries" in doctor.output
+    for kept in DataFolder(data).derived.glob("*.msgpack"):
+        kept.unlink()
+    assert "summaries of this job's ranks are damaged" in run("report", run_id, "--data", str(data), "--format", "json")
+    path.rename(path.with_name(f"{1:016x}.summaries.parquet"))  # of another gathering: not written over by the next
+    manifest = DataFolder(data).read_manifest(run_id)
+    DataFolder(data).write_manifest(msgspec.structs.replace(manifest, summaries=f"{1:016x}", notes="keep me"))
+    assert run("reduce", place, "--data", str(data)).splitlines()[-1] == run_id
+    again = DataFolder(data).read_manifest(run_id)
+    assert (again.name, again.notes) == ("mine", "keep me")
+    assert stragglers(run_id, data)[0]["ranks"] == [5]
 
 
 def stragglers(run_id: str, data: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,101 @@
+"""Whether the rows of a summary are what a rank can say: the file may come from anywhere, and a Parquet file holds any number in any column."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sawtooth.analysis.telemetry.summary import DeviceTelemetry
+from sawtooth.ingest.schema import ID_PATTERN
+from sawtooth.ingest.typed import from_json
+
+KINDS = ("trace", "telemetry", "refused")
+FAR_NS = 1 << 62  # 146 years: sums of two times fit 64 bits
+LONG_MS = 1e12  # of a step or what is lost of it: 30 years
+MOST_RANKS = 1 << 20  # of a job; the largest known have some 100,000
+MOST_ELEMENTS = 1 << 50  # of a collective's buffer
+LONGEST_TEXT = 1 << 16  # a kernel's name from a template has some thousand signs
+# What holds a value in every row of a device of a trace, and in every entry of a list.
+OF_TRACE = ("id", "source", "pids", "step", "lost", "held_ms", "quiet", "beside", "call")
+OF_ENTRY = {
+    "step": ("label", "counted", "start_ns", "end_ns"),
+    "lost": ("cause", "ms"),
+    "quiet": ("kernel", "ns", "calls"),
+    "call": ("name", "group", "described", "step", "start_ns", "dur_ns", "exposed_ns", "exposed_from_ns"),
+}
+# The least and the most of what is known.
+RANGES: dict[str, tuple[float, float]] = {
+    "rank": (0, MOST_RANKS), "world": (1, MOST_RANKS), "device": (0, 1 << 16), "first_ns": (-FAR_NS, FAR_NS), "bytes": (0, FAR_NS),
+    "step_ms": (0, LONG_MS), "held_ms": (0, LONG_MS), "step.start_ns": (-FAR_NS, FAR_NS), "step.end_ns": (-FAR_NS, FAR_NS), "lost.ms": (0, LONG_MS),
+    "quiet.ns": (0, FAR_NS), "quiet.calls": (0, 1 << 31), "call.start_ns": (-FAR_NS, FAR_NS), "call.dur_ns": (0, FAR_NS), "call.group_size": (0, MOST_RANKS),
+    "call.peer": (0, MOST_RANKS), "call.in_elements": (0, MOST_ELEMENTS), "call.out_elements": (0, MOST_ELEMENTS), "call.sends": (0, 1 << 15),
+    "call.receives": (0, 1 << 15), "call.step": (-1, 1 << 15), "call.exposed_ns": (0, FAR_NS), "call.exposed_from_ns": (0, FAR_NS),
+}  # fmt: skip
+
+
+def unsound(table: pa.Table) -> str | None:
+    """Return the column of a ``summary.SCHEMA`` table that holds what no rank can say, as ``call.dur_ns``; None where all are sound."""
+    if not all(kind in KINDS for kind in table["kind"].to_pylist()):
+        return "kind"
+    traces = table.filter(pc.and_(pc.equal(table["kind"], "trace"), pc.is_valid(table["device"])))
+    columns = {name: table[name].combine_chunks() for name in table.column_names}
+    for name, fields in OF_ENTRY.items():
+        entries = columns[name].flatten()
+        columns |= {f"{name}.{field.name}": entries.field(field.name) for field in entries.type}
+        missing = next((f"{name}.{field}" for field in fields if columns[f"{name}.{field}"].null_count), None)
+        if missing or entries.null_count:
+            return missing or name
+    return (
+        next((name for name in OF_TRACE if traces[name].null_count), None)
+        or next((name for name in ("pids", "beside") if columns[name].flatten().null_count), None)
+        or next((name for name, column in columns.items() if _too_long(column)), None)
+        or next((name for name, (least, most) in RANGES.items() if _outside(columns[name], least, most)), None)
+        or (None if all(map(ID_PATTERN.fullmatch, traces["id"].to_pylist())) else "id")
+        or (None if _in_order(columns) else "step.end_ns")
+        or (None if _inside(columns) else "call.exposed_ns")
+        or (None if _in_a_step(traces) else "call.step")
+        or (None if _sampled(table) else "sampled")
+    )
+
+
+def _too_long(column: pa.Array) -> bool:
+    return pa.types.is_string(column.type) and (pc.max(pc.binary_length(column)).as_py() or 0) > LONGEST_TEXT
+
+
+def _outside(column: pa.Array, least: float, most: float) -> bool:
+    """Tell whether a value is not in a range: NaN is in none."""
+    values = column.drop_null().to_numpy(zero_copy_only=False)
+    return not bool(((values >= least) & (values <= most)).all())
+
+
+def _in_order(columns: dict[str, pa.Array]) -> bool:
+    return bool(pc.all(pc.greater_equal(columns["step.end_ns"], columns["step.start_ns"]), min_count=0).as_py())
+
+
+def _inside(columns: dict[str, pa.Array]) -> bool:
+    exposed = pc.and_(
+        pc.less_equal(columns["call.exposed_ns"], columns["call.dur_ns"]),
+        pc.less_equal(columns["call.exposed_from_ns"], columns["call.dur_ns"]),
+    )
+    return bool(pc.all(exposed, min_count=0).as_py())
+
+
+def _in_a_step(traces: pa.Table) -> bool:
+    """Tell whether each call's step is one of its row's."""
+    steps = pc.list_value_length(traces["step"]).to_numpy()
+    calls = traces["call"].combine_chunks()
+    row = pc.list_parent_indices(calls).to_numpy()
+    return bool((calls.flatten().field("step").to_numpy(zero_copy_only=False) < steps[row]).all()) if len(row) else True
+
+
+def _sampled(table: pa.Table) -> bool:
+    """Tell whether what telemetry says of a GPU can be read."""
+    rows = table.filter(pc.equal(table["kind"], "telemetry"))
+    if rows["pids"].null_count or rows["source"].null_count or rows["sampled"].null_count:
+        return False
+    try:
+        for text in rows["sampled"].to_pylist():
+            from_json(text, DeviceTelemetry)
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        return False
+    return True
