@@ -5,7 +5,7 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
-        "batch": ("gather",),
+        "batch": ("gather", "is_whole"),
         "mapping": ("Engine", "Mapped", "Outcome", "map_sources", "summary_name"),
         "of_rank": ("Row", "rank_rows", "refusal_row", "telemetry_rows"),
         "overview": ("of_whole_job",),
@@ -14,7 +14,7 @@ __getattr__, __all__ = lazy(
         "reduction": ("JobOverview", "overview_of"),
         "stages": ("unequal",),
         "summary": ("pack",),
-        "tables": ("JobTables",),
+        "tables": ("NOT_HERE", "JobTables"),
         "workers": ("in_processes",),
     },
 )
