@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sawtooth.ingest.loading import Rate, SampleCost, predict
 from sawtooth.ingest.schema import UserFacts
 
 AT_THE_LIMIT = 0.95  # of the step: what workers need is known to 10 %
+
+
+class Floors(NamedTuple):
+    """The shortest step that a loader's workers can feed, ms: likely, at the least and at the most."""
+
+    likely: float
+    least: float
+    most: float
 
 
 @dataclass(frozen=True)
@@ -23,10 +32,9 @@ class Feeding:
         """Tell whether they likely need as long as a step of ``step_ms`` takes."""
         return self.ms >= AT_THE_LIMIT * step_ms
 
-    def floors_ms(self, step_ms: float, times: float = 1.0) -> tuple[float, float, float]:
-        """Return the shortest step with ``times`` the batch, likely, at the least and at most, ms; of a step as it is they need no more than ``step_ms``."""
-        likely, least, most = (times * min(ms, step_ms) for ms in (self.ms, self.low_ms, self.high_ms))
-        return likely, least, most
+    def floors_ms(self, step_ms: float, times: float = 1.0) -> Floors:
+        """Return the shortest step with ``times`` the batch; of a step as it is they need no more than ``step_ms``."""
+        return Floors(*(times * min(ms, step_ms) for ms in (self.ms, self.low_ms, self.high_ms)))
 
 
 def sample_cost(facts: UserFacts) -> SampleCost | None:

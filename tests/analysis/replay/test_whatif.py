@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from sawtooth.analysis.metrics.feeding import Feeding
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import (
@@ -183,6 +186,57 @@ def test_a_cause_that_may_stay_in_part_and_a_graph_that_waits_may_cut_have_the_u
     graph = waiting().predict_range_ms(of_step(0.100, "user"), [AsGraph()])
     whole, cut = (waiting().predict_ms(of_step(0.100, "user"), [AsGraph(waits_stay=stay)]) for stay in (False, True))
     assert graph is not None and whole is not None and cut is not None and whole < cut < graph[1]
+
+
+def test_the_step_is_no_shorter_than_the_loader_needs_to_feed_it() -> None:
+    # Without the wait 60 of 100 µs would be left. The workers need 75 of them, 70 at the least and more than the step at the most.
+    step = replace(of_step(0.100, "user"), feeding=Feeding(ms=0.075, low_ms=0.070, high_ms=0.130, workers=4))
+    assert waiting().predict_ms(step, [WithoutWaits()]) == pytest.approx(0.075)
+    assert waiting().predict_range_ms(step, [WithoutWaits()]) == pytest.approx((0.070, 0.100))  # they feed a step of 100 now
+    quick = replace(of_step(0.100, "user"), feeding=Feeding(ms=0.010, low_ms=0.005, high_ms=0.020, workers=4))
+    assert waiting().predict_ms(quick, [WithoutWaits()]) == pytest.approx(0.060), "and workers that keep up change nothing"
+
+
+def test_an_edit_of_the_loader_changes_what_it_needs_too() -> None:
+    # The loader's 50 of 100 µs go, whatever else is changed beside. A host twice as quick leaves 50 as well, but its loader still needs 75.
+    step = replace(of_step(0.100, "user"), feeding=Feeding(ms=0.075, low_ms=0.070, high_ms=0.080, workers=4))
+    loop = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
+    for edits in ([WithoutHostCause("data_wait")], [WithoutHostCause("data_wait"), WithoutWaits()]):
+        assert loop.predict_ms(step, edits) == pytest.approx(0.050)
+    for edit in (FasterHost(0.5), WithoutHostCause("python")):
+        assert loop.predict_ms(step, [edit]) >= 0.075
+
+
+def test_beyond_the_replay_the_interval_is_from_all_of_it_gone_to_all_of_it_left() -> None:
+    # Of 100 µs in the replay 40 are the kernel's, which then takes 20: 80. A run of 150 would take 130, by what the GPU waits in it; 80 where the 50
+    # beyond the replay were the kernel's, and 130 where they stay. A fifth of the 20 gained is 4.
+    half = [ScaledOps((0, 1, 2, 3), 0.5, 0.5, 0.5)]
+    assert waiting().predict_range_ms(of_step(0.150, "user"), half) == pytest.approx((0.076, 0.134))
+    # A call and its kernel of 3 µs go from steps of 100, in which the GPU works 6, and take 20 with them: by the 77 it waits then, 80 + 50 × 77/94 are left of 150, or 130.
+    # They may have cost as much again, which is less than the 50.
+    gone = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
+    off = 0.2 * (0.150 - (0.080 + 0.050 * 77 / 94))
+    assert gone.predict_range_ms(of_step(0.150, "user"), [WithoutCalls(SECOND)]) == pytest.approx((0.080 - off, 0.130 + off))
+
+
+def test_a_gpu_that_never_waits_is_quicker_by_its_kernels_alone() -> None:
+    # Kernels of 120 µs under a host of 100: the replay never waits, so that the run's 130 are its work too.
+    trace = TinyTrace()
+    for k in range(4):
+        trace.step(100.0 * k, 100.0 * k + 100)
+        trace.launch((100.0 * k + 90, 100.0 * k + 95), (97 + 120.0 * k, 217 + 120.0 * k))
+    whatif = WhatIf(problem_of(trace), 0, problem_of(trace).steps)
+    assert whatif.step_ms() == pytest.approx(0.120)
+    assert whatif.predict_ms(of_step(0.130, "user"), [ScaledOps((0, 1, 2, 3), 0.9)]) == pytest.approx(0.130 * 108 / 120)
+
+
+def test_kernels_too_short_to_be_timed_leave_the_host_to_be_predicted() -> None:
+    trace = TinyTrace()
+    for k in range(4):
+        trace.step(100.0 * k, 100.0 * k + 100)
+        trace.launch((100.0 * k + 90, 100.0 * k + 95), (100.0 * k + 97, 100.0 * k + 97))
+    whatif = WhatIf(problem_of(trace), 0, problem_of(trace).steps)
+    assert whatif.predict_ms(of_step(0.100, "user"), [FasterHost(0.5)]) == pytest.approx(0.050, rel=0.1)
 
 
 def test_nothing_is_predicted_of_an_unknown_step_or_of_no_counted_step() -> None:
