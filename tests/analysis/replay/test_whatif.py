@@ -203,7 +203,7 @@ def test_an_edit_of_the_loader_changes_what_it_needs_too() -> None:
     loop = WhatIf(problem_of(loading()), 0, problem_of(loading()).steps)
     for edits in ([WithoutHostCause("data_wait")], [WithoutHostCause("data_wait"), WithoutWaits()]):
         assert loop.predict_ms(step, edits) == pytest.approx(0.050)
-    for edit in (FasterHost(0.5), WithoutHostCause("python")):
+    for edit in (FasterHost(0.5), WithoutHostCause("python_host")):
         assert loop.predict_ms(step, [edit]) >= 0.075
 
 
