@@ -16,6 +16,7 @@ from sawtooth.app.commands.runs import plain
 from sawtooth.app.jobs.intake import bring_in, files_of
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.runs.clocks import ClockCorrection
+from sawtooth.ingest.runs.manifests import edit_run
 
 
 def ingest(
@@ -81,7 +82,7 @@ def ingest(
     for sentence in brought.notices:
         say(sentence, err=True)
     for run in brought.runs if tag else []:
-        folder.write_manifest(msgspec.structs.replace(run, tags=list(dict.fromkeys([*run.tags, *(tag or [])]))))
+        edit_run(folder, run.id, lambda now: msgspec.structs.replace(now, tags=list(dict.fromkeys([*now.tags, *(tag or [])]))))
     if as_json:
         say(json_text([plain(run) for run in brought.runs]))
     for run in brought.runs if not as_json else []:

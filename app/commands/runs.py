@@ -27,7 +27,7 @@ from sawtooth.app.runs.card import Card, card_of, kept_card
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.server.start import link_to
 from sawtooth.ingest.errors import UsageError
-from sawtooth.ingest.runs.manifests import delete_run
+from sawtooth.ingest.runs.manifests import delete_run, edit_run
 from sawtooth.ingest.schema import DataFolder, Manifest
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -123,9 +123,13 @@ def tag(
     folder = data_folder(data)
     manifest = folder.resolve_run(run)
     gone = {text[1:] for text in tags if text.startswith("-")}
-    kept = [t for t in dict.fromkeys([*manifest.tags, *(t for t in tags if not t.startswith("-"))]) if t not in gone]
-    folder.write_manifest(msgspec.structs.replace(manifest, tags=kept))
-    say(f"{fmt.clean(manifest.name)}: {', '.join(map(fmt.clean, kept)) or 'no tags'}")
+    new = [text for text in tags if not text.startswith("-")]
+    run_now = edit_run(
+        folder,
+        manifest.id,
+        lambda now: msgspec.structs.replace(now, tags=[t for t in dict.fromkeys([*now.tags, *new]) if t not in gone]),
+    )
+    say(f"{fmt.clean(run_now.name)}: {', '.join(map(fmt.clean, run_now.tags)) or 'no tags'}")
 
 
 @runs_app.command()
@@ -147,8 +151,7 @@ def rename(run: RunArgument, name: Annotated[str, typer.Argument(metavar="NAME")
     if not name.strip():
         raise UsageError("A run's name cannot be empty.")
     folder = data_folder(data)
-    manifest = folder.resolve_run(run)
-    folder.write_manifest(msgspec.structs.replace(manifest, name=name.strip()))
+    manifest = edit_run(folder, folder.resolve_run(run).id, lambda now: msgspec.structs.replace(now, name=name.strip()))
     say(f"{fmt.clean(name.strip())}: {manifest.id}")
 
 

@@ -20,6 +20,7 @@ from sawtooth.app.jobs.orders import JobOrder, Outcome, Progress, Stage
 from sawtooth.app.runs.card import card_of
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.recording import Progress as IngestProgress
+from sawtooth.ingest.runs.manifests import edit_run
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
 
@@ -76,9 +77,8 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
     )
     if order.bundled:
         for manifest in brought.runs:
-            folder.write_manifest(
-                msgspec.structs.replace(manifest, bundled=True, created_ns=order.created_ns or manifest.created_ns)
-            )
+            created_ns = order.created_ns or manifest.created_ns
+            edit_run(folder, manifest.id, lambda run, at=created_ns: msgspec.structs.replace(run, bundled=True, created_ns=at))
     names = {manifest.id: manifest.name for manifest in brought.runs}  # a bundle may hold a run twice
     runs = list(names)
     report(Progress("deriving", 1.0, runs=runs))

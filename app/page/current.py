@@ -18,6 +18,7 @@ from sawtooth.app.runs.card import is_large
 from sawtooth.app.server.process import jobs
 from sawtooth.app.words.headline import headline, tab_title
 from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.runs.manifests import edit_run
 from sawtooth.ingest.schema import Manifest, RecordingRef
 
 LOOK_EVERY_SECONDS = 0.7  # for the child's result
@@ -150,13 +151,17 @@ def no_trace(result: RunResult) -> None:
 
 def keep_recording(manifest: Manifest, ref: RecordingRef) -> None:
     """Keep what a viewer said of a recording's clock with the run."""
-    data = frame.data_folder()
-    kept = data.read_manifest(manifest.id)
-    data.write_manifest(msgspec.structs.replace(kept, recordings=[ref if r.id == ref.id else r for r in kept.recordings]))
+    edit_run(
+        frame.data_folder(),
+        manifest.id,
+        lambda run: msgspec.structs.replace(run, recordings=[ref if r.id == ref.id else r for r in run.recordings]),
+    )
 
 
 def keep_facts(manifest: Manifest, facts: dict[str, float | None]) -> None:
     """Keep what only the viewer knows with the run; None takes a fact away."""
-    data = frame.data_folder()
-    kept = data.read_manifest(manifest.id)
-    data.write_manifest(msgspec.structs.replace(kept, facts=msgspec.structs.replace(kept.facts, **facts)))
+    edit_run(
+        frame.data_folder(),
+        manifest.id,
+        lambda run: msgspec.structs.replace(run, facts=msgspec.structs.replace(run.facts, **facts)),
+    )

@@ -20,6 +20,7 @@ __getattr__, __all__ = lazy(
         "manifests": (
             "attach",
             "delete_run",
+            "edit_run",
             "overlapping_telemetry",
             "register_job",
             "register_runs",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,8 @@ import msgspec
 
 from sawtooth.ingest.database import first_row, rows_of
 from sawtooth.ingest.errors import NotFoundError, UsageError
-from sawtooth.ingest.runs.proposals import dismiss
-from sawtooth.ingest.runs.recordings import joined, remove_unused
+from sawtooth.ingest.runs.proposals import forget
+from sawtooth.ingest.runs.recordings import changing, joined, remove_unused, still_here
 from sawtooth.ingest.schema import BatchTrial, DataFolder, Manifest, RecordingRef, UserFacts, new_manifest, run_id_of
 
 CLOSE_NS = 120 * 1_000_000_000  # ranks start the same profiled step within seconds; two minutes forgive unsynchronised clocks
@@ -60,22 +60,24 @@ def register_run(
     if not refs:
         raise UsageError("A run needs at least one recording.")
     refs = list({ref.id: ref for ref in refs}.values())
-    try:
-        old = folder.read_manifest(run_id_of(refs))
-    except NotFoundError:
-        manifest = new_manifest(refs, name or _name_of(folder, refs))
-    else:
-        manifest = msgspec.structs.replace(old, name=name or old.name, recordings=joined(old.recordings, refs))
-    manifest = msgspec.structs.replace(
-        manifest,
-        notes=notes or manifest.notes,
-        tags=list(dict.fromkeys([*manifest.tags, *(tags or [])])),
-        settings={**manifest.settings, **(settings or {})},
-        facts=manifest.facts if facts is None else facts,  # a Struct is true even where it holds nothing
-        batches=batches or manifest.batches,
-        bundled=bundled or manifest.bundled,
-    )
-    folder.write_manifest(manifest)
+    with changing(folder):
+        still_here(folder, refs)
+        try:
+            old = folder.read_manifest(run_id_of(refs))
+        except NotFoundError:
+            manifest = new_manifest(refs, name or _name_of(folder, refs))
+        else:
+            manifest = msgspec.structs.replace(old, name=name or old.name, recordings=joined(old.recordings, refs))
+        manifest = msgspec.structs.replace(
+            manifest,
+            notes=notes or manifest.notes,
+            tags=list(dict.fromkeys([*manifest.tags, *(tags or [])])),
+            settings={**manifest.settings, **(settings or {})},
+            facts=manifest.facts if facts is None else facts,  # a Struct is true even where it holds nothing
+            batches=batches or manifest.batches,
+            bundled=bundled or manifest.bundled,
+        )
+        folder.write_manifest(manifest)
     return manifest
 
 
@@ -104,12 +106,22 @@ def attach(folder: DataFolder, run_id: str, refs: list[RecordingRef]) -> Manifes
 
     Telemetry leaves the id as it is. A further rank makes another run id; the old manifest stays, so that links to it keep their meaning.
     """
-    old = folder.read_manifest(run_id)
-    recordings = joined(old.recordings, refs)
-    # a job of many ranks is the same job whichever of them have files of their own
-    new_id = run_id_of(recordings) if old.summaries is None else old.id
-    manifest = msgspec.structs.replace(old, id=new_id, recordings=recordings)
-    folder.write_manifest(manifest)
+    with changing(folder):
+        still_here(folder, refs)
+        old = folder.read_manifest(run_id)
+        recordings = joined(old.recordings, refs)
+        # a job of many ranks is the same job whichever of them have files of their own
+        new_id = run_id_of(recordings) if old.summaries is None else old.id
+        manifest = msgspec.structs.replace(old, id=new_id, recordings=recordings)
+        folder.write_manifest(manifest)
+    return manifest
+
+
+def edit_run(folder: DataFolder, run_id: str, edit: Callable[[Manifest], Manifest]) -> Manifest:
+    """Write what ``edit`` makes of a run as it is now, so that nobody's words are lost and no deleted run comes back. Raises NotFoundError."""
+    with changing(folder):
+        manifest = edit(folder.read_manifest(run_id))
+        folder.write_manifest(manifest)
     return manifest
 
 
@@ -120,14 +132,18 @@ def register_job(
 
     ``summaries_id`` names the file of all ranks' summaries, ``trace_ids`` their traces. The run that the job has already, ``known``, keeps its id.
     """
-    if known is None:
-        run_id = run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in trace_ids])
-        manifest = msgspec.structs.replace(new_manifest(refs, name), id=run_id, summaries=summaries_id)
-    else:
-        manifest = msgspec.structs.replace(known, name=name, recordings=joined(known.recordings, refs), summaries=summaries_id)
-    folder.write_manifest(manifest)
-    if known is not None and known.summaries is not None:
-        remove_unused(folder, {known.summaries})
+    with changing(folder):
+        still_here(folder, refs)
+        if known is None:
+            run_id = run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in trace_ids])
+            manifest = msgspec.structs.replace(new_manifest(refs, name), id=run_id, summaries=summaries_id)
+        else:
+            manifest = msgspec.structs.replace(
+                known, name=name, recordings=joined(known.recordings, refs), summaries=summaries_id
+            )
+        folder.write_manifest(manifest)
+        if known is not None and known.summaries is not None:
+            remove_unused(folder, {known.summaries})
     return manifest
 
 
@@ -156,16 +172,17 @@ def _span(folder: DataFolder, ref: RecordingRef) -> tuple[int, int]:
 
 def delete_run(folder: DataFolder, run_id: str) -> None:
     """Remove a run, and its recordings, derived files and sources where no other run uses them. Raises NotFoundError."""
-    path = folder.manifest_file(run_id)
-    if not path.exists():
-        folder.read_manifest(run_id)
-    recordings: set[str] = set()
-    with contextlib.suppress(NotFoundError):  # a damaged manifest can be deleted too
-        manifest = folder.read_manifest(run_id)
-        recordings = {ref.id for ref in manifest.recordings} | ({manifest.summaries} if manifest.summaries else set())
-    path.unlink(missing_ok=True)
-    dismiss(folder, run_id)
-    remove_unused(folder, recordings)
+    with changing(folder):
+        path = folder.manifest_file(run_id)
+        if not path.exists():
+            folder.read_manifest(run_id)
+        recordings: set[str] = set()
+        with contextlib.suppress(NotFoundError):  # a damaged manifest can be deleted too
+            manifest = folder.read_manifest(run_id)
+            recordings = {ref.id for ref in manifest.recordings} | ({manifest.summaries} if manifest.summaries else set())
+        path.unlink(missing_ok=True)
+        forget(folder, run_id)
+        remove_unused(folder, recordings)
 
 
 def group(folder: DataFolder, refs: list[RecordingRef], *, separate: bool = False) -> list[list[RecordingRef]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from sawtooth.ingest.errors import NotFoundError
-from sawtooth.ingest.runs.recordings import joined, remove_unused
+from sawtooth.ingest.runs.recordings import changing, joined, remove_unused, still_here
 from sawtooth.ingest.schema import BatchTrial, DataFolder, Manifest, RecordingRef, UserFacts, write_atomically
 from sawtooth.ingest.seals import sealed, unsealed
 from sawtooth.ingest.typed import from_json
@@ -45,12 +45,14 @@ class Difference:
 
 def propose(folder: DataFolder, proposal: Proposal) -> None:
     """Keep a proposal in place of an older one of the same run. One that would change nothing is not kept."""
-    replaced = _recordings_of(folder, proposal.run_id)
-    if changed(folder.read_manifest(proposal.run_id), proposal):
-        write_atomically(
-            folder.proposal_file(proposal.run_id), sealed(msgspec.json.format(msgspec.json.encode(proposal), indent=2))
-        )
-        remove_unused(folder, replaced)
+    with changing(folder):
+        still_here(folder, proposal.recordings)
+        replaced = _recordings_of(folder, proposal.run_id)
+        if changed(folder.read_manifest(proposal.run_id), proposal):
+            write_atomically(
+                folder.proposal_file(proposal.run_id), sealed(msgspec.json.format(msgspec.json.encode(proposal), indent=2))
+            )
+            remove_unused(folder, replaced)
 
 
 def proposal_for(folder: DataFolder, run_id: str) -> Proposal | None:
@@ -98,17 +100,25 @@ def changed(manifest: Manifest, proposal: Proposal) -> list[Difference]:
 
 def accept(folder: DataFolder, run_id: str) -> Manifest:
     """Take a run's proposal over and return the run's manifest. Raises NotFoundError where there is none."""
-    proposal = proposal_for(folder, run_id)
-    if proposal is None:
-        raise NotFoundError("There is no proposal for this run any more. Import its .sawtooth file again.")
-    manifest = accepted(folder.read_manifest(run_id), proposal)
-    folder.write_manifest(manifest)
-    folder.proposal_file(run_id).unlink(missing_ok=True)
+    with changing(folder):
+        proposal = proposal_for(folder, run_id)
+        if proposal is None:
+            raise NotFoundError("There is no proposal for this run any more. Import its .sawtooth file again.")
+        still_here(folder, proposal.recordings)
+        manifest = accepted(folder.read_manifest(run_id), proposal)
+        folder.write_manifest(manifest)
+        folder.proposal_file(run_id).unlink(missing_ok=True)
     return manifest
 
 
 def dismiss(folder: DataFolder, run_id: str) -> None:
     """Forget a run's proposal, with the recordings that only it needs."""
+    with changing(folder):
+        forget(folder, run_id)
+
+
+def forget(folder: DataFolder, run_id: str) -> None:
+    """Do what ``dismiss`` does, for who holds the runs already."""
     recordings = _recordings_of(folder, run_id)
     folder.proposal_file(run_id).unlink(missing_ok=True)
     remove_unused(folder, recordings)

@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import msgspec
 
+from sawtooth.ingest.errors import NotFoundError
+from sawtooth.ingest.files import disk_error
+from sawtooth.ingest.locks import held
 from sawtooth.ingest.schema import DataFolder, RecordingRef
+
+CHANGING = "runs.lock"
+
+
+@contextmanager
+def changing(folder: DataFolder) -> Iterator[None]:
+    """Hold the data folder's runs: what is read of them inside is so until the end, and who removes recordings waits for who writes of them.
+
+    Not to be nested. Raises SourceError where the folder cannot be written.
+    """
+    try:
+        lock = (folder.root / CHANGING).open("wb")
+    except OSError as error:
+        raise disk_error(error) from error
+    with lock, held(lock):
+        yield
+
+
+def still_here(folder: DataFolder, refs: list[RecordingRef]) -> None:
+    """Raise NotFoundError where somebody deleted one of ``refs`` meanwhile, as the last run that had it."""
+    for ref in refs:
+        if not folder.recording_file(ref.id).exists() and not folder.source_file(ref.id).exists():
+            raise NotFoundError(f"{ref.source_name} was deleted while it was read in. Read it in again.")
 
 
 def joined(old: list[RecordingRef], new: list[RecordingRef]) -> list[RecordingRef]:

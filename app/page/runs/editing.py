@@ -11,7 +11,7 @@ from sawtooth.app.library import library
 from sawtooth.app.page import cards, frame
 from sawtooth.app.page.runs import attach_telemetry
 from sawtooth.ingest.errors import SawtoothError
-from sawtooth.ingest.runs.manifests import delete_run
+from sawtooth.ingest.runs.manifests import delete_run, edit_run
 from sawtooth.ingest.schema import Manifest
 
 NAME_LENGTH = 120
@@ -28,13 +28,21 @@ def edit(run_id: str) -> None:
         tags = st.text_input("Tags", ", ".join(manifest.tags), help="Separated by commas.")
         notes = st.text_area("Notes", manifest.notes, max_chars=NOTES_LENGTH)
         if st.form_submit_button("Save", type="primary"):
-            frame.data_folder().write_manifest(edited(manifest, name, tags, notes))
-            st.rerun()
+            _save(run_id, name, tags, notes)
     if manifest.traces:
         with st.expander("Attach telemetry"):
             attach_telemetry.choose(manifest)
     with st.expander("Delete this run"):
         deletion(manifest)
+
+
+def _save(run_id: str, name: str, tags: str, notes: str) -> None:
+    try:
+        edit_run(frame.data_folder(), run_id, lambda run: edited(run, name, tags, notes))
+    except SawtoothError as error:
+        cards.problem("Not saved", str(error))
+    else:
+        st.rerun()
 
 
 def deletion(manifest: Manifest) -> None:

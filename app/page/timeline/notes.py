@@ -11,6 +11,7 @@ from sawtooth.app.format import clean
 from sawtooth.app.page import frame
 from sawtooth.app.page.runs.editing import NOTES_LENGTH
 from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.runs.manifests import edit_run
 
 TEXT_LENGTH = 300  # characters of one note: a place needs a sentence
 _LINE = re.compile(r"^\[(\d{1,12}(?:\.\d{1,9})?) to (\d{1,12}(?:\.\d{1,9})?) ms\] (\S.*)$", re.MULTILINE)
@@ -38,7 +39,9 @@ def noted(notes: str, start_ns: float, end_ns: float, text: str) -> str:
 
 def keep(run_id: str, note: Any) -> None:
     """Keep what the component says: a place and words. The run is read anew, so that nobody's note is lost."""
-    folder = frame.data_folder()
-    manifest = folder.read_manifest(run_id)
-    notes = noted(manifest.notes, float(note["start"]), float(note["end"]), str(note["text"]))
-    folder.write_manifest(msgspec.structs.replace(manifest, notes=notes))
+    start_ns, end_ns, words = float(note["start"]), float(note["end"]), str(note["text"])
+    edit_run(
+        frame.data_folder(),
+        run_id,
+        lambda run: msgspec.structs.replace(run, notes=noted(run.notes, start_ns, end_ns, words)),
+    )

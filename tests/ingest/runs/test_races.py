@@ -1,0 +1,98 @@
+"""Who reads a run in while somebody deletes it, or edits it while somebody else does: no run without its recordings, and nobody's words are lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.errors import NotFoundError
+from sawtooth.ingest.runs import manifests, proposals
+from sawtooth.ingest.runs.manifests import attach, delete_run, edit_run, register_run
+from sawtooth.ingest.runs.proposals import Proposal, accept, propose
+from sawtooth.ingest.schema import DataFolder, Manifest
+from tests.support import sound_trace
+
+WAIT_S = 0.3  # long enough for what is not held back to be over
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> DataFolder:
+    trace = tmp_path / "one.json"
+    trace.write_bytes(sound_trace.text(sound_trace.sound()))
+    folder = DataFolder(tmp_path / "data").create()
+    bring_in(folder, [(trace, trace.name)])
+    return folder
+
+
+def during(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, other: Callable[[], object]) -> list[threading.Thread]:
+    """Let ``other`` happen in a thread of its own at the moment that ``where.name`` is called; return the thread, to be waited for."""
+    real, threads = getattr(where, name), []
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if not threads:
+            threads.append(threading.Thread(target=other))
+            threads[0].start()
+            threads[0].join(WAIT_S)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(where, name, called)
+    return threads
+
+
+def whole(folder: DataFolder) -> bool:
+    return all(folder.recording_file(ref.id).exists() for manifest in folder.manifests() for ref in manifest.recordings)
+
+
+@pytest.mark.parametrize(
+    "again", [lambda f, run: register_run(f, run.recordings), lambda f, run: attach(f, run.id, run.recordings)]
+)
+def test_a_run_that_is_deleted_while_it_is_registered_is_there_whole_or_not_at_all(
+    folder: DataFolder, monkeypatch: pytest.MonkeyPatch, again: Callable[[DataFolder, Manifest], Manifest]
+) -> None:
+    (run,) = folder.manifests()
+    threads = during(monkeypatch, manifests, "joined", lambda: delete_run(folder, run.id))
+    again(folder, run)
+    threads[0].join()
+    assert whole(folder)
+
+
+def test_what_was_deleted_after_it_was_read_in_makes_no_run(folder: DataFolder) -> None:
+    (run,) = folder.manifests()
+    delete_run(folder, run.id)
+    for late in (lambda: register_run(folder, run.recordings, "late"), lambda: edit_run(folder, run.id, lambda now: now)):
+        with pytest.raises(NotFoundError):
+            late()
+    assert folder.manifests() == []
+
+
+def test_a_proposal_is_taken_whole_while_its_run_is_deleted(folder: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run,) = folder.manifests()
+    propose(folder, Proposal(run.id, "a bundle", run.recordings, name="another"))
+    threads = during(monkeypatch, proposals, "accepted", lambda: delete_run(folder, run.id))
+    accept(folder, run.id)
+    threads[0].join()
+    assert whole(folder)
+
+
+def test_two_edits_at_once_are_both_kept(folder: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run,) = folder.manifests()
+    threads = during(
+        monkeypatch,
+        msgspec.structs,
+        "asdict",
+        lambda: edit_run(folder, run.id, lambda now: msgspec.structs.replace(now, notes=f"{now.notes}b")),
+    )
+
+    def first(now: Manifest) -> Manifest:
+        msgspec.structs.asdict(now)  # the other comes here
+        return msgspec.structs.replace(now, notes=f"{now.notes}a")
+
+    edit_run(folder, run.id, first)
+    threads[0].join()
+    assert folder.read_manifest(run.id).notes == "ab"
