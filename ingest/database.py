@@ -6,6 +6,7 @@ a small trace.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from sawtooth.ingest.schema import BLOCK_BYTES, STORAGE_VERSION
 
 CLOSED: dict[str, Any] = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}  # nothing is fetched
 ROW_MEMORY = "96MB"  # for a look at single rows
+LEAST_MEMORY = "16MB"  # what an instance that does nothing needs, and more
 
 _idle: list[duckdb.DuckDBPyConnection] = []  # one at most: a process rarely works on two files at a time
 _one_at_a_time = threading.Lock()
@@ -38,6 +40,7 @@ def give_back(connection: duckdb.DuckDBPyConnection) -> None:
     """Leave an instance that has nothing attached any more to the next who borrows one."""
     with _one_at_a_time:
         if not _idle:
+            give_up_memory(connection, LEAST_MEMORY)
             _idle.append(connection)
             return
     connection.close()
@@ -47,6 +50,13 @@ def _limited(connection: duckdb.DuckDBPyConnection, memory_limit: str, scratch: 
     connection.execute(f"SET memory_limit = '{memory_limit}'")
     connection.execute(f"SET temp_directory = '{quoted(scratch) if scratch else ''}'")
     return connection
+
+
+def give_up_memory(connection: duckdb.DuckDBPyConnection, memory_limit: str) -> None:
+    """Let an instance of that limit return what it keeps for later use: as much again as the rows that it gave, where no limit makes it."""
+    with contextlib.suppress(duckdb.OutOfMemoryException):
+        connection.execute(f"SET memory_limit = '{LEAST_MEMORY}'")
+    connection.execute(f"SET memory_limit = '{memory_limit}'")
 
 
 def rows_of(path: Path, select: str) -> list[tuple[Any, ...]]:

@@ -28,14 +28,14 @@ from sawtooth.analysis.derive.storing import Storing
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS, TENSOR_CORES_USED
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.version import ANALYSIS_VERSION
-from sawtooth.ingest.database import attach_new, borrow, give_back, quoted
+from sawtooth.ingest.database import attach_new, borrow, give_back, give_up_memory, quoted
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import commit, draft, is_sound
 from sawtooth.ingest.schema import DataFolder
 
 DERIVED_SQL = Path(__file__).with_name("derived.sql")
 MOST_ANALYSED = 16  # GPUs of one trace: as many as a host has; each costs a replay of the whole trace
-MEMORY_LIMIT = "512MB"  # of the engine; the columns held by numpy come on top
+MEMORY_LIMIT = "192MB"  # of the engine, which spills beyond; the columns held by numpy come on top
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,8 @@ def _write(recording_file: Path, temporary: Path) -> None:
         attach_new(con, temporary, "d", DERIVED_SQL.read_text(encoding="utf-8"), "d.main,r.main")  # its views read both
         kind = con.execute("SELECT kind FROM recording").fetchall()[0][0]
         if kind == "trace":
-            _derive_trace(con)
+            with Storing() as storing:  # nothing but what it is told uses the connection while it stores
+                _derive_trace(con, storing)  # what it computed is gone when only storing is left
         con.execute("USE memory")
         con.execute("CHECKPOINT d")
         con.execute("DETACH d; DETACH r")
@@ -104,7 +105,7 @@ def _write(recording_file: Path, temporary: Path) -> None:
     give_back(con)
 
 
-def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
+def _derive_trace(con: duckdb.DuckDBPyConnection, storing: Storing) -> None:
     events = load_events(con)
     signatures = load_signatures(con)
     vendor, major = _vendor(con)
@@ -118,20 +119,26 @@ def _derive_trace(con: duckdb.DuckDBPyConnection) -> None:
     tensor = classes.among("tensor_cores", TENSOR_CORES_USED)
     flops = operator_flop_counts(events, signatures, tensor, vendor)
     facts = load_host_facts(con, events.origin_ns)
+    give_up_memory(con, MEMORY_LIMIT)
     work = module_work(events, facts)
-    with Storing() as storing:  # nothing but what it is told uses the connection from here on
-        storing.then(_store_classes, trace)
-        storing.then(_store_steps, trace, flops.carrier_of, work)
-        storing.then(_store_segments, trace)
-        storing.then(rollups.store, con)
-        losses = find_losses(events, facts, devices, classes.owner)
-        storing.then(_store_losses, trace, losses)
-        storing.then(timeline_store.store, con)
-        storing.then(_append, con, "facts", _facts(trace, flops, losses))
-        if trace.devices or len(events.ops):
-            storing.then(_append, con, "operators", _operators(trace, flops))
-        if work is not None and trace.devices:
-            storing.then(_append, con, "modules", _modules(trace, work, flops))
+    storing.then(_store_classes, trace)
+    storing.then(_store_steps, trace, flops.carrier_of, work)
+    parts = {
+        d.device: ledger.segments(events.gpu.start[d.ops], events.gpu.end[d.ops], classes.owner[d.ops], d.window)
+        for d in devices
+    }
+    storing.then(_store_segments, con, parts, events.origin_ns)
+    storing.then(rollups.store, con)
+    storing.then(give_up_memory, con, MEMORY_LIMIT)
+    if trace.devices or len(events.ops):  # now: together with the losses its columns would take the most memory
+        storing.then(_append, con, "operators", _operators(trace, flops))
+    known = _facts(trace, flops)
+    losses = find_losses(events, facts, devices, classes.owner, parts)
+    storing.then(_store_losses, con, losses)
+    storing.then(timeline_store.store, con)
+    storing.then(_append, con, "facts", _fact_rows(known, losses))
+    if work is not None and trace.devices:
+        storing.then(_append, con, "modules", _modules(trace, work, flops))
 
 
 def _analysed(device: np.ndarray) -> tuple[list[int], int]:
@@ -204,24 +211,21 @@ def _store_steps(trace: Trace, flop_operator: np.ndarray, work: ModuleWork | Non
     _append(trace.con, "gpu_op_steps", frame)
 
 
-def _store_segments(trace: Trace) -> None:
-    origin = trace.events.origin_ns
-    codes = trace.classes.owner
-    for device in trace.devices:
-        ops = device.ops
-        parts = ledger.segments(trace.events.gpu.start[ops], trace.events.gpu.end[ops], codes[ops], device.window)
-        frame = pd.DataFrame({"device": device.device, "start_ns": parts.starts + origin, "end_ns": parts.ends + origin})
-        _append(trace.con, "segments", frame.assign(owner=named(parts.owner, OWNER_KEYS)))
+def _store_segments(con: duckdb.DuckDBPyConnection, parts: dict[int, ledger.Segments], origin: int) -> None:
+    for device, of_device in parts.items():
+        frame = pd.DataFrame({"device": device, "start_ns": of_device.starts + origin, "end_ns": of_device.ends + origin})
+        _append(con, "segments", frame.assign(owner=named(of_device.owner, OWNER_KEYS)))
 
 
-def _store_losses(trace: Trace, losses: Losses) -> None:
-    _append(trace.con, "gaps", losses.gaps)
-    _append(trace.con, "causes", losses.causes)
+def _store_losses(con: duckdb.DuckDBPyConnection, losses: Losses) -> None:
+    for of_device in losses.gaps:
+        _append(con, "gaps", of_device)
+    _append(con, "causes", losses.causes)
     if losses.unprofiled is not None:
-        trace.con.execute("INSERT INTO d.replays VALUES ('unprofiled', ?)", [replay_store.dump(losses.unprofiled)])
+        con.execute("INSERT INTO d.replays VALUES ('unprofiled', ?)", [replay_store.dump(losses.unprofiled)])
 
 
-def _facts(trace: Trace, flops: FlopCounts, losses: Losses) -> pd.DataFrame:
+def _facts(trace: Trace, flops: FlopCounts) -> dict[str, Any]:
     counted_ops = _in_counted_steps(trace, trace.events.ops.start)
     alone = len(trace.devices) == 1
     facts: dict[str, Any] = {
@@ -246,14 +250,20 @@ def _facts(trace: Trace, flops: FlopCounts, losses: Losses) -> pd.DataFrame:
             "counted_steps": int(counted.sum()),
             "graph_ns": int(dur[in_graph].sum()),
             "gpu_ns": int(dur.sum()),
-            "estimate": losses.estimates.get(device.device),
-            "phases": losses.phases.get(device.device, []),
             **({"gpus_left_out": trace.gpus_left_out} if trace.gpus_left_out and device is trace.devices[0] else {}),
             "flops": device_flops(
                 events=trace.events, classes=trace.classes, counts=flops, device=device, counted_ops=counted_ops, alone=alone
             ),
         }
-    return pd.DataFrame({"key": list(facts), "value": [json.dumps(v) for v in facts.values()]})
+    return facts
+
+
+def _fact_rows(known: dict[str, Any], losses: Losses) -> pd.DataFrame:
+    """Return the rows of table ``facts``: what is known of each device, and what its losses tell."""
+    lost = {
+        f"device_{d}": {"estimate": estimate, "phases": losses.phases.get(d, [])} for d, estimate in losses.estimates.items()
+    }
+    return pd.DataFrame({"key": list(known), "value": [json.dumps(v | lost[k] if k in lost else v) for k, v in known.items()]})
 
 
 def _operators(trace: Trace, flops: FlopCounts) -> pd.DataFrame:

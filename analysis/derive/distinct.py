@@ -6,14 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 I64 = NDArray[np.int64]
+WIDE_BYTES = 4  # a difference of narrower integers may overflow; wider ones need not be copied
 
 
 def distinct_rows(*columns: NDArray[np.integer]) -> tuple[I64, I64]:
     """Return where each distinct row first stands, rows in lexicographic order, and which of them each row is; columns of one length."""
     code = np.zeros(len(columns[0]), np.int64)
     for column in columns:
-        number, count = _dense(column.astype(np.int64))
-        code, _ = _dense(code * count + number)  # dense again, or many columns would overflow
+        number, count = _dense(column if column.dtype.itemsize >= WIDE_BYTES else column.astype(np.int64))
+        if count > 1:  # a column of one value tells no rows apart
+            code, _ = (
+                _dense(code * count + number) if code.any() else (number, count)
+            )  # dense again, or many columns would overflow
     first = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
     first[code[::-1]] = np.arange(len(code))[::-1]
     return first, code

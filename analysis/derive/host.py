@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.events import CpuOps, Events
 from sawtooth.analysis.intervals import Intervals, paint, union
 from sawtooth.analysis.knowledge.causes import CAUSES, HOST_CAUSES, OnHost
 from sawtooth.analysis.replay.machine import I32, I64
@@ -172,10 +172,20 @@ def paint_line(events: Events, facts: HostFacts, lines: Lines, line: int, copies
     in_operator = op_here & ~ops.annotation
     layers = {cause.key: seen(cause.on_host) for cause in CAUSES if cause.on_host is not None}
     layers["blocking_copy"] = [copies]
-    layers["launch_bound"] = [(ops.start[in_operator], ops.end[in_operator]), (calls.start[call_here], calls.end[call_here])]
+    outer = _not_inside_another(ops, in_operator)
+    layers["launch_bound"] = [(ops.start[outer], ops.end[outer]), (calls.start[call_here], calls.end[call_here])]
     rest = HOST_CAUSES[-1]  # python_host: what nothing else claims
     starts, _, cause = paint([_joined(layers[key]) for key in HOST_CAUSES if key != rest], *span(events))
     return Paint(starts, cause)
+
+
+def _not_inside_another(ops: CpuOps, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return those of ``among`` that cover more than their parent does, where that is one of them: all together cover no more than these."""
+    parent = np.maximum(ops.parent, 0)
+    inside = among[parent] if len(among) else among
+    inside &= ops.parent >= 0
+    inside &= ops.end <= ops.end[parent]
+    return among & ~inside
 
 
 def _joined(pieces: list[tuple[I64, I64]]) -> Intervals:

@@ -29,14 +29,27 @@ def depth_of(parent: I64) -> I64:
 
 def subtree_sums(values: NDArray[Any], parent: I64) -> NDArray[Any]:
     """Add to each operator the values of everything below it."""
-    total = values.copy()
-    depth = depth_of(parent)
+    concerned, rows = (
+        values != 0,
+        np.flatnonzero(values),
+    )  # what has a value, and what is above it: most operators launch nothing
+    while len(rows):
+        above = np.unique(parent[rows])
+        rows = above[above >= 0]
+        rows = rows[~concerned[rows]]
+        concerned[rows] = True
+    rows = np.flatnonzero(concerned)
+    total, above = values[rows], parent[rows]
+    place = np.where(above >= 0, np.searchsorted(rows, above), -1)
+    depth = depth_of(place)
     order = np.argsort(depth, kind="stable")
     borders = np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 2))
     for first, behind in reversed(list(itertools.pairwise(borders))):
-        rows = order[first:behind]
-        np.add.at(total, parent[rows], total[rows])
-    return total
+        level = order[first:behind]
+        np.add.at(total, place[level], total[level])
+    result = values.copy()
+    result[rows] = total
+    return result
 
 
 def nearest(marked: NDArray[np.bool_], parent: I64, start_at: I64) -> I64:
@@ -64,56 +77,72 @@ def operator_table(
     host_self = host.copy()
     has_parent = ops.parent >= 0
     np.subtract.at(host_self, ops.parent[has_parent], host[has_parent])
-    launched = gpu.cpu_op >= 0
-    gpu_dur = gpu.end - gpu.start
-    of_devices: list[dict[str, NDArray[Any]]] = []
-    used = np.zeros(len(ops), bool)
+    launched, gpu_dur = gpu.cpu_op >= 0, gpu.end - gpu.start
+    shown, used = counted & ~ops.annotation, np.zeros(len(ops), bool)
+    parts: list[dict[str, NDArray[Any]]] = []
     for device in devices:
         mine = launched & (gpu.device == device)
-        own, count, tensor_own = (np.zeros(len(ops), np.int64) for _ in range(3))
-        np.add.at(own, gpu.cpu_op[mine], gpu_dur[mine])
-        np.add.at(count, gpu.cpu_op[mine], 1)
-        np.add.at(tensor_own, gpu.cpu_op[mine & tensor], gpu_dur[mine & tensor])
+        own = _added(gpu.cpu_op[mine], gpu_dur[mine], len(ops))
         total = subtree_sums(own, ops.parent)
         busy = total > 0
-        rows = np.flatnonzero(counted & ~ops.annotation & (busy | (~used & (device == devices[-1]))))
+        rows = np.flatnonzero(shown & (busy | (~used & (device == devices[-1]))))
         used |= busy
-        columns = {
-            "host_self_ns": host_self,
-            "host_total_ns": host,
-            "gpu_self_ns": own,
-            "gpu_total_ns": total,
-            "kernels": count,
-            "tensor_core_ns": tensor_own,
-            "flops": flops,
+        keys = {
+            "device": np.where(busy[rows], device, devices[0]).astype(np.int32),
+            "name_id": ops.name[rows],
+            "signature_id": ops.signature[rows],
         }
-        of_devices.append(
-            {
-                "device": np.where(busy[rows], device, devices[0]),
-                "name_id": ops.name[rows],
-                "signature_id": ops.signature[rows],
-                "calls": np.ones(len(rows), np.int64),
-                **{name: values[rows] for name, values in columns.items()},
-            }
-        )
-    return _summed({name: _joined([part[name] for part in of_devices]) for name in of_devices[0]})
+        groups = _Groups(keys)
+        groups.add("calls", np.ones(len(rows), np.int64))
+        for name, values in (
+            ("host_self_ns", host_self),
+            ("host_total_ns", host),
+            ("gpu_self_ns", own),
+            ("gpu_total_ns", total),
+        ):
+            groups.add(name, values[rows])  # one by one: together they would take as much memory as the trace
+        groups.add("kernels", np.bincount(gpu.cpu_op[mine], minlength=len(ops))[rows])
+        groups.add("tensor_core_ns", _added(gpu.cpu_op[mine & tensor], gpu_dur[mine & tensor], len(ops))[rows])
+        groups.add_flops(flops[rows])
+        parts.append(groups.sums)
+    return _table(parts)
 
 
-def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+def _added(place: I64, values: I64, count: int) -> I64:
+    """Return the sums of ``values`` by ``place``, of ``count`` places; exact: a hundred days fit the 53 bits of a float."""
+    return np.bincount(place, values, count).astype(np.int64)
 
 
-def _summed(columns: dict[str, NDArray[Any]]) -> pd.DataFrame:
-    """Add up the rows of one device, name and signature; FLOPs are unknown where none of them is known."""
-    keys = ("device", "name_id", "signature_id")
-    first, row = distinct_rows(*(columns[key] for key in keys))
-    known = np.isfinite(columns["flops"])
-    sums = {
-        name: np.bincount(row, values, len(first)).astype(np.int64)  # exact: a hundred days fit the 53 bits of a float
-        for name, values in columns.items()
-        if name not in (*keys, "flops")
-    }
-    flops = np.bincount(row[known], columns["flops"][known], len(first)).astype(np.float64)
-    flops[np.bincount(row[known], minlength=len(first)) == 0] = np.nan
-    result = pd.DataFrame({**{key: columns[key][first] for key in keys}, **sums, "flops": flops})
-    return result.assign(signature_id=nullable(columns["signature_id"][first]))
+class _Groups:
+    """Sums over the rows that have the same keys."""
+
+    def __init__(self, keys: dict[str, NDArray[Any]]) -> None:
+        first, self._row = distinct_rows(*keys.values())
+        self._count = len(first)
+        self.sums: dict[str, NDArray[Any]] = {name: values[first] for name, values in keys.items()}
+
+    def add(self, name: str, values: I64) -> None:
+        """Add up one column."""
+        self.sums[name] = _added(self._row, values, self._count)
+
+    def add_flops(self, flops: NDArray[np.float64]) -> None:
+        """Add up FLOPs: unknown (NaN) where none of them is known."""
+        known = np.isfinite(flops)
+        row = self._row[known]
+        sums = np.bincount(row, flops[known], self._count).astype(np.float64)
+        sums[np.bincount(row, minlength=self._count) == 0] = np.nan
+        self.sums["flops"] = sums
+
+
+def _table(parts: list[dict[str, NDArray[Any]]]) -> pd.DataFrame:
+    """Return the rows of several devices as one table: operators without GPU work may stand in two of them."""
+    sums = parts[0]
+    if len(parts) > 1:
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        groups = _Groups({name: columns.pop(name) for name in ("device", "name_id", "signature_id")})
+        flops = columns.pop("flops")
+        for name, values in columns.items():
+            groups.add(name, values)
+        groups.add_flops(flops)
+        sums = groups.sums
+    return pd.DataFrame(sums).assign(signature_id=nullable(sums["signature_id"]))

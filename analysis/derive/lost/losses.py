@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from sawtooth.analysis.derive.host import HostFacts
 from sawtooth.analysis.derive.lost.estimate import Estimate, estimate_unprofiled
 from sawtooth.analysis.derive.lost.evidence import describe
 from sawtooth.analysis.derive.lost.idle import explain
-from sawtooth.analysis.derive.lost.ledger import owned, segments
+from sawtooth.analysis.derive.lost.ledger import Segments, owned
 from sawtooth.analysis.derive.lost.phases import phases
 from sawtooth.analysis.derive.lost.schedule import lost_time, schedule_of, totals
 from sawtooth.analysis.derive.steps import DeviceSteps
@@ -27,20 +28,26 @@ from sawtooth.analysis.replay.machine import ReplayProblem
 
 @dataclass(frozen=True)
 class Losses:
-    """Rows for the tables ``gaps`` and ``causes`` of all devices, ``estimates`` and ``phases`` by device, and the unprofiled replay if there is one."""
+    """Rows for the tables ``gaps``, a frame for each device, and ``causes``, ``estimates`` and ``phases`` by device, and the unprofiled replay if
+    there is one."""
 
-    gaps: pd.DataFrame
+    gaps: list[pd.DataFrame]
     causes: pd.DataFrame
     estimates: dict[int, dict[str, Any]]
     phases: dict[int, list[dict[str, Any]]]
     unprofiled: ReplayProblem | None
 
 
-def find_losses(events: Events, facts: HostFacts, devices: list[DeviceSteps], codes: NDArray[np.int8]) -> Losses:
-    """Explain the lost time of every device. ``codes`` is the ledger's owner of each GPU operation; times in ``gaps`` are absolute."""
+def find_losses(
+    events: Events, facts: HostFacts, devices: list[DeviceSteps], codes: NDArray[np.int8], ledgers: Mapping[int, Segments]
+) -> Losses:
+    """Explain the lost time of every device.
+
+    ``codes`` is the ledger's owner of each GPU operation, ``ledgers`` what they own in each device's window; times in ``gaps`` are absolute.
+    """
     gaps, causes, estimates = [], [], {}
     if not devices:
-        return Losses(pd.DataFrame(), pd.DataFrame(), {}, {}, None)
+        return Losses([], pd.DataFrame(), {}, {}, None)
     view = host_view(events, facts)
     steps = StepTable.of(max(devices, key=lambda d: len(d.table)))
     problem = build_problem(events, steps, facts, view)
@@ -48,16 +55,16 @@ def find_losses(events: Events, facts: HostFacts, devices: list[DeviceSteps], co
     recorded = schedule_of(events, view, whole, None)
     marked: dict[int, list[dict[str, Any]]] = {}
     for device in devices:
-        mine = device.ops
-        parts = segments(events.gpu.start[mine], events.gpu.end[mine], codes[mine], device.window)
+        parts = ledgers[device.device]
         lost = lost_time(parts, device.window)
         pieces = explain(events, recorded, device.device, lost, codes)
         table = device.table
-        rows = describe(
+        described = describe(
             events=events, facts=facts, view=view, schedule=recorded, lost=lost, pieces=pieces,
             step_starts=table["start"].to_numpy(), step_ends=table["end"].to_numpy(),
         )  # fmt: skip
-        gaps.append(_gap_rows(rows, device.device, events.origin_ns))
+        gaps.append(_gap_rows(described, device.device, events.origin_ns))
+        del described
         counted = table.loc[table["counted"].astype(bool), "step"].to_numpy(np.int32)
         estimate = estimate_unprofiled(
             events=events, view=view, problem=problem, device=device.device, counted=counted, codes=codes
@@ -67,8 +74,7 @@ def find_losses(events: Events, facts: HostFacts, devices: list[DeviceSteps], co
         marked[device.device] = phases(events, view, device, pieces, lost)
     known = any(e["step_ns"] is not None for e in estimates.values())
     unprofiled = without_profiler(problem, recording_cost(events)) if known else None
-    numbered = pd.concat(gaps, ignore_index=True)
-    return Losses(numbered, pd.concat(causes, ignore_index=True), estimates, marked, unprofiled)
+    return Losses(gaps, pd.concat(causes, ignore_index=True), estimates, marked, unprofiled)
 
 
 def _gap_rows(rows: pd.DataFrame, device: int, origin_ns: int) -> pd.DataFrame:
