@@ -24,7 +24,9 @@ def test_with_many_degrees_students_t_is_nearly_the_normal_distribution(share: f
 
 def test_one_and_two_degrees_have_closed_forms() -> None:
     assert student_t(1, 0.75) == pytest.approx(1.0, rel=1e-13)  # tan(π / 4)
-    assert student_t(2, 0.75) == pytest.approx((2 / 3) ** 0.5, rel=1e-13)  # a ÷ √(2·p·(1 − p)) with a = 2p − 1, p = 0.75: 0.5 ÷ √0.375
+    assert student_t(2, 0.75) == pytest.approx(
+        (2 / 3) ** 0.5, rel=1e-13
+    )  # a ÷ √(2·p·(1 − p)) with a = 2p − 1, p = 0.75: 0.5 ÷ √0.375
 
 
 @pytest.mark.parametrize("share", SHARES)
