@@ -22,8 +22,8 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from torch.utils.flop_counter import FlopCounterMode
 
 from sawtooth.ingest import children
-from sawtooth.sample_traces.scenarios import Scenario
-from sawtooth.sample_traces.workloads import Workload
+from sawtooth.sample_traces.scenario import Scenario
+from sawtooth.sample_traces.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTLE_S = 1.0  # utilization describes up to the last second, so means start that much later

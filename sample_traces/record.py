@@ -2,7 +2,7 @@
 
     python sample_traces/record.py --list
     python sample_traces/record.py --scenario resnet_starved --out sample_traces
-    python sample_traces/record.py --all --out recordings
+    python sample_traces/record.py --set second --out recordings
 
 Each recording is a folder: `trace.json.gz` (torch.profiler; one per rank where there are several), `nvml.jsonl` (the GPU at 10 Hz,
 written by the sampler in a process of its own before, through and after the profiled steps) and `truth.json` (a stopwatch around many
@@ -32,18 +32,15 @@ if str(ROOT) not in sys.path:  # started as a script, the folder above is not on
 import torch  # noqa: E402 - after the path is set
 
 from sawtooth.sample_traces import measure  # noqa: E402
-from sawtooth.sample_traces import scenarios as first  # noqa: E402
-from sawtooth.sample_traces.everyday import EVERYDAY  # noqa: E402
-from sawtooth.sample_traces.scenarios import LATE_S, Scenario  # noqa: E402
-from sawtooth.sample_traces.scenarios_after import AFTER  # noqa: E402
-from sawtooth.sample_traces.scenarios_further import FURTHER  # noqa: E402
-from sawtooth.sample_traces.scenarios_later import LATER  # noqa: E402
-from sawtooth.sample_traces.workloads import Workload  # noqa: E402
-from sawtooth.sample_traces.workshop import WORKSHOP  # noqa: E402
+from sawtooth.sample_traces.scenario import Scenario  # noqa: E402
+from sawtooth.sample_traces.sets import fifth, first, fourth, second, sixth, third  # noqa: E402
+from sawtooth.sample_traces.sets.first.scenarios import LATE_S  # noqa: E402
+from sawtooth.sample_traces.workload import Workload  # noqa: E402
 
 DENSE_BF16_TFLOPS = 989.4  # H100 and H200 SXM, dense bf16, by their datasheets: what `mfu_vs_989` divides by
 LIMIT_S = 150.0  # a scenario that takes longer is stopped
-SCENARIOS = first.SCENARIOS | AFTER | LATER | FURTHER | EVERYDAY | WORKSHOP
+SETS = {package.__name__.rpartition(".")[2]: package.SCENARIOS for package in (first, second, third, fourth, fifth, sixth)}
+SCENARIOS = {name: plan for scenarios in SETS.values() for name, plan in scenarios.items()}
 
 
 def build(name: str, rank: int) -> Workload:
@@ -165,12 +162,7 @@ def arguments() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--scenario", action="append", choices=sorted(SCENARIOS), default=[], help="may be given several times")
-    parser.add_argument("--all", action="store_true", help="every scenario that this machine has the GPUs for, in turn")
-    parser.add_argument("--after", action="store_true", help="every scenario of the set that nothing is fitted to, in turn")
-    parser.add_argument("--later", action="store_true", help="every scenario of the third set, in turn")
-    parser.add_argument("--further", action="store_true", help="every scenario of the fourth set, in turn")
-    parser.add_argument("--everyday", action="store_true", help="every scenario of the fifth set, in turn")
-    parser.add_argument("--workshop", action="store_true", help="every scenario of the sixth set, in turn")
+    parser.add_argument("--set", choices=SETS, help="every scenario of a set that this machine has the GPUs for, in turn")
     parser.add_argument("--list", action="store_true", help="say what there is and stop")
     parser.add_argument("--table", type=Path, nargs="+", metavar="DIR", help="print a table of these recordings and stop")
     parser.add_argument("--slim", type=Path, nargs="+", metavar="DIR", help="shrink these recordings' traces in place and stop")
@@ -188,16 +180,8 @@ def main() -> None:
         for file in (file for folder in args.slim for file in folder.glob("*trace.json.gz")):
             file.write_bytes(gzip.compress(measure.slim(gzip.decompress(file.read_bytes())), 9, mtime=0))
         return
-    sets = (
-        (args.after, AFTER),
-        (args.later, LATER),
-        (args.further, FURTHER),
-        (args.everyday, EVERYDAY),
-        (args.workshop, WORKSHOP),
-    )
-    names = next((list(scenarios) for chosen, scenarios in sets if chosen), args.scenario)
-    if args.all:
-        names = [name for name, plan in first.SCENARIOS.items() if plan.gpus <= torch.cuda.device_count()]
+    gpus = torch.cuda.device_count()
+    names = [name for name, plan in SETS[args.set].items() if plan.gpus <= gpus] if args.set else args.scenario
     if args.list or not names:
         for name, plan in SCENARIOS.items():
             print(f"{name:18} {plan.planted}")

@@ -16,7 +16,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn.parallel import DistributedDataParallel
 
-from sawtooth.sample_traces.models import Block, Gpt, GptShape, ResNet, python_work
+from sawtooth.sample_traces.sets.first.models import Block, Gpt, GptShape, ResNet, python_work
 
 Step = Callable[[], object]
 WORLD = 2

@@ -38,7 +38,7 @@ from sawtooth.capture import profile  # noqa: E402
 from sawtooth.ingest.capture.packing import MANIFEST, pack  # noqa: E402
 from sawtooth.sample_traces.images import JpegImages  # noqa: E402
 from sawtooth.sample_traces.measure import scrub, slim  # noqa: E402
-from sawtooth.sample_traces.models import ResNet  # noqa: E402
+from sawtooth.sample_traces.sets.first.models import ResNet  # noqa: E402
 
 SETTLE_S = 1.5  # of the plain loop before it is timed: the loader's queue is no longer the start's, cuDNN has its algorithms
 LEAST_STEPS = 10  # of settling, and of timing

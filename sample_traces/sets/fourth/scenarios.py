@@ -13,12 +13,13 @@ import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from sawtooth.sample_traces import models_after as after
-from sawtooth.sample_traces import models_further as m
-from sawtooth.sample_traces import workloads_after as w
-from sawtooth.sample_traces.scenarios import NONE, Scenario
-from sawtooth.sample_traces.scenarios_later import END, UNMARKED, later
-from sawtooth.sample_traces.workloads import DEVICE, Workload, count_params
+from sawtooth.sample_traces.scenario import NONE, Scenario
+from sawtooth.sample_traces.sets.fourth import models as m
+from sawtooth.sample_traces.sets.second import models as second
+from sawtooth.sample_traces.sets.second import workloads as w
+from sawtooth.sample_traces.sets.third.scenarios import END, UNMARKED
+from sawtooth.sample_traces.sets.third.scenarios import scenario as timed_as_third
+from sawtooth.sample_traces.workload import DEVICE, Workload, count_params
 
 TIMING: dict[str, Any] = {"timed_s": 4.4, "after_s": 1.0, "synced_steps": 6}
 Decode = Callable[[], object]
@@ -139,7 +140,7 @@ def streets(batch: int, **options: Any) -> Workload:
 def language(batch: int, **options: Any) -> Workload:
     """Next-token training of a small Llama on 512 tokens."""
     data = w.on_gpu(lambda: w.tokens(16000, batch, 513))
-    return w.train(after.Llama(512, 3, 8, 4, 16000), data, lambda f, t: f(t), samples=batch, **options)
+    return w.train(second.Llama(512, 3, 8, 4, 16000), data, lambda f, t: f(t), samples=batch, **options)
 
 
 def boxes(batch: int, reads: bool) -> Workload:
@@ -219,33 +220,33 @@ def scans(batch: int, workers: int) -> Workload:
     return w.train(model, loader, w.classify, samples=batch)
 
 
-def further(*words: Any, plan: dict[str, Any] | None = None, **options: Any) -> Scenario:
+def scenario(*words: Any, plan: dict[str, Any] | None = None, **options: Any) -> Scenario:
     """A scenario of this set: 4.4 s of training with telemetry before the profiled steps and one second after, step marks beside."""
-    return later(*words, plan=TIMING | (plan or {}), **options)
+    return timed_as_third(*words, plan=TIMING | (plan or {}), **options)
 
 
 ONE_STEP = {"active": 1}  # what torchtitan records by default
 
 # fmt: off
-FURTHER: dict[str, Scenario] = {
-    "answers_growing": further("a cache that grows token by token", answers, 4, 128, 24, False, plan=UNMARKED | {"active": 2}, fix="answers_graph", change="a cache of one size and a CUDA graph a token"),
-    "answers_graph": further(NONE, answers, 4, 128, 24, True, plan=UNMARKED | {"active": 2}),
-    "captions_growing": further("a cache that grows word by word", captions, 16, 20, False, plan=UNMARKED | {"active": 2}, fix="captions_graph", change="a cache of one size and a CUDA graph a word"),
-    "captions_graph": further(NONE, captions, 16, 20, True, plan=UNMARKED | {"active": 2}),
-    "language_one_step": further("one tensor at a time in AdamW, one profiled step", language, 2, optimizer="single", plan=ONE_STEP),
-    "streets_one_step": further("bf16 convolutions in channels-first layout, one profiled step", streets, 24, plan=ONE_STEP),
-    "streets_evaluated": further("evaluation after every third step", evaluated, 8, 3, plan={"active": 6}),
-    "points_single": further("single-tensor AdamW", points, 16, "single", fix="points_fused", change="AdamW(fused=True)"),
-    "points_fused": further(NONE, points, 16, "fused"),
-    "tables_eager": further("eager bf16 table transformer", tables, 4096, False, fix="tables_compiled", change="torch.compile"),
-    "tables_compiled": further(NONE, tables, 4096, True),
-    "scans_two": further("num_workers=2", scans, 64, 2, fix="scans_twelve", change="num_workers 2 -> 12"),
-    "scans_twelve": further(NONE, scans, 64, 12),
-    "boxes_reads": further("twelve reads a step", boxes, 16, True, fix="boxes_quiet", change="nothing is read"),
-    "boxes_quiet": further(NONE, boxes, 16, False),
-    "scene_fp32": further("fp32 products, TF32 off", scene, 4096, "fp32", fix="scene_tf32", change="allow_tf32 = True"),
-    "scene_tf32": further(NONE, scene, 4096, "tf32"),
-    "flow_loop": further("launch-bound: a solver in Python", flow, 512, False, fix="flow_graph", change="one CUDA graph per step"),
-    "flow_graph": further(NONE, flow, 512, True),
+SCENARIOS: dict[str, Scenario] = {
+    "answers_growing": scenario("a cache that grows token by token", answers, 4, 128, 24, False, plan=UNMARKED | {"active": 2}, fix="answers_graph", change="a cache of one size and a CUDA graph a token"),
+    "answers_graph": scenario(NONE, answers, 4, 128, 24, True, plan=UNMARKED | {"active": 2}),
+    "captions_growing": scenario("a cache that grows word by word", captions, 16, 20, False, plan=UNMARKED | {"active": 2}, fix="captions_graph", change="a cache of one size and a CUDA graph a word"),
+    "captions_graph": scenario(NONE, captions, 16, 20, True, plan=UNMARKED | {"active": 2}),
+    "language_one_step": scenario("one tensor at a time in AdamW, one profiled step", language, 2, optimizer="single", plan=ONE_STEP),
+    "streets_one_step": scenario("bf16 convolutions in channels-first layout, one profiled step", streets, 24, plan=ONE_STEP),
+    "streets_evaluated": scenario("evaluation after every third step", evaluated, 8, 3, plan={"active": 6}),
+    "points_single": scenario("single-tensor AdamW", points, 16, "single", fix="points_fused", change="AdamW(fused=True)"),
+    "points_fused": scenario(NONE, points, 16, "fused"),
+    "tables_eager": scenario("eager bf16 table transformer", tables, 4096, False, fix="tables_compiled", change="torch.compile"),
+    "tables_compiled": scenario(NONE, tables, 4096, True),
+    "scans_two": scenario("num_workers=2", scans, 64, 2, fix="scans_twelve", change="num_workers 2 -> 12"),
+    "scans_twelve": scenario(NONE, scans, 64, 12),
+    "boxes_reads": scenario("twelve reads a step", boxes, 16, True, fix="boxes_quiet", change="nothing is read"),
+    "boxes_quiet": scenario(NONE, boxes, 16, False),
+    "scene_fp32": scenario("fp32 products, TF32 off", scene, 4096, "fp32", fix="scene_tf32", change="allow_tf32 = True"),
+    "scene_tf32": scenario(NONE, scene, 4096, "tf32"),
+    "flow_loop": scenario("launch-bound: a solver in Python", flow, 512, False, fix="flow_graph", change="one CUDA graph per step"),
+    "flow_graph": scenario(NONE, flow, 512, True),
 }
 # fmt: on

@@ -1,6 +1,6 @@
 """The sixth set: loops of models in none of the sets before, with the habits that slow them down in practice; a pair differs in one thing.
 
-Recorded on an H200 after the analysis was settled (`record.py --workshop`); `docs/accuracy.md` says what was seen first.
+Recorded on an H200 after the analysis was settled (`record.py --set sixth`); `docs/accuracy.md` says what was seen first.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from sawtooth.sample_traces import models_workshop as m
-from sawtooth.sample_traces import workloads_after as w
-from sawtooth.sample_traces.scenarios import NONE, Scenario
-from sawtooth.sample_traces.scenarios_later import later
-from sawtooth.sample_traces.workloads import DEVICE, Workload, as_graph, count_params
+from sawtooth.sample_traces.scenario import NONE, Scenario
+from sawtooth.sample_traces.sets.second import workloads as w
+from sawtooth.sample_traces.sets.sixth import models as m
+from sawtooth.sample_traces.sets.third.scenarios import scenario as timed_as_third
+from sawtooth.sample_traces.workload import DEVICE, Workload, as_graph, count_params
 
 TIMING: dict[str, Any] = {"timed_s": 4.2, "after_s": 0.8, "synced_steps": 6}
 ITEMS = 200_000  # of a shop
@@ -258,40 +258,40 @@ def replayed(batch: int, on_host: bool) -> Workload:
     return w.train(net, batches(), loss, samples=batch, precision="tf32")
 
 
-def workshop(*words: Any, **options: Any) -> Scenario:
+def scenario(*words: Any, **options: Any) -> Scenario:
     """A scenario of this set."""
-    return later(*words, plan=TIMING, **options)
+    return timed_as_third(*words, plan=TIMING, **options)
 
 
 # fmt: off
-WORKSHOP: dict[str, Scenario] = {
-    "dit_noise": workshop("noise is made on the CPU and copied", denoised, 96, "cpu", fix="dit", change="noise made on the GPU", rules=("tensors-made-on-cpu",)),
-    "dit_log": workshop("the loss is looked at before the backward pass, four figures are read every step", denoised, 96, habit="log", fix="dit", change="nothing is read", rules=("host-waits-for-gpu",)),
-    "dit": workshop(NONE, denoised, 96),
-    "dense_first": workshop("bf16 convolutions in channels-first layout", dense, 128, False, fix="dense_last", change="channels_last", rules=("layout-conversions",)),
-    "dense_last": workshop(NONE, dense, 128, True),
-    "taught_fp32": workshop("fp32 products, TF32 off", taught, 32, "fp32", fix="taught_bf16", change="bf16 autocast", rules=("fp32-products",)),
-    "taught_bf16": workshop(NONE, taught, 32, "bf16"),
-    "shop_inline": workshop("num_workers=0", shop, 512, 0, fix="shop_workers", change="num_workers 0 -> 8", rules=("data-loader-starves-gpu",)),
-    "shop_workers": workshop(NONE, shop, 512, 8),
-    "tuned_recomputed": workshop("checkpointing with memory to spare", tuned, 24, True, fix="tuned", change="no checkpointing", rules=("recomputation",)),
-    "tuned": workshop(NONE, tuned, 24, False),
-    "physics_eager": workshop("launch-bound: small kernels", physics, 8192, False, fix="physics_graph", change="one CUDA graph per step", rules=("launch-bound",)),
-    "physics_graph": workshop(NONE, physics, 8192, True),
-    "density_prints": workshop("figures of each layer are printed", density, 4096, True, fix="density", change="nothing is printed", rules=("host-waits-for-gpu",)),
-    "density": workshop(NONE, density, 4096, False),
-    "likeness_anomaly": workshop("anomaly detection left on", likeness, 64, "anomaly", fix="likeness", change="set_detect_anomaly(False)", rules=("anomaly-detection",)),
-    "likeness_copies": workshop("pictures are copied to the host and measured there", likeness, 64, "copies", fix="likeness", change="nothing is copied", rules=("host-waits-for-gpu",)),
-    "likeness": workshop(NONE, likeness, 64),
-    "replayed_list": workshop("batches are stacked from a list in Python", replayed, 512, True, fix="replayed_tensors", change="memory kept as tensors on the GPU", rules=("python-between-operators",)),
-    "replayed_tensors": workshop(NONE, replayed, 512, False),
-    "translation_cells": workshop("LSTM cells called one by one", translation, 128, False, fix="translation_fused", change="nn.LSTM", rules=("recurrent-cells",)),
-    "translation_fused": workshop(NONE, translation, 128, True),
-    "retold_single": workshop("single-tensor AdamW", retold, 4, "single", fix="retold", change="AdamW(fused=True)", rules=("optimizer-not-fused",)),
-    "retold": workshop(NONE, retold, 4),
-    "twins_one_by_one": workshop("a Python loop over the pictures of a batch", twins, 16, True, fix="twins_together", change="all pictures at once", rules=("loop-indexing",)),
-    "twins_together": workshop(NONE, twins, 16, False),
-    "dit_empty": workshop("the allocator's cache is emptied every step", denoised, 96, habit="empty", fix="dit", change="no empty_cache", rules=("allocator-churn",)),
-    "retold_compiled": workshop(NONE + " (torch.compile)", retold, 16, compiled=True),
+SCENARIOS: dict[str, Scenario] = {
+    "dit_noise": scenario("noise is made on the CPU and copied", denoised, 96, "cpu", fix="dit", change="noise made on the GPU", rules=("tensors-made-on-cpu",)),
+    "dit_log": scenario("the loss is looked at before the backward pass, four figures are read every step", denoised, 96, habit="log", fix="dit", change="nothing is read", rules=("host-waits-for-gpu",)),
+    "dit": scenario(NONE, denoised, 96),
+    "dense_first": scenario("bf16 convolutions in channels-first layout", dense, 128, False, fix="dense_last", change="channels_last", rules=("layout-conversions",)),
+    "dense_last": scenario(NONE, dense, 128, True),
+    "taught_fp32": scenario("fp32 products, TF32 off", taught, 32, "fp32", fix="taught_bf16", change="bf16 autocast", rules=("fp32-products",)),
+    "taught_bf16": scenario(NONE, taught, 32, "bf16"),
+    "shop_inline": scenario("num_workers=0", shop, 512, 0, fix="shop_workers", change="num_workers 0 -> 8", rules=("data-loader-starves-gpu",)),
+    "shop_workers": scenario(NONE, shop, 512, 8),
+    "tuned_recomputed": scenario("checkpointing with memory to spare", tuned, 24, True, fix="tuned", change="no checkpointing", rules=("recomputation",)),
+    "tuned": scenario(NONE, tuned, 24, False),
+    "physics_eager": scenario("launch-bound: small kernels", physics, 8192, False, fix="physics_graph", change="one CUDA graph per step", rules=("launch-bound",)),
+    "physics_graph": scenario(NONE, physics, 8192, True),
+    "density_prints": scenario("figures of each layer are printed", density, 4096, True, fix="density", change="nothing is printed", rules=("host-waits-for-gpu",)),
+    "density": scenario(NONE, density, 4096, False),
+    "likeness_anomaly": scenario("anomaly detection left on", likeness, 64, "anomaly", fix="likeness", change="set_detect_anomaly(False)", rules=("anomaly-detection",)),
+    "likeness_copies": scenario("pictures are copied to the host and measured there", likeness, 64, "copies", fix="likeness", change="nothing is copied", rules=("host-waits-for-gpu",)),
+    "likeness": scenario(NONE, likeness, 64),
+    "replayed_list": scenario("batches are stacked from a list in Python", replayed, 512, True, fix="replayed_tensors", change="memory kept as tensors on the GPU", rules=("python-between-operators",)),
+    "replayed_tensors": scenario(NONE, replayed, 512, False),
+    "translation_cells": scenario("LSTM cells called one by one", translation, 128, False, fix="translation_fused", change="nn.LSTM", rules=("recurrent-cells",)),
+    "translation_fused": scenario(NONE, translation, 128, True),
+    "retold_single": scenario("single-tensor AdamW", retold, 4, "single", fix="retold", change="AdamW(fused=True)", rules=("optimizer-not-fused",)),
+    "retold": scenario(NONE, retold, 4),
+    "twins_one_by_one": scenario("a Python loop over the pictures of a batch", twins, 16, True, fix="twins_together", change="all pictures at once", rules=("loop-indexing",)),
+    "twins_together": scenario(NONE, twins, 16, False),
+    "dit_empty": scenario("the allocator's cache is emptied every step", denoised, 96, habit="empty", fix="dit", change="no empty_cache", rules=("allocator-churn",)),
+    "retold_compiled": scenario(NONE + " (torch.compile)", retold, 16, compiled=True),
 }
 # fmt: on

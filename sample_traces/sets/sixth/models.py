@@ -1,4 +1,4 @@
-"""Models of the sixth set (`workshop.py`): diffusion transformer, DenseNet, tuned decoder, flows, autoencoders, twins. Plain PyTorch, small."""
+"""Models of the sixth set: diffusion transformer, DenseNet, tuned decoder, flows, autoencoders, twins. Plain PyTorch, small."""
 
 from __future__ import annotations
 

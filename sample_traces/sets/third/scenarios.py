@@ -11,10 +11,10 @@ import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from sawtooth.sample_traces import models_later as m
-from sawtooth.sample_traces import workloads_after as w
-from sawtooth.sample_traces.scenarios import NONE, Scenario
-from sawtooth.sample_traces.workloads import DEVICE, Workload, count_params
+from sawtooth.sample_traces.scenario import NONE, Scenario
+from sawtooth.sample_traces.sets.second import workloads as w
+from sawtooth.sample_traces.sets.third import models as m
+from sawtooth.sample_traces.workload import DEVICE, Workload, count_params
 
 TIMING: dict[str, Any] = {"active": 3, "timed_s": 6.0, "after_s": 1.5, "synced_steps": 10, "min_steps": 10, "marks": True}
 END = 1  # the token that ends a text
@@ -193,7 +193,7 @@ def generation(batch: int, prompt: int, new: int, fixed: bool) -> Workload:
     return Workload(lambda: replayed(graph.replay), count_params(model), batch * new, lambda: replayed(one))
 
 
-def later(
+def scenario(
     planted: str,
     make: Callable[..., Workload],
     *sizes: Any,
@@ -220,30 +220,30 @@ def swin(fused: bool) -> Callable[[], nn.Module]:
 
 
 # fmt: off
-LATER: dict[str, Scenario] = {
-    "scan_loop": later("launch-bound: a recurrence in Python", state_space, 16, 20, False, fix="scan_graph", change="one CUDA graph per step"),
-    "scan_graph": later(NONE, state_space, 16, 20, True),
-    "detr_on_host": later("16 matches read back, image by image", detection, 16, True, fix="detr_on_gpu", change="matched on the GPU"),
-    "detr_on_gpu": later(NONE, detection, 16, False),
-    "resnext_first": later("bf16 convolutions in channels-first layout", pictures, m.resnext, 64, fix="resnext_last", change="channels_last"),
-    "resnext_last": later(NONE, pictures, m.resnext, 64, channels_last=True),
-    "swin_math": later("attention as products and a softmax", pictures, swin(False), 32, fix="swin_sdpa", change="F.scaled_dot_product_attention"),
-    "swin_sdpa": later(NONE, pictures, swin(True), 32),
-    "sage_fp32": later("fp32 products, TF32 off", sampled_graph, 60_000, 300_000, "fp32", fix="sage_tf32", change="allow_tf32 = True"),
-    "sage_tf32": later(NONE, sampled_graph, 60_000, 300_000, "tf32"),
-    "diffusion_single": later("single-tensor AdamW", diffusion, 64, "single", fix="diffusion_fused", change="AdamW(fused=True)"),
-    "diffusion_fused": later(NONE, diffusion, 64, "fused"),
-    "whisper_pageable": later("pageable sound", transcription, 16, False, fix="whisper_pinned", change="pin_memory"),
-    "whisper_pinned": later(NONE, transcription, 16, True),
-    "keywords_one": later("num_workers=1", keywords, 128, 1, fix="keywords_twelve", change="num_workers 1 -> 12"),
-    "keywords_twelve": later(NONE, keywords, 128, 12),
-    "generate_growing": later("a cache that grows token by token", generation, 8, 256, 16, False, plan=UNMARKED, fix="generate_fixed", change="a cache of one size and a CUDA graph"),
-    "generate_fixed": later(NONE, generation, 8, 256, 16, True, plan=UNMARKED),
-    "conformer_eager": later("eager bf16 conformer", conformer, 32, False, fix="conformer_compiled", change="torch.compile"),
-    "conformer_compiled": later(NONE, conformer, 32, True),
-    "agent": later("an action read back at every step of the environments", agent, 64, 12, 3),
-    "series_evaluated": later("evaluation after every third step", series, 64, 3, plan=UNMARKED | {"active": 8}),
-    "perceiver_recomputed": later("activation checkpointing", latents, 16, True, fix="perceiver", change="no checkpointing"),
-    "perceiver": later(NONE, latents, 16, False),
+SCENARIOS: dict[str, Scenario] = {
+    "scan_loop": scenario("launch-bound: a recurrence in Python", state_space, 16, 20, False, fix="scan_graph", change="one CUDA graph per step"),
+    "scan_graph": scenario(NONE, state_space, 16, 20, True),
+    "detr_on_host": scenario("16 matches read back, image by image", detection, 16, True, fix="detr_on_gpu", change="matched on the GPU"),
+    "detr_on_gpu": scenario(NONE, detection, 16, False),
+    "resnext_first": scenario("bf16 convolutions in channels-first layout", pictures, m.resnext, 64, fix="resnext_last", change="channels_last"),
+    "resnext_last": scenario(NONE, pictures, m.resnext, 64, channels_last=True),
+    "swin_math": scenario("attention as products and a softmax", pictures, swin(False), 32, fix="swin_sdpa", change="F.scaled_dot_product_attention"),
+    "swin_sdpa": scenario(NONE, pictures, swin(True), 32),
+    "sage_fp32": scenario("fp32 products, TF32 off", sampled_graph, 60_000, 300_000, "fp32", fix="sage_tf32", change="allow_tf32 = True"),
+    "sage_tf32": scenario(NONE, sampled_graph, 60_000, 300_000, "tf32"),
+    "diffusion_single": scenario("single-tensor AdamW", diffusion, 64, "single", fix="diffusion_fused", change="AdamW(fused=True)"),
+    "diffusion_fused": scenario(NONE, diffusion, 64, "fused"),
+    "whisper_pageable": scenario("pageable sound", transcription, 16, False, fix="whisper_pinned", change="pin_memory"),
+    "whisper_pinned": scenario(NONE, transcription, 16, True),
+    "keywords_one": scenario("num_workers=1", keywords, 128, 1, fix="keywords_twelve", change="num_workers 1 -> 12"),
+    "keywords_twelve": scenario(NONE, keywords, 128, 12),
+    "generate_growing": scenario("a cache that grows token by token", generation, 8, 256, 16, False, plan=UNMARKED, fix="generate_fixed", change="a cache of one size and a CUDA graph"),
+    "generate_fixed": scenario(NONE, generation, 8, 256, 16, True, plan=UNMARKED),
+    "conformer_eager": scenario("eager bf16 conformer", conformer, 32, False, fix="conformer_compiled", change="torch.compile"),
+    "conformer_compiled": scenario(NONE, conformer, 32, True),
+    "agent": scenario("an action read back at every step of the environments", agent, 64, 12, 3),
+    "series_evaluated": scenario("evaluation after every third step", series, 64, 3, plan=UNMARKED | {"active": 8}),
+    "perceiver_recomputed": scenario("activation checkpointing", latents, 16, True, fix="perceiver", change="no checkpointing"),
+    "perceiver": scenario(NONE, latents, 16, False),
 }
 # fmt: on

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
 from torch import Tensor, nn
 
-from sawtooth.sample_traces import models_after as m
-from sawtooth.sample_traces import models_mixed as mixed
-from sawtooth.sample_traces import workloads_after as w
-from sawtooth.sample_traces.scenarios import NONE, Scenario
-from sawtooth.sample_traces.workloads import Workload
+from sawtooth.sample_traces.scenario import NONE, Scenario
+from sawtooth.sample_traces.sets.second import models as m
+from sawtooth.sample_traces.sets.second import more_models as mixed
+from sawtooth.sample_traces.sets.second import workloads as w
+from sawtooth.sample_traces.workload import Workload
 
 TIMING: dict[str, Any] = {"active": 4, "timed_s": 6.5, "after_s": 5.5, "synced_steps": 10, "min_steps": 10, "marks": True}
 
@@ -146,7 +146,7 @@ def vit(layers: int = 3) -> nn.Module:
     return m.ViT(layers=layers)
 
 
-def after(
+def scenario(
     planted: str, make: Callable[..., Workload], *sizes: Any, fix: str = "", change: str = "", **options: Any
 ) -> Scenario:
     """A scenario of this set: 4 profiled steps, over 5 s of telemetry before and after, step marks beside."""
@@ -156,49 +156,49 @@ def after(
 
 
 # fmt: off
-AFTER: dict[str, Scenario] = {
+SCENARIOS: dict[str, Scenario] = {
     # Pairs first, each after its fix.
-    "vit_fp32": after("fp32 products, TF32 off", pictures, vit, 64, precision="fp32", fix="vit_tf32", change="allow_tf32 = True"),
-    "vit_tf32": after("TF32 products", pictures, vit, 64, precision="tf32", fix="vit_bf16", change="bf16 autocast"),
-    "vit_bf16": after(NONE, pictures, vit, 64),
-    "unet_pageable": after("pageable images and masks", segmentation, 16, "pageable", fix="unet_pinned", change="pin_memory"),
-    "unet_pinned": after(NONE, segmentation, 16, "pinned"),
-    "llama_adam_single": after("single-tensor AdamW", llama, 4, optimizer="single", fix="llama", change="AdamW(fused=True)"),
-    "llama": after(NONE, llama, 4),
-    "llama_norm_by_hand": after("RMSNorm written out", llama, 4, norm_by_hand=True, fix="llama", change="F.rms_norm"),
-    "mixer_eager": after("eager TF32 mixer", pictures, m.Mixer, 96, precision="tf32", fix="mixer_compiled", change="torch.compile"),
-    "mixer_compiled": after(NONE, pictures, m.Mixer, 96, precision="tf32", compiled=True),
-    "encoder_eager": after("launch-bound: small kernels", encoder, 16, False, fix="encoder_graph", change="one CUDA graph per step"),
-    "encoder_graph": after(NONE, encoder, 16, True),
-    "bert_30522": after("a vocabulary of 30522: no multiple of 8", bert, 48, 30522, fix="bert_30528", change="vocabulary padded to 30528"),
-    "bert_30528": after(NONE, bert, 48, 30528),
-    "vgg_first": after("bf16 convolutions in channels-first layout", pictures, m.vgg, 64, fix="vgg_last", change="channels_last"),
-    "vgg_last": after(NONE, pictures, m.vgg, 64, channels_last=True),
-    "dlrm_reads": after("six figures read back every step", recommendation, 2048, read="metrics", fix="dlrm", change="nothing is read"),
-    "dlrm": after(NONE, recommendation, 2048),
-    "mobile_inline": after("num_workers=0", pictures, m.efficientnet, 64, "jpeg:0", fix="mobile_workers", change="num_workers 0 -> 8"),
-    "mobile_workers": after(NONE, pictures, m.efficientnet, 64, "jpeg:8"),
-    "t5_math": after("attention as products and a softmax", t5, 32, False, fix="t5_sdpa", change="F.scaled_dot_product_attention"),
-    "t5_sdpa": after(NONE, t5, 32, True),
-    "experts_loop": after("a Python loop over experts", experts, 8192, False, fix="experts_batched", change="one batched product"),
-    "experts_batched": after(NONE, experts, 8192, True),
-    "convnext_clip_by_hand": after("gradients clipped one by one, each norm read", pictures, m.convnext, 64, clip="by_hand", fix="convnext_clip", change="clip_grad_norm_"),
-    "convnext_clip": after(NONE, pictures, m.convnext, 64, clip="foreach"),
+    "vit_fp32": scenario("fp32 products, TF32 off", pictures, vit, 64, precision="fp32", fix="vit_tf32", change="allow_tf32 = True"),
+    "vit_tf32": scenario("TF32 products", pictures, vit, 64, precision="tf32", fix="vit_bf16", change="bf16 autocast"),
+    "vit_bf16": scenario(NONE, pictures, vit, 64),
+    "unet_pageable": scenario("pageable images and masks", segmentation, 16, "pageable", fix="unet_pinned", change="pin_memory"),
+    "unet_pinned": scenario(NONE, segmentation, 16, "pinned"),
+    "llama_adam_single": scenario("single-tensor AdamW", llama, 4, optimizer="single", fix="llama", change="AdamW(fused=True)"),
+    "llama": scenario(NONE, llama, 4),
+    "llama_norm_by_hand": scenario("RMSNorm written out", llama, 4, norm_by_hand=True, fix="llama", change="F.rms_norm"),
+    "mixer_eager": scenario("eager TF32 mixer", pictures, m.Mixer, 96, precision="tf32", fix="mixer_compiled", change="torch.compile"),
+    "mixer_compiled": scenario(NONE, pictures, m.Mixer, 96, precision="tf32", compiled=True),
+    "encoder_eager": scenario("launch-bound: small kernels", encoder, 16, False, fix="encoder_graph", change="one CUDA graph per step"),
+    "encoder_graph": scenario(NONE, encoder, 16, True),
+    "bert_30522": scenario("a vocabulary of 30522: no multiple of 8", bert, 48, 30522, fix="bert_30528", change="vocabulary padded to 30528"),
+    "bert_30528": scenario(NONE, bert, 48, 30528),
+    "vgg_first": scenario("bf16 convolutions in channels-first layout", pictures, m.vgg, 64, fix="vgg_last", change="channels_last"),
+    "vgg_last": scenario(NONE, pictures, m.vgg, 64, channels_last=True),
+    "dlrm_reads": scenario("six figures read back every step", recommendation, 2048, read="metrics", fix="dlrm", change="nothing is read"),
+    "dlrm": scenario(NONE, recommendation, 2048),
+    "mobile_inline": scenario("num_workers=0", pictures, m.efficientnet, 64, "jpeg:0", fix="mobile_workers", change="num_workers 0 -> 8"),
+    "mobile_workers": scenario(NONE, pictures, m.efficientnet, 64, "jpeg:8"),
+    "t5_math": scenario("attention as products and a softmax", t5, 32, False, fix="t5_sdpa", change="F.scaled_dot_product_attention"),
+    "t5_sdpa": scenario(NONE, t5, 32, True),
+    "experts_loop": scenario("a Python loop over experts", experts, 8192, False, fix="experts_batched", change="one batched product"),
+    "experts_batched": scenario(NONE, experts, 8192, True),
+    "convnext_clip_by_hand": scenario("gradients clipped one by one, each norm read", pictures, m.convnext, 64, clip="by_hand", fix="convnext_clip", change="clip_grad_norm_"),
+    "convnext_clip": scenario(NONE, pictures, m.convnext, 64, clip="foreach"),
     # Loops without a pair.
-    "convnext_last": after(NONE, pictures, m.convnext, 128, channels_last=True),
-    "efficientnet_tf32": after(NONE, pictures, m.efficientnet, 128, precision="tf32", channels_last=True, optimizer="foreach"),
-    "wavenet": after(NONE, sound, 8, 16000),
-    "speech_gru": after(NONE, speech, 32),
-    "llama_lengths": after("lengths that vary from step to step", llama_lengths, 16),
-    "gan": after(NONE, w.adversaries, 128),
-    "control": after("an action read back at every step of the environments", w.control, 64, 16),
-    "contrastive_fp16": after(NONE, contrastive, 96),
-    "graph_network": after(NONE, graph_network, 40_000, 400_000),
-    "vit_small_batch": after("batch 4: the host cannot keep up", pictures, vit, 4),
-    "unet_accumulated": after(NONE, segmentation, 8, accumulate=2, read="loss"),
-    "denoising_average": after("an average of the weights, tensor by tensor", denoising, 32),
-    "volumes": after(NONE, volumes, 4),
-    "table_rows": after("a table read row by row", rows_of_a_table, 512, 4),
-    "llama_large": after(NONE, llama, 12, 2048, clip="foreach"),
+    "convnext_last": scenario(NONE, pictures, m.convnext, 128, channels_last=True),
+    "efficientnet_tf32": scenario(NONE, pictures, m.efficientnet, 128, precision="tf32", channels_last=True, optimizer="foreach"),
+    "wavenet": scenario(NONE, sound, 8, 16000),
+    "speech_gru": scenario(NONE, speech, 32),
+    "llama_lengths": scenario("lengths that vary from step to step", llama_lengths, 16),
+    "gan": scenario(NONE, w.adversaries, 128),
+    "control": scenario("an action read back at every step of the environments", w.control, 64, 16),
+    "contrastive_fp16": scenario(NONE, contrastive, 96),
+    "graph_network": scenario(NONE, graph_network, 40_000, 400_000),
+    "vit_small_batch": scenario("batch 4: the host cannot keep up", pictures, vit, 4),
+    "unet_accumulated": scenario(NONE, segmentation, 8, accumulate=2, read="loss"),
+    "denoising_average": scenario("an average of the weights, tensor by tensor", denoising, 32),
+    "volumes": scenario(NONE, volumes, 4),
+    "table_rows": scenario("a table read row by row", rows_of_a_table, 512, 4),
+    "llama_large": scenario(NONE, llama, 12, 2048, clip="foreach"),
 }
 # fmt: on

@@ -7,7 +7,7 @@ import gc
 import itertools
 import tempfile
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,33 +18,10 @@ from torch.profiler import record_function
 from torch.utils.data import DataLoader
 
 from sawtooth.sample_traces.images import JpegImages
-from sawtooth.sample_traces.models import Gpt, GptShape, ResNet, mlp, python_work
+from sawtooth.sample_traces.sets.first.models import Gpt, GptShape, ResNet, mlp, python_work
+from sawtooth.sample_traces.workload import DEVICE, Workload, as_graph, count_params, make_adam
 
-DEVICE = "cuda"
 Batches = Generator[tuple[Tensor, Tensor], None, None]
-
-
-@dataclass
-class Workload:
-    """A loop ready to run. `step` is one training step, `flop_step` the same in a form that FlopCounterMode can see."""
-
-    step: Callable[[], object]
-    params: int
-    samples_per_step: int
-    flop_step: Callable[[], object] | None = None  # None: `step` itself
-    executed_flop_step: Callable[[], object] | None = None  # where the loop computes more than the model asks for
-    close: Callable[[], None] = field(default=lambda: None)
-
-
-def count_params(model: nn.Module) -> int:
-    """Number of trainable values."""
-    return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-
-def make_adam(model: nn.Module, kind: str, capturable: bool = False) -> torch.optim.AdamW:
-    """AdamW as `fused`, `foreach` or `single` tensor."""
-    flags: dict[str, Any] = {"fused": {"fused": True}, "foreach": {"foreach": True}, "single": {"foreach": False}}[kind]
-    return torch.optim.AdamW(model.parameters(), lr=1e-4, capturable=capturable, **flags)
 
 
 def set_precision(precision: str) -> contextlib.AbstractContextManager[object]:
@@ -281,20 +258,6 @@ def perceptron(
         adam.step()
 
     return Workload(as_graph(step) if graph else step, count_params(model), batch, lambda: step(model))
-
-
-def as_graph(step: Callable[[], None]) -> Callable[[], None]:
-    """Capture one step in a CUDA graph, after warming up on a side stream as PyTorch asks, and return its replay."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
 
 
 def fp8_products(size: int, count: int) -> Workload:

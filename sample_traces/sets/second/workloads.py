@@ -1,4 +1,4 @@
-"""Training loops of the models in `models_after` and `models_mixed`: one trainer, and a function per kind of data or habit."""
+"""Training loops of the models beside this file: one trainer, and a function per kind of data or habit. The later sets use them too."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from sawtooth.sample_traces import models_mixed as mixed
 from sawtooth.sample_traces.images import JpegImages
-from sawtooth.sample_traces.workloads import DEVICE, Workload, as_graph, count_params, make_adam
+from sawtooth.sample_traces.sets.second import more_models as mixed
+from sawtooth.sample_traces.workload import DEVICE, Workload, as_graph, count_params, make_adam
 
 Batch = tuple[Tensor, ...]
 Loss = Callable[..., Tensor]

@@ -1,6 +1,6 @@
 """The fifth set: everyday loops of models in none of the sets before, one trouble or none each; a pair differs in one thing.
 
-Recorded on an H200 with a slow host after the analysis was settled (`record.py --everyday`); `docs/accuracy.md` says what was seen first.
+Recorded on an H200 with a slow host after the analysis was settled (`record.py --set fifth`); `docs/accuracy.md` says what was seen first.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from sawtooth.sample_traces import workloads_after as w
-from sawtooth.sample_traces.models import python_work
-from sawtooth.sample_traces.scenarios import NONE, Scenario
-from sawtooth.sample_traces.scenarios_further import further
-from sawtooth.sample_traces.workloads import DEVICE, Workload
+from sawtooth.sample_traces.scenario import NONE, Scenario
+from sawtooth.sample_traces.sets.first.models import python_work
+from sawtooth.sample_traces.sets.fourth.scenarios import scenario
+from sawtooth.sample_traces.sets.second import workloads as w
+from sawtooth.sample_traces.workload import DEVICE, Workload
 
 WORDS = 16_000
 COLUMNS, WIDTH = 40, 16  # of a click model's input
@@ -267,24 +267,24 @@ def agent(batch: int, python_s: float) -> Workload:
 
 
 # fmt: off
-EVERYDAY: dict[str, Scenario] = {
-    "speech_cells": further("GRU cells called one by one", speech, 32, 60, False, fix="speech_fused", change="nn.GRU", rules=("recurrent-cells",)),
-    "speech_fused": further(NONE, speech, 32, 60, True),
-    "sharper_first": further("fp16 convolutions in channels-first layout", sharper, 32, False, fix="sharper_last", change="channels_last", rules=("layout-conversions",)),
-    "sharper_last": further(NONE, sharper, 32, True),
-    "efficient_single": further("single-tensor AdamW", efficient, 32, "single", fix="efficient_fused", change="AdamW(fused=True)", rules=("optimizer-not-fused",)),
-    "efficient_fused": further(NONE, efficient, 32, "fused"),
-    "masked_rows": further("boolean masks", masked, 32, False, fix="masked_fixed", change="a fixed number of places", rules=("boolean-mask-waits",)),
-    "masked_fixed": further(NONE, masked, 32, True),
-    "reviews_inline": further("num_workers=0", reviews, 128, 0, fix="reviews_workers", change="num_workers 0 -> 8", rules=("data-loader-starves-gpu",)),
-    "reviews_workers": further(NONE, reviews, 128, 8),
-    "clips_pageable": further("pageable clips", clips, 16, False, fix="clips_pinned", change="pin_memory", rules=("pageable-copies",)),
-    "clips_pinned": further(NONE, clips, 16, True),
-    "features_apart": further("40 short copies a step, the host waits for each", features, 4096, False, fix="features_together", change="one copy", rules=("small-copies",)),
-    "features_together": further(NONE, features, 4096, True),
-    "molecules_deterministic": further("deterministic algorithms", molecules, 512, True, fix="molecules_free", change="use_deterministic_algorithms(False)", rules=("deterministic-algorithms",)),
-    "molecules_free": further(NONE, molecules, 512, False),
-    "agent_python": further("Python before every step", agent, 4096, 0.008, fix="agent_quick", change="no Python", rules=("python-between-operators",)),
-    "agent_quick": further(NONE, agent, 4096, 0.0),
+SCENARIOS: dict[str, Scenario] = {
+    "speech_cells": scenario("GRU cells called one by one", speech, 32, 60, False, fix="speech_fused", change="nn.GRU", rules=("recurrent-cells",)),
+    "speech_fused": scenario(NONE, speech, 32, 60, True),
+    "sharper_first": scenario("fp16 convolutions in channels-first layout", sharper, 32, False, fix="sharper_last", change="channels_last", rules=("layout-conversions",)),
+    "sharper_last": scenario(NONE, sharper, 32, True),
+    "efficient_single": scenario("single-tensor AdamW", efficient, 32, "single", fix="efficient_fused", change="AdamW(fused=True)", rules=("optimizer-not-fused",)),
+    "efficient_fused": scenario(NONE, efficient, 32, "fused"),
+    "masked_rows": scenario("boolean masks", masked, 32, False, fix="masked_fixed", change="a fixed number of places", rules=("boolean-mask-waits",)),
+    "masked_fixed": scenario(NONE, masked, 32, True),
+    "reviews_inline": scenario("num_workers=0", reviews, 128, 0, fix="reviews_workers", change="num_workers 0 -> 8", rules=("data-loader-starves-gpu",)),
+    "reviews_workers": scenario(NONE, reviews, 128, 8),
+    "clips_pageable": scenario("pageable clips", clips, 16, False, fix="clips_pinned", change="pin_memory", rules=("pageable-copies",)),
+    "clips_pinned": scenario(NONE, clips, 16, True),
+    "features_apart": scenario("40 short copies a step, the host waits for each", features, 4096, False, fix="features_together", change="one copy", rules=("small-copies",)),
+    "features_together": scenario(NONE, features, 4096, True),
+    "molecules_deterministic": scenario("deterministic algorithms", molecules, 512, True, fix="molecules_free", change="use_deterministic_algorithms(False)", rules=("deterministic-algorithms",)),
+    "molecules_free": scenario(NONE, molecules, 512, False),
+    "agent_python": scenario("Python before every step", agent, 4096, 0.008, fix="agent_quick", change="no Python", rules=("python-between-operators",)),
+    "agent_quick": scenario(NONE, agent, 4096, 0.0),
 }
 # fmt: on

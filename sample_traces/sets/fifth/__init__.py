@@ -1,0 +1,5 @@
+"""Everyday loops, on a slow host."""
+
+from sawtooth.sample_traces.sets.fifth.scenarios import SCENARIOS
+
+__all__ = ["SCENARIOS"]

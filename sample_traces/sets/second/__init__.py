@@ -1,0 +1,5 @@
+"""Loops recorded after the analysis was written, of other models: nothing is fitted to them."""
+
+from sawtooth.sample_traces.sets.second.scenarios import SCENARIOS
+
+__all__ = ["SCENARIOS"]
