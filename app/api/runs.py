@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, Response, StreamingResponse
 
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.report import report_json
 from sawtooth.app.api.answers import errors_answered, json
 from sawtooth.app.library import library
+from sawtooth.app.reports.perfetto import merged_trace
 from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import Manifest
+
+ATTACHED = 'attachment; filename="ranks.json.gz"'
 
 
 @errors_answered
@@ -36,8 +39,11 @@ async def report(request: Request) -> Response:
 
 @errors_answered
 async def trace(request: Request) -> Response:
-    """The source of a run's trace, gzip-compressed; ``?rank=k`` or ``?recording=id`` picks one of several."""
+    """The source of a run's trace, gzip-compressed; ``?rank=k`` or ``?recording=id`` picks one of several, ``?merged=1`` is all of them as one."""
     manifest = await run_in_threadpool(_manifest, request)
+    if request.query_params.get("merged"):
+        pieces = await run_in_threadpool(lambda: merged_trace(result_of(manifest, library()), settings().data))
+        return StreamingResponse(pieces, media_type="application/gzip", headers={"content-disposition": ATTACHED})
     wanted_rank, wanted_id = request.query_params.get("rank"), request.query_params.get("recording")
     for recording in manifest.recordings if wanted_id else manifest.traces:
         if (wanted_id is None or recording.id == wanted_id) and (wanted_rank is None or str(recording.rank) == wanted_rank):

@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
+from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder
 from sawtooth.app.commands.output import say
 from sawtooth.app.jobs.intake import KEPT_AS_IT_IS, bring_in
+from sawtooth.app.reports.perfetto import UNKNOWN_CLOCKS, merged_trace, shifts
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.runs.bundle import export_runs
 from sawtooth.ingest.runs.bundle_file import is_bundle
@@ -29,19 +32,45 @@ def export(
         bool,
         typer.Option("--redact", help="Remove host names, home folders and directory names of paths. The runs get new ids."),
     ] = False,
+    perfetto: Annotated[
+        bool,
+        typer.Option(
+            "--perfetto", help="Write all ranks of one run as one trace on one clock, for ui.perfetto.dev: RUN.json.gz."
+        ),
+    ] = False,
     data: Annotated[Path | None, typer.Option(help="Data folder.")] = None,
 ) -> None:
     """Write runs with their sources into one .sawtooth file, to drop on another dashboard or to read with sawtooth import."""
     folder = data_folder(data)
     ids = list(dict.fromkeys(folder.resolve_run(text).id for text in run))
-    target = out or Path(f"{ids[0]}{SUFFIX}")
+    if perfetto and (redact or len(ids) > 1):
+        raise UsageError("--perfetto writes one run as it was recorded: name one, without --redact.")
+    target = out or Path(f"{ids[0]}{'.json.gz' if perfetto else SUFFIX}")
     if not target.parent.is_dir() or target.is_dir():
         raise UsageError(f"{target} cannot be written: give a file in a folder that exists.")
+    if perfetto:
+        _for_perfetto(folder, ids[0], target)
+        return
     try:
         export_runs(folder, ids, target, redact=redact)
     except OSError as error:
         raise UsageError(f"{target} cannot be written ({error.strerror}).") from None
     say(f"{target}: {len(ids)} run{'s' if len(ids) > 1 else ''}, {fmt.bytes_(target.stat().st_size)}")
+
+
+def _for_perfetto(folder: DataFolder, run_id: str, target: Path) -> None:
+    with Library(folder) as library:
+        result = result_of(folder.read_manifest(run_id), library)
+    pieces = merged_trace(result, folder)
+    try:
+        with target.open("wb") as file:
+            file.writelines(pieces)
+    except OSError as error:
+        target.unlink(missing_ok=True)
+        raise UsageError(f"{target} cannot be written ({error.strerror}).") from None
+    if not shifts(result)[1]:
+        say(UNKNOWN_CLOCKS, err=True)
+    say(f"{target}: {fmt.many(len(result.manifest.traces), 'trace')}, {fmt.bytes_(target.stat().st_size)}")
 
 
 def import_(

@@ -22,11 +22,12 @@ function ready(other) {
 export default function (component) {
   const { parentElement, data } = component;
   const button = parentElement.querySelector("button");
+  button.textContent = `${data.label} ↗`;
   const state = parentElement.querySelector(".state");
   button.onclick = async () => {
     const other = window.open(PERFETTO);
     if (!other) { state.textContent = "The browser blocked the new window. Allow it for this page."; return; }
-    button.disabled = true; state.textContent = "Handing the trace over …";
+    button.disabled = true; state.textContent = "Handing it over …";
     try {
       const answer = await fetch(data.url);
       if (!answer.ok) throw new Error((await answer.json()).error.sentence);

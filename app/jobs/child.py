@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,7 @@ from sawtooth.app.runs.card import card_of
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.recording import Progress as IngestProgress
 from sawtooth.ingest.runs.manifests import edit_run
-from sawtooth.ingest.schema import DataFolder, write_atomically
+from sawtooth.ingest.schema import DataFolder, Manifest, write_atomically
 from sawtooth.ingest.typed import from_json
 
 REPORT_EVERY_SECONDS = 0.2  # a bar that moves five times a second looks alive; more only wears the disk
@@ -77,8 +78,7 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
     )
     if order.bundled:
         for manifest in brought.runs:
-            created_ns = order.created_ns or manifest.created_ns
-            edit_run(folder, manifest.id, lambda run, at=created_ns: msgspec.structs.replace(run, bundled=True, created_ns=at))
+            edit_run(folder, manifest.id, partial(_as_bundled, order.created_ns))
     names = {manifest.id: manifest.name for manifest in brought.runs}  # a bundle may hold a run twice
     runs = list(names)
     report(Progress("deriving", 1.0, runs=runs))
@@ -92,6 +92,10 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
         except Exception:  # the run is there, and so are the others
             notices.append(f"{clean(name, 80)} was read, but its analysis failed. This is a bug in Sawtooth.")
     return Outcome(runs, notices=notices)
+
+
+def _as_bundled(created_ns: int, run: Manifest) -> Manifest:
+    return msgspec.structs.replace(run, bundled=True, created_ns=created_ns or run.created_ns)
 
 
 def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:

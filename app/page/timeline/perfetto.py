@@ -8,6 +8,7 @@ import streamlit as st
 
 from sawtooth.app.format import clean
 from sawtooth.app.page import frame
+from sawtooth.app.reports.perfetto import mergeable, viewable
 from sawtooth.app.settings import settings
 from sawtooth.ingest.schema import Manifest
 
@@ -15,21 +16,22 @@ _HERE = Path(__file__).resolve().parents[2] / "components"
 
 
 def button(manifest: Manifest, recording_id: str) -> None:
-    """Offer the trace to ui.perfetto.dev; nothing where external links are off or the source was not kept."""
-    if not settings().external_links or not frame.data_folder().source_file(recording_id).exists():
+    """Offer the trace, and all of a job's as one, to ui.perfetto.dev; nothing where external links are off or a source is none that it reads."""
+    folder = frame.data_folder()
+    ref = next((r for r in manifest.recordings if r.id == recording_id), None)
+    if not settings().external_links or ref is None or not viewable(folder, ref):
         return
+    address, name = f"/api/v1/runs/{manifest.id}/trace", clean(manifest.name, 60)
+    _offer("Open in Perfetto", f"{address}?recording={recording_id}", name, clean(ref.source_name.removesuffix(".gz"), 80))
+    if mergeable(folder, manifest):
+        _offer("Open all ranks in Perfetto", f"{address}?merged=1", name, f"{manifest.id}.json")
+
+
+def _offer(label: str, url: str, title: str, file: str) -> None:
     component = st.components.v2.component(
         "sawtooth.perfetto",
         html=(_HERE / "perfetto.html").read_text(encoding="utf-8"),
         css=(_HERE / "perfetto.css").read_text(encoding="utf-8"),
         js=(_HERE / "perfetto.js").read_text(encoding="utf-8"),
     )
-    name = next((r.source_name for r in manifest.recordings if r.id == recording_id), "trace.json")
-    component(
-        key=f"perfetto-{recording_id}",
-        data={
-            "url": f"/api/v1/runs/{manifest.id}/trace?recording={recording_id}",
-            "title": clean(manifest.name, 60),
-            "file": clean(name.removesuffix(".gz"), 80) + ".gz",
-        },
-    )
+    component(key=f"perfetto-{url}", data={"label": label, "url": url, "title": title, "file": f"{file}.gz"})

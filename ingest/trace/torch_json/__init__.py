@@ -4,5 +4,5 @@ from sawtooth.faces import lazy
 
 __getattr__, __all__ = lazy(
     __name__,
-    {"reader": ("SOURCE",)},
+    {"merging": ("RankSource", "merged"), "reader": ("SOURCE", "sniff")},
 )

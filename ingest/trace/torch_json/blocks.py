@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -51,8 +51,16 @@ def too_deep() -> SourceError:
 class Document:
     """The structure around the events: give it the bytes, iterate ``events()``, then read what else it found."""
 
-    def __init__(self, pieces: Iterator[bytes], limits: Limits, block_bytes: int = BLOCK_BYTES) -> None:
+    def __init__(
+        self,
+        pieces: Iterator[bytes],
+        limits: Limits,
+        block_bytes: int = BLOCK_BYTES,
+        decode: Callable[[bytes], list[Any]] = decode_events,
+    ) -> None:
+        """``decode`` makes events of a JSON array of them; those that are damaged are an ``Event`` each whatever it makes."""
         self._block_bytes = block_bytes
+        self._decode = decode
         self._pieces = pieces
         self._limits = limits
         self._buffer = b""
@@ -150,7 +158,7 @@ class Document:
     def _strict(self, block: bytes) -> list[Event] | None:
         """Decode ``block`` as whole events, to the array's end where it lies inside; None where it does not decode."""
         try:
-            events = decode_events(b"[%b]" % block)
+            events = self._decode(b"[%b]" % block)
         except DECODE_ERRORS as error:
             return self._closing(block, str(error))
         self._advance(len(block))
@@ -283,7 +291,7 @@ class Document:
             return None
         end = block.rfind(b"]", 0, int(match.group(1)))
         try:
-            events = decode_events(b"[%b]" % block[:end])
+            events = self._decode(b"[%b]" % block[:end])
         except DECODE_ERRORS:
             return None
         self._advance(end + 1)

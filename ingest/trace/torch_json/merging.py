@@ -1,0 +1,161 @@
+"""Several ranks' traces as one, for other viewers: every event of each once, on one clock, its process, thread and arrow apart from other ranks'.
+
+Sources are read a block at a time and written as they are read, so memory stays at a few blocks however long the traces are. What an event holds
+otherwise (arguments, categories, phases) is passed on as it stands. Of a block that is damaged the arrows are left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from sawtooth.ingest.source import Limits, Source
+from sawtooth.ingest.trace.torch_json.arguments import NOTHING
+from sawtooth.ingest.trace.torch_json.blocks import Document
+from sawtooth.ingest.trace.torch_json.decoding import object_of
+from sawtooth.ingest.trace.torch_json.events import FLOWS, Event
+
+HEAD = b'{"schemaVersion": 1, "displayTimeUnit": "ms", "baseTimeNanoseconds": %d, "traceEvents": ['
+TAIL = b"\n]}\n"
+METADATA = b'"M"'
+PROCESS_NAME, THREAD_NAME, SORTING = b'"process_name"', b'"thread_name"', b'"process_sort_index"'
+OF_PROCESS = (PROCESS_NAME, SORTING, b'"process_labels"')
+LARGEST_ID = 1 << 40  # times a thousand ranks, a number that a browser holds exactly
+SORTED = 10_000_000  # processes of one rank stand together; kineto's indices are below, but for the one that means "last"
+RAW_EVENTS = msgspec.json.Decoder(list[dict[str, Raw]])
+
+Fields = dict[str, Raw]
+
+
+@dataclass(frozen=True)
+class RankSource:
+    """One rank's trace: its source, what to call it, and what to add to its times (ns) to bring them onto the clock of all."""
+
+    path: Path
+    label: str
+    shift_ns: int
+
+
+def merged(ranks: Sequence[RankSource], origin_ns: int) -> Iterator[bytes]:
+    """Yield the JSON text of one trace with the events of all ``ranks``, times from ``origin_ns`` on. Raises SourceError where a source cannot be read."""
+    yield HEAD % origin_ns
+    numbers, first = count(1), True
+    for position, rank in enumerate(ranks):
+        one = _Rank(rank, position, len(ranks), origin_ns, numbers)
+        for events in one.events():
+            text = msgspec.json.encode(events)[1:-1]
+            if text:
+                yield (b"\n" if first else b",\n") + text
+                first = False
+    yield TAIL
+
+
+class _Rank:
+    def __init__(self, rank: RankSource, position: int, ranks: int, origin_ns: int, numbers: Iterator[int]) -> None:
+        self._rank, self._position, self._ranks = rank, position, ranks
+        self._shift_ns = rank.shift_ns - origin_ns
+        self._numbers = (
+            numbers  # of processes and threads of all ranks: Perfetto keeps threads of one number apart by their process only
+        )
+        self._processes: dict[bytes, int] = {}
+        self._threads: dict[tuple[bytes, bytes], int] = {}
+        self._unnamed: dict[tuple[bytes, bytes | None], Fields] = {}
+
+    def events(self) -> Iterator[list[Fields]]:
+        """Yield the rank's events, and names of the processes and threads that have none."""
+        source = Source(self._rank.path, Limits())
+        document = Document(source.pieces(), source.limits, decode=RAW_EVENTS.decode)
+        for events in document.events():
+            yield [self._moved(fields) for event in events if (fields := _fields(event))]
+        yield list(self._unnamed.values())
+
+    def _moved(self, fields: Fields) -> Fields:
+        process, thread = fields.get("pid"), fields.get("tid")
+        about = bytes(fields["ph"]) == METADATA
+        if about and bytes(fields.get("name", NOTHING)) in OF_PROCESS:
+            thread = None  # what is written there is no thread
+            fields["tid"] = _whole(0)
+        if process is not None:
+            fields["pid"] = _whole(self._process(bytes(process)))
+            if thread is not None:
+                fields["tid"] = _whole(self._thread(bytes(process), bytes(thread)))
+        if "ts" in fields:
+            fields["ts"] = self._time(fields["ts"])
+        for key in ("id", "bind_id"):
+            if key in fields:
+                fields[key] = _whole(_number_of(bytes(fields[key])) * self._ranks + self._position)
+        if about and process is not None and "args" in fields:
+            self._metadata(fields, bytes(process), bytes(thread) if thread is not None else None)
+        return fields
+
+    def _process(self, process: bytes) -> int:
+        if process not in self._processes:
+            self._processes[process] = next(self._numbers)
+            self._unnamed[process, None] = self._name("process_name", process, None, f"{self._rank.label} · {_text(process)}")
+        return self._processes[process]
+
+    def _thread(self, process: bytes, thread: bytes) -> int:
+        if (process, thread) not in self._threads:
+            self._threads[process, thread] = next(self._numbers)
+            self._unnamed[process, thread] = self._name("thread_name", process, thread, _text(thread))
+        return self._threads[process, thread]
+
+    def _name(self, what: str, process: bytes, thread: bytes | None, name: str) -> Fields:
+        number = 0 if thread is None else self._threads[process, thread]
+        fields = {"ph": "M", "name": what, "pid": self._processes[process], "tid": number, "args": {"name": name}}
+        return {key: Raw(msgspec.json.encode(value)) for key, value in fields.items()}
+
+    def _metadata(self, fields: Fields, process: bytes, thread: bytes | None) -> None:
+        """Say the rank in the name of a process, keep its processes together, and note what has a name."""
+        name, args = bytes(fields.get("name", NOTHING)), object_of(fields["args"])
+        if name in (PROCESS_NAME, THREAD_NAME):
+            self._unnamed.pop((process, thread), None)
+        if name == PROCESS_NAME:
+            fields["args"] = Raw(msgspec.json.encode(args | {"name": f"{self._rank.label} · {args.get('name', '')}"}))
+        elif name == SORTING:
+            index = args.get("sort_index")
+            index = min(max(index, 0), SORTED - 1) if isinstance(index, int) else 0
+            fields["args"] = Raw(msgspec.json.encode({"sort_index": self._position * SORTED + index}))
+
+    def _time(self, text: Raw) -> Raw:
+        """Return a time in µs, exact to the nanosecond, on the clock of all."""
+        try:
+            ns = round(Decimal(bytes(text).strip(b'"').decode()) * 1000) + self._shift_ns
+        except (InvalidOperation, ValueError, OverflowError):
+            return text
+        sign, ns = ("-" if ns < 0 else ""), abs(ns)
+        return Raw(f"{sign}{ns // 1000}.{ns % 1000:03d}".encode())
+
+
+def _fields(event: Fields | Event) -> Fields | None:
+    """Return an event's fields; of one that was read from a damaged block those that are known, None of an arrow, whose ends are not."""
+    if isinstance(event, dict):
+        return event if "ph" in event else None
+    if event.ph in FLOWS:
+        return None
+    known: dict[str, Any] = {"ph": event.ph, "cat": event.cat, "name": event.name, "pid": event.pid, "tid": event.tid}
+    encoded = {key: Raw(msgspec.json.encode(value)) for key, value in known.items() if value not in (None, "")}
+    raw = {key: value for key in ("ts", "dur", "args") if (value := getattr(event, key)) is not NOTHING}
+    return encoded | raw
+
+
+def _number_of(text: bytes) -> int:
+    """Return a number for an arrow's id, which may be a text; the same for the same id."""
+    number = int(text) if text.isdigit() and len(text) < 16 else LARGEST_ID
+    return number if number < LARGEST_ID else int.from_bytes(hashlib.blake2b(text, digest_size=5).digest(), "big")
+
+
+def _text(value: bytes) -> str:
+    return value.strip(b'"').decode(errors="replace")
+
+
+def _whole(number: int) -> Raw:
+    return Raw(b"%d" % number)
