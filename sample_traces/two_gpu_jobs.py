@@ -6,17 +6,17 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.nn.parallel import DistributedDataParallel
 
-from sawtooth.sample_traces.sets.first.models import Block, Gpt, GptShape, ResNet, python_work
+from sawtooth.sample_traces.sets.first.models import Block, GptShape, python_work
+from sawtooth.sample_traces.two_gpu_models import MODELS, sharded
 
 Step = Callable[[], object]
 WORLD = 2
@@ -32,8 +32,10 @@ class Job:
 
     shape: GptShape = MEDIUM
     batch: int = 8  # of each rank and micro-batch
-    share: str = "ddp"  # or fsdp, by_hand (one all-reduce a parameter), tensor, pipeline
-    images: bool = False  # a ResNet on images instead of the GPT
+    share: str = "ddp"  # or fsdp, fsdp1 (the older wrapper), by_hand (one all-reduce a parameter), tensor, pipeline
+    model: str = "gpt"  # of `two_gpu_models.MODELS`
+    first_layers: int = 0  # of the pipeline's first stage; 0: half of them
+    prefetch: bool = True  # the older wrapper of FSDP gathers a layer ahead in the backward pass
     bucket_mb: int = 25
     reshard: bool = True  # FSDP frees what it gathered after each forward pass
     micro: int = 1  # micro-batches a step
@@ -46,6 +48,7 @@ class Job:
     late_every: int = 1
     sleeps: bool = False  # `late_s` is waiting, not computing
     crowded: int = -1  # the GPU on which a second process computes too
+    profiled: int = 6  # steps
 
 
 JOBS = {
@@ -63,9 +66,9 @@ JOBS = {
     "tp": Job(SMALL, 32, share="tensor"),
     "pp_2": Job(LARGE, 8, share="pipeline", micro=2),
     "pp_8": Job(LARGE, 4, share="pipeline", micro=8),
-    "syncbn": Job(images=True, batch=32, sync_norm=True),
+    "syncbn": Job(model="resnet", batch=32, sync_norm=True),
     "uneven_gpt": Job(MEDIUM, 8, more_work=(1.0, 1.6)),
-    "uneven_conv": Job(images=True, batch=64, more_work=(1.0, 1.6)),
+    "uneven_conv": Job(model="resnet", batch=64, more_work=(1.0, 1.6)),
     "loader_4th": Job(SMALL, 64, late_s=(0.0, 0.04), late_every=4, sleeps=True),
     "loader_late": Job(SMALL, 64, late_s=(0.01, 0.0), sleeps=True),
     "slow_host": Job(SMALL, 24, late_s=(0.0, 0.006)),
@@ -73,21 +76,77 @@ JOBS = {
 }
 
 
+@dataclass(frozen=True)
+class Pair:
+    """A job, the same with one thing changed, and the rule that asks for the change."""
+
+    before: Job
+    change: dict[str, Any]
+    rule: str
+
+    def sides(self) -> dict[str, Job]:
+        """The job before and after, the change undone where the job has it."""
+        return {"before": self.before, "after": replace(self.before, **self.change)}
+
+
+LLAMA = GptShape(layers=8, width=1280, heads=20, seq=640, vocab=32000)
+BERT = GptShape(layers=6, width=768, heads=12, seq=256, vocab=30528)
+VIT = GptShape(layers=10, width=768, heads=12)
+T5 = GptShape(layers=4, width=768, heads=12, seq=256, vocab=16000)
+CONVNEXT = GptShape(layers=3, width=96)
+PAIRS = {
+    "syncs_llama": Pair(Job(LLAMA, 2, model="llama", micro=6, profiled=4), {"no_sync": True}, "accumulation-syncs"),
+    "reshard_llama": Pair(Job(LLAMA, 4, "fsdp", "llama"), {"reshard": False}, "fsdp-reshard"),
+    "buckets_vit": Pair(Job(VIT, 24, model="vit", bucket_mb=1), {"bucket_mb": 25}, "small-collectives"),
+    "micro_wide": Pair(
+        Job(GptShape(layers=16, width=1536, heads=16), 8, "pipeline", micro=2, profiled=4),
+        {"micro": 8, "batch": 2},
+        "pipeline-bubble",
+    ),
+    "lengths_bert": Pair(
+        Job(BERT, 24, model="bert", more_work=(1.0, 1.75)), {"batch": 33, "more_work": (1.0, 1.0)}, "straggling-rank"
+    ),
+    "one_by_one_llama": Pair(Job(LLAMA, 4, "by_hand", "llama"), {"share": "ddp"}, "gradients-reduced-after"),
+    "loader_t5": Pair(
+        Job(T5, 64, model="t5", late_s=(0.0, 0.07), late_every=4, sleeps=True, profiled=12),
+        {"late_s": (0.0, 0.0)},
+        "straggling-rank",
+    ),
+    "prefetch_llama": Pair(Job(LLAMA, 4, "fsdp1", "llama", prefetch=False), {"prefetch": True}, "fsdp-prefetch"),
+    "syncs_bert": Pair(Job(BERT, 12, model="bert", micro=3), {"no_sync": True}, "accumulation-syncs"),
+    "reshard_bert": Pair(Job(BERT, 48, "fsdp", "bert"), {"reshard": False}, "fsdp-reshard"),
+    "stages": Pair(
+        Job(GptShape(layers=12, width=1280, heads=20, seq=768), 4, "pipeline", micro=4, first_layers=8),
+        {"first_layers": 6},
+        "pipeline-bubble",
+    ),
+    "lengths_vit": Pair(
+        Job(VIT, 32, model="vit", more_work=(1.5, 1.0)), {"batch": 40, "more_work": (1.0, 1.0)}, "straggling-rank"
+    ),
+    "one_by_one_convnext": Pair(Job(CONVNEXT, 32, "by_hand", "convnext"), {"share": "ddp"}, "gradients-reduced-after"),
+    "buckets_t5": Pair(Job(T5, 12, model="t5", bucket_mb=1), {"bucket_mb": 25}, "small-collectives"),
+}
+JOBS |= {f"{name}_{side}": job for name, pair in PAIRS.items() for side, job in pair.sides().items()}
+JOBS |= {
+    "tp_wide": Job(GptShape(layers=8, width=1024, seq=384), 24, "tensor"),
+    "crowd_vit": Job(VIT, 96, model="vit", crowded=0),
+    "adam_t5": Job(T5, 16, model="t5", single_adam=True),
+}
+
+
 def model_of(job: Job) -> nn.Module:
     """The model of a job, on this rank's GPU."""
-    model: nn.Module = (ResNet() if job.images else Gpt(job.shape)).cuda()
-    if job.images:
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = MODELS[job.model].build(job.shape).cuda()
     return nn.SyncBatchNorm.convert_sync_batchnorm(model) if job.sync_norm else model
 
 
-class Late(torch.utils.data.IterableDataset[tuple[Tensor, Tensor]]):
+class Late(torch.utils.data.IterableDataset[tuple[Tensor, ...]]):
     """Batches without end from a small pool, late where the job says so."""
 
-    def __init__(self, pool: list[tuple[Tensor, Tensor]], job: Job, rank: int) -> None:
+    def __init__(self, pool: list[tuple[Tensor, ...]], job: Job, rank: int) -> None:
         self.pool, self.job, self.late_s = pool, job, job.late_s[rank]
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
         """Yield pinned batches."""
         wait = time.sleep if self.job.sleeps else python_work
         for index in itertools.count():
@@ -97,20 +156,13 @@ class Late(torch.utils.data.IterableDataset[tuple[Tensor, Tensor]]):
             yield self.pool[index % len(self.pool)]
 
 
-def batches(job: Job, rank: int) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(job: Job, rank: int) -> Iterator[tuple[Tensor, ...]]:
     """Yield batches on this rank's GPU without end."""
     many = round(job.batch * job.more_work[rank])
-    if job.images:
-        pool = [
-            (torch.randn(many, 3, 224, 224).contiguous(memory_format=torch.channels_last), torch.randint(0, 1000, (many,)))
-            for _ in range(2)
-        ]
-    else:
-        tokens = [torch.randint(0, job.shape.vocab, (many, job.shape.seq + 1)) for _ in range(4)]
-        pool = [(t[:, :-1].contiguous(), t[:, 1:].contiguous()) for t in tokens]
-    pinned = [(x.pin_memory(), y.pin_memory()) for x, y in pool]
-    for x, y in torch.utils.data.DataLoader(Late(pinned, job, rank), batch_size=None):
-        yield x.cuda(non_blocking=True), y.cuda(non_blocking=True)
+    pool = [MODELS[job.model].batch(job.shape, many) for _ in range(4)]
+    pinned = [tuple(part.pin_memory() for part in batch) for batch in pool]
+    for batch in torch.utils.data.DataLoader(Late(pinned, job, rank), batch_size=None):
+        yield tuple(part.cuda(non_blocking=True) for part in batch)
 
 
 def adam_of(model: nn.Module, job: Job) -> torch.optim.Optimizer:
@@ -119,19 +171,18 @@ def adam_of(model: nn.Module, job: Job) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), lr=1e-4, **options)
 
 
-def loss_of(model: nn.Module, x: Tensor, y: Tensor, images: bool) -> Tensor:
+def loss_of(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
     """The loss of one micro-batch in bf16."""
     with torch.autocast("cuda", dtype=BF16):
-        return nn.functional.cross_entropy(model(x), y) if images else model(x, y)
+        loss: Tensor = model(*batch)
+        return loss
 
 
 def replicated(job: Job, rank: int) -> Step:
     """Each rank trains a copy (DDP, or an all-reduce a parameter by hand) or a shard of it (FSDP)."""
     model = model_of(job)
-    if job.share == "fsdp":
-        for block in model.blocks:  # type: ignore[union-attr]
-            fully_shard(block, reshard_after_forward=job.reshard)
-        fully_shard(model, reshard_after_forward=job.reshard)
+    if job.share in ("fsdp", "fsdp1"):
+        model = sharded(model, reshard=job.reshard, older=job.share == "fsdp1", prefetch=job.prefetch)
     ddp = DistributedDataParallel(model, device_ids=[rank], bucket_cap_mb=job.bucket_mb) if job.share == "ddp" else None
     wrapped = ddp or model
     adam, source = adam_of(model, job), batches(job, rank)
@@ -141,7 +192,7 @@ def replicated(job: Job, rank: int) -> Step:
         for index in range(job.micro):
             quiet = job.no_sync and index < job.micro - 1
             with ddp.no_sync() if ddp is not None and quiet else contextlib.nullcontext():
-                loss = loss_of(wrapped, *next(source), images=job.images) / job.micro
+                loss = loss_of(wrapped, next(source)) / job.micro
                 loss.backward()
         if job.share == "by_hand":
             for parameter in model.parameters():
@@ -198,11 +249,11 @@ def tensor_parallel(job: Job, rank: int) -> Step:
 
 
 class Stage(nn.Module):
-    """Half of the layers of a transformer, in bf16."""
+    """Some layers of a transformer."""
 
-    def __init__(self, shape: GptShape) -> None:
+    def __init__(self, shape: GptShape, layers: int) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers // WORLD))
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(layers))
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, seq, width) to the same."""
@@ -212,8 +263,9 @@ class Stage(nn.Module):
 
 
 def pipeline(job: Job, rank: int) -> Step:
-    """Rank 0 holds the first half of the layers, rank 1 the second; one forward, one backward."""
-    stage = Stage(job.shape).cuda().to(BF16)
+    """Rank 0 holds the first layers, rank 1 the others, in bf16; one forward, one backward."""
+    first = job.first_layers or job.shape.layers // WORLD
+    stage = Stage(job.shape, job.shape.layers - first if rank else first).cuda().to(BF16)
     adam = adam_of(stage, job)
     place = PipelineStage(stage, rank, WORLD, torch.device("cuda", rank))
     schedule = Schedule1F1B(place, job.micro, loss_fn=lambda out, target: (out.float() - target.float()).pow(2).mean())

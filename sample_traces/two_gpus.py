@@ -28,9 +28,9 @@ import torch  # noqa: E402 - after the path is set
 import torch.distributed as dist  # noqa: E402
 
 from sawtooth.sample_traces import measure  # noqa: E402
-from sawtooth.sample_traces.two_gpu_jobs import BF16, JOBS, WORLD, Step, steps_of  # noqa: E402
+from sawtooth.sample_traces.two_gpu_jobs import BF16, JOBS, PAIRS, WORLD, Step, steps_of  # noqa: E402
 
-TIMED_S, PROFILED_STEPS, LIMIT_S = 6.0, 6, 120.0
+TIMED_S, LIMIT_S = 6.0, 120.0
 
 
 def crowd(gpu: int) -> None:
@@ -51,9 +51,9 @@ def together(mean: float) -> float:
     return float(value.item())
 
 
-def trace_of(step: Step, target: Path) -> None:
-    """Profile some steps into `target`."""
-    phases = torch.profiler.schedule(wait=1, warmup=2, active=PROFILED_STEPS)
+def trace_of(step: Step, steps: int, target: Path) -> None:
+    """Profile so many steps into `target`."""
+    phases = torch.profiler.schedule(wait=1, warmup=2, active=steps)
     with (
         tempfile.TemporaryDirectory() as scratch,
         torch.profiler.profile(
@@ -62,39 +62,40 @@ def trace_of(step: Step, target: Path) -> None:
             on_trace_ready=lambda p: p.export_chrome_trace(f"{scratch}/trace.json"),
         ) as profiler,
     ):
-        for _ in range(3 + PROFILED_STEPS):
+        for _ in range(3 + steps):
             step()
             profiler.step()
         raw = Path(scratch, "trace.json").read_bytes()
     target.write_bytes(gzip.compress(measure.slim(measure.scrub(raw)), 6, mtime=0))
 
 
-def run_rank(name: str, folder: Path, rank: int, port: int) -> None:
+def run_rank(name: str, folder: Path, rank: int, port: int, seed: int) -> None:
     """Train one rank of a job: stopwatch first, then the profile."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(WORLD)}
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
-    torch.manual_seed(rank)
+    torch.manual_seed(seed + rank)
     step = steps_of(name, rank)
     for _ in range(32):
         step()
     first, _, _ = measure.time_pipelined(step, 8)
     mean, window, _ = measure.time_pipelined(step, max(12, round(TIMED_S / together(first))))
-    trace_of(step, folder / f"{rank}.trace.json.gz")
+    trace_of(step, JOBS[name].profiled, folder / f"{rank}.trace.json.gz")
     truth = {"name": name, "rank": rank, "world": WORLD, "step_s_pipelined": mean, "window_ns": window}
-    truth |= {"torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
+    truth |= next(({"pair": pair, "rule": PAIRS[pair].rule} for pair in PAIRS if name.rpartition("_")[0] == pair), {})
+    truth |= {"seed": seed, "torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
     (folder / f"truth_{rank}.json").write_text(json.dumps(truth, indent=1) + "\n")
     dist.barrier()
     dist.destroy_process_group()
 
 
-def record(name: str, out: Path, port: int) -> float | None:
+def record(name: str, out: Path, port: int, seed: int = 0) -> float | None:
     """Record one job in processes of its own; return its step in seconds, None where a rank failed."""
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     fork = multiprocessing.get_context("fork")  # torch is imported once, and only the children touch the GPUs
     second = [fork.Process(target=crowd, args=(JOBS[name].crowded,))] if JOBS[name].crowded >= 0 else []
-    ranks = [fork.Process(target=run_rank, args=(name, folder, rank, port)) for rank in range(WORLD)]
+    ranks = [fork.Process(target=run_rank, args=(name, folder, rank, port, seed)) for rank in range(WORLD)]
     with measure.telemetry(folder / "telemetry.jsonl", ",".join(map(str, range(WORLD)))):
         for process in [*second, *ranks]:
             process.start()
@@ -115,13 +116,17 @@ def main() -> None:
     parser.add_argument("jobs", nargs="*", metavar="JOB", help="none: all of them")
     parser.add_argument("--list", action="store_true", help="say what there is and stop")
     parser.add_argument("--out", type=Path, default=Path("jobs"), help="folder that gets one folder a job")
+    parser.add_argument("--seed", type=int, default=0, help="of the weights and the data")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no further job after so many")
     args = parser.parse_args()
     if args.list:
         print("\n".join(f"{name:14} {job}" for name, job in JOBS.items()))
         return
-    failed = []
+    failed, until = [], time.monotonic() + 60 * args.minutes
     for index, name in enumerate(args.jobs or JOBS):
-        seconds = record(name, args.out.resolve(), 29540 + index)
+        if time.monotonic() > until:
+            break
+        seconds = record(name, args.out.resolve(), 29540 + index, args.seed)
         failed += [name] if seconds is None else []
         print(f"{name:14} {'FAILED' if seconds is None else f'{seconds * 1e3:.3f} ms a step'}", flush=True)
     if failed:
