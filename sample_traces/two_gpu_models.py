@@ -81,7 +81,7 @@ def sharded(model: nn.Module, *, reshard: bool, older: bool, prefetch: bool) -> 
         ahead = BackwardPrefetch.BACKWARD_PRE if prefetch else None
         policy = ModuleWrapPolicy({type(layers[0])})
         return FullyShardedDataParallel(
-            model, policy, device_id=torch.cuda.current_device(), backward_prefetch=ahead, forward_prefetch=prefetch,
+            model, auto_wrap_policy=policy, device_id=torch.cuda.current_device(), backward_prefetch=ahead, forward_prefetch=prefetch,
             use_orig_params=True,
         )  # fmt: skip
     for layer in layers:

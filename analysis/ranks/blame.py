@@ -137,9 +137,11 @@ def _longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], leas
     """Return by how much the long gaps of ``cause`` exceed the peers' one by one, longest first, mean ns per step; 0 where not by ``least_ns`` in most
     counted steps.
 
-    All that the profiler costs a step is no error of one gap that nothing was recorded in: a pause that every step of one rank has is its own.
+    All that the profiler costs a step is no error of one gap that nothing was recorded in: a pause that every step of one rank has is its own. But a
+    host that is slower everywhere makes its pauses longer, too: they are held against the peers' at its own pace.
     """
     common = [step for step in mine.steps if all(step in other.steps for other in others)]
+    pace = max(mine.short_ns / max(float(np.median([other.short_ns for other in others])), 1.0), 1.0)
     over = np.zeros(len(common))
     for i, step in enumerate(common):
         gaps = mine.longest_ns[cause][mine.steps.index(step)] if cause in mine.longest_ns else np.zeros(0)
@@ -147,7 +149,7 @@ def _longer_by_gap_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime], leas
         for row, other in zip(theirs, others, strict=True):
             each = other.longest_ns[cause][other.steps.index(step)][: len(gaps)] if cause in other.longest_ns else ()
             row[: len(each)] = each
-        usual = np.maximum(np.median(theirs, axis=0), LONG_GAP_NS)
+        usual = pace * np.maximum(np.median(theirs, axis=0), LONG_GAP_NS)
         over[i] = np.where(gaps > (1 + HOST_ERROR) * usual, gaps - usual, 0.0).sum()
     return float(over.mean()) if len(over) and (over >= least_ns).mean() > PERSISTENT else 0.0
 

@@ -63,6 +63,11 @@ class OwnTime:
     longest_ns: Mapping[str, tuple[F64, ...]] = field(default_factory=dict)
 
     @property
+    def short_ns(self) -> float:
+        """Host time a step in short gaps, whatever their cause: the pace of its host."""
+        return sum(float(part.ns.mean()) for part in self.parts if part.cause != WORK and not part.long)
+
+    @property
     def shapes(self) -> Set[Shape]:
         """The shapes of all its kernels."""
         return self.quiet.keys() | self.loud.keys()

@@ -11,19 +11,21 @@ from dataclasses import dataclass, field
 from tests.support.chrome_trace import BASE_NS, ChromeTrace
 
 STEP_US, COMPUTE_US, TRANSFER_US, TAIL_US = 2_000.0, 1_000.0, 100.0, 300.0
+LAUNCHES = 20  # small ones before a rank computes, where a job has them
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 KERNEL = "void at::native::vectorized_elementwise_kernel<4, Add>(int)"
 
 
 @dataclass(frozen=True)
 class Planted:
-    """By rank, µs a step: what its loader takes (in the steps ``loads_in``, all where it is empty), what its host takes outside any operator, and how
-    many times as long its kernels are."""
+    """By rank, µs a step: what its loader takes (in the steps ``loads_in``, all where it is empty), what its host takes outside any operator, how
+    many times as long its kernels are, and what its host takes for each of LAUNCHES small launches."""
 
     loader_us: Mapping[int, float] = field(default_factory=dict)
     host_us: Mapping[int, float] = field(default_factory=dict)
     slow_gpu: Mapping[int, float] = field(default_factory=dict)
     clock_us: Mapping[int, float] = field(default_factory=dict)
+    launch_us: Mapping[int, float] = field(default_factory=dict)
     loads_in: frozenset[int] = frozenset()
 
 
@@ -78,7 +80,11 @@ def _compute(trace: ChromeTrace, rank: int, step: int, begin: float, planted: Pl
     loads = not planted.loads_in or step in planted.loads_in
     if loader := planted.loader_us.get(rank, 0.0) if loads else 0.0:
         trace.host("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at, at + loader)
-    at += loader + planted.host_us.get(rank, 0.0) + 10
+    at += loader
+    for _ in range(LAUNCHES if planted.launch_us else 0):
+        at += planted.launch_us[rank]
+        trace.launch((at - 3, at - 1), (at, at + 2), KERNEL, grid=[500, 1, 1], block=[128, 1, 1])
+    at += planted.host_us.get(rank, 0.0) + 10
     end = at + 6 + COMPUTE_US * planted.slow_gpu.get(rank, 1.0)
     trace.launch((at, at + 2), (at + 6, end), KERNEL, grid=[500, 1, 1], block=[128, 1, 1])
     return at + 4, end

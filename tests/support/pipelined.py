@@ -13,9 +13,16 @@ LAUNCH_US = 4.0
 
 
 def pipelined(
-    forward_us: Sequence[float], micro: int, *, steps: int = 5, peers: bool = True, chunks: int = 1
+    forward_us: Sequence[float],
+    micro: int,
+    *,
+    steps: int = 5,
+    peers: bool = True,
+    chunks: int = 1,
+    launch_us: float = LAUNCH_US,
 ) -> list[ChromeTrace]:
-    """Return one trace a stage; ``forward_us`` is what the forward pass of one of its ``chunks`` takes for one microbatch. ``peers``: calls say with whom."""
+    """Return one trace a stage; ``forward_us`` is what the forward pass of one of its ``chunks`` takes for one microbatch. ``peers``: calls say with whom.
+    ``launch_us`` is what the host takes from one launch to the next."""
     count = len(forward_us)
     traces = [
         ChromeTrace(distributedInfo={"backend": "nccl", "rank": rank, "world_size": count}, baseTimeNanoseconds=BASE_NS)
@@ -24,7 +31,7 @@ def pipelined(
     begin = 0.0
     for step in range(steps):
         hosts = [begin + 10.0] * count
-        free = [begin + 10.0 + LAUNCH_US * (6 * micro * chunks + 2)] * count  # the host has launched all of a step by then
+        free = [begin + 10.0 + launch_us * (6 * micro * chunks + 2)] * count  # the host has launched all of a step by then
         talk_free = list(free)
         for stages, times in ((list(range(count)) * chunks, 1), (list(range(count - 1, -1, -1)) * chunks, 2)):
             ready = [0.0] * micro  # when the stage before has each microbatch
@@ -35,11 +42,11 @@ def pipelined(
                     if source is not None:
                         sends, receives = max(ready[k], talk_free[source]) + 1, max(free[stage], talk_free[stage]) + 1
                         end = max(sends, receives) + TRANSFER_US
-                        _transfer(traces, hosts, (source, sends), (stage, receives), end, peers=peers)
+                        _transfer(traces, hosts, (source, sends), (stage, receives), end, peers=peers, launch_us=launch_us)
                         talk_free[source] = talk_free[stage] = end
                         start = end + 1
                     ready[k] = start + times * forward_us[stage]
-                    _launch(traces[stage], hosts, stage, (start, ready[k]))
+                    _launch(traces[stage], hosts, stage, (start, ready[k]), launch_us)
                     free[stage] = ready[k]
                 source = stage
         end = max(free) + 20
@@ -50,9 +57,9 @@ def pipelined(
     return traces
 
 
-def _launch(trace: ChromeTrace, hosts: list[float], stage: int, kernel: tuple[float, float]) -> None:
+def _launch(trace: ChromeTrace, hosts: list[float], stage: int, kernel: tuple[float, float], launch_us: float) -> None:
     trace.launch((hosts[stage], hosts[stage] + 2), kernel, KERNEL, grid=[500, 1, 1], block=[128, 1, 1])
-    hosts[stage] += LAUNCH_US
+    hosts[stage] += launch_us
 
 
 def _transfer(
@@ -63,6 +70,7 @@ def _transfer(
     end: float,
     *,
     peers: bool,
+    launch_us: float,
 ) -> None:
     """Let two stages meet; each stage's calls stand in the order of its own program, which sends what it has just made."""
     sides = (("send", "Dst Rank", *sender, receiver[0]), ("recv", "Src Rank", *receiver, sender[0]))
@@ -73,4 +81,4 @@ def _transfer(
             args[of_peer] = other
         traces[stage].op("record_param_comms", at, at + 1, **args)
         traces[stage].launch((at + 1.5, at + 2.5), (start, end), NCCL, stream=17)
-        hosts[stage] += LAUNCH_US
+        hosts[stage] += launch_us

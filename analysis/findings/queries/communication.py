@@ -1,4 +1,4 @@
-"""Collectives of the lead device, as several rules read them: which pass of a step each belongs to."""
+"""Collectives of the lead device, as several rules read them: which pass of a step each belongs to, and what the host calls for them."""
 
 from __future__ import annotations
 
@@ -39,6 +39,19 @@ def by_pass(context: RuleContext, rows: pd.DataFrame, annotation: str) -> pd.Dat
     ]
     placed = known.assign(nth=np.array(nth, np.int64), passes=[len(starts[step]) for step in known["step"]])
     return placed[placed["nth"] >= 0]
+
+
+def calls_inside(context: RuleContext, *names: str) -> pd.DataFrame:
+    """Return the runtime calls of the counted steps inside operators and annotations whose names begin with one of ``names``: call_id, step as in
+    ``collectives``, launch_ns and end_ns, when that operator began and ended."""
+    return context.recording.frame(
+        "SELECT c.call_id, s.name AS step, min(o.start_ns) AS launch_ns, max(o.start_ns + o.dur_ns) AS end_ns FROM steps s "
+        "JOIN cpu_ops o ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns "
+        "JOIN runtime_calls c ON c.thread_id = o.thread_id AND c.start_ns >= o.start_ns AND c.start_ns < o.start_ns + o.dur_ns "
+        "WHERE s.device = ? AND s.counted AND o.name_id IN (SELECT name_id FROM names, unnest(?) AS begin(text) WHERE starts_with(name, text)) "
+        "GROUP BY c.call_id, s.name ORDER BY c.call_id",
+        [context.rank.device, list(names)],
+    )
 
 
 def evidence_of(rows: pd.DataFrame, limit: int = 5) -> list[dict[str, object]]:

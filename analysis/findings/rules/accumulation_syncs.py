@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries.communication import by_pass, collectives, evidence_of
+from sawtooth.analysis.findings.queries.communication import by_pass, calls_inside, collectives, evidence_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
-from sawtooth.analysis.replay.edits import WithoutOps
+from sawtooth.analysis.replay.edits import WithoutCalls, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 FORWARD = "DistributedDataParallel.forward"
+# what DistributedDataParallel has the host do for each gradient of each pass that it reduces
+REDUCES = ("c10d::allreduce_", "torch::distributed::reducer::mul_out", "torch.distributed.ddp.reducer::copy_bucket_to_grad")
 WORTH_NAMING = 0.02  # of the step
 ALIKE = 0.9  # of the last micro-batch's bytes: then another one reduces the same gradients, not a loss or a norm
 
@@ -58,7 +60,11 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     early = rows[rows["nth"] < rows["passes"] - 1]
     cost_ms = float(early["dur_ns"].sum()) / len(moved) / 1e6
-    without = [WithoutOps(tuple(early["gpu_op_id"].astype(int).tolist()))]
+    calls = by_pass(context, calls_inside(context, *REDUCES), FORWARD)
+    without = [
+        WithoutOps(tuple(early["gpu_op_id"].astype(int).tolist())),
+        WithoutCalls(tuple(calls.loc[calls["nth"] < calls["passes"] - 1, "call_id"].astype(int).tolist())),
+    ]
     predicted = context.predict_ms(without)
     gain_ms = context.step_ms - predicted if predicted is not None and context.step_ms else cost_ms
     if context.share(gain_ms) < WORTH_NAMING:
@@ -70,7 +76,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         ceiling_ms=cost_ms,
         edits=without,
         confidence="medium",
-        note="Predicted by the replay without the earlier reductions, waiting in them included.",
+        note="Predicted by the replay without the earlier reductions: waiting in them, the copies to and from buckets, and the host's time for both included.",
         risk="Gradients of a whole step are kept in full precision until the last micro-batch, as they are without accumulation.",
         changes=CHANGES,
         evidence=evidence_of(early),

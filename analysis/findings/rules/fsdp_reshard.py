@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries.communication import collectives, evidence_of
+from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, evidence_of
 from sawtooth.analysis.findings.queries.sampled import memory_use
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes, in_words
-from sawtooth.analysis.replay.edits import WithoutOps
+from sawtooth.analysis.replay.edits import WithoutCalls, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
+GATHERS = "FSDP::all_gather"  # how fully_shard names what a gather has the host do, the copies to and from its buffer included
 AGAIN = 0.7  # of the bytes gathered in the forward pass: the last layers' weights may stay
 WORTH_NAMING = 0.02  # of the step
 
@@ -54,7 +55,12 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     second = gathers[~early]
     cost_ms = float(second["dur_ns"].sum()) / steps / 1e6
-    without = [WithoutOps(tuple(second["gpu_op_id"].astype(int).tolist()))]
+    calls = calls_inside(context, GATHERS)
+    first_ns = calls["step"].map(second.groupby("step")["launch_ns"].min())
+    without = [
+        WithoutOps(tuple(second["gpu_op_id"].astype(int).tolist())),
+        WithoutCalls(tuple(calls.loc[calls["end_ns"] > first_ns, "call_id"].astype(int).tolist())),
+    ]
     predicted = context.predict_ms(without)
     gain_ms = context.step_ms - predicted if predicted is not None and context.step_ms else cost_ms
     if context.share(gain_ms) < WORTH_NAMING:
@@ -70,7 +76,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         edits=without,
         severity="info" if free is not None and free < before else None,
         confidence="medium",
-        note="Predicted by the replay without the second gathers, waiting in them included.",
+        note="Predicted by the replay without the second gathers: waiting in them, their copies and the host's time for both included.",
         risk="The gathered weights of all layers stay in memory between the forward and the backward pass.",
         changes=CHANGES,
         evidence=evidence_of(second),

@@ -7,9 +7,10 @@ Why it costs time
     While the first microbatch travels to the last stage and the last gradient back, stages have nothing to do: of p equal stages and m microbatches
     (p - 1) / (m + p - 1) of the step. A stage that works longer than the others holds them up once for each microbatch.
 What to do
-    More microbatches a step, at least four for each stage; layers moved from the slowest stage to the others; an interleaved or zero-bubble schedule.
+    More microbatches a step, up to four for each stage, as long as the host can launch them: each launches as many kernels, however small it is. Where it
+    cannot, fewer launches first. Layers moved from the slowest stage to the others; an interleaved or zero-bubble schedule.
 When it is wrong
-    Smaller microbatches use the GPU less well and launch as many kernels each, which the prediction leaves out: measure the kernels of the smaller ones.
+    Smaller microbatches use the GPU less well, which the prediction leaves out: measure the kernels of the smaller ones.
 References
     https://docs.pytorch.org/docs/stable/distributed.pipelining.html
     https://arxiv.org/abs/1811.06965
@@ -21,7 +22,9 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.ranks.pipeline import shortest_ms
+from sawtooth.analysis.replay.edits import ScaledOps, WithoutWaits
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.parallel import Pipeline
 
 WORTH_NAMING = (
     0.10  # of the step: with four microbatches a stage the bubble is below a fifth, and hardly anybody halves it again
@@ -38,26 +41,30 @@ CHANGES = (
 
 
 def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding where more microbatches, or stages of equal work, would make the pipeline's step much shorter."""
+    """Yield a finding where more microbatches, or stages of equal work, would make the pipeline's step much shorter, or where only the host forbids it."""
     communication = context.run.communication
     pipeline = communication.schedule if communication is not None else None
     if communication is None or pipeline is None or context.step_ms is None:
         return
-    stages = len(pipeline.stages)
-    now_ms = shortest_ms(pipeline.stage_ms, pipeline.turns)
-    more = EACH_STAGE * stages
-    gains_ms = now_ms - shortest_ms(pipeline.stage_ms, max(more, pipeline.microbatches) * pipeline.chunks)
-    even_ms = pipeline.imbalance_ms
-    largest = max(gains_ms, even_ms)
-    if context.share(largest) < WORTH_NAMING:
+    stages, micro = len(pipeline.stages), pipeline.microbatches
+    host_ms = _host_ms(context)
+    more, gains_ms, for_gpu_ms = _more_microbatches(pipeline, host_ms)
+    even_ms = _even_stages_ms(pipeline, host_ms)
+    host_forbids = context.share(max(gains_ms, even_ms)) < WORTH_NAMING
+    if host_forbids and context.share(for_gpu_ms) < WORTH_NAMING:
         return
-    slowest = max(range(stages), key=lambda stage: pipeline.stage_ms[stage])
-    mean_ms = sum(pipeline.stage_ms) / stages
-    if gains_ms >= even_ms:
-        title = f"{pipeline.microbatches} microbatches on {stages} stages: the pipeline fills and drains for {in_words(pipeline.fill_ms)} of each step"
-        fix = f"Cut the batch into {more} microbatches, four for each stage."
-        note = f"Predicted from the stages' kernels for {more} microbatches that take as long together as the {pipeline.microbatches} do now."
+    title = (
+        f"{micro} microbatches on {stages} stages: the pipeline fills and drains for {in_words(pipeline.fill_ms)} of each step"
+    )
+    if host_forbids:
+        fix = "First let the host launch less (torch.compile, CUDA graphs), then cut the batch into more microbatches: each is launched kernel by kernel."
+        note = f"No gain is predicted: the host takes {in_words(host_ms)} to launch {micro} microbatches, and more take it as much longer."
+    elif gains_ms >= even_ms:
+        fix = f"Cut the batch into {more} microbatches{', four for each stage' if more == EACH_STAGE * stages else ''}."
+        note = f"Predicted from the stages' kernels, for {more} microbatches that take as long together as the {micro} do now, and the host's time to launch each."
     else:
+        slowest = pipeline.stage_ms.index(max(pipeline.stage_ms))
+        mean_ms = sum(pipeline.stage_ms) / stages
         title = f"Stage {slowest} of the pipeline works {in_words(pipeline.stage_ms[slowest])} of each step, the mean stage {in_words(mean_ms)}"
         fix = f"Move layers from stage {slowest} to the others: its work sets the pace of all."
         note = "Predicted from the stages' kernels, were their work equal."
@@ -67,7 +74,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
         title,
         fix,
         ceiling_ms=pipeline.fill_ms + even_ms,
-        predicted_ms=context.step_ms - largest,
+        predicted_ms=None if host_forbids else context.step_ms - max(gains_ms, even_ms),
+        severity="info" if host_forbids else None,
         confidence="medium",
         note=note,
         risk="Smaller microbatches use the GPU less well; more of them keep more activations, unless backward passes begin early (1F1B).",
@@ -80,6 +88,33 @@ def check(context: RuleContext) -> Iterator[Finding]:
             *where,
         ],
     )
+
+
+def _more_microbatches(pipeline: Pipeline, host_ms: float) -> tuple[int, float, float]:
+    """Return how many microbatches gain most, what they gain a step, and what EACH_STAGE for each stage would gain were they launched in no time, ms."""
+    micro, now_ms = pipeline.microbatches, shortest_ms(pipeline.stage_ms, pipeline.turns)
+    most = max(EACH_STAGE * len(pipeline.stages), micro)
+    for_gpu_ms = {
+        m: now_ms - shortest_ms(pipeline.stage_ms, m * pipeline.chunks) for m in (*range(2 * micro, most, micro), most)
+    }
+    gains_ms = {m: min(ms, max(now_ms, host_ms) - host_ms * m / micro) for m, ms in for_gpu_ms.items()}
+    best = max(gains_ms, key=lambda m: gains_ms[m])
+    return best, max(gains_ms[best], 0.0), for_gpu_ms[most]
+
+
+def _even_stages_ms(pipeline: Pipeline, host_ms: float) -> float:
+    """Return what stages of equal work gain a step, ms: layers that leave a stage take their launches along."""
+    now_ms = max(shortest_ms(pipeline.stage_ms, pipeline.turns), host_ms)
+    launched_ms = host_ms * sum(pipeline.stage_ms) / len(pipeline.stage_ms) / max(pipeline.stage_ms)
+    return max(min(pipeline.imbalance_ms, now_ms - launched_ms), 0.0)
+
+
+def _host_ms(context: RuleContext) -> float:
+    """Return what the host takes to launch a step on a GPU that is never in its way, 0 where that is not known."""
+    if context.whatif is None:
+        return 0.0
+    ops = tuple(context.whatif.problem.ops.op.tolist())
+    return context.predict_ms([ScaledOps(ops, 0.0), WithoutWaits()]) or 0.0
 
 
 RULE = Rule("pipeline-bubble", ("steps", "ranks"), check, Explains())

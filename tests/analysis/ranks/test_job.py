@@ -67,6 +67,12 @@ def test_a_pause_in_every_step_of_one_rank_is_its_own_whatever_recording_costs_t
     assert late.own_ms == pytest.approx(0.6, abs=0.03)
 
 
+def test_a_host_that_is_slower_everywhere_under_the_profiler_is_not_late_for_its_longer_pauses(tmp_path: Path) -> None:
+    """Rank 1's host takes 1.6 times as long for its launches as well as for the pause: the pauses differ as the hosts do."""
+    planted = Planted(host_us={0: 1_000.0, 1: 1_600.0}, launch_us={0: 20.0, 1: 32.0})
+    assert job_of(tmp_path, planted, ranks=2, per_host=2, mesh=False).stragglers == ()
+
+
 def test_hosts_of_a_balanced_job_differ_under_the_profiler_and_nobody_is_late(tmp_path: Path) -> None:
     assert job_of(tmp_path, Planted(host_us={0: 1_000.0, 1: 1_300.0}), ranks=2, per_host=2, mesh=False).stragglers == ()
 

@@ -1,0 +1,63 @@
+"""Print what Sawtooth predicts of a change to a job of several ranks beside the stopwatch after it, as a Markdown table.
+
+    python -m tests.accuracy.job_pairs FOLDER … [--data FOLDER]
+
+Folders as of ``tests.accuracy.jobs``; a pair is NAME_before and NAME_after (``sample_traces/two_gpus.py``), whose truth names the rule that speaks of the
+change. Where that rule finds nothing, the prediction is that the change brings nothing worth it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from sawtooth.analysis.store.library import Library
+from sawtooth.ingest.schema import DataFolder
+from tests.accuracy.jobs import analysed, jobs
+
+
+def main(given: list[str], data: Path) -> None:
+    """Print the table."""
+    folders = {folder.name: folder for folder in jobs(given)}
+    library = Library(DataFolder(data))
+    print(
+        "| pair | rule | before, ms | told, ms | predicted, ms | interval, ms | after, ms | gain predicted | measured | its place |"
+    )
+    print("|---|---|--:|--:|--:|---|--:|--:|--:|---|")
+    for name, folder in folders.items():
+        after = folders.get(f"{name.removesuffix('_before')}_after")
+        if after is None or after == folder:
+            continue
+        truths = [json.loads((each / "truth_0.json").read_text(encoding="utf-8")) for each in (folder, after)]
+        before_ms, after_ms = (truth["step_s_pipelined"] * 1e3 for truth in truths)
+        result = analysed(library, folder, telemetry=True)
+        told = result.lead.best.ms if result.lead is not None else None
+        rules = [finding.rule for finding in result.findings]
+        finding = next((f for f in result.findings if f.rule == truths[0]["rule"]), None)
+        predicted = finding.predicted_step_ms if finding is not None else told
+        low, high = (finding.predicted_low_ms, finding.predicted_high_ms) if finding is not None else (None, None)
+        cells = [
+            name.removesuffix("_before"),
+            truths[0]["rule"],
+            f"{before_ms:.2f}",
+            f"{told or 0:.2f}",
+            f"{predicted:.2f}" if predicted is not None else "–",
+            f"{low:.1f} to {high:.1f}" if low is not None and high is not None else "",
+            f"{after_ms:.2f}",
+            f"{predicted / told - 1:+.1%}" if predicted is not None and told else "–",
+            f"{after_ms / before_ms - 1:+.1%}",
+            f"{rules.index(finding.rule) + 1} of {len(rules)}" if finding is not None else f"none; first {rules[:1]}",
+        ]
+        print(f"| {' | '.join(cells)} |", flush=True)
+    library.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folders", nargs="+")
+    parser.add_argument("--data", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        main(arguments.folders, arguments.data or Path(scratch))

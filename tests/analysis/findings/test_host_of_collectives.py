@@ -1,0 +1,99 @@
+"""What a change to collectives brings where the host is the limit: its launches, copies and Python go or stay with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sawtooth.analysis.run.model import Finding
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import ChromeTrace
+from tests.support.collective_loops import NODE
+from tests.support.pipelined import KERNEL, pipelined
+
+STEPS, LAYERS, MICRO = 5, 3, 3
+HOST_US = 200.0  # between two launches: the GPU is always done before
+GATHER, REDUCE, SCATTER = (
+    f"ncclDevKernel_{name}_RING_LL(ncclDevKernelArgsStorage<4096ul>)" for name in ("AllGather", "AllReduce", "ReduceScatter")
+)
+CALLED = {GATHER: "_allgather_base", REDUCE: "allreduce", SCATTER: "_reduce_scatter_base"}
+
+
+class SlowHost:
+    """One rank whose host takes HOST_US for each launch; every kernel runs for 10 us as soon as it is launched."""
+
+    def __init__(self) -> None:
+        self.trace = ChromeTrace(distributedInfo={"backend": "nccl", "rank": 0, "world_size": 2})
+        self.now = 0.0
+
+    def launch(self, kernel: str = KERNEL, *inside: str) -> None:
+        """Launch ``kernel`` inside operators or annotations of these names."""
+        begun, self.now = self.now, self.now + HOST_US
+        for depth, name in enumerate(inside):
+            self.trace.op(name, begun + 1 + depth, self.now - 1 - depth)
+        args = (
+            {"Collective name": CALLED[kernel], "dtype": "Float", "In msg nelems": 5_000_000, "Out msg nelems": 5_000_000}
+            | {"Group size": 2, "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}
+            if kernel in CALLED
+            else {}
+        )
+        self.trace.launch((self.now - 8, self.now - 6), (self.now - 5, self.now + 5), kernel, stream=17 if args else 7, **args)
+
+    def step(self, number: int, begin: float) -> None:
+        """End a step that began at ``begin``."""
+        self.now += 20
+        self.trace.step(number, begin, self.now)
+        self.now += 2
+
+
+def finding_of(traces: list[ChromeTrace], rule: str, folder: Path) -> tuple[Finding, float]:
+    """Return the finding of ``rule`` and the run's step, ms."""
+    library = Library(DataFolder(folder / "data").create())
+    files = [trace.write(folder / f"{i}.json") for i, trace in enumerate(traces)]
+    result = analyse(bring_in(library.folder, [(f, f.name) for f in files], name="job").runs[0], library)
+    library.close()
+    assert result.lead is not None and result.lead.best.ms is not None
+    return next(f for f in result.findings if f.rule == rule), result.lead.best.ms
+
+
+def test_weights_that_stay_spare_the_host_all_that_a_second_gather_has_it_do(tmp_path: Path) -> None:
+    """Of 19 launches a step, 6 are of the second gathers: the collective and the copy out of its buffer, for each of 3 layers."""
+    host = SlowHost()
+    for step in range(STEPS):
+        begin = host.now
+        for node in ((), (NODE,)):
+            for layer in range(LAYERS):
+                host.launch(GATHER, *node, f"FSDP::all_gather (blocks.{layer})")
+                host.launch(KERNEL, *node, f"FSDP::all_gather_copy_out (blocks.{layer})")
+                host.launch(KERNEL, *node)
+        host.launch(SCATTER)
+        host.step(step, begin)
+    found, step_ms = finding_of([host.trace], "fsdp-reshard", tmp_path)
+    assert found.predicted_step_ms == pytest.approx(step_ms * (1 - 6 / 19), rel=0.05)
+
+
+def test_under_no_sync_the_host_makes_no_copies_to_buckets_but_for_the_last_micro_batch(tmp_path: Path) -> None:
+    """Of 12 launches a step 4 are gone: the copy to the bucket and the reduction after each of the first 2 of 3 micro-batches."""
+    host = SlowHost()
+    for step in range(STEPS):
+        begin = host.now
+        for _ in range(MICRO):
+            host.launch(KERNEL, "DistributedDataParallel.forward")
+            host.launch(KERNEL, NODE)
+            host.launch(KERNEL, NODE, "torch::distributed::reducer::mul_out")
+            host.launch(REDUCE, NODE, "c10d::allreduce_")
+        host.step(step, begin)
+    found, step_ms = finding_of([host.trace], "accumulation-syncs", tmp_path)
+    assert found.predicted_step_ms == pytest.approx(step_ms * (1 - 4 / 12), rel=0.05)
+
+
+def test_more_microbatches_gain_nothing_where_the_host_launches_each(tmp_path: Path) -> None:
+    """Two microbatches of equal stages wait a third of the step; a host that needs the rest to launch them cannot launch eight in less."""
+    quick, _ = finding_of(pipelined((300.0, 300.0), 2), "pipeline-bubble", tmp_path / "quick")
+    slow, _ = finding_of(pipelined((300.0, 300.0), 2, launch_us=200.0), "pipeline-bubble", tmp_path / "slow")
+    assert quick.predicted_step_ms is not None and "8 microbatches" in quick.fix
+    assert slow.predicted_step_ms is None and slow.severity == "info" and "launch less" in slow.fix
