@@ -40,7 +40,6 @@ def give_back(connection: duckdb.DuckDBPyConnection) -> None:
     """Leave an instance that has nothing attached any more to the next who borrows one."""
     with _one_at_a_time:
         if not _idle:
-            give_up_memory(connection, LEAST_MEMORY)
             _idle.append(connection)
             return
     connection.close()

@@ -36,6 +36,7 @@ from sawtooth.ingest.schema import DataFolder
 DERIVED_SQL = Path(__file__).with_name("derived.sql")
 MOST_ANALYSED = 16  # GPUs of one trace: as many as a host has; each costs a replay of the whole trace
 MEMORY_LIMIT = "192MB"  # of the engine, which spills beyond; the columns held by numpy come on top
+MANY_OPERATORS = 500_000  # of a trace whose memory is watched; for fewer it costs more time than it saves bytes
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,9 @@ def _derive_trace(con: duckdb.DuckDBPyConnection, storing: Storing) -> None:
     tensor = classes.among("tensor_cores", TENSOR_CORES_USED)
     flops = operator_flop_counts(events, signatures, tensor, vendor)
     facts = load_host_facts(con, events.origin_ns)
-    give_up_memory(con, MEMORY_LIMIT)
+    large = len(events.ops) > MANY_OPERATORS
+    if large:
+        give_up_memory(con, MEMORY_LIMIT)
     work = module_work(events, facts)
     storing.then(_store_classes, trace)
     storing.then(_store_steps, trace, flops.carrier_of, work)
@@ -129,7 +132,8 @@ def _derive_trace(con: duckdb.DuckDBPyConnection, storing: Storing) -> None:
     }
     storing.then(_store_segments, con, parts, events.origin_ns)
     storing.then(rollups.store, con)
-    storing.then(give_up_memory, con, MEMORY_LIMIT)
+    if large:
+        storing.then(give_up_memory, con, MEMORY_LIMIT)
     if trace.devices or len(events.ops):  # now: together with the losses its columns would take the most memory
         storing.then(_append, con, "operators", _operators(trace, flops))
     known = _facts(trace, flops)

@@ -16,6 +16,10 @@ __getattr__, __all__ = lazy(
             "audit",
         ),
         "compile_log": ("CompileLog",),
+        "first_look": (
+            "FirstLook",
+            "first_look",
+        ),
         "model": (
             "CodeChange",
             "Communication",

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from sawtooth.app import format as fmt
-from sawtooth.app.commands.inputs import data_folder, nothing_in, show_progress
+from sawtooth.app.commands.inputs import data_folder, nothing_in, show_first_look, show_progress
 from sawtooth.app.commands.output import say
 from sawtooth.app.commands.runs import plain
 from sawtooth.app.jobs.intake import bring_in, files_of
@@ -65,7 +65,7 @@ def ingest(
             raise nothing_in(path)
         named_files += files_here
         alone += [] if is_folder else [name for _, name in files_here]
-    progress = None if as_json or not sys.stderr.isatty() else show_progress
+    progress, seen = (None, None) if as_json or not sys.stderr.isatty() else (show_progress, show_first_look)
     correction = ClockCorrection(time_zone, start, interval, shift)
     brought = bring_in(
         folder,
@@ -75,6 +75,7 @@ def ingest(
         name=name,
         tolerant=True,
         progress=progress,
+        seen=seen,
         correction=correction,
     )
     for sentence in brought.refused:

@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from sawtooth.analysis.run.first_look import FirstLook
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.output import say, say_over
 from sawtooth.app.jobs.intake import bring_in, files_of
+from sawtooth.app.words.run import first_seen
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.recording import Progress
 from sawtooth.ingest.schema import DataFolder, Manifest
@@ -36,6 +38,12 @@ def show_progress(name: str, progress: Progress) -> None:
     """Show on stderr how far reading a file is."""
     total = f" of {fmt.bytes_(progress.bytes_total)}" if progress.bytes_total else ""
     say_over(f"{fmt.clean(name, 40)}: {fmt.bytes_(progress.bytes_done)}{total}, {progress.events:,} events")
+
+
+def show_first_look(look: FirstLook) -> None:
+    """Show on stderr what a trace says by itself, before it is analysed."""
+    say_over("")
+    say(fmt.clean(first_seen(look), 200), err=True)
 
 
 def nothing_in(path: Path) -> UsageError:
@@ -83,8 +91,8 @@ def _ingest(folder: DataFolder, paths: list[Path], keep: bool) -> list[Manifest]
             raise nothing_in(path)
         tolerant |= is_folder
         files += files_here
-    progress = show_progress if sys.stderr.isatty() else None
-    brought = bring_in(folder, files, keep_source=keep, tolerant=tolerant, progress=progress)
+    progress, seen = (show_progress, show_first_look) if sys.stderr.isatty() else (None, None)
+    brought = bring_in(folder, files, keep_source=keep, tolerant=tolerant, progress=progress, seen=seen)
     if progress is not None:
         say_over("")
     for sentence in brought.refused:

@@ -14,11 +14,13 @@ from pathlib import Path
 import msgspec
 
 from sawtooth.analysis.kept import kept_result, result_of
+from sawtooth.analysis.run.first_look import FirstLook
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.format import clean
 from sawtooth.app.jobs.intake import KEPT_AS_IT_IS, bring_in
 from sawtooth.app.jobs.orders import JobOrder, Outcome, Progress, Stage
 from sawtooth.app.runs.card import card_of
+from sawtooth.app.words.run import first_seen
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.recording import Progress as IngestProgress
 from sawtooth.ingest.runs.manifests import edit_run
@@ -67,6 +69,7 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
         _keep_analyses(folder, order.analyse)
         return Outcome(order.analyse)
     files = [(Path(file.path), file.name) for file in order.files]
+    steady = _SteadyProgress(order, report)
     brought = bring_in(
         folder,
         files,
@@ -74,14 +77,15 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
         keep_source=order.keep_source,
         name=order.name or None,
         tolerant=True,
-        progress=_SteadyProgress(order, report).update,
+        progress=steady.update,
+        seen=steady.see,
     )
     if order.bundled:
         for manifest in brought.runs:
             edit_run(folder, manifest.id, partial(_as_bundled, order.created_ns))
     names = {manifest.id: manifest.name for manifest in brought.runs}  # a bundle may hold a run twice
     runs = list(names)
-    report(Progress("deriving", 1.0, runs=runs))
+    report(Progress("deriving", 1.0, runs=runs, seen=steady.seen))
     notices = [f"Left out {clean(s, 400)}" for s in brought.refused] + [clean(s, 400) for s in brought.notices]
     notices += [f"{clean(names[run_id], 80)} {KEPT_AS_IT_IS} The Runs page shows both." for run_id in brought.proposals]
     for run_id, name in names.items():
@@ -121,6 +125,8 @@ class _SteadyProgress:
         self._files_done = 0
         self._events_before = 0
         self._last = 0.0
+        self._latest = Progress("reading")
+        self.seen = ""
 
     def update(self, name: str, progress: IngestProgress) -> None:
         """Take one file's progress and report the job's."""
@@ -132,10 +138,18 @@ class _SteadyProgress:
         at = min(self._files_done, len(self._sizes) - 1)
         read = sum(self._sizes[:at]) + self._sizes[at] * progress.bytes_done / max(progress.bytes_total, 1)
         stage: Stage = "deriving" if progress.stage in ("linking", "keeping", "done") else "reading"
-        self._report(Progress(stage, min(read / self._total, 1.0), name, self._events_before + progress.events))
+        self._latest = Progress(
+            stage, min(read / self._total, 1.0), name, self._events_before + progress.events, seen=self.seen
+        )
+        self._report(self._latest)
         if done:
             self._files_done += 1
             self._events_before += progress.events
+
+    def see(self, look: FirstLook) -> None:
+        """Report what the last trace says by itself: its analysis is still to come."""
+        self.seen = first_seen(look)
+        self._report(msgspec.structs.replace(self._latest, seen=self.seen))
 
 
 def _disk_sentence(error: OSError) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.analysis.run.first_look import FirstLook, first_look
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.recording import Progress, ingest_file
 from sawtooth.ingest.runs import clocks
@@ -53,9 +54,11 @@ def bring_in(
     name: str | None = None,
     tolerant: bool = False,
     progress: Callable[[str, Progress], None] | None = None,
+    seen: Callable[[FirstLook], None] | None = None,
     correction: clocks.ClockCorrection = NO_CORRECTION,
 ) -> Brought:
     """Ingest ``files`` (path, name for people) and register their runs; ``correction`` is what the user states of the telemetry's clock.
+    ``seen`` gets what each trace says by itself, as soon as it is read.
 
     The first file that cannot be read raises its SawtoothError, unless ``tolerant``: then it is named in ``refused`` and the others
     go on. When no file can be read the first error is raised in either case.
@@ -74,6 +77,8 @@ def bring_in(
                 notices += _too_new(shown, recorder)
                 continue
             ref = ingest_file(path, folder, source_name=shown, keep_source=keep_source, progress=report)
+            if seen is not None and ref.kind == "trace" and (look := first_look(folder.recording_file(ref.id))) is not None:
+                seen(look)
             ensure_derived(folder, ref.id)
             if ref.kind == "telemetry":
                 clock, first_ns = clocks.clock_of(folder, ref)

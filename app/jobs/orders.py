@@ -34,13 +34,17 @@ class JobOrder(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far the child is (``progress.json``). ``share`` is None where it cannot be known; ``runs`` are published and being analysed."""
+    """How far the child is (``progress.json``). ``share`` is None where it cannot be known; ``runs`` are published and being analysed.
+
+    ``seen`` is what is known of the trace by now, in words.
+    """
 
     stage: Stage
     share: float | None = None
     file: str = ""
     events: int = 0
     runs: list[str] = []
+    seen: str = ""
 
 
 class Outcome(msgspec.Struct, frozen=True):

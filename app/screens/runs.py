@@ -162,6 +162,8 @@ def _running(job: Job) -> None:
     row, button = st.columns([5, 1], vertical_alignment="center")
     with row:
         cards.small(f"{clean(job.name, 80)} ({size}) {words.get(job.stage, job.stage)}{detail}")
+        if job.progress.seen:
+            cards.small(clean(job.progress.seen, 200))
         st.progress(min(max(job.progress.share or 0.0, 0.0), 1.0))
     if button.button("Cancel", key=f"cancel-{job.id}", type="tertiary"):
         jobs().cancel(job.id)

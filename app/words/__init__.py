@@ -6,6 +6,6 @@ __getattr__, __all__ = lazy(
     __name__,
     {
         "headline": ("action", "below", "best_ms", "first_change", "forecast", "headline", "tab_title"),
-        "run": ("diff", "first_line", "lost_to", "step_time"),
+        "run": ("diff", "first_line", "first_seen", "lost_to", "step_time"),
     },
 )

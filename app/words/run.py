@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from sawtooth.analysis.metrics.mfu import LOWER_BOUND
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.analysis.run.first_look import FirstLook
 from sawtooth.analysis.run.model import CodeChange, Finding, NotChecked, RankResult, RunResult
 from sawtooth.analysis.run.verdict import Judgement, explains, judge
 from sawtooth.app import format as fmt
@@ -24,6 +25,15 @@ _SOURCE = {
     "estimate": "a replay of the trace without the profiler's cost",
     "profile": "the profile",
 }
+
+
+def first_seen(look: FirstLook) -> str:
+    """Return what a trace says by itself, before it is analysed: NVIDIA H200, 6 steps, GPU busy 97 % of the recording."""
+    parts = [look.gpu or ""]
+    if look.steps:
+        parts.append("1 step" if look.steps == 1 else f"{fmt.count(look.steps)} steps")
+    parts.append("no GPU work" if look.busy_share is None else f"GPU busy {fmt.share(look.busy_share)} of the recording")
+    return ", ".join(filter(None, parts))
 
 
 def step_time(verdict: Judgement) -> str:
