@@ -24,6 +24,8 @@ SYNC_COPY = re.compile(r"^(cuda|hip|cu)Memcpy(?!.*Async)(2D|3D|HtoD|DtoH|DtoD)?"
 EVENT_SYNC = re.compile(r"EventSynchronize")
 DEVICE_SYNC = re.compile(r"(Device|Ctx|Context)Synchronize|Free")
 ENGINE_OP = re.compile(r"^autograd::engine::")
+LOADS_AT_LEAST_NS = 500_000  # with room in the queue, a launch takes the host this long only to load code …
+LOADS_TIMES_USUAL = 50  # … and this many times as long as the usual launch
 CONCURRENT_SHARE = (
     0.2  # a thread whose launches overlap the main line's calls more often than this works beside it, not in turn with it
 )
@@ -171,6 +173,8 @@ def paint_line(events: Events, facts: HostFacts, lines: Lines, line: int, copies
 
     in_operator = op_here & ~ops.annotation
     layers = {cause.key: seen(cause.on_host) for cause in CAUSES if cause.on_host is not None}
+    loading = call_here & loads_code(events)
+    layers["compilation"].append((calls.start[loading], calls.end[loading]))
     layers["blocking_copy"] = [copies]
     outer = _not_inside_another(ops, in_operator)
     layers["launch_bound"] = [(ops.start[outer], ops.end[outer]), (calls.start[call_here], calls.end[call_here])]
@@ -186,6 +190,24 @@ def _not_inside_another(ops: CpuOps, among: NDArray[np.bool_]) -> NDArray[np.boo
     inside &= ops.parent >= 0
     inside &= ops.end <= ops.end[parent]
     return among & ~inside
+
+
+def loads_code(events: Events) -> NDArray[np.bool_]:
+    """Return, by call, whether a launch loaded its kernel's code: the first of that kernel in the recording, and far longer than launches are.
+
+    CUPTI records loading as the driver's overhead in some traces; others, and those of AMD GPUs, show nothing but the long call.
+    """
+    calls, gpu = events.calls, events.gpu
+    launches = matching(events.names, LAUNCH_KERNEL)[calls.name] & (calls.gpu_ops == 1)
+    loads = np.zeros(len(calls), dtype=bool)
+    if not launches.any():
+        return loads
+    took = calls.end - calls.start
+    of_launch = np.flatnonzero((gpu.call >= 0) & (gpu.kind == 0))
+    of_launch = of_launch[np.argsort(calls.start[gpu.call[of_launch]], kind="stable")]
+    first = gpu.call[of_launch[np.unique(gpu.name[of_launch], return_index=True)[1]]]
+    loads[first] = True
+    return loads & launches & (took >= max(LOADS_AT_LEAST_NS, LOADS_TIMES_USUAL * float(np.median(took[launches]))))
 
 
 def _joined(pieces: list[tuple[I64, I64]]) -> Intervals:

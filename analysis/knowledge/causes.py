@@ -139,7 +139,7 @@ CAUSES = (
     Cause(
         key="compilation",
         label="compilation",
-        proof="The queue is empty and the launching thread compiles, tunes or loads code.",
+        proof="The queue is empty and the launching thread compiles, tunes or loads code: the first launch of a kernel that takes 50 times as long as launches do loads it.",
         who="your code",
         to_do="Stable shapes, so that nothing is compiled again, and warm-up before the steps that count.",
         colour="indigo",

@@ -36,6 +36,8 @@ WAITS_FIRST = (
 )
 SHORT_KERNEL_NS = 10_000  # an operator costs the host about 10 µs: shorter kernels cannot hide it
 
+LOADS_CODE = 0.05  # of the step: what the first launches of a run take says nothing of what the later ones do
+
 FEWEST_TOKENS = 4  # of a step: fewer say little of what a token takes
 EVEN_SHARE = 0.9  # of the tokens must hold as many kernels as most do: the last one may end the text
 FEWEST_KERNELS = 5  # of a token: fewer are a loop of calls
@@ -61,6 +63,9 @@ CHANGES = (
 
 STEP_FIX = "Launch the step as one CUDA graph, by hand or with torch.compile(mode='reduce-overhead'); or give each launch more work with a larger batch."
 TOKEN_FIX = "Keep keys and values in a cache of one size and launch each token as one CUDA graph, by hand or with torch.compile(mode='reduce-overhead')."
+STEP_NOTE = "Each step launched as one graph; kernels keep their durations. Compiling would also fuse some of them."
+AFTER_WAITS = "Not predicted: the host's waits come first. They cost it its head start, and a graph cannot hold them."
+AFTER_LOADING = "Not predicted: code was compiled or loaded in these steps, so they say little of later ones. Profile after the warm-up."
 TOKEN_NOTE = "Each token launched as one graph, the prompt read as before; kernels keep their durations, and the host still waits after each token where it did."
 
 
@@ -150,21 +155,21 @@ def check(context: RuleContext) -> Iterator[Finding]:
     steps = len(context.rank.counted)
     waits = context.lost_ms("host_sync")
     tokens = _generation(context)
-    after_waits = tokens is None and context.share(waits) >= WAITS_FIRST and lost <= 2 * waits
+    unknown = ""
+    if tokens is None and context.share(waits) >= WAITS_FIRST and lost <= 2 * waits:
+        unknown = AFTER_WAITS
+    elif context.share(context.lost_ms("compilation")) >= LOADS_CODE:
+        unknown = AFTER_LOADING
     yield context.finding(
         RULE.slug,
         f"The GPU waits {in_words(lost)} of each step for kernel launches: {kernels / steps:,.0f} kernels a step, {short / kernels:.0%} shorter than 10 µs"
         + (_of_tokens(context, tokens) if tokens else ""),
         TOKEN_FIX if tokens else STEP_FIX,
         ceiling_ms=lost + context.lost_ms("python_host"),
-        edits=[AsGraph(first_ops=tokens.first)] if tokens else [] if after_waits else [AsGraph()],
-        severity="info" if after_waits else None if idle is None or idle >= lost else severity_of(context.share(idle)),
-        confidence="low" if after_waits else "medium",
-        note="Not predicted: the host's waits come first. They cost it its head start, and a graph cannot hold them."
-        if after_waits
-        else TOKEN_NOTE
-        if tokens
-        else f"Each step launched as one graph; kernels keep their durations. Compiling would also fuse some of them.{_masks(context)}",
+        edits=[] if unknown else [AsGraph(first_ops=tokens.first) if tokens else AsGraph()],
+        severity="info" if unknown else None if idle is None or idle >= lost else severity_of(context.share(idle)),
+        confidence="low" if unknown else "medium",
+        note=unknown or (TOKEN_NOTE if tokens else f"{STEP_NOTE}{_masks(context)}"),
         risk="Graphs need static shapes and addresses; anything that reads a GPU value inside the step must move out.",
         changes=CHANGES,
         evidence=context.gap_evidence("launch_bound"),

@@ -8,7 +8,7 @@ What to do
     Keep shapes the same (drop or pad the last batch, pad to buckets), or compile with ``dynamic=True``; ``TORCH_LOGS=recompiles`` names the
     guard that failed, and ``TORCH_TRACE=folder`` writes a log that says it here.
 When it is wrong
-    When the profile began before warm-up ended: profile later steps.
+    When the profile began before warm-up ended: profile later steps. Where nothing but first launches took the time, the finding says that.
 References
     https://docs.pytorch.org/docs/stable/torch.compiler_troubleshooting.html
 """
@@ -24,8 +24,16 @@ from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.02  # of the step: loading a kernel once costs less than that of a few steps
 
+MOSTLY = 0.5  # of the time: launches loaded code, nothing was compiled
 REASONS = 5  # of the log, the first: the same guard fails again and again
 
+LOADING_CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "with profile() as prof:",
+        "with profile(schedule=schedule(wait=5, warmup=3, active=5)) as prof:   # and prof.step() after each step",
+    ),
+)
 CHANGES = (
     CodeChange("PyTorch", "model = torch.compile(model)", "model = torch.compile(model, dynamic=True)"),
     CodeChange(
@@ -46,11 +54,26 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if context.share(lost) < WORTH_NAMING:
         return
     rows = context.recording.rows(
-        "SELECT count(DISTINCT step), any_value(t.n) FROM gaps, (SELECT count(*) AS n FROM steps WHERE device = ? AND counted) t "
-        "WHERE device = ? AND cause = 'compilation' AND end_ns - start_ns > 1000000",
+        "SELECT count(DISTINCT g.step), any_value(t.n), coalesce(sum(g.end_ns - g.start_ns) FILTER (c.gpu_ops > 0) / sum(g.end_ns - g.start_ns), 0) "
+        "FROM gaps g LEFT JOIN runtime_calls c USING (call_id), (SELECT count(*) AS n FROM steps WHERE device = ? AND counted) t "
+        "WHERE g.device = ? AND g.cause = 'compilation' AND g.end_ns - g.start_ns > 1000000",
         [context.rank.device, context.rank.device],
     )
-    steps, of = rows[0]
+    steps, of, in_launches = rows[0]
+    if in_launches > MOSTLY:
+        yield context.finding(
+            RULE.slug,
+            f"Kernels were launched for the first time in {steps} of {of} profiled steps: loading their code took {in_words(lost)} of each step on average",
+            "Profile later steps: code is loaded once, so these steps are slower than the training. Set a schedule with warm-up.",
+            ceiling_ms=lost,
+            severity="info",
+            confidence="medium",
+            note="Not predicted: later steps do not pay it as it is.",
+            risk="None: only the profile changes.",
+            changes=LOADING_CHANGES,
+            evidence=context.gap_evidence("compilation"),
+        )
+        return
     yield context.finding(
         RULE.slug,
         f"Code is compiled in {steps} of {of} profiled steps: {in_words(lost)} of each step on average",
