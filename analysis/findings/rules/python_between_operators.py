@@ -1,7 +1,8 @@
 """Python holds the launches up for long stretches.
 
 What it checks
-    Stretches of 200 µs and more in which the queue is empty and the host is outside any operator (cause ``python_host``).
+    Stretches of 300 µs and more in which the queue is empty and the host is outside any operator (cause ``python_host``); of 1 ms and more in the
+    backward pass and the optimizer, where a slow host takes half a millisecond for PyTorch's own Python.
 Why it costs time
     Whatever the host does there (preprocessing, logging, garbage collection, waiting for a lock), the GPU has nothing to run.
 What to do
@@ -23,7 +24,8 @@ from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.02  # of the step
-LONG_NS = 200_000  # launching from Python leaves gaps of 5 to 50 µs: 200 µs is work of its own
+LONG_NS = 300_000  # launching from Python leaves gaps of 5 to 50 µs: 300 µs is work of its own …
+LONG_IN_PYTORCH_NS = 1_000_000  # … but an optimizer sorts its tensors, and autograd hands over to its thread: nobody can move that elsewhere
 
 CHANGES = (
     CodeChange(
@@ -40,19 +42,18 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if len(checkpoint_copies(context).frame):
         return  # the checkpoint's own Python is the checkpoint rule's
     rows = context.recording.rows(
-        "SELECT g.start_ns, g.end_ns, o.call_id, sum(g.end_ns - g.start_ns) OVER (PARTITION BY g.next_gpu_op_id) AS ns FROM gaps g "
-        "JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id WHERE g.device = ? AND g.cause = 'python_host' QUALIFY ns >= ? ORDER BY g.start_ns",
-        [context.rank.device, LONG_NS],
+        "SELECT o.call_id, sum(g.end_ns - g.start_ns) AS ns FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id "
+        "WHERE g.device = ? AND g.cause = 'python_host' AND o.call_id IS NOT NULL GROUP BY o.gpu_op_id, o.call_id "
+        "HAVING ns >= if(bool_or(g.phase IN ('backward', 'optimizer')), ?, ?) ORDER BY o.call_id",
+        [context.rank.device, LONG_IN_PYTORCH_NS, LONG_NS],
     )
-    total = context.recording.rows(
-        "SELECT coalesce(sum(end_ns - start_ns), 0) FROM gaps WHERE device = ? AND cause = 'python_host'", [context.rank.device]
-    )
-    calls = tuple(sorted({int(row[2]) for row in rows if row[2] is not None}))
-    lost = context.lost_ms("python_host") * sum(row[1] - row[0] for row in rows) / total[0][0] if calls else 0.0
+    calls = tuple(sorted({int(call) for call, _ in rows}))
+    steps = max(len(context.rank.counted), 1)
+    # Recording makes calls longer, hardly a stretch without any: what all of Python costs in the run is theirs first
+    lost = min(sum(int(ns) for _, ns in rows) / steps / 1e6, context.lost_ms("python_host"))
     if context.share(lost) < WORTH_NAMING:
         return
     places = context.places("python_host")
-    steps = max(len(context.rank.counted), 1)
     named = f", most at {places[0]['place']}" if context.rank.info.get("with_stack") and places else ""
     yield context.finding(
         RULE.slug,

@@ -54,9 +54,11 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if context.share(lost) < WORTH_NAMING:
         return
     rows = context.recording.rows(
-        "SELECT count(DISTINCT g.step), any_value(t.n), coalesce(sum(g.end_ns - g.start_ns) FILTER (c.gpu_ops > 0) / sum(g.end_ns - g.start_ns), 0) "
-        "FROM gaps g LEFT JOIN runtime_calls c USING (call_id), (SELECT count(*) AS n FROM steps WHERE device = ? AND counted) t "
-        "WHERE g.device = ? AND g.cause = 'compilation' AND g.end_ns - g.start_ns > 1000000",
+        "WITH long AS (FROM gaps WHERE device = ? AND cause = 'compilation' AND end_ns - start_ns > 1000000), launching AS ("
+        "SELECT sum(least(g.end_ns, c.start_ns + c.dur_ns) - greatest(g.start_ns, c.start_ns)) AS ns FROM long g JOIN runtime_calls c "
+        "ON c.gpu_ops > 0 AND c.start_ns < g.end_ns AND c.start_ns + c.dur_ns > g.start_ns) "
+        "SELECT count(DISTINCT step), (SELECT count(*) FROM steps WHERE device = ? AND counted), "
+        "coalesce((SELECT ns FROM launching) / sum(end_ns - start_ns), 0) FROM long",
         [context.rank.device, context.rank.device],
     )
     steps, of, in_launches = rows[0]

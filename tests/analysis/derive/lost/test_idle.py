@@ -46,6 +46,19 @@ def test_launch_bound_inside_operators_and_python_between_them() -> None:
     assert causes(trace) == {"python_host": 25, "launch_bound": 18}
 
 
+def test_a_kernel_launched_for_the_first_time_loads_its_code() -> None:
+    trace = TinyTrace()
+    trace.step(0, 4000)
+    trace.launch((0, 10), (12, 20), name="known")
+    trace.launch((20, 30), (32, 40), name="known")
+    trace.launch((40, 1040), (1042, 1050), name="new")  # 1 ms, and launches take 10 µs
+    trace.launch((1050, 1060), (1062, 1070), name="new")
+    trace.launch((1070, 2070), (2072, 2080), name="known")  # as long, but its code was there: something else held the host
+    # A kernel begins 2 µs after its launch returns, so the gaps [20, 32), [40, 1042), [1050, 1062) and [1070, 2072) are the host's time from 2 µs
+    # before each launch to its end: 2 µs of Python four times, 10 + 10 + 1000 µs in launches, and 1000 µs in the one that loads.
+    assert causes(trace) == {"compilation": 1000, "launch_bound": 1020, "python_host": 8}
+
+
 def test_data_wait_while_the_loader_is_asked() -> None:
     trace = TinyTrace()
     trace.step(0, 400)

@@ -223,3 +223,18 @@ def test_cells_inside_one_call_are_launched_without_their_operators() -> None:
     assert cells is not None
     quick = [edit for edit in cells.edits if isinstance(edit, WithoutHostCause)]
     assert {edit.cause for edit in quick} == {"launch_bound", "python_host"} and all(edit.calls for edit in quick)
+
+
+def test_a_step_whose_kernels_are_launched_for_the_first_time_says_nothing_of_launches(tmp_path: Path) -> None:
+    """Of 8 ms one launch takes 7, to load its kernel's code: no graph saves that, and no step after the first pays it."""
+    trace = ChromeTrace()
+    trace.step(1, 0, 8000)
+    kernels(trace, 10, 40, each_us=20)
+    trace.op("aten::mul", 900, 7950, [[64, 64], [64, 64]], FLOAT)
+    trace.launch((910, 7910), (7912, 7930), "void new_kernel(int)")
+    result = analysed(tmp_path, trace)
+    loading, launches = of_rule(result, "recompilation"), of_rule(result, "launch-bound")
+    assert loading is not None and loading.severity == "info" and loading.predicted_step_ms is None
+    assert "launched for the first time in 1 of 1 profiled steps" in loading.title
+    assert launches is None or (launches.severity, launches.predicted_step_ms) == ("info", None)
+    assert not [f for f in result.findings if f.severity == "critical"]
