@@ -65,7 +65,9 @@ STEP_FIX = "Launch the step as one CUDA graph, by hand or with torch.compile(mod
 TOKEN_FIX = "Keep keys and values in a cache of one size and launch each token as one CUDA graph, by hand or with torch.compile(mode='reduce-overhead')."
 STEP_NOTE = "Each step launched as one graph; kernels keep their durations. Compiling would also fuse some of them."
 AFTER_WAITS = "Not predicted: the host's waits come first. They cost it its head start, and a graph cannot hold them."
-AFTER_LOADING = "Not predicted: code was compiled or loaded in these steps, so they say little of later ones. Profile after the warm-up."
+AFTER_LOADING = (
+    "Not predicted: code was compiled or loaded in these steps, so they say little of later ones. Profile after the warm-up."
+)
 TOKEN_NOTE = "Each token launched as one graph, the prompt read as before; kernels keep their durations, and the host still waits after each token where it did."
 
 

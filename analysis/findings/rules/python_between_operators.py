@@ -25,7 +25,9 @@ from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.02  # of the step
 LONG_NS = 300_000  # launching from Python leaves gaps of 5 to 50 µs: 300 µs is work of its own …
-LONG_IN_PYTORCH_NS = 1_000_000  # … but an optimizer sorts its tensors, and autograd hands over to its thread: nobody can move that elsewhere
+LONG_IN_PYTORCH_NS = (
+    1_000_000  # … but an optimizer sorts its tensors, and autograd hands over to its thread: nobody can move that elsewhere
+)
 
 CHANGES = (
     CodeChange(

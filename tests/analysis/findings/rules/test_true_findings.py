@@ -238,3 +238,29 @@ def test_a_step_whose_kernels_are_launched_for_the_first_time_says_nothing_of_la
     assert "launched for the first time in 1 of 1 profiled steps" in loading.title
     assert launches is None or (launches.severity, launches.predicted_step_ms) == ("info", None)
     assert not [f for f in result.findings if f.severity == "critical"]
+
+
+@pytest.mark.parametrize(
+    ("stall", "stall_us", "named"), [("optimizer", 500, False), ("optimizer", 2500, True), ("forward", 500, True)]
+)
+def test_half_a_millisecond_of_pytorchs_own_python_is_no_advice(
+    tmp_path: Path, stall: str, stall_us: float, named: bool
+) -> None:
+    """A slow host takes as long to sort an optimizer's tensors; the same time before a forward pass is the script's."""
+    trace = ChromeTrace()
+    for k in range(4):
+        at = 8000 * k
+        trace.step(k + 1, at, at + 8000)
+        late = {"forward": 0.0, "optimizer": 0.0, stall: stall_us}
+        begin = at + 5 + late["forward"]
+        launched(trace, begin, 80)
+        trace.host("user_annotation", "Optimizer.step#AdamW.step", begin + 4000, at + 7999)
+        launched(trace, begin + 4000 + late["optimizer"], int((3990 - stall_us) / 50))
+    assert (of_rule(analysed(tmp_path, trace), "python-between-operators") is not None) == named
+
+
+def launched(trace: ChromeTrace, at: float, count: int) -> None:
+    """Add ``count`` operators of 48 µs, 50 µs apart, each with a kernel of 5 µs: a loop that its host limits."""
+    for start in (at + 50 * i for i in range(count)):
+        trace.op("aten::add", start, start + 48, [[64, 64], [64, 64]], FLOAT)
+        trace.launch((start + 30, start + 36), (start + 38, start + 43), ADDS)
