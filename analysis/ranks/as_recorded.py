@@ -42,9 +42,7 @@ class RecordedJob:
     def of(rows: pd.DataFrame, ranks: int) -> RecordedJob:
         """Return the job of matched ``rows`` (of ``matching.match``)."""
         rows = rows.sort_values(["position", "start_ns"], kind="stable")
-        end = rows["start_ns"] + rows["dur_ns"]
-        before = end.groupby(rows["position"]).shift()
-        rows = rows.assign(own=(rows["start_ns"] - before).fillna(0.0), nth=rows.groupby("position").cumcount())
+        rows = rows.assign(own=rows.groupby("position")["own_until_ns"].diff().fillna(0.0))
         # a whole group may come late together: the usual time is that of all ranks before the same call
         alike = rows.groupby(["nth", "name"])["own"]
         # of an even number the lower one: half of the ranks may be late

@@ -13,7 +13,7 @@ REASONS = {"work": "more kernel work", "clock": "a lower GPU clock", "power": "i
 
 
 def who(straggler: Straggler, ranks: Sequence[RankResult]) -> str:
-    """Return who holds the job up: "rank 5", "ranks 2 and 5", "host node0002 with its 8 ranks"."""
+    """Return who holds the job up: "rank 5", "ranks 2 and 5", "host node0002 with its 8 ranks", "16 ranks on hosts node0002 and node0005"."""
     # of a job of many ranks, not all that are late have a place among the run's
     kind, names = "rank", [str(rank) for rank in straggler.ranks if rank is not None]
     if not names and len({rank.device for rank in ranks}) == len(ranks):
@@ -22,10 +22,17 @@ def who(straggler: Straggler, ranks: Sequence[RankResult]) -> str:
         kind, names = "trace", [str(ranks[p].info.get("source_name")) for p in straggler.positions]
     if straggler.kind == "host":
         return f"host {straggler.host} with its {len(straggler.ranks)} {kind}s"
-    listed = f"{kind} {names[0]}" if len(names) == 1 else f"{kind}s {', '.join(names[:-1])} and {names[-1]}"
+    listed = f"{kind} {names[0]}" if len(names) == 1 else f"{kind}s {_listed(names)}"
     if len(straggler.ranks) > NAMED_RANKS:
-        listed = f"{len(straggler.ranks)} {kind}s"
+        known = straggler.positions if len(straggler.positions) == len(straggler.ranks) else ()
+        hosts = sorted({ranks[p].host or "" for p in known})
+        named = all(hosts) and 1 < len(hosts) <= NAMED_RANKS
+        listed = f"{len(straggler.ranks)} {kind}s{f' on hosts {_listed(hosts)}' if named else ''}"
     return f"the pipeline stage of {listed}" if straggler.kind == "stage" else listed
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def why(straggler: Straggler) -> str | None:

@@ -23,7 +23,7 @@ ENDS_ALIKE_NS, NEARLY_ALL = (
 )  # ends of one group scatter by tens of microseconds, those of several by what their ranks wait
 MOSTLY = 0.5  # where most matches end apart, the matching is wrong and none of it is used
 NONE_SHARED = "No collective of this run was found on two of its ranks."
-MATCHED = ("collective", "shortest_ns", "wait_ns", "last", "ranks")
+MATCHED = ("collective", "shortest_ns", "wait_ns", "last", "ranks", "nth", "own_until_ns")
 
 
 def match(
@@ -32,8 +32,8 @@ def match(
     """Find each collective on the ranks that took part in it.
 
     ``kernels`` are the frames of ``load``, one per rank. Returns the matched rows with collective, position (index in ``kernels``),
-    shortest_ns, wait_ns, last (it came last; nobody where two are shortest) and ranks (how many were matched), the clock of each rank
-    against the first's, and notes for people.
+    shortest_ns, wait_ns, last (it came last; nobody where two are shortest), ranks (how many were matched), nth and own_until_ns (of ``with_places``), the
+    clock of each rank against the first's, and notes for people.
     """
     rows = pd.concat([frame.assign(position=i, rank=ranks[i]) for i, frame in enumerate(kernels)], ignore_index=True)
     return match_rows(rows, len(kernels), worlds)
@@ -59,7 +59,7 @@ def match_rows(
         lacking = rows.reindex(columns=[*rows.columns, *MATCHED])[:0]
         nobody = align(lacking, ranks)
         return lacking.astype(dict.fromkeys(MATCHED, "int64") | {"last": bool}), nobody, (NONE_SHARED,)
-    rows = _numbered(rows[usable])
+    rows = _numbered(with_places(rows[usable]))
     clocks = align(rows, ranks)
     rows, notes = _ends_together(rows, clocks, exactly=unnamed and not one_group)
     duration = rows.groupby("collective")["dur_ns"]
@@ -74,6 +74,18 @@ def match_rows(
             "Some ranks of a group are not in this run: waiting is at least, and transfer at most, what is shown.",
         )  # an unrecorded rank may have come last
     return rows.reset_index(drop=True), clocks, notes
+
+
+def with_places(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return ``rows`` with nth, its place among its rank's, and own_until_ns, what the rank took between them until it came to this one.
+
+    Of collectives that only one rank has, as where another's recording is cut, nobody can tell waiting from transfer; own time it is not.
+    """
+    rows = rows.sort_values(["position", "start_ns"], kind="stable")
+    rank = rows["position"]
+    before = (rows["start_ns"] + rows["dur_ns"]).groupby(rank).shift()
+    own = (rows["start_ns"] - before).fillna(0.0)
+    return rows.assign(nth=rows.groupby(rank).cumcount(), own_until_ns=own.groupby(rank).cumsum())
 
 
 def _paired(rows: pd.DataFrame) -> pd.DataFrame:

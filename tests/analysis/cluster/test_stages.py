@@ -17,6 +17,7 @@ from sawtooth.analysis.cluster.stages import Unequal, unequal
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.job import peers
+from sawtooth.analysis.ranks.matching import with_places
 from sawtooth.analysis.run.model import SEND_RECEIVE
 from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.ingest.schema import DataFolder
@@ -63,7 +64,7 @@ def matched(work_ms: Callable[[int, int, int, int], float]) -> pd.DataFrame:
         for place in range(WIDE):
             join("allreduce", step, [place, WIDE * (STAGES - 1) + place])
         join("allreduce", step, list(range(WIDE * STAGES)))
-    calls = pd.DataFrame(rows).assign(counted=True)
+    calls = with_places(pd.DataFrame(rows).assign(counted=True))
     shortest = calls.groupby("collective")["dur_ns"].transform("min")
     return calls.assign(shortest_ns=shortest, wait_ns=calls["dur_ns"] - shortest)
 

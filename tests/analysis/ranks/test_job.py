@@ -20,10 +20,20 @@ from tests.support.chrome_trace import BASE_NS
 
 
 def job_of(
-    folder: Path, planted: Planted, *, ranks: int = 4, per_host: int = 2, mesh: bool = True, steps: int = 5
+    folder: Path,
+    planted: Planted,
+    *,
+    ranks: int = 4,
+    per_host: int = 2,
+    mesh: bool = True,
+    steps: int = 5,
+    cut: int | None = None,
 ) -> Communication:
+    """The job's communication; of the rank ``cut`` half of the trace is there."""
     data = DataFolder(folder / "data").create()
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(job(ranks, per_host, planted, mesh=mesh, steps=steps))]
+    if cut is not None:
+        paths[cut].write_bytes(paths[cut].read_bytes()[: paths[cut].stat().st_size // 2])
     (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
     result = analyse(run, Library(data))
     assert result.communication is not None
@@ -197,6 +207,12 @@ def test_two_late_ranks_among_many_gain_together_what_neither_gains_alone(tmp_pa
     assert (both.ranks, both.gain_ms) == ((1, 6), pytest.approx(0.9, abs=0.02))
     assert (first.ranks, first.gain_ms) == ((1,), pytest.approx(0.2, abs=0.02))
     assert (second.ranks, second.gain_ms) == ((6,), pytest.approx(0.0, abs=0.02))
+
+
+def test_a_trace_that_ends_early_hides_no_part_of_what_another_rank_costs(tmp_path: Path) -> None:
+    """Rank 6 meets rank 2, whose trace is cut, alone: how long it takes there is not its own."""
+    (late,) = job_of(tmp_path, Planted(loader_us={3: 900.0}), ranks=8, per_host=4, cut=2).stragglers
+    assert (late.ranks, late.gain_ms) == ((3,), pytest.approx(0.9, abs=0.01))
 
 
 def test_lateness_that_recording_may_make_names_nobody_among_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,9 @@ def late(kind: Any, positions: tuple[int, ...], ranks: tuple[int | None, ...], h
 
 
 ONE_HOST: list[Any] = [SimpleNamespace(device=i, info={"source_name": f"{i}.json"}) for i in range(2)]
+TWO_HOSTS: list[Any] = [
+    SimpleNamespace(device=i % 3, host=f"node{i // 3}", info={"source_name": f"{i}.json"}) for i in range(6)
+]
 HOSTS: list[Any] = [SimpleNamespace(device=0, info={"source_name": f"host{i}.json"}) for i in range(8)]
 
 
@@ -29,6 +32,7 @@ HOSTS: list[Any] = [SimpleNamespace(device=0, info={"source_name": f"host{i}.jso
         (late("set", (6, 7), (None, None)), HOSTS, "traces host6.json and host7.json"),
         (late("host", (0, 1), tuple(range(8)), "node0002"), HOSTS, "host node0002 with its 8 ranks"),
         (late("set", (0,), tuple(range(16))), HOSTS, "16 ranks"),
+        (late("set", tuple(range(6)), tuple(range(6))), TWO_HOSTS, "6 ranks on hosts node0 and node1"),
         (late("rank", (), (300,)), HOSTS, "rank 300"),
     ],
 )
