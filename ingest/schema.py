@@ -225,6 +225,8 @@ class DataFolder:
         """Read a manifest. Raises NotFoundError when the run is unknown or its manifest is damaged."""
         path = self.manifest_file(run_id)
         try:
+            if path.exists() and not path.is_file():  # a pipe would be waited for without end
+                raise ValueError("it is no file")
             manifest = from_json(unsealed(path.read_bytes()), Manifest)
             ids = [ref.id for ref in manifest.recordings] + [manifest.summaries or run_id]
             if manifest.id != run_id or not all(map(is_id, ids)):

@@ -31,7 +31,7 @@ def doctor(data: Annotated[Path | None, typer.Option(help="Data folder.")] = Non
     """Check the data folder and the settings; exit code 1 where something is wrong."""
     settings_from(dict(os.environ))
     folder = data_folder(data)
-    troubles = [trouble for check in (_access, _manifests, _recordings, _sources) for trouble in check(folder)]
+    troubles = [trouble for check in (_access, _irregular, _manifests, _recordings, _sources) for trouble in check(folder)]
     for trouble in troubles:
         say(trouble)
     runs, free = fmt.many(len(folder.manifests()), "run"), shutil.disk_usage(folder.root).free
@@ -46,6 +46,16 @@ def _access(folder: DataFolder) -> Iterator[str]:
         yield "The data folder cannot be written: nothing new can be read in."
     if shutil.disk_usage(folder.root).free < LEAST_FREE_BYTES:
         yield "The disk is almost full. `sawtooth runs prune --max-size 20GB` makes room."
+
+
+def _irregular(folder: DataFolder) -> Iterator[str]:
+    for path in sorted(folder.root.rglob("*")):
+        if not path.is_dir() and not path.is_file():
+            yield f"{path} is no file but a pipe, a device or a link to nothing. Sawtooth makes none: remove it."
+
+
+def _files(place: Path, pattern: str) -> list[Path]:
+    return sorted(path for path in place.glob(pattern) if path.is_file())
 
 
 def _manifests(folder: DataFolder) -> Iterator[str]:
@@ -66,19 +76,19 @@ def _manifests(folder: DataFolder) -> Iterator[str]:
 
 
 def _recordings(folder: DataFolder) -> Iterator[str]:
-    for path in sorted(folder.recordings.glob("*.duckdb")):
+    for path in _files(folder.recordings, "*.duckdb"):
         if not is_sound(path):
             yield f"The recording {path.name} is damaged. Remove its run and ingest its source again."
-    for path in sorted(folder.recordings.glob("*.summaries.parquet")):
+    for path in _files(folder.recordings, "*.summaries.parquet"):
         if not is_whole(path):
             yield f"The summaries {path.name} are damaged. Make their run again with sawtooth reduce."
-    for path in sorted(folder.derived.glob("*.duckdb")):
+    for path in _files(folder.derived, "*.duckdb"):
         if not is_sound(path):
             yield f"{path.name} is damaged. It is a cache: remove the file, and it is made again."
 
 
 def _sources(folder: DataFolder) -> Iterator[str]:
-    for path in sorted(folder.sources.glob("*.gz")):
+    for path in _files(folder.sources, "*.gz"):
         try:
             with gzip.open(path) as source:
                 while source.read(PIECE_BYTES):

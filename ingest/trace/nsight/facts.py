@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from sawtooth.ingest.decode import LARGEST, NULL, small_integers
@@ -27,6 +28,23 @@ DEVICE_COLUMNS = (
     "maxWarpsPerSm",
     "maxRegistersPerSm",
     "maxShmemPerSm",
+)
+# The table before the middle of 2021, named as CUPTI names its fields.
+EARLY_DEVICES, EARLY_DEVICE_COLUMNS = (
+    "TARGET_INFO_CUDA_GPU",
+    (
+        "deviceId",
+        "deviceId",
+        "name",
+        "globalMemorySize",
+        "computeCapabilityMajor",
+        "computeCapabilityMinor",
+        "numMultiprocessors",
+        "numThreadsPerWarp",
+        "maxWarpsPerMultiprocessor",
+        "maxRegistersPerMultiprocessor",
+        "maxSharedMemoryPerMultiprocessor",
+    ),
 )
 SYSTEM_FACTS = {"Hostname": "host", "NvDriverVersion": "driver_version"}
 KEPT = (
@@ -143,7 +161,8 @@ def _pairs(trace: Trace, table: str, keys: tuple[str, ...]) -> dict[str, str]:
 def _devices(trace: Trace, places: Places) -> Iterator[dict[str, Any]]:
     """Yield the rows of table ``devices``, by the numbers that GPU operations carry."""
     seen: set[int] = set()
-    for batch in trace.database.rows("TARGET_INFO_GPU", DEVICE_COLUMNS):
+    rows = trace.database.rows
+    for batch in chain(rows("TARGET_INFO_GPU", DEVICE_COLUMNS), rows(EARLY_DEVICES, EARLY_DEVICE_COLUMNS)):
         for row in batch[:MOST_DEVICES]:
             values = [None if v == NULL else int(v) for v in small_integers([*row[:2], *row[4:]])]
             gpu, cuda, major, minor, sms, warp, warps, registers, shared = values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -48,6 +49,16 @@ def test_a_damaged_file_is_named_with_what_to_do(folder: DataFolder, place: str,
     path.write_bytes(content)
     code, said = doctor(folder)
     assert code == 1 and words in said, said
+
+
+@pytest.mark.parametrize(
+    "place", ["runs/0123456789abcdef.json", "recordings/0.v1.duckdb", "derived/0.1.duckdb", "sources/0.json.gz"]
+)
+def test_a_pipe_where_a_file_belongs_is_named_and_not_waited_for(folder: DataFolder, place: str) -> None:
+    os.mkfifo(folder.root / place)
+    assert len(folder.manifests()) == 1
+    code, said = doctor(folder)
+    assert code == 1 and "is no file but a pipe" in said and place in said
 
 
 def test_a_missing_recording_and_an_open_folder_are_named(folder: DataFolder) -> None:

@@ -288,6 +288,54 @@ def test_an_older_version_without_most_columns_and_tables(ask):
     assert notes == [("no_host",), ("no_operators",)]
 
 
+def test_the_devices_of_early_2021_are_read(ask):
+    made = export.tables()
+    del made["TARGET_INFO_GPU"]
+    made["TARGET_INFO_CUDA_GPU"] = [
+        {
+            "deviceId": 0,
+            "name": "Tesla T4",
+            "globalMemorySize": 15 << 30,
+            "computeCapabilityMajor": 7,
+            "computeCapabilityMinor": 5,
+            "numMultiprocessors": 40,
+            "numThreadsPerWarp": 32,
+            "maxWarpsPerMultiprocessor": 32,
+        }
+    ]
+    (device,) = ask(
+        made, "SELECT device, name, memory_bytes, sms, max_threads_per_sm, compute_major, compute_minor FROM devices"
+    )
+    assert device == [(0, "Tesla T4", 15 << 30, 40, 1024, 7, 5)]
+
+
+def test_busy_time_and_ranges_equal_sums_of_the_tables(tmp_path, folder):
+    path = tmp_path / "small.sqlite"
+    export.write(path, export.tables(pids=(100, 200)))
+    ref = ingest_file(path, folder)
+    with (
+        duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as ours,
+        closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as theirs,
+    ):
+        work = theirs.execute(
+            f"SELECT start, end FROM {KERNEL} UNION ALL SELECT start, end FROM CUPTI_ACTIVITY_KIND_MEMCPY ORDER BY 1"
+        ).fetchall()
+        here = ours.execute("SELECT start_ns, start_ns + dur_ns FROM gpu_ops ORDER BY 1").fetchall()
+        assert covered(here) == covered(work) > 0
+        ranges = "SELECT count(*), sum(end - start) FROM NVTX_EVENTS WHERE end IS NOT NULL"
+        assert ours.execute("SELECT count(*), sum(dur_ns)::BIGINT FROM cpu_ops").fetchall() == theirs.execute(ranges).fetchall()
+
+
+def covered(spans):
+    """Return how long at least one of the spans lasts."""
+    total, until = 0, None
+    for start, end in sorted(spans):
+        begin = start if until is None else max(start, until)
+        total += max(end - begin, 0)
+        until = end if until is None else max(until, end)
+    return total
+
+
 def test_values_of_wrong_types_cost_their_rows_alone(ask):
     made = export.tables()
     made[KERNEL][0]["start"] = "soon"
