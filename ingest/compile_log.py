@@ -123,7 +123,6 @@ def _write(events: list[_Event], writer: Writer) -> None:
 
 
 def _events(every: Iterable[bytes], skipped: list[bytes], rank: list[int]) -> Iterator[_Event]:
-    decoder = msgspec.json.Decoder(_Entry)
     entry: _Entry | None = None
     payload: list[bytes] = []
     now: int | None = None
@@ -148,7 +147,7 @@ def _events(every: Iterable[bytes], skipped: list[bytes], rank: list[int]) -> It
             rank.append(int(begun[1]))
         if begun and any(word in line for word in WANTED):
             try:
-                entry = decoder.decode(begun[2])
+                entry = from_json(begun[2], _Entry)
             except msgspec.MsgspecError:
                 skipped.append(line[:80])
 

@@ -93,12 +93,11 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
 
 
 def _marks(every: Iterable[bytes], skipped: list[bytes]) -> Iterator[_Mark]:
-    decoder = msgspec.json.Decoder(_Mark)
     for line in every:
         if not line.strip():
             continue
         try:
-            mark = decoder.decode(line)
+            mark = from_json(line, _Mark)
         except msgspec.MsgspecError:
             skipped.append(line)
             continue

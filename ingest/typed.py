@@ -20,14 +20,21 @@ _ONE_AT_A_TIME = threading.Lock()  # for all types: they share those of their fi
 
 def from_json(content: bytes | str, kind: type[T]) -> T:
     """Return the ``kind`` that JSON holds. Raises msgspec.MsgspecError for content that holds none."""
-    result: T = _decoder(msgspec.json.Decoder, kind, None).decode(content)
+    result: T = _whole(_decoder(msgspec.json.Decoder, kind, None), content)
     return result
 
 
 def from_msgpack(content: bytes, kind: type[T], dec_hook: Callable[[type, Any], Any] | None = None) -> T:
     """Return the ``kind`` that MessagePack holds; ``dec_hook`` makes what msgspec cannot. Raises msgspec.MsgspecError for content that holds none."""
-    result: T = _decoder(msgspec.msgpack.Decoder, kind, dec_hook).decode(content)
+    result: T = _whole(_decoder(msgspec.msgpack.Decoder, kind, dec_hook), content)
     return result
+
+
+def _whole(decoder: Any, content: bytes | str) -> Any:
+    try:
+        return decoder.decode(content)
+    except (UnicodeDecodeError, RecursionError) as error:  # msgspec lets these two through
+        raise msgspec.DecodeError(f"it is no text, or nested too deep ({error})") from error
 
 
 def _decoder(make: Any, kind: Any, dec_hook: Any) -> Any:

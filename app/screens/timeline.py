@@ -22,6 +22,7 @@ METHOD = (
     "of what fills most of it. Steps are on the device's own clock: a step ends when the last operation it launched ends. Lost time is cut where "
     "its cause changes."
 )
+HOST_TAB = "Host in view"
 
 
 def main() -> None:
@@ -111,9 +112,9 @@ def _beside(result: RunResult, rank: RankResult | None, whole: Span) -> None:
 
 
 def _in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
-    gpu, lost, host = st.tabs(
-        ["GPU operations in view", "Lost time in view", "Host in view"], on_change="rerun", key="in_view", bind="query-params"
-    )
+    names = ["GPU operations in view", "Lost time in view", HOST_TAB]
+    first = HOST_TAB if rank is None else names[0]  # without GPU work the other two are empty
+    gpu, lost, host = st.tabs(names, default=first, on_change="rerun", key="in_view", bind="query-params")
     span = (view.start_ns, view.end_ns)
     if gpu.open:
         with gpu:

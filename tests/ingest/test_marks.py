@@ -65,13 +65,13 @@ def test_a_number_that_no_loop_marks_is_left_out(folder: DataFolder, tmp_path: P
 
 def test_torn_and_strange_lines_are_left_out_and_counted(folder: DataFolder, tmp_path: Path) -> None:
     path = written(tmp_path / "marks.jsonl", 20, 1_700_000_000_000_000_000)
-    with path.open("a") as file:
-        file.write(json.dumps({"k": "mark", "i": 20, "w": 1, "p": "unheard"}) + '\n{"k": "mark", "i": 2')
+    with path.open("ab") as file:
+        file.write(json.dumps({"k": "mark", "i": 20, "w": 1, "p": "unheard"}).encode() + b'\n{"\xff": 1}\n{"k": "mark", "i": 2')
     ref = ingest_file(path, folder)
     assert ref.kind == "marks"
     with Library(folder).open(ref.id, derived=False) as recording:
         assert recording.rows("SELECT count(*), max(step) FROM step_marks") == [(20, 19)]
-        assert recording.rows("SELECT count FROM diagnostics WHERE key = 'marks_skipped'") == [(2,)]
+        assert recording.rows("SELECT count FROM diagnostics WHERE key = 'marks_skipped'") == [(3,)]
 
 
 def test_a_file_with_no_mark_is_one_sentence(folder: DataFolder, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from typing import Any
 
 import msgspec
 import pytest
@@ -44,6 +45,12 @@ def test_what_is_no_such_value_is_refused() -> None:
     assert from_msgpack(msgspec.msgpack.encode([1.5]), list[float]) == [1.5]
     with pytest.raises(msgspec.ValidationError):
         from_json(b'["one"]', list[int])
+    for strange, kind in (
+        (b'["\xff"]', list[str]),
+        (b"[" * 100_000, list[Any]),
+    ):  # msgspec answers these with Python's own errors
+        with pytest.raises(msgspec.DecodeError):
+            from_json(strange, kind)
 
 
 def test_types_are_decoded_there_and_nowhere_else() -> None:
