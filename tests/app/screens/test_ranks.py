@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from sawtooth.analysis.cluster import reduction
+from sawtooth.analysis.cluster.places import list_sources
+from sawtooth.app.jobs.rank_summary import summarise
+from sawtooth.app.jobs.whole_job import bring_in_job
 from sawtooth.app.page.rank_panels import position_of
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
@@ -38,6 +42,21 @@ def test_a_pipeline_is_told_beside_what_its_design_waits(app_data: DataFolder, t
     assert "No rank is a straggler; the pipeline's stages wait" in text
     assert "2 microbatches on 2 equal stages would wait 33 %" in text
     assert "go to filling and draining the pipeline" in text
+
+
+def test_the_map_of_a_job_of_summaries_has_all_ranks_though_those_opened_here_share_no_collective(
+    app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "traces").mkdir()
+    for rank, trace in enumerate(job(8, 2, Planted(loader_us={3: 800.0}), mesh=True)):
+        trace.write(tmp_path / "traces" / f"{rank}.json")
+    for source in list_sources([str(tmp_path / "traces")]):
+        summarise(source, str(tmp_path / "summaries"))
+    monkeypatch.setattr(reduction, "MOST", 1)
+    run = bring_in_job(app_data, str(tmp_path / "summaries")).manifest.id
+    test = opened("ranks", run)
+    assert "Rank 3 holds the job up" in words_of(test)
+    assert charts(test)[0]["data"][0]["y"] == [f"rank {i}" for i in range(8)]
 
 
 @pytest.mark.parametrize(
