@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
 from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_time import NO_STEP_TIME, BestStepTime
 from sawtooth.ingest.schema import UserFacts
@@ -31,7 +32,7 @@ class Measured:
 
     ``owned_ns`` is the ledger: ns of the steady window (``window_ns``) by owner. ``kernels`` has a row per category and kind of operation
     (kernel, memcpy, memset): category, kind, ns, launches, sm_ns (Σ min(blocks per SM, 1) × duration), occupancy_pct (mean by time), occupancy_unseen_ns (time it could not be estimated for),
-    undecided_ns (tensor cores unknown). ``facts`` are the derived facts of the device; ``works_ms`` is how long the GPU works a step of the
+    undecided_ns (tensor cores unknown). ``works_ms`` is how long the GPU works a step of the
     run that ``best`` times, None where that is the profile's. ``sampled`` is the device's telemetry, and ``away`` the sentence that says
     why it is of some other time than the trace.
     """
@@ -41,7 +42,7 @@ class Measured:
     window_ns: int = 0
     owned_ns: Mapping[str, int] = field(default_factory=dict)
     kernels: pd.DataFrame = field(default_factory=pd.DataFrame)
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: DeviceFacts = field(default_factory=DeviceFacts)
     gpu: Gpu | None = None
     user: UserFacts = field(default_factory=UserFacts)
     works_ms: float | None = None

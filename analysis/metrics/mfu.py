@@ -32,24 +32,24 @@ LOWER_BOUND = "A lower bound"  # how a note begins where FLOPs are missing
 
 def flop_coverage(measured: Measured) -> Reading:
     """Return the share of FLOP kernels' time whose shapes are known."""
-    flops = measured.facts.get("flops")
-    if not flops or not flops["kernel_ns"]:
+    flops = measured.facts.flops
+    if not flops or not flops.kernel_ns:
         return missing("No GEMM, convolution or attention kernel ran in the counted steps.")
-    return Reading(flops["covered_ns"] / flops["kernel_ns"])
+    return Reading(flops.covered_ns / flops.kernel_ns)
 
 
 def flops_per_step(measured: Measured) -> Reading:
     """Return the FLOPs of a step: as the user gave them, else by the recorded shapes, else by parameters and tokens."""
-    user, flops, coverage = measured.user, measured.facts.get("flops"), flop_coverage(measured).value
+    user, flops, coverage = measured.user, measured.facts.flops, flop_coverage(measured).value
     if user.flops_per_step is not None:
         return Reading(user.flops_per_step, notes=(FROM_USER,))
     if user.parameters is not None and user.tokens_per_step is not None and (coverage or 0.0) < FULL_COVERAGE:
         return Reading(6 * user.parameters * user.tokens_per_step, trust="caution", notes=(APPROXIMATED,))
     if not measured.counted:
         return missing("There are no steps to divide by.")
-    if not flops or not flops["operators"]:
+    if not flops or not flops.operators:
         return missing(NO_SHAPES)
-    value = flops["flops"] / measured.counted
+    value = flops.flops / measured.counted
     if coverage is not None and coverage < FULL_COVERAGE:
         note = f"{LOWER_BOUND}: shapes are known for {coverage:.0%} of GEMM, convolution and attention time."
         return Reading(value, trust="caution", notes=(note,))
@@ -123,23 +123,24 @@ def mfu(measured: Measured) -> Reading:
 
 
 def _narrow(measured: Measured) -> bool:
-    return any(count for dtype, count in (measured.facts.get("flops") or {}).get("by_dtype", {}).items() if dtype in NARROW)
+    flops = measured.facts.flops
+    return flops is not None and any(count for dtype, count in flops.by_dtype.items() if dtype in NARROW)
 
 
 def mfu_at_dtype(measured: Measured) -> Reading:
     """Return MFU with each operator's FLOPs held against the peak of its own dtype."""
-    rate, gpu, flops = _rate(measured), measured.gpu, measured.facts.get("flops")
+    rate, gpu, flops = _rate(measured), measured.gpu, measured.facts.flops
     if isinstance(rate, str):
         return missing(rate)
     if not {FROM_USER, APPROXIMATED}.isdisjoint(flops_per_step(measured).notes):
         return missing("The FLOPs are the user's, whose dtypes are not known.")
     if gpu is None or not flops:
         return missing("The peaks of this GPU's dtypes are not known.")
-    peaks = {dtype: gpu.peak_tflops(dtype) for dtype in flops["by_dtype"]}
+    peaks = {dtype: gpu.peak_tflops(dtype) for dtype in flops.by_dtype}
     absent = [dtype for dtype, peak in peaks.items() if peak is None]
     if absent:
         return missing(f"The hardware table has no peak of {gpu.name} for {', '.join(absent)}.")
-    seconds = sum(count / ((peaks[dtype] or 0.0) * 1e12) for dtype, count in flops["by_dtype"].items())
+    seconds = sum(count / ((peaks[dtype] or 0.0) * 1e12) for dtype, count in flops.by_dtype.items())
     used = ", ".join(f"{dtype} {peak:g}" for dtype, peak in peaks.items())
     return Reading(seconds / measured.counted / (rate.step_ms / 1e3), trust=rate.trust, notes=(f"Peaks in TFLOP/s: {used}.",))
 
@@ -149,7 +150,7 @@ def hfu(measured: Measured) -> Reading:
     rate = _rate(measured)
     if isinstance(rate, str):
         return missing(rate)
-    again = (measured.facts.get("flops") or {}).get("recomputed_flops")
+    again = measured.facts.flops.recomputed_flops if measured.facts.flops is not None else 0.0
     if again is None or not measured.counted:
         return missing("Recomputation is visible only where shapes and autograd's operators are recorded.")
     if not again:
@@ -174,10 +175,10 @@ class _Factors:
 
 def _factors(measured: Measured) -> _Factors | str:
     """Return the factors of MFU, or the sentence that says what of them is not known."""
-    rate, flops = _rate(measured), measured.facts.get("flops")
+    rate, flops = _rate(measured), measured.facts.flops
     if isinstance(rate, str):
         return rate
-    if not measured.counted or not measured.busy_ns or not flops or not flops["union_ns"]:
+    if not measured.counted or not measured.busy_ns or not flops or not flops.union_ns:
         return "No GEMM, convolution or attention kernel is known in the steady window."
     works_ms = measured.busy_ns / measured.counted / 1e6 if measured.works_ms is None else measured.works_ms
     sampled, gpu = measured.sampled, measured.gpu
@@ -185,7 +186,7 @@ def _factors(measured: Measured) -> _Factors | str:
     clock, note = 1.0, None
     if sampled and mhz and gpu and gpu.quoted_clock_mhz:
         clock, note = mhz / gpu.quoted_clock_mhz, f"{mhz:.0f} MHz of {gpu.quoted_clock_mhz:.0f} MHz; {sampled.clock_note}"
-    return _Factors(rate, works_ms / rate.step_ms, flops["union_ns"] / measured.busy_ns, clock, note)
+    return _Factors(rate, works_ms / rate.step_ms, flops.union_ns / measured.busy_ns, clock, note)
 
 
 def busy_factor(measured: Measured) -> Reading:
@@ -222,7 +223,8 @@ def efficiency_factor(measured: Measured) -> Reading:
     factors = _factors(measured)
     if isinstance(factors, str):
         return missing(factors)
-    gpu, by_dtype = measured.gpu, measured.facts["flops"]["by_dtype"]
+    gpu, flops = measured.gpu, measured.facts.flops
+    by_dtype = flops.by_dtype if flops is not None else {}
     dtypes = ", ".join(f"{d} {gpu.peak_tflops(d):g}" for d in by_dtype if gpu and gpu.peak_tflops(d))
     notes = (f"Dense peaks in TFLOP/s: {dtypes}.",) if dtypes else ()
     why = OUTRUN if any(dtype in NARROW for dtype in by_dtype) else TOO_EFFICIENT

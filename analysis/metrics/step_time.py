@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pandas as pd
 
+from sawtooth.analysis.metrics.device_facts import StepEstimate
 from sawtooth.analysis.metrics.feeding import Feeding
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing
 from sawtooth.analysis.metrics.witness import FLOOR_MARGIN, GPU_BOUND, StepWork, Witness, by_trace, by_user
@@ -80,7 +80,7 @@ NO_STEP_TIME = BestStepTime("profile", _NOTHING, _NOTHING, missing("There are no
 
 def choose_step_time(
     steps: pd.DataFrame,
-    estimate: dict[str, Any] | None,
+    estimate: StepEstimate | None,
     user_ms: float | None,
     *,
     work: StepWork | None = None,
@@ -90,7 +90,7 @@ def choose_step_time(
 ) -> BestStepTime:
     """Choose the run's step time.
 
-    ``steps`` is the derived table; ``estimate`` holds ``step_ns`` or ``why_missing`` of the replay; ``work`` is what the GPU does in a
+    ``steps`` is the derived table; ``estimate`` is the replay's; ``work`` is what the GPU does in a
     step, None where that is not known: then the trace gives no interval.
     """
     from_steps = steps[steps["counted"]]
@@ -257,11 +257,11 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _estimate(estimate: dict[str, Any] | None, profiled: Reading) -> Reading:
+def _estimate(estimate: StepEstimate | None, profiled: Reading) -> Reading:
     if profiled.value is None:
         return missing("There are no steps to estimate.")
-    if not estimate:
+    if estimate is None:
         return missing("No replay of this trace was made.")
-    if estimate.get("step_ns") is None:
-        return missing(estimate.get("why_missing") or "The replay does not explain this trace.")
-    return Reading(estimate["step_ns"] / 1e6, trust="caution", notes=tuple(estimate.get("notes", ())))
+    if estimate.step_ns is None:
+        return missing(estimate.why_missing or "The replay does not explain this trace.")
+    return Reading(estimate.step_ns / 1e6, trust="caution", notes=estimate.notes)

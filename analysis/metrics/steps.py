@@ -11,7 +11,7 @@ def kernels_per_step(measured: Measured) -> Reading:
     """Return the kernels launched a step."""
     if not measured.counted:
         return missing(NO_STEPS)
-    return Reading(measured.facts["kernels_in_counted_steps"] / measured.counted)
+    return Reading(measured.facts.kernels_in_counted_steps / measured.counted)
 
 
 METRICS = (

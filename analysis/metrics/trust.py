@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.metric import Doubt
 from sawtooth.analysis.metrics.reading import Reading, lowered
 from sawtooth.analysis.metrics.registry import METRICS
@@ -40,19 +41,14 @@ class Ranked(Protocol):
         """Device ordinal."""
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> DeviceFacts:
         """Derived facts of the device."""
 
 
-def orphan_share(facts: dict[str, Any]) -> float:
-    """Return the share of GPU time whose launch should be in the trace and is not."""
-    return facts["orphan_ns"] / facts["gpu_ns"] if facts.get("gpu_ns") else 0.0
-
-
-def apply(metrics: dict[str, Reading], info: dict[str, Any], facts: dict[str, Any]) -> dict[str, Reading]:
+def apply(metrics: dict[str, Reading], info: dict[str, Any], facts: DeviceFacts) -> dict[str, Reading]:
     """Return ``metrics`` with the trust that the recording allows: what lowers which of them stands in their rows."""
     out = dict(metrics)
-    share = orphan_share(facts)
+    share = facts.orphan_share
     if share > ORPHANS_CAUTION:
         note = f"{share:.0%} of GPU time has no launch in the trace: the profiler dropped events."
         out = _doubted(out, "lost_launches", note)
@@ -95,24 +91,24 @@ def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
     for rank in ranks:
         facts = rank.facts
         where = f"device {rank.device}" if rank.rank is None else f"rank {rank.rank}, device {rank.device}"
-        if left_out := facts.get("gpus_left_out"):
+        if left_out := facts.gpus_left_out:
             sentence = f"{left_out} further GPUs of this trace, those with the fewest operations, are not analysed: only the Timeline shows them."
             diagnostics.append(Diagnostic("gpus_left_out", "data_loss", sentence, left_out))
-        if facts.get("carried_over"):
+        if facts.carried_over:
             sentence = (
-                f"{facts['carried_over']:,} GPU operations ({facts['carried_over_ns'] / 1e6:.3g} ms) on {where} were launched before the "
+                f"{facts.carried_over:,} GPU operations ({facts.carried_over_ns / 1e6:.3g} ms) on {where} were launched before the "
                 "capture began. They count as busy time and belong to no step."
             )
-            diagnostics.append(Diagnostic("carried_over", "info", sentence, facts["carried_over"]))
-        if facts.get("orphan"):
+            diagnostics.append(Diagnostic("carried_over", "info", sentence, facts.carried_over))
+        if facts.orphan:
             sentence = (
-                f"{facts['orphan']:,} GPU operations ({facts['orphan_ns'] / 1e6:.3g} ms) on {where} have no launch in the trace: the "
+                f"{facts.orphan:,} GPU operations ({facts.orphan_ns / 1e6:.3g} ms) on {where} have no launch in the trace: the "
                 "profiler dropped host events. They count as busy time and belong to no step."
             )
-            diagnostics.append(Diagnostic("orphans", "data_loss", sentence, facts["orphan"]))
-        if facts.get("gpu_ns") and facts["graph_ns"] / facts["gpu_ns"] > GRAPH_CAUTION:
+            diagnostics.append(Diagnostic("orphans", "data_loss", sentence, facts.orphan))
+        if facts.graph_share > GRAPH_CAUTION:
             sentence = (
-                f"{facts['graph_ns'] / facts['gpu_ns']:.0%} of GPU time on {where} was launched by CUDA graphs, which hide operators and "
+                f"{facts.graph_share:.0%} of GPU time on {where} was launched by CUDA graphs, which hide operators and "
                 "shapes: kernels are shown, operators and FLOPs cover the rest."
             )
             diagnostics.append(Diagnostic("graph_launched", "info", sentence, 1))

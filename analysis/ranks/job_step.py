@@ -9,6 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from sawtooth.analysis.metrics import trust
+from sawtooth.analysis.metrics.device_facts import StepEstimate
 from sawtooth.analysis.metrics.metric import Measured
 from sawtooth.analysis.metrics.registry import readings_of
 from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
@@ -143,7 +144,7 @@ def job_step_time(
     user = next((witness.ms for witness in witnesses if witness.source == "user"), None)
     return choose_step_time(
         lead.steps,
-        {"step_ns": step_ms * 1e6, "notes": notes},
+        StepEstimate(step_ms * 1e6, notes=tuple(notes)),
         user,
         work=work,
         telemetry=telemetry or _most(w for w in witnesses if w.source == "telemetry" and w.ms is None),

@@ -10,6 +10,7 @@ import pandas as pd
 
 from sawtooth.analysis.intervals import Intervals
 from sawtooth.analysis.knowledge.hardware import Gpu
+from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.metrics.trust import Diagnostic
@@ -236,7 +237,7 @@ class RankResult:
     device_name: str | None
     gpu: Gpu | None
     info: dict[str, Any]
-    facts: dict[str, Any]
+    facts: DeviceFacts
     step_source: str
     steps: pd.DataFrame
     window_ns: int

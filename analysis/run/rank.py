@@ -14,6 +14,7 @@ from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, Gpu, identify
 from sawtooth.analysis.knowledge.owners import KERNEL_OWNERS
 from sawtooth.analysis.metrics import trust
+from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.feeding import feeding
 from sawtooth.analysis.metrics.metric import Measured
 from sawtooth.analysis.metrics.registry import readings_of
@@ -30,6 +31,7 @@ from sawtooth.analysis.telemetry import of_run as run_telemetry
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.profile_fit import judge_profile
 from sawtooth.ingest.schema import DataFolder, UserFacts
+from sawtooth.ingest.typed import from_json
 
 NEVER_WAITED = 0.01  # of the step: a loader that costs the profiled steps less had its batches ready
 _SQL = queries_of(__file__)
@@ -56,12 +58,16 @@ class RankTrace:
         return [self._rank(device) for device in devices]
 
     @cached_property
-    def _facts(self) -> dict[str, Any]:
-        return {key: json.loads(value) for key, value in self.recording.rows("SELECT key, value FROM facts")}
+    def _facts(self) -> dict[str, str]:
+        """The derived file's facts, as JSON."""
+        return {str(key): str(value) for key, value in self.recording.rows("SELECT key, value FROM facts")}
+
+    def _facts_of(self, device: int) -> DeviceFacts:
+        return from_json(self._facts.get(f"device_{device}", "{}"), DeviceFacts)
 
     def _rank(self, device: int) -> tuple[RankResult, Measured]:
         recording, info = self.recording, dict(self.info)
-        facts = self._facts.get(f"device_{device}", {})
+        facts = self._facts_of(device)
         steps = recording.frame("SELECT * EXCLUDE (device) FROM steps WHERE device = ? ORDER BY step", [device])
         counted = int(steps["counted"].sum())
         sql = "SELECT coalesce(sum(end_ns - start_ns), 0) FROM windows WHERE device = ?"
@@ -71,11 +77,11 @@ class RankTrace:
         recorded = _ledger(recording, device, window_ns, counted)
         sampled = self.telemetry.of(str(info["id"]), device)
         profile_ns = self.telemetry.profile_ns(sampled, info)
-        work = self._work(device, recorded, counted, gpu) if counted else None
+        work = self._work(device, facts, recorded, counted, gpu) if counted else None
         by_telemetry = run_telemetry.witness(sampled, profile_ns, work) if work is not None else None
         best = choose_step_time(
             steps,
-            facts.get("estimate"),
+            facts.estimate,
             self.user.step_time_ms,
             work=work,
             telemetry=by_telemetry if isinstance(by_telemetry, Witness) else None,
@@ -97,7 +103,7 @@ class RankTrace:
             sampled=sampled,
             away=run_telemetry.elsewhere(sampled, profile_ns),
         )
-        estimate_ns = (facts.get("estimate") or {}).get("step_ns")
+        estimate_ns = facts.estimate.step_ns if facts.estimate is not None else None
         result = RankResult(
             recording_id=str(info["id"]),
             rank=info["rank"],
@@ -106,23 +112,23 @@ class RankTrace:
             gpu=gpu,
             info=info,
             facts=facts,
-            step_source=self._facts.get("step_source", "none"),
+            step_source=json.loads(self._facts.get("step_source", '"none"')),
             steps=steps,
             window_ns=window_ns,
             best=best,
             metrics=trust.apply(readings_of(measured), info, facts),
             ledger=ledger,
             categories=_categories(kernels),
-            phases=facts.get("phases", []),
+            phases=facts.phases,
             telemetry=sampled,
             represents=judge_profile(by_telemetry, estimate_ns, best.mean_ms) if by_telemetry is not None else None,
             work=work,
         )
         return result, measured
 
-    def _work(self, device: int, ledger: Iterable[LedgerRow], counted: int, gpu: Gpu | None) -> StepWork:
+    def _work(self, device: int, facts: DeviceFacts, ledger: Iterable[LedgerRow], counted: int, gpu: Gpu | None) -> StepWork:
         """Return what the GPU does in one of the ``counted`` steps."""
-        rows, facts = list(ledger), self._facts.get(f"device_{device}", {})
+        rows = list(ledger)
         owned = {owner: ns / counted for owner, ns in _owned_ns(rows).items()}
         # Collectives beside computation count too: waiting in them keeps the GPU busy either way.
         copies, pageable, communication = self.recording.rows(_SQL["copies_and_communication"], [device])[0]
@@ -130,7 +136,7 @@ class RankTrace:
         workers = self.recording.named(LOADS_IN_WORKERS)
         return StepWork(
             kernel_ns=sum(owned.get(owner, 0.0) for owner in KERNEL_OWNERS),
-            dispatched=(facts["kernels_in_counted_steps"] - facts["graph_kernels_in_counted_steps"]) / counted,
+            dispatched=(facts.kernels_in_counted_steps - facts.graph_kernels_in_counted_steps) / counted,
             communication_ns=float(communication) / counted,
             copies_ns=float(copies) / counted,
             pageable_ns=float(pageable) / counted,

@@ -6,6 +6,7 @@ import pandas as pd
 
 from sawtooth.analysis.compare.measured import Measured
 from sawtooth.analysis.compare.side import Side
+from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.metrics.step_time import BestStepTime
@@ -52,7 +53,7 @@ def run_of(
         device_name=device,
         gpu=None,
         info={"id": identifier, **info},
-        facts={},
+        facts=DeviceFacts(),
         step_source="profiler_step",
         steps=steps,
         window_ns=window,

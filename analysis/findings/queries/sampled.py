@@ -40,7 +40,7 @@ def memory_use(context: RuleContext) -> tuple[float, float] | None:
 def idle_by_telemetry_ms(context: RuleContext) -> float | None:
     """Return the ms of a step in which telemetry's steady part sees no kernel, None where it cannot tell (none, or kernels too short)."""
     busy, step = context.rank.metrics["nvml_gpu_util_mean"].value, context.step_ms
-    if busy is None or not step or not context.rank.facts.get("kernels_in_counted_steps"):
+    if busy is None or not step or not context.rank.facts.kernels_in_counted_steps:
         return None
-    kernels = context.rank.facts["kernels_in_counted_steps"] / max(len(context.rank.counted), 1)
+    kernels = context.rank.facts.kernels_in_counted_steps / max(len(context.rank.counted), 1)
     return (1 - busy) * step if busy * step * 1e6 >= SHORT_KERNEL_NS * kernels else None

@@ -38,7 +38,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when compiling the model would save more than WORTH_NAMING of the step."""
     steps = context.work_steps
     work = context.work
-    if work["kernel"].str.startswith("triton_").any() or context.rank.facts.get("graph_kernels_in_counted_steps"):
+    if work["kernel"].str.startswith("triton_").any() or context.rank.facts.graph_kernels_in_counted_steps:
         return  # compiled already, or captured, and no longer seen operator by operator
     joined = between_products(work, launched_by_optimizer(context.recording, context.rank.device))
     if not joined:

@@ -40,9 +40,8 @@ CHANGES = (
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when recomputed FLOPs exceed WORTH_NAMING of the model's and memory is not nearly full."""
-    flops = context.rank.facts.get("flops") or {}
-    again, own = flops.get("recomputed_flops") or 0.0, flops.get("flops") or 0.0
-    if not own or again / own < WORTH_NAMING:
+    flops = context.rank.facts.flops
+    if flops is None or not flops.flops or (again := flops.recomputed_flops / flops.flops) < WORTH_NAMING:
         return
     peak = context.rank.metrics["peak_memory_bytes"].value
     rows = context.recording.rows("SELECT memory_bytes FROM devices WHERE device = ?", [context.rank.device])
@@ -54,7 +53,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     room = f", with {1 - peak / total:.0%} of the memory free" if peak is not None and total else ""
     yield context.finding(
         RULE.slug,
-        f"{again / own:.0%} of the model's FLOPs are computed twice each step by checkpointing{room}",
+        f"{again:.0%} of the model's FLOPs are computed twice each step by checkpointing{room}",
         "Checkpoint fewer blocks: as many as memory needs and no more.",
         ceiling_ms=ms_per_step(rows, steps),
         edits=[WithoutOps(tuple(rows["gpu_op_id"].tolist()))],

@@ -1,5 +1,6 @@
 """MFU and its factors on numbers small enough for a calculator."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pandas as pd
@@ -7,6 +8,7 @@ import pytest
 
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.metrics import mfu
+from sawtooth.analysis.metrics.device_facts import DeviceFacts, FlopTotals, StepEstimate
 from sawtooth.analysis.metrics.metric import Measured
 from sawtooth.analysis.metrics.step_time import choose_step_time
 from sawtooth.ingest.schema import UserFacts
@@ -22,22 +24,22 @@ def steps(*durations_ms):
 
 
 def flops(total, **changes):
-    base = {
-        "flops": total,
-        "operators": 1,
-        "by_dtype": {"bf16": total},
-        "kernel_ns": 100,
-        "covered_ns": 100,
-        "union_ns": 60_000_000,
-    }
-    return base | changes
+    base = FlopTotals(total, operators=1, by_dtype={"bf16": total}, kernel_ns=100, covered_ns=100, union_ns=60_000_000)
+    return replace(base, **changes)
 
 
 def readings(counts, best, busy_ns=1, counted=1, *, user=None, clock=None, works_ms=None):
     """Return the MFU's metrics; ``clock`` is (MHz, where that was measured)."""
     sampled = SimpleNamespace(means={"clock_sm_mhz": clock[0]}, clock_note=clock[1]) if clock else None
     measured = Measured(
-        best, counted, busy_ns, facts={"flops": counts}, gpu=H200, user=user or UserFacts(), works_ms=works_ms, sampled=sampled
+        best,
+        counted,
+        busy_ns,
+        facts=DeviceFacts(flops=counts),
+        gpu=H200,
+        user=user or UserFacts(),
+        works_ms=works_ms,
+        sampled=sampled,
     )
     return {metric.key: metric.compute(measured) for metric in mfu.METRICS}
 
@@ -45,7 +47,7 @@ def readings(counts, best, busy_ns=1, counted=1, *, user=None, clock=None, works
 def test_factors_multiply_to_mfu_exactly():
     # 4 steps of 20 ms; 9.894 TFLOP a step ÷ 20 ms = 494.7 TFLOP/s = half of 989.4.
     # Busy 64 of 80 ms = 0.8; FLOP kernels 60 of 64 ms = 0.9375; clock 1647 of 1830 MHz = 0.9.
-    best = choose_step_time(steps(20, 20, 20, 20), {"step_ns": 20e6}, None)
+    best = choose_step_time(steps(20, 20, 20, 20), StepEstimate(20e6), None)
     got = readings(flops(4 * 9.894e12), best, 64_000_000, 4, clock=(1647.0, "during the profile"))
     assert got["achieved_tflops"].value == pytest.approx(494.7)
     assert got["mfu"].value == pytest.approx(0.5)
@@ -67,7 +69,7 @@ def factors_of(best, *, clock=None, busy_ms=None, by_dtype=None):
 
 def test_the_busy_share_of_an_estimated_step_is_the_replays():
     # Without the profiler streams overlap more: 12 of 16 ms, where 18 as profiled would be 112 %.
-    best = choose_step_time(steps(20, 20), {"step_ns": 16e6}, None)
+    best = choose_step_time(steps(20, 20), StepEstimate(16e6), None)
     busy = factors_of(best, busy_ms=12.0)["mfu_factor_busy"]
     assert (best.source, busy.value) == ("estimate", pytest.approx(0.75))
     assert busy.notes[0].startswith("Busy time per step in the replay")
@@ -75,7 +77,7 @@ def test_the_busy_share_of_an_estimated_step_is_the_replays():
 
 def test_a_factor_above_one_says_why():
     # The stopwatch says 15 ms, the profiled GPU works 18: 120 %.
-    best = choose_step_time(steps(20, 20), {"step_ns": 20e6}, 15.0)
+    best = choose_step_time(steps(20, 20), StepEstimate(20e6), 15.0)
     busy = factors_of(best, busy_ms=18.0)["mfu_factor_busy"]
     assert (busy.value, busy.trust) == (pytest.approx(1.2), "caution")
     assert busy.notes[0].startswith("Above 100 %: the profiled GPU works longer") and "replay" in busy.notes[1]
@@ -94,20 +96,20 @@ def test_a_factor_above_one_says_why():
 
 
 def test_half_the_step_time_doubles_mfu():
-    slow = readings(flops(1e12), choose_step_time(steps(20, 20), {"step_ns": 20e6}, None), counted=2)
-    fast = readings(flops(1e12), choose_step_time(steps(20, 20), {"step_ns": 20e6}, 10.0), counted=2)
+    slow = readings(flops(1e12), choose_step_time(steps(20, 20), StepEstimate(20e6), None), counted=2)
+    fast = readings(flops(1e12), choose_step_time(steps(20, 20), StepEstimate(20e6), 10.0), counted=2)
     assert fast["mfu"].value == pytest.approx(2 * slow["mfu"].value)
 
 
 def test_hidden_shapes_make_a_lower_bound_that_says_so():
-    got = readings(flops(1e12, covered_ns=40), choose_step_time(steps(20), {"step_ns": 20e6}, None))
+    got = readings(flops(1e12, covered_ns=40), choose_step_time(steps(20), StepEstimate(20e6), None))
     assert got["flop_coverage"].value == pytest.approx(0.4)
     assert got["mfu"].trust == "caution"
     assert any("lower bound" in note for note in got["mfu"].notes)
 
 
 def test_mfu_above_one_is_an_error_unless_narrow_dtypes_explain_it():
-    best = choose_step_time(steps(1), {"step_ns": 1e6}, None)
+    best = choose_step_time(steps(1), StepEstimate(1e6), None)
     wrong = readings(flops(2e12), best)["mfu"]
     assert (wrong.trust, wrong.value > 1) == ("unusable", True)
     fp8 = readings(flops(2e12, by_dtype={"fp8": 2e12}), best)["mfu"]
@@ -124,7 +126,7 @@ def test_without_shapes_the_user_may_give_the_flops():
 
 
 def test_shapes_beat_the_rule_of_thumb_and_a_number_given_beats_both():
-    best = choose_step_time(steps(20), {"step_ns": 20e6}, None)
+    best = choose_step_time(steps(20), StepEstimate(20e6), None)
     user = UserFacts(parameters=1e8, tokens_per_step=1e4)
     known = readings(flops(7e12), best, user=user)
     assert (known["flops_per_step"].value, known["mfu_at_dtype"].value) == (7e12, pytest.approx(known["mfu"].value))
@@ -135,16 +137,16 @@ def test_shapes_beat_the_rule_of_thumb_and_a_number_given_beats_both():
 
 
 def test_the_profile_speaks_where_the_estimate_agrees_and_the_estimate_where_it_does_not():
-    agreeing = choose_step_time(steps(20, 20, 20), {"step_ns": 19.5e6}, None)
+    agreeing = choose_step_time(steps(20, 20, 20), StepEstimate(19.5e6), None)
     assert (agreeing.source, agreeing.ms) == ("profile", pytest.approx(20))
-    distorted = choose_step_time(steps(50, 52, 51), {"step_ns": 26e6}, None)
+    distorted = choose_step_time(steps(50, 52, 51), StepEstimate(26e6), None)
     assert (distorted.source, distorted.ms, distorted.reading.trust) == ("estimate", pytest.approx(26), "caution")
-    measured = choose_step_time(steps(50, 52, 51), {"step_ns": 26e6}, 25.0)
+    measured = choose_step_time(steps(50, 52, 51), StepEstimate(26e6), 25.0)
     assert (measured.source, measured.ms) == ("user", 25.0)
     assert choose_step_time(steps(50), None, None).reading.trust == "caution"
 
 
 def test_a_single_step_is_not_to_be_trusted_even_where_the_estimate_agrees():
-    one, two = (choose_step_time(steps(*durations), {"step_ns": 20e6}, None) for durations in ((20,), (20, 20)))
+    one, two = (choose_step_time(steps(*durations), StepEstimate(20e6), None) for durations in ((20,), (20, 20)))
     assert (one.ms, one.profiled.trust, one.reading.trust) == (20, "caution", "caution")
     assert (two.ms, two.profiled.trust, two.reading.trust) == (20, "ok", "ok")

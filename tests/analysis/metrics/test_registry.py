@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from sawtooth.analysis.metrics import trust
+from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.metric import Measured
 from sawtooth.analysis.metrics.reading import NotFiniteError, Reading, missing
 from sawtooth.analysis.metrics.registry import ALIASES, CARDS, METRICS, possible, possible_reading, readings_of, with_aliases
@@ -28,7 +29,7 @@ def measured(kernels: pd.DataFrame = KERNELS) -> Measured:
         window_ns=1000,
         owned_ns={"tensor_core_compute": 600, "other_compute": 150, "exposed_memcpy": 50, "idle": 200},
         kernels=kernels,
-        facts={"kernels_in_counted_steps": 9},
+        facts=DeviceFacts(kernels_in_counted_steps=9),
     )
 
 
@@ -73,7 +74,7 @@ def test_every_share_has_its_bounds_but_factors_that_may_exceed_one() -> None:
 
 def test_lost_launches_lower_what_rests_on_launches_and_nothing_else() -> None:
     before = {key: Reading(0.5) for key in METRICS}
-    after = trust.apply({**before, "tensor_core_unknown_share": Reading(0.0)}, {}, {"orphan_ns": 6, "gpu_ns": 100})
+    after = trust.apply({**before, "tensor_core_unknown_share": Reading(0.0)}, {}, DeviceFacts(orphan_ns=6, gpu_ns=100))
     lowered = {key for key, reading in after.items() if reading.trust == "caution"}
     assert lowered == {key for key, metric in METRICS.items() if "lost_launches" in metric.doubted_by}
     assert {"step_time_ms", "mfu"} <= lowered and "gpu_busy_share" not in lowered
@@ -81,7 +82,7 @@ def test_lost_launches_lower_what_rests_on_launches_and_nothing_else() -> None:
 
 
 def test_a_truncated_file_lowers_all() -> None:
-    after = trust.apply({key: Reading(0.05) for key in METRICS}, {"truncated": True}, {})
+    after = trust.apply({key: Reading(0.05) for key in METRICS}, {"truncated": True}, DeviceFacts())
     assert {reading.trust for reading in after.values()} == {"caution"}
 
 

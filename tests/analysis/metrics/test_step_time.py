@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from sawtooth.analysis.metrics.device_facts import StepEstimate
 from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
 from sawtooth.analysis.metrics.witness import StepWork, Witness, by_trace
 
@@ -24,7 +25,7 @@ def chosen(
     user_ms: float | None = None,
     **witnesses: Witness,
 ) -> BestStepTime:
-    return choose_step_time(steps(*profiled), {"step_ns": estimate_ms * 1e6}, user_ms, work=work, **witnesses)  # type: ignore[arg-type]
+    return choose_step_time(steps(*profiled), StepEstimate(estimate_ms * 1e6), user_ms, work=work, **witnesses)  # type: ignore[arg-type]
 
 
 def telemetry(ms: float) -> Witness:
