@@ -143,10 +143,30 @@ def test_a_host_that_the_gpu_hides_may_limit_the_step_once_the_gpu_is_quicker() 
     assert between is not None and between == pytest.approx((0.050 / 1.6 - off, 0.050 * 1.6 + off), rel=0.05)
 
 
+def test_a_hidden_host_is_no_slower_than_it_can_be_and_stay_hidden() -> None:
+    # A host of 80 µs behind a GPU of 100: at most 1.25 times as slow, or the GPU would not hide it. With the GPU's 100 gone to 30, between
+    # 80 / 1.6 and 100 µs, to within a halving of the ratio 1.6 three times (6 %).
+    trace = TinyTrace()
+    for k in range(4):
+        trace.step(80.0 * k, 80.0 * k + 80)
+        trace.launch((80.0 * k + 70, 80.0 * k + 75), (77 + 100.0 * k, 177 + 100.0 * k))
+    whatif = WhatIf(problem_of(trace), 0, problem_of(trace).steps)
+    quick = [ScaledOps((0, 1, 2, 3), 0.3, 0.3, 0.3)]
+    between = whatif.predict_range_ms(of_step(0.100, "user"), quick)
+    middle = whatif.predict_ms(of_step(0.100, "user"), quick)
+    assert between is not None and middle == pytest.approx(0.080, rel=0.02)
+    off = min(0.2 * 0.020, 0.15 * 0.080)
+    assert between[0] == pytest.approx(0.050 - off, rel=0.03)
+    assert 0.094 <= between[1] - off <= 0.1015
+
+
 def test_of_another_run_so_much_more_is_uncertain_as_the_gpu_waits() -> None:
     step, none, quick = of_step(0.100, "user"), (0.050, 0.060), [ScaledOps((0, 1, 2, 3), 0.3)]
     assert hidden().of_another_run(step, quick, none) == pytest.approx((0.050 * 0.88, 0.060 * 1.12))  # it waits 20 of 50 µs
     assert hidden().of_another_run(step, quick, (0.050, 0.095)) == pytest.approx((0.044, 0.100))  # no further than the step now
+    assert hidden().of_another_run(step, quick, (0.050, 0.110)) == pytest.approx(
+        (0.044, 0.110 * 1.03)
+    )  # two runs differ by that much anyway
     assert hidden().of_another_run(step, [], none) == pytest.approx((0.050 * 0.97, 0.060 * 1.03))  # it waits for nothing
 
 
@@ -245,3 +265,6 @@ def test_nothing_is_predicted_of_an_unknown_step_or_of_no_counted_step() -> None
     assert waiting().predict_range_ms(unknown, [WithoutWaits()]) is None
     none = WhatIf(waiting().problem, 0, waiting().counted[:0])
     assert none.step_ms() is None and none.predict_ms(of_step(0.100, "user"), [WithoutWaits()]) is None
+    # What two runs differ by is all that is known of another one then; and without a step to be no longer than, no more above.
+    assert none.of_another_run(of_step(0.100, "user"), [], (0.050, 0.060)) == pytest.approx((0.050 * 0.97, 0.060 * 1.03))
+    assert waiting().of_another_run(unknown, [], (0.050, 0.060)) == pytest.approx((0.050 * 0.88, 0.060 * 1.03))
