@@ -24,3 +24,4 @@ def test_without_locks_the_block_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(locks, "fcntl", None)
     with (tmp_path / "f").open("w") as one, held(one), held(one):
         one.write("x")
+    assert (tmp_path / "f").read_text() == "x"
