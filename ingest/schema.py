@@ -14,7 +14,7 @@ import unicodedata
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -55,6 +55,9 @@ def is_id(text: str) -> bool:
     return ID_PATTERN.fullmatch(text) is not None
 
 
+RecordingKind = Literal["trace", "telemetry", "marks", "compile"]  # compile: torch.compile's structured log
+
+
 class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One recording of a run and its role in it.
 
@@ -63,7 +66,7 @@ class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     """
 
     id: str
-    kind: str  # trace | telemetry | marks | compile
+    kind: str  # a RecordingKind; read as any text, since a newer version may have written it
     source_name: str
     rank: int | None = None
     host: str | None = None

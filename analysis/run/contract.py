@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 import msgspec
 
 from sawtooth.analysis.metrics.reading import Trust
 from sawtooth.analysis.metrics.registry import METRICS, with_aliases
 from sawtooth.analysis.run.model import Confidence, Severity, StragglerKind
+from sawtooth.ingest.schema import RecordingKind
 
 REPORT_VERSION = 1
 SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -26,7 +27,7 @@ class RecordingPart(TypedDict):
     """One file of the run."""
 
     id: str
-    kind: Literal["trace", "telemetry", "marks"]
+    kind: RecordingKind
     rank: int | None
     source_name: str | None
     torch_version: str | None

@@ -37,7 +37,7 @@ LIES = "The .sawtooth file's list of members does not fit what it holds: it is d
 
 
 class BundleRecording(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One source: its member, the file name it had, its kind (trace, telemetry or marks), rank, host, and what was said of its clock."""
+    """One source: its member, the file name it had, its kind (a ``RecordingKind``), rank, host, and what was said of its clock."""
 
     member: str
     source_name: str

@@ -53,8 +53,9 @@ def test_the_committed_schema_is_the_generated_one() -> None:
         ("mlp_graph/trace.json.gz", "mlp_graph/nvml.jsonl"),
         ("mlp_graph/nvml.jsonl",),
         ("ddp_straggler/0.trace.json.gz", "ddp_straggler/1.trace.json.gz"),
+        ("../graph_breaks/breaks_1.json.gz", "../graph_breaks/breaks_1.log.gz"),
     ],
-    ids=["a trace with telemetry", "telemetry alone", "two ranks"],
+    ids=["a trace with telemetry", "telemetry alone", "two ranks", "a trace with torch.compile's log"],
 )
 def test_real_reports_fit_it(validator: jsonschema.Draft202012Validator, app_data: DataFolder, files: tuple[str, ...]) -> None:
     report = report_of(app_data, *(RECORDINGS / file for file in files))
