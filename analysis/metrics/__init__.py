@@ -5,6 +5,7 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
+        "device_facts": ("DeviceFacts", "StepEstimate"),
         "feeding": (
             "Feeding",
             "cores_of",
