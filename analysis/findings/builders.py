@@ -11,10 +11,10 @@ from typing import Any
 import pandas as pd
 
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
-from sawtooth.analysis.findings.queries.reads import only_read
+from sawtooth.analysis.findings.queries.reads import after_bulk, only_read
 from sawtooth.analysis.findings.rule import RuleContext, in_words
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
-from sawtooth.analysis.replay.edits import Edit, WithoutOps, WithoutWaits
+from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, WithoutWaits
 from sawtooth.analysis.run.model import Finding
 
 
@@ -74,8 +74,18 @@ def of_waits(
         title.format(cost=in_words(lost), times="once" if round(count) == 1 else f"{count:.0f} times", place=place),
         fix,
         ceiling_ms=lost,
-        edits=[WithoutWaits(calls), WithoutOps(served)] if (served := only_read(context, calls)) else [WithoutWaits(calls)],
+        edits=without_reads(context, calls),
         confidence="high",
         evidence=places,
         **details,
     )
+
+
+def without_reads(context: RuleContext, calls: tuple[int, ...]) -> list[Edit]:
+    """Return the edits without the host's waits in ``calls``, the GPU operations that only serve them, and what Python does with data copied in bulk."""
+    edits: list[Edit] = [WithoutWaits(calls)]
+    if served := only_read(context, calls):
+        edits.append(WithoutOps(served))
+        if after := after_bulk(context, served):
+            edits.append(WithoutHostCause("python_host", calls=after))
+    return edits

@@ -51,7 +51,7 @@ class Witness:
 class StepWork:
     """What the GPU does in one step, as recorded: the union of kernels (ns, without copies), and how many of them no CUDA graph launches.
 
-    ``communication_ns`` of the kernels' union is collectives, ``copies_ns`` and ``pageable_ns`` are sums of copies. ``hidden_loader``: batches
+    ``communication_ns`` of the kernels' union is collectives, ``copies_ns`` and ``pageable_ns`` are sums of copies, ``allocating_ns`` of the driver's calls for new memory. ``hidden_loader``: batches
     come from worker processes that the profiled steps never waited for, so that the trace cannot tell whether the run does.
     ``loading_ns`` is waited for batches that the training process loads itself: no step of the run goes without, and the profiler hardly slows it.
     """
@@ -61,6 +61,7 @@ class StepWork:
     communication_ns: float = 0.0
     copies_ns: float = 0.0
     pageable_ns: float = 0.0
+    allocating_ns: float = 0.0
     hidden_loader: bool = False
     loading_ns: float = 0.0
     dispatch: Dispatch = UNMEASURED_DISPATCH

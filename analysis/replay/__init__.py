@@ -10,6 +10,7 @@ __getattr__, __all__ = lazy(
             "AsGraph",
             "Edit",
             "FasterHost",
+            "MoreLaunches",
             "ScaledOps",
             "TimedOps",
             "WithoutCalls",

@@ -6,7 +6,7 @@ recorded ids (calls, GPU operations), never of positions in the replay. Gains of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -95,7 +95,14 @@ class WithoutCalls(msgspec.Struct, frozen=True, tag=True):
     calls: tuple[int, ...]
 
 
-Edit = WithoutHostCause | WithoutCalls | WithoutWaits | ScaledOps | TimedOps | WithoutOps | AsGraph | FasterHost
+class MoreLaunches(msgspec.Struct, frozen=True, tag=True):
+    """The host makes so many more ``launches`` before each of these GPU operations, at its usual pace. What they do on the GPU is not in it."""
+
+    ops: tuple[int, ...]
+    launches: tuple[int, ...]
+
+
+Edit = WithoutHostCause | WithoutCalls | WithoutWaits | ScaledOps | TimedOps | WithoutOps | AsGraph | FasterHost | MoreLaunches
 
 
 def apply(problem: ReplayProblem, edits: Sequence[Edit]) -> ReplayProblem:
@@ -156,7 +163,25 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
             parts = (host.gap_parts * factor).astype(np.int64)
             gap = np.where(moving, (host.gap * factor).astype(np.int64), host.gap)
             return replace(problem, host=replace(host, gap=gap, gap_parts=parts, own=(host.own * factor).astype(np.int64)))
+        case MoreLaunches(which, launches):
+            return _with_launches(problem, dict(zip(which, launches, strict=True)))
     raise TypeError(f"unknown edit {edit!r}")
+
+
+def _with_launches(problem: ReplayProblem, launches: Mapping[int, int]) -> ReplayProblem:
+    """Lengthen the gaps before the nodes that launch these operations by so many times what a launch usually takes the host, gap and call."""
+    host, ops = problem.host, problem.ops
+    usual = host.launches & (host.pred >= 0)
+    if not usual.any():
+        return problem
+    each = int(np.median((host.gap + host.own)[usual]))
+    more = np.zeros(len(host), np.int64)
+    hit = np.isin(ops.op, np.array(list(launches), np.int64)) & (ops.node >= 0)
+    np.add.at(more, ops.node[hit], [each * launches[op] for op in ops.op[hit].tolist()])
+    more[host.pred < 0] = 0
+    parts = host.gap_parts.copy()
+    parts[:, HOST_CAUSES.index("launch_bound")] += more
+    return replace(problem, host=replace(host, gap=host.gap + more, gap_parts=parts))
 
 
 def _without_host_cause(problem: ReplayProblem, cause: str, keep_share: float, hit: NDArray[np.bool_]) -> ReplayProblem:

@@ -132,6 +132,7 @@ class RankTrace:
         owned = {owner: ns / counted for owner, ns in _owned_ns(rows).items()}
         # Collectives beside computation count too: waiting in them keeps the GPU busy either way.
         copies, pageable, communication = self.recording.rows(_SQL["copies_and_communication"], [device])[0]
+        allocating = self.recording.rows(_SQL["allocating"], [device])[0][0]
         waits = sum(row.ns for row in rows if row.cause == "data_wait") / counted
         workers = self.recording.named(LOADS_IN_WORKERS)
         return StepWork(
@@ -140,6 +141,7 @@ class RankTrace:
             communication_ns=float(communication) / counted,
             copies_ns=float(copies) / counted,
             pageable_ns=float(pageable) / counted,
+            allocating_ns=float(allocating) / counted,
             loading_ns=0.0 if workers else waits,
             hidden_loader=bool(workers) and waits < NEVER_WAITED * sum(owned.values()),
             dispatch=gpu.dispatch if gpu is not None else UNMEASURED_DISPATCH,

@@ -21,5 +21,10 @@ SELECT coalesce(sum(total_ns) FILTER (kind = 'memcpy'), 0),
 FROM kernels JOIN names USING (name_id)
 WHERE device = ?
 
+-- name: allocating
+SELECT coalesce(sum(c.dur_ns), 0)
+FROM named_runtime_calls c ASOF JOIN (SELECT host_start_ns, host_end_ns FROM steps WHERE device = ? AND counted) t ON c.start_ns >= t.host_start_ns
+WHERE c.start_ns < t.host_end_ns AND regexp_matches(c.name, '^(cuda|hip)Malloc|^cuMem(Alloc|Create|Map)')
+
 -- name: allocated
 SELECT max(total_allocated_bytes) FROM allocations WHERE device_type <> 0 AND device = ?

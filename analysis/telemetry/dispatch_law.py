@@ -40,18 +40,19 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> Witness | str:
         return f"{NAMES[column]} outside the profile is {mean.value:.1f} %: too low to tell a step time from."
     if work.communication_ns > NO_COLLECTIVES * work.kernel_ns:
         return _bound(work, mean, column)
-    pageable = work.pageable_ns if column == COUNTS_KERNELS else 0.0
-    step = (work.occupied_ns + pageable / 2) / mean.value / 1e4
-    low, high = interval(work, mean, sampled.period_s.get(column, 1.0), pageable)
+    in_part = work.pageable_ns + work.allocating_ns if column == COUNTS_KERNELS else 0.0
+    step = (work.occupied_ns + in_part / 2) / mean.value / 1e4
+    low, high = interval(work, mean, sampled.period_s.get(column, 1.0), in_part)
     low, high = step * low, step * high
     notes = [
         f"Kernels and their dispatch take {work.occupied_ns / 1e6:.4g} ms of a step, and {NAMES[column]} is {mean.value:.3g} % over {mean.seconds:.1f} s of "
         f"training outside the profile: a step takes {step:.4g} ms."
     ]
-    if pageable > COPIES_SHARE * work.occupied_ns:
-        notes.append("Utilization counts part of the pageable copies; nobody knows which, so the interval is wider.")
+    if in_part > COPIES_SHARE * work.occupied_ns:
+        what = "the pageable copies" if work.pageable_ns > work.allocating_ns else "what the driver does for new memory"
+        notes.append(f"Utilization counts part of {what}; nobody knows which, so the interval is wider.")
     other = sampled.at_work.get(WITHOUT_COPIES if column == COUNTS_KERNELS else COUNTS_KERNELS)
-    if other is not None and other.value >= LEAST_UTIL_PCT and not _copies(work):  # with copies they differ by right
+    if other is not None and other.value >= LEAST_UTIL_PCT and not _beside_kernels(work):  # then they differ by right
         by_other = work.occupied_ns / other.value / 1e4
         if not low <= by_other <= high:
             notes.append(
@@ -64,27 +65,29 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> Witness | str:
     return Witness("telemetry", step, low, high, tuple(notes))
 
 
-def _copies(work: StepWork) -> bool:
-    return work.copies_ns > COPIES_SHARE * (work.occupied_ns + work.copies_ns)
+def _beside_kernels(work: StepWork) -> bool:
+    """Tell whether what NVML counts in part, and GPM does not, is worth minding: copies, and what the driver does for new memory."""
+    more = work.copies_ns + work.allocating_ns
+    return more > COPIES_SHARE * (work.occupied_ns + more)
 
 
 def _signal(work: StepWork, sampled: DeviceTelemetry) -> str | None:
-    """Return the column that says best how much of the time kernels run: NVML's utilization, but GPM where there are many copies or it is far steadier."""
+    """Return the column that says best how much of the time kernels run: NVML's utilization, but GPM where there is much beside kernels or it is far steadier."""
     util, activity = (sampled.at_work.get(c) for c in (COUNTS_KERNELS, WITHOUT_COPIES))
     if util is None or activity is None:
         return COUNTS_KERNELS if util is not None else WITHOUT_COPIES if activity is not None else None
-    return WITHOUT_COPIES if _copies(work) or _scatter(util) > STEADIER * _scatter(activity) else COUNTS_KERNELS
+    return WITHOUT_COPIES if _beside_kernels(work) or _scatter(util) > STEADIER * _scatter(activity) else COUNTS_KERNELS
 
 
 def _scatter(mean: Mean) -> float:
     return (mean.high - mean.low) / mean.value if mean.value else float("inf")
 
 
-def interval(work: StepWork, mean: Mean, period_s: float, pageable_ns: float) -> tuple[float, float]:
+def interval(work: StepWork, mean: Mean, period_s: float, in_part_ns: float) -> tuple[float, float]:
     """Return the ends of the 90 % interval as shares of the step time: independent errors in quadrature."""
     law = LAW if period_s <= FREQUENT_S and mean.seconds >= ENOUGH_S else LAW_LOOSE
     dispatch = work.dispatched / work.occupied_ns
-    copies = pageable_ns / 2 / (work.occupied_ns + pageable_ns / 2)
+    copies = in_part_ns / 2 / (work.occupied_ns + in_part_ns / 2)
     rounding = ROUNDING_PCT / mean.value
     lower = (
         law,

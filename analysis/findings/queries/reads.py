@@ -52,6 +52,20 @@ def only_read(context: RuleContext, waits: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(int(row[0]) for row in context.recording.rows(_ONLY_READ, [READS, SUMMARIES, list(waits)]))
 
 
+BULK_BYTES = 1_000_000  # more than figures to print: what the host computes right after is on this data
+_RIGHT_AFTER = """
+WITH copied AS (SELECT max(c.start_ns) AS start_ns, c.thread_id FROM gpu_ops g JOIN runtime_calls c USING (call_id)
+    WHERE g.kind = 'memcpy' AND g.bytes >= $1 AND g.gpu_op_id IN (SELECT unnest($2::BIGINT[])) GROUP BY g.gpu_op_id, c.thread_id),
+launching AS (SELECT call_id, thread_id, start_ns FROM runtime_calls WHERE gpu_ops > 0)
+SELECT DISTINCT l.call_id FROM copied c ASOF JOIN launching l ON l.thread_id = c.thread_id AND c.start_ns < l.start_ns ORDER BY 1"""
+
+
+def after_bulk(context: RuleContext, served: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the launching calls that the host makes next after each of the copies of data among ``served`` (GPU operations): Python before them works
+    on what was copied."""
+    return tuple(int(row[0]) for row in context.recording.rows(_RIGHT_AFTER, [BULK_BYTES, list(served)]))
+
+
 @dataclass(frozen=True)
 class NanChecks:
     """What autograd's anomaly detection adds in all steps: runtime calls, the waits for its answers among them, and GPU operations."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.retimed import retimed_products
+from sawtooth.analysis.findings.retimed import casts_of_autocast, retimed_products
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words, severity_of
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -48,8 +48,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     plain_rows = chosen(products, lambda row: product_dtype(row) == "fp32")
     slow = chosen(products, lambda row: product_dtype(row) in ("fp32", "tf32"))  # autocast changes both
     cost, alone = ms_per_step(slow, steps), ms_per_step(plain_rows, steps)
-    edit = retimed_products(slow, gpu, dtype)
-    after = context.predict_ms([edit]) if edit else None
+    edits = [edit for edit in (retimed_products(slow, gpu, dtype), casts_of_autocast(work, slow)) if edit is not None]
+    after = context.predict_ms(edits) if edits else None
     gain = context.step_ms - after if after is not None and context.step_ms else alone
     if context.share(gain) < WORTH_NAMING:
         return
@@ -64,10 +64,10 @@ def check(context: RuleContext) -> Iterator[Finding]:
         ),
         f"Train under {dtype} autocast: the same products run on tensor cores" + (", in half the time." if in_tf32 else "."),
         ceiling_ms=cost,
-        edits=[edit] if edit else [],
+        edits=edits,
         confidence="medium",
         severity="warning" if in_tf32 and severity_of(context.share(gain)) == "critical" else None,
-        note="These kernels as long as 16-bit ones of their shapes take on such a GPU; the casts that autocast adds are not in it.",
+        note="These kernels as long as 16-bit ones of their shapes take on such a GPU, and a launch for each cast that autocast adds; what casts take on the GPU, and elementwise work in 16 bits saves, is not in it.",
         risk="bf16 has 8 bits of mantissa: compare the loss curve; keep losses and norms in FP32, as autocast does."
         if dtype == "bf16"
         else "fp16 overflows above 65504: use a GradScaler.",

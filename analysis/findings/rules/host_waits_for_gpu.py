@@ -19,12 +19,14 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from sawtooth.analysis.findings.builders import of_waits
+from sawtooth.analysis.findings.builders import of_waits, without_reads
 from sawtooth.analysis.findings.queries.convolution_searches import calls_of_searches
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
 from sawtooth.analysis.findings.queries.reads import MASK_OPERATORS, nan_checks, waiting_calls
-from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.rule import WARNING_SHARE, Rule, RuleContext
+from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.01  # below one percent of the step the reading costs less than a reader's time
@@ -59,9 +61,18 @@ before AS (SELECT c.call_id FROM runtime_calls c LEFT JOIN cpu_ops o USING (cpu_
 SELECT call_id FROM charged UNION SELECT call_id FROM before"""
 
 
+READ_BACK = "^aten::(item|is_nonzero|_local_scalar_dense)$"
+_IN_COUNTED = (
+    "SELECT c.call_id FROM runtime_calls c ASOF JOIN (SELECT * FROM steps WHERE device = ? AND counted) t ON c.start_ns >= t.host_start_ns "
+    "WHERE c.start_ns < t.host_end_ns AND c.call_id IN (SELECT unnest(?::BIGINT[])) AND c.name_id IN "
+    "(SELECT name_id FROM names WHERE contains(name, 'Synchronize'))"
+)
+
+
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield one finding for all waits together, with a row of evidence for each place."""
     if context.share(context.lost_ms("host_sync")) < WORTH_NAMING:
+        yield from _in_the_way(context)
         return
     rows = context.recording.rows(_WAITS, [context.rank.device])
     checkpoint = {int(c) for c in checkpoint_copies(context).frame["call_id"]}
@@ -76,9 +87,39 @@ def check(context: RuleContext) -> Iterator[Finding]:
         "The host stops {times} a step to wait for the GPU, which then waits {cost} for the host; most at {place}",
         "Take the reads of GPU values out of the step: keep losses and norms as tensors and read them every N steps.",
         worth_naming=WORTH_NAMING,
-        note="These waits removed from the replay, with the copies, norms and tests that only serve the reading.",
+        note="These waits removed from the replay, with what only serves the reading: copies, norms, tests, and Python right after a copy of over 1 MB.",
         risk="Values read later are stale by N steps; NaN checks fire later.",
         changes=CHANGES,
+    )
+
+
+def _in_the_way(context: RuleContext) -> Iterator[Finding]:
+    """Yield a finding on reads that cost the profiled steps nothing, their host being late anyway, where a graph of the step cannot hold them."""
+    one, several = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))
+    if one is None or several is None or context.share(several - one) < WARNING_SHARE:
+        return
+    waits = {*waiting_calls(context, READ_BACK), *waiting_calls(context, MASK_OPERATORS)}
+    reads = tuple(sorted(waits - set(nan_checks(context).calls)))
+    times = len(context.recording.rows(_IN_COUNTED, [context.rank.device, list(reads)])) / max(len(context.rank.counted), 1)
+    if round(times) < 1:
+        return
+    found = context.finding(
+        RULE.slug,
+        f"The host reads GPU values {'once' if round(times) == 1 else f'{times:.0f} times'} a step, and no CUDA graph can hold these waits",
+        "Take the reads of GPU values out of the step: keep losses and norms as tensors and read them every N steps.",
+        ceiling_ms=None,
+        edits=without_reads(context, reads),
+        note="What they cost by themselves is not predicted: in the profile the host is late and waits for little, in the run it may wait longer.",
+        risk="Values read later are stale by N steps; NaN checks fire later.",
+        changes=CHANGES,
+    )
+    yield replace(
+        found,
+        severity="warning",
+        predicted_step_ms=None,
+        predicted_low_ms=None,
+        predicted_high_ms=None,
+        predicted_speedup=None,
     )
 
 

@@ -1,13 +1,13 @@
 """The profiler makes the run slower than it is.
 
 What it checks
-    The step as profiled against the step estimated without the profiler.
+    The step as profiled against the run's own: by its stopwatch, its step marks or telemetry, else estimated without the profiler.
 Why it costs time
     Recording costs the host a microsecond or more an event. A run that waits for its host shows it in full.
 What to do
-    Read the estimate. For a truer profile: no stacks, no shapes, fewer active steps; or give the stopwatch's step time with the run.
+    Read the run's own step. For a truer profile: no stacks, no shapes, fewer active steps; or give the stopwatch's step time with the run.
 When it is wrong
-    Where the estimate is missing or the stopwatch disagrees.
+    Where nothing but an estimate tells the run's step, and it is wrong.
 References
     https://docs.pytorch.org/docs/stable/profiler.html
 """
@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.metrics.step_time import NAMES
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
-WORTH_NAMING = 1.3  # times the estimate: below it the shape of the profile still holds
+WORTH_NAMING = 1.3  # times the run's step: below it the shape of the profile still holds
 
 CHANGES = (
     CodeChange(
@@ -31,21 +32,26 @@ CHANGES = (
 
 
 def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield information where the profiled step is far longer than the estimate."""
-    profiled, estimate = context.rank.best.profiled.value, context.rank.best.estimate.value
-    if profiled is None or estimate is None or profiled < WORTH_NAMING * estimate:
+    """Yield information where the profiled step is far longer than the run's."""
+    best = context.rank.best
+    profiled, run = best.profiled.value, best.ms
+    if profiled is None or run is None or profiled < WORTH_NAMING * run:
         return
+    guessed = best.source not in NAMES or best.source == "estimate"
     yield context.finding(
         RULE.slug,
-        f"Under the profiler a step takes {in_words(profiled)}, without it about {in_words(estimate)}",
-        "Read the estimate, not the profile, for what a step costs. Give the run its stopwatch time to be sure.",
+        f"Under the profiler a step takes {in_words(profiled)}, without it about {in_words(run)}"
+        + ("" if guessed else f" by {NAMES[best.source]}"),
+        "Read the estimate, not the profile, for what a step costs. Give the run its stopwatch time to be sure."
+        if guessed
+        else "Read the run's own step, not the profile, for what a step costs.",
         ceiling_ms=None,
         severity="info",
-        confidence="medium",
+        confidence="medium" if guessed else "high",
         note="Nobody runs under the profiler, so there is nothing to gain.",
         risk="Without shapes MFU cannot be counted; without stacks no source lines are named.",
         changes=CHANGES,
-        evidence=[{"profiled_ms": profiled, "estimated_ms": estimate}],
+        evidence=[{"profiled_ms": profiled, "run_ms": run}],
     )
 
 

@@ -43,14 +43,13 @@ def check(context: RuleContext) -> Iterator[Finding]:
     calls = tuple(int(c) for c in made.frame["call_id"].unique())
     if not calls:
         return
-    predicted = context.predict_ms([WithoutCalls(calls)])
+    predicted, slower = context.predict_ms([WithoutCalls(calls)]), None
     loads = context.recording.rows("SELECT 1 FROM names WHERE contains(name, 'DataLoader') LIMIT 1")
     best = context.rank.best
     longer = best.ms is not None and best.estimate.value is not None and best.ms > NOT_REPRESENTATIVE * best.estimate.value
     if longer and context.whatif is not None and not loads:
-        predicted = context.whatif.step_ms(
-            [WithoutCalls(calls)]
-        )  # no loader hides in the rest: it is this work, slower outside the profile
+        # No loader hides in the rest: it is this work, slower outside the profile.
+        predicted = slower = context.whatif.step_ms([WithoutCalls(calls)])
     lost = lost_in_calls(context, "blocking_copy", calls)
     gain = context.step_ms - predicted if predicted is not None and context.step_ms else lost
     if context.share(max(gain, lost)) < WORTH_NAMING:
@@ -62,7 +61,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         "Make tensors on the GPU: with device=…, or once before the loop as a buffer.",
         ceiling_ms=max(gain, lost),
         edits=[WithoutCalls(calls)],
-        predicted_ms=predicted,
+        predicted_ms=slower,
         confidence="high",
         note="The copies and the host's time before each of them removed from the replay.",
         risk="Random numbers drawn on the GPU differ from those of the CPU.",

@@ -7,7 +7,7 @@ import pytest
 from sawtooth.analysis.findings.retimed import fused_optimizer
 from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.knowledge.hardware import identify
-from sawtooth.analysis.replay.edits import TimedOps
+from sawtooth.analysis.replay.edits import MoreLaunches, TimedOps
 from sawtooth.analysis.run_analysis import whatif_of
 from tests.support.findings_of import finding, library, result_of
 
@@ -55,3 +55,12 @@ def test_only_optimizers_that_were_measured_are_predicted() -> None:
     assert fused_optimizer((1,), "Lion", gpu) is None
     assert fused_optimizer((1,), "AdamW", None) is None
     assert gpu is not None and fused_optimizer((1,), "AdamW", replace(gpu, bandwidth_bytes_per_s=None)) is None
+
+
+def test_the_casts_that_autocast_launches_are_in_the_predicted_step() -> None:
+    """Of the pair the recording in bf16 launches 72 casts more a step (``aten::_to_copy``), of which the parameters' and the norms' are counted."""
+    found = finding("gpt_tf32", "fp32-products")
+    assert found is not None
+    launches = [sum(edit.launches) for edit in found.edits if isinstance(edit, MoreLaunches)]
+    steps = 2  # counted
+    assert len(launches) == 1 and 0.8 * 72 <= launches[0] / steps <= 72

@@ -7,6 +7,7 @@ import pytest
 from sawtooth.analysis.replay.edits import (
     AsGraph,
     Edit,
+    MoreLaunches,
     WithoutCalls,
     WithoutHostCause,
     WithoutOps,
@@ -105,3 +106,11 @@ def test_a_removed_kernel_takes_its_own_launching_with_it_and_no_other_work() ->
     assert step_us(problem, WithoutOps(SECOND)) == [935, 935]
     # As a graph each launch saves its call of 5 and its operator's 10; the Python beyond 50 before the second stays, as between steps.
     assert step_us(problem, AsGraph())[0] >= 870
+
+
+def test_more_launches_take_the_host_as_long_as_its_others() -> None:
+    # A step: gap 55, launch 5, gap 35, launch 5. The usual launch takes the middle of 60 and 40: 50; two more before the second are 100.
+    problem = problem_of(launch_bound())
+    second = tuple(int(op) for op in problem.ops.op[1::2])
+    assert step_us(problem, MoreLaunches(second, (2,) * len(second)))[1] == pytest.approx(200, abs=25)
+    assert step_us(problem, MoreLaunches(second, (0,) * len(second))) == [100, 100]

@@ -63,6 +63,14 @@ def test_gpm_speaks_where_there_are_copies_and_where_it_is_far_steadier() -> Non
     assert witness_of(replace(copies, copies_ns=0), shaky).ms == pytest.approx(copies.occupied_ns / 0.6 / 1e6)
 
 
+def test_new_memory_keeps_the_gpu_busy_for_nvml_and_not_for_gpm() -> None:
+    # 20 ms of kernels and 10 of the driver's calls for memory in a step of 50: NVML counts a part of the 10.
+    work = replace(MLP, kernel_ns=20e6, dispatched=0, allocating_ns=10e6)
+    assert witness_of(work, sampled(util_pct=mean(56.0), gr_active_pct=mean(40.0))).ms == pytest.approx(50)
+    for counted in (0.0, 0.5, 1.0):
+        assert witness_of(work, sampled(util_pct=mean(40 + 20 * counted))).holds(50), counted
+
+
 def test_where_the_two_signals_differ_the_interval_holds_both() -> None:
     found = witness_of(replace(MLP, kernel_ns=20e6), sampled(util_pct=mean(93.0), gr_active_pct=mean(70.0)))
     assert found.holds((20e6 + 918 * 1200) / 0.70 / 1e6)

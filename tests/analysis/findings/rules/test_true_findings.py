@@ -10,7 +10,7 @@ from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import Finding, RunResult
 from tests.support.by_hand import ADDS, analysed
 from tests.support.chrome_trace import ChromeTrace
-from tests.support.findings_of import finding, stopwatch_ms
+from tests.support.findings_of import finding, result_of, stopwatch_ms
 
 STEP_US = 1000
 FLOAT = ["float", "float"]
@@ -264,3 +264,31 @@ def launched(trace: ChromeTrace, at: float, count: int) -> None:
     for start in (at + 50 * i for i in range(count)):
         trace.op("aten::add", start, start + 48, [[64, 64], [64, 64]], FLOAT)
         trace.launch((start + 30, start + 36), (start + 38, start + 43), ADDS)
+
+
+def test_what_the_profiler_costs_is_told_against_the_run_and_not_against_an_estimate_that_telemetry_refutes() -> None:
+    distorted = finding("llama_norm_by_hand", "profiler-distorts")  # profiled 14.1 ms, by the stopwatch 7.3
+    assert distorted is not None and distorted.title.endswith("by telemetry")
+    assert distorted.evidence[0]["run_ms"] == pytest.approx(stopwatch_ms("llama_norm_by_hand"), rel=0.05)
+    assert "estimate" not in distorted.fix
+
+
+def test_a_step_that_allocates_is_as_long_as_its_stopwatch_says() -> None:
+    emptied = result_of(
+        "empty_cache"
+    )  # NVML counts what the driver does for new memory as well: 9.83 ms where 11.15 were measured
+    assert emptied.lead is not None and emptied.lead.best.ms == pytest.approx(stopwatch_ms("empty_cache"), rel=0.03)
+
+
+def test_reads_that_a_late_host_need_not_wait_for_stand_before_the_graph_that_they_cut() -> None:
+    findings = result_of("density_prints").findings
+    assert [f.rule for f in findings[:2]] == ["host-waits-for-gpu", "launch-bound"]
+    assert findings[0].severity == "warning" and findings[0].predicted_step_ms is None  # nothing was gained: 26.4 and 26.0 ms
+    assert "28 times" in findings[0].title  # the trace holds 84 cudaStreamSynchronize in three steps
+    assert not any(f.rule == "host-waits-for-gpu" for f in result_of("density").findings)
+
+
+def test_what_python_does_with_pictures_that_were_copied_goes_with_the_copy() -> None:
+    found = finding("likeness_copies", "host-waits-for-gpu")
+    assert found is not None and found.predicted_low_ms is not None and found.predicted_high_ms is not None
+    assert found.predicted_low_ms < stopwatch_ms("likeness") < found.predicted_high_ms
