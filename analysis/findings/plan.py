@@ -29,9 +29,9 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
         for finding in tried:
             edits = tuple(dict.fromkeys((*made, *finding.edits)))
             now_ms = steps[-1].predicted_step_ms if steps else best.ms
-            after_ms, between = whatif.predict_ms(best, edits), whatif.predict_range_ms(best, edits)
-            gains = after_ms and between is not None and after_ms * NO_GAIN < now_ms
-            if not gains or between[1] * (1 + RUNS_DIFFER) >= most_ms:
+            after_ms = whatif.predict_ms(best, edits)
+            between = whatif.predict_range_ms(best, edits) if after_ms and after_ms * NO_GAIN < now_ms else None
+            if after_ms is None or between is None or between[1] * (1 + RUNS_DIFFER) >= most_ms:
                 left.append(finding)  # no faster than before, or only in the better case
                 continue
             steps.append(PlanStep(finding.rule, now_ms, after_ms, *whatif.of_another_run(best, edits, between)))

@@ -223,6 +223,7 @@ class LinearAttention(nn.Module):
         super().__init__()
         self.heads, self.chunk = heads, chunk
         self.qkv, self.gate, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width), nn.Linear(width, width)
+        self.mask: Tensor
         self.register_buffer("mask", torch.tril(torch.ones(chunk, chunk)), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -245,15 +246,15 @@ class LinearDecoder(nn.Module):
     def __init__(self, vocab: int, width: int, layers: int) -> None:
         super().__init__()
         self.words, self.head = nn.Embedding(vocab, width), nn.Linear(width, vocab, bias=False)
-        self.layers = nn.ModuleList(
-            nn.ModuleList((nn.LayerNorm(width), LinearAttention(width, width // 64), nn.LayerNorm(width), feed_forward(width)))
-            for _ in range(layers)
+        self.mixers = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(width), LinearAttention(width, width // 64)) for _ in range(layers)
         )
+        self.wides = nn.ModuleList(nn.Sequential(nn.LayerNorm(width), feed_forward(width)) for _ in range(layers))
 
     def forward(self, words: Tensor) -> Tensor:
         """(batch, n) to the loss of the next words."""
         x = self.words(words)
-        for norm, attention, norm_2, wide in self.layers:  # type: ignore[misc]  # a list of lists of modules
-            x = x + attention(norm(x))
-            x = x + wide(norm_2(x))
+        for mixer, wide in zip(self.mixers, self.wides, strict=True):
+            x = x + mixer(x)
+            x = x + wide(x)
         return F.cross_entropy(self.head(x)[:, :-1].flatten(0, 1).float(), words[:, 1:].flatten())

@@ -79,15 +79,16 @@ def physics(batch: int, graph: bool) -> Workload:
     """A network that obeys Burgers' equation: its loss holds second derivatives of what it says."""
     w.precision_context("fp32")
     sizes = [2, *(128,) * 7, 1]
-    model = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes)).to(DEVICE)
+    layers = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
+    model = nn.Sequential(*layers).to(DEVICE)
     adam = torch.optim.Adam(model.parameters(), 1e-3, capturable=graph)
     inside = torch.rand(batch, 2, device=DEVICE).requires_grad_(True)
     edge, there = torch.rand(batch // 8, 2, device=DEVICE), torch.zeros(batch // 8, 1, device=DEVICE)
 
     def field(x: Tensor) -> Tensor:
-        for layer in model[:-1]:  # without calling modules: PyTorch's FLOP counter follows no second derivative through them
+        for layer in layers[:-1]:  # without calling modules: PyTorch's FLOP counter follows no second derivative through them
             x = torch.tanh(F.linear(x, layer.weight, layer.bias))
-        return F.linear(x, model[-1].weight, model[-1].bias)
+        return F.linear(x, layers[-1].weight, layers[-1].bias)
 
     def step() -> None:
         adam.zero_grad(set_to_none=True)
