@@ -103,7 +103,7 @@ def _in_the_way(context: RuleContext) -> Iterator[Finding]:
     times = len(context.recording.rows(_IN_COUNTED, [context.rank.device, list(reads)])) / max(len(context.rank.counted), 1)
     if round(times) < 1:
         return
-    found = context.finding(
+    in_the_way = context.finding(
         RULE.slug,
         f"The host reads GPU values {'once' if round(times) == 1 else f'{times:.0f} times'} a step, and no CUDA graph can hold these waits",
         "Take the reads of GPU values out of the step: keep losses and norms as tensors and read them every N steps.",
@@ -114,7 +114,7 @@ def _in_the_way(context: RuleContext) -> Iterator[Finding]:
         changes=CHANGES,
     )
     yield replace(
-        found,
+        in_the_way,
         severity="warning",
         predicted_step_ms=None,
         predicted_low_ms=None,
