@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.columns import nullable
 from sawtooth.analysis.derive.distinct import distinct_rows
-from sawtooth.analysis.derive.events import I64, Events
+from sawtooth.analysis.derive.events import I64, CpuOps, Events
 
 
 def depth_of(parent: I64) -> I64:
@@ -73,10 +73,6 @@ def operator_table(
     Returns the columns of the derived table ``operators``. An operator without GPU work is filed under the first device.
     """
     ops, gpu = events.ops, events.gpu
-    host = ops.end - ops.start
-    host_self = host.copy()
-    has_parent = ops.parent >= 0
-    np.subtract.at(host_self, ops.parent[has_parent], host[has_parent])
     launched, gpu_dur = gpu.cpu_op >= 0, gpu.end - gpu.start
     shown, used = counted & ~ops.annotation, np.zeros(len(ops), bool)
     parts: list[dict[str, NDArray[Any]]] = []
@@ -85,7 +81,7 @@ def operator_table(
         own = _added(gpu.cpu_op[mine], gpu_dur[mine], len(ops))
         total = subtree_sums(own, ops.parent)
         busy = total > 0
-        rows = np.flatnonzero(shown & (busy | (~used & (device == devices[-1]))))
+        rows = shown & (busy | (~used & (device == devices[-1])))
         used |= busy
         keys = {
             "device": np.where(busy[rows], device, devices[0]).astype(np.int32),
@@ -93,19 +89,24 @@ def operator_table(
             "signature_id": ops.signature[rows],
         }
         groups = _Groups(keys)
-        groups.add("calls", np.ones(len(rows), np.int64))
-        for name, values in (
-            ("host_self_ns", host_self),
-            ("host_total_ns", host),
-            ("gpu_self_ns", own),
-            ("gpu_total_ns", total),
-        ):
+        groups.add("calls", np.ones(int(rows.sum()), np.int64))
+        host = ops.end - ops.start  # only here: beside the search for groups it would take the most memory
+        columns = {"host_self_ns": _own_time(ops), "host_total_ns": host, "gpu_self_ns": own, "gpu_total_ns": total}
+        for name, values in columns.items():
             groups.add(name, values[rows])  # one by one: together they would take as much memory as the trace
         groups.add("kernels", np.bincount(gpu.cpu_op[mine], minlength=len(ops))[rows])
         groups.add("tensor_core_ns", _added(gpu.cpu_op[mine & tensor], gpu_dur[mine & tensor], len(ops))[rows])
         groups.add_flops(flops[rows])
         parts.append(groups.sums)
     return _table(parts)
+
+
+def _own_time(ops: CpuOps) -> I64:
+    """Return each operator's time on the host outside the operators that it calls."""
+    host, inner = ops.end - ops.start, ops.parent >= 0
+    own = host.copy()
+    np.subtract.at(own, ops.parent[inner], host[inner])
+    return own
 
 
 def _added(place: I64, values: I64, count: int) -> I64:

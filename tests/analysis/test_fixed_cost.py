@@ -15,6 +15,7 @@ from sawtooth.ingest import database
 from sawtooth.ingest.schema import DataFolder, Manifest
 from tests.support.chrome_trace import matmul_loop
 
+MOST_STATEMENTS = 85  # to read a trace, write its recording and its derived file and register the run, whatever the trace holds; 81 as counted
 MOST_QUESTIONS = 40  # of 50 rules and the report, about a trace in which few of them find the names that they look for
 
 
@@ -39,6 +40,32 @@ def test_files_of_one_process_share_an_instance(tmp_path: Path, monkeypatch: pyt
     for number in range(3):
         brought(folder, tmp_path, number)
     assert len(started) == 1
+
+
+class Counting:
+    """A connection that notes its statements."""
+
+    def __init__(self, connection: Any, noted: list[str]) -> None:
+        self._connection, self._noted = connection, noted
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, sql: str, *parameters: Any) -> Any:
+        self._noted.append(sql)
+        return self._connection.execute(sql, *parameters)
+
+
+def test_a_file_is_written_with_few_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[str] = []
+    connect = duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", lambda *given, **options: Counting(connect(*given, **options), noted))
+    monkeypatch.setattr(database, "_idle", [])
+    folder = DataFolder(tmp_path / "data").create()
+    brought(folder, tmp_path, 1)  # lays out the first files
+    noted.clear()
+    brought(folder, tmp_path, 2)
+    assert 40 < len(noted) <= MOST_STATEMENTS, len(noted)
 
 
 def test_what_a_trace_does_not_name_is_not_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
