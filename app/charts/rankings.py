@@ -39,12 +39,21 @@ def short(name: str, length: int = NAME_LENGTH) -> str:
     base, _, arguments = text.partition("<")
     base = base.split("(", 1)[0].rsplit("::", 1)[-1].strip() or text
     if base in _GENERIC and (identifier := _IDENTIFIER.search(arguments)):
-        return fmt.clean(identifier.group(0).rsplit("::", 1)[-1], length)
+        return middle(identifier.group(0).rsplit("::", 1)[-1], length)
     functor = _FUNCTOR.search(arguments)
     if functor and functor.group(1) != base:
         room = length - len(functor.group(1)) - 3
         base = f"{fmt.clean(base, max(room, 12))} · {functor.group(1)}"
-    return fmt.clean(base, length)
+    return middle(base, length)
+
+
+def middle(name: str, length: int) -> str:
+    """Return a name cut in the middle: kernels of one family begin alike and differ in tile and layout, which stand last."""
+    text = fmt.clean(name)
+    if len(text) <= length:
+        return text
+    tail = (length - 1) // 2
+    return f"{text[: length - 1 - tail]}…{text[-tail:]}"
 
 
 def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: str) -> Chart:

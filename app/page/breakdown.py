@@ -10,9 +10,11 @@ import streamlit as st
 
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.app import format as fmt
+from sawtooth.app.charts import rankings
 from sawtooth.app.page import cards, panel
 from sawtooth.app.words import run as words
 
+NAME_SHOWN = 44  # characters of a kernel's name that its column shows whole
 TEN_ROWS = 392  # pixels: under them what is chosen begins on the first screen
 T = TypeVar("T", bound=str)
 
@@ -28,6 +30,11 @@ def choice(label: str, options: Mapping[T, str], key: str) -> T:
 def search(key: str, placeholder: str) -> str | None:
     """Let the viewer type what to look for, kept in the address as ``key``."""
     return st.text_input("Search", key=key, placeholder=placeholder, bind="query-params", width=280)
+
+
+def all_columns() -> bool:
+    """Let the viewer ask for every column, kept in the address; the first ones answer the question and fit a laptop's page."""
+    return st.toggle("All columns", key="columns", bind="query-params")
 
 
 def matching(rows: pd.DataFrame, searched: str | None, columns: Sequence[str]) -> pd.DataFrame:
@@ -54,7 +61,7 @@ def table(
 ) -> int | None:
     """Show ``rows`` with the columns of ``order`` that hold anything, and their CSV; return the position of the chosen row. ``height``: pixels."""
     event: Any = st.dataframe(
-        rows,
+        panel.in_percent(rows),
         hide_index=True,
         column_order=[c for c in order if c in rows and rows[c].notna().any()],
         column_config=dict(columns),
@@ -73,8 +80,9 @@ def table(
 def kernels(rows: pd.DataFrame, rank: RankResult, key: str, what: str) -> None:
     """Show which kernels ``what`` launched: kernel, ms, launches_per_step, tensor_cores, category."""
     cards.title(f"{fmt.clean(what, 60)} launches {fmt.count(len(rows))} kernel{'s' if len(rows) > 1 else ''}")
+    rows = rows.assign(short=rows["kernel"].map(lambda name: rankings.short(str(name), NAME_SHOWN)))
     columns = {
-        "kernel": "Kernel",
+        "short": "Kernel",
         "ms": words.unit_of(rank),
         "launches_per_step": "Launches per step",
         "tensor_cores": "Tensor cores",

@@ -136,7 +136,7 @@ def evidence_table(number: int, finding: Finding) -> None:
         if column in rows:
             rows[column] = [classes[key].label if key in classes else key for key in rows[column]]
     st.dataframe(
-        rows,
+        panel.in_percent(rows),
         hide_index=True,
         column_order=[c for c in rows if c not in ("start_ns", "end_ns")],
         column_config={c: panel.heading_of(rows[c], fmt.heading(c)) for c in rows},

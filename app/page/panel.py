@@ -16,6 +16,7 @@ from sawtooth.app.page import cards, frame
 TALL = 560  # pixels of a screen's main table: it fills a laptop's page under the headline
 LONG_TEXT, LONG_TEXT_WIDTH = 40, 300  # characters, pixels: a column of long names leaves room for its numbers on a narrow page
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what spreadsheets take a cell for that begins so
+PERCENT = "%.1f\u00a0%%"  # of a share times 100
 TABLE_HEIGHT = 320  # ten rows: enough to check a chart against, and the page stays short
 
 
@@ -49,7 +50,7 @@ def table(frame_: pd.DataFrame, columns: dict[str, str], key: str, name: str | N
     """Show a table whose column names are given headings; the CSV (``name``.csv) has the full precision."""
     shown = frame_[list(columns)] if columns else frame_
     st.dataframe(
-        shown,
+        in_percent(shown),
         hide_index=True,
         key=f"{key}-table",
         column_config={column: heading_of(frame_[column], heading) for column, heading in columns.items()},
@@ -61,15 +62,39 @@ def table(frame_: pd.DataFrame, columns: dict[str, str], key: str, name: str | N
 
 
 def heading_of(values: pd.Series, heading: str) -> Any:
-    """Return a column of a table: shares as percentages, other numbers with decimals that fit the largest, aligned; the rest as text."""
+    """Return a column of a table: numbers by ``number_column``, the rest as text."""
     if not pd.api.types.is_float_dtype(values):
         long = values.astype(str).str.len().max() > LONG_TEXT if len(values) else False
         return st.column_config.Column(heading, width=LONG_TEXT_WIDTH if long else None)
+    return number_column(heading, values)
+
+
+def number_column(heading: str, values: pd.Series | None, *, help_: str | None = None) -> Any:
+    """Return a column of numbers with as many decimals as its largest needs, the same in all rows; shares are shown by ``in_percent``.
+
+    Without ``values`` the table has no such column.
+    """
+    if values is None:
+        return None
     if str(values.name).endswith("share"):
-        return st.column_config.NumberColumn(heading, format="percent")
-    largest = float(values.abs().max()) if values.notna().any() else 0.0
-    decimals = 4 if largest < 1 else 3 if largest < 10 else 2 if largest < 100 else 1
-    return st.column_config.NumberColumn(heading, format=f"%.{decimals}f")
+        return st.column_config.NumberColumn(heading, format=PERCENT, help=help_)
+    known = values.dropna()
+    largest = float(known.abs().max()) if len(known) else 0.0
+    whole = bool((known == known.round()).all())
+    decimals = 0 if whole else 4 if largest < 1 else 3 if largest < 10 else 2 if largest < 100 else 1
+    return st.column_config.NumberColumn(heading, format=f"%.{decimals}f", help=help_)
+
+
+def share_bar(heading: str, top: float = 1.0) -> Any:
+    """Return a column of shares as bars, the longest ``top``, for a table shown by ``in_percent``."""
+    return st.column_config.ProgressColumn(heading, format=PERCENT, min_value=0.0, max_value=100 * top, width=130)
+
+
+def in_percent(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with its shares times 100: Streamlit's own format of shares writes 15.79%, nobody else here does."""
+    return rows.assign(
+        **{c: 100 * rows[c] for c in rows if str(c).endswith("share") and pd.api.types.is_numeric_dtype(rows[c])}
+    )
 
 
 def csv_button(frame_: pd.DataFrame, name: str, key: str | None = None) -> None:

@@ -24,18 +24,15 @@ PARALLEL = {
 GROUPS = {
     "parallelism": "Parallelism",
     "groups": "Groups",
-    "where": "Ranks within",
-    "kinds": "Collectives",
-    "calls": "Calls per step",
+    "kinds": "Collectives per step",
+    "sizes": "Sizes",
     "ms": "ms per step",
-    "exposed_ms": "Not overlapped",
-    "wait_ms": "Waiting",
+    "exposed_ms": "Not overlapped, ms",
+    "wait_ms": "Waiting, ms",
     "bus_gb_s": "Bus, GB/s",
     "link": "Link, one direction",
-    "mb": "MB per step",
-    "sizes": "Sizes",
-    "algorithm_gb_s": "Algorithm, GB/s",
-}
+}  # what the rest of the row holds is in the CSV
+_WITHIN = {None: "", True: ", one host", False: ", several hosts"}
 LARGE_BYTES = 10_000_000  # of smaller messages latency, not the link, decides
 SLOW_LINK = 0.5  # of what a link carries: large messages of a well-tuned ring reach more
 
@@ -122,9 +119,9 @@ def _group_row(use: GroupUse) -> dict[str, object]:
         sizes = " to ".join(ends)
     return {
         "parallelism": PARALLEL[use.parallelism],
-        "groups": f"{use.groups} of {use.group_size} ranks",
-        "where": None if use.within_host is None else "one host" if use.within_host else "several hosts",
-        "kinds": ", ".join(use.kinds),
+        "groups": f"{use.groups} of {use.group_size} ranks{_WITHIN[use.within_host]}",
+        "within_host": use.within_host,
+        "kinds": f"{fmt.number(use.calls_per_step)} × {', '.join(use.kinds)}",
         "calls": use.calls_per_step,
         "mb": None if use.bytes_per_step is None else use.bytes_per_step / 1e6,
         "sizes": sizes,

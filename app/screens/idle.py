@@ -13,10 +13,14 @@ from sawtooth.analysis.run.verdict import Column, columns_of, parts_of, uses_est
 from sawtooth.analysis.tables import waits as lost_time
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import losses
+from sawtooth.app.charts.rankings import short
 from sawtooth.app.page import basis, cards, current, frame, panel
 from sawtooth.app.theme import CAUSES, UNATTRIBUTED, colour_of
 from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words import run as words
+
+NAME_SHOWN = 34  # characters of a kernel's name that its column shows whole
+PLACES = {"operator": "Operator", "python": "Python line", "call": "Runtime call", "next_operation": "Ended by"}
 
 
 def main() -> None:
@@ -61,7 +65,7 @@ def _head(first: pd.Series, rank: RankResult, column: Column) -> None:
     of = "each step" if len(rank.counted) else "the recorded time"
     cause = None if first["cause"] == first["owner"] else str(first["cause"])
     cards.headline(
-        f"{'≈ ' if estimate else ''}{fmt.duration_ms(ms)} of {of} are lost to {cause_words.loses_to(str(first['owner']), cause)}."
+        f"{'≈ ' if estimate else ''}{fmt.duration_ms(ms)} of {of} is lost to {cause_words.loses_to(str(first['owner']), cause)}."
     )
 
 
@@ -102,20 +106,22 @@ def _pieces(rank: RankResult, causes: list[str]) -> None:
         return
     longest = rows.iloc[0]
     cards.title(f"The longest wait is {fmt.duration_ms(float(longest['ms']))}, {_place(longest)}")
-    number, text = st.column_config.NumberColumn, st.column_config.TextColumn
+    text = st.column_config.TextColumn
+    shown = rows.assign(
+        label=rows["cause"].map(lambda c: CAUSES[c].label if c in CAUSES else ""),
+        where=[_where(row) for _, row in rows.iterrows()],
+        ends=[short(str(name), NAME_SHOWN) if isinstance(name, str) else None for name in rows["next_operation"]],
+    )
     columns: dict[str, Any] = {
-        "at_ms": number("At, ms", format="%.3f", help="After the start of the recording"),
-        "ms": number("ms", format="%.3f"),
+        "ms": panel.number_column("Wait, ms", rows["ms"]),
         "label": text("Cause"),
-        "operator": text("Operator", width="medium"),
-        "python": text("Python line", width="medium"),
-        "call": text("Runtime call"),
-        "phase": text("Phase"),
+        "where": text("Where", width=300),
         "step": text("Step"),
-        "next_operation": text("Ended by", width="medium"),
+        "phase": text("Phase"),
+        "at_ms": st.column_config.NumberColumn("At, ms", format="%.1f", help="After the start of the recording"),
+        "ends": text("Ended by", width=250),
         "confidence": text("Confidence"),
     }
-    shown = rows.assign(label=rows["cause"].map(lambda c: CAUSES[c].label if c in CAUSES else ""))
     named = [c for c in columns if shown[c].notna().any()]
     event: Any = st.dataframe(
         shown,
@@ -135,6 +141,9 @@ def _pieces(rank: RankResult, causes: list[str]) -> None:
         cards.title(f"{fmt.duration_ms(float(row['ms']))} at {fmt.number(float(row['at_ms']), 5)} ms")
         if isinstance(row["evidence"], str):
             cards.text(row["evidence"])
+        places = [f"{heading}: {row[c]}" for c, heading in PLACES.items() if isinstance(row[c], str) and row[c]]
+        if places:
+            cards.small(" · ".join(fmt.clean(place, 160) for place in places))
         cards.small(f"What helps: {CAUSE_OF[row['cause']].to_do}")
         frame.link(
             "timeline",
@@ -148,10 +157,15 @@ def _pieces(rank: RankResult, causes: list[str]) -> None:
 
 
 def _place(row: pd.Series) -> str:
-    for column in ("python", "operator", "call"):
-        if isinstance(row[column], str) and row[column]:
-            return f"in {fmt.clean(row[column], 80)}"
+    if where := _where(row):
+        return f"in {fmt.clean(where, 80)}"
     return f"in the {row['phase']} phase" if isinstance(row["phase"], str) else "in an unnamed place"
+
+
+def _where(row: pd.Series) -> str | None:
+    """Return the narrowest place that is known of a wait: the Python line, else the operator, else the call of the runtime."""
+    known = [row[c] for c in ("python", "operator", "call") if isinstance(row[c], str) and row[c]]
+    return next((place for place in known if not place.startswith("<built-in")), known[0] if known else None)
 
 
 def _phases(rank: RankResult) -> None:

@@ -9,7 +9,7 @@ from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings
-from sawtooth.app.page import breakdown, cards, current, kernel_drawer
+from sawtooth.app.page import breakdown, cards, current, kernel_drawer, panel
 from sawtooth.app.words import run as words
 
 GROUPS: dict[tables.KernelGroup, str] = {
@@ -34,9 +34,10 @@ def main() -> None:
         current.what_is_missing(result)
         return
     head = st.container(gap="small")
-    with st.container(horizontal=True, vertical_alignment="top"):
+    with st.container(horizontal=True, vertical_alignment="bottom"):
         group = breakdown.choice("Group by", GROUPS, "kernels_by")
         search = breakdown.search("kernel", "part of a name")
+        everything = breakdown.all_columns()
     rows = table(rank, group)
     with head:
         if rows.empty:
@@ -51,7 +52,7 @@ def main() -> None:
     if shown.empty:
         cards.small("No name matches.")
         return
-    chosen = _table(shown, rank, group)
+    chosen = _table(shown, rank, group, everything=everything)
     if group == "name":
         kernel_drawer.show(shown.iloc[chosen or 0], rank)
 
@@ -81,31 +82,32 @@ def _head(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> No
     )
 
 
-def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup) -> int | None:
-    number, progress = st.column_config.NumberColumn, st.column_config.ProgressColumn
-    unit = words.unit_of(rank)
-    top = float(rows["share"].max())
+ALWAYS = ("short", "shapes", "ms", "share", "tensor_cores", "category", "launches_per_step", "median_us")
+
+
+def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup, *, everything: bool) -> int | None:
+    number, text = panel.number_column, st.column_config.TextColumn
     columns = {
-        "short": st.column_config.TextColumn(GROUPS[group], width=360, pinned=True),
-        "shapes": st.column_config.TextColumn("Input shapes", width="medium"),
-        "ms": number(unit, format="%.3f"),
-        "share": progress("Share of GPU work", format="percent", min_value=0.0, max_value=top, width=120),
-        "tensor_cores": st.column_config.TextColumn(
+        "short": text(GROUPS[group], width=340),
+        "shapes": text("Input shapes", width="medium"),
+        "ms": number(words.unit_of(rank), rows.get("ms")),
+        "share": panel.share_bar("Share of GPU work", float(rows["share"].max())),
+        "tensor_cores": text(
             "Tensor cores", help="yes: the name encodes the instruction; likely: the library uses it for this dtype"
         ),
-        "category": st.column_config.TextColumn("Category"),
-        "launches_per_step": number("Launches per step" if len(rank.counted) else "Launches", format="%.1f"),
-        "mean_us": number("Mean, µs", format="%.2f"),
-        "median_us": number("Median, µs", format="%.2f"),
-        "max_us": number("Longest, µs", format="%.2f"),
-        "blocks_per_sm": number("Blocks per SM", format="%.2f"),
-        "occupancy": number("Est. occupancy", format="percent"),
-        "names": number("Kernels", format="%d"),
-        "name": st.column_config.TextColumn("Full name", width="large"),
+        "category": text("Category"),
+        "launches_per_step": number("Launches per step" if len(rank.counted) else "Launches", rows.get("launches_per_step")),
+        "median_us": number("Median, µs", rows.get("median_us")),
+        "mean_us": number("Mean, µs", rows.get("mean_us")),
+        "max_us": number("Longest, µs", rows.get("max_us")),
+        "blocks_per_sm": number("Blocks per SM", rows.get("blocks_per_sm")),
+        "occupancy": st.column_config.NumberColumn("Est. occupancy", format="percent"),
+        "names": st.column_config.NumberColumn("Kernels", format="%d"),
+        "name": text("Full name", width="large"),
     }
-    rows = rows.assign(short=rows["name"].map(lambda name: rankings.short(str(name), 60)))
+    rows = rows.assign(short=rows["name"].map(lambda name: rankings.short(str(name), breakdown.NAME_SHOWN)))
     hidden = {group} - {"name"} | ({"shapes"} if group != "shape" else set()) | ({"name"} if group != "name" else set())
-    order = [c for c in columns if c not in hidden]
+    order = [c for c in columns if c not in hidden and (everything or c in ALWAYS)]
     alt = f"GPU work by {GROUPS[group].lower()}, largest first."
     return breakdown.table(rows, columns, order, f"kernels-by-{group}", alt)
 

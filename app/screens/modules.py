@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
@@ -41,9 +43,10 @@ def main() -> None:
         )
         return
     head = st.container(gap="small")
-    with st.container(horizontal=True, vertical_alignment="top"):
+    with st.container(horizontal=True, vertical_alignment="bottom"):
         group = breakdown.choice("Group by", GROUPS, "modules_by")
         search = breakdown.search("module", "part of a name")
+        everything = breakdown.all_columns()
     rows = tree if group == "tree" else table(rank, group)
     with head:
         _head(tree, rank, group)
@@ -52,7 +55,7 @@ def main() -> None:
     if shown.empty:
         cards.small("No name matches.")
         return
-    chosen = _table(shown, rank, group)
+    chosen = _table(shown, rank, group, everything=everything)
     if chosen is not None:
         _kernels_of(shown.iloc[chosen], rank)
 
@@ -84,37 +87,46 @@ def _head(tree: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGroup
     )
 
 
-def _table(rows: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGroup) -> int | None:
-    number, text, progress = st.column_config.NumberColumn, st.column_config.TextColumn, st.column_config.ProgressColumn
+def _table(rows: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGroup, *, everything: bool) -> int | None:
+    number, text = panel.number_column, st.column_config.TextColumn
     per = " per step" if len(rank.counted) else ""
     share = "total_share" if group == "tree" else "gpu_share"
-    columns = {
-        "label": text("Class" if group == "class" else "Module", width="medium", pinned=True),
-        "instances": number("Modules", format="%d"),
-        share: progress("Share of GPU work", format="percent", min_value=0.0, max_value=float(rows[share].max()) or 1.0, width=120),
-    }  # fmt: skip
     first, second = ("total_", "") if group == "tree" else ("", "total_")
-    for prefix, which in ((first, ""), (second, ", itself" if group == "tree" else ", with modules inside")):
-        columns |= {
-            f"{prefix}forward_ms": number(
-                f"Forward{which}, ms", format="%.3f", help="Outside modules: everything but backward"
-            ),
-            f"{prefix}backward_ms": number(f"Backward{which}, ms", format="%.3f"),
-            f"{prefix}kernels_per_step": number(f"Kernels{which}{per}", format="%.1f"),
-            f"{prefix}host_ms": number(f"Host{which}, ms", format="%.3f", help="Its calls, as profiled"),
-            f"{prefix}gflop_per_step": number(f"GFLOP{which}{per}", format="%.1f"),
-        }
-    columns |= {
-        "tensor_core_share": progress("Itself on tensor cores", format="percent", min_value=0.0, max_value=1.0, width=120),
-        "tflops": number("Itself, TFLOP/s", format="%.1f"),
-        "calls_per_step": number(f"Calls{per}", format="%.1f"),
+    columns = {
+        "label": text("Class" if group == "class" else "Module", width=240),
+        "instances": st.column_config.NumberColumn("Modules", format="%d"),
+        share: panel.share_bar("Share of GPU work", float(rows[share].max()) or 1.0),
+        **_times(rows, first, "", per),
+        "tensor_core_share": panel.share_bar("Itself on tensor cores"),
         "path": text("Called from", width="large"),
+    }
+    always = [c for c in columns if not c.endswith(("kernels_per_step", "gflop_per_step"))]
+    columns |= {
+        **_times(rows, second, ", itself" if group == "tree" else ", with modules inside", per),
+        "tflops": number("Itself, TFLOP/s", rows.get("tflops")),
+        "calls_per_step": number(f"Calls{per}", rows.get("calls_per_step")),
     }
     hidden = {"tree": ("instances", "path"), "module": ("instances",), "class": ("path",)}[group]
     label = [INDENT * int(d) + n for d, n in zip(rows["depth"], rows["name"], strict=True)] if group == "tree" else rows["name"]
-    order = [c for c in columns if c not in hidden]
+    order = [c for c in columns if c not in hidden and (everything or c in always)]
     alt = f"GPU time by {GROUPS[group].lower()} of modules."
     return breakdown.table(rows.assign(label=label), columns, order, f"modules-by-{group}", alt)
+
+
+def _times(rows: pd.DataFrame, prefix: str, which: str, per: str) -> dict[str, Any]:
+    """Return the columns of what modules take, of themselves or with the modules inside, as ``prefix`` has it."""
+    headings = {
+        "forward_ms": (f"Forward{which}, ms", "Outside modules: everything but backward"),
+        "backward_ms": (f"Backward{which}, ms", None),
+        "host_ms": (f"Host{which}, ms", "Its calls, as profiled"),
+        "kernels_per_step": (f"Kernels{which}{per}", None),
+        "gflop_per_step": (f"GFLOP{which}{per}", None),
+    }
+    return {
+        f"{prefix}{key}": panel.number_column(heading, rows[f"{prefix}{key}"], help_=note)
+        for key, (heading, note) in headings.items()
+        if f"{prefix}{key}" in rows
+    }
 
 
 def _widest(tree: pd.DataFrame) -> str:

@@ -8,7 +8,7 @@ import streamlit as st
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
-from sawtooth.app.page import breakdown, cards, current
+from sawtooth.app.page import breakdown, cards, current, panel
 from sawtooth.app.words import run as words
 
 GROUPS: dict[tables.OperatorGroup, str] = {"name": "Operator", "shape": "Operator and shape"}
@@ -29,10 +29,11 @@ def main() -> None:
         current.what_is_missing(result)
         return
     head = st.container(gap="small")
-    with st.container(horizontal=True, vertical_alignment="top"):
+    with st.container(horizontal=True, vertical_alignment="bottom"):
         group = breakdown.choice("Group by", GROUPS, "operators_by")
         order = breakdown.choice("Largest by", ORDERS, "order")
         search = breakdown.search("operator", "part of a name or shape")
+        everything = breakdown.all_columns()
     rows = table(rank, group)
     with head:
         if rows.empty:
@@ -57,7 +58,7 @@ def main() -> None:
     if shown.empty:
         cards.small("No name or shape matches.")
         return
-    chosen = _table(shown, rank, group)
+    chosen = _table(shown, rank, group, everything=everything)
     _kernels_of(str(shown.iloc[chosen or 0]["name"]), rank)
 
 
@@ -80,27 +81,32 @@ def _head(rows: pd.DataFrame, rank: RankResult, order: str) -> None:
     )
 
 
-def _table(rows: pd.DataFrame, rank: RankResult, group: tables.OperatorGroup) -> int | None:
-    number, progress = st.column_config.NumberColumn, st.column_config.ProgressColumn
+ALWAYS = (
+    "name", "shapes", "dtypes", "gpu_self_ms", "gpu_self_share", "tensor_core_share", "host_self_ms", "calls_per_step", "tflops"
+)  # fmt: skip
+
+
+def _table(rows: pd.DataFrame, rank: RankResult, group: tables.OperatorGroup, *, everything: bool) -> int | None:
+    text, number = st.column_config.TextColumn, panel.number_column
     per = " per step" if len(rank.counted) else ""
-    top = float(rows["gpu_self_share"].max()) or 1.0
     columns = {
-        "name": st.column_config.TextColumn("Operator", width=300, pinned=True),
-        "shapes": st.column_config.TextColumn("Input shapes", width="medium"),
-        "dtypes": st.column_config.TextColumn("Types", width="small"),
-        "gpu_self_ms": number("GPU, ms", format="%.3f", help="Launched by the operator itself"),
-        "gpu_self_share": progress("Share of GPU work", format="percent", min_value=0.0, max_value=top, width=120),
-        "tensor_core_share": progress("On tensor cores", format="percent", min_value=0.0, max_value=1.0, width=120),
-        "host_self_ms": number("Host, ms", format="%.3f", help="Without the operators inside it"),
-        "gpu_total_ms": number("GPU with children, ms", format="%.3f"),
-        "host_total_ms": number("Host with children, ms", format="%.3f"),
-        "calls_per_step": number(f"Calls{per}", format="%.1f"),
-        "kernels_per_step": number(f"Kernels{per}", format="%.1f"),
-        "gflop_per_step": number(f"GFLOP{per}", format="%.1f"),
-        "tflops": number("TFLOP/s", format="%.1f"),
+        "name": text("Operator", width=300),
+        "shapes": text("Input shapes", width="medium"),
+        "dtypes": text("Types", width="small"),
+        "gpu_self_ms": number("GPU, ms", rows.get("gpu_self_ms"), help_="Launched by the operator itself"),
+        "gpu_self_share": panel.share_bar("Share of GPU work", float(rows["gpu_self_share"].max()) or 1.0),
+        "tensor_core_share": panel.share_bar("On tensor cores"),
+        "host_self_ms": number("Host, ms", rows.get("host_self_ms"), help_="Without the operators inside it"),
+        "calls_per_step": number(f"Calls{per}", rows.get("calls_per_step")),
+        "tflops": number("TFLOP/s", rows.get("tflops")),
+        "gflop_per_step": number(f"GFLOP{per}", rows.get("gflop_per_step")),
+        "kernels_per_step": number(f"Kernels{per}", rows.get("kernels_per_step")),
+        "gpu_total_ms": number("GPU with children, ms", rows.get("gpu_total_ms")),
+        "host_total_ms": number("Host with children, ms", rows.get("host_total_ms")),
     }
     shapes = ("shapes", "dtypes")
     order = [c for c in columns if c not in shapes or (group == "shape" and rows[c].str.len().any())]
+    order = [c for c in order if everything or c in ALWAYS]
     return breakdown.table(rows, columns, order, f"operators-by-{group}", f"{GROUPS[group]} by time.")
 
 

@@ -64,7 +64,7 @@ def test_kernels_are_per_step_and_follow_the_group_and_the_search(loop: str) -> 
     rows = test.dataframe[0].value
     assert list(rows["ms"]) == pytest.approx([0.6, 0.1])
     assert list(rows["launches_per_step"]) == pytest.approx([1, 1])
-    assert list(rows["share"]) == pytest.approx([6 / 7, 1 / 7])
+    assert list(rows["share"]) == pytest.approx([600 / 7, 100 / 7])  # shown in percent
     test.text_input(key="kernel").set_value("ELEMENTWISE add").run()
     words_of(test)
     assert len(test.dataframe[0].value) == 1
@@ -94,7 +94,7 @@ def test_operators_show_time_tensor_cores_and_flops(loop: str) -> None:
     test = opened("operators", loop)
     assert "aten::mm takes most time on the GPU: 0.600 ms per step" in words_of(test)
     row = test.dataframe[0].value.iloc[0]
-    assert row["tensor_core_share"] == pytest.approx(1)
+    assert row["tensor_core_share"] == pytest.approx(100)  # percent
     assert row["gflop_per_step"] == pytest.approx(2 * 1024**3 / 1e9)
     assert row["tflops"] == pytest.approx(2 * 1024**3 / 600e-6 / 1e12)
 
@@ -272,7 +272,7 @@ def test_without_external_links_there_is_no_perfetto(loop: str, monkeypatch: pyt
 def test_idle_names_the_largest_cause_and_the_longest_wait(loop: str) -> None:
     test = opened("idle", loop)
     text = words_of(test)
-    assert "of each step are lost to" in text
+    assert "of each step is lost to" in text
     rows = test.dataframe[0].value  # the table behind the chart
     assert rows["recorded_ms"].sum() == pytest.approx(0.3)  # 300 of 1000 µs
     waits = next(d.value for d in test.dataframe if "evidence" in d.value)
@@ -410,3 +410,24 @@ def test_a_shift_that_the_signals_show_is_offered_and_kept(app_data: DataFolder,
 def test_no_name_of_a_trace_is_a_formula_in_a_spreadsheet() -> None:
     rows = pd.DataFrame({"name": ["=HYPERLINK(1)", "@x", "-1+1", "gemm", None], "ms": [-1.5, 2.0, 3.0, 4.0, 5.0]})
     assert panel._csv(rows).split() == ["name,ms", "'=HYPERLINK(1),-1.5", "'@x,2.0", "'-1+1,3.0", "gemm,4.0", ",5.0"]
+
+
+@pytest.mark.parametrize("name", ["kernels", "operators", "modules"])
+def test_a_table_shows_what_answers_first_and_everything_when_asked(app_data: DataFolder, tmp_path: Path, name: str) -> None:
+    run = run_of(app_data, small_training().write(tmp_path / "t.json"))
+    test = opened(name, run)
+    words_of(test)
+    first = list(test.dataframe[0].proto.column_order)
+    test.toggle(key="columns").set_value(True).run()
+    words_of(test)
+    everything = list(test.dataframe[0].proto.column_order)
+    assert set(first) < set(everything)
+    assert len(first) <= 8  # what fits beside the navigation at 1440 pixels
+
+
+def test_waits_name_the_place_first_and_the_rest_below_the_table(loop: str) -> None:
+    test = opened("idle", loop)
+    waits = next(d for d in test.dataframe if "evidence" in d.value)
+    assert list(waits.proto.column_order)[:2] == ["ms", "label"]
+    assert "operator" not in waits.proto.column_order
+    assert "Ended by: " in words_of(test)
