@@ -94,10 +94,12 @@ def lanes(
             )
         figure.update_yaxes(**panel.axis(), row=row, col=1)
     shapes = [_band(a, b, ACCENT.on(dark), 0.12) for a, b in steps]
-    shapes += [
-        _band((a - origin_ns) / 1e9, (b - origin_ns) / 1e9, CAUSES["data_wait"].on(dark), 0.16)
-        for a, b in zip(telemetry.throttles["start_ns"], telemetry.throttles["end_ns"], strict=True)
-    ]
+    clock = next((row for row, (panel, _) in enumerate(panels, start=1) if panel is PANELS["clock"]), None)
+    if clock is not None:  # what throttling lowers: over all panels the bands would drown the lines
+        shapes += [
+            _band((a - origin_ns) / 1e9, (b - origin_ns) / 1e9, CAUSES["data_wait"].on(dark), 0.22, row=clock)
+            for a, b in zip(telemetry.throttles["start_ns"], telemetry.throttles["end_ns"], strict=True)
+        ]
     figure.update_layout(shapes=shapes)
     if sawtooth is not None and sawtooth.period_s is not None and panels:
         _tooth(figure=figure, telemetry=telemetry, sawtooth=sawtooth, column=panels[0][1][0], origin_ns=origin_ns, dark=dark)
@@ -116,8 +118,8 @@ def lanes(
         columns={"time_s": "Time, s", **{c: c for c in columns}},
         metrics=("nvml_gpu_util_mean", "tensor_active_measured"),
         method="A sample describes the window that ends at its time, so a value is drawn back to the sample before. Lines are thinned so that every "
-        "peak and valley stays; times without samples are left empty; bands mark throttling.",
-        legend=_legend(telemetry, columns, dark, bool(steps)),
+        "peak and valley stays; times without samples are left empty; bands on the clock mark throttling.",
+        legend=_legend(telemetry, columns, dark, bool(steps), throttled=clock is not None),
     )
 
 
@@ -169,19 +171,22 @@ def faint(colour: str) -> str:
     return f"rgba({red},{green},{blue},0.18)"
 
 
-def _band(start: float, end: float, colour: str, opacity: float) -> dict[str, Any]:
-    """Return a band over all panels. As plain data: Plotly's own helper takes a tenth of a second for each of them."""
+def _band(start: float, end: float, colour: str, opacity: float, *, row: int | None = None) -> dict[str, Any]:
+    """Return a band over one panel, counted from 1, or over all. As plain data: Plotly's own helper takes a tenth of a second for each of them."""
+    yref = "paper" if row is None else f"y{row if row > 1 else ''} domain"
     return {
-        "type": "rect", "xref": "x", "yref": "paper", "x0": start, "x1": end, "y0": 0, "y1": 1,
+        "type": "rect", "xref": "x", "yref": yref, "x0": start, "x1": end, "y0": 0, "y1": 1,
         "fillcolor": colour, "opacity": opacity, "line": {"width": 0}, "layer": "below",
     }  # fmt: skip
 
 
-def _legend(telemetry: Telemetry, columns: Sequence[str], dark: bool, steps: bool) -> tuple[LegendEntry, ...]:
+def _legend(
+    telemetry: Telemetry, columns: Sequence[str], dark: bool, steps: bool, *, throttled: bool
+) -> tuple[LegendEntry, ...]:
     entries = [LegendEntry(BY_COLUMN[c].label, colour_of_quantity(c).on(dark)) for c in columns]
     if steps:
         entries.append(LegendEntry("every second step", faint(ACCENT.on(dark))))
-    for reason in dict.fromkeys(telemetry.throttles["reason"]):
+    for reason in dict.fromkeys(telemetry.throttles["reason"] if throttled else ()):
         entries.append(LegendEntry(f"throttled: {reason}", faint(CAUSES["data_wait"].on(dark))))
     return tuple(entries)
 

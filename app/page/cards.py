@@ -67,9 +67,9 @@ def caution(sentence: str) -> None:
     st.html(_HTML.caution(sentence))
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> None:
-    """Show a table whose cells wrap, for words; tables of numbers are dataframes. ``caption`` names it for screen readers."""
-    st.html(_HTML.table(headers, rows, caption))
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], caption: str, *, figures: bool = False) -> None:
+    """Show a short table whose cells wrap; ``figures``: every column but the first holds numbers. ``caption`` names it for screen readers."""
+    st.html(_HTML.table(headers, rows, caption, figures))
 
 
 def paragraph(sentence: str) -> None:
@@ -105,8 +105,8 @@ def numbers(pairs: Sequence[tuple[str, str]]) -> None:
         st.html(_HTML.numbers(pairs))
 
 
-def metric_card(key: str, value: Reading, *, note: str | None = None, good: float | None = None) -> None:
-    """Show metric ``key`` with its definition on hover, and why it is missing or not to be trusted.
+def metric_card(key: str, value: Reading, *, note: str | None = None, good: float | None = None, badge: bool = True) -> None:
+    """Show metric ``key`` with its definition on hover, and why it is missing or, with ``badge``, not to be trusted.
 
     With ``good``, a share that good runs reach, a bar shows how near this one comes.
     """
@@ -122,7 +122,8 @@ def metric_card(key: str, value: Reading, *, note: str | None = None, good: floa
             small(f"Not known: {value.why_missing}")
         elif note:
             small(note)
-        trust_badge(value)
+        if badge:
+            trust_badge(value)
 
 
 def _share_bar(share: float, good: float) -> None:

@@ -16,7 +16,7 @@ from sawtooth.app.jobs.bundled import first_pair
 from sawtooth.app.page import cards, frame
 from sawtooth.app.runs.card import is_large
 from sawtooth.app.server.process import jobs
-from sawtooth.app.words.headline import headline, tab_title
+from sawtooth.app.words.headline import CUT_OFF_EARLY, headline, is_cut_off, tab_title
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.runs.manifests import edit_run
 from sawtooth.ingest.schema import Manifest, RecordingRef
@@ -39,6 +39,7 @@ def run_result(manifest: Manifest | None = None) -> RunResult:
     path = folder.manifest_file(chosen.id)
     changed = path.stat().st_mtime_ns if path.exists() else 0
     result = _analysed(str(kept), changed, chosen)
+    frame.remember_gpu_work(chosen.id, worked=result.lead is not None)
     if manifest is None:
         st.set_page_config(page_title=tab_title(result))
     return result
@@ -112,7 +113,9 @@ def key_of(rank: RankResult) -> tuple[object, ...]:
 
 def what_is_missing(result: RunResult, *, beside_answer: bool = False) -> None:
     """Say why no device of the run worked: its trace has no GPU work, or it has no trace; and where the answer stands, unless ``beside_answer``."""
-    if result.manifest.traces:
+    if is_cut_off(result):
+        cards.empty_state(CUT_OFF_EARLY[0], f"{CUT_OFF_EARLY[1]} {CUT_OFF_EARLY[2]}")
+    elif result.manifest.traces:
         no_gpu_work()
     else:
         no_trace(result)

@@ -20,6 +20,7 @@ from sawtooth.app.library import library
 from sawtooth.app.page import cards, keys
 from sawtooth.app.page.drop_zone import drop_zone
 from sawtooth.app.page.pair import likely_pair
+from sawtooth.app.runs.card import kept_card
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
@@ -51,6 +52,7 @@ class Screen:
         return self.file.is_file()
 
 
+OF_THE_GPU = frozenset({"audit", "idle", "kernels", "operators", "modules", "efficiency", "memory"})  # empty without GPU work
 SECTIONS = ("Answer", "Why it waits", "What it works on", "All runs")
 SCREENS: tuple[Screen, ...] = (
     Screen("runs", "Runs", ":material/stacks:", "", needs_run=False),
@@ -177,8 +179,24 @@ def empty_screens() -> frozenset[str]:
     if len(manifest.traces) < 2:  # a rank alone waits for nobody
         empty.add("ranks")
     if not manifest.traces:
-        empty |= {"audit", "timeline", "idle", "kernels", "operators", "modules", "efficiency", "memory", "sql"}
+        empty |= {*OF_THE_GPU, "timeline", "sql"}
+    elif _without_gpu_work(manifest):
+        empty |= OF_THE_GPU
     return frozenset(empty)
+
+
+def remember_gpu_work(run: str, worked: bool) -> None:
+    """Keep for the navigation whether a GPU worked in a run, once a screen has its analysis."""
+    st.session_state.setdefault("gpu_worked", {})[run] = worked
+
+
+def _without_gpu_work(manifest: Manifest) -> bool:
+    """Tell whether the run's traces are known to hold no GPU work; False where it is not analysed yet."""
+    worked: bool | None = st.session_state.get("gpu_worked", {}).get(manifest.id)
+    if worked is None:
+        card = kept_card(manifest, data_folder())
+        worked = card is None or card.problem is not None or card.gpu != "" or card.busy is not None
+    return not worked
 
 
 def _sides() -> dict[str, str]:

@@ -230,7 +230,7 @@ def _audit(comparison: Comparison) -> None:
 def _host_operators(comparison: Comparison) -> None:
     if rows := words.host_operators(comparison):
         cards.title(f"The operator on the host that changed most: {rows[0][0]}, {rows[0][3]} a profiled step")
-        cards.table(("Operator", "A", "B", "Change"), rows, "Operators of the host on both sides")
+        cards.table(("Operator", "A", "B", "Change"), rows, "Operators of the host on both sides", figures=True)
         cards.small("Own time in a profiled step, of the operators that are among the ten longest of both sides.")
 
 

@@ -15,6 +15,12 @@ from sawtooth.app.page import basis, cards, current, frame, panel
 from sawtooth.app.words import run as words
 from sawtooth.ingest.schema import Manifest
 
+SHOWN_ON = {
+    "mfu_factor_busy": ("idle", ":material/hourglass_empty:"),
+    "mfu_factor_flop_kernels": ("kernels", ":material/memory:"),
+    "mfu_factor_clock": ("telemetry", ":material/monitoring:"),
+}
+
 
 def main() -> None:
     """Show the page."""
@@ -51,14 +57,25 @@ def _mfu(rank: RankResult) -> None:
         profiled = chosen == "recorded" and basis.differs(rank)
         cards.headline(f"Under the profiler {sentence[0].lower()}{sentence[1:]}" if profiled else sentence)
     with st.grid(min_column_width=215, gap="small"):
-        for key in ("mfu", "achieved_tflops", "mfu_at_dtype", "hfu"):
-            cards.metric_card(key, metrics[key])
+        for key in words.utilizations(metrics):
+            cards.metric_card(key, metrics[key], badge=False)
+    if doubt := words.mfu_doubt(metrics):
+        cards.caution(doubt)
     if lowest is not None:
         panel.show(charts.factors(metrics, words.factor_title(metrics, lowest), dark=frame.dark()), "mfu-factors")
-        cards.small(f"{charts.RAISES[lowest]} " + " ".join(metrics[lowest].notes))
+        _raise(lowest)
         for key in known:
-            if key != lowest and (metrics[key].value or 0.0) > 1:
+            if (metrics[key].value or 0.0) > 1:
                 cards.small(f"{METRICS[key].label}: {' '.join(metrics[key].notes)}")
+
+
+def _raise(factor: str) -> None:
+    """Say what raises a factor, as a link where another screen shows it."""
+    if factor in SHOWN_ON:
+        name, icon = SHOWN_ON[factor]
+        frame.link(name, charts.RAISES[factor], icon=icon)
+    else:
+        cards.text(charts.RAISES[factor])
 
 
 def _facts(manifest: Manifest) -> None:

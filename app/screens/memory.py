@@ -9,17 +9,21 @@ from sawtooth.analysis.compare.sweep import BATCH, value_of
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables import memory
 from sawtooth.analysis.tables.memory import MemoryUse
+from sawtooth.analysis.telemetry import series
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import memory as charts
-from sawtooth.app.page import cards, current, frame, panel, sweep_curve
+from sawtooth.app.charts.telemetry import lanes
+from sawtooth.app.page import cards, current, frame, panel, sweep_curve, telemetry_strip
 from sawtooth.app.page.runs import compare_choice
 from sawtooth.app.page.timeline import views
+from sawtooth.app.words import memory as words
 
 poster = templates.pieces("poster.html")
 FIND = """from sawtooth.capture import find_batch_size
 
 sizes = find_batch_size(train_step, batch, changes=[model, optimizer], path="batches.sawtooth")"""
+MEMORY = "mem_used_bytes"
 RECORD = "with torch.profiler.profile(profile_memory=True, record_shapes=True) as profiler:"
 
 
@@ -28,29 +32,23 @@ def main() -> None:
     result = current.run_result()
     rank = current.chosen_rank(result)
     if rank is None:
-        cards.headline("This run has no trace, so its memory use is not known.")
-        _telemetry(result)
+        _in_use(result, "No GPU work was recorded, so GPU memory use is not known.")
         current.what_is_missing(result)
         return
     use = _use(rank)
     if use is None:
-        peak = result.metrics["peak_memory_bytes"]
-        if peak.value is not None:
-            cards.headline(
-                f"Telemetry shows at most {fmt.reading('peak_memory_bytes', peak)} of GPU memory in use.", " ".join(peak.notes)
-            )
-        else:
-            cards.headline("The run's memory use is not recorded.")
-        cards.empty_state(
-            "The trace has no allocations.",
-            "With allocations recorded, this page shows tensor memory over a step, the peak, and what the allocator reserves without using it.",
-            RECORD,
-            "python",
-        )
+        _in_use(result, "The run's memory use is not recorded.")
     else:
         _use_over_time(use, rank)
     _driver(rank)
     _batches(result)
+    if use is None:
+        cards.empty_state(
+            "The trace has no allocations.",
+            "With allocations recorded, this page shows who holds the peak, tensor memory over a step, and what the allocator reserves without using it.",
+            RECORD,
+            "python",
+        )
 
 
 def _batches(result: RunResult) -> None:
@@ -61,8 +59,12 @@ def _batches(result: RunResult) -> None:
     if not result.manifest.batches:
         cards.title("Which batch size fits, and which pays?")
         cards.small(
-            "Try them where the training is. It survives running out of memory, leaves the training as it was, and its file shows the sizes here."
-            + ("" if sweep is not None else " To predict other sizes from this trace, give the run the tag batch_size=….")
+            "Try sizes on the training machine: the call survives running out of memory, leaves the training as it was, and writes a file that is shown here."
+            + (
+                ""
+                if sweep is not None
+                else " To predict other sizes from this trace, give the run a tag such as batch_size=64."
+            )
         )
         st.code(FIND, language="python")
 
@@ -144,13 +146,24 @@ def _driver(rank: RankResult) -> None:
     )
 
 
-def _telemetry(result: RunResult) -> None:
-    held = [t for t in result.telemetry.devices if t.memory_peak_bytes]
-    for telemetry in held:
-        total = f" of {fmt.bytes_(telemetry.memory_total_bytes)}" if telemetry.memory_total_bytes else ""
-        cards.text(
-            f"Telemetry shows at most {fmt.bytes_(telemetry.memory_peak_bytes or 0.0)}{total} in use on device {telemetry.device}."
-        )
+def _in_use(result: RunResult, unknown: str) -> None:
+    """Show what telemetry says of the memory in use, against the GPU's own and over time; ``unknown`` where it says nothing."""
+    telemetry = telemetry_strip.of(result, result.lead.device if result.lead is not None else None)
+    summary = telemetry_strip.summary_of(result, telemetry) if telemetry is not None else None
+    if telemetry is None or summary is None or not summary.memory_peak_bytes:
+        cards.headline(unknown)
+        return
+    peak, total = summary.memory_peak_bytes, summary.memory_total_bytes
+    cards.headline(words.in_use(peak, total), words.IN_USE_OF_ALL)
+    if total:
+        pieces, width = charts.of_the_gpu(peak, total, dark=frame.dark())
+        st.html(poster.bar("GPU", pieces, fmt.bytes_(total), width))
+    facts = series.facts(telemetry, MEMORY)
+    title = words.over_time(facts["p5"], facts["p95"])
+    chart = lanes(
+        telemetry, title, f"{title}.", origin_ns=telemetry.span.start_ns, dark=frame.dark(), wanted=[MEMORY], height=170
+    )
+    panel.show(chart, "memory-in-use")
 
 
 main()

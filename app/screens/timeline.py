@@ -22,7 +22,6 @@ METHOD = (
     "of what fills most of it. Steps are on the device's own clock: a step ends when the last operation it launched ends. Lost time is cut where "
     "its cause changes."
 )
-HOST_TAB = "Host in view"
 
 
 def main() -> None:
@@ -112,13 +111,16 @@ def _beside(result: RunResult, rank: RankResult | None, whole: Span) -> None:
 
 
 def _in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
-    names = ["GPU operations in view", "Lost time in view", HOST_TAB]
-    first = HOST_TAB if rank is None else names[0]  # without GPU work the other two are empty
-    gpu, lost, host = st.tabs(names, default=first, on_change="rerun", key="in_view", bind="query-params")
+    if rank is None:  # no GPU work: the host is all there is
+        _host_in_view(recording_id, view)
+        return
+    gpu, lost, host = st.tabs(
+        ["GPU operations in view", "Lost time in view", "Host in view"], on_change="rerun", key="in_view", bind="query-params"
+    )
     span = (view.start_ns, view.end_ns)
     if gpu.open:
         with gpu:
-            rows = views.operations(rank, *span) if rank is not None else pd.DataFrame()
+            rows = views.operations(rank, *span)
             _list(
                 rows,
                 {
@@ -132,7 +134,7 @@ def _in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
             )
     if lost.open:
         with lost:
-            rows = views.gaps(rank, *span) if rank is not None else pd.DataFrame()
+            rows = views.gaps(rank, *span)
             columns = {
                 "at_ms": "At, ms",
                 "ms": "ms",
@@ -146,12 +148,13 @@ def _in_view(rank: RankResult | None, recording_id: str, view: Span) -> None:
             _list(rows, columns, "lost-time-in-view")
     if host.open:
         with host:
-            rows = views.operators(recording_id, *span)
-            _list(
-                rows,
-                {"name": "Name", "ms": "ms in view", "calls": "Calls", "longest_us": "Longest, µs", "kind": "Kind"},
-                "host-in-view",
-            )
+            _host_in_view(recording_id, view)
+
+
+def _host_in_view(recording_id: str, view: Span) -> None:
+    rows = views.operators(recording_id, view.start_ns, view.end_ns)
+    columns = {"name": "Name", "ms": "ms in view", "calls": "Calls", "longest_us": "Longest, µs", "kind": "Kind"}
+    _list(rows, columns, "host-in-view")
 
 
 def _list(rows: pd.DataFrame, columns: dict[str, str], key: str) -> None:
@@ -160,7 +163,7 @@ def _list(rows: pd.DataFrame, columns: dict[str, str], key: str) -> None:
         return
     if "name" in rows:
         rest = {column: heading for column, heading in columns.items() if column != "name"}
-        columns = {"short": columns["name"], **rest, "name": "Full name"}
+        columns = {"short": columns["name"], **rest}  # the whole name stands in the CSV and on the timeline
         rows = rows.assign(short=rows["name"].map(lambda name: short(str(name), 60)))
     for column in ("kind", "cause"):
         if column in rows:

@@ -14,12 +14,20 @@ WORTH_A_HEADLINE = 0.03  # of the step: less is lost in the noise of most measur
 _CLAUSE_ENDS = re.compile(r"[:;,]\s|\s\(|\.\s|\.$")
 _CUT_OFF = "truncated"  # the diagnostic of a trace that ends before its profile does
 
+CUT_OFF_EARLY = (  # what happened, why, what to do
+    "The trace file is cut off and holds no GPU work.",
+    "Traces hold the host's events first. The file ends while they are written: the job was stopped, or the copy is not whole.",
+    "Copy it again, or let the job write it to the end.",
+)
+
 
 def headline(result: RunResult) -> str:
     """Return the answer about a run in one line: Pad 774 and 50257 to multiples of 64: 65.7 → ≈ 35.1 ms."""
     change = first_change(result)
+    if change is None and _ends_before_the_gpu(result):
+        return f"{CUT_OFF_EARLY[0]} {CUT_OFF_EARLY[2]}"
     sentence = change[1] if change else first_line(result)
-    return f"{sentence.rstrip('.')}. The trace file is cut off." if _is_cut_off(result) else sentence
+    return f"{sentence.rstrip('.')}. The trace file is cut off." if is_cut_off(result) else sentence
 
 
 def on_poster(result: RunResult) -> str:
@@ -28,12 +36,12 @@ def on_poster(result: RunResult) -> str:
     if change is None or change[0].claims != "gain" or change[0].ends_the_run:
         return headline(result)
     low = " (low confidence)" if change[0].confidence == "low" else ""
-    return f"{action(change[0])}{low}{'. The trace file is cut off.' if _is_cut_off(result) else ''}"
+    return f"{action(change[0])}{low}{'. The trace file is cut off.' if is_cut_off(result) else ''}"
 
 
 def below(result: RunResult) -> str | None:
-    """Return the line under the headline: what the time goes to, where the headline has said what to change; else None."""
-    return first_line(result) if first_change(result) else None
+    """Return the line under the headline: what the time goes to, where the headline has said something else; else None."""
+    return first_line(result) if first_change(result) or _ends_before_the_gpu(result) else None
 
 
 def tab_title(result: RunResult) -> str:
@@ -80,6 +88,10 @@ def forecast(result: RunResult) -> Outlook | None:
     return Outlook(step_ms, finding.predicted_step_ms, mfu, max(result.gpus, 1))
 
 
+def _ends_before_the_gpu(result: RunResult) -> bool:
+    return result.lead is None and is_cut_off(result)
+
+
 def _claimed(finding: Finding, step_ms: float | None) -> str | None:
     if finding.ends_the_run:
         return finding.title
@@ -94,5 +106,6 @@ def _claimed(finding: Finding, step_ms: float | None) -> str | None:
     return None
 
 
-def _is_cut_off(result: RunResult) -> bool:
+def is_cut_off(result: RunResult) -> bool:
+    """Tell whether a trace of the run ends before its profile does."""
     return any(diagnostic.key == _CUT_OFF for diagnostic in result.diagnostics)

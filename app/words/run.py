@@ -249,6 +249,9 @@ def _by_own_dtypes(metrics: Mapping[str, Reading]) -> str | None:
     return fmt.reading("mfu_at_dtype", own) if own.value is not None and (mfu.value or 0.0) > 1 else None
 
 
+SAME_SHARE = 0.01  # of the MFU: a share that differs by less reads the same
+
+
 def is_lower_bound(metrics: Mapping[str, Reading]) -> bool:
     """Tell whether FLOPs are missing, so that MFU and what is made of it are lower bounds."""
     return any(note.startswith(LOWER_BOUND) for note in metrics["flops_per_step"].notes)
@@ -302,7 +305,8 @@ FACTOR_LOSSES = {  # what a small factor of MFU means
 def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
     """Return the MFU with the factor that holds it down most."""
     mfu = fmt.reading("mfu", metrics["mfu"])
-    about = "at least " if is_lower_bound(metrics) else "≈ " if metrics["mfu"].trust != "ok" else ""
+    sure = metrics["mfu"].trust == "ok" or mfu.startswith("<")
+    about = "at least " if is_lower_bound(metrics) else "" if sure else "≈ "
     if lowest is None:
         return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak."
     if (own := _by_own_dtypes(metrics)) is not None:
@@ -311,6 +315,21 @@ def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
         )
     value = fmt.reading(lowest, metrics[lowest])
     return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak; most is lost because {FACTOR_LOSSES[lowest].format(value)}."
+
+
+def utilizations(metrics: Mapping[str, Reading]) -> list[str]:
+    """Return which metrics say how well the peak is used: MFU and what is achieved, and the others where they say something else."""
+    mfu = metrics["mfu"].value or 0.0
+    others = [key for key in ("mfu_at_dtype", "hfu") if abs((metrics[key].value or mfu) - mfu) > SAME_SHARE * mfu]
+    return ["mfu", "achieved_tflops", *others]
+
+
+def mfu_doubt(metrics: Mapping[str, Reading]) -> str | None:
+    """Return once why MFU and all that rests on the same step time is not exact; None where it is measured."""
+    mfu = metrics["mfu"]
+    if mfu.value is None or mfu.trust == "ok":
+        return None
+    return " ".join(["The step time behind these numbers is inferred, not measured.", *mfu.notes[:1]])
 
 
 def factor_title(metrics: Mapping[str, Reading], lowest: str) -> str:

@@ -5,7 +5,7 @@ What it checks
 Why it costs time
     Everything per step (time, MFU, what a change brings) rests on where steps begin and end. Inferred ones can be off.
 What to do
-    Call ``profiler.step()`` after each step, with a schedule.
+    Call ``profiler.step()`` after each step, with a schedule. Under Nsight Systems, mark each step with an NVTX range.
 When it is wrong
     A trace of one step on purpose needs no marks.
 References
@@ -39,9 +39,20 @@ CHANGES = (
 )
 
 
+NSIGHT = "Nsight"  # how its exports name the profiler that wrote them
+NSIGHT_CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "for batch in loader:\n    train(batch)",
+        'for batch in loader:\n    with torch.cuda.nvtx.range("step"):\n        train(batch)',
+    ),
+)
+
+
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield information where steps were not marked by the profiler."""
-    if context.rank.step_source in MARKED:
+    nsight = str(context.rank.info.get("profiler_version") or "").startswith(NSIGHT)
+    if context.rank.step_source in MARKED or (nsight and context.rank.step_source == "annotation"):
         return
     none = context.rank.step_source == "none"
     yield context.finding(
@@ -49,13 +60,13 @@ def check(context: RuleContext) -> Iterator[Finding]:
         "The trace marks no steps, so nothing can be said per step"
         if none
         else f"The trace marks no profiler steps: {len(context.rank.counted)} were {FOUND_BY[context.rank.step_source]}",
-        "Call profiler.step() after each step, with a schedule.",
+        "Mark each step with an NVTX range." if nsight else "Call profiler.step() after each step, with a schedule.",
         ceiling_ms=None,
         severity="warning" if none else "info",
         confidence="high",
         note="Not a matter of step time.",
         risk="None.",
-        changes=CHANGES,
+        changes=NSIGHT_CHANGES if nsight else CHANGES,
         evidence=[{"step_source": context.rank.step_source}],
     )
 

@@ -21,7 +21,7 @@ from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html, text
 from sawtooth.app.reports.brief import lines
 from sawtooth.app.words import comparison as words
-from sawtooth.app.words.headline import headline
+from sawtooth.app.words.headline import below, headline
 from sawtooth.app.words.run import first_line
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.runs.manifests import register_run
@@ -257,3 +257,16 @@ def test_a_truncated_trace_of_the_host_says_so_in_its_headline(tmp_path: Path) -
     (tmp_path / "cut.json").write_bytes(whole[: len(whole) * 3 // 4])
     result = analysed(DataFolder(tmp_path / "data").create(), tmp_path / "cut.json")
     assert headline(result).endswith("The trace file is cut off.")
+
+
+def test_a_truncated_trace_does_not_answer_for_the_gpu(tmp_path: Path) -> None:
+    """Nothing to change is known of what is left: then the missing part is the answer, and the host's share stands below."""
+    trace = ChromeTrace()
+    for k in range(40):
+        trace.step(k, 1000 * k, 1000 * k + 950)
+        trace.op("aten::mm", 1000 * k + 10, 1000 * k + 900)
+    whole = trace.json()
+    (tmp_path / "cut.json").write_bytes(whole[: len(whole) * 3 // 4])
+    result = analysed(DataFolder(tmp_path / "data").create(), tmp_path / "cut.json")
+    assert headline(result).startswith("The trace file is cut off and holds no GPU work. Copy it again")
+    assert "of each ≈" in (below(result) or "")

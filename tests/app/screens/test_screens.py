@@ -1,12 +1,15 @@
 """Every screen in every empty state: it says what is missing and what to do, and never fails."""
 
+from pathlib import Path
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from sawtooth.app.page import frame
 from sawtooth.app.page.frame import SCREENS, SECTIONS
 from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, new_manifest
-from tests.support.pages import opened_at, text_of
+from tests.support.chrome_trace import ChromeTrace
+from tests.support.pages import opened_at, run_of, text_of
 from tests.support.paths import ROOT
 
 BUILT = [screen.name for screen in SCREENS if screen.exists]
@@ -93,3 +96,27 @@ def test_a_screen_is_dimmed_that_the_recordings_have_nothing_for(app_data: DataF
         monkeypatch.setattr(frame.st, "session_state", {"run": manifest.id})
         monkeypatch.setattr(frame, "data_folder", lambda: app_data)
         assert frame.empty_screens() == empty
+
+
+def test_screens_of_the_gpu_are_dimmed_for_a_run_without_gpu_work(
+    app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = ChromeTrace()
+    trace.step(1, 0, 100)
+    trace.op("aten::mm", 10, 50)
+    run = run_of(app_data, trace.write(tmp_path / "cpu.json"))
+    worked = opened_at("verdict", run=run).session_state["gpu_worked"]
+    monkeypatch.setattr(frame.st, "session_state", {"run": run, "gpu_worked": worked})
+    dimmed = frame.empty_screens()
+    assert {"idle", "kernels", "efficiency", "memory"} <= dimmed
+    assert not dimmed & {"verdict", "timeline", "sql", "compare"}
+
+
+def test_the_timeline_of_a_run_without_gpu_work_lists_what_the_host_did(app_data: DataFolder, tmp_path: Path) -> None:
+    trace = ChromeTrace()
+    trace.step(1, 0, 100)
+    trace.op("aten::mm", 10, 50)
+    test = opened_at("timeline", run=run_of(app_data, trace.write(tmp_path / "cpu.json")))
+    assert "Nothing of this kind is in view" not in _fine(test)
+    assert not test.tabs
+    assert "aten::mm" in list(test.dataframe[0].value["short"])

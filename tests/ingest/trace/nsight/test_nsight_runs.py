@@ -85,3 +85,16 @@ def test_samples_of_the_profiled_time_tell_nothing_of_the_step_without_the_profi
     assert result.lead.telemetry.means["sm_active_pct"] == pytest.approx(45, abs=10)  # 90 % of half the time
     assert result.lead.best.source != "telemetry"
     library.close()
+
+
+def test_an_export_without_steps_is_told_to_mark_them_in_its_own_way(tmp_path, folder):
+    made = export.tables()
+    made["NVTX_EVENTS"] = []
+    for name in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"):
+        made[name] = made[name][:1]
+    ref = ingest_file(export.write(tmp_path / "export.sqlite", made), folder)
+    library = Library(folder)
+    (finding,) = [f for f in analyse(new_manifest([ref], "nsight"), library).findings if f.rule == "steps-not-marked"]
+    assert finding.fix == "Mark each step with an NVTX range."
+    assert "nvtx.range" in finding.changes[0].after
+    library.close()
