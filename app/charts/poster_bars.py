@@ -131,6 +131,33 @@ def both_steps(bars: Sequence[Bar], *, dark: bool) -> list[StepBar]:
     return drawn
 
 
+def named_once(drawn: Sequence[StepBar], bars: Sequence[Bar], *, dark: bool) -> list[Piece]:
+    """Return what no piece of ``both_steps`` has room to name, of a share worth a name, with its time on both sides."""
+    longest = max(sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars), 1e-12)
+    labels = {piece.label for step in drawn for piece in step.parts}
+    return [
+        Piece(
+            f"{bar.label}: {_both(bar)}",
+            "",
+            0.0,
+            colour_of(bar.owner, bar.cause).on(dark),
+            colour_of(bar.owner, bar.cause).texture,
+        )
+        for bar in sorted(bars, key=lambda bar: -max(bar.ms_a, bar.ms_b))
+        if max(bar.ms_a, bar.ms_b) >= NAMED_FROM * longest
+        and not all(
+            any(label.startswith(f"{bar.label} {fmt.duration_ms(ms)}") for label in labels) for ms in (bar.ms_a, bar.ms_b) if ms
+        )
+    ]
+
+
+def _both(bar: Bar) -> str:
+    """Return a part's time in A and in B: 110 → 111 ms; one of them where the other has none of it."""
+    if not bar.ms_a or not bar.ms_b:
+        return f"{fmt.duration_ms(bar.ms_a or bar.ms_b)} in {'A' if bar.ms_a else 'B'} alone"
+    return f"{fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}"
+
+
 def moves(bars: Sequence[Bar], *, dark: bool) -> list[Move]:
     """Return the way from A's step to B's, gains first: each bar begins where the one before ended."""
     totals = [sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars)]

@@ -13,7 +13,8 @@ from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.compare.sweep import varied
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
-from sawtooth.app.charts import waterfall
+from sawtooth.app import templates
+from sawtooth.app.charts import poster_bars, waterfall
 from sawtooth.app.page import cards, frame, module_changes, panel, step_strip, sweep_curve
 from sawtooth.app.page.runs import compare_choice
 from sawtooth.app.page.runs.compare_choice import Choice
@@ -25,6 +26,7 @@ from sawtooth.app.words import audit, changes
 from sawtooth.app.words import comparison as words
 from sawtooth.ingest.schema import Manifest
 
+poster = templates.pieces("poster.html")
 LEDGERS: dict[words.Step, str] = {"run": "The run", "profiled": "As profiled"}
 LISTS = {"kernels": "Kernels", "operators": "Operators"}
 HOW_TO = "sawtooth ingest before/ && sawtooth ingest after/"
@@ -41,15 +43,17 @@ def main() -> None:
         here = "There is no run yet." if not manifests else "There is one run; a comparison needs two."
         cards.empty_state(here, "Drop the traces of both on the Runs page, or ingest them on the command line.", HOW_TO)
         return
-    head = st.container()
     offered = {manifest.id: manifest for manifest in listed(manifests, (*choice.a, *choice.b, *choice.more))}
-    _pickers(choice, offered)
+    ways_out = _pickers(choice, offered)
+    head = st.container(key="compare_head")
     if not _complete(choice, known, head):
         return
     a, b = ([known[run] for run in side] for side in (choice.a, choice.b))
     comparison = compare_choice.comparison_of(a, b)
     with head:
         _head(comparison, choice)
+    with ways_out:
+        _ways_out(comparison)
     _step(comparison)
     _audit(comparison)
     if all(words.gpu_worked(comparison)):
@@ -61,11 +65,13 @@ def main() -> None:
     _sweep(choice, offered)
 
 
-def _pickers(choice: Choice, known: Mapping[str, Manifest]) -> None:
+def _pickers(choice: Choice, known: Mapping[str, Manifest]) -> DeltaGenerator:
+    """Show what is compared; return the place beside it for the ways to hand it on."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         compare_choice.picker("a", "A, before", choice.a, known)
         st.button("Swap sides", icon=":material/swap_horiz:", on_click=compare_choice.swap, width="content")
         compare_choice.picker("b", "B, after", choice.b, known)
+        return st.container(horizontal=True, width="content", gap="small")
 
 
 def _complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerator) -> bool:
@@ -73,7 +79,7 @@ def _complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerato
     fine = True
     for side, runs in (("A", choice.a), ("B", choice.b)):
         if not runs:
-            cards.empty_state(f"Side {side} has no run.", "Choose one above.")
+            cards.empty_state(f"Side {side} has no run.", "Choose one beside it.")
             fine = False
         for run in runs:
             if run not in known:
@@ -101,20 +107,34 @@ def _complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerato
 
 def _head(comparison: Comparison, choice: Choice) -> None:
     st.set_page_config(page_title=words.tab_title(comparison))
-    cards.headline(words.headline(comparison), words.how_sure(comparison))
+    cards.headline(words.headline(comparison), " ".join(filter(None, (words.why(comparison), words.how_sure(comparison)))))
     if choice.example:
-        cards.small("An example: the runs that were here. Choose others below.")
+        cards.small("An example: two runs that were here. Choose others beside A and B.")
+    _both_steps(comparison)
     with st.container(gap="xxsmall"):
         if tested := words.tested(comparison):
             cards.text(tested)
         for sentence in words.sentences(comparison):
             cards.caution(sentence)
-    with st.container(horizontal=True, width="content", gap="small"):
-        copy_link.button()
-        with st.popover("Report", icon=":material/download:", width="content"):
-            _downloads(comparison)
-        with st.popover("How sure is this?", type="tertiary", icon=":material/help:", key="how-sure"):
-            cards.text(words.why_sure(comparison))
+
+
+def _both_steps(comparison: Comparison) -> None:
+    """Show both steps as bars on one scale, where they can be divided."""
+    if steps := words.steps_divided(comparison):
+        parts = words.bars(comparison, steps[0])
+        drawn = poster_bars.both_steps(parts, dark=frame.dark())
+        st.html(
+            poster.bars(drawn, poster_bars.named_once(drawn, parts, dark=frame.dark()), words.two_steps_title(parts, steps[0]))
+        )
+        cards.small(f"{words.two_steps_title(parts, steps[0])}.")
+
+
+def _ways_out(comparison: Comparison) -> None:
+    copy_link.button()
+    with st.popover("Report", icon=":material/download:", width="content"):
+        _downloads(comparison)
+    with st.popover("How sure?", icon=":material/help:", width="content", key="how-sure"):
+        cards.text(words.why_sure(comparison))
 
 
 def _downloads(comparison: Comparison) -> None:
@@ -129,7 +149,7 @@ def _downloads(comparison: Comparison) -> None:
 
 
 def _step(comparison: Comparison) -> None:
-    """Show the waterfall, both steps, and every step as a dot."""
+    """Show the waterfall, both profiled steps where they are asked for, and every step as a dot."""
     names = words.names(comparison)
     if steps := words.steps_divided(comparison):
         step = _ledger(steps)
@@ -142,7 +162,8 @@ def _step(comparison: Comparison) -> None:
             method=words.waterfall_method(step, host=not any(words.gpu_worked(comparison))),
         )
         panel.show(chart, "waterfall")
-        panel.show(waterfall.two_steps(bars, names, words.two_steps_title(bars, step), dark=frame.dark()), "two-steps")
+        if step != steps[0]:  # the first stands above
+            panel.show(waterfall.two_steps(bars, names, words.two_steps_title(bars, step), dark=frame.dark()), "two-steps")
     else:
         cards.empty_state(*words.undivided(comparison))
     if not all(words.gpu_worked(comparison)):
@@ -170,13 +191,14 @@ def _ledger(steps: Sequence[words.Step]) -> words.Step:
     if len(steps) == 1:
         return steps[0]
     return st.segmented_control(
-        "Step",
+        "Which step",
         list(steps),
         format_func=LEDGERS.__getitem__,
         key="ledger",
         default="run",
         required=True,
         bind="query-params",
+        label_visibility="collapsed",
     )
 
 
@@ -198,7 +220,7 @@ def _lists(comparison: Comparison) -> None:
     if table.empty:
         cards.small("No name matches." if search else "None differs between the sides.")
         return
-    panel.table(table, changes.COLUMNS, f"compare-{kind}")
+    panel.table(*changes.shown_rows(table), f"compare-{kind}")
     cards.small(
         "Sums of single operations per step, matched by name, else by operator and shapes, else by operator, else by category; they may overlap."
     )

@@ -9,7 +9,7 @@ from sawtooth.analysis.compare.comparison import Comparison, MetricChange
 from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.rankings import short
+from sawtooth.app.charts.rankings import middle, short
 
 OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency")  # by their definition
 NAME = 70  # characters of a kernel's or operator's name; the whole one stands beside it
@@ -32,6 +32,14 @@ COLUMNS = {
     "names_a": "Names in A",
     "names_b": "Names in B",
 }
+
+SHOWN = ("change_ms", "what", "ms_a", "ms_b", "count_a", "count_b", "matched_by")  # on a screen, the answer first: a phone shows two
+NAME_ON_SCREEN = 46  # characters; the whole names are in the CSV
+
+
+def shown_rows(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Return ``match_rows`` as a screen shows them, with their headings."""
+    return rows.assign(what=[middle(name, NAME_ON_SCREEN) for name in rows["what"]]), {c: COLUMNS[c] for c in SHOWN}
 
 
 def match_rows(rows: tuple[Match, ...]) -> pd.DataFrame:

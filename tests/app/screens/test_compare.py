@@ -140,3 +140,17 @@ def test_with_gpu_work_on_one_side_the_page_says_which_side_lacks_it(app_data, t
     assert "Side A has no recorded GPU work" in text
     for untrue in ("GPU waits", "makes of its GPU", "New: "):
         assert untrue not in text
+
+
+def test_the_first_screen_says_how_much_why_and_how_sure(pair):
+    text = words_of(opened(a=pair[0], b=pair[1]))
+    # 1,000 → 800 µs, the product 600 → 400 µs: what is saved is tensor-core compute
+    assert "Tensor-core compute explains it: 200\u00a0µs less. Low confidence: a step is " in text
+    assert 'aria-label="The GPU waits 30\u00a0% of A&#39;s step and 38\u00a0% of B&#39;s"' in text  # 300 of 1,000 and of 800 µs
+    assert text.index("Tensor-core compute explains it") < text.index("The step changed by")
+
+
+def test_kernels_show_their_change_first(pair):
+    test = opened(a=pair[0], b=pair[1])
+    table = next(f for f in test.dataframe if "matched_by" in f.value.columns)
+    assert list(table.value.columns[:2]) == ["change_ms", "what"]
