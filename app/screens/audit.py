@@ -32,13 +32,15 @@ def main() -> None:
     cards.headline(f"{words.title(checked)}.")
     to_do, rest = words.groups(checked)
     if to_do:
-        cards.table(words.COLUMNS, to_do, "The techniques to look at and what this run says of them")
+        cards.table(words.COLUMNS, to_do, "The techniques to look at, and why")
     with st.container(gap="xsmall"):
         for label, rows in rest:
             with st.expander(label):
                 cards.table((words.COLUMNS[0], words.COLUMNS[2]), rows, label)
     panel.downloads(
-        "checklist", [("Markdown", "md", "text/markdown", lambda: words.markdown(manifest.name, checked))], "checklist"
+        "checklist",
+        [("Checklist as Markdown", "md", "text/markdown", lambda: words.markdown(manifest.name, checked))],
+        "checklist",
     )
     _chain(result, manifest)
 
@@ -64,7 +66,7 @@ def _chain(result: RunResult, manifest: Manifest) -> None:
     made: Chain = chain([side_of([each], library) for each in results], lambda run, times: step_at_batch(run, times, library))
     cards.text(f"{chain_words.title(made)}.")
     cards.table(chain_words.heads(made), chain_words.rows(made), "The audit of each run and what each change brought")
-    panel.downloads("audit", [("Markdown", "md", "text/markdown", lambda: chain_words.markdown(made))], "audit")
+    panel.downloads("audit", [("Audit as Markdown", "md", "text/markdown", lambda: chain_words.markdown(made))], "audit")
 
 
 main()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from urllib.parse import urlsplit
 
 import streamlit as st
 
@@ -17,10 +16,10 @@ from sawtooth.app.live.words import about_session, describe_rhythm, sentence, st
 from sawtooth.app.page import cards, frame
 from sawtooth.app.page.live import chart as live_chart
 from sawtooth.app.page.live import picture as live_picture
-from sawtooth.app.server.local_sampler import bundled_telemetry, gpus_here, local_sampler, start_replay, start_sampling
+from sawtooth.app.page.live import ways_in
+from sawtooth.app.server.local_sampler import gpus_here, local_sampler
 from sawtooth.app.server.process import jobs
-from sawtooth.app.server.push import command_to_show
-from sawtooth.app.settings import is_loopback, settings
+from sawtooth.app.settings import settings
 
 EVERY_SECONDS = 1.0  # a page that moves once a second looks alive; the samples are ten a second
 WINDOWS = {"10 s": 10.0, "1 min": 60.0, "5 min": 300.0, "Whole session": 0.0}
@@ -38,8 +37,8 @@ def main() -> None:
         _nothing_yet()
     else:
         _session(chosen, here)
-    st.divider()
-    _ways_in(compact=chosen is not None)
+        st.divider()
+    ways_in.show(compact=chosen is not None)
 
 
 def _chosen(here: list[SessionInfo]) -> SessionInfo | None:
@@ -236,53 +235,7 @@ def _nothing_yet() -> None:
             "Start the sampler beside your training job.",
         )
     else:
-        cards.headline("No GPU on this machine.", f"{gpus.why_none} Watch a GPU on another machine, or replay a recording.")
-
-
-def _ways_in(*, compact: bool) -> None:
-    gpus = gpus_here()
-    if compact:
-        cards.title("Another session")
-    with st.grid(min_column_width=320, gap="medium"):
-        with st.container():
-            _here(gpus.count)
-        with st.container():
-            _push_how()
-        with st.container():
-            cards.small("Already have samples? Drop them on the Runs page, or run")
-            st.code("sawtooth ingest nvml.jsonl", language=None, wrap_lines=True)
-            frame.link("runs", "Import a recording", icon=":material/upload:")
-
-
-def _here(gpus: int) -> None:
-    running = local_sampler().pid is not None
-    if gpus:
-        cards.small("The GPUs of this machine, ten times a second, at less than 1 % of a core:")
-        if st.button("Start sampling", icon=":material/play_arrow:", disabled=running):
-            st.session_state["live_started"] = (start_sampling(), time.time())
-            st.rerun()
-    if bundled_telemetry() is not None:
-        cards.small("No GPU? Replay a ResNet-50 that waits for its data loader, sampled on an H200.")
-        if st.button("Replay the bundled recording", icon=":material/replay:", disabled=running):
-            pid = start_replay()
-            if pid is not None:
-                st.session_state["live_started"] = (pid, time.time())
-            st.rerun()
-
-
-def _push_how() -> None:
-    address = (st.context.url or "http://localhost:8501/").split("?")[0]
-    parts = urlsplit(address)
-    base = f"{parts.scheme}://{parts.netloc}"
-    cards.small("GPUs of another host: run this beside the training job. It opens no port there:")
-    st.code(command_to_show(base, settings()), language=None, wrap_lines=True)
-    if not settings().token:
-        cards.small("Nobody logs in here, so this page does not show the token: `sawtooth serve` prints it.")
-    if is_loopback(parts.hostname or ""):
-        cards.small(
-            "This address only works on this machine. From another one, open a tunnel first, or serve with --address 0.0.0.0: "
-            f"ssh -R {parts.port or 8501}:localhost:{parts.port or 8501} TRAINING-HOST"
-        )
+        cards.headline("No GPU on this machine: replay a recording, or watch a GPU elsewhere.", gpus.why_none)
 
 
 main()

@@ -34,16 +34,18 @@ def main() -> None:
 
 
 def _metrics(wanted: str) -> None:
-    rows = [(m.label, m.definition, f"{m.unit}; {WAYS[m.better]}".rstrip("; "), m.source, m.key) for m in METRICS.values()]
-    _table(("metric", "definition", "unit", "from", "key in the report"), rows, wanted, "Metrics")
+    rows = [
+        (m.label, m.definition, f"{m.unit}; {WAYS[m.better]}".rstrip("; "), m.source, f"`{m.key}`") for m in METRICS.values()
+    ]
+    _table(("Metric", "Definition", "Unit", "Source", "Key in the report"), rows, wanted, "Metrics")
 
 
 def _lost_time(wanted: str) -> None:
     cards.small("Every nanosecond of a device has one owner, the first of these that runs.")
-    _table(("owner", "it owns an instant where", "key"), [(o.label, o.meaning, o.key) for o in OWNERS], wanted, "Owners")
+    _table(("Owner", "It owns an instant where", "Key"), [(o.label, o.meaning, f"`{o.key}`") for o in OWNERS], wanted, "Owners")
     cards.small("Time of an owner that does not compute has one cause.")
-    rows = [(c.label, c.proof, c.who, c.to_do, c.key) for c in CAUSES]
-    _table(("cause", "what proves it", "who can change it", "what to do", "key"), rows, wanted, "Causes of lost time")
+    rows = [(c.label, c.proof, c.who, c.to_do, f"`{c.key}`") for c in CAUSES]
+    _table(("Cause", "What proves it", "Who can change it", "What to do", "Key"), rows, wanted, "Causes of lost time")
 
 
 def _rules(wanted: str) -> None:
@@ -62,7 +64,7 @@ def _rules(wanted: str) -> None:
 def _columns(wanted: str) -> None:
     cards.small("A recording is a DuckDB file that any client can open; the derived file is what analysis made of it.")
     rows = [(f"{c.table}.{c.column}", c.comment, c.type.lower(), c.file) for c in columns()]
-    _table(("column", "meaning", "type", "file"), rows, wanted, "Columns of recordings and derived files")
+    _table(("Column", "Meaning", "Type", "File"), rows, wanted, "Columns of recordings and derived files")
 
 
 def _table(headers: tuple[str, ...], rows: Sequence[tuple[str, ...]], wanted: str, caption: str) -> None:

@@ -15,6 +15,7 @@ from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import RecordingRef
 
 LINK_CHARACTERS = 2_000  # of a query that still goes into the address: mail programs and proxies cut longer ones
+FIRST_TABLE = "gpu_ops"  # what most queries are about
 KEPT_RESULTS = 12  # answers kept, of a few MB each: viewers sort and reload
 
 
@@ -25,10 +26,11 @@ def main() -> None:
     tables = {column.table for column in columns()}
     cards.headline(
         f"Query this run's {len(tables)} tables for what no screen shows",
-        f"Queries are read-only. The first {ROWS_MOST:,} rows are shown; a query may take {SECONDS_MOST:g} s.",
+        f"Read-only, at most {SECONDS_MOST:g} s, the first {ROWS_MOST:,} rows. Times are integer nanoseconds; texts stand in the table names.",
     )
     chosen = _recording(list(dict.fromkeys([*manifest.traces, *manifest.telemetry])))
     _take_from_address()
+    _begin_with_an_example(chosen)
     left, right = panel.beside()
     with left:
         _form(chosen)
@@ -39,12 +41,10 @@ def main() -> None:
         cards.empty_state("This query came with the link, and was not run.", "Read it, then press Run.")
         return
     if not asked:
-        cards.empty_state(
-            "No query yet.",
-            "Start from one of the questions above, or write a query of your own. Times are integer nanoseconds; names are in the table names.",
-        )
+        cards.empty_state("No query yet.", "Start from one of the questions above, or write a query of your own.")
         return
-    _remember_in_address(asked)
+    if asked != st.session_state.get("sql_begun") or "sql" in st.query_params:
+        _remember_in_address(asked)
     _show(chosen, asked, causes_of([rank for rank in result.ranks if rank.recording_id == chosen.id]))
 
 
@@ -72,6 +72,17 @@ def _take_from_address() -> None:
         st.session_state.pop("sql_asked", None)  # somebody else's query waits until its reader wants it
 
 
+def _begin_with_an_example(chosen: RecordingRef) -> None:
+    """Ask the first question where nobody has asked one: an answer shows better than words what can be asked."""
+    if "sql_text" in st.session_state:
+        return
+    example = next((example for example in EXAMPLES if example.kind == chosen.kind), None)
+    if example is not None:
+        st.session_state["sql_example"] = example.title
+        st.session_state["sql_text"] = st.session_state["sql_asked"] = example.sql
+        st.session_state["sql_begun"] = example.sql.strip()  # not the viewer's: the address stays as it came
+
+
 def _remember_in_address(asked: str) -> None:
     if len(asked) <= LINK_CHARACTERS:
         st.query_params["sql"] = st.session_state["sql_linked"] = asked
@@ -84,8 +95,8 @@ def _form(chosen: RecordingRef) -> None:
     titles = [example.title for example in EXAMPLES if example.kind == chosen.kind]
     st.pills("Start from", titles, key="sql_example", on_change=_take_example)
     with st.form("sql_form", border=False):
-        st.text_area("Query", key="sql_text", height=260, max_chars=SQL_CHARACTERS_MOST, placeholder="SELECT …")
-        st.form_submit_button("Run", icon=":material/play_arrow:", help="Ctrl+Enter", on_click=_ask)
+        st.text_area("Query", key="sql_text", height=210, max_chars=SQL_CHARACTERS_MOST, placeholder="SELECT …")
+        st.form_submit_button("Run", icon=":material/play_arrow:", type="primary", help="Ctrl+Enter", on_click=_ask)
 
 
 def _ask() -> None:
@@ -103,7 +114,8 @@ def _take_example() -> None:
 def _tables() -> None:
     """Show what tables and columns there are, and what they mean."""
     known = columns()
-    table = st.selectbox("Table", sorted({column.table for column in known}), key="sql_table")
+    tables = sorted({column.table for column in known})
+    table = st.selectbox("Table", tables, index=tables.index(FIRST_TABLE), key="sql_table")
     rows = [(c.column, c.type.lower(), c.comment) for c in known if c.table == table]
     with st.container(height=300, border=False):
         cards.table(("column", "type", "meaning"), rows, f"Columns of {table}")

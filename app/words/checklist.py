@@ -8,10 +8,10 @@ from sawtooth.analysis.findings.checklist import Checked, Status
 from sawtooth.app import format as fmt
 from sawtooth.app.words.chain import as_markdown
 
-COLUMNS = ("Technique", "State", "What this run says")
+COLUMNS = ("Technique", "State", "In this run")
 STATES: dict[Status, str] = {
     "brings": "would bring {gain}",
-    "found": "to look at",
+    "found": "worth a look",
     "done": "done",
     "nothing": "nothing to gain",
     "not applicable": "not applicable",

@@ -1,0 +1,75 @@
+"""How a session begins: sampling here, a replay, a push from another machine, or samples one has."""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import urlsplit
+
+import streamlit as st
+
+from sawtooth.app.page import cards, frame
+from sawtooth.app.server.local_sampler import bundled_telemetry, gpus_here, local_sampler, start_replay, start_sampling
+from sawtooth.app.server.push import command_to_show
+from sawtooth.app.settings import is_loopback, settings
+
+
+def show(*, compact: bool) -> None:
+    """Show what is possible on this machine; ``compact`` below a session."""
+    if compact:
+        cards.title("Another session")
+    with st.grid(min_column_width=320, gap="medium"):
+        for way in (_here, _replay, _push_how, _import):
+            if way is _here and not gpus_here().count:
+                continue
+            if way is _replay and bundled_telemetry() is None:
+                continue
+            with st.container(border=True, height="stretch", gap="small"):
+                way()
+
+
+def _here() -> None:
+    cards.title("Sample the GPUs of this machine")
+    cards.small("Ten times a second, at less than 1 % of a core. The training job is not touched.")
+    if st.button("Start sampling", icon=":material/play_arrow:", type="primary", disabled=local_sampler().pid is not None):
+        st.session_state["live_started"] = (start_sampling(), time.time())
+        st.rerun()
+
+
+def _replay() -> None:
+    cards.title("Replay a recording")
+    cards.small("A ResNet-50 on an H200 that waits for its data loader, as it was sampled: the sawtooth in motion.")
+    alone = not gpus_here().count
+    if st.button(
+        "Replay the bundled recording",
+        icon=":material/replay:",
+        type="primary" if alone else "secondary",
+        disabled=local_sampler().pid is not None,
+    ):
+        pid = start_replay()
+        if pid is not None:
+            st.session_state["live_started"] = (pid, time.time())
+        st.rerun()
+
+
+def _push_how() -> None:
+    address = (st.context.url or "http://localhost:8501/").split("?")[0]
+    parts = urlsplit(address)
+    base = f"{parts.scheme}://{parts.netloc}"
+    cards.title("Watch a GPU of another machine")
+    cards.small("Run this beside the training job. It opens no port there.")
+    st.code(command_to_show(base, settings()), language=None, wrap_lines=True)
+    if not settings().token:
+        cards.small("Nobody logs in here, so this page does not show the token: `sawtooth serve` prints it.")
+    if is_loopback(parts.hostname or ""):
+        port = parts.port or 8501
+        cards.small(
+            "The address works on this machine alone. For another one, open a tunnel first, or serve with `--address 0.0.0.0`."
+        )
+        st.code(f"ssh -R {port}:localhost:{port} TRAINING-HOST", language=None, wrap_lines=True)
+
+
+def _import() -> None:
+    cards.title("Read samples you have")
+    cards.small("Files of Sawtooth's sampler, nvidia-smi, DCGM, nvitop or Prometheus. Drop them on the Runs page, or:")
+    st.code("sawtooth ingest nvml.jsonl", language=None, wrap_lines=True)
+    frame.link("runs", "To the Runs page", icon=":material/upload:")
