@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import importlib
 import os
 import signal
@@ -18,6 +19,7 @@ from sawtooth.ingest.errors import SawtoothError
 
 COULD_NOT = 2
 STOPPED = 130  # as shells report a process that Ctrl-C ended
+NAME_SHOWN = 80  # characters of a file's name in an error
 BUG = 3  # of its own: a gate must not read a crash as "regressed"
 TRACEBACK = "SAWTOOTH_TRACEBACK"
 
@@ -119,7 +121,8 @@ def main() -> None:
     try:
         cli()
     except SawtoothError as error:
-        say(f"sawtooth: {error}", err=True)
+        about = f"{error.file[:NAME_SHOWN]}: " if error.file else ""
+        say(f"sawtooth: {about}{error}", err=True)
         sys.exit(COULD_NOT)
     except MemoryError:
         say("sawtooth: There is not enough memory for this. Profile fewer steps, or use a machine with more.", err=True)
@@ -128,7 +131,8 @@ def main() -> None:
         sys.stderr.close()
     except OSError as error:
         place = Path(str(error.filename)).name[:80] if error.filename else "The output or a temporary file"
-        say(f"sawtooth: {place!r} cannot be read or written ({error.strerror}).", err=True)
+        todo = f" Allow it to {getpass.getuser()}, or copy it." if isinstance(error, PermissionError) and error.filename else ""
+        say(f"sawtooth: {place!r} cannot be read or written ({error.strerror}).{todo}", err=True)
         sys.exit(COULD_NOT)
     except Exception as error:
         say(f"sawtooth: {_bug(error)}", err=True)

@@ -23,6 +23,7 @@ NAME_LENGTH = 120  # a longer name wraps every table; the whole one stands in th
 # What begins a directive, an address or an arrow in Streamlit's Markdown although it is written as an entity.
 _BEGINS_SOMETHING = re.compile(r":(?=[\w/+-]+:|//)|@|[-<>~=](?=[-<>=])|w(?=ww)", re.IGNORECASE)
 _UNITS = {"ns": "ns", "us": "µs", "ms": "ms", "s": "s", "bytes": "bytes", "mb": "MB", "gb": "GB", "pct": "%"}
+_PERCENT = re.compile(r"(\d)%(?!\w)")
 _THIN = "\u00a0"  # no-break space: a number never parts from its unit
 
 
@@ -133,6 +134,11 @@ def times(value: float) -> str:
 def money(value: float, currency: str = "$") -> str:
     """Return an amount of money: $ 12.40, $ 1,240."""
     return f"{currency}{_THIN}{value:,.2f}" if abs(value) < 1000 else f"{currency}{_THIN}{value:,.0f}"
+
+
+def spaced(sentence: str) -> str:
+    """Return a sentence of analysis with the no-break space before % that numbers for people have."""
+    return _PERCENT.sub(f"\\1{_THIN}%", sentence)
 
 
 def signed(text: str, value: float) -> str:

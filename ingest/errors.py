@@ -4,9 +4,13 @@ from __future__ import annotations
 
 
 class SawtoothError(Exception):
-    """Something the user can act on. ``str(error)`` is one or two plain sentences, without a path of this server."""
+    """Something the user can act on. ``str(error)`` is one or two plain sentences, without a path of this server.
+
+    ``file`` is the name of the file that it is about, where several were read: the page and the command line put it before the sentence.
+    """
 
     code = "error"
+    file: str | None = None
 
 
 class SourceError(SawtoothError):

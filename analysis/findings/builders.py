@@ -32,7 +32,7 @@ def of_kernels(
 ) -> Iterator[Finding]:
     """Yield a finding where the kernels ``rows`` (of ``RuleContext.work``) take more than ``worth_naming`` of the step.
 
-    It predicts ``edits``, without these kernels where None. ``title`` may hold ``{kernels}``, their number a step. ``details`` go to
+    It predicts ``edits``, without these kernels where None. ``title`` may hold ``{kernels}``, their number a step: 69 kernels. ``details`` go to
     ``RuleContext.finding``.
     """
     steps = context.work_steps
@@ -41,7 +41,9 @@ def of_kernels(
         return
     yield context.finding(
         rule,
-        title.format(cost=in_words(cost), kernels=f"{len(rows) / steps:,.0f}"),
+        title.format(
+            cost=in_words(cost), kernels=f"{len(rows) / steps:,.0f} kernel{'' if round(len(rows) / steps) == 1 else 's'}"
+        ),
         fix,
         ceiling_ms=cost,
         edits=[WithoutOps(tuple(rows["gpu_op_id"].tolist()))] if edits is None else edits,

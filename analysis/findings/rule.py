@@ -274,6 +274,11 @@ def in_bytes(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
+def in_times(count: float) -> str:
+    """Return how often: once, 2 times, 1,240 times."""
+    return "once" if count == 1 else f"{count:,.0f} times" if count >= 10 else f"{count:.3g} times"
+
+
 def in_words(ms: float) -> str:
     """Return milliseconds for a title: three significant figures at most."""
     if ms < 1:

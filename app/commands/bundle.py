@@ -10,7 +10,7 @@ import typer
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
-from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.commands.inputs import data_folder, run_named
 from sawtooth.app.commands.output import say
 from sawtooth.app.jobs.intake import KEPT_AS_IT_IS, bring_in
 from sawtooth.app.reports.perfetto import UNKNOWN_CLOCKS, merged_trace, shifts
@@ -42,7 +42,7 @@ def export(
 ) -> None:
     """Write runs with their sources into one .sawtooth file, to drop on another dashboard or to read with sawtooth import."""
     folder = data_folder(data)
-    ids = list(dict.fromkeys(folder.resolve_run(text).id for text in run))
+    ids = list(dict.fromkeys(run_named(folder, text).id for text in run))
     if perfetto and (redact or len(ids) > 1):
         raise UsageError("--perfetto writes one run as it was recorded: name one, without --redact.")
     target = out or Path(f"{ids[0]}{'.json.gz' if perfetto else SUFFIX}")

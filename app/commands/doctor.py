@@ -16,7 +16,7 @@ import typer
 from sawtooth.analysis.cluster.batch import is_whole
 from sawtooth.analysis.cluster.tables import NOT_HERE
 from sawtooth.app import format as fmt
-from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.commands.inputs import data_folder, data_root
 from sawtooth.app.commands.output import say
 from sawtooth.app.settings import settings_from
 from sawtooth.ingest.errors import NotFoundError
@@ -30,6 +30,9 @@ LEAST_FREE_BYTES = 2_000_000_000  # a large trace and its recording
 def doctor(data: Annotated[Path | None, typer.Option(help="Data folder.")] = None) -> None:
     """Check the data folder and the settings; exit code 1 where something is wrong."""
     settings_from(dict(os.environ))
+    root = data_root(data)
+    if not root.is_dir():
+        raise NotFoundError(f"There is no data folder {root} yet: sawtooth ingest and sawtooth serve make it.")
     folder = data_folder(data)
     troubles = [trouble for check in (_access, _irregular, _manifests, _recordings, _sources) for trouble in check(folder)]
     for trouble in troubles:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.commands.output import say, say_over
 from sawtooth.app.jobs.intake import bring_in, files_of
 from sawtooth.app.words.run import first_seen
-from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.recording import Progress
 from sawtooth.ingest.schema import DataFolder, Manifest
 from sawtooth.place import default_data_folder
@@ -29,9 +30,14 @@ class Opened:
     manifest: Manifest
 
 
+def data_root(data: Path | None) -> Path:
+    """Return where the data folder of ``--data``, or the default one, is or would be."""
+    return (data or default_data_folder()).expanduser().absolute()
+
+
 def data_folder(data: Path | None) -> DataFolder:
     """Return the data folder of ``--data``, or the default one; created when missing."""
-    return DataFolder((data or default_data_folder()).expanduser().absolute()).create()
+    return DataFolder(data_root(data)).create()
 
 
 def show_progress(name: str, progress: Progress) -> None:
@@ -48,7 +54,25 @@ def show_first_look(look: FirstLook) -> None:
 
 def nothing_in(path: Path) -> UsageError:
     """Return the error for a folder without a file that could be read."""
-    return UsageError(f"{path} contains neither a trace nor telemetry.")
+    return UsageError(
+        f"{path} contains neither a trace nor telemetry. Give the folder with the profiler's .json or .json.gz files, an Nsight export (.sqlite) or a telemetry log."
+    )
+
+
+def run_named(folder: DataFolder, text: str) -> Manifest:
+    """Return the run whose id or name is ``text``. Raises NotFoundError with what there is instead, and UsageError for several."""
+    try:
+        return folder.resolve_run(text)
+    except NotFoundError:
+        names = [manifest.name for manifest in folder.manifests()]
+    if not names:
+        raise NotFoundError(
+            f"There is no file {text!r}, and no run in {folder.root} yet: bring one in with sawtooth ingest FILE."
+        )
+    alike = difflib.get_close_matches(text, names, n=1)
+    meant = f" Did you mean {fmt.clean(alike[0], 60)}?" if alike else ""
+    kept = f"{fmt.many(len(names), 'run')} in {folder.root}"
+    raise NotFoundError(f"Neither a run nor a file is called {text!r}.{meant} sawtooth runs lists the {kept}.")
 
 
 @contextmanager
@@ -69,7 +93,7 @@ def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) 
         if len(inputs) != 1:
             raise UsageError(f"None of {', '.join(inputs)} is a file. Give one run id, or files of one run.")
         folder = data_folder(data)
-        manifest = folder.resolve_run(inputs[0])
+        manifest = run_named(folder, inputs[0])
         with Library(folder) as library:
             yield [Opened(library, manifest)]
         return

@@ -20,7 +20,7 @@ from sawtooth.analysis.compare.record import records
 from sawtooth.analysis.kept import RESULT, kept_file, remove_kept
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
-from sawtooth.app.commands.inputs import data_folder
+from sawtooth.app.commands.inputs import data_folder, run_named
 from sawtooth.app.commands.output import say
 from sawtooth.app.printable import json_text
 from sawtooth.app.runs.card import Card, card_of, kept_card
@@ -100,7 +100,7 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
 def rm(runs: RunsArgument, data: DataOption = None) -> None:
     """Remove runs, with their recordings where no other run uses them."""
     folder = data_folder(data)
-    for run in {run.id: run for run in [folder.resolve_run(text) for text in runs]}.values():
+    for run in {run.id: run for run in [run_named(folder, text) for text in runs]}.values():
         _remove(folder, run)
 
 
@@ -121,7 +121,7 @@ def tag(
 ) -> None:
     """Add tags to a run: sawtooth runs tag RUN baseline batch_size=64; or remove them: sawtooth runs tag RUN -- -baseline."""
     folder = data_folder(data)
-    manifest = folder.resolve_run(run)
+    manifest = run_named(folder, run)
     gone = {text[1:] for text in tags if text.startswith("-")}
     new = [text for text in tags if not text.startswith("-")]
     run_now = edit_run(
@@ -151,7 +151,7 @@ def rename(run: RunArgument, name: Annotated[str, typer.Argument(metavar="NAME")
     if not name.strip():
         raise UsageError("A run's name cannot be empty.")
     folder = data_folder(data)
-    manifest = edit_run(folder, folder.resolve_run(run).id, lambda now: msgspec.structs.replace(now, name=name.strip()))
+    manifest = edit_run(folder, run_named(folder, run).id, lambda now: msgspec.structs.replace(now, name=name.strip()))
     say(f"{fmt.clean(name.strip())}: {manifest.id}")
 
 
@@ -161,7 +161,7 @@ def open_(
 ) -> None:
     """Open a run's verdict in the browser; the dashboard must be running."""
     folder = data_folder(data)
-    manifest = folder.resolve_run(run)
+    manifest = run_named(folder, run)
     base = f"http://127.0.0.1:{port}"
     try:
         with urlopen(f"{base}/_stcore/health", timeout=2):

@@ -87,6 +87,7 @@ def bring_in(
                     notices.append(f"{shown}: {lacks}")
             notices += _too_new(shown, recorder_of(folder, ref))
         except SawtoothError as error:
+            error.file = shown
             if not tolerant:
                 raise
             first_error = first_error or error

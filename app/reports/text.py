@@ -147,11 +147,14 @@ def _findings_markdown(result: RunResult) -> list[str]:
             "",
             f"**{number}. {fmt.markdown(action(finding), None)}**: {gain(finding, step_ms)}, {finding.confidence} confidence",
         ]
-        lines += ["", fmt.markdown(finding.title, None)]
+        lines += ["", fmt.markdown(fmt.spaced(finding.title), None)]
         lines += ["", "```diff", *diff(finding.changes[0]).replace("```", "").splitlines(), "```"] if finding.changes else []
     if len(result.plan) > 1 and (title := plan_words.title(result)):
         lines += ["", f"**{title}**", "", *(f"1. {fmt.markdown(line, None)}" for line in plan_words.lines(result))]
-    rows = [f"| {f.severity} | {fmt.markdown(f.title, None)} | {gain(f, step_ms)} | {f.confidence} |" for f in result.findings]
+    rows = [
+        f"| {f.severity} | {fmt.markdown(fmt.spaced(f.title), None)} | {gain(f, step_ms)} | {f.confidence} |"
+        for f in result.findings
+    ]
     summary = (
         f"<details><summary>All {len(rows)} findings</summary>" if len(rows) > 1 else "<details><summary>The finding</summary>"
     )
@@ -174,7 +177,7 @@ def _findings_text(result: RunResult) -> list[str]:
     lines = ["", "What to change"]
     for number, finding in numbered(result):
         lines += [
-            f"  {number}. {fmt.clean(finding.title)}",
+            f"  {number}. {fmt.spaced(fmt.clean(finding.title))}",
             f"     {finding.fix}",
             f"     {gain(finding, best_ms(result))}, confidence {finding.confidence}",
         ]

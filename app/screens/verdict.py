@@ -17,8 +17,6 @@ from sawtooth.app.words import headline
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as words
 
-UNMARKED = "steps-not-marked"  # the finding that says what to do where there are no steps
-
 
 def main() -> None:
     """Show the page."""
@@ -50,7 +48,7 @@ def _of_the_host(work: HostWork) -> None:
 def _judged(result: RunResult, rank: RankResult) -> None:
     verdict = judge(rank)
     cards.headline(headline.on_poster(result), headline.below(result))
-    if not len(rank.counted) and UNMARKED not in {finding.rule for finding in result.findings}:
+    if not len(rank.counted) and not findings.claimed(result):  # else a finding says how to mark them
         cards.empty_state(words.NO_STEPS, words.NO_STEPS_WHY, "profiler.step()  # after each training step", "python")
     poster.show(result)
     with st.expander("Why: what the numbers are and where a step goes", icon=":material/help:"):

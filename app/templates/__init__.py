@@ -26,7 +26,7 @@ def _shown(value: Any) -> Any:
 
 def _prose(sentence: str) -> Markup:
     """Return a sentence, escaped. It quotes code in backticks, for terminals and Markdown; a page shows that as code."""
-    escaped = str(Markup.escape(fmt.clean(sentence)))  # as Markup, it would escape the tags that are put in
+    escaped = str(Markup.escape(fmt.spaced(fmt.clean(sentence))))  # as Markup, it would escape the tags that are put in
     return Markup(_QUOTED_CODE.sub(r"<code>\1</code>", escaped))
 
 
@@ -37,7 +37,7 @@ def _as_written(text: str) -> Markup:
 
 def _breakable(text: str) -> Markup:
     """Return text, escaped, whose names may wrap after each underscore (copied, they are the names: ``<wbr>`` is no character), code in backticks as code."""
-    escaped = str(Markup("_<wbr>").join(Markup.escape(part) for part in fmt.clean(text).split("_")))
+    escaped = str(Markup("_<wbr>").join(Markup.escape(part) for part in fmt.spaced(fmt.clean(text)).split("_")))
     return Markup(_QUOTED_CODE.sub(r"<code>\1</code>", escaped))
 
 

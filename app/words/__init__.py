@@ -5,7 +5,17 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
-        "headline": ("action", "below", "best_ms", "first_change", "forecast", "headline", "tab_title"),
+        "headline": (
+            "CUT_OFF_EARLY",
+            "action",
+            "below",
+            "best_ms",
+            "first_change",
+            "forecast",
+            "headline",
+            "is_cut_off",
+            "tab_title",
+        ),
         "run": ("diff", "first_line", "first_seen", "lost_to", "step_time"),
     },
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 from sawtooth.analysis.compare.comparison import Comparison
@@ -27,11 +26,6 @@ def names(comparison: Comparison) -> tuple[str, str]:
         return a, b
     first, second = (side.first.manifest.id[:ID_SHOWN] for side in (comparison.a, comparison.b))
     return (f"{a} ({first})", f"{b} ({second})") if first != second else ("A", "B")
-
-
-def spaced(sentence: str) -> str:
-    """Return a sentence of analysis with the space before % that people's numbers have here."""
-    return re.sub(r"(\d)%", "\\1\u00a0%", sentence)
 
 
 def _about(side: Side, source: str) -> str:
@@ -107,7 +101,7 @@ def how_sure(comparison: Comparison) -> str:
 
 def why_sure(comparison: Comparison) -> str:
     """Return what the verdict's confidence rests on."""
-    return spaced((comparison.throughput.verdict if comparison.throughput is not None else comparison.verdict).why)
+    return fmt.spaced((comparison.throughput.verdict if comparison.throughput is not None else comparison.verdict).why)
 
 
 def _interval(low_ms: float | None, high_ms: float | None) -> str:
@@ -229,7 +223,7 @@ def sentences(comparison: Comparison) -> list[str]:
         *([comparison.disagreement] if comparison.disagreement else []),
         *(reason.sentence for reason in comparison.reasons),
     ]
-    return [spaced(sentence) for sentence in limits]
+    return [fmt.spaced(sentence) for sentence in limits]
 
 
 def tested(comparison: Comparison) -> str | None:

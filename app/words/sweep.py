@@ -8,7 +8,6 @@ import pandas as pd
 
 from sawtooth.analysis.compare.sweep import BatchPrediction, Sweep
 from sawtooth.app import format as fmt
-from sawtooth.app.words.comparison import spaced
 
 FLOATS = ("throughput", "predicted", "low", "high", "accumulated", "step_ms", "utilization", "mfu", "memory_gb", "predicted_gb")
 
@@ -114,7 +113,7 @@ def sentence(sweep: Sweep) -> str:
     """Say which value to choose, why, and from what the others are predicted."""
     base = sweep.predicted[0].base if sweep.predicted else None
     how = f" Predictions are made from the trace of the run at {base:g}." if base is not None else ""
-    return spaced(f"{sweep.why}{how}")
+    return fmt.spaced(f"{sweep.why}{how}")
 
 
 def cells(sweep: Sweep) -> list[list[str]]:

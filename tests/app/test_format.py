@@ -173,3 +173,9 @@ def test_what_begins_an_arrow_an_icon_or_an_address_is_parted(name: str) -> None
 )
 def test_a_key_becomes_a_heading(key: str, heading: str) -> None:
     assert fmt.heading(key) == heading
+
+
+def test_a_percentage_of_analysis_has_the_space_that_all_others_have() -> None:
+    assert fmt.spaced("94% full, 3.5% of it; 12\u00a0% stay, and so do 10%foo and %d") == (
+        "94\u00a0% full, 3.5\u00a0% of it; 12\u00a0% stay, and so do 10%foo and %d"
+    )

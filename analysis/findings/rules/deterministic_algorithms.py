@@ -47,7 +47,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         context,
         RULE.slug,
         context.work[context.work["gpu_op_id"].isin(fills)],
-        "Deterministic algorithms are on: {kernels} kernels a step fill memory that is written right after, {cost} of each step",
+        "Deterministic algorithms are on: {kernels} a step fill memory that is written right after, {cost} of each step",
         "Turn deterministic algorithms off, or at least the fills: torch.utils.deterministic.fill_uninitialized_memory = False.",
         worth_naming=WORTH_NAMING,
         confidence="high",

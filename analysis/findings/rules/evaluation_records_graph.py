@@ -48,7 +48,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     steps = max(len(context.rank.counted), 1)
     yield context.finding(
         RULE.slug,
-        f"{numbered / steps:.0f} layers a step record a graph for a backward pass, and none comes",
+        f"{numbered / steps:.0f} layers a step record an autograd graph, but no backward pass follows",
         "Put the loop under torch.inference_mode(): activations are then freed at once, which leaves memory for a larger batch.",
         ceiling_ms=None,
         severity="warning",

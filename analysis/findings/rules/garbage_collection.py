@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.calls import frames
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_times, in_words
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -41,7 +41,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     lost = min(collections.ms, context.lost_ms("python_host"))
     yield context.finding(
         RULE.slug,
-        f"Python collects garbage {collections.count:.0f} times a step: {in_words(collections.ms)} of the host's time",
+        f"Python collects garbage {in_times(collections.count)} a step: {in_words(collections.ms)} of the host's time",
         "Take gc.collect() out of the loop; freeze what lives for ever, and collect every thousand steps.",
         ceiling_ms=lost,
         edits=[WithoutHostCause("python_host")] if lost else [],

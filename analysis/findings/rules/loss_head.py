@@ -67,7 +67,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         context,
         RULE.slug,
         rows,
-        "The loss reads and writes its logits in {kernels} kernels: {cost} of each step beside the head's products",
+        "The loss reads and writes its logits in {kernels}: {cost} of each step beside the head's products",
         "Compile the loss, or call a fused linear cross entropy, which reads the logits once forward and once backward.",
         worth_naming=WORTH_NAMING,
         edits=_edits(rows, gpu),

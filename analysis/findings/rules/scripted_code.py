@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.calls import operators
-from sawtooth.analysis.findings.rule import Rule, RuleContext
+from sawtooth.analysis.findings.rule import Rule, RuleContext, in_times
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 GRAPHS = r"^(<forward op>|<backward op>|TensorExpr.*|prim::TensorExpr.*|prim::CudaFusionGroup.*|prim::DifferentiableGraph.*|torch::jit::.*)$"
@@ -40,7 +40,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     yield context.finding(
         RULE.slug,
-        f"TorchScript runs in each step: its interpreter is called {graphs.count:,.3g} {'time' if graphs.count == 1 else 'times'}",
+        f"TorchScript runs in each step: its interpreter is called {in_times(graphs.count)}",
         "Take torch.jit.script and torch.jit.trace off, and compile the model instead.",
         ceiling_ms=None,
         severity="info",

@@ -37,7 +37,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         context,
         RULE.slug,
         rows,
-        "Activations written out of small operators take {cost} of each step in {kernels} kernels",
+        "Activations written out of small operators take {cost} of each step in {kernels}",
         "Call the activation's own function, or compile the module.",
         worth_naming=WORTH_NAMING,
         edits=edits,

@@ -43,7 +43,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         context,
         RULE.slug,
         rows,
-        "Normalization written out of small operators takes {cost} of each step in {kernels} kernels",
+        "Normalization written out of small operators takes {cost} of each step in {kernels}",
         "Call the fused norm, or compile the module.",
         worth_naming=WORTH_NAMING,
         edits=edits,

@@ -48,7 +48,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         context,
         RULE.slug,
         context.work[context.work["gpu_op_id"].isin(inside)],
-        "Gradients are filled with zeros in {kernels} kernels, {cost} of each step",
+        "Gradients are filled with zeros in {kernels}, {cost} of each step",
         "Drop gradients instead of zeroing them: zero_grad(set_to_none=True).",
         worth_naming=WORTH_NAMING,
         by=("operator", "kernel"),

@@ -24,7 +24,7 @@ from sawtooth.app.cli import cli, main
 from sawtooth.app.commands import output, runs
 from sawtooth.app.commands.runs import size_of
 from sawtooth.app.printable import json_text
-from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 from tests.support.paths import ROOT
@@ -337,3 +337,29 @@ def test_pruning_an_example_names_the_way_back(data: str) -> None:
     (manifest,) = folder.manifests()
     folder.write_manifest(msgspec.structs.replace(manifest, bundled=True))
     assert "an example, which `sawtooth demo` brings back" in run("runs", "prune", "--max-size", "1kB", "--data", data).output
+
+
+def test_a_name_that_no_run_has_is_answered_with_the_one_that_was_meant(data: str, tmp_path: Path) -> None:
+    for command in (["report", "my frist run"], ["runs", "rename", "my frist run", "x"], ["export", "my frist run"]):
+        said = str(run(*command, "--data", data).exception)
+        assert "Neither a run nor a file is called 'my frist run'. Did you mean my  first run?" in said
+        assert f"sawtooth runs lists the 1 run in {data}." in said
+    said = str(run("report", "anything", "--data", str(tmp_path / "new")).exception)
+    assert "no run in" in said and "sawtooth ingest FILE" in said
+
+
+def test_an_error_names_the_file_it_is_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty.json").write_bytes(b"")
+    monkeypatch.setattr(sys, "argv", ["sawtooth", "ingest", str(tmp_path / "empty.json"), "--data", str(tmp_path / "data")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("sawtooth: empty.json: The file is empty (0 bytes).")
+
+
+def test_the_doctor_makes_no_folder(tmp_path: Path) -> None:
+    refused = run("doctor", "--data", str(tmp_path / "none"))
+    assert isinstance(refused.exception, NotFoundError) and "There is no data folder" in str(refused.exception)
+    assert not (tmp_path / "none").exists()
