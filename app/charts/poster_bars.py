@@ -132,23 +132,18 @@ def both_steps(bars: Sequence[Bar], *, dark: bool) -> list[StepBar]:
 
 
 def named_once(drawn: Sequence[StepBar], bars: Sequence[Bar], *, dark: bool) -> list[Piece]:
-    """Return what no piece of ``both_steps`` has room to name, of a share worth a name, with its time on both sides."""
+    """Return the parts of ``both_steps`` with their times on both sides, as far as they are worth a name; labelled where the bars name them on a wide page."""
     longest = max(sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars), 1e-12)
     labels = {piece.label for step in drawn for piece in step.parts}
-    return [
-        Piece(
-            f"{bar.label}: {_both(bar)}",
-            "",
-            0.0,
-            colour_of(bar.owner, bar.cause).on(dark),
-            colour_of(bar.owner, bar.cause).texture,
-        )
-        for bar in sorted(bars, key=lambda bar: -max(bar.ms_a, bar.ms_b))
-        if max(bar.ms_a, bar.ms_b) >= NAMED_FROM * longest
-        and not all(
-            any(label.startswith(f"{bar.label} {fmt.duration_ms(ms)}") for label in labels) for ms in (bar.ms_a, bar.ms_b) if ms
-        )
-    ]
+    named = []
+    for bar in sorted(bars, key=lambda bar: -max(bar.ms_a, bar.ms_b)):
+        colour = colour_of(bar.owner, bar.cause)
+        written = all(f"{bar.label} {fmt.duration_ms(ms)}" in labels for ms in (bar.ms_a, bar.ms_b) if ms)
+        if max(bar.ms_a, bar.ms_b) >= NAMED_FROM * longest:
+            named.append(
+                Piece(f"{bar.label}: {_both(bar)}", bar.label if written else "", 0.0, colour.on(dark), colour.texture)
+            )
+    return named
 
 
 def _both(bar: Bar) -> str:

@@ -8,6 +8,7 @@ import streamlit as st
 
 from sawtooth.analysis.knowledge.causes import CAUSES
 from sawtooth.analysis.knowledge.owners import OWNERS
+from sawtooth.analysis.metrics.metric import Metric
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app.page import cards
 from sawtooth.app.page.reference import columns, matching, rules
@@ -34,18 +35,21 @@ def main() -> None:
 
 
 def _metrics(wanted: str) -> None:
-    rows = [
-        (m.label, m.definition, f"{m.unit}; {WAYS[m.better]}".rstrip("; "), m.source, f"`{m.key}`") for m in METRICS.values()
-    ]
-    _table(("Metric", "Definition", "Unit", "Source", "Key in the report"), rows, wanted, "Metrics")
+    rows = [(m.label, f"{m.definition} Source: {m.source} {_unit(m)}", f"`{m.key}`") for m in METRICS.values()]
+    _table(("Metric", "Definition", "Key in the report"), rows, wanted, "Metrics")
+
+
+def _unit(metric: Metric) -> str:
+    better = WAYS[metric.better]
+    return f"Unit: {metric.unit}{f', {better}' if better else ''}."
 
 
 def _lost_time(wanted: str) -> None:
     cards.small("Every nanosecond of a device has one owner, the first of these that runs.")
     _table(("Owner", "It owns an instant where", "Key"), [(o.label, o.meaning, f"`{o.key}`") for o in OWNERS], wanted, "Owners")
     cards.small("Time of an owner that does not compute has one cause.")
-    rows = [(c.label, c.proof, c.who, c.to_do, f"`{c.key}`") for c in CAUSES]
-    _table(("Cause", "What proves it", "Who can change it", "What to do", "Key"), rows, wanted, "Causes of lost time")
+    rows = [(c.label, c.proof, f"{c.to_do} Who can change it: {c.who}.", f"`{c.key}`") for c in CAUSES]
+    _table(("Cause", "What proves it", "What to do", "Key"), rows, wanted, "Causes of lost time")
 
 
 def _rules(wanted: str) -> None:

@@ -22,8 +22,9 @@ def main() -> None:
     """Show the page."""
     result = current.run_result()
     share.bar(result)
-    if result.lead is None:
+    with st.container(key="answer"):  # on a phone it stands above the ways to hand it on
         cards.headline(headline.on_poster(result), headline.below(result))
+    if result.lead is None:
         poster.show(result)
         if result.host is not None:
             _of_the_host(result.host)
@@ -47,7 +48,6 @@ def _of_the_host(work: HostWork) -> None:
 
 def _judged(result: RunResult, rank: RankResult) -> None:
     verdict = judge(rank)
-    cards.headline(headline.on_poster(result), headline.below(result))
     if not len(rank.counted) and not findings.claimed(result):  # else a finding says how to mark them
         cards.empty_state(words.NO_STEPS, words.NO_STEPS_WHY, "profiler.step()  # after each training step", "python")
     poster.show(result)

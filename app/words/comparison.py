@@ -91,7 +91,7 @@ def certainty(comparison: Comparison) -> str:
 
 
 def how_sure(comparison: Comparison) -> str:
-    """Return the verdict's confidence and interval: Low confidence: a step is 493 to 843 ms shorter (95 % interval)."""
+    """Return the verdict's confidence and interval: Low confidence: a step is 493 to 843 ms shorter (95 % interval)."""
     word, rate = comparison.verdict, comparison.throughput
     sure = f"{(rate.verdict if rate is not None else word).confidence.capitalize()} confidence"
     if rate is not None or word.ci95_ms is None or word.ci95_ms == (0.0, 0.0):
@@ -110,11 +110,11 @@ def _interval(low_ms: float | None, high_ms: float | None) -> str:
         return "nothing bounds the change."
     if low_ms is None or high_ms is None:
         bound = f"at most {_longer(high_ms)}" if high_ms is not None else f"at least {_longer(low_ms or 0.0)}"
-        return f"a step is {bound} (95 % interval)."
+        return f"a step is {bound} (95 % interval)."
     if low_ms * high_ms < 0:
-        return f"a step is between {_longer(low_ms)} and {_longer(high_ms)} (95 % interval)."
+        return f"a step is between {_longer(low_ms)} and {_longer(high_ms)} (95 % interval)."
     near, far = sorted((abs(low_ms), abs(high_ms)))
-    return f"a step is {fmt.span_ms(near, far)} {'shorter' if low_ms + high_ms < 0 else 'longer'} (95 % interval)."
+    return f"a step is {fmt.span_ms(near, far)} {'shorter' if low_ms + high_ms < 0 else 'longer'} (95 % interval)."
 
 
 def _longer(ms: float) -> str:

@@ -131,4 +131,4 @@ def test_three_runs_a_side_are_averaged_and_named():
     assert comparison.best.a == pytest.approx(100)
     assert comparison.verdict.word == "faster"
     assert "3 and 3 runs" in compare_words.certainty(comparison)
-    assert "95 % interval" in compare_words.certainty(comparison)
+    assert "95\u00a0% interval" in compare_words.certainty(comparison)
