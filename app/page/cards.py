@@ -31,7 +31,7 @@ def style() -> None:
     st.html(templates.FOLDER / "page.css")
     if st.context.theme.type == "dark":  # Streamlit writes white on the accent, which is light there: 2.8:1
         st.html(
-            "<style>[data-testid=stBaseButton-primary]:not(:disabled), [data-testid=stMultiSelect] [data-tag], [data-testid=stMultiSelect] [data-tag] :is(span, button) { color: #0B1A26 !important; } "
+            "<style>[data-testid^=stBaseButton-primary]:not(:disabled), [data-testid=stMultiSelect] [data-tag], [data-testid=stMultiSelect] [data-tag] :is(span, button) { color: #0B1A26 !important; } "
             ".st-caution span { color: #F2C14E; }</style>"
         )
     st.logo(LOGO, size="large")
