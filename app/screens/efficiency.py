@@ -12,7 +12,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts import efficiency as charts
 from sawtooth.app.charts.roofline import roofline
 from sawtooth.app.page import basis, cards, current, frame, panel
-from sawtooth.app.words import run as words
+from sawtooth.app.words import efficiency as words
 from sawtooth.ingest.schema import Manifest
 
 SHOWN_ON = {

@@ -17,7 +17,7 @@ from sawtooth.app.charts.telemetry import lanes
 from sawtooth.app.page import cards, current, frame, panel, sweep_curve, telemetry_strip
 from sawtooth.app.page.runs import compare_choice
 from sawtooth.app.page.timeline import views
-from sawtooth.app.words import memory as words
+from sawtooth.app.words import telemetry as words
 
 poster = templates.pieces("poster.html")
 FIND = """from sawtooth.capture import find_batch_size
@@ -159,7 +159,7 @@ def _in_use(result: RunResult, unknown: str) -> None:
         pieces, width = charts.of_the_gpu(peak, total, dark=frame.dark())
         st.html(poster.bar("GPU", pieces, fmt.bytes_(total), width))
     facts = series.facts(telemetry, MEMORY)
-    title = words.over_time(facts["p5"], facts["p95"])
+    title = words.use_over_time(facts["p5"], facts["p95"])
     chart = lanes(
         telemetry, title, f"{title}.", origin_ns=telemetry.span.start_ns, dark=frame.dark(), wanted=[MEMORY], height=170
     )

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from sawtooth.analysis.metrics.mfu import LOWER_BOUND
 from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.first_look import FirstLook
 from sawtooth.analysis.run.model import CodeChange, Finding, NotChecked, RankResult, RunResult
 from sawtooth.analysis.run.verdict import Judgement, explains, judge
@@ -231,7 +230,7 @@ def _mfu_note(metrics: Mapping[str, Reading]) -> str | None:
         return None
     least = "a lower bound: at least " if is_lower_bound(metrics) else ""
     note = f"{least}{fmt.reading('achieved_tflops', achieved)} achieved"
-    own = _by_own_dtypes(metrics)
+    own = by_own_dtypes(metrics)
     return f"of the 16-bit peak; {own} of the peak of each operator's dtype; {note}" if own is not None else note
 
 
@@ -239,17 +238,14 @@ def mfu_fact(metrics: Mapping[str, Reading]) -> tuple[str, str] | None:
     """Return MFU's label and value; above the 16-bit peak that of the operators' own dtypes."""
     if metrics["mfu"].value is None:
         return None
-    own = _by_own_dtypes(metrics)
+    own = by_own_dtypes(metrics)
     return ("MFU, by each operator's dtype", own) if own is not None else ("MFU", fmt.reading("mfu", metrics["mfu"]))
 
 
-def _by_own_dtypes(metrics: Mapping[str, Reading]) -> str | None:
+def by_own_dtypes(metrics: Mapping[str, Reading]) -> str | None:
     """Return the MFU by each operator's dtype, for people, where the MFU is above the 16-bit peak, which narrow dtypes outrun; else None."""
     mfu, own = metrics["mfu"], metrics["mfu_at_dtype"]
     return fmt.reading("mfu_at_dtype", own) if own.value is not None and (mfu.value or 0.0) > 1 else None
-
-
-SAME_SHARE = 0.01  # of the MFU: a share that differs by less reads the same
 
 
 def is_lower_bound(metrics: Mapping[str, Reading]) -> bool:
@@ -292,54 +288,6 @@ def not_checked(rules: int) -> str:
 def why_not_checked(rule: NotChecked) -> str:
     """Return why a rule was not checked, in one sentence."""
     return f"{fmt.heading(rule.rule)}: not checked, because {rule.because}"
-
-
-FACTOR_LOSSES = {  # what a small factor of MFU means
-    "mfu_factor_busy": "the GPU works only {} of the time",
-    "mfu_factor_flop_kernels": "only {} of the busy time goes to products, convolutions and attention",
-    "mfu_factor_clock": "the clock is {} of the one the peak is quoted at",
-    "mfu_factor_efficiency": "those kernels reach {} of what the clock allows",
-}
-
-
-def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
-    """Return the MFU with the factor that holds it down most."""
-    mfu = fmt.reading("mfu", metrics["mfu"])
-    sure = metrics["mfu"].trust == "ok" or mfu.startswith("<")
-    about = "at least " if is_lower_bound(metrics) else "" if sure else "≈ "
-    if lowest is None:
-        return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak."
-    if (own := _by_own_dtypes(metrics)) is not None:
-        return (
-            f"The run reaches {about}{own} of the peak of its operators' dtypes, which is {mfu} of the GPU's dense 16-bit peak."
-        )
-    value = fmt.reading(lowest, metrics[lowest])
-    return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak; most is lost because {FACTOR_LOSSES[lowest].format(value)}."
-
-
-def utilizations(metrics: Mapping[str, Reading]) -> list[str]:
-    """Return which metrics say how well the peak is used: MFU and what is achieved, and the others where they say something else."""
-    mfu = metrics["mfu"].value or 0.0
-    others = [key for key in ("mfu_at_dtype", "hfu") if abs((metrics[key].value or mfu) - mfu) > SAME_SHARE * mfu]
-    return ["mfu", "achieved_tflops", *others]
-
-
-def mfu_doubt(metrics: Mapping[str, Reading]) -> str | None:
-    """Return once why MFU and all that rests on the same step time is not exact; None where it is measured."""
-    mfu = metrics["mfu"]
-    if mfu.value is None or mfu.trust == "ok":
-        return None
-    return " ".join(["The step time behind these numbers is inferred, not measured.", *mfu.notes[:1]])
-
-
-def factor_title(metrics: Mapping[str, Reading], lowest: str) -> str:
-    """Return the finding of the chart of MFU's factors."""
-    return f"{METRICS[lowest].label} is the smallest factor: {fmt.reading(lowest, metrics[lowest])}"
-
-
-def _inside(label: str) -> str:
-    """Return a label as it stands inside a sentence: FLOP stays, Busy becomes busy."""
-    return label if label[:2].isupper() else label[0].lower() + label[1:]
 
 
 def diff(change: CodeChange) -> str:

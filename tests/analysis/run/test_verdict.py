@@ -10,7 +10,8 @@ import pytest
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_time import choose_step_time
 from sawtooth.analysis.run.verdict import Judgement, judge
-from sawtooth.app.words.run import headline, is_lower_bound, mfu_fact, mfu_sentence
+from sawtooth.app.words.efficiency import mfu_sentence
+from sawtooth.app.words.run import headline, is_lower_bound, mfu_fact
 from tests.support.by_hand import ADDS, analysed
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.run_results import run_of

@@ -1,0 +1,53 @@
+"""How well the busy time works, in sentences: MFU, what holds it down, and what its numbers rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.app import format as fmt
+from sawtooth.app.words.run import by_own_dtypes, is_lower_bound
+
+SAME_SHARE = 0.01  # of the MFU: a share that differs by less reads the same
+FACTOR_LOSSES = {  # what a small factor of MFU means
+    "mfu_factor_busy": "the GPU works only {} of the time",
+    "mfu_factor_flop_kernels": "only {} of the busy time goes to products, convolutions and attention",
+    "mfu_factor_clock": "the clock is {} of the one the peak is quoted at",
+    "mfu_factor_efficiency": "those kernels reach {} of what the clock allows",
+}
+
+
+def mfu_sentence(metrics: Mapping[str, Reading], lowest: str | None) -> str:
+    """Return the MFU with the factor that holds it down most."""
+    mfu = fmt.reading("mfu", metrics["mfu"])
+    sure = metrics["mfu"].trust == "ok" or mfu.startswith("<")
+    about = "at least " if is_lower_bound(metrics) else "" if sure else "≈ "
+    if lowest is None:
+        return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak."
+    if (own := by_own_dtypes(metrics)) is not None:
+        return (
+            f"The run reaches {about}{own} of the peak of its operators' dtypes, which is {mfu} of the GPU's dense 16-bit peak."
+        )
+    value = fmt.reading(lowest, metrics[lowest])
+    return f"The run reaches {about}{mfu} of the GPU's dense 16-bit peak; most is lost because {FACTOR_LOSSES[lowest].format(value)}."
+
+
+def utilizations(metrics: Mapping[str, Reading]) -> list[str]:
+    """Return which metrics say how well the peak is used: MFU and what is achieved, and the others where they say something else."""
+    mfu = metrics["mfu"].value or 0.0
+    others = [key for key in ("mfu_at_dtype", "hfu") if abs((metrics[key].value or mfu) - mfu) > SAME_SHARE * mfu]
+    return ["mfu", "achieved_tflops", *others]
+
+
+def mfu_doubt(metrics: Mapping[str, Reading]) -> str | None:
+    """Return once why MFU and all that rests on the same step time is not exact; None where it is measured."""
+    mfu = metrics["mfu"]
+    if mfu.value is None or mfu.trust == "ok":
+        return None
+    return " ".join(["The step time behind these numbers is inferred, not measured.", *mfu.notes[:1]])
+
+
+def factor_title(metrics: Mapping[str, Reading], lowest: str) -> str:
+    """Return the finding of the chart of MFU's factors."""
+    return f"{METRICS[lowest].label} is the smallest factor: {fmt.reading(lowest, metrics[lowest])}"

@@ -1,0 +1,29 @@
+"""Memory without allocations: what telemetry says, against the GPU's own memory and over time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from sawtooth.app.words.telemetry import in_use, use_over_time
+from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import BASE_NS
+from tests.support.pages import charts, opened, run_of, words_of
+
+
+def test_what_is_in_use_and_what_stays_free() -> None:
+    assert in_use(38e9, 152e9) == "At most 38.0\u00a0GB of 152\u00a0GB of GPU memory is in use: 75\u00a0% stays free."
+    assert in_use(38e9, None) == "At most 38.0\u00a0GB of GPU memory is in use."
+    assert use_over_time(38.01e9, 38.02e9) == "The use stays at 38.0\u00a0GB"
+    assert use_over_time(1e9, 2e9) == "The use lies between 1.00\u00a0GB and 2.00\u00a0GB"
+
+
+def test_without_a_trace_the_page_draws_the_memory_in_use(app_data: DataFolder, tmp_path: Path) -> None:
+    lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10}]
+    lines += [{"t_ns": BASE_NS + k * 10**8, "gpu_util": 50, "mem_total": 100_000_000_000, "mem_used": 25_000_000_000} for k in range(100)]
+    (tmp_path / "nvml.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    test = opened("memory", run_of(app_data, tmp_path / "nvml.jsonl"))
+    text = words_of(test)
+    assert "At most 25.0\u00a0GB of 100\u00a0GB of GPU memory is in use: 75\u00a0% stays free." in text
+    assert "The use stays at 25.0\u00a0GB" in text
+    assert len(charts(test)) == 1
