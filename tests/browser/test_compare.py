@@ -35,7 +35,7 @@ def state(page: Page) -> tuple[str, list[str], str]:
     """Return what the page says: its headline, its findings, the operators' table's caption."""
     expect(page.locator("h1")).to_contain_text("as fast as", timeout=SLOW)
     expect(page.locator("h2.st-title", has_text="operator time that changed most")).to_be_visible(timeout=SLOW)
-    expect(page.locator(".js-plotly-plot")).to_have_count(3, timeout=SLOW)
+    expect(page.locator(".js-plotly-plot")).to_have_count(2, timeout=SLOW)
     return (
         page.locator("h1").inner_text(),
         page.locator("h2.st-title").all_inner_texts(),
