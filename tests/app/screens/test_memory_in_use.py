@@ -20,7 +20,10 @@ def test_what_is_in_use_and_what_stays_free() -> None:
 
 def test_without_a_trace_the_page_draws_the_memory_in_use(app_data: DataFolder, tmp_path: Path) -> None:
     lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10}]
-    lines += [{"t_ns": BASE_NS + k * 10**8, "gpu_util": 50, "mem_total": 100_000_000_000, "mem_used": 25_000_000_000} for k in range(100)]
+    lines += [
+        {"t_ns": BASE_NS + k * 10**8, "gpu_util": 50, "mem_total": 100_000_000_000, "mem_used": 25_000_000_000}
+        for k in range(100)
+    ]
     (tmp_path / "nvml.jsonl").write_text("\n".join(map(json.dumps, lines)))
     test = opened("memory", run_of(app_data, tmp_path / "nvml.jsonl"))
     text = words_of(test)
