@@ -8,7 +8,6 @@ import streamlit as st
 
 from sawtooth.analysis.knowledge.causes import CAUSES
 from sawtooth.analysis.knowledge.owners import OWNERS
-from sawtooth.analysis.metrics.metric import Metric
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app.page import cards
 from sawtooth.app.page.reference import columns, matching, rules
@@ -35,13 +34,14 @@ def main() -> None:
 
 
 def _metrics(wanted: str) -> None:
-    rows = [(m.label, f"{m.definition} Source: {m.source} {_unit(m)}", f"`{m.key}`") for m in METRICS.values()]
+    rows = [
+        (m.label, f"{m.definition} Source: {m.source} {_unit(m.unit, WAYS[m.better])}", f"`{m.key}`") for m in METRICS.values()
+    ]
     _table(("Metric", "Definition", "Key in the report"), rows, wanted, "Metrics")
 
 
-def _unit(metric: Metric) -> str:
-    better = WAYS[metric.better]
-    return f"Unit: {metric.unit}{f', {better}' if better else ''}."
+def _unit(unit: str, better: str) -> str:
+    return f"Unit: {unit}{f', {better}' if better else ''}."
 
 
 def _lost_time(wanted: str) -> None:
