@@ -1,10 +1,9 @@
-"""What a command is given: run ids, files or folders. Files are ingested on the fly, into a temporary folder unless kept."""
+"""What a command is given: run ids, files or folders. Files are read on the fly, into a folder of their own unless kept as runs."""
 
 from __future__ import annotations
 
 import difflib
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,8 +12,9 @@ from pathlib import Path
 from sawtooth.analysis.run.first_look import FirstLook
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
+from sawtooth.app.commands.files_read import files_read
 from sawtooth.app.commands.output import say, say_over
-from sawtooth.app.jobs.intake import bring_in, files_of
+from sawtooth.app.jobs.intake import Brought, bring_in, files_of
 from sawtooth.app.words.run import first_seen
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.recording import Progress
@@ -100,13 +100,26 @@ def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) 
     for path in paths:
         if not path.exists():
             raise UsageError(f"{path} does not exist.")
-    with tempfile.TemporaryDirectory(prefix="sawtooth-") as temporary:
-        folder = data_folder(data) if keep else DataFolder(Path(temporary)).create()
+    files, tolerant = _files(paths)
+
+    def read(folder: DataFolder) -> Brought:
+        return _read(folder, files, tolerant, keep)
+
+    if keep:
+        folder = data_folder(data)
+        brought = read(folder)
+        _say_of(brought.refused, brought.notices)
         with Library(folder) as library:
-            yield [Opened(library, manifest) for manifest in _ingest(folder, paths, keep)]
+            yield [Opened(library, manifest) for manifest in brought.runs]
+        return
+    with files_read(data_root(data), files, read) as (folder, runs, said):
+        _say_of(said.refused, said.notices)
+        with Library(folder) as library:
+            yield [Opened(library, manifest) for manifest in runs]
 
 
-def _ingest(folder: DataFolder, paths: list[Path], keep: bool) -> list[Manifest]:
+def _files(paths: list[Path]) -> tuple[list[tuple[Path, str]], bool]:
+    """Return the files of ``paths`` with their names for people, and whether what cannot be read is left out, as where a folder is given."""
     files: list[tuple[Path, str]] = []
     tolerant = False
     for path in paths:
@@ -115,12 +128,19 @@ def _ingest(folder: DataFolder, paths: list[Path], keep: bool) -> list[Manifest]
             raise nothing_in(path)
         tolerant |= is_folder
         files += files_here
+    return files, tolerant
+
+
+def _read(folder: DataFolder, files: list[tuple[Path, str]], tolerant: bool, keep: bool) -> Brought:
     progress, seen = (show_progress, show_first_look) if sys.stderr.isatty() else (None, None)
     brought = bring_in(folder, files, keep_source=keep, tolerant=tolerant, progress=progress, seen=seen)
     if progress is not None:
         say_over("")
-    for sentence in brought.refused:
+    return brought
+
+
+def _say_of(refused: Sequence[str], notices: Sequence[str]) -> None:
+    for sentence in refused:
         say(f"Left out {sentence}", err=True)
-    for sentence in brought.notices:
+    for sentence in notices:
         say(sentence, err=True)
-    return brought.runs

@@ -2,7 +2,8 @@
 
     python -m tests.benchmarks.stages TRACE.json.gz …
 
-Prints a row for each trace, which is read in a process of its own: seconds, memory of the largest process by then, and bytes stored.
+Prints a row for each trace, which is read in a process of its own: processor seconds of each stage, the seconds that passed in all, beside those of
+``gzip -dc`` just before, memory of the largest process by then, and bytes stored.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from itertools import pairwise
 from pathlib import Path
 
 from tests.support.paths import ROOT
 
-HEAD = "| trace | imports | read | derive | analyse | in all | largest process, MB | recording + derived, MB |\n|---|---:|---:|---:|---:|---:|---:|---:|"
+HEAD = (
+    "| trace | imports | read | derive | analyse | in all | passed | × `gzip -dc` | largest process, MB | recording + derived, MB |\n"
+    "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+)
 
 
 def processor_seconds() -> float:
@@ -28,7 +33,8 @@ def processor_seconds() -> float:
 
 def row(trace: Path) -> str:
     """Return the row of one trace; nothing of Sawtooth may be loaded before."""
-    moments = [processor_seconds()]
+    unpacked_s = _seconds_to_unpack(trace)
+    began, moments = time.perf_counter(), [processor_seconds()]
     from sawtooth.analysis.derive.build import ensure_derived
     from sawtooth.analysis.kept import result_of
     from sawtooth.analysis.run_analysis import analyse  # noqa: F401  (loaded at its first use otherwise)
@@ -48,11 +54,18 @@ def row(trace: Path) -> str:
         result_of(register_runs(folder, [recording])[0], library)
         library.close()
         moments.append(processor_seconds())
+        passed_s = time.perf_counter() - began
         stored = sum(path.stat().st_size for path in (folder.recording_file(recording.id), derived)) / 1e6
     stages = [after - before for before, after in pairwise(moments)]
     memory = max(resource.getrusage(whose).ru_maxrss for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1024
     seconds = " | ".join(f"{stage:.1f}" for stage in (*stages, sum(stages)))
-    return f"| {trace.name} | {seconds} | {memory:.0f} | {stored:.1f} |"
+    return f"| {trace.name} | {seconds} | {passed_s:.1f} | {passed_s / unpacked_s:.1f} | {memory:.0f} | {stored:.1f} |"
+
+
+def _seconds_to_unpack(trace: Path) -> float:
+    began = time.perf_counter()
+    subprocess.run(["gzip", "-dc", str(trace)], stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - began
 
 
 def main() -> None:

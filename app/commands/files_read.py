@@ -1,0 +1,119 @@
+"""Files that a command reads without keeping them as runs: what was derived and concluded of them stays for the next command on the same files.
+
+A set of files has a folder of its own in the data folder, as large as a data folder with that run alone. The folders used longest ago go when all
+together pass MOST_BYTES; deleting any of them, or all, costs time only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from sawtooth.analysis.version import TOOL_VERSION
+from sawtooth.app.jobs.intake import Brought
+from sawtooth.ingest.errors import SawtoothError
+from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder, Manifest
+from sawtooth.ingest.typed import from_json
+
+FOLDER = "read"
+SAID = "read.json"  # written last: a folder that has it is whole
+MOST_BYTES = 1_000_000_000
+ABANDONED_S = 86_400  # what a killed command left
+
+
+class Read(msgspec.Struct, frozen=True):
+    """The runs that came of a set of files, by id, and what their reader said of them (as ``Brought`` has it)."""
+
+    runs: tuple[str, ...]
+    refused: tuple[str, ...]
+    notices: tuple[str, ...]
+
+
+@contextmanager
+def files_read(
+    root: Path, files: Sequence[tuple[Path, str]], read: Callable[[DataFolder], Brought]
+) -> Iterator[tuple[DataFolder, list[Manifest], Read]]:
+    """Give the data folder that holds the runs of ``files`` (path, name for people), the runs, and what was said of the files: as an earlier
+    command left them, or as ``read`` brings them in now. Where the data folder ``root`` cannot be written, nothing stays."""
+    place = root / FOLDER
+    try:
+        DataFolder(root).create()
+        place.mkdir(mode=0o700, exist_ok=True)
+        making = Path(tempfile.mkdtemp(prefix=".", dir=place))
+    except OSError:
+        with tempfile.TemporaryDirectory(prefix="sawtooth-") as temporary:
+            yield _brought(Path(temporary), read)
+        return
+    kept = place / _key(files)
+    before = _whole(kept)
+    try:
+        if before is not None:
+            os.utime(kept)
+            yield before
+            return
+        made = _brought(making, read)
+        yield made
+        (making / SAID).write_bytes(msgspec.json.encode(made[2]))
+        shutil.rmtree(kept, ignore_errors=True)
+        making.replace(kept)
+    except BaseException:
+        if before is not None:  # it may be damaged: the next command reads the files anew
+            shutil.rmtree(kept, ignore_errors=True)
+        raise
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+        _make_room(place)
+
+
+def _key(files: Sequence[tuple[Path, str]]) -> str:
+    """Return what tells a set of files: their contents, their names, and the version that reads them."""
+    parts = [TOOL_VERSION, str(SCHEMA_VERSION)]
+    for path, name in files:
+        with path.open("rb") as content:
+            parts += [name, hashlib.file_digest(content, "sha256").hexdigest()]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _brought(place: Path, read: Callable[[DataFolder], Brought]) -> tuple[DataFolder, list[Manifest], Read]:
+    folder = DataFolder(place).create()
+    brought = read(folder)
+    return folder, brought.runs, Read(tuple(run.id for run in brought.runs), tuple(brought.refused), tuple(brought.notices))
+
+
+def _whole(kept: Path) -> tuple[DataFolder, list[Manifest], Read] | None:
+    """Return what an earlier command left there; None where that is nothing, or not whole any more."""
+    folder = DataFolder(kept)
+    try:
+        said = from_json((kept / SAID).read_bytes(), Read)
+        return folder, [folder.read_manifest(run) for run in said.runs], said
+    except (OSError, msgspec.MsgspecError, SawtoothError):
+        return None
+
+
+def _make_room(place: Path) -> None:
+    """Delete what was used longest ago until MOST_BYTES hold the rest, and what a killed command left."""
+    used: list[tuple[float, int, Path]] = []
+    for path in place.iterdir() if place.is_dir() else ():
+        try:
+            at = path.stat().st_mtime
+            if path.name.startswith("."):
+                if time.time() - at > ABANDONED_S:
+                    shutil.rmtree(path, ignore_errors=True)
+                continue
+            used.append((at, sum(file.stat().st_size for file in path.rglob("*") if file.is_file()), path))
+        except OSError:
+            continue  # another command deletes it
+    left = sum(size for _, size, _ in used)
+    for _, size, path in sorted(used, key=lambda one: one[0]):
+        if left <= MOST_BYTES:
+            return
+        shutil.rmtree(path, ignore_errors=True)
+        left -= size
