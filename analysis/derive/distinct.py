@@ -23,10 +23,10 @@ def distinct_rows(*columns: NDArray[np.integer]) -> tuple[I64, I64]:
     return first, code
 
 
-def _dense(values: I64) -> tuple[I64, int]:
+def _dense(values: NDArray[np.integer]) -> tuple[I64, int]:
     """Return ``values`` as ranks among the distinct ones, and how many of those there are."""
     if not len(values):
-        return values, 0
+        return np.zeros(0, np.int64), 0
     low, high = int(values.min()), int(values.max())
     if high - low <= 4 * len(values):  # a table of what occurs instead of a sort
         occurs = np.zeros(high - low + 1, bool)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.communication import by_pass, calls_inside, collectives, evidence_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
-from sawtooth.analysis.replay.edits import WithoutCalls, WithoutOps
+from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 FORWARD = "DistributedDataParallel.forward"
@@ -61,7 +61,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     early = rows[rows["nth"] < rows["passes"] - 1]
     cost_ms = float(early["dur_ns"].sum()) / len(moved) / 1e6
     calls = by_pass(context, calls_inside(context, *REDUCES), FORWARD)
-    without = [
+    without: list[Edit] = [
         WithoutOps(tuple(early["gpu_op_id"].astype(int).tolist())),
         WithoutCalls(tuple(calls.loc[calls["nth"] < calls["passes"] - 1, "call_id"].astype(int).tolist())),
     ]

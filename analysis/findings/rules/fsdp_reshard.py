@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, evidence_of
 from sawtooth.analysis.findings.queries.sampled import memory_use
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes, in_words
-from sawtooth.analysis.replay.edits import WithoutCalls, WithoutOps
+from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 GATHERS = "FSDP::all_gather"  # how fully_shard names what a gather has the host do, the copies to and from its buffer included
@@ -57,7 +57,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     cost_ms = float(second["dur_ns"].sum()) / steps / 1e6
     calls = calls_inside(context, GATHERS)
     first_ns = calls["step"].map(second.groupby("step")["launch_ns"].min())
-    without = [
+    without: list[Edit] = [
         WithoutOps(tuple(second["gpu_op_id"].astype(int).tolist())),
         WithoutCalls(tuple(calls.loc[calls["end_ns"] > first_ns, "call_id"].astype(int).tolist())),
     ]
