@@ -24,7 +24,7 @@ from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder, Manifest
 from sawtooth.ingest.typed import from_json
 
 FOLDER = "read"
-SAID = "read.json"  # written last: a folder that has it is whole
+COMPLETE = "read.json"  # written last: a folder that has it is whole
 MOST_BYTES = 1_000_000_000
 ABANDONED_S = 86_400  # what a killed command left
 
@@ -61,7 +61,7 @@ def files_read(
             return
         made = _brought(making, read)
         yield made
-        (making / SAID).write_bytes(msgspec.json.encode(made[2]))
+        (making / COMPLETE).write_bytes(msgspec.json.encode(made[2]))
         shutil.rmtree(kept, ignore_errors=True)
         making.replace(kept)
     except BaseException:
@@ -92,8 +92,8 @@ def _whole(kept: Path) -> tuple[DataFolder, list[Manifest], Read] | None:
     """Return what an earlier command left there; None where that is nothing, or not whole any more."""
     folder = DataFolder(kept)
     try:
-        said = from_json((kept / SAID).read_bytes(), Read)
-        return folder, [folder.read_manifest(run) for run in said.runs], said
+        before = from_json((kept / COMPLETE).read_bytes(), Read)
+        return folder, [folder.read_manifest(run) for run in before.runs], before
     except (OSError, msgspec.MsgspecError, SawtoothError):
         return None
 

@@ -112,8 +112,8 @@ def opened_all(inputs: Sequence[str], data: Path | None, *, keep: bool = False) 
         with Library(folder) as library:
             yield [Opened(library, manifest) for manifest in brought.runs]
         return
-    with files_read(data_root(data), files, read) as (folder, runs, said):
-        _say_of(said.refused, said.notices)
+    with files_read(data_root(data), files, read) as (folder, runs, earlier):
+        _say_of(earlier.refused, earlier.notices)
         with Library(folder) as library:
             yield [Opened(library, manifest) for manifest in runs]
 

@@ -12,6 +12,7 @@ __getattr__, __all__ = lazy(
         ),
         "intake": (
             "KEPT_AS_IT_IS",
+            "Brought",
             "bring_in",
             "files_of",
         ),
