@@ -13,8 +13,8 @@ import msgspec
 
 from sawtooth.ingest.database import first_row, rows_of
 from sawtooth.ingest.errors import NotFoundError, UsageError
-from sawtooth.ingest.runs.proposals import forget
-from sawtooth.ingest.runs.recordings import changing, joined, remove_unused, still_here
+from sawtooth.ingest.runs.proposals import forget, needed, remove_unused
+from sawtooth.ingest.runs.recordings import changing, joined, still_here
 from sawtooth.ingest.schema import BatchTrial, DataFolder, Manifest, RecordingRef, UserFacts, new_manifest, run_id_of
 
 CLOSE_NS = 120 * 1_000_000_000  # ranks start the same profiled step within seconds; two minutes forgive unsynchronised clocks
@@ -178,8 +178,7 @@ def delete_run(folder: DataFolder, run_id: str) -> None:
             folder.read_manifest(run_id)
         recordings: set[str] = set()
         with contextlib.suppress(NotFoundError):  # a damaged manifest can be deleted too
-            manifest = folder.read_manifest(run_id)
-            recordings = {ref.id for ref in manifest.recordings} | ({manifest.summaries} if manifest.summaries else set())
+            recordings = needed(folder, folder.read_manifest(run_id))
         path.unlink(missing_ok=True)
         forget(folder, run_id)
         remove_unused(folder, recordings)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from sawtooth.ingest.errors import NotFoundError
-from sawtooth.ingest.runs.recordings import changing, joined, remove_unused, still_here
+from sawtooth.ingest.runs.recordings import changing, joined, still_here
 from sawtooth.ingest.schema import BatchTrial, DataFolder, Manifest, RecordingRef, UserFacts, write_atomically
 from sawtooth.ingest.seals import sealed, unsealed
 from sawtooth.ingest.typed import from_json
@@ -122,6 +122,20 @@ def forget(folder: DataFolder, run_id: str) -> None:
     recordings = _recordings_of(folder, run_id)
     folder.proposal_file(run_id).unlink(missing_ok=True)
     remove_unused(folder, recordings)
+
+
+def needed(folder: DataFolder, run: Manifest) -> set[str]:
+    """Return the ids of what ``run`` needs of the folder: its recordings, its ranks' summaries, and what is proposed for it."""
+    return {ref.id for ref in run.recordings} | ({run.summaries} if run.summaries else set()) | _recordings_of(folder, run.id)
+
+
+def remove_unused(folder: DataFolder, recordings: set[str]) -> None:
+    """Remove those of ``recordings`` that no run needs, with their derived files and sources."""
+    used = set().union(*(needed(folder, run) for run in folder.manifests()))
+    for identifier in recordings - used:
+        for place in (folder.recordings, folder.derived, folder.sources):
+            for file in place.glob(f"{identifier}.*"):
+                file.unlink(missing_ok=True)
 
 
 def _recordings_of(folder: DataFolder, run_id: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""The recordings of a run: what new ones add to it, and what is removed once no run uses it."""
+"""The recordings of a run: that they are here while it changes, and what new ones add to it."""
 
 from __future__ import annotations
 
@@ -47,13 +47,3 @@ def joined(old: list[RecordingRef], new: list[RecordingRef]) -> list[RecordingRe
         for ref in old
     ]
     return [*kept, *(ref for ref in new if ref.id not in known)]
-
-
-def remove_unused(folder: DataFolder, recordings: set[str]) -> None:
-    """Remove those of ``recordings`` that no run uses, with their derived files and sources."""
-    manifests = folder.manifests()
-    used = {ref.id for manifest in manifests for ref in manifest.recordings} | {manifest.summaries for manifest in manifests}
-    for identifier in recordings - used:
-        for place in (folder.recordings, folder.derived, folder.sources):
-            for file in place.glob(f"{identifier}.*"):
-                file.unlink(missing_ok=True)

@@ -16,8 +16,8 @@ from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.cli import cli
 from sawtooth.app.jobs.intake import bring_in
-from sawtooth.ingest.runs.manifests import attach, delete_run
-from sawtooth.ingest.runs.proposals import accept, changed, dismiss, proposal_for
+from sawtooth.ingest.runs.manifests import attach, delete_run, register_run
+from sawtooth.ingest.runs.proposals import accept, changed, dismiss, proposal_for, propose
 from sawtooth.ingest.schema import DataFolder, Manifest, UserFacts
 from tests.support.bundles import manifest_bytes, packed
 from tests.support.pages import opened_at
@@ -115,6 +115,28 @@ def test_a_new_recording_is_gone_with_the_proposal_that_brought_it(
     end(folder, run.id)
     assert not folder.recording_file(new.id).exists() and not folder.proposal_file(run.id).exists()
     assert folder.recording_file(run.recordings[0].id).exists() == (end is dismiss)
+
+
+def test_a_bundle_that_comes_twice_keeps_the_recordings_that_it_proposes(
+    known: tuple[DataFolder, Manifest], tmp_path: Path
+) -> None:
+    folder, run = known
+    for _ in range(2):
+        bring_in(folder, [(bundle(tmp_path, other=another_gpu()), "x.sawtooth")])
+    taken = accept(folder, run.id)
+    assert len(taken.recordings) == len(run.recordings) + 1
+    assert all(folder.recording_file(ref.id).exists() for ref in taken.recordings)
+
+
+def test_a_recording_that_another_run_is_proposed_as_well_stays(known: tuple[DataFolder, Manifest], tmp_path: Path) -> None:
+    folder, run = known
+    bring_in(folder, [(bundle(tmp_path, other=another_gpu()), "x.sawtooth")])
+    proposal = proposal_for(folder, run.id)
+    assert proposal is not None
+    other = register_run(folder, run.telemetry, "the telemetry alone")
+    propose(folder, msgspec.structs.replace(proposal, run_id=other.id))
+    dismiss(folder, run.id)
+    assert all(folder.recording_file(ref.id).exists() for ref in accept(folder, other.id).recordings)
 
 
 def test_a_proposal_that_would_change_nothing_any_more_is_none(known: tuple[DataFolder, Manifest], tmp_path: Path) -> None:
