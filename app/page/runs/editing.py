@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import streamlit as st
 
@@ -20,15 +22,15 @@ MOST_TAGS = 12
 
 
 @st.dialog("Edit this run")
-def edit(run_id: str) -> None:
-    """Show the dialog for a run."""
-    manifest = frame.data_folder().read_manifest(run_id)
-    with st.form(f"edit-{run_id}", border=False):
-        name = st.text_input("Name", manifest.name, max_chars=NAME_LENGTH)
-        tags = st.text_input("Tags", ", ".join(manifest.tags), help="Separated by commas.")
-        notes = st.text_area("Notes", manifest.notes, max_chars=NOTES_LENGTH)
+def edit(shown: Manifest) -> None:
+    """Show the dialog for a run. ``shown`` stays as it was when the dialog opened, until it closes."""
+    with st.form(f"edit-{shown.id}", border=False):
+        name = st.text_input("Name", shown.name, max_chars=NAME_LENGTH)
+        tags = st.text_input("Tags", _tags(shown), help="Separated by commas.")
+        notes = st.text_area("Notes", shown.notes, max_chars=NOTES_LENGTH)
         if st.form_submit_button("Save", type="primary"):
-            _save(run_id, name, tags, notes)
+            _save(shown, name, tags, notes)
+    manifest = frame.data_folder().read_manifest(shown.id)
     if manifest.traces:
         with st.expander("Attach telemetry"):
             attach_telemetry.choose(manifest)
@@ -36,9 +38,9 @@ def edit(run_id: str) -> None:
         deletion(manifest)
 
 
-def _save(run_id: str, name: str, tags: str, notes: str) -> None:
+def _save(shown: Manifest, name: str, tags: str, notes: str) -> None:
     try:
-        edit_run(frame.data_folder(), run_id, lambda run: edited(run, name, tags, notes))
+        edit_run(frame.data_folder(), shown.id, lambda run: edited(run, shown, name, tags, notes))
     except SawtoothError as error:
         cards.problem("Not saved", str(error))
     else:
@@ -55,15 +57,24 @@ def deletion(manifest: Manifest) -> None:
         _delete(manifest)
 
 
-def edited(manifest: Manifest, name: str, tags: str, notes: str) -> Manifest:
-    """Return ``manifest`` with what a person typed, cleaned; an empty name keeps the old one."""
-    cleaned = [clean(tag, 40).strip() for tag in tags.split(",")]
-    return msgspec.structs.replace(
-        manifest,
-        name=clean(name, NAME_LENGTH).strip() or manifest.name,
-        tags=list(dict.fromkeys(tag for tag in cleaned if tag))[:MOST_TAGS],
-        notes=notes[:NOTES_LENGTH],
-    )
+def edited(manifest: Manifest, shown: Manifest, name: str, tags: str, notes: str) -> Manifest:
+    """Return ``manifest`` with what a person typed, cleaned; an empty name keeps the old one.
+
+    What still is as it was ``shown`` to them stays as it is now: somebody may have changed it since.
+    """
+    typed: dict[str, Any] = {}
+    if name != shown.name:
+        typed["name"] = clean(name, NAME_LENGTH).strip() or manifest.name
+    if tags != _tags(shown):
+        cleaned = [clean(tag, 40).strip() for tag in tags.split(",")]
+        typed["tags"] = list(dict.fromkeys(tag for tag in cleaned if tag))[:MOST_TAGS]
+    if notes != shown.notes:
+        typed["notes"] = notes[:NOTES_LENGTH]
+    return msgspec.structs.replace(manifest, **typed)
+
+
+def _tags(manifest: Manifest) -> str:
+    return ", ".join(manifest.tags)
 
 
 def _delete(manifest: Manifest) -> None:

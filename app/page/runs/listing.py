@@ -199,7 +199,7 @@ def _card(manifest: Manifest) -> None:
         with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
             st.checkbox("Select to compare", key=f"pick-{manifest.id}")
             if st.button("Edit", key=f"edit-{manifest.id}", type="tertiary", help="Name, tags, notes, delete"):
-                edit(manifest.id)
+                edit(manifest)
 
 
 def known(manifest: Manifest) -> Card:

@@ -92,10 +92,10 @@ def test_an_upload_becomes_a_run(client: TestClient, app_data: DataFolder) -> No
 def test_what_a_person_types_is_cleaned(run: Manifest) -> None:
     from sawtooth.app.page.runs.editing import edited
 
-    changed = edited(run, " new\u202e name \n", "a, b,, a,\x00c", "notes")
+    changed = edited(run, run, " new\u202e name \n", "a, b,, a,\x00c", "notes")
     assert changed.name == "new  name"
     assert changed.tags == ["a", "b", "c"]
-    assert edited(run, "  ", "", "").name == run.name
+    assert edited(run, run, "  ", "", "").name == run.name
     assert changed.id == run.id
 
 

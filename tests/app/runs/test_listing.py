@@ -11,10 +11,12 @@ from streamlit.testing.v1 import AppTest
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.app.jobs import child as ingest_job
 from sawtooth.app.jobs.orders import JobFile, JobOrder
+from sawtooth.app.page.runs.editing import edited
 from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import Card
 from sawtooth.app.runs.listing import history, history_title, matching, ordered, tags
+from sawtooth.ingest.runs.manifests import edit_run
 from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, new_manifest
 from tests.support.chrome_trace import matmul_loop
 from tests.support.pages import charts, run_of, words_of
@@ -130,6 +132,30 @@ def test_a_run_is_deleted_only_after_a_yes(four: list[str], app_data: DataFolder
     test.checkbox(f"sure-{four[0]}").check().run()
     test.button(f"delete-{four[0]}").click().run()
     assert [m.id for m in app_data.manifests()] == four[:0:-1]
+
+
+def editing_page() -> None:
+    import streamlit as st
+
+    from sawtooth.app.page import frame
+    from sawtooth.app.page.runs.editing import edit
+
+    if "opened" not in st.session_state:
+        st.session_state["opened"] = frame.data_folder().read_manifest(st.query_params["run"])
+    edit(st.session_state["opened"])
+
+
+def test_saving_keeps_what_somebody_else_changed_while_the_dialog_was_open(four: list[str], app_data: DataFolder) -> None:
+    test = AppTest.from_function(editing_page, default_timeout=60)
+    test.query_params["run"] = four[0]
+    test.run()
+    edit_run(app_data, four[0], lambda now: msgspec.structs.replace(now, notes="meanwhile", tags=[*now.tags, "late"]))
+    test.text_input[0].input("typed")
+    next(button for button in test.button if button.label == "Save").click().run()
+    run = app_data.read_manifest(four[0])
+    assert (run.name, run.notes, run.tags) == ("typed", "meanwhile", ["nightly", "late"])
+    edited_again = edited(run, run, "typed", "late", "their own")
+    assert (edited_again.notes, edited_again.tags) == ("their own", ["late"])
 
 
 def test_a_run_that_cannot_be_analysed_leaves_the_others_their_cards(four: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
