@@ -55,8 +55,8 @@ def bring_in_job(folder: DataFolder, summaries: str, name: str | None = None, op
         refs + sampled,
         summaries_id,
         ranks["id"].tolist(),
-        known,
-        name or (known.name if known else _name_of(summaries)),
+        known.id if known is not None else None,
+        name or (None if known is not None else _name_of(summaries)),
     )
     remove_kept(folder, manifest.id)  # an analysis made while the summaries were damaged says so
     return WholeJob(manifest, overview, notices + further)

@@ -126,24 +126,28 @@ def edit_run(folder: DataFolder, run_id: str, edit: Callable[[Manifest], Manifes
 
 
 def register_job(
-    folder: DataFolder, refs: list[RecordingRef], summaries_id: str, trace_ids: list[str], known: Manifest | None, name: str
+    folder: DataFolder, refs: list[RecordingRef], summaries_id: str, trace_ids: list[str], known: str | None, name: str | None
 ) -> Manifest:
     """Make or renew the run of a job of many ranks, of which ``refs`` have recordings, and return its manifest.
 
-    ``summaries_id`` names the file of all ranks' summaries, ``trace_ids`` their traces. The run that the job has already, ``known``, keeps its id.
+    ``summaries_id`` names the file of all ranks' summaries, ``trace_ids`` their traces. The run that the job has already, ``known``, keeps its
+    id, and its name where ``name`` is None. Raises NotFoundError where somebody deleted it meanwhile.
     """
+    run_id = known or run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in trace_ids])
     with changing(folder):
         still_here(folder, refs)
-        if known is None:
-            run_id = run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in trace_ids])
-            manifest = msgspec.structs.replace(new_manifest(refs, name), id=run_id, summaries=summaries_id)
-        else:
-            manifest = msgspec.structs.replace(
-                known, name=name, recordings=joined(known.recordings, refs), summaries=summaries_id
-            )
+        try:
+            old = folder.read_manifest(run_id)
+        except NotFoundError:
+            if known is not None:
+                raise NotFoundError("This job's run was deleted while its traces were read in. Read it in again.") from None
+            old = msgspec.structs.replace(new_manifest(refs, name or _name_of(folder, refs)), id=run_id)
+        manifest = msgspec.structs.replace(
+            old, name=name or old.name, recordings=joined(old.recordings, refs), summaries=summaries_id
+        )
         folder.write_manifest(manifest)
-        if known is not None and known.summaries is not None:
-            remove_unused(folder, {known.summaries})
+        if old.summaries is not None:
+            remove_unused(folder, {old.summaries})
     return manifest
 
 

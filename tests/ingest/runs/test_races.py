@@ -10,13 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from sawtooth.analysis.cluster.places import list_sources
+from sawtooth.app.jobs import whole_job
 from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.rank_summary import summarise
+from sawtooth.app.jobs.whole_job import bring_in_job
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.runs import manifests, proposals
-from sawtooth.ingest.runs.manifests import attach, delete_run, edit_run, register_run
+from sawtooth.ingest.runs.manifests import attach, delete_run, edit_run, register_job, register_run
 from sawtooth.ingest.runs.proposals import Proposal, accept, propose
 from sawtooth.ingest.schema import DataFolder, Manifest
 from tests.support import sound_trace
+from tests.support.bulk_synchronous import Planted, job
 
 WAIT_S = 0.3  # long enough for what is not held back to be over
 
@@ -96,3 +101,41 @@ def test_two_edits_at_once_are_both_kept(folder: DataFolder, monkeypatch: pytest
     edit_run(folder, run.id, first)
     threads[0].join()
     assert folder.read_manifest(run.id).notes == "ab"
+
+
+def test_what_was_said_of_a_job_while_its_traces_were_read_stays(folder: DataFolder) -> None:
+    (run,) = folder.manifests()
+    traces = [ref.id for ref in run.recordings]
+    made = register_job(folder, run.recordings, "0" * 16, traces, None, None)
+    assert (made.id, made.name, made.summaries) == (run.id, run.name, "0" * 16)  # the run of the same traces is the job's
+    edit_run(folder, made.id, lambda now: msgspec.structs.replace(now, name="said", notes="meanwhile"))
+    renewed = register_job(folder, run.recordings, "1" * 16, traces, made.id, None)
+    assert (renewed.name, renewed.notes, renewed.summaries) == ("said", "meanwhile", "1" * 16)
+
+
+def test_a_job_that_is_deleted_while_its_traces_are_read_does_not_come_back(folder: DataFolder) -> None:
+    (run,) = folder.manifests()
+    folder.write_manifest(msgspec.structs.replace(run, id="2" * 16))  # another run keeps the recording
+    delete_run(folder, run.id)
+    with pytest.raises(NotFoundError, match="was deleted"):
+        register_job(folder, run.recordings, "0" * 16, ["3" * 16], run.id, None)
+    assert [left.id for left in folder.manifests()] == ["2" * 16]
+
+
+def test_a_job_that_is_brought_in_again_keeps_notes_made_while_its_traces_were_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "traces").mkdir()
+    for rank, trace in enumerate(job(2, 2, Planted())):
+        trace.write(tmp_path / "traces" / f"{rank}.json")
+    for source in list_sources([str(tmp_path / "traces")]):
+        summarise(source, str(tmp_path / "summaries"))
+    folder = DataFolder(tmp_path / "data").create()
+    run = bring_in_job(folder, str(tmp_path / "summaries"), "named").manifest
+
+    def note() -> None:
+        edit_run(folder, run.id, lambda now: msgspec.structs.replace(now, name="renamed", notes="meanwhile"))
+
+    during(monkeypatch, whole_job, "_open", note)
+    again = bring_in_job(folder, str(tmp_path / "summaries")).manifest
+    assert (again.id, again.name, again.notes) == (run.id, "renamed", "meanwhile")
