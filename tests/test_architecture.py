@@ -26,6 +26,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "sawtooth": (),
     "sawtooth.ingest.sampler": ("pynvml",),
     "sawtooth.ingest.quantities": (),  # the sampler uses it
+    "sawtooth.ingest.loop": (),  # and the capture this
     "sawtooth.ingest.capture": ("torch", "lightning", "pytorch_lightning", "transformers"),
     "sawtooth.ingest": ("duckdb", "msgspec", "isal", "numpy", "pyarrow", "psutil"),
     "sawtooth.analysis": ("duckdb", "pandas", "numpy", "scipy", "tsdownsample", "msgspec"),

@@ -15,8 +15,8 @@ from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.settings import settings_of
 from sawtooth.analysis.store.library import Library
-from sawtooth.ingest.batch_rule import RULE, accumulated_gain, advised_below
 from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.loop.batch_rule import RULE, accumulated_gain, advised_below
 from sawtooth.ingest.schema import BatchTrial, Manifest
 
 NEAR_BEST = 0.03  # below 3 % two recordings of one program differ by themselves: the smaller setting is as good

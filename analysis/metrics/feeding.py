@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sawtooth.ingest.loading import Rate, SampleCost, predict
+from sawtooth.ingest.loop.loading import Rate, SampleCost, predict
 from sawtooth.ingest.schema import UserFacts
 
 AT_THE_LIMIT = 0.95  # of the step: what workers need is known to 10 %

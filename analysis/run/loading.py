@@ -5,7 +5,7 @@ from __future__ import annotations
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOST_REST
 from sawtooth.analysis.metrics.feeding import rate_of, sample_cost
 from sawtooth.analysis.run.model import RunResult
-from sawtooth.ingest.loading import Rate, SampleCost
+from sawtooth.ingest.loop.loading import Rate, SampleCost
 from sawtooth.ingest.schema import UserFacts
 
 

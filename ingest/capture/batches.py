@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.loading import SampleCost
+from sawtooth.ingest.loop.loading import SampleCost
 
 MOST = 2000  # batches of one process: their mean is known, and a long training fills no disk
 FEWEST = 3  # batches: fewer are the loader's start

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.loading import BEYOND_CORES, SampleCost, least_workers, predict
+from sawtooth.ingest.loop.loading import BEYOND_CORES, SampleCost, least_workers, predict
 
 SAMPLES_MOST, SAMPLES_S = 400, 5.0  # timed one by one: the mean of some hundreds is known to a few percent
 BATCHES_LEAST, RUN_S = 8, 3.0  # of each run with workers; the first batches are not counted, they wait for the workers to start

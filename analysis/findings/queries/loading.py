@@ -12,7 +12,7 @@ from sawtooth.analysis.findings.queries.calls import Events, frames
 from sawtooth.analysis.findings.rule import RuleContext, in_words
 from sawtooth.analysis.metrics.feeding import cores_of, feeding, sample_cost
 from sawtooth.analysis.metrics.step_time import NAMES
-from sawtooth.ingest.loading import BEYOND_CORES, least_workers
+from sawtooth.ingest.loop.loading import BEYOND_CORES, least_workers
 from sawtooth.ingest.schema import UserFacts
 
 WORTH_NAMING = 0.02  # a loader that costs less than 2 % of the step is within the noise of most step times

@@ -32,7 +32,7 @@ from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
 from sawtooth.analysis.run.loading import host_parts, pace
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.telemetry import HostLoad, Limit
-from sawtooth.ingest.loading import BEYOND_CORES, SampleCost, predict
+from sawtooth.ingest.loop.loading import BEYOND_CORES, SampleCost, predict
 from sawtooth.ingest.schema import UserFacts
 
 SHARED_CORES = 0.6  # of its speed a worker keeps on one of the two threads of a core, as `cores` counts them

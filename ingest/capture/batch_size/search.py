@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sawtooth.ingest.batch_rule import accumulated_gain, advised_below
+from sawtooth.ingest.loop.batch_rule import accumulated_gain, advised_below
 
 CLOSE = 16  # the largest batch is known to a sixteenth: the rule leaves out more
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from sawtooth.ingest.batch_rule import advised_below
 from sawtooth.ingest.capture.batch_size import finder
 from sawtooth.ingest.capture.batch_size.finder import find_batch_size, lines
 from sawtooth.ingest.capture.batch_size.search import BatchSizes, Trial, search
 from sawtooth.ingest.capture.batch_size.state import TrainingState
+from sawtooth.ingest.loop.batch_rule import advised_below
 from sawtooth.ingest.runs.bundle_file import open_bundle
 
 

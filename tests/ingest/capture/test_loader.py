@@ -6,7 +6,7 @@ import pytest
 
 from sawtooth.ingest.capture import loader
 from sawtooth.ingest.capture.loader import limit_of, report, time_samples
-from sawtooth.ingest.loading import SampleCost, least_workers, predict
+from sawtooth.ingest.loop.loading import SampleCost, least_workers, predict
 
 READS = SampleCost(wall_s=0.010, error_s=0.0, cpu_s=0.001, collate_s=0.0, batch=32)  # 9 of 10 ms are a wait
 COMPUTES = SampleCost(wall_s=0.010, error_s=0.0, cpu_s=0.010, collate_s=0.0, batch=32)
