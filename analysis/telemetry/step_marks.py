@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from sawtooth.analysis.metrics.witness import Witness
 from sawtooth.analysis.store.library import Library
+from sawtooth.ingest.loop.leading import leading
 from sawtooth.ingest.schema import Manifest
 
 LEAST_STEPS = 10  # between marks: fewer may all belong to a warm-up
@@ -34,10 +35,9 @@ def witness(manifest: Manifest, library: Library, rank: int | None) -> Witness |
 
 
 def _leading(rows: Sequence[tuple[int, int, int, str]]) -> list[tuple[int, int, str]]:
-    """Return (step, end_ns, phase) of the optimizer that steps least often: a step of the loop."""
-    optimizers = [row[0] for row in rows]
-    leading = min(set(optimizers), key=lambda optimizer: (optimizers.count(optimizer), optimizer))
-    return [row[1:] for row in rows if row[0] == leading]
+    """Return (step, end_ns, phase) of the optimizer whose steps are the loop's."""
+    number = leading((optimizer, phase) for optimizer, _, _, phase in rows)
+    return [row[1:] for row in rows if row[0] == number]
 
 
 def by_marks(marks: Sequence[tuple[int, int, str]]) -> Witness | None:

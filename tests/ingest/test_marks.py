@@ -7,6 +7,7 @@ import pytest
 
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.telemetry.step_marks import witness
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.errors import SourceError
@@ -48,6 +49,20 @@ def test_marks_are_the_best_witness_after_the_user_and_travel_in_a_bundle(folder
     (imported,) = import_bundle(tmp_path / "run.sawtooth", other)
     assert sorted(ref.kind for ref in imported.recordings) == ["marks", "trace"]
     library.close()
+
+
+def test_a_phase_before_the_training_does_not_hide_its_marks(folder: DataFolder, tmp_path: Path) -> None:
+    clock = {"now": 0}
+    path = tmp_path / "marks.jsonl"
+    writer = MarkWriter(path, wall_ns=lambda: 1_700_000_000_000_000_000, monotonic_ns=lambda: clock["now"])
+    for optimizer, steps in ((0, 5), (1, 300)):
+        for step in range(steps):
+            clock["now"] += STEP_NS
+            writer.mark(step, optimizer=optimizer)
+    writer.close()
+    (run,) = bring_in(folder, [(path, path.name)]).runs
+    stopwatch = witness(run, Library(folder), None)
+    assert stopwatch is not None and stopwatch.ms == pytest.approx(STEP_NS / 1e6)
 
 
 @pytest.mark.parametrize(

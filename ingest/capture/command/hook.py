@@ -22,6 +22,7 @@ from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.devices import current_gpu
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.profiler import StepProfiler
+from sawtooth.ingest.loop.leading import LeadingOptimizer
 
 FOLDER = "SAWTOOTH_RUN_FOLDER"
 PROFILED_STEPS = "SAWTOOTH_RUN_STEPS"
@@ -90,13 +91,17 @@ class Hook:
         self._torch = torch
         self._clock_ns = clock_ns
         self._marks: MarkWriter | None = None
-        self._steps: dict[int, int] = {}  # by optimizer, in the order of their first steps
-        self._times_ns: list[int] = []  # of the leading optimizer, up to the profile
+        self._loop = LeadingOptimizer()
+        self._steps: dict[int, tuple[int, int]] = {}  # by optimizer: its number in the order of first steps, and its last step
+        self._timed: int | None = None  # the leading optimizer
+        self._times_ns: list[int] = []  # of its steps, up to the profile
         self._begin_at: int | None = None
         self._profiler: StepProfiler | None = None
-        self._until = 0
-        self._began = 0  # the step that the profile began after
-        self._again_at: int | None = None  # once one was taken
+        self._beginner = 0  # the optimizer that led when the profile began, whose steps are profiled
+        self._until = 0  # of its steps
+        self._began = 0  # the step of the loop that the profile began after
+        self._not_before = 0  # the next profile, a step of the loop
+        self._taken = False  # the first profile
         self._later: list[Path] = []
         self._over = settings.steps <= 0
         self._broken = False
@@ -112,31 +117,37 @@ class Hook:
 
     def _advance(self, optimizer: int) -> None:
         now_ns = self._clock_ns()
-        number = list(self._steps).index(optimizer) if optimizer in self._steps else len(self._steps)
-        index = self._steps[optimizer] = self._steps.get(optimizer, -1) + 1
+        number, before = self._steps.get(optimizer, (len(self._steps), -1))
+        index = before + 1
+        self._steps[optimizer] = number, index
         if self._marks is None:
             gpu = current_gpu(sys.modules.get("torch"))
             recorder = self.settings.recorder
             self._marks = MarkWriter(self._file("marks", "jsonl"), rank=self.settings.rank, recorder=recorder, gpu=gpu)
         self._marks.mark(index, phase="profile" if self._profiler is not None else "train", optimizer=number)
-        if self._over or optimizer != self._leading():
+        leads = self._loop.takes(number)
+        if self._over:
             return
-        if self._profiler is None:
-            if self._again_at is None:
+        if self._profiler is not None:
+            if number == self._beginner and index >= self._until:
+                self._stop()
+            elif self._loop.has_ended(self._beginner):
+                self._try_later()
+        elif leads:
+            if number != self._timed:
+                self._timed, self._times_ns = number, []
+            if not self._taken:
                 self._times_ns.append(now_ns)
-            if self._is_time(index):
+            if self._is_time(self._loop.steps - 1):
                 self._start()
-                self._began, self._until = index, index + self.settings.steps + 1  # the first is cut by the start
-        elif index >= self._until:
-            self._stop()
-
-    def _leading(self) -> int:
-        """With several optimizers a step of the loop is a step of the one that steps least often."""
-        return min(self._steps, key=lambda optimizer: self._steps[optimizer])
+                self._beginner, self._began = number, self._loop.steps - 1
+                self._until = index + self.settings.steps + 1  # the first is cut by the start
 
     def _is_time(self, index: int) -> bool:
-        if self._again_at is not None:
-            return index >= self._again_at
+        if index < self._not_before:
+            return False
+        if self._taken:
+            return True
         if self.settings.ranks > self.settings.ranks_here:
             return index >= ALONE_STEPS
         if self.settings.ranks == 1:
@@ -179,16 +190,23 @@ class Hook:
             profiler.stop()
             self._keep(profiler.trace)
 
+    def _try_later(self) -> None:
+        """Give a profile up whose optimizer steps no more: what came after its last step is another part of the training."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            profiler.abandon()
+        self._timed, self._not_before = None, self._loop.steps + LEAST_STEPS
+
     def _keep(self, part: Path) -> None:
         """Publish a trace: the first by the process's name, later ones also by the step they began after, the newest few of them."""
         trace = self._file("trace", "json")
-        if self._again_at is not None:
+        if self._taken:
             trace = trace.with_stem(f"{trace.stem}{AT}{self._began}")
             self._later.append(trace)
         part.replace(trace)
         if len(self._later) > LATER_KEPT:
             self._later.pop(0).unlink(missing_ok=True)
-        self._again_at = self._began + max(self.settings.every, 2 * self.settings.steps)
+        self._taken, self._not_before = True, self._began + max(self.settings.every, 2 * self.settings.steps)
 
     def finish(self) -> None:
         """Write what is left at the process's end; a profile that had not ended is given up."""

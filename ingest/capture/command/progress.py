@@ -19,6 +19,7 @@ from pathlib import Path
 
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.marks import MARK
+from sawtooth.ingest.loop.leading import LeadingOptimizer
 
 RECENT = 200  # steps that a figure is of, at most: long enough for a 95th percentile, short enough to show a change
 LEAST = 5  # steps: of fewer nothing is said
@@ -67,6 +68,7 @@ class MarksTail:
         self._path: Path | None = None
         self._at = 0
         self._torn = b""
+        self._loop = LeadingOptimizer()
         self._by_optimizer: dict[int, list[tuple[int, int, str]]] = {}
 
     def pace(self) -> Pace | None:
@@ -74,8 +76,7 @@ class MarksTail:
         with contextlib.suppress(OSError):
             self._choose()
             if self._read():
-                leading = min(self._by_optimizer.values(), key=lambda marks: marks[-1][0])
-                return pace_of(leading)
+                return pace_of(self._by_optimizer[self._loop.number])
         return None
 
     def _choose(self) -> None:
@@ -85,7 +86,8 @@ class MarksTail:
             and every[-1] != self._path
             and (self._path is None or every[-1].stat().st_size > 2 * self._path.stat().st_size)
         ):
-            self._path, self._at, self._torn, self._by_optimizer = every[-1], 0, b"", {}
+            self._path, self._at, self._torn = every[-1], 0, b""
+            self._loop, self._by_optimizer = LeadingOptimizer(), {}
 
     def _read(self) -> bool:
         if self._path is None:
@@ -97,7 +99,9 @@ class MarksTail:
                 self._at += len(piece)
                 *whole, self._torn = (self._torn + piece).split(b"\n")
                 for mark in filter(None, map(MARK.search, whole)):
-                    kept = self._by_optimizer.setdefault(int(mark[4]), [])
+                    optimizer = int(mark[4])
+                    self._loop.takes(optimizer)
+                    kept = self._by_optimizer.setdefault(optimizer, [])
                     kept.append((int(mark[1]), int(mark[2]), mark[3].decode()))
                     del kept[: -RECENT - 1]
         return self._at > before and bool(self._by_optimizer)

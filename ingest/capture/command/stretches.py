@@ -14,6 +14,7 @@ from typing import Any
 from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.command.hook import AT
 from sawtooth.ingest.capture.marks import MARK
+from sawtooth.ingest.loop.leading import LeadingOptimizer
 
 NEAR = 4  # a quarter of the way to the profile before: still the training as it was profiled, and hundreds of steps where profiles are far apart
 STEP = "step"  # the setting that tells these runs apart
@@ -57,9 +58,8 @@ def _of_process(folder: Path, marks: Path) -> list[Stretch]:
     if len(traces) <= 1:
         steps, parts = [0], [marks]
     else:
-        leading, first = _overview(marks)
-        steps = [first, *map(_began, traces[1:])]
-        parts = _split(marks, leading, steps)
+        steps = [_first(marks), *map(_began, traces[1:])]
+        parts = _split(marks, steps)
     stretches = []
     for number, (step, part) in enumerate(zip(steps, parts, strict=True)):
         sources: Sources = []
@@ -74,37 +74,32 @@ def _began(trace: Path) -> int:
     return int(trace.stem.rpartition(AT)[2])
 
 
-def _overview(marks: Path) -> tuple[int, int]:
-    """Return the optimizer that steps least often, whose steps are the loop's, and the step that the first profile began after."""
-    last: dict[int, int] = {}
-    profiled: dict[int, int] = {}
+def _first(marks: Path) -> int:
+    """Return the step of the loop that the first profile began after."""
+    loop = LeadingOptimizer()
     with marks.open("rb") as lines:
-        for mark in map(MARK.search, lines):
-            if mark:
-                step, optimizer = int(mark[1]), int(mark[4])
-                last[optimizer] = step
-                if mark[3] == b"profile":
-                    profiled.setdefault(optimizer, step)
-    leading = min(last, key=lambda optimizer: (last[optimizer], optimizer), default=0)
-    return leading, max(profiled.get(leading, 1) - 1, 0)
+        for mark in filter(None, map(MARK.search, lines)):
+            if mark[3] == b"profile":
+                break
+            loop.takes(int(mark[4]))
+    return max(loop.steps - 1, 0)
 
 
-def _split(marks: Path, leading: int, steps: list[int]) -> list[Path]:
-    """Return the file of marks for each profile: the first has all, a later one a file of the steps near it, with the head.
+def _split(marks: Path, steps: list[int]) -> list[Path]:
+    """Return the file of marks for each profile: the first has all, a later one a file of the loop's steps near it, with the head.
 
-    Lines of other optimizers go by time, not by number.
+    Lines of optimizers that do not lead go by time.
     """
     parts = [marks]
     for before, step in pairwise(steps):
         near = (step - before) // NEAR
         parts.append(marks.with_suffix(f".{step}.jsonl"))
-        now = -1
+        loop = LeadingOptimizer()
         with marks.open("rb") as lines, parts[-1].open("wb") as out:
             out.write(next(lines, b""))
             for line in lines:
-                mark = MARK.search(line)
-                if mark and int(mark[4]) == leading:
-                    now = int(mark[1])
-                if step - near < now <= step + near:
+                if mark := MARK.search(line):
+                    loop.takes(int(mark[4]))
+                if step - near < loop.steps - 1 <= step + near:
                     out.write(line)
     return parts

@@ -120,6 +120,41 @@ def test_with_two_optimizers_the_one_that_steps_least_makes_the_steps(tmp_path: 
     assert {mark["o"] for mark in marks_of(tmp_path)} == {0, 1}
 
 
+@pytest.mark.parametrize("first", [1, 5, 22, 24, 60])
+def test_a_phase_that_ends_is_not_waited_for(tmp_path: Path, first: int) -> None:
+    """A search for the learning rate, say, and then the training: its optimizer is another one."""
+    loop = Loop(tmp_path)
+    loop.run(first, 50, "search")
+    loop.run(200, 50, "training")
+    loop.hook.finish()
+    begun = [step for what, step in loop.profiled if what == "start"]
+    ended = [step for what, step in loop.profiled if what == "stop"]
+    assert len(begun) == len(ended) and ended[-1] < first + 100
+    (trace,) = tmp_path.glob("trace-*")
+    assert trace.suffix == ".json"
+    assert ended[-1] - begun[-1] == 4, "as many steps as were wanted, of one phase"
+
+
+def test_two_optimizers_that_take_turns_are_profiled(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    for _ in range(60):
+        loop.run(1, 30, "matrices")
+        loop.run(1, 30, "the rest")
+    loop.hook.finish()
+    assert [what for what, _ in loop.profiled] == ["start", "stop"]
+    assert loop.profiled[1][1] - loop.profiled[0][1] == 2 * 4
+
+
+def test_a_profile_ends_with_the_optimizer_that_began_it(tmp_path: Path) -> None:
+    loop = Loop(tmp_path)
+    loop.run(22, 50, "critic")
+    for _ in range(5):
+        loop.run(1, 50, "actor")  # leads from its second step on
+        loop.run(2, 50, "critic")
+    assert loop.profiled[0] == ("start", LEAST_STEPS)
+    assert loop.profiled[1][0] == "stop" and loop.profiled[1][1] <= LEAST_STEPS + 8
+
+
 def test_ranks_of_a_host_profile_the_same_steps(tmp_path: Path) -> None:
     loops = [Loop(tmp_path, rank=rank, ranks=2, ranks_here=2) for rank in (0, 1)]
     for _ in range(200):

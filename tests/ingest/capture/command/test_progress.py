@@ -88,6 +88,18 @@ def test_of_two_optimizers_the_one_that_steps_less_makes_the_steps(tmp_path: Pat
     assert pace is not None and (pace.step, pace.p50_ms) == (19, 10.0)
 
 
+def test_a_phase_that_ended_is_not_shown_for_ever(tmp_path: Path) -> None:
+    clock = Clock()
+    writer, tail = marks(tmp_path, "7", clock), MarksTail(tmp_path)
+    for optimizer, steps in ((0, 6), (1, 100)):
+        for step in range(steps):
+            clock.ns += 10 * MS
+            writer.mark(step, optimizer=optimizer)
+    writer.flush()
+    pace = tail.pace()
+    assert pace is not None and pace.step == 99
+
+
 def test_it_shows_the_last_steps_and_nothing_without_any(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Progress(tmp_path, [on_stderr(None, 60)]):
         pass
