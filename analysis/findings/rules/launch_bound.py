@@ -154,6 +154,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
         [SHORT_KERNEL_NS, context.rank.device],
     )
     kernels, short = rows[0]
+    if not kernels:
+        return  # copies alone: small-copies speaks of those
     steps = len(context.rank.counted)
     waits = context.lost_ms("host_sync")
     tokens = _generation(context)

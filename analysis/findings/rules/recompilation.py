@@ -54,11 +54,11 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if context.share(lost) < WORTH_NAMING:
         return
     rows = context.recording.rows(
-        "WITH long AS (FROM gaps WHERE device = ? AND cause = 'compilation' AND end_ns - start_ns > 1000000), launching AS ("
-        "SELECT sum(least(g.end_ns, c.start_ns + c.dur_ns) - greatest(g.start_ns, c.start_ns)) AS ns FROM long g JOIN runtime_calls c "
+        "WITH compiling AS (FROM gaps WHERE device = ? AND cause = 'compilation'), launching AS ("
+        "SELECT sum(least(g.end_ns, c.start_ns + c.dur_ns) - greatest(g.start_ns, c.start_ns)) AS ns FROM compiling g JOIN runtime_calls c "
         "ON c.gpu_ops > 0 AND c.start_ns < g.end_ns AND c.start_ns + c.dur_ns > g.start_ns) "
         "SELECT count(DISTINCT step), (SELECT count(*) FROM steps WHERE device = ? AND counted), "
-        "coalesce((SELECT ns FROM launching) / sum(end_ns - start_ns), 0) FROM long",
+        "coalesce((SELECT ns FROM launching) / sum(end_ns - start_ns), 0) FROM compiling",
         [context.rank.device, context.rank.device],
     )
     steps, of, in_launches = rows[0]

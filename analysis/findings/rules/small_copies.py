@@ -51,9 +51,11 @@ def check(context: RuleContext) -> Iterator[Finding]:
     saved = context.step_ms - predicted if predicted is not None and context.step_ms else small.ms
     if context.share(saved) < WORTH_NAMING:
         return
+    sizes = small.frame["bytes"].dropna()  # not every trace names them
     yield context.finding(
         RULE.slug,
-        f"Input goes to the GPU in {small.count:.0f} copies a step of {in_bytes(float(small.frame['bytes'].median()))} each",
+        f"Input goes to the GPU in {small.count:.0f} copies a step"
+        + (f" of {in_bytes(float(sizes.median()))} each" if len(sizes) else ""),
         "Put small tensors into one, copy it once and slice it on the GPU.",
         ceiling_ms=saved,
         edits=edits,

@@ -240,6 +240,41 @@ def test_a_step_whose_kernels_are_launched_for_the_first_time_says_nothing_of_la
     assert not [f for f in result.findings if f.severity == "critical"]
 
 
+@pytest.mark.parametrize(("more", "words"), [({}, "40 copies a step"), ({"bytes": 4096}, "40 copies a step of 4.1 kB each")])
+def test_a_trace_of_copies_alone_says_so_whether_they_name_their_bytes_or_not(
+    tmp_path: Path, more: dict[str, int], words: str
+) -> None:
+    trace = ChromeTrace()
+    for k in range(4):
+        at = 8000 * k
+        trace.step(k + 1, at, at + 8000)
+        for begin in range(at + 10, at + 7810, 195):  # 40 of 10 µs
+            trace.op("aten::copy_", begin, begin + 190, [[64, 64], [64, 64]], FLOAT)
+            trace.launch(
+                (begin + 150, begin + 160), (begin + 165, begin + 175), "Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", **more
+            )
+    result = analysed(tmp_path, trace)
+    copies = of_rule(result, "small-copies")
+    assert copies is not None and copies.title.endswith(words)
+    assert of_rule(result, "launch-bound") is None
+
+
+@pytest.mark.parametrize("us", [650, 900])
+def test_first_launches_below_a_millisecond_load_code_too(tmp_path: Path, us: int) -> None:
+    """A launch counts as loading from half a millisecond on: four of them in the one step recorded are no recompilation, and not in "0 of 1" steps."""
+    trace = ChromeTrace()
+    trace.step(1, 0, 8000)
+    kernels(trace, 10, 40, each_us=20)
+    for k in range(4):
+        begin = 900 + (us + 40) * k
+        trace.op("aten::mul", begin, begin + us + 30, [[64, 64], [64, 64]], FLOAT)
+        trace.launch((begin + 5, begin + 5 + us), (begin + 6 + us, begin + us + 30), f"void new_kernel_{k}(int)")
+    kernels(trace, 5000, 140, each_us=20)
+    loading = of_rule(analysed(tmp_path, trace), "recompilation")
+    assert loading is not None and (loading.severity, loading.confidence) == ("info", "medium")
+    assert "launched for the first time in 1 of 1 profiled steps" in loading.title
+
+
 @pytest.mark.parametrize(
     ("stall", "stall_us", "named"), [("optimizer", 500, False), ("optimizer", 2500, True), ("forward", 500, True)]
 )
