@@ -181,15 +181,16 @@ def folded(telemetry: Telemetry, period_s: float, low: float, high: float, colum
     Aligned at each rise rather than at multiples of the period, since a loop's period wanders. Empty without a rise.
     """
     known = telemetry.samples[telemetry.samples[column].notna()]
-    time, value = known["time_ns"].to_numpy(np.int64) / 1e9, known[column].to_numpy(np.float64)
+    time, value = known["time_ns"].to_numpy(np.int64), known[column].to_numpy(np.float64)
     above = value > (low + high) / 2
     rises = time[1:][above[1:] & ~above[:-1]]
-    begin, end = -FOLD_BEFORE * period_s, period_s
-    after = [(time - rise, value) for rise in rises]
-    inside = [(t[(t >= begin) & (t < end)], v[(t >= begin) & (t < end)]) for t, v in after]
-    if not inside:
+    if not len(rises):
         return pd.DataFrame(columns=["after_s", "p10", "median", "p90"])
-    table = pd.DataFrame({"after_s": np.concatenate([t for t, _ in inside]), "value": np.concatenate([v for _, v in inside])})
+    begin, end = -FOLD_BEFORE * period_s, period_s
+    first, past = (np.searchsorted(time, rises + round(edge * 1e9)) for edge in (begin, end))
+    around_rises = list(zip(rises, map(slice, first, past), strict=True))
+    after_ns = np.concatenate([time[period] - rise for rise, period in around_rises])
+    table = pd.DataFrame({"after_s": after_ns / 1e9, "value": np.concatenate([value[period] for _, period in around_rises])})
     width = (end - begin) / FOLD_BINS
     table["after_s"] = begin + (np.floor((table["after_s"] - begin) / width) + 0.5) * width
     spread = table.groupby("after_s")["value"].quantile([0.1, 0.5, 0.9]).unstack()
