@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from sawtooth.analysis.run.first_look import FirstLook, first_look
@@ -35,3 +36,15 @@ def test_time_in_which_two_streams_work_counts_once(tmp_path: Path) -> None:
 def test_a_file_that_is_damaged_says_nothing(tmp_path: Path) -> None:
     (tmp_path / "file.duckdb").write_bytes(b"no recording" * 1000)
     assert first_look(tmp_path / "file.duckdb") is None
+
+
+def test_millions_of_operations_on_two_gpus_are_no_matter_of_memory(tmp_path: Path) -> None:
+    file = tmp_path / "file.duckdb"
+    with duckdb.connect(str(file)) as made:
+        made.execute("CREATE TABLE names (name VARCHAR); CREATE TABLE devices (device INTEGER, name VARCHAR)")
+        made.execute(
+            "CREATE TABLE gpu_ops AS SELECT (i % 2)::INTEGER AS device, i * 100 AS start_ns, 50::BIGINT AS dur_ns FROM range(4000000) t(i)"
+        )
+    look = first_look(file)
+    assert look is not None
+    assert look.busy_share == pytest.approx(50 / 200, abs=1e-6)  # each GPU works 50 ns of every 200
