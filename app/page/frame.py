@@ -176,7 +176,7 @@ def empty_screens() -> frozenset[str]:
         return frozenset(screen.name for screen in SCREENS if screen.needs_run)
     manifest = data_folder().read_manifest(run)
     empty = set() if manifest.telemetry else {"telemetry"}
-    if len(manifest.traces) < 2:  # a rank alone waits for nobody
+    if len(manifest.traces) < 2 and manifest.summaries is None:  # a rank alone waits for nobody
         empty.add("ranks")
     if not manifest.traces:
         empty |= {*OF_THE_GPU, "timeline", "sql"}

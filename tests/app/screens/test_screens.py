@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -90,8 +91,13 @@ def test_a_screen_is_dimmed_that_the_recordings_have_nothing_for(app_data: DataF
     trace, other, nvml = (
         RecordingRef(id=f"{i:016x}", kind=kind, source_name="x") for i, kind in enumerate(("trace", "trace", "telemetry"))
     )
-    for recordings, empty in (([trace], {"telemetry", "ranks"}), ([trace, other, nvml], set())):
-        manifest = new_manifest(recordings, "a run")
+    cases: tuple[tuple[list[RecordingRef], str | None, set[str]], ...] = (
+        ([trace], None, {"telemetry", "ranks"}),
+        ([trace], "f" * 16, {"telemetry"}),  # one trace opened of a job whose summaries have a map of ranks
+        ([trace, other, nvml], None, set()),
+    )
+    for recordings, summaries, empty in cases:
+        manifest = msgspec.structs.replace(new_manifest(recordings, "a run"), summaries=summaries)
         app_data.write_manifest(manifest)
         monkeypatch.setattr(frame.st, "session_state", {"run": manifest.id})
         monkeypatch.setattr(frame, "data_folder", lambda: app_data)
