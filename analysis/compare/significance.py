@@ -122,9 +122,11 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: 
     pair = _Pair(a=steps_a, b=steps_b, best_a=best_a, best_b=best_b, floor=floor, between=_between(a, b))
     if pair.fewest < MIN_STEPS_FOR_INTERVAL:
         recorded = min(sum(run.length for run in side) for side in (a, b))
-        if recorded < MIN_STEPS_FOR_WORD or pair.fewest < MIN_COUNTED_FOR_WORD:
-            few = f"{recorded} recorded steps are too few: a verdict takes {MIN_STEPS_FOR_WORD} a side, an interval {MIN_STEPS_FOR_INTERVAL}."
-            return Verdict("inconclusive", "low", few, noise_floor_share=floor)
+        kinds = (("recorded", recorded, MIN_STEPS_FOR_WORD), ("counted", pair.fewest, MIN_COUNTED_FOR_WORD))
+        for kind, steps, least in kinds:
+            if steps < least:
+                few = f"{steps} {kind} steps are too few: a verdict takes {least} a side, an interval {MIN_STEPS_FOR_INTERVAL}."
+                return Verdict("inconclusive", "low", few, noise_floor_share=floor)
         return _by_ranges(pair)
     return _by_interval(pair)
 
@@ -214,7 +216,7 @@ def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_
     return Verdict(
         word=_word(change) if shown else "no_difference_shown",
         confidence=sure if shown else _sure_of_none(smallest),
-        why=f"{BY_MARKS if marked else BY_TIMES} {'It excludes 0.' if shown else none}",
+        why=f"{BY_MARKS if marked else _by_times(a, b)} {'It excludes 0.' if shown else none}",
         ci95_ms=interval,
         noise_floor_share=floor,
         smallest_visible_share=smallest,
@@ -227,7 +229,11 @@ BY_MARKS = (
 )
 
 
-BY_TIMES = "On one side no steps are recorded. The interval is that of both step times and of the 2 % by which two runs of one program differ."
+def _by_times(a: Sequence[Measured], b: Sequence[Measured]) -> str:
+    """Return what the interval rests on where steps are missing."""
+    missing = sum(any(not run.steps_ms for run in side) for side in (a, b))
+    sides = "On neither side are steps recorded" if missing == 2 else "On one side no steps are recorded"
+    return f"{sides}. The interval is that of both step times and of the 2 % by which two runs of one program differ."
 
 
 def _by_ranges(pair: _Pair, alike: bool = False) -> Verdict:

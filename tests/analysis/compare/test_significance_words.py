@@ -104,7 +104,9 @@ def test_how_many_steps_it_takes():
     assert verdict([run(few, recorded=4)], [run(many, recorded=4)]).word == "slower"
     assert verdict([run(few, recorded=3)], [run(many, recorded=4)]).word == "inconclusive"
     assert verdict([run(few[:2], recorded=4)], [run(many, recorded=4)]).word == "inconclusive"
-    assert "3 recorded steps" in verdict([run(few)], [run(many)]).why
+    assert verdict([run(few)], [run(many)]).why.startswith("3 recorded steps are too few: a verdict takes 4 a side")
+    first_left_out = verdict([run(few[:2], recorded=5)], [run(many, recorded=5)])
+    assert first_left_out.why.startswith("2 counted steps are too few: a verdict takes 3 a side")
     assert words.OF_ESTIMATES in verdict([run(around(100, 19))], [run(around(150, 40))]).why
     assert verdict([run(around(100, 20))], [run(around(150, 40))]).ci95_ms is not None
 
@@ -225,6 +227,12 @@ def test_a_run_without_a_name_is_not_the_same_recording():
 def test_a_stopwatch_without_steps_shows_nothing():
     found = verdict([Measured((), 5.0, "user")], [run([5.0] * 30)])
     assert (found.word, found.confidence) == ("inconclusive", "low") and found.why.startswith("0 recorded steps are too few")
+
+
+def test_it_says_on_how_many_sides_no_steps_are_recorded():
+    a, b = bounded(10.0, 9.0, 11.0, "a", steps=0), bounded(20.0, 19.0, 21.0, "b", steps=0)
+    assert verdict([a], [b]).why.startswith("On neither side are steps recorded.")
+    assert verdict([a], [bounded(20.0, 19.0, 21.0, "b")]).why.startswith("On one side no steps are recorded.")
 
 
 def test_a_no_says_whether_zero_lies_inside():
