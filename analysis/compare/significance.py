@@ -24,9 +24,7 @@ from sawtooth.analysis.quantiles import student_t
 Word = Literal["faster", "slower", "no_difference_shown", "inconclusive"]
 Confidence = Literal["high", "medium", "low"]
 
-MIN_STEPS_FOR_WORD = (
-    4  # recorded; 4 against 4 without overlap happens by chance in 2 · 4! · 4! / 8! = 2.9 % of independent draws
-)
+MIN_STEPS_FOR_WORD = 4  # recorded; 4 and 4 lie apart by chance in 2 · 4! · 4! / 8! = 2.9 % of independent draws
 MIN_COUNTED_FOR_WORD = 3  # the first of 4 recorded steps does not count: 10 % by chance, before asking for 10 % of change
 MIN_RUNS_AS_UNIT = 3  # below, the spread between runs has at most one degree of freedom a side
 MIN_CHANGE = 0.02  # run-to-run noise of one machine reaches 2 % with nothing changed
@@ -122,8 +120,7 @@ def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: 
     pair = _Pair(a=steps_a, b=steps_b, best_a=best_a, best_b=best_b, floor=floor, between=_between(a, b))
     if pair.fewest < MIN_STEPS_FOR_INTERVAL:
         recorded = min(sum(run.length for run in side) for side in (a, b))
-        kinds = (("recorded", recorded, MIN_STEPS_FOR_WORD), ("counted", pair.fewest, MIN_COUNTED_FOR_WORD))
-        for kind, steps, least in kinds:
+        for kind, steps, least in (("recorded", recorded, MIN_STEPS_FOR_WORD), ("counted", pair.fewest, MIN_COUNTED_FOR_WORD)):
             if steps < least:
                 few = f"{steps} {kind} steps are too few: a verdict takes {least} a side, an interval {MIN_STEPS_FOR_INTERVAL}."
                 return Verdict("inconclusive", "low", few, noise_floor_share=floor)
@@ -211,12 +208,15 @@ def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_
     shown = not holds_zero(interval) and share >= limit
     marked = all(run.source == "marks" for run in (*a, *b))
     sure: Confidence = "low" if not marked else "high" if share >= SURE_OF_SOME else "medium"
+    missing = sum(any(not run.steps_ms for run in side) for side in (a, b))
+    without = "On neither side are steps recorded." if missing == 2 else "On one side no steps are recorded."
+    basis = BY_MARKS if marked else f"{without} {BY_TIMES}"
     none = f"{_why_none(holds_zero(interval), share, limit)} {_could_have_seen(smallest)}"
     none = f"{none[0].upper()}{none[1:]}"
     return Verdict(
         word=_word(change) if shown else "no_difference_shown",
         confidence=sure if shown else _sure_of_none(smallest),
-        why=f"{BY_MARKS if marked else _by_times(a, b)} {'It excludes 0.' if shown else none}",
+        why=f"{basis} {'It excludes 0.' if shown else none}",
         ci95_ms=interval,
         noise_floor_share=floor,
         smallest_visible_share=smallest,
@@ -227,13 +227,7 @@ BY_MARKS = (
     "Both sides marked the steps of the run itself. The interval is that of their step times and of the 2 % by which two runs of one "
     "program differ."
 )
-
-
-def _by_times(a: Sequence[Measured], b: Sequence[Measured]) -> str:
-    """Return what the interval rests on where steps are missing."""
-    missing = sum(any(not run.steps_ms for run in side) for side in (a, b))
-    sides = "On neither side are steps recorded" if missing == 2 else "On one side no steps are recorded"
-    return f"{sides}. The interval is that of both step times and of the 2 % by which two runs of one program differ."
+BY_TIMES = "The interval is that of both step times and of the 2 % by which two runs of one program differ."
 
 
 def _by_ranges(pair: _Pair, alike: bool = False) -> Verdict:
