@@ -36,7 +36,7 @@ def on_poster(result: RunResult) -> str:
     if change is None or change[0].claims != "gain" or change[0].ends_the_run:
         return headline(result)
     low = " (low confidence)" if change[0].confidence == "low" else ""
-    return f"{action(change[0])}{low}{'. The trace file is cut off.' if is_cut_off(result) else ''}"
+    return f"{_whole_action(change[0], result)}{low}{'. The trace file is cut off.' if is_cut_off(result) else ''}"
 
 
 def below(result: RunResult) -> str | None:
@@ -66,9 +66,18 @@ def first_change(result: RunResult) -> tuple[Finding, str] | None:
         sure = explains(verdict, findings)
         findings = [sure] if sure is not None and sure.claims == "gain" else []
     for finding in findings:
-        if sentence := _claimed(finding, best_ms(result)):
+        if sentence := _claimed(finding, _whole_action(finding, result), best_ms(result)):
             return finding, sentence
     return None
+
+
+def _whole_action(finding: Finding, result: RunResult) -> str:
+    """Return what to change; of a graph together with what stands before it because no graph can hold it, and brings nothing by itself."""
+    ranked = result.findings
+    first = next((f for f in ranked[: ranked.index(finding)] if f.explains.cuts_graph and f.claims != "gain"), None)
+    if first is None or not finding.explains.as_graph:
+        return action(finding)
+    return f"{action(first)}, then {action(finding)[0].lower()}{action(finding)[1:]}"
 
 
 def best_ms(result: RunResult) -> float | None:
@@ -92,17 +101,17 @@ def _ends_before_the_gpu(result: RunResult) -> bool:
     return result.lead is None and is_cut_off(result)
 
 
-def _claimed(finding: Finding, step_ms: float | None) -> str | None:
+def _claimed(finding: Finding, whole_action: str, step_ms: float | None) -> str | None:
     if finding.ends_the_run:
         return finding.title
     if not step_ms or finding.gain_ms < WORTH_A_HEADLINE * step_ms:
         return None
     sure = " (low confidence)" if finding.confidence == "low" else ""
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
-        return f"{action(finding)}: {fmt.step_change(step_ms, finding.predicted_step_ms)}{sure}"
+        return f"{whole_action}: {fmt.step_change(step_ms, finding.predicted_step_ms)}{sure}"
     if finding.claims == "ceiling" and finding.severity != "info" and finding.ceiling_ms_per_step is not None:
         most = fmt.duration_ms(finding.ceiling_ms_per_step)
-        return f"{action(finding)}: up to {most} of each {fmt.duration_ms(step_ms)} step{sure}"
+        return f"{whole_action}: up to {most} of each {fmt.duration_ms(step_ms)} step{sure}"
     return None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sawtooth.analysis.metrics.trust import Diagnostic
-from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.run.model import Explains, Finding, RunResult
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.reports.html import run_html
 from sawtooth.app.words.headline import action, below, headline, on_poster, tab_title
@@ -71,6 +71,19 @@ def test_without_a_change_worth_it_the_headline_is_what_the_time_goes_to(changed
     result = run_with(replace(PAD, **changed))
     assert headline(result) == on_poster(result) == first_line(result)
     assert below(result) is None
+
+
+def test_a_graph_is_named_with_the_reads_that_no_graph_can_hold() -> None:
+    reads = replace(PAD, rule="host-waits-for-gpu", severity="warning", fix="Take the reads out of the step: keep tensors.",
+                    predicted_step_ms=None, predicted_speedup=None, explains=Explains(("host_sync",), cuts_graph=True))  # fmt: skip
+    graph = replace(
+        PAD, rule="launch-bound", fix="Launch the step as one CUDA graph, by hand.", explains=Explains(as_graph=True)
+    )
+    expected = "Take the reads out of the step, then launch the step as one CUDA graph"
+    assert plain(headline(run_with(reads, graph))) == f"{expected}: 65.7 → ≈ 35.1 ms"
+    assert on_poster(run_with(reads, graph)) == expected
+    assert on_poster(run_with(graph, reads)) == "Launch the step as one CUDA graph"
+    assert on_poster(run_with(replace(reads, predicted_step_ms=60.0), graph)) == "Take the reads out of the step"
 
 
 def test_a_trace_that_was_cut_off_says_so_in_the_headline() -> None:
