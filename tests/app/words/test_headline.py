@@ -83,7 +83,10 @@ def test_a_graph_is_named_with_the_reads_that_no_graph_can_hold() -> None:
     assert plain(headline(run_with(reads, graph))) == f"{expected}: 65.7 → ≈ 35.1 ms"
     assert on_poster(run_with(reads, graph)) == expected
     assert on_poster(run_with(graph, reads)) == "Launch the step as one CUDA graph"
-    assert on_poster(run_with(replace(reads, predicted_step_ms=60.0), graph)) == "Take the reads out of the step"
+    assert (
+        on_poster(run_with(replace(reads, predicted_step_ms=60.0, predicted_speedup=1.1), graph))
+        == "Take the reads out of the step"
+    )
 
 
 def test_a_trace_that_was_cut_off_says_so_in_the_headline() -> None:
