@@ -58,7 +58,7 @@ def find_batch_size(
 
     ``start`` is the example's own batch, from which the search goes out; each size is timed for ``seconds``, and no further one is begun after
     ``at_most_s``. With ``path`` a ``.sawtooth`` file holds the measured sizes and a trace at ``start``, from which other sizes are predicted.
-    Raises ValueError where ``start`` is not known, TypeError for changes without a state, and what ``train_step`` raises but for want of memory.
+    Raises ValueError where ``start`` is not known or no tensor of the example has as many samples, TypeError for changes without a state, and what ``train_step`` raises but for want of memory.
     """
     import torch
 
@@ -69,6 +69,11 @@ def find_batch_size(
     own = start or (None if callable(batch) else _samples_of(torch, batch))
     if not own:
         raise ValueError("The example has no tensor to take the batch size from: give start=…")
+    if not callable(batch) and all(not tensor.dim() or tensor.shape[0] != own for tensor in _tensors(torch, batch)):
+        raise ValueError(
+            f"No tensor of the example has {own:,} samples along its first dimension, so no other size can be made of it: leave start out, "
+            "or give a function that makes a batch of a size."
+        )
     make = batch if callable(batch) else lambda size: _resized(torch, batch, own, size)
     bench = _Bench(torch, train_step, make, changes, seconds)
     until = time.monotonic() + at_most_s

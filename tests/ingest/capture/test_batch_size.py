@@ -190,6 +190,14 @@ def test_every_way_in_which_memory_does_not_suffice(error: Exception) -> None:
     assert (sizes.largest, sizes.too_large) == (4, 5)
 
 
+@pytest.mark.parametrize("example", [torch.zeros(32, 4), {"x": [torch.zeros(32), torch.tensor(1.0)]}, ["no tensor"]])
+def test_an_example_that_has_not_as_many_samples_as_the_start_is_refused(example: Any) -> None:
+    sizes: list[int] = []
+    with pytest.raises(ValueError, match="No tensor of the example has 64 samples"):
+        find_batch_size(lambda batch: sizes.append(len(batch)), example, changes=[], start=64, seconds=0.001)
+    assert sizes == []
+
+
 def test_other_sizes_repeat_and_cut_the_example() -> None:
     example = {"x": torch.arange(3), "mask": [torch.eye(3), torch.tensor(1.0)], "weight": torch.ones(5)}
     larger = finder._resized(torch, example, 3, 7)
