@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -153,8 +154,13 @@ class Sampler:
         self._emit({"k": "end", "reason": reason})
         for sink in self.sinks:
             sink.close()
-        self.driver.close()
+        self._close_driver()
         return reason
+
+    def _close_driver(self) -> None:
+        if self._hung_m is None:  # else NVML still holds the lock that closing it waits for; the process's end closes it too
+            with contextlib.suppress(HungError, DriverLostError):
+                self.caller.call(self.driver.close)
 
     def _grid(self, due: int, now: int) -> int:
         missed = (now - due) // self.interval_ns

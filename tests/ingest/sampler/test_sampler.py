@@ -170,6 +170,33 @@ def test_the_watchdog_really_gives_up_waiting() -> None:
         real.call(lambda: (_ for _ in ()).throw(DriverLostError(9, "gone")))
 
 
+@pytest.mark.parametrize("hangs_in", ["read", "close"])
+def test_a_driver_that_hangs_does_not_keep_the_sampler_from_its_end(hangs_in: str) -> None:
+    """NVML's calls share a lock: while one hangs, so does the shutdown."""
+    bench, release, lock = Bench(), threading.Event(), threading.Lock()
+    read, close = bench.driver.read, bench.driver.close
+
+    def locked(call: Any, hangs: bool) -> Any:
+        def waits() -> Any:
+            with lock:
+                if hangs:
+                    release.wait(60)
+                return call()
+
+        return waits
+
+    bench.driver.read = locked(read, hangs_in == "read")  # type: ignore[method-assign]
+    bench.driver.close = locked(close, hangs_in == "close")  # type: ignore[method-assign]
+    bench.sampler.caller = Caller(sampler_clock(), limit_s=0.05)
+    ended: list[str] = []
+    thread = threading.Thread(target=lambda: ended.append(bench.sampler.run(1)), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert ended == ["time"] and bench.memory.records[-1]["k"] == "end"
+    assert bool(bench.memory.events("hung")) == (hangs_in == "read")
+    release.set()
+
+
 def sampler_clock() -> Any:
     from sawtooth.ingest.sampler.clock import Clock
 
