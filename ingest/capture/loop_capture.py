@@ -6,7 +6,6 @@ Each phase ends in ``step``, which the loop calls; nothing that fails in here re
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from typing import Any
 
 from sawtooth.ingest.capture import batches, beside
 from sawtooth.ingest.capture.devices import current_gpu
+from sawtooth.ingest.capture.job_place import number_of
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import pack_run
 from sawtooth.ingest.capture.plan import LEAST, Plan
@@ -69,6 +69,11 @@ class Capture:
         self._unwatch: list[Callable[[], None]] = []
 
     def __enter__(self) -> Capture:
+        with self._quietly("the capture could not begin"):
+            self._set_up()
+        return self
+
+    def _set_up(self) -> None:
         if self._torch is None:
             import torch
 
@@ -82,7 +87,6 @@ class Capture:
                 self.why_not.append(f"no telemetry: the sampler did not start ({error})")
         if self._time_batches:
             self._watch_loaders(self._scratch)
-        return self
 
     def _watch_loaders(self, folder: Path) -> None:
         with contextlib.suppress(Exception):  # another PyTorch fetches otherwise: the rest is recorded all the same
@@ -292,5 +296,5 @@ def _folder_beside(wanted: Path) -> Path:
 
 
 def _rank() -> dict[str, int]:
-    rank = os.environ.get("RANK")
-    return {"rank": int(rank)} if rank else {}
+    rank = number_of("RANK")
+    return {"rank": rank} if rank is not None else {}

@@ -21,6 +21,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from sawtooth.ingest.capture.job_place import number_of
 from sawtooth.ingest.capture.loop_capture import Capture
 from sawtooth.ingest.capture.plan import Plan
 
@@ -55,9 +56,9 @@ def profile(
     target = Path(path)
     if target.suffix != ".sawtooth":
         target = target.with_name(target.name + ".sawtooth")
-    rank = os.environ.get("RANK")
-    if rank is not None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        target = target.with_name(f"{target.stem}-rank{int(rank)}{target.suffix}")
+    rank = number_of("RANK")
+    if rank is not None and (number_of("WORLD_SIZE") or 1) > 1:
+        target = target.with_name(f"{target.stem}-rank{rank}{target.suffix}")
         sampler = sampler and os.environ.get("LOCAL_RANK", "0") == "0"
     facts = {
         "samples_per_step": samples,

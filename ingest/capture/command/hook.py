@@ -20,6 +20,7 @@ from typing import Any
 
 from sawtooth.ingest.capture import batches
 from sawtooth.ingest.capture.devices import current_gpu
+from sawtooth.ingest.capture.job_place import number_of
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.profiler import StepProfiler
 from sawtooth.ingest.loop.leading import LeadingOptimizer
@@ -64,14 +65,15 @@ class HookSettings:
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> HookSettings:
         """Read them from the environment."""
-        ranks = int(environment.get("WORLD_SIZE") or 1)
+        rank, ranks = number_of("RANK", environment), number_of("WORLD_SIZE", environment) or 1
+        rank, ranks = (rank, ranks) if rank is not None and ranks > 1 else (None, 1)
         return cls(
             Path(environment[FOLDER]),
             int(environment.get(PROFILED_STEPS) or 0),
             float(environment.get(AFTER_SECONDS) or LEAST_SECONDS),
-            int(environment["RANK"]) if environment.get("RANK") and ranks > 1 else None,
+            rank,
             ranks,
-            int(environment.get("LOCAL_WORLD_SIZE") or ranks),
+            number_of("LOCAL_WORLD_SIZE", environment) or ranks,
             environment.get(RECORDER, ""),
             int(environment.get(EVERY) or 0),
         )

@@ -241,6 +241,29 @@ def test_ranks_write_files_of_their_own_and_one_of_a_host_samples(monkeypatch: p
     assert profile(tmp_path / "run")._with_sampler is True
 
 
+@pytest.mark.parametrize(("rank", "size"), [("a", "8"), ("-1", "8"), ("", ""), ("3", "many"), ("0.5", "0")])
+def test_a_rank_that_is_no_number_is_none(
+    rank: str, size: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clock: SteppingClock
+) -> None:
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", size)
+    with profile(tmp_path / "x", sampler=False, seconds=0.1) as capture:
+        train(capture, clock, 200)
+    assert capture.path == tmp_path / "x.sawtooth", capture.why_not
+
+
+def test_a_capture_that_cannot_begin_leaves_the_training_alone(
+    tmp_path: Path, clock: SteppingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("sawtooth.ingest.capture.loop_capture.tempfile.mkdtemp", full)
+    with profile(tmp_path / "x", sampler=False) as capture:
+        train(capture, clock, 30)
+    assert capture.path is None and "No space left" in capture.why_not[0]
+
+
 def test_lightning(tmp_path: Path, clock: SteppingClock, monkeypatch: pytest.MonkeyPatch) -> None:
     package, module = ModuleType("lightning"), ModuleType("lightning.pytorch")
     module.Callback = type("Callback", (), {})  # type: ignore[attr-defined]

@@ -193,6 +193,15 @@ def test_what_fails_in_the_hook_ends_the_hook_and_never_the_training(tmp_path: P
         assert len(marks_of(tmp_path)) >= LEAST_STEPS, "what was marked before is kept"
 
 
+def test_what_a_launcher_writes_that_is_no_number_is_no_rank() -> None:
+    folder = {"SAWTOOTH_RUN_FOLDER": "run"}
+    for odd in ({"RANK": "a", "WORLD_SIZE": "8"}, {"RANK": "3", "WORLD_SIZE": "all"}, {"RANK": "-1", "WORLD_SIZE": "-1"}):
+        settings = HookSettings.of(folder | odd)
+        assert (settings.rank, settings.ranks, settings.ranks_here) == (None, 1, 1)
+    settings = HookSettings.of(folder | {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"})
+    assert (settings.rank, settings.ranks, settings.ranks_here) == (3, 8, 4)
+
+
 def test_no_profile_where_none_is_wanted(tmp_path: Path) -> None:
     loop = Loop(tmp_path, steps=0)
     loop.run(200, 50)
