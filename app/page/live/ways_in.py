@@ -29,7 +29,7 @@ def show(*, compact: bool) -> None:
 
 def _here() -> None:
     cards.title("Sample the GPUs of this machine")
-    cards.small("Ten times a second, at less than 1 % of a core. The training job is not touched.")
+    cards.small("Ten times a second, at about 1 % of a core. The training job is not touched.")
     if st.button("Start sampling", icon=":material/play_arrow:", type="primary", disabled=local_sampler().pid is not None):
         st.session_state["live_started"] = (start_sampling(), time.time())
         st.rerun()
