@@ -22,7 +22,7 @@ from pathlib import Path
 
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.locks import held
-from sawtooth.ingest.sampler.segments import SEGMENT_BYTES, decode_line, segment_name
+from sawtooth.ingest.sampler.segments import SEGMENT_BYTES, decode_line, segment_name, segments_of
 from sawtooth.ingest.schema import DRAFT_PREFIX, write_atomically
 from sawtooth.ingest.seals import sealed, unsealed
 from sawtooth.ingest.telemetry.session import is_session_id
@@ -72,8 +72,7 @@ class Receiver:
         """Return the bytes held per segment, all of them on disk; empty for a session that is not here. Raises NotFoundError for no id."""
         folder = self._folder(session)
         sizes: dict[int, int] = {}
-        for path in [folder / "meta.json", *sorted(folder.glob("samples-[0-9]*.jsonl"))]:
-            number = 0 if path.name == "meta.json" else int(path.stem.split("-")[1])
+        for number, path in {0: folder / "meta.json", **segments_of(folder)}.items():
             if path.is_file():
                 with _locked(path) as file:
                     sizes[number] = self._settle(file, session, number)

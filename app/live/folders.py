@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import shutil
 from pathlib import Path
 
 from sawtooth.ingest.errors import NotFoundError
+from sawtooth.ingest.sampler.segments import SEGMENT, segment_name
 from sawtooth.ingest.schema import DRAFT_PREFIX
 from sawtooth.ingest.telemetry.session import is_session_id
 
-SEGMENT = re.compile(r"samples-[0-9]{4,}\.jsonl")
 LISTED = 200  # nobody chooses among more; each costs the Live page some 0.1 ms a second
 
 
@@ -35,9 +34,9 @@ def _grown(folder: Path) -> float:
 
 def newest_segment(folder: Path) -> Path | None:
     """Return the segment that a session's sampler wrote last, None where there is none. Raises OSError for no folder."""
-    with os.scandir(folder) as entries:  # by name: to ask for the times of thousands takes a hundred times as long
-        last = max((entry.name for entry in entries if SEGMENT.fullmatch(entry.name)), default=None)
-    return folder / last if last is not None else None
+    with os.scandir(folder) as entries:  # by number: to ask for the times of thousands takes a hundred times as long
+        last = max((int(match[1]) for entry in entries if (match := SEGMENT.fullmatch(entry.name))), default=None)
+    return folder / segment_name(last) if last is not None else None
 
 
 def delete_session(live: Path, session: str) -> None:

@@ -21,6 +21,7 @@ from sawtooth.app.live.gpu import PROCESSES_KEPT, LiveGpu
 from sawtooth.app.live.pace import LivePace
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import possible
+from sawtooth.ingest.sampler.segments import segments_of
 from sawtooth.ingest.telemetry.session import ODD, SessionClock, SessionReader, is_session_id, is_time
 
 READERS = 16  # sessions kept in memory; eight GPUs take about 60 MB each after hours
@@ -172,7 +173,7 @@ class LiveSession:
 
 def _first_segment(folder: Path) -> tuple[int, int]:
     """Return the first segment to read of a long session, and the bytes before it."""
-    sizes = [(int(p.stem.split("-")[1]), p.stat().st_size) for p in sorted(folder.glob("samples-[0-9]*.jsonl"))]
+    sizes = [(number, path.stat().st_size) for number, path in segments_of(folder).items()]
     total, first = 0, 1
     for number, size in reversed(sizes):
         total += size

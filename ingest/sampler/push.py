@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from sawtooth.ingest.sampler.clock import Clock
-from sawtooth.ingest.sampler.segments import segment_name
+from sawtooth.ingest.sampler.segments import segment_name, segments_of
 
 BATCH_BYTES = 1 << 20  # the server's limit for one POST
 FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0  # back-off
@@ -51,8 +51,8 @@ def _object(content: bytes) -> dict[str, Any]:
 def available_on_disk(folder: Path) -> dict[int, int]:
     """Return the bytes of each segment of a finished session (0 is meta.json), up to the last whole line: a torn tail stays here."""
     sizes = {0: (folder / "meta.json").stat().st_size}
-    for path in folder.glob("samples-[0-9]*.jsonl"):
-        sizes[int(path.stem.split("-")[1])] = path.read_bytes().rfind(b"\n") + 1
+    for number, path in segments_of(folder).items():
+        sizes[number] = path.read_bytes().rfind(b"\n") + 1
     return sizes
 
 

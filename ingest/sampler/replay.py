@@ -12,7 +12,7 @@ from typing import Any
 from sawtooth.ingest.sampler.clock import Clock
 from sawtooth.ingest.sampler.fields import COLUMNS
 from sawtooth.ingest.sampler.loop import Sink
-from sawtooth.ingest.sampler.segments import decode_line
+from sawtooth.ingest.sampler.segments import decode_line, segments_of
 from sawtooth.ingest.sampler.sinks import PLAIN_KEYS
 
 
@@ -47,7 +47,7 @@ def read_recording(path: Path) -> Recording:
 def _read_session(folder: Path) -> Recording:
     recording = Recording([])
     columns: list[str] = []
-    for segment in sorted(folder.glob("samples-*.jsonl")):
+    for segment in segments_of(folder).values():
         for line in segment.read_bytes().split(b"\n"):
             record = decode_line(line)
             if record is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ HEAD_KEYS = (
     "columns",
     "devices",
 )  # any segment can stand alone
+SEGMENT = re.compile(r"samples-([0-9]{4,})\.jsonl")
 NESTED_MOST = 10_000  # lists and objects of a record or of meta.json; of sixteen GPUs they have some hundred
 _MARK = b',"crc":"'
 _TAIL = len(_MARK) + 8 + 2  # ,"crc":"xxxxxxxx"}
@@ -59,6 +61,12 @@ def is_tangled(text: bytes) -> bool:
 def segment_name(number: int) -> str:
     """Return the file name of segment ``number``, from 1."""
     return f"samples-{number:04d}.jsonl"
+
+
+def segments_of(folder: Path) -> dict[int, Path]:
+    """Return a session's segments by number, in its order: by name 10000 comes before 9999."""
+    numbers = ((int(match[1]), path) for path in folder.glob("samples-*.jsonl") if (match := SEGMENT.fullmatch(path.name)))
+    return dict(sorted(numbers))
 
 
 class SegmentWriter:
@@ -135,7 +143,7 @@ def join_segments(folder: Path, target: Path) -> int:
     """Write the whole lines of a session's segments, one after the other, as one file that can be ingested; return its ticks."""
     ticks = 0
     with target.open("wb") as out:
-        for segment in sorted(folder.glob("samples-[0-9]*.jsonl")):
+        for segment in segments_of(folder).values():
             content = segment.read_bytes()
             whole = content[: content.rfind(b"\n") + 1]
             ticks += whole.count(b'{"k":"tick",')

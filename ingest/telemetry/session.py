@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
-from sawtooth.ingest.sampler.segments import decode_line, encode_line, is_tangled, join_segments, segment_name
+from sawtooth.ingest.sampler.segments import decode_line, encode_line, is_tangled, join_segments, segment_name, segments_of
 from sawtooth.ingest.seals import unsealed
 from sawtooth.ingest.telemetry.table import SampleTable
 
@@ -94,8 +94,7 @@ class SessionReader:
 
     def _skip_missing(self) -> bool:
         """Go on past segments that were deleted (pushed and acknowledged elsewhere)."""
-        numbers = sorted(int(p.stem.split("-")[1]) for p in self.folder.glob("samples-[0-9]*.jsonl"))
-        later = [n for n in numbers if n > self._segment]
+        later = [number for number in segments_of(self.folder) if number > self._segment]
         if not later or (self.folder / segment_name(self._segment)).exists():
             return False
         self._segment, self._offset = later[0], 0

@@ -78,6 +78,13 @@ def test_a_session_is_read_as_it_grows_and_says_what_the_gpu_does(tmp_path: Path
 PACE = {"k": "pace", "step": 12_340, "p50_ms": 9.0, "p95_ms": 9.6, "per_s": 110.0, "samples": 64, "flops": 2e12}
 
 
+def test_a_long_session_is_read_from_its_newest_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, size in ((9998, 100), (9999, 60), (10000, 100)):
+        (tmp_path / f"samples-{number}.jsonl").write_bytes(bytes(size))
+    monkeypatch.setattr(live_sessions, "CATCH_UP_BYTES", 130)
+    assert live_sessions._first_segment(tmp_path) == (10000, 160)
+
+
 def test_steps_are_said_by_their_marks(tmp_path: Path) -> None:
     writer = write(tmp_path / "s", starved(100))
     writer.write({"m": 100 * STEP, "w": START + 100 * STEP, **PACE})

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from sawtooth.app.live.folders import newest_segment
 from sawtooth.ingest import sampler
 from sawtooth.ingest.sampler import __main__ as command
 from sawtooth.ingest.sampler.driver import DriverLostError, NvmlDriver
 from sawtooth.ingest.sampler.fields import COLUMNS
 from sawtooth.ingest.sampler.loop import Caller, HungError
 from sawtooth.ingest.sampler.pace import PaceReader
-from sawtooth.ingest.sampler.segments import decode_line, encode_line
+from sawtooth.ingest.sampler.segments import decode_line, encode_line, join_segments, segment_name, segments_of
 from sawtooth.ingest.sampler.sinks import SessionSink, new_session_id
 from tests.support.fake_nvml import FakeClock, FakeNvml, NVMLError
 from tests.support.sampler_bench import Bench, Direct
@@ -336,6 +337,19 @@ def test_segments_rotate_by_size_and_time_and_are_never_rewritten(tmp_path: Path
         lines = (sink.folder / name).read_bytes().splitlines()
         head = decode_line(lines[0])
         assert head and head["k"] == "head" and head["devices"][1]["uuid"] == "GPU-b"
+
+
+def test_the_ten_thousandth_segment_follows_those_before_it(tmp_path: Path) -> None:
+    """After ten weeks, at ten minutes each."""
+    for number in (10000, 9999, 2):
+        (tmp_path / segment_name(number)).write_bytes(encode_line({"k": "tick", "m": number}))
+    (tmp_path / "samples-1x.jsonl").write_bytes(b"")
+    assert list(segments_of(tmp_path)) == [2, 9999, 10000]
+    assert segments_of(tmp_path / "none") == {}
+    assert join_segments(tmp_path, tmp_path / "joined.jsonl") == 3
+    records = [decode_line(line) for line in (tmp_path / "joined.jsonl").read_bytes().splitlines()]
+    assert [record and record["m"] for record in records] == [2, 9999, 10000]
+    assert newest_segment(tmp_path) == tmp_path / "samples-10000.jsonl"
 
 
 def test_a_full_disk_costs_samples_and_leaves_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
