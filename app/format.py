@@ -68,7 +68,7 @@ def step_change(before_ms: float, after_ms: float) -> str:
 
 
 def share(value: float) -> str:
-    """Return a share (0 to 1) in percent: 88 %, 6.2 %, 0.52 %, and never 100 % or 0 % for what is not exactly that."""
+    """Return a share (0 to 1) in percent: 88 %, 6.2 %, 0.52 %, and never 100 % for less than that or 0 % for more."""
     percent = value * 100
     if percent == 0:
         return f"0{_THIN}%"

@@ -14,6 +14,7 @@ from tsdownsample import MinMaxLTTBDownsampler
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.tables.timeline import Span
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
+from sawtooth.analysis.telemetry.signal.steady import weights_ns
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import QUANTITIES
 from sawtooth.ingest.quantities.throttling import HOLDING_BITS, holding
@@ -207,13 +208,11 @@ def overlap(telemetry: Telemetry, other: Span, trace_clock: str) -> bool:
 
 
 def facts(telemetry: Telemetry, column: str) -> dict[str, float]:
-    """Return mean (weighted by the time each sample stands for, holes left out), p5 and p95 of a quantity."""
+    """Return mean (by the time each sample stands for, a usual period after a hole), p5 and p95 of a quantity."""
     known = telemetry.samples[telemetry.samples[column].notna()]
     if known.empty:
         return {}
     value = known[column].to_numpy(np.float64)
-    weight = np.diff(known["time_ns"].to_numpy(np.float64), prepend=np.nan)
-    usual = float(np.nanmedian(weight)) if len(weight) > 1 else 1.0
-    weight = np.clip(np.nan_to_num(weight, nan=usual), 0, 3 * usual)  # past three periods it is a hole, as ingest counts it
+    weight = weights_ns(known["time_ns"].to_numpy(np.int64))
     mean = float(np.average(value, weights=weight)) if weight.sum() else float(value.mean())
     return {"mean": mean, "p5": float(np.percentile(value, 5)), "p95": float(np.percentile(value, 95))}

@@ -63,6 +63,7 @@ def test_a_duration_takes_the_unit_that_reads_best(ns: float, text: str) -> None
         (0.00001, "< 0.01 %"),
         (0.9996, "99.9 %"),
         (0.996, "99.6 %"),
+        (1.002, "100 %"),  # more than all is rounded as any share is
         (1.02, "102 %"),
         (-0.06, "−6.0 %"),
     ],

@@ -4,11 +4,12 @@ import tracemalloc
 
 import numpy as np
 import pandas as pd
+import pytest
 from numpy.typing import NDArray
 
 from sawtooth.analysis.tables.timeline import Span
 from sawtooth.analysis.telemetry.clock import AS_RECORDED
-from sawtooth.analysis.telemetry.series import Telemetry, folded
+from sawtooth.analysis.telemetry.series import Telemetry, facts, folded
 
 BASE = 1_790_000_000_000_000_000  # ns
 
@@ -41,3 +42,9 @@ def test_folding_takes_no_copy_of_all_samples_for_each_rise() -> None:
     finally:
         tracemalloc.stop()
     assert len(table) and peak < 10_000_000
+
+
+def test_a_sample_after_a_hole_weighs_one_period_in_the_mean() -> None:
+    """One of seven samples reads 100, the first after a hole of 96 periods: 100 / 7."""
+    told = facts(sampled(np.array([0, 1, 2, 3, 100, 101, 102]), np.array([0.0, 0, 0, 0, 100, 0, 0])), "util_pct")
+    assert told["mean"] == pytest.approx(100 / 7)
