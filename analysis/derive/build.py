@@ -171,13 +171,13 @@ def _store_classes(trace: Trace) -> None:
         columns={"name": "name_id", "operator_name": "cpu_op_name_id", "signature": "signature_id"}
     )
     _append(trace.con, "kernel_classes", table.astype({"cpu_op_name_id": "Int64", "signature_id": "Int64"}))
-    # A name's first owner holds for nearly every operation of that name: what differs is listed, so that queries need not join operations.
+    # A name has one owner, but for few operations: those whose owner is not the first by the alphabet are listed, so that queries need not join all.
     names, owners = table["name_id"].tolist(), table["owner"].tolist()
-    usual: dict[int, str] = {}
+    first_by_alphabet: dict[int, str] = {}
     for name, whose in zip(names, owners, strict=True):
-        usual[name] = min(whose, usual.get(name, whose))
-    unusual = np.array([usual[name] != whose for name, whose in zip(names, owners, strict=True)], bool)
-    other = np.flatnonzero(unusual[trace.classes.row])
+        first_by_alphabet[name] = min(whose, first_by_alphabet.get(name, whose))
+    other_owner = np.array([first_by_alphabet[name] != whose for name, whose in zip(names, owners, strict=True)], bool)
+    other = np.flatnonzero(other_owner[trace.classes.row])
     owner = named(trace.classes.owner[other], OWNER_KEYS)
     _append(trace.con, "owner_exceptions", pd.DataFrame({"gpu_op_id": other, "owner": owner}))
 

@@ -250,8 +250,3 @@ def _dispatch(entry: Mapping[str, Any]) -> Dispatch:
         return UNMEASURED_DISPATCH
     low, middle, high = (1000.0 * us for us in entry["dispatch_us"])
     return Dispatch(middle, low, high, entry["dispatch_source"])
-
-
-def all_gpus() -> tuple[Gpu, ...]:
-    """Return every row of the table, in file order."""
-    return tuple(row.gpu for row in _tables()[0])

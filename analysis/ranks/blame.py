@@ -86,9 +86,9 @@ def blame(
     late = [each for each in late if each.own_ms >= LEAST_SHARE * step_ms]
     if not late:
         return ()
-    if _gain(job, recorded, own, late, step_ms) < LEAST_SHARE * step_ms:
+    if _gain(job, recorded, late, step_ms) < LEAST_SHARE * step_ms:
         return _perhaps(job, late, ranks, hosts)
-    return stragglers_of(late, ranks, hosts, lambda some: _gain(job, recorded, own, some, step_ms))
+    return stragglers_of(late, ranks, hosts, lambda some: _gain(job, recorded, some, step_ms))
 
 
 def _perhaps(
@@ -202,7 +202,7 @@ def _wait_instead(late: _Late) -> bool:
     return theirs - late.own.long_gaps_ns.get(HOLE, 0.0) >= HIDES * late.excess[part]
 
 
-def _gain(job: Job, recorded: RecordedJob, own: Sequence[OwnTime], late: Sequence[_Late], step_ms: float) -> float:
+def _gain(job: Job, recorded: RecordedJob, late: Sequence[_Late], step_ms: float) -> float:
     """Return what the job's step gains where ``late`` take no longer than their peers.
 
     Hosts may wait for a late rank outside any recorded call, at a barrier on the host for one; their replays then take as long without it.

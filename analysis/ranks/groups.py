@@ -64,7 +64,7 @@ def group_uses(rows: pd.DataFrame, ranks: Sequence[RankResult]) -> tuple[GroupUs
             {
                 "group": group,
                 "p2p": p2p,
-                "parallelism": "pp" if p2p else parallelism(mine, ranks),
+                "parallelism": "pp" if p2p else parallelism(mine),
                 "size": int(mine["group_size"].max()) if mine["group_size"].notna().any() else int(mine["ranks"].max()),
                 "within_host": _within_host(mine, ranks),
             }
@@ -77,7 +77,7 @@ def group_uses(rows: pd.DataFrame, ranks: Sequence[RankResult]) -> tuple[GroupUs
     return tuple(sorted(uses, key=lambda use: -use.ms_per_step))
 
 
-def parallelism(rows: pd.DataFrame, ranks: Sequence[RankResult]) -> Parallelism | None:
+def parallelism(rows: pd.DataFrame) -> Parallelism | None:
     """Return what kind of parallelism the collectives of one group serve; None where neither its name nor they say."""
     for text in (*rows["description"].dropna().unique()[:1], *rows["group"].unique()[:1]):
         name = str(text).split(" [", 1)[0]

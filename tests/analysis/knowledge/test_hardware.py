@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.analysis.knowledge import hardware
-from sawtooth.analysis.knowledge.hardware import DTYPES, all_gpus, identify
+from sawtooth.analysis.knowledge.hardware import DTYPES, _tables, identify
 
 GIB = 1 << 30
 ROWS = tomllib.loads((Path(hardware.__file__).parent / "hardware.toml").read_text(encoding="utf-8"))["gpu"]
@@ -130,7 +130,7 @@ def test_every_row_is_found_by_its_shape_or_a_twin():
 
 def test_quoted_clocks_are_clocks_gpus_have():
     # A wrong SM count, rate or sparse figure shows as a clock no GPU runs at.
-    for gpu in all_gpus():
+    for gpu in (row.gpu for row in _tables()[0]):
         if gpu.quoted_clock_mhz is not None:
             assert 1290 <= gpu.quoted_clock_mhz <= 3000, gpu.name
 
@@ -138,7 +138,7 @@ def test_quoted_clocks_are_clocks_gpus_have():
 @pytest.mark.parametrize(("wide", "narrow"), [("fp8", "bf16"), ("fp4", "fp8")])
 def test_tensor_rates_double_as_the_width_halves(wide, narrow):
     # Not B300’s FP4 (three times its FP8) nor GeForce’s (not halved by FP32 accumulation); elsewhere a sparse figure would stand out.
-    for gpu in all_gpus():
+    for gpu in (row.gpu for row in _tables()[0]):
         if wide in gpu.peaks and narrow in gpu.peaks and not (wide == "fp4" and re.search("B300|GeForce", gpu.name)):
             assert gpu.peaks[wide] / gpu.peaks[narrow] == pytest.approx(2.0, rel=0.02), gpu.name
 

@@ -86,7 +86,7 @@ def rows(
     ],
 )
 def test_what_a_group_serves_by_its_name_or_by_what_it_does(collectives: pd.DataFrame, kind: str | None) -> None:
-    assert parallelism(collectives, []) == kind
+    assert parallelism(collectives) == kind
 
 
 def test_who_waits_for_whom_is_told_by_host(tmp_path: Path) -> None:
