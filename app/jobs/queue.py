@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 
+from sawtooth.app.jobs.endings import DEADLINE_SECONDS, crash_sentence, unstarted_sentence
 from sawtooth.app.jobs.orders import ACTIVE, UNREADABLE, JobFile, JobOrder, Outcome, Progress, Stage
 from sawtooth.app.settings import Settings
 from sawtooth.ingest import children
@@ -29,7 +30,6 @@ from sawtooth.ingest.typed import from_json
 
 RUNNING_AT_ONCE = 2  # one child keeps about one core busy; more would only slow each other and the pages
 WAITING_AT_MOST = 50  # a folder of ranks dropped at once fits; a flood does not
-DEADLINE_SECONDS = 2 * 3600  # 20 million events take minutes; beyond two hours the child is stuck
 FORGET_AFTER_SECONDS = 24 * 3600  # finished jobs stay visible a day
 
 
@@ -104,44 +104,36 @@ class Jobs:
         """
         if not uploads:
             raise UsageError("A job needs at least one uploaded file.")
-        folder = self._new_folder()
-        files: list[JobFile] = []
-        for number, (path, called) in enumerate(uploads):
-            target = folder / f"file-{number}"
-            try:
-                path.replace(target)
-            except FileNotFoundError:  # two orders for one upload: this one comes second, and gives back what it took
-                for (taken, _), file in zip(uploads, files, strict=False):
-                    Path(file.path).replace(taken)
-                shutil.rmtree(folder, ignore_errors=True)
-                raise NotFoundError("An upload of this order is gone: another order took it.") from None
-            files.append(JobFile(str(target), called, target.stat().st_size))
-        order = JobOrder(
-            data=str(self.settings.data.root),
-            files=files,
-            keep_source=self.settings.keep_source,
-            separate=separate,
-            server_pid=os.getpid(),
-            name=name,
-            bundled=bundled,
-            created_ns=created_ns,
-        )
-        return self._begin(folder, order, alone=alone)
+        with self._lock:
+            folder = self._new_folder()
+            order = JobOrder(
+                data=str(self.settings.data.root),
+                files=_taken(folder, uploads),
+                keep_source=self.settings.keep_source,
+                separate=separate,
+                server_pid=os.getpid(),
+                name=name,
+                bundled=bundled,
+                created_ns=created_ns,
+            )
+            return self._begin(folder, order, alone=alone)
 
     def analyse(self, run_id: str) -> Job:
         """Analyse a run in a child, for runs too large to analyse in a page; returns the job that does so already, if one does."""
-        for job in self.all():
-            analysing = run_id in job.progress.runs and job.active
-            if analysing or (run_id in job.analyses and (job.active or job.stage == "failed")):
-                return job
-        order = JobOrder(str(self.settings.data.root), [], server_pid=os.getpid(), analyse=[run_id])
-        return self._begin(self._new_folder(), order)
+        with self._lock:  # from the look to the start: who asks at the same moment finds this job
+            for job in self.all():
+                analysing = run_id in job.progress.runs and job.active
+                if analysing or (run_id in job.analyses and (job.active or job.stage == "failed")):
+                    return job
+            order = JobOrder(str(self.settings.data.root), [], server_pid=os.getpid(), analyse=[run_id])
+            return self._begin(self._new_folder(), order)
 
     def _new_folder(self) -> Path:
-        with self._lock:
-            if self._closing or sum(job.active for job in self._jobs.values()) >= WAITING_AT_MOST:
-                raise UsageError(f"{WAITING_AT_MOST} files are already waiting to be read. Try again when some are done.")
-            self._forget_old()
+        if self._closing:
+            raise UsageError("This server is stopping. Try again when it has started again.")
+        if sum(job.active for job in self._jobs.values()) >= WAITING_AT_MOST:
+            raise UsageError(f"{WAITING_AT_MOST} jobs are already running or waiting. Try again when some are done.")
+        self._forget_old()
         folder = self.settings.data.uploads / f"job-{secrets.token_hex(8)}"
         folder.mkdir(parents=True)
         return folder
@@ -157,8 +149,7 @@ class Jobs:
             alone=alone,
             called=order.name,
         )
-        with self._lock:
-            self._jobs[job.id] = job
+        self._jobs[job.id] = job
         threading.Thread(target=self._run, args=(job,), name=f"job-{job.id}", daemon=True).start()
         return job
 
@@ -229,28 +220,40 @@ class Jobs:
             shutil.rmtree(job.folder, ignore_errors=True)
 
     def _run_child(self, job: Job) -> None:
-        with self._lock:
-            if not job.active:
-                return
-            environment = children.handed_down() | {"PYTHONUNBUFFERED": "1"}
-            job.stage = "reading"
-            job.process = subprocess.Popen(
-                list(self._command(job.folder)),
-                stdin=subprocess.PIPE,  # the child ends when this pipe does, so that none outlives the server
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=environment,
-                start_new_session=True,
-            )
+        process = self._child(job)
+        if process is None:
+            return
         try:
-            code = job.process.wait(DEADLINE_SECONDS)
+            code = process.wait(DEADLINE_SECONDS)
         except subprocess.TimeoutExpired:
-            _stop(job.process)
+            _stop(process)
             code = None
         finally:
-            if job.process.stdin is not None:
-                job.process.stdin.close()
-        outcome = self._outcome(job, code)
+            if process.stdin is not None:
+                process.stdin.close()
+        self._end(job, self._outcome(job, code))
+
+    def _child(self, job: Job) -> subprocess.Popen[bytes] | None:
+        """Start the job's child; None where the job was cancelled before, or has failed as the system starts none."""
+        with self._lock:
+            if not job.active:
+                return None
+            environment = children.handed_down() | {"PYTHONUNBUFFERED": "1"}
+            job.stage = "reading"
+            try:
+                job.process = subprocess.Popen(
+                    list(self._command(job.folder)),
+                    stdin=subprocess.PIPE,  # the child ends when this pipe does, so that none outlives the server
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env=environment,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self._end(job, Outcome(code="E-CHILD", sentence=unstarted_sentence(error)))
+            return job.process
+
+    def _end(self, job: Job, outcome: Outcome) -> None:
         with self._lock:
             job.finished = self._clock()
             if job.stage != "cancelled":
@@ -270,23 +273,20 @@ class Jobs:
         return Outcome(runs, "E-CHILD", crash_sentence(code, kept=bool(runs)))
 
 
-def crash_sentence(code: int | None, *, kept: bool = False) -> str:
-    """Say in words how a child ended that left no result; ``code`` is its exit status, None for the deadline.
-
-    ``kept``: it had read the files and made runs of them, and ended while it analysed these.
-    """
-    if code is None:
-        return f"Reading took longer than {DEADLINE_SECONDS // 3600} hours and was stopped. Profile fewer steps, or ingest the file with sawtooth ingest."
-    if code == -signal.SIGKILL:
-        return "The reader was stopped by the system, most likely for lack of memory. Free some memory or profile fewer steps, then drop the file again."
-    if code == -signal.SIGXCPU:
-        return "Reading took more processor time than is allowed and was stopped. Profile fewer steps, or ingest the file with sawtooth ingest."
-    if kept:
-        how = f"signal {-code}" if code < 0 else f"status {code}"
-        return f"The file was read and its run is listed, but its analysis failed ({how}). This is a bug in Sawtooth."
-    if code < 0:
-        return f"The reader crashed on this file (signal {-code}). Nothing of it was kept, and other runs are not affected."
-    return f"The reader ended without a result (status {code}). Nothing of the file was kept."
+def _taken(folder: Path, uploads: list[tuple[Path, str]]) -> list[JobFile]:
+    """Move uploads into a job's folder and return its files. Raises NotFoundError, with nothing moved, where one is gone."""
+    files: list[JobFile] = []
+    for number, (path, called) in enumerate(uploads):
+        target = folder / f"file-{number}"
+        try:
+            path.replace(target)
+        except FileNotFoundError:  # two orders for one upload: this one comes second, and gives back what it took
+            for (taken, _), file in zip(uploads, files, strict=False):
+                Path(file.path).replace(taken)
+            shutil.rmtree(folder, ignore_errors=True)
+            raise NotFoundError("An upload of this order is gone: another order took it.") from None
+        files.append(JobFile(str(target), called, target.stat().st_size))
+    return files
 
 
 def _stop(process: subprocess.Popen[bytes] | None) -> None:

@@ -4,14 +4,16 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from sawtooth.app.jobs.endings import crash_sentence
 from sawtooth.app.jobs.leftovers import sweep
 from sawtooth.app.jobs.orders import JobOrder, Outcome
-from sawtooth.app.jobs.queue import Job, Jobs, crash_sentence
+from sawtooth.app.jobs.queue import WAITING_AT_MOST, Job, Jobs
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder
@@ -134,8 +136,50 @@ def test_no_job_without_files_and_none_after_the_end(tmp_path) -> None:
     with pytest.raises(UsageError):
         jobs.start([])
     jobs.close()
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="is stopping"):
         jobs.start(_uploaded(jobs))
+
+
+def test_a_child_that_the_system_cannot_start_is_explained(tmp_path) -> None:
+    settings = Settings(DataFolder(tmp_path / "data").create())
+    jobs = Jobs(settings, command=lambda folder: [str(tmp_path / "no-such-program")])
+    for job in (jobs.start(_uploaded(jobs)), jobs.analyse("0" * 16)):
+        _ended(job)
+        assert (job.stage, job.active, job.outcome.code) == ("failed", False, "E-CHILD")
+        assert job.finished is not None and "could not start the reader (No such file" in job.outcome.sentence
+        assert str(tmp_path) not in job.outcome.sentence
+    assert list(settings.data.uploads.iterdir()) == []
+
+
+def test_whoever_asks_at_the_same_moment_gets_the_same_analysis(tmp_path, monkeypatch) -> None:
+    jobs = _jobs(tmp_path, "import threading; threading.Event().wait()")
+    new_folder, barrier, found = jobs._new_folder, threading.Barrier(4), []
+
+    def slow() -> Path:
+        time.sleep(0.1)  # long enough for the others to look before this job is there
+        return new_folder()
+
+    def ask() -> None:
+        barrier.wait()
+        found.append(jobs.analyse("0" * 16).id)
+
+    monkeypatch.setattr(jobs, "_new_folder", slow)
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    jobs.close()
+    assert len(found) == 4 and len(set(found)) == 1
+
+
+def test_no_more_jobs_wait_than_a_server_holds(tmp_path) -> None:
+    jobs = _jobs(tmp_path, "import threading; threading.Event().wait()")
+    for number in range(WAITING_AT_MOST):
+        jobs.analyse(f"{number:016x}")
+    with pytest.raises(UsageError, match="50 jobs are already running or waiting"):
+        jobs.analyse("f" * 16)
+    jobs.close()
 
 
 def test_sweeping_takes_what_dead_servers_left_and_nothing_else(tmp_path) -> None:
