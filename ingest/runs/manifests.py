@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, pairwise
 from typing import Any
 
 import duckdb
@@ -191,16 +192,8 @@ def delete_run(folder: DataFolder, run_id: str) -> None:
 def group(folder: DataFolder, refs: list[RecordingRef], *, separate: bool = False) -> list[list[RecordingRef]]:
     """Return ``refs`` as the runs they make: ranks of one job together, telemetry with the nearest trace."""
     known = [_about(folder, ref) for ref in {ref.id: ref for ref in refs}.values()]
-    groups: list[list[_About]] = []
-    for trace in sorted((a for a in known if a.ref.kind == "trace"), key=lambda a: (a.first_ns, a.ref.id)):
-        mates = [] if separate else [g for g in groups if _same_job(g, trace)]
-        if not mates:
-            groups.append([trace])
-            continue
-        for others in mates[1:]:  # ranks that share no group themselves may each share one with this trace
-            mates[0].extend(others)
-            groups.remove(others)
-        mates[0].append(trace)
+    traces = sorted((a for a in known if a.ref.kind == "trace"), key=lambda a: (a.first_ns, a.ref.id))
+    groups = [[a] for a in traces] if separate else sorted(_jobs(traces), key=lambda g: min(a.first_ns for a in g))
     telemetry = [a for a in known if a.ref.kind != "trace"]
     if not groups:
         return [[a.ref] for a in telemetry] if separate else ([[a.ref for a in telemetry]] if telemetry else [])
@@ -218,16 +211,30 @@ def _ranked(refs: list[RecordingRef]) -> list[RecordingRef]:
     return [msgspec.structs.replace(ref, rank=called[ref.id]) if ref.kind == "trace" else ref for ref in refs]
 
 
-def _same_job(members: list[_About], trace: _About) -> bool:
-    first = members[0]
-    if trace.groups and all(m.ref.rank is None for m in members):
-        return _share_group(members, trace)
-    return (
-        trace.job is not None
-        and first.job == trace.job
-        and all(m.ref.rank != trace.ref.rank for m in members)
-        and abs(first.first_ns - trace.first_ns) <= CLOSE_NS
-    )
+def _jobs(traces: list[_About]) -> list[list[_About]]:
+    """Return traces, sorted by their start, as the jobs that they are of."""
+    ranked: dict[tuple[Any, ...], list[_About]] = {}
+    unranked: list[list[_About]] = []
+    for trace in traces:
+        if trace.job is not None:
+            ranked.setdefault(trace.job, []).append(trace)
+            continue
+        mates = [members for members in unranked if _share_group(members, trace)]
+        # ranks that share no group themselves may each share one with this trace
+        unranked = [members for members in unranked if members not in mates] + [[*chain(*mates), trace]]
+    return [*unranked, *chain.from_iterable(map(_profiles, ranked.values()))]
+
+
+def _profiles(traces: list[_About]) -> list[list[_About]]:
+    """Return the traces of one job, sorted by their start, as its profiles: what started nearest together first, and each rank once."""
+    profile_of = {trace.ref.id: [trace] for trace in traces}
+    for before, after in sorted(pairwise(traces), key=lambda pair: pair[1].first_ns - pair[0].first_ns):
+        one, other = profile_of[before.ref.id], profile_of[after.ref.id]
+        close = other[-1].first_ns - one[0].first_ns <= CLOSE_NS
+        if close and not {m.ref.rank for m in one} & {m.ref.rank for m in other}:
+            one.extend(other)
+            profile_of.update((m.ref.id, one) for m in other)
+    return list({id(profile): profile for profile in profile_of.values()}.values())
 
 
 def _share_group(members: list[_About], trace: _About) -> bool:

@@ -46,3 +46,17 @@ def test_a_group_has_no_more_ranks_than_its_size(tmp_path: Path) -> None:
     """Two jobs of two ranks each at the same time: which two belong together nothing says, but four are too many."""
     traces = [*job(2, 2, Planted()), *job(2, 2, Planted(loader_us={0: 100.0}))]
     assert sorted(len(run.recordings) for run in runs_of(tmp_path, {f"{i}.json": t for i, t in enumerate(traces)})) == [2, 2]
+
+
+@pytest.mark.parametrize("first", [[0], [0, 1]])
+def test_a_rank_joins_the_profile_of_its_job_that_is_nearest_in_time(tmp_path: Path, first: list[int]) -> None:
+    """A job that was profiled twice within two minutes, at first perhaps of rank 0 alone."""
+    data = DataFolder(tmp_path / "data").create()
+    paths = []
+    for profile, ranks in enumerate([first, [0, 1]]):
+        for rank, trace in enumerate(job(2, 2, Planted())[: len(ranks)]):
+            trace.top["baseTimeNanoseconds"] += profile * 60_000_000_000
+            paths.append(trace.write(tmp_path / f"profile{profile}_{rank}.json"))
+    runs = bring_in(data, [(path, path.name) for path in paths]).runs
+    expected = [{f"profile{profile}_{rank}.json" for rank in ranks} for profile, ranks in enumerate([first, [0, 1]])]
+    assert [{ref.source_name for ref in run.recordings} for run in runs] == expected
