@@ -7,7 +7,9 @@ import shutil
 import sys
 import time
 import webbrowser
+from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.error import URLError
@@ -28,9 +30,10 @@ from sawtooth.app.runs.listing import listed
 from sawtooth.app.server.start import link_to
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.runs.manifests import delete_run, edit_run
+from sawtooth.ingest.runs.proposals import needed
 from sawtooth.ingest.schema import DataFolder, Manifest
 
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+UNITS = " kmgt"  # each a thousand times the one before, or with an i behind it 1024 times
 LEAST_SIZE = 10**6  # bytes: a smaller number without a unit lacks one
 WIDE = 400  # columns where the output is no terminal: programs cut for themselves
 
@@ -184,14 +187,18 @@ def prune(
     """Remove the oldest runs until the rest is below a size. Runs with tags are kept; examples that are removed come back with `sawtooth demo`."""
     folder, limit = data_folder(data), size_of(max_size)
     newest_first = folder.manifests()
-    sizes = {run.id: sum(_file_sizes(folder, ref.id) for ref in run.recordings) for run in newest_first}
+    takes = {run.id: needed(folder, run) | {run.id} for run in newest_first}  # by its own id its kept analysis is called
+    users = Counter(chain.from_iterable(takes.values()))
+    sizes = {identifier: _file_sizes(folder, identifier) for identifier in users}
     total = sum(sizes.values())
     for run in reversed(newest_first):
         if total <= limit or run.tags:
             continue
-        total -= sizes[run.id]
+        users.subtract(takes[run.id])
+        freed = sum(sizes[identifier] for identifier in takes[run.id] if not users[identifier])
+        total -= freed
         if dry_run:
-            say(f"Would remove {fmt.clean(run.name)} ({run.id}), {fmt.bytes_(sizes[run.id])}.")
+            say(f"Would remove {fmt.clean(run.name)} ({run.id}), {fmt.bytes_(freed)}.")
         else:
             _remove(folder, run)
     left = "would take" if dry_run else "take"
@@ -199,17 +206,17 @@ def prune(
 
 
 def size_of(text: str) -> int:
-    """Return the bytes that a person wrote: 20GB, 500 MB, 1e9. Raises UsageError, of small numbers without a unit too."""
-    parts = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kmgt]?)i?b?\s*", text.lower())
+    """Return the bytes that a person wrote: 20GB, 20GiB, 500 MB, 1e9. Raises UsageError, of small numbers without a unit too."""
+    parts = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*(?:([kmgt])(i?))?b?\s*", text.lower())
     try:
-        size = int(float(parts[1]) * UNITS[parts[2]]) if parts else int(text)
-    except ValueError:
+        size = int(float(parts[1]) * (1024 if parts[3] else 1000) ** UNITS.index(parts[2] or " ")) if parts else int(text)
+    except (ValueError, OverflowError):
         raise UsageError(f"{text!r} is no size. Write 20GB or 500MB.") from None
     if size < LEAST_SIZE and text.strip().isdigit():  # nobody means one byte by 1
         raise UsageError(f"{text!r} has no unit. Write 20GB or 500MB.")
     return size
 
 
-def _file_sizes(folder: DataFolder, recording_id: str) -> int:
+def _file_sizes(folder: DataFolder, identifier: str) -> int:
     places = (folder.recordings, folder.derived, folder.sources)
-    return sum(file.stat().st_size for place in places for file in place.glob(f"{recording_id}.*"))
+    return sum(file.stat().st_size for place in places for file in place.glob(f"{identifier}.*"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from sawtooth.app.commands import output, runs
 from sawtooth.app.commands.runs import size_of
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.errors import NotFoundError, UsageError
-from sawtooth.ingest.schema import DataFolder
+from sawtooth.ingest.schema import DataFolder, RecordingRef, new_manifest
 from tests.support.chrome_trace import matmul_loop
 from tests.support.paths import ROOT
 from tests.support.servers import free_port
@@ -186,12 +187,33 @@ def test_prune_removes_the_oldest_until_the_rest_fits(data: str, traces: Path) -
     assert oldest not in left and len(left) == 1
 
 
+def test_prune_counts_what_runs_share_once_and_all_that_a_run_takes(data: str) -> None:
+    folder = DataFolder(Path(data))
+    (manifest,) = folder.manifests()
+    shared, summaries = "a" * 16, "b" * 16
+    folder.recording_file(shared).write_bytes(bytes(50_000_000))
+    folder.summaries_file(summaries).write_bytes(bytes(30_000_000))
+    telemetry = RecordingRef(shared, "telemetry", "shared.jsonl")
+    folder.write_manifest(
+        msgspec.structs.replace(manifest, recordings=[*manifest.recordings, telemetry], summaries=summaries, created_ns=1)
+    )
+    folder.write_manifest(new_manifest([telemetry], "alone"))
+    assert "Removed" not in run("runs", "prune", "--max-size", "90MB", "--data", data).output  # 50 + 30 and the trace's 2
+    for further in (["--dry-run"], []):
+        said = run("runs", "prune", "--max-size", "60MB", "--data", data, *further).output.replace("\u00a0", " ")
+        assert manifest.id in said and "alone" not in said, further  # without the oldest the rest fits
+        assert "take 50.0 MB; the limit is 60.0 MB." in said, further
+        assert not further or re.search(r"Would remove .*, 3[12]\.\d MB\.", said)
+    assert not folder.summaries_file(summaries).exists() and folder.recording_file(shared).exists()
+
+
 @pytest.mark.parametrize(
-    ("text", "size"), [("20GB", 20 * 10**9), ("500 mb", 5 * 10**8), ("1.5k", 1500), ("12000000", 12_000_000)]
+    ("text", "size"),
+    [("20GB", 20 * 10**9), ("500 mb", 5 * 10**8), ("1.5k", 1500), ("20GiB", 20 * 2**30), ("12000000", 12_000_000)],
 )
 def test_sizes_are_read_as_people_write_them(text: str, size: int) -> None:
     assert size_of(text) == size
-    for unclear, why in (("many", "is no size"), ("12", "has no unit")):
+    for unclear, why in (("many", "is no size"), ("1e999", "is no size"), ("12", "has no unit")):
         with pytest.raises(UsageError, match=why):
             size_of(unclear)
 
