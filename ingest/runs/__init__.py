@@ -30,6 +30,7 @@ __getattr__, __all__ = lazy(
             "accept",
             "changed",
             "dismiss",
+            "needed",
             "proposal_for",
         ),
         "recorders": (
