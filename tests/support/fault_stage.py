@@ -19,6 +19,7 @@ from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.runs.card import card_of
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.files import is_sound, sweep_all
+from sawtooth.ingest.runs.recordings import CHANGING
 from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder, Manifest
 from tests.support import sound_trace
 from tests.support.paths import ROOT
@@ -103,7 +104,8 @@ def leftovers(folder: DataFolder) -> list[str]:
         "runs": ".json",
         "access": "",
     }
-    found, own = [], [folder.root / "bundled.json", folder.root / "push_token", folder.root / "token"]
+    found: list[str] = []
+    own = [folder.root / name for name in ("bundled.json", "push_token", "token", CHANGING)]
     for path in (path for path in folder.root.rglob("*") if path not in own):
         kind = kinds.get(path.parent.name)
         if path.is_file() and (kind is None or not path.name.endswith(kind) or path.name.startswith(".")):
