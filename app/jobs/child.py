@@ -69,6 +69,7 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
         _keep_analyses(folder, order.analyse)
         return Outcome(order.analyse)
     files = [(Path(file.path), file.name) for file in order.files]
+    own = {manifest.id: manifest for manifest in folder.manifests() if not manifest.bundled} if order.bundled else {}
     steady = _SteadyProgress(order, report)
     brought = bring_in(
         folder,
@@ -82,7 +83,7 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
     )
     if order.bundled:
         for manifest in brought.runs:
-            edit_run(folder, manifest.id, partial(_as_bundled, order.created_ns))
+            edit_run(folder, manifest.id, partial(_as_bundled, order.created_ns, own.get(manifest.id)))
     names = {manifest.id: manifest.name for manifest in brought.runs}  # a bundle may hold a run twice
     runs = list(names)
     report(Progress("deriving", 1.0, runs=runs, seen=steady.seen))
@@ -98,8 +99,9 @@ def run(order: JobOrder, report: Callable[[Progress], None]) -> Outcome:
     return Outcome(runs, notices=notices)
 
 
-def _as_bundled(created_ns: int, run: Manifest) -> Manifest:
-    return msgspec.structs.replace(run, bundled=True, created_ns=created_ns or run.created_ns)
+def _as_bundled(created_ns: int, own: Manifest | None, run: Manifest) -> Manifest:
+    """Return the run as an example; as it was where the user had brought it in."""
+    return own or msgspec.structs.replace(run, bundled=True, created_ns=created_ns or run.created_ns)
 
 
 def _keep_analyses(folder: DataFolder, runs: list[str]) -> None:

@@ -76,7 +76,7 @@ def register_run(
             settings={**manifest.settings, **(settings or {})},
             facts=manifest.facts if facts is None else facts,  # a Struct is true even where it holds nothing
             batches=batches or manifest.batches,
-            bundled=bundled or manifest.bundled,
+            bundled=bundled and manifest.bundled,
         )
         folder.write_manifest(manifest)
     return manifest

@@ -4,11 +4,17 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
+
+from sawtooth.app.jobs import child
 from sawtooth.app.jobs.bundled import SAMPLES, bundled, first_pair, import_bundled
 from sawtooth.app.jobs.first_answer import FILE, first_answer, made
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.jobs.orders import JobFile, JobOrder
 from sawtooth.app.jobs.queue import Jobs
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.schema import DataFolder, Manifest
+from tests.support.chrome_trace import matmul_loop
 from tests.support.servers import until
 
 
@@ -74,3 +80,21 @@ def test_the_first_pair_is_the_slow_run_and_its_fix(tmp_path: Path) -> None:
     assert first_pair([fixed, slow], samples) == (slow, fixed)
     assert first_pair([slow], samples) is None
     assert first_pair([slow, Manifest(id="c" * 16, name="fixed", recordings=[])], samples) is None
+
+
+@pytest.mark.parametrize("own_first", [True, False])
+def test_who_brings_an_example_in_has_a_run_of_their_own(tmp_path: Path, own_first: bool) -> None:
+    """The same trace is one run. Examples leave the list beside own runs, so this one must not be taken for an example: it would be gone."""
+    trace = matmul_loop().write(tmp_path / "trace.json")
+    data = DataFolder(tmp_path / "data").create()
+    files = [JobFile(str(trace), trace.name, trace.stat().st_size)]
+    example = JobOrder(str(data.root), files, name="gpt", bundled=True, created_ns=5)
+    if own_first:
+        mine = bring_in(data, [(trace, trace.name)], name="mine").runs[0]
+        child.run(example, lambda _: None)
+        assert data.manifests() == [mine]
+    else:
+        child.run(example, lambda _: None)
+        assert [(run.name, run.bundled, run.created_ns) for run in data.manifests()] == [("gpt", True, 5)]
+        bring_in(data, [(trace, trace.name)], name="mine")
+        assert [(run.name, run.bundled) for run in data.manifests()] == [("mine", False)]
