@@ -185,9 +185,9 @@ def device_steps(events: Events, host: HostSteps, device: int) -> DeviceSteps:
     status = _status(start, linked, op_step, host)
     carried_end = int(end[status == 1].max()) if (status == 1).any() else None
     table = _step_table(host, end, op_step, carried_end)
-    window = _steady_window(table) if len(table) else _whole(start, end, linked)
+    window = _steady_window(table) if len(table) else _whole(start, end)
     if len(table) and not len(window.starts):
-        window = _whole(start, end, linked)
+        window = _whole(start, end)
     return DeviceSteps(device=device, table=table, window=window, ops=ops, op_step=op_step, status=status)
 
 
@@ -307,9 +307,6 @@ def _steady_window(table: pd.DataFrame) -> Intervals:
     return union([start[rows].min() for rows in of_cycles], [end[rows].max() for rows in of_cycles])
 
 
-def _whole(start: I64, end: I64, linked: NDArray[np.bool_]) -> Intervals:
-    """Return the window of a trace without steps: first to last linked operation, or of all where none is linked."""
-    use = linked if linked.any() else np.ones(len(start), bool)
-    if not use.any():
-        return union([], [])
-    return union([int(start[use].min())], [int(end[use].max())])
+def _whole(start: I64, end: I64) -> Intervals:
+    """Return the window of a trace without steps: first to last operation. Those launched before the recording began kept the GPU busy too."""
+    return union([int(start.min())], [int(end.max())]) if len(start) else union([], [])
