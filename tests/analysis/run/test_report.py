@@ -131,7 +131,7 @@ def test_what_cannot_be_read_is_one_sentence(tmp_path):
     wrong.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
     with pytest.raises(SourceError, match=r"\."):
         CliRunner().invoke(cli, ["report", str(wrong)], catch_exceptions=False)
-    with pytest.raises(NotFoundError, match="sawtooth import"):
+    with pytest.raises(NotFoundError, match="sawtooth ingest"):
         CliRunner().invoke(cli, ["report", "0123456789abcdef", "--data", str(tmp_path / "d")], catch_exceptions=False)
 
 
