@@ -16,6 +16,8 @@ from sawtooth.ingest.schema import Manifest
 
 LEAST_STEPS = 10  # between marks: fewer may all belong to a warm-up
 WARM_UP_WITHIN = 0.10  # leading steps this much above the median of the later half are the loop's warm-up
+SETTLING = 3  # steps after the profile, in which its trace is taken off the profiler
+SLOWED = 0.03  # less is no more than two stretches of one loop differ
 PAUSE = 20.0  # times the median: evaluation or a wait for people, unless it comes again and again
 PAUSES = 3  # a pause that comes as often is the loop's own: a checkpoint every hundred steps
 BATCHES = 10  # of consecutive steps, whose means show what the mean is worth although steps follow each other alike
@@ -43,7 +45,8 @@ def _leading(rows: Sequence[tuple[int, int, int, str]]) -> list[tuple[int, int, 
 def by_marks(marks: Sequence[tuple[int, int, str]]) -> Witness | None:
     """Return the mean time between marks of consecutive training steps, with its interval; ``marks`` are (step, end ns, phase) in time order.
 
-    The steps before the profile speak where they are enough: the profiler stays attached afterwards and slows the host.
+    Steps before and after the profile speak. Where they are slower after it, those before speak alone if they are enough: a profiler that stays
+    attached slows the host, as recorders before this one left it.
     """
     spans = [
         (step, end - before)
@@ -51,18 +54,34 @@ def by_marks(marks: Sequence[tuple[int, int, str]]) -> Witness | None:
         if step == previous + 1 and first == second == "train"
     ]
     profiled = [step for step, _, phase in marks if phase == "profile"]
-    earlier = [ns for step, ns in spans if not profiled or step < profiled[0]]
-    every = np.array(earlier if len(earlier) >= 2 * LEAST_STEPS else [ns for _, ns in spans], np.float64)
+    earlier = np.array([ns for step, ns in spans if not profiled or step < profiled[0]], np.float64)
+    later = np.array([ns for step, ns in spans if profiled and step > profiled[-1] + SETTLING], np.float64)
+    slower = _slower(earlier, later)
+    every = earlier if slower is not None else np.concatenate([earlier, later])
     steady = _without_warm_up(every)
     if len(steady) < LEAST_STEPS:
         return None
     kept, pauses = _without_pauses(steady)
     mean = float(kept.mean())
     half = max(NORMAL_90 * _error(kept), LEAST_HALF_WIDTH * mean)
-    notes = [f"The loop marked {len(kept)} steps of its own outside the profile, {np.median(kept) / 1e6:.4g} ms in the median."]
+    notes = [
+        f"The loop marked {len(kept):,} steps of its own outside the profile, {np.median(kept) / 1e6:.4g} ms in the median."
+    ]
+    if slower is not None:
+        notes.append(
+            f"After the profile its steps take {100 * slower:.0f} % longer, perhaps by a profiler still attached: they are left out."
+        )
     if pauses:
         notes.append(f"{pauses} of its pauses, {PAUSE:g} times as long as a step and more, are left out.")
     return Witness("marks", mean / 1e6, (mean - half) / 1e6, (mean + half) / 1e6, tuple(notes))
+
+
+def _slower(earlier: npt.NDArray[np.float64], later: npt.NDArray[np.float64]) -> float | None:
+    """Return how much longer steps take after the profile, as a share; None where they do not, or too few came before it to speak alone."""
+    if min(len(earlier), len(later)) < 2 * LEAST_STEPS:
+        return None
+    before, after = (float(_without_pauses(_without_warm_up(ns))[0].mean()) for ns in (earlier, later))
+    return after / before - 1 if after > (1 + SLOWED) * before else None
 
 
 def _without_warm_up(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -135,15 +135,19 @@ def describe(
         else np.full(len(pieces), main, np.int32)
     )
     moment = pieces.host_at + (pieces.end - pieces.start) // 2  # the middle speaks for the piece
-    op, call = _doing(events, thread, moment)
+    op, call, mark = _doing(events, thread, moment)
     elsewhere = (op < 0) & (call < 0) & (thread != main)
     if elsewhere.any():
-        op[elsewhere], call[elsewhere] = _doing(events, np.full(int(elsewhere.sum()), main, np.int32), moment[elsewhere])
+        op[elsewhere], call[elsewhere], mark[elsewhere] = _doing(
+            events, np.full(int(elsewhere.sum()), main, np.int32), moment[elsewhere]
+        )
         thread = np.where(elsewhere & ((op >= 0) | (call >= 0)), main, thread).astype(np.int32)
+    fetching = (op < 0) & (call < 0) & (pieces.cause == CODE["data_wait"]) & _fetches(events, mark)
     queued = (pieces.cause == CODE["launch_latency"]) | (pieces.cause == CODE["comm_wait"])
     launch_op = np.where(launch >= 0, calls.cpu_op[launch], -1) if len(calls) else np.full(len(pieces), -1)
-    call = np.where(pieces.wait_call >= 0, pieces.wait_call, np.where(queued | (call < 0), launch, call))
+    call = np.where(pieces.wait_call >= 0, pieces.wait_call, np.where(queued | ((call < 0) & ~fetching), launch, call))
     op = np.where(pieces.wait_call >= 0, calls.cpu_op[pieces.wait_call], np.where(queued, launch_op, op)) if len(calls) else op
+    op = np.where(fetching, mark, op)  # the loader's own mark, not what is launched with the batch afterwards
     frame = innermost(
         thread=facts.python_thread,
         start=facts.python_start,
@@ -177,13 +181,26 @@ def _main_thread(events: Events, view: HostView) -> int:
     return int(line[np.argmax(np.bincount(events.ops.thread, minlength=len(view.lines.of_thread))[line])])
 
 
-def _doing(events: Events, thread: NDArray[np.int32], moment: I64) -> tuple[I64, I64]:
-    """Return the operator (annotations left out) and the runtime call each thread was in."""
+def _doing(events: Events, thread: NDArray[np.int32], moment: I64) -> tuple[I64, I64, I64]:
+    """Return the operator, the runtime call and the innermost annotation each thread was in, -1 for none; the last only where in no operator."""
     ops, calls = events.ops, events.calls
     op = innermost(thread=ops.thread, start=ops.start, end=ops.end, parent=ops.parent, at_thread=thread, at=moment)
-    op[(op >= 0) & (ops.annotation[op] if len(ops) else False)] = -1  # an annotation around operators says where, not what
+    marks = (op >= 0) & (ops.annotation[op] if len(ops) else False)
+    mark = np.where(marks, op, -1)
+    op[marks] = -1  # an annotation around operators says where, not what
     none = np.full(len(calls), -1, dtype=np.int64)
-    return op, innermost(thread=calls.thread, start=calls.start, end=calls.end, parent=none, at_thread=thread, at=moment)
+    return (
+        op,
+        innermost(thread=calls.thread, start=calls.start, end=calls.end, parent=none, at_thread=thread, at=moment),
+        mark,
+    )
+
+
+def _fetches(events: Events, mark: I64) -> NDArray[np.bool_]:
+    """Return whether each annotation is one in which batches are asked for."""
+    if not len(events.ops):
+        return np.zeros(len(mark), bool)
+    return (mark >= 0) & matching(events.names, DATA_MARK)[events.ops.name[mark]]
 
 
 def _phases(

@@ -68,7 +68,10 @@ def test_data_wait_while_the_loader_is_asked() -> None:
     # Gap [20, 347), host [18, 345): python [18, 30) 12 + [330, 340) 10, loader 300, launch call 5.
     assert causes(trace) == {"data_wait": 300, "python_host": 22, "launch_bound": 5}
     _, _, table = analyse(trace)
-    assert table.loc[table["cause"] == "data_wait", "phase"].tolist() == ["input"]
+    waits = table[table["cause"] == "data_wait"]
+    assert waits["phase"].tolist() == ["input"]
+    # it was in the loader, not in the launch that follows
+    assert "DataLoader" in waits["evidence"].iloc[0] and waits["call_id"].tolist() == [-1]
 
 
 def test_host_sync_reaches_as_far_as_the_wait_and_no_further() -> None:
