@@ -213,11 +213,11 @@ class Capture:
         telemetry = self._telemetry()
         if telemetry is not None:
             sources.append((telemetry, {"source_name": "telemetry.jsonl", "kind": "telemetry"}))
-        if not sources:
-            self._give_up("neither a trace nor telemetry was recorded")
+        if not sources and self._marked < self._plan.least:
+            self._give_up("; ".join(["neither a trace nor telemetry was recorded", *self.why_not]))
             return
         if self._marks is not None and self._marked:
-            self._marks.close()
+            self._marks.close()  # alone they are a stopwatch at least
             sources.append((self._marks_file, {"source_name": "marks.jsonl", "kind": "marks", **_rank()}))
         facts = {**self._run["facts"], **self._of_loader()}
         if self.step_time_ms is not None:

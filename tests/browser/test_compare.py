@@ -25,7 +25,7 @@ def pair(folder: Path, names: tuple[str, str] = ("before", "after")) -> tuple[st
     data = DataFolder(folder / "data").create()
     (data.root / "bundled.json").write_text('{"imported": ["resnet_starved", "resnet_fixed", "gpt"]}')  # only this pair
     ids = []
-    for name, loop in zip(names, (matmul_loop(steps=6), matmul_loop(steps=6, step_us=800, matmul_us=400)), strict=True):
+    for name, loop in zip(names, (matmul_loop(steps=6), matmul_loop(steps=6, step_us=800, matmul_us=350)), strict=True):
         path = loop.write(folder / f"{'after' if ids else 'before'}.json")
         ids.append(bring_in(data, [(path, path.name)], name=name).runs[0].id)
     return ids[0], ids[1]
@@ -112,7 +112,7 @@ def test_the_report_of_a_run_opens_from_disk_and_asks_for_nothing(tmp_path: Path
     page = context.new_page()  # the app's own page goes on asking for its server
     seen = Seen(page)
     page.goto(report.as_uri())
-    expect(page.locator(".st-big")).to_contain_text(re.compile(r"800\s*µs → ≈ 500\s*µs"))
+    expect(page.locator(".st-big")).to_contain_text(re.compile(r"800\s*µs → ≈ 450\s*µs"))
     expect(page.get_by_text("<img src=http://evil.example")).to_be_visible()
     assert page.locator(".bar div").first.bounding_box()["width"] > 0  # type: ignore[index]
     assert page.evaluate("() => window.pwned === undefined")

@@ -109,7 +109,10 @@ def test_the_report_of_a_run_holds_its_verdict_changes_and_readings(tmp_path: Pa
     page = run_html(result)
     first = result.findings[0]
     text = " ".join(html.unescape(page).split())
-    assert all(" ".join(said.split()) in text for said in (first.title, first.fix, first.risk, first.changes[0].after))
+    assert all(
+        " ".join(said.replace("%", " %").split()) in text
+        for said in (first.title, first.fix, first.risk, first.changes[0].after)
+    )
     assert page.count('<div class="bar"') == 2  # as recorded and without the profiler
     widths = [float(w) for w in re.findall(r"width:([\d.]+)%\"", page.split('<div class="bar"')[1].split("small legend")[0])]
     assert sum(widths) == pytest.approx(100, abs=0.01)  # the parts are the whole
