@@ -29,13 +29,15 @@ class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
     """The host spends no time on ``cause`` (of HOST_CAUSES): the loader keeps up, the allocator is not called, Python is quick.
 
     ``keep_share`` of it stays, at most ``keep_at_most`` where that is given. With ``calls`` only the host's time before these calls is meant. Waits of calls that have the cause
-    themselves (frees, pageable copies) and the own time of such calls that launch nothing go as well.
+    themselves (frees, pageable copies) and the own time of such calls that launch nothing go as well. ``paced_ms`` is what a step then takes at least,
+    whatever else is changed: the pace of the workers that load.
     """
 
     cause: str
     keep_share: float = 0.0
     calls: tuple[int, ...] | None = None
     keep_at_most: float | None = None
+    paced_ms: float = 0.0
 
 
 class WithoutWaits(msgspec.Struct, frozen=True, tag=True):

@@ -41,6 +41,11 @@ REACHED = 1.01  # times the step of the quickest host: from there on the GPU set
 
 
 Edge = Literal["least", "likely", "most"]  # of what a time may be
+PACED: dict[Edge, float] = {
+    "least": 0.5,
+    "likely": 1.0,
+    "most": 1.5,
+}  # of a loader's pace: twice the workers, or cores that they share
 
 
 class MeanStep(NamedTuple):
@@ -199,10 +204,12 @@ class WhatIf:
 def _fed(best: BestStepTime, edits: tuple[Edit, ...], ms: float, edge: Edge) -> float:
     """Return ``ms``, or what the loader's workers need for a step where that is more.
 
-    They need no more than the run's step takes now. An edit of what the loader costs changes them too.
+    They need no more than the run's step takes now. An edit of what the loader costs changes them too, and may say what they need then.
     """
-    loader_changes = any(isinstance(edit, WithoutHostCause) and edit.cause == "data_wait" for edit in edits)
-    if best.feeding is None or best.ms is None or loader_changes:
+    loads = [edit for edit in edits if isinstance(edit, WithoutHostCause) and edit.cause == "data_wait"]
+    if loads:
+        return max(ms, *(PACED[edge] * edit.paced_ms for edit in loads))
+    if best.feeding is None or best.ms is None:
         return ms
     floor_ms: float = getattr(best.feeding.floors_ms(best.ms), edge)
     return max(ms, floor_ms)

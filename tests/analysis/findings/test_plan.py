@@ -18,7 +18,8 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.words import plan as words
 from sawtooth.ingest.schema import DataFolder
-from tests.support.chrome_trace import matmul_loop
+from tests.support.by_hand import ADDS, analysed
+from tests.support.chrome_trace import ChromeTrace, matmul_loop
 
 
 @pytest.fixture
@@ -83,3 +84,20 @@ def test_without_a_replay_there_is_no_plan_and_a_plan_reads_in_order(loop):
     assert first.startswith("Change it: 741") and then.startswith("Change it: 700")
     assert "a step with 2 changes" in words.title(planned)
     assert words.title(replace(planned, plan=())) is None
+
+
+def test_no_plan_is_quicker_than_the_workers_it_advises(tmp_path: Path) -> None:
+    """A step of 42 ms loads for 40 of them in its own process: eight workers need 5 ms of each step, however the rest is launched."""
+    trace = ChromeTrace()
+    for k in range(5):
+        at = 42_000.0 * k
+        trace.step(k + 1, at, at + 42_000)
+        trace.host("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at + 5, at + 40_005)
+        for i in range(20):
+            start = at + 40_010 + 95 * i
+            trace.op("aten::add", start, start + 80, [[64, 64], [64, 64]], ["float", "float"])
+            trace.launch((start + 40, start + 50), (start + 60, start + 65), ADDS)
+    result = analysed(tmp_path, trace)
+    assert result.lead is not None and result.findings[0].rule == "data-loader-starves-gpu"
+    assert result.findings[0].predicted_step_ms == pytest.approx(5.0, rel=0.05)
+    assert result.plan and min(step.predicted_step_ms for step in result.plan) >= 4.9
