@@ -83,8 +83,13 @@ def test_a_file_that_is_no_trace_is_refused_in_a_sentence(empty_server: Server, 
     drop(page, path)
     expect(page.get_by_text("holiday.jpg could not be read")).to_be_visible(timeout=60_000)
     expect(page.get_by_text("Traceback")).to_have_count(0)
-    page.get_by_role("button", name="Dismiss").first.click()
-    expect(page.get_by_text("holiday.jpg could not be read")).to_have_count(0)
+    refused, dismiss = page.get_by_text("holiday.jpg could not be read"), page.get_by_role("button", name="Dismiss")
+    dismiss.first.click()
+    if dismiss.count():  # the list was drawn anew under the mouse
+        page.wait_for_function("() => !document.querySelector('[data-testid=stStatusWidget]')")
+        if refused.count():
+            dismiss.first.click()
+    expect(refused).to_have_count(0)
 
 
 def test_hostile_names_show_as_text_and_load_nothing(empty_server: Server, page: Page, seen: Seen) -> None:
