@@ -85,10 +85,10 @@ def test_a_file_that_is_no_trace_is_refused_in_a_sentence(empty_server: Server, 
     expect(page.get_by_text("Traceback")).to_have_count(0)
     refused, dismiss = page.get_by_text("holiday.jpg could not be read"), page.get_by_role("button", name="Dismiss")
     dismiss.first.click()
-    if dismiss.count():  # the list was drawn anew under the mouse
-        page.wait_for_function("() => !document.querySelector('[data-testid=stStatusWidget]')")
-        if refused.count():
-            dismiss.first.click()
+    try:
+        expect(refused).to_have_count(0, timeout=10_000)
+    except AssertionError:  # the list was drawn anew under the mouse
+        dismiss.first.click()
     expect(refused).to_have_count(0)
 
 
