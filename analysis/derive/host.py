@@ -7,6 +7,7 @@ at the same time as them is a line of its own.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import duckdb
@@ -149,8 +150,8 @@ def find_lines(events: Events, facts: HostFacts) -> Lines:
     return Lines(of_thread, engine)
 
 
-def paint_line(events: Events, facts: HostFacts, lines: Lines, line: int, copies: tuple[I64, I64]) -> Paint:
-    """Paint the whole trace's time of one line; ``copies`` are the (start, end) of its blocking copies and their waits."""
+def paint_line(events: Events, facts: HostFacts, lines: Lines, line: int, calls_of: Mapping[str, NDArray[np.bool_]]) -> Paint:
+    """Paint the whole trace's time of one line; ``calls_of`` marks, by cause and call, calls whose cause no name tells."""
     calls, ops, names = events.calls, events.ops, events.names
     call_here, op_here = lines.of_thread[calls.thread] == line, lines.of_thread[ops.thread] == line
     py_here = lines.of_thread[facts.python_thread] == line if len(facts.python_thread) else np.zeros(0, dtype=bool)
@@ -173,14 +174,14 @@ def paint_line(events: Events, facts: HostFacts, lines: Lines, line: int, copies
 
     in_operator = op_here & ~ops.annotation
     layers = {cause.key: seen(cause.on_host) for cause in CAUSES if cause.on_host is not None}
-    loading = call_here & loads_code(events)
-    layers["compilation"].append((calls.start[loading], calls.end[loading]))
-    layers["blocking_copy"] = [copies]
+    for cause, marked in calls_of.items():
+        mine = call_here & marked
+        layers.setdefault(cause, []).append((calls.start[mine], calls.end[mine]))
     outer = _not_inside_another(ops, in_operator)
     layers["launch_bound"] = [(ops.start[outer], ops.end[outer]), (calls.start[call_here], calls.end[call_here])]
     rest = HOST_CAUSES[-1]  # python_host: what nothing else claims
-    starts, _, cause = paint([_joined(layers[key]) for key in HOST_CAUSES if key != rest], *span(events))
-    return Paint(starts, cause)
+    starts, _, painted = paint([_joined(layers[key]) for key in HOST_CAUSES if key != rest], *span(events))
+    return Paint(starts, painted)
 
 
 def _not_inside_another(ops: CpuOps, among: NDArray[np.bool_]) -> NDArray[np.bool_]:

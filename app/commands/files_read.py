@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -44,6 +44,17 @@ def files_read(
     """Give the data folder that holds the runs of ``files`` (path, name for people), the runs, and what was said of the files: as an earlier
     command left them, or as ``read`` brings them in now. Where the data folder ``root`` cannot be written, nothing stays."""
     place = root / FOLDER
+    kept = place / _key(files)
+    before = _whole(kept)
+    if before is not None:
+        with suppress(OSError):  # a folder that only others may write
+            os.utime(kept)
+        try:
+            yield before
+        except BaseException:  # it may be damaged: the next command reads the files anew
+            shutil.rmtree(kept, ignore_errors=True)
+            raise
+        return
     try:
         DataFolder(root).create()
         place.mkdir(mode=0o700, exist_ok=True)
@@ -52,22 +63,12 @@ def files_read(
         with tempfile.TemporaryDirectory(prefix="sawtooth-") as temporary:
             yield _brought(Path(temporary), read)
         return
-    kept = place / _key(files)
-    before = _whole(kept)
     try:
-        if before is not None:
-            os.utime(kept)
-            yield before
-            return
         made = _brought(making, read)
         yield made
         (making / COMPLETE).write_bytes(msgspec.json.encode(made[2]))
         shutil.rmtree(kept, ignore_errors=True)
         making.replace(kept)
-    except BaseException:
-        if before is not None:  # it may be damaged: the next command reads the files anew
-            shutil.rmtree(kept, ignore_errors=True)
-        raise
     finally:
         shutil.rmtree(making, ignore_errors=True)
         _make_room(place)
@@ -101,7 +102,7 @@ def _whole(kept: Path) -> tuple[DataFolder, list[Manifest], Read] | None:
 def _make_room(place: Path) -> None:
     """Delete what was used longest ago until MOST_BYTES hold the rest, and what a killed command left."""
     used: list[tuple[float, int, Path]] = []
-    for path in place.iterdir() if place.is_dir() else ():
+    for path in place.iterdir():
         try:
             at = path.stat().st_mtime
             if path.name.startswith("."):

@@ -18,6 +18,7 @@ from sawtooth.analysis.derive.host import (
     Lines,
     Paint,
     find_lines,
+    loads_code,
     matching,
     paint_line,
 )
@@ -74,12 +75,9 @@ def host_view(events: Events, facts: HostFacts) -> HostView:
     """Paint every line of host work."""
     lines = find_lines(events, facts)
     blocking = blocking_copies(events)
-    calls = events.calls
-    paints = []
-    for line in range(lines.count):
-        mine = blocking & (lines.of_thread[calls.thread] == line)
-        paints.append(paint_line(events, facts, lines, line, (calls.start[mine], calls.end[mine])))
-    return HostView(lines, tuple(paints), blocking)
+    calls_of = {"blocking_copy": blocking, "compilation": loads_code(events)}
+    paints = tuple(paint_line(events, facts, lines, line, calls_of) for line in range(lines.count))
+    return HostView(lines, paints, blocking)
 
 
 def blocking_copies(events: Events) -> NDArray[np.bool_]:

@@ -79,14 +79,12 @@ def check(context: RuleContext) -> Iterator[Finding]:
     limit = host.limit_of_loader() if host is not None and not single else None
     timed = limited_by(context.run.manifest.facts)  # a short recording has few samples of the host
     limited, fix = _limited(host, limit) if host is not None and limit is not None else timed or ("", FEW_WORKERS)
-    if single:
-        fix = SEVERAL
-    edits, bounded = _kept_up(context, host if limit == "worker" else None)
     if single:  # what the training process loads in a step, the workers load side by side
-        edits, bounded = (
-            [WithoutHostCause("data_wait", paced_ms=lost / ADVISED_WORKERS)],
-            PACED.format(workers=ADVISED_WORKERS, ms=in_words(lost / ADVISED_WORKERS)),
-        )
+        fix, paced = SEVERAL, lost / ADVISED_WORKERS
+        edits: list[Edit] = [WithoutHostCause("data_wait", paced_ms=paced)]
+        bounded = PACED.format(workers=ADVISED_WORKERS, ms=in_words(paced))
+    else:
+        edits, bounded = _kept_up(context, host if limit == "worker" else None)
     needed = workers_needed(context.run.manifest.facts, context.predict_ms([WithoutHostCause("data_wait")]))
     yield context.finding(
         RULE.slug,
