@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
+import msgspec
 import pytest
 
 from sawtooth.analysis.replay.edits import (
     AsGraph,
     Edit,
+    FasterHost,
     MoreLaunches,
+    ScaledOps,
+    TimedOps,
     WithoutCalls,
     WithoutHostCause,
     WithoutOps,
@@ -109,8 +115,90 @@ def test_a_removed_kernel_takes_its_own_launching_with_it_and_no_other_work() ->
 
 
 def test_more_launches_take_the_host_as_long_as_its_others() -> None:
-    # A step: gap 55, launch 5, gap 35, launch 5. The usual launch takes the middle of 60 and 40: 50; two more before the second are 100.
+    # A step: gap 55, launch 5, gap 35, launch 5. Of 40, 60, 40, 60 and 40 the usual launch takes 40; two more before the second are 80.
     problem = problem_of(launch_bound())
     second = tuple(int(op) for op in problem.ops.op[1::2])
-    assert step_us(problem, MoreLaunches(second, (2,) * len(second)))[1] == pytest.approx(200, abs=25)
+    assert step_us(problem, MoreLaunches(second, (2,) * len(second))) == [180, 180]
     assert step_us(problem, MoreLaunches(second, (0,) * len(second))) == [100, 100]
+
+
+def decoding() -> ReplayProblem:
+    """Steps of 140 µs: two kernels as ever (5 apart on their stream), then two that a graph may hold, and a wait for the last (3 to return)."""
+    trace = TinyTrace()
+    for k in range(3):
+        t = 140.0 * k
+        trace.step(t, t + 140)
+        trace.launch((t + 10, t + 15), (t + 17, t + 37))
+        trace.launch((t + 20, t + 25), (t + 42, t + 45))
+        trace.launch((t + 60, t + 65), (t + 67, t + 70))
+        trace.launch((t + 100, t + 105), (t + 107, t + 127))
+        trace.call("cudaStreamSynchronize", t + 110, t + 130)
+    return problem_of(trace)
+
+
+def test_a_graph_from_given_operations_on_leaves_what_is_launched_before_and_the_waits() -> None:
+    problem = decoding()
+    assert step_us(problem) == [140, 140]
+    # As before: 20 to the first launch, 5, 5 and 5; 35 to the graph, whose launch takes 10. Its kernels follow 2 later: 3, 0.1 apart, 20. 3 to return.
+    edited = apply(problem, [AsGraph(first_ops=(2, 6, 10))])
+    assert step_us(edited) == pytest.approx([20 + 5 + 5 + 5 + 35 + 10 + 2 + 3 + 0.1 + 20 + 3] * 2)
+    run = replay(edited)
+    assert (run.op_start[5] - run.op_end[4]) == 5_000  # what is not in the graph keeps its distance on the stream
+    # From the last kernel of a step on: all before it stays, and its own launch takes 10 instead of 5.
+    assert step_us(problem, AsGraph(first_ops=(3, 7, 11))) == [145, 145]
+
+
+def test_more_launches_than_recorded_move_no_beginning_and_no_work_launched_before() -> None:
+    trace = launch_bound()
+    trace.kernel(-50, 4)  # operation 0: launched before
+    problem = problem_of(trace)
+    usual = replay(problem)
+    assert (replay(apply(problem, [MoreLaunches((0, 1), (5, 5))])).host_start == usual.host_start).all()
+    # Of launches that took 40, 60, 40, 60 and 40 the usual one takes 40: two more before the third.
+    more = replay(apply(problem, [MoreLaunches((3,), (2,))]))
+    assert (more.host_start - usual.host_start).tolist() == [0, 0, 80_000, 80_000, 80_000, 80_000]
+
+
+def test_a_removed_kernel_leaves_the_calls_that_never_launched_one() -> None:
+    # A step of 100: launch 5, gap 5, the wait, gap 30. Without the kernel nothing is waited for, and the call's own 5 stays: 5 + 5 + 5 + 30,
+    # less the launch's 5 and the gap of 30 before it.
+    assert host_us(apply(problem_of(sync_every_step()), [WithoutOps((0, 1, 2))])) == [10, 10]
+
+
+def host_us(problem: ReplayProblem) -> list[float]:
+    """Return from one step's synchronization to the next's (its second call), in µs."""
+    return [ns / 1000 for ns in (replay(problem).host_end[1::2][1:] - replay(problem).host_end[1::2][:-1]).tolist()]
+
+
+def test_of_two_ways_to_a_quicker_kernel_the_quicker_counts_whichever_comes_first() -> None:
+    problem, quick, slow = problem_of(launch_bound()), ScaledOps((0,), 0.5), ScaledOps((0, 1), 0.8)
+    for edits in ((quick, slow), (slow, quick)):
+        assert apply(problem, edits).ops.dur[:3].tolist() == [1_500, 2_400, 3_000]
+
+
+EVERY_EDIT: tuple[Edit, ...] = (
+    WithoutHostCause("data_wait"),
+    WithoutCalls(SECOND),
+    WithoutWaits(),
+    ScaledOps((0, 1), 0.5),
+    TimedOps((0,), (1000,)),
+    WithoutOps(SECOND),
+    AsGraph(),
+    AsGraph(waits_stay=True),
+    AsGraph(first_ops=FIRST),
+    FasterHost(0.5),
+    MoreLaunches(SECOND, (2, 2, 2)),
+)
+
+
+@pytest.mark.parametrize("edit", EVERY_EDIT, ids=lambda edit: type(edit).__name__)
+def test_the_parts_of_a_gap_sum_to_it_after_every_edit(edit: Edit) -> None:
+    assert {type(each) for each in EVERY_EDIT} == set(get_args(Edit))
+    host = apply(problem_of(loading()), [edit]).host
+    assert (host.gap_parts.sum(axis=1) == host.gap)[host.pred >= 0].all()
+
+
+@pytest.mark.parametrize("edit", EVERY_EDIT, ids=lambda edit: type(edit).__name__)
+def test_an_edit_can_be_kept_in_a_file_and_looked_up(edit: Edit) -> None:
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(edit), type=Edit) == edit
+    assert {edit: 1}[edit] == 1
