@@ -47,3 +47,15 @@ def as_graph(step: Callable[[], None]) -> Callable[[], None]:
     with torch.cuda.graph(graph):
         step()
     return graph.replay
+
+
+def captured(work: Callable[[], object]) -> Callable[[], object]:
+    """Capture ``work`` in a CUDA graph, once warm, and return its replay."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay

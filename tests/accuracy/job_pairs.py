@@ -8,14 +8,12 @@ change. Where that rule finds nothing, the prediction is that the change brings 
 
 from __future__ import annotations
 
-import argparse
 import json
-import tempfile
 from pathlib import Path
 
 from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.schema import DataFolder
-from tests.accuracy.jobs import analysed, jobs
+from tests.accuracy.jobs import analysed, jobs, run
 
 
 def main(given: list[str], data: Path) -> None:
@@ -55,9 +53,4 @@ def main(given: list[str], data: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folders", nargs="+")
-    parser.add_argument("--data", type=Path)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        main(arguments.folders, arguments.data or Path(scratch))
+    run(main, __doc__)

@@ -12,6 +12,7 @@ import argparse
 import json
 import statistics
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -82,10 +83,15 @@ def main(given: list[str], data: Path) -> None:
     print(f"\nThe interval from traces alone held {sum(held)} of {len(held)}.")
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+def run(table: Callable[[list[str], Path], None], description: str | None) -> None:
+    """Print ``table`` of the folders on the command line; ``--data`` is where their recordings stay."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("folders", nargs="+")
     parser.add_argument("--data", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        main(arguments.folders, arguments.data or Path(scratch))
+        table(arguments.folders, arguments.data or Path(scratch))
+
+
+if __name__ == "__main__":
+    run(main, __doc__)

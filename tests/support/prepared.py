@@ -14,6 +14,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder, Manifest
+from tests.support import sound_trace
 from tests.support.common_folder import alone, common_folder
 
 
@@ -33,6 +34,15 @@ def prepared_result(*paths: Path) -> RunResult:
     result = result_of(library.folder.read_manifest(run), library)
     library.close()
     return result
+
+
+def folder_with_sound_run(scratch: Path) -> DataFolder:
+    """Return a data folder below ``scratch`` that holds the run of one small sound trace, read in but not analysed."""
+    trace = scratch / "one.json"
+    trace.write_bytes(sound_trace.text(sound_trace.sound()))
+    folder = DataFolder(scratch / "data").create()
+    bring_in(folder, [(trace, trace.name)])
+    return folder
 
 
 def _made(files: tuple[tuple[str, bytes], ...], name: str | None) -> tuple[Path, str]:

@@ -19,22 +19,10 @@ from sawtooth.sample_traces.sets.second import models as second
 from sawtooth.sample_traces.sets.second import workloads as w
 from sawtooth.sample_traces.sets.third.scenarios import END, UNMARKED
 from sawtooth.sample_traces.sets.third.scenarios import scenario as timed_as_third
-from sawtooth.sample_traces.workload import DEVICE, Workload, count_params
+from sawtooth.sample_traces.workload import DEVICE, Workload, captured, count_params
 
 TIMING: dict[str, Any] = {"timed_s": 4.4, "after_s": 1.0, "synced_steps": 6}
 Decode = Callable[[], object]
-
-
-def captured(one: Decode) -> Decode:
-    """Capture one token's work in a CUDA graph and return its replay."""
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        one()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        one()
-    return graph.replay
 
 
 def answers(batch: int, prompt: int, new: int, fixed: bool) -> Workload:

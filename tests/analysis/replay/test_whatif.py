@@ -124,12 +124,13 @@ def test_where_the_gpu_sets_the_pace_the_host_is_as_quick_as_any_or_as_slow_as_i
     assert between is not None and between == pytest.approx((0.025 - 0.003, 0.040 + 0.003), rel=0.02)
 
 
-def hidden() -> WhatIf:
-    """A host that queues a kernel of 100 µs every 50 µs: it runs ahead, and a step takes 100."""
+def hidden(host_us: float = 50, kernel_us: float = 100) -> WhatIf:
+    """A host that queues a longer kernel every ``host_us``: it runs ahead, and a step takes ``kernel_us``."""
     trace = TinyTrace()
     for k in range(4):
-        trace.step(50.0 * k, 50.0 * k + 50)
-        trace.launch((50.0 * k + 40, 50.0 * k + 45), (47 + 100.0 * k, 147 + 100.0 * k))
+        queued, ready = host_us * (k + 1), host_us - 3 + kernel_us * k
+        trace.step(queued - host_us, queued)
+        trace.launch((queued - 10, queued - 5), (ready, ready + kernel_us))
     problem = problem_of(trace)
     return WhatIf(problem, 0, problem.steps)
 
@@ -146,11 +147,7 @@ def test_a_host_that_the_gpu_hides_may_limit_the_step_once_the_gpu_is_quicker() 
 def test_a_hidden_host_is_no_slower_than_it_can_be_and_stay_hidden() -> None:
     # A host of 80 µs behind a GPU of 100: at most 1.25 times as slow, or the GPU would not hide it. With the GPU's 100 gone to 30, between
     # 80 / 1.6 and 100 µs, to within a halving of the ratio 1.6 three times (6 %).
-    trace = TinyTrace()
-    for k in range(4):
-        trace.step(80.0 * k, 80.0 * k + 80)
-        trace.launch((80.0 * k + 70, 80.0 * k + 75), (77 + 100.0 * k, 177 + 100.0 * k))
-    whatif = WhatIf(problem_of(trace), 0, problem_of(trace).steps)
+    whatif = hidden(80)
     quick = [ScaledOps((0, 1, 2, 3), 0.3, 0.3, 0.3)]
     between = whatif.predict_range_ms(of_step(0.100, "user"), quick)
     middle = whatif.predict_ms(of_step(0.100, "user"), quick)
@@ -241,11 +238,7 @@ def test_beyond_the_replay_the_interval_is_from_all_of_it_gone_to_all_of_it_left
 
 def test_a_gpu_that_never_waits_is_quicker_by_its_kernels_alone() -> None:
     # Kernels of 120 µs under a host of 100: the replay never waits, so that the run's 130 are its work too.
-    trace = TinyTrace()
-    for k in range(4):
-        trace.step(100.0 * k, 100.0 * k + 100)
-        trace.launch((100.0 * k + 90, 100.0 * k + 95), (97 + 120.0 * k, 217 + 120.0 * k))
-    whatif = WhatIf(problem_of(trace), 0, problem_of(trace).steps)
+    whatif = hidden(100, 120)
     assert whatif.step_ms() == pytest.approx(0.120)
     assert whatif.predict_ms(of_step(0.130, "user"), [ScaledOps((0, 1, 2, 3), 0.9)]) == pytest.approx(0.130 * 108 / 120)
 

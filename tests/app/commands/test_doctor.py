@@ -13,18 +13,13 @@ from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.cli import cli
-from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
-from tests.support import sound_trace
+from tests.support.prepared import folder_with_sound_run
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> DataFolder:
-    trace = tmp_path / "one.json"
-    trace.write_bytes(sound_trace.text(sound_trace.sound()))
-    folder = DataFolder(tmp_path / "data").create()
-    bring_in(folder, [(trace, trace.name)])
-    return folder
+    return folder_with_sound_run(tmp_path)
 
 
 def doctor(folder: DataFolder) -> tuple[int, str]:

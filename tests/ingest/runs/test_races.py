@@ -12,7 +12,6 @@ import pytest
 
 from sawtooth.analysis.cluster.places import list_sources
 from sawtooth.app.jobs import whole_job
-from sawtooth.app.jobs.intake import bring_in
 from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.app.jobs.whole_job import bring_in_job
 from sawtooth.ingest.errors import NotFoundError
@@ -20,19 +19,15 @@ from sawtooth.ingest.runs import manifests, proposals
 from sawtooth.ingest.runs.manifests import attach, delete_run, edit_run, register_job, register_run
 from sawtooth.ingest.runs.proposals import Proposal, accept, propose
 from sawtooth.ingest.schema import DataFolder, Manifest
-from tests.support import sound_trace
 from tests.support.bulk_synchronous import Planted, job
+from tests.support.prepared import folder_with_sound_run
 
 WAIT_S = 0.3  # long enough for what is not held back to be over
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> DataFolder:
-    trace = tmp_path / "one.json"
-    trace.write_bytes(sound_trace.text(sound_trace.sound()))
-    folder = DataFolder(tmp_path / "data").create()
-    bring_in(folder, [(trace, trace.name)])
-    return folder
+    return folder_with_sound_run(tmp_path)
 
 
 def during(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, other: Callable[[], object]) -> list[threading.Thread]:
