@@ -15,9 +15,9 @@ from typing import Any
 
 from sawtooth.ingest import children
 from sawtooth.ingest.sampler.clock import Clock
-from sawtooth.ingest.sampler.driver import DriverLostError, NvmlDriver
 from sawtooth.ingest.sampler.host import HostReader
 from sawtooth.ingest.sampler.loop import Sampler, Sink
+from sawtooth.ingest.sampler.nvml.driver import DriverLostError, NvmlDriver
 from sawtooth.ingest.sampler.options import format_of, parser, push_token_of, refusal
 from sawtooth.ingest.sampler.pace import PaceReader
 from sawtooth.ingest.sampler.prometheus import PrometheusSink, parse_address

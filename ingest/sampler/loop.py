@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sawtooth.ingest.sampler.clock import Clock
-from sawtooth.ingest.sampler.driver import DriverLostError, NvmlDriver, Reading
-from sawtooth.ingest.sampler.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Gpu
 from sawtooth.ingest.sampler.host import HostReader
+from sawtooth.ingest.sampler.nvml.driver import DriverLostError, NvmlDriver, Reading
+from sawtooth.ingest.sampler.nvml.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Gpu
 from sawtooth.ingest.sampler.pace import PaceReader
 
 HUNG_S = 2.0  # NVML answers within milliseconds; longer means a hung driver

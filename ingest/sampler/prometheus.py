@@ -8,7 +8,7 @@ from typing import Any
 
 from sawtooth.ingest.quantities.registry import QUANTITIES
 from sawtooth.ingest.sampler.clock import Clock
-from sawtooth.ingest.sampler.fields import COLUMNS, SOURCES
+from sawtooth.ingest.sampler.nvml.fields import COLUMNS, SOURCES
 
 STALE_NS = 10 * 10**9  # an older sample describes nothing any more
 SLOW_STALE_NS = 60 * 10**9  # for what is read a few times a minute

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.ingest.sampler.clock import Clock
-from sawtooth.ingest.sampler.fields import COLUMNS
 from sawtooth.ingest.sampler.loop import Sink
+from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.sampler.segments import decode_line, segments_of
 from sawtooth.ingest.sampler.sinks import PLAIN_KEYS
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.sampler import FORMAT_VERSION
 from sawtooth.ingest.sampler.clock import boot_id
-from sawtooth.ingest.sampler.fields import COLUMNS
+from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.sampler.segments import SegmentWriter
 from sawtooth.place import default_data_folder, recorder_version
 

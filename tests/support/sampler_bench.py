@@ -7,9 +7,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from sawtooth.ingest.sampler.driver import NvmlDriver
-from sawtooth.ingest.sampler.fields import COLUMNS
 from sawtooth.ingest.sampler.loop import HungError, Sampler
+from sawtooth.ingest.sampler.nvml.driver import NvmlDriver
+from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.sampler.sinks import SessionSink
 from tests.support.fake_nvml import FakeClock, FakeNvml
 

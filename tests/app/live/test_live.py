@@ -20,7 +20,7 @@ from sawtooth.app.live.info import FRESH_SECONDS, session_info, sessions
 from sawtooth.app.live.series import BUCKETS, KEPT_NS, POINTS_MOST, SAMPLES_MOST, LiveSeries, thinned
 from sawtooth.app.live.sessions import CATCH_UP_BYTES, LiveSession, LiveSessions
 from sawtooth.app.server.local_sampler import LocalSampler, replay_command
-from sawtooth.ingest.sampler.fields import COLUMNS
+from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.sampler.segments import SegmentWriter
 from sawtooth.ingest.telemetry import session as telemetry_session
 from tests.support.paths import SAMPLES

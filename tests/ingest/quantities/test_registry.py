@@ -16,7 +16,7 @@ from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.quantity import Quantity
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES, names_in, possible, possible_ones
 from sawtooth.ingest.recording import ingest_file
-from sawtooth.ingest.sampler.fields import COLUMNS
+from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.schema import DataFolder
 
 # A unit in a column's name is the row's unit

@@ -14,9 +14,9 @@ import pytest
 from sawtooth.app.live.folders import newest_segment
 from sawtooth.ingest import sampler
 from sawtooth.ingest.sampler import __main__ as command
-from sawtooth.ingest.sampler.driver import DriverLostError, NvmlDriver
-from sawtooth.ingest.sampler.fields import COLUMNS
 from sawtooth.ingest.sampler.loop import Caller, HungError
+from sawtooth.ingest.sampler.nvml.driver import DriverLostError, NvmlDriver
+from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.sampler.pace import PaceReader
 from sawtooth.ingest.sampler.segments import decode_line, encode_line, join_segments, segment_name, segments_of
 from sawtooth.ingest.sampler.sinks import SessionSink, new_session_id

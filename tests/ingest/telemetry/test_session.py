@@ -15,7 +15,7 @@ import pytest
 
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.sampler import __main__ as command
-from sawtooth.ingest.sampler.fields import COLUMNS
+from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.sampler.prometheus import EXPORTED, PrometheusSink, parse_address
 from sawtooth.ingest.sampler.push import Push, available_on_disk
 from sawtooth.ingest.telemetry.session import SessionClock, SessionReader

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sawtooth.ingest.sampler.clock import Clock
-from sawtooth.ingest.sampler.fields import GPM, GpmMetric
+from sawtooth.ingest.sampler.nvml.fields import GPM, GpmMetric
 
 WINDOW_NS = 95_000_000  # GPM refreshes about every 100 ms: a shorter window holds nothing new
 EVERY_TICK = ("sm_active_pct", "tensor_active_pct", "dram_active_pct")

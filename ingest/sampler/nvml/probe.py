@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sawtooth.ingest.sampler.clock import Clock
-from sawtooth.ingest.sampler.fields import BUFFERS, COLUMNS, GPM, SOURCES
-from sawtooth.ingest.sampler.gpm import DEAR, TOO_DEAR, GpmReader
-from sawtooth.ingest.sampler.gpu import Active, Gpu
+from sawtooth.ingest.sampler.nvml.fields import BUFFERS, COLUMNS, GPM, SOURCES
+from sawtooth.ingest.sampler.nvml.gpm import DEAR, TOO_DEAR, GpmReader
+from sawtooth.ingest.sampler.nvml.gpu import Active, Gpu
 
 UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, LIBRARY_DIFFERS = 1, 9, 12, 18
 NO_PERMISSION, NOT_FOUND, NO_DATA = 4, 6, 21

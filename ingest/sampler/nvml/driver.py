@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sawtooth.ingest.sampler.clock import Clock
-from sawtooth.ingest.sampler.fields import COLUMNS, GPM, Buffer, Source, Value, typed_value
-from sawtooth.ingest.sampler.gpm import GpmReader
-from sawtooth.ingest.sampler.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Active, Gpu
-from sawtooth.ingest.sampler.probe import (
+from sawtooth.ingest.sampler.nvml.fields import COLUMNS, GPM, Buffer, Source, Value, typed_value
+from sawtooth.ingest.sampler.nvml.gpm import GpmReader
+from sawtooth.ingest.sampler.nvml.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Active, Gpu
+from sawtooth.ingest.sampler.nvml.probe import (
     DRIVER_CODES,
     DRIVER_NOT_LOADED,
     GPU_NOT_FOUND,

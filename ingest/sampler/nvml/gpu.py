@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sawtooth.ingest.sampler.fields import Buffer, Source
-from sawtooth.ingest.sampler.gpm import GpmReader, smoothed
+from sawtooth.ingest.sampler.nvml.fields import Buffer, Source
+from sawtooth.ingest.sampler.nvml.gpm import GpmReader, smoothed
 
 NVML_SHARE = 0.005  # of wall time all calls for one GPU may take: 0.5 ms in 100 ms
 KEPT_SHARE = 0.3  # of that for everything but GPM, however slow GPM is
