@@ -65,5 +65,4 @@ def outlook(library: Library, rank: RankResult, ranks: int, findings: Iterable[F
     after = together_ms(library, rank, findings)
     if after is None or after <= 0 or rank.best.ms is None:
         return None
-    world = rank.info.get("world_size")
-    return Outlook(rank.best.ms, after, rank.metrics["mfu"].value, max(int(world) if world and world == world else 1, ranks))
+    return Outlook(rank.best.ms, after, rank.metrics["mfu"].value, max(rank.trace.world_size or 1, ranks))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import readings_without_trace
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.metrics.witness import Witness
-from sawtooth.analysis.nulls import none_if_null
 from sawtooth.analysis.ranks.communication import split_communication
 from sawtooth.analysis.ranks.groups import with_parallelism
 from sawtooth.analysis.ranks.job import as_one_job
@@ -32,6 +30,7 @@ from sawtooth.analysis.run.model import Communication, RankResult, RunResult
 from sawtooth.analysis.run.rank import RankTrace
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.library import Library, Recording
+from sawtooth.analysis.store.recording_row import RecordingRow, row_of
 from sawtooth.analysis.telemetry import of_run as run_telemetry
 from sawtooth.analysis.telemetry import step_marks
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
@@ -41,15 +40,15 @@ from sawtooth.ingest.schema import Manifest
 
 def analyse(manifest: Manifest, library: Library) -> RunResult:
     """Analyse ``manifest``, building derived files that are missing. Raises SawtoothError when a recording is missing or damaged."""
-    infos, diagnostics = _recordings(manifest, library)
-    traces = [(ref, info) for ref, info in zip(manifest.recordings, infos, strict=True) if ref.kind == "trace"]
-    telemetry = run_telemetry.load(manifest, library, [info for _, info in traces])
-    marks = {ref.id: step_marks.witness(manifest, library, ref.rank) for ref, _ in traces}
+    rows, diagnostics = _recordings(manifest, library)
+    traces = [row for ref, row in zip(manifest.recordings, rows, strict=True) if ref.kind == "trace"]
+    telemetry = run_telemetry.load(manifest, library, traces)
+    marks = {ref.id: step_marks.witness(manifest, library, ref.rank) for ref in manifest.recordings if ref.kind == "trace"}
     ranks: list[RankResult] = []
     measured: list[Measured] = []
-    for ref, info in traces:
-        with library.open(ref.id) as recording:
-            pairs = RankTrace(recording, info, manifest.facts, telemetry, marks[ref.id], library.folder).ranks()
+    for row in traces:
+        with library.open(row.id) as recording:
+            pairs = RankTrace(recording, row, manifest.facts, telemetry, marks[row.id], library.folder).ranks()
             ranks += [rank for rank, _ in pairs]
             measured += [of_rank for _, of_rank in pairs]
     ranks, communication = split_communication(library, ranks)
@@ -78,7 +77,7 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
         manifest=manifest,
         ranks=ranks,
         lead=lead,
-        recordings=infos,
+        recordings=rows,
         diagnostics=diagnostics,
         metrics=_run_metrics(lead, ranks, telemetry, communication),
         telemetry=telemetry,
@@ -95,18 +94,18 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     return replace(result, findings=findings, not_checked=not_checked, plan=plan_of(whatif, lead.best, findings))
 
 
-def _recordings(manifest: Manifest, library: Library) -> tuple[list[dict[str, Any]], list[Diagnostic]]:
-    """Return the row of ``recording`` of each of the run's recordings, with the rank that the run gives it, and what ingest noted of them."""
-    infos: list[dict[str, Any]] = []
+def _recordings(manifest: Manifest, library: Library) -> tuple[list[RecordingRow], list[Diagnostic]]:
+    """Return the row of each of the run's recordings, with the rank that the run gives it, and what ingest noted of them."""
+    rows: list[RecordingRow] = []
     diagnostics: list[Diagnostic] = []
     for ref in manifest.recordings:
         ensure_derived(library.folder, ref.id)
         with library.open(ref.id, derived=False) as recording:
-            info = recording.frame("SELECT * FROM recording").iloc[0].to_dict()
+            row = row_of(recording)
             noted = recording.rows("SELECT key, severity, sentence, count FROM diagnostics ORDER BY key")
-        infos.append({**info, "rank": ref.rank if ref.rank is not None else none_if_null(info["rank"])})
-        diagnostics += [Diagnostic(*row) for row in noted]
-    return infos, diagnostics
+        rows.append(row if ref.rank is None else replace(row, rank=ref.rank))
+        diagnostics += [Diagnostic(*diagnostic) for diagnostic in noted]
+    return rows, diagnostics
 
 
 def _of_the_host(result: RunResult, library: Library, marks: Mapping[str, Witness | None]) -> RunResult:
@@ -129,7 +128,7 @@ def _of_the_host(result: RunResult, library: Library, marks: Mapping[str, Witnes
 
 def _elsewhere(ranks: list[RankResult], telemetry: RunTelemetry) -> list[str]:
     """Return what is said of telemetry that does not show the traces' time, each sentence once."""
-    sentences = (run_telemetry.elsewhere(r.telemetry, telemetry.profile_ns(r.telemetry, r.info)) for r in ranks)
+    sentences = (run_telemetry.elsewhere(r.telemetry, telemetry.profile_ns(r.telemetry, r.trace)) for r in ranks)
     return list(dict.fromkeys(sentence for sentence in sentences if sentence))
 
 
@@ -142,7 +141,7 @@ def _with_troughs(result: RunResult, library: Library, lead: RankResult) -> RunR
     kernel_ms = sum(row.ns for row in lead.ledger if row.owner in KERNEL_OWNERS) / counted / 1e6 if counted else None
     step_ms = lead.best.ms if counted and lead.best.represented else None
     clock = result.telemetry.clocks[telemetry.recording_id]
-    trace = (lead.recording_id, lead.device) if clock.shares(str(lead.info["clock"])) else None
+    trace = (lead.recording_id, lead.device) if clock.shares(lead.trace.clock) else None
     troughs = link(library, telemetry, clock, trace, step_ms, kernel_ms)
     if troughs is None:
         return result

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pandas as pd
 
 from sawtooth.analysis.cluster.places import Source
 from sawtooth.analysis.intervals import Intervals, overlaps
@@ -19,6 +18,7 @@ from sawtooth.analysis.ranks.outliers import Trace
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.run.rank import RankTrace
 from sawtooth.analysis.store.library import Library, Recording
+from sawtooth.analysis.store.recording_row import RecordingRow, row_of
 from sawtooth.analysis.telemetry.attribution import metadata_of, process_ids
 from sawtooth.analysis.telemetry.clock import origin_of
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
@@ -34,24 +34,24 @@ NO_WORK = "No GPU work is recorded in it."
 def rank_rows(library: Library, recording_id: str, source: Source) -> list[Row]:
     """Return the rows of a trace, one per device with GPU work. Its derived file must be there."""
     with library.open(recording_id) as recording:
-        info = recording.frame("SELECT * FROM recording").iloc[0].to_dict()
-        trace = RankTrace(recording, info, UserFacts(), RunTelemetry(()), None, library.folder)
-        about = {**_about(info, source), **_identity(recording, info), "kind": "trace"}
+        row = row_of(recording)
+        trace = RankTrace(recording, row, UserFacts(), RunTelemetry(()), None, library.folder)
+        about = {**_about(row, source), **_identity(recording, row), "kind": "trace"}
         return [{**about, **_device_row(recording, rank)} for rank, _ in trace.ranks()] or [{**about, "why": NO_WORK}]
 
 
 def telemetry_rows(library: Library, recording_id: str, source: Source) -> list[Row]:
     """Return the rows of a telemetry file, one per sampled GPU."""
     with library.open(recording_id, derived=False) as recording:
-        info = recording.frame("SELECT * FROM recording").iloc[0].to_dict()
-        host = none_if_null(info["host"]) or origin_of(recording).host
+        row = row_of(recording)
+        host = row.host or origin_of(recording).host
         pids = metadata_of(recording).get("processes")
         rows = []
         for sampled in summarize(recording):
             ran = pids.get(str(sampled.device), ()) if isinstance(pids, dict) else ()
             rows.append(
                 {
-                    **_about(info, source),
+                    **_about(row, source),
                     "kind": "telemetry",
                     "host": host,
                     "device": sampled.device,
@@ -69,29 +69,29 @@ def refusal_row(source: Source, why: str) -> Row:
     return {"kind": "refused", "source": source.url, "state": source.state, "tool": TOOL_VERSION, "why": why}
 
 
-def _about(info: Mapping[str, Any], source: Source) -> Row:
+def _about(row: RecordingRow, source: Source) -> Row:
     return {
         "source": source.url,
         "state": source.state,
-        "bytes": int(info["source_bytes"]),
-        "id": str(info["id"]),
+        "bytes": row.source_bytes,
+        "id": row.id,
         "tool": TOOL_VERSION,
-        "first_ns": _whole(info["first_ns"]),
+        "first_ns": row.first_ns,
     }
 
 
-def _identity(recording: Recording, info: Mapping[str, Any]) -> Row:
+def _identity(recording: Recording, row: RecordingRow) -> Row:
     metadata = metadata_of(recording)
     groups = (metadata.get("distributedInfo") or {}).get("pg_config") if isinstance(metadata, dict) else None
     first = groups[0] if isinstance(groups, list) and groups else {}
-    job = [info["world_size"], info["backend"], info["nccl_version"], first]
-    known = not pd.isna(info["world_size"])
+    job = [row.world_size, row.backend, row.nccl_version]
+    known = row.world_size is not None
     pids = recording.rows("SELECT DISTINCT pid FROM threads JOIN runtime_calls USING (thread_id)")
     return {
-        "rank": _whole(info["rank"]),
-        "world": _whole(info["world_size"]),
-        "job": hashlib.sha256(msgspec.json.encode([str(job[:3]), first], order="sorted")).hexdigest()[:16] if known else None,
-        "host": none_if_null(info["host"]),
+        "rank": row.rank,
+        "world": row.world_size,
+        "job": hashlib.sha256(msgspec.json.encode([str(job), first], order="sorted")).hexdigest()[:16] if known else None,
+        "host": row.host,
         "pids": sorted(process_ids(pids)),
     }
 
@@ -148,7 +148,3 @@ def _shown(trace: Trace) -> Row:
 def kernel_number(shape: Shape) -> int:
     """Return a number for a kernel of a shape that is the same on all ranks."""
     return int.from_bytes(hashlib.blake2b("\n".join(shape).encode(), digest_size=8).digest(), "big", signed=True)
-
-
-def _whole(value: Any) -> int | None:
-    return None if pd.isna(value) else int(value)

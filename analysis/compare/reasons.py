@@ -32,33 +32,21 @@ class _Check:
     value: Callable[[RunResult, RankResult], Any]
 
 
-def _info(key: str) -> Callable[[RunResult, RankResult], Any]:
-    def value(_: RunResult, rank: RankResult) -> Any:
-        fact = rank.info.get(key)
-        return None if fact is None or fact != fact else fact
-
-    return value
-
-
-def _flag(key: str) -> Callable[[RunResult, RankResult], Any]:
-    def value(_: RunResult, rank: RankResult) -> Any:
-        fact = rank.info.get(key)
-        return "off" if fact is None or fact != fact or not fact else "on"
-
-    return value
+def _on_or_off(flag: bool | None) -> str:
+    return "on" if flag else "off"
 
 
 _HOST_COST = "it costs host time, so profiled steps differ for that alone"
 _CHECKS = (
     _Check("gpu", "GPU", "times on different GPUs cannot show the effect of the change", lambda _, rank: rank.device_name),
-    _Check("world_size", "World size", "the ranks share the work differently", _info("world_size")),
+    _Check("world_size", "World size", "the ranks share the work differently", lambda _, rank: rank.trace.world_size),
     _Check("ranks", "Ranks recorded", "the slowest of other ranks is another rank", lambda run, _: len(run.ranks)),
-    _Check("torch", "PyTorch version", "its kernels and host cost differ", _info("torch_version")),
-    _Check("runtime", "CUDA or HIP runtime", "libraries choose other kernels", _info("runtime_version")),
-    _Check("record_shapes", "record_shapes", _HOST_COST, _flag("record_shapes")),
-    _Check("profile_memory", "profile_memory", _HOST_COST, _flag("profile_memory")),
-    _Check("with_stack", "with_stack", _HOST_COST, _flag("with_stack")),
-    _Check("with_modules", "with_modules", _HOST_COST, _flag("with_modules")),
+    _Check("torch", "PyTorch version", "its kernels and host cost differ", lambda _, rank: rank.trace.torch_version),
+    _Check("runtime", "CUDA or HIP runtime", "libraries choose other kernels", lambda _, rank: rank.trace.runtime_version),
+    _Check("record_shapes", "record_shapes", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.record_shapes)),
+    _Check("profile_memory", "profile_memory", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.profile_memory)),
+    _Check("with_stack", "with_stack", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.with_stack)),
+    _Check("with_modules", "with_modules", _HOST_COST, lambda _, rank: _on_or_off(rank.trace.with_modules)),
     _Check("step_source", "What marks a step", "a step may mean something else on either side", lambda _, rank: rank.step_source),
     _Check("step_time_source", "The source of the best step time", "sources alone differ by up to 10 %", lambda _, r: r.best.source),
 )  # fmt: skip

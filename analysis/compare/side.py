@@ -110,7 +110,7 @@ def _measured(run: RunResult, library: Library) -> Measured:
     Those are the profile's, but the replay's where the estimate without the profiler is the better guide: what the profiler adds to each
     step is noise of its own.
     """
-    lead, recordings = run.lead, tuple(sorted(str(info["id"]) for info in run.recordings))
+    lead, recordings = run.lead, tuple(sorted(row.id for row in run.recordings))
     best = run.metrics["best_step_time_ms"]
     if lead is None:
         profiled = run.host.step_ms if run.host is not None else ()

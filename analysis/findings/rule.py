@@ -232,18 +232,12 @@ class Rule:
     of_the_host: Callable[[RunResult], Iterable[Finding]] | None = None
 
 
-def _has(info_key: str) -> Callable[[RuleContext], bool]:
-    return lambda context: (
-        bool(context.rank.info.get(info_key)) and context.rank.info.get(info_key) == context.rank.info.get(info_key)
-    )
-
-
 # What a rule can need: how to tell that it is there, and the sentence for when it is not.
 NEEDS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
     "steps": (lambda g: len(g.rank.counted) > 0, "the trace has no steps: call `profiler.step()` after each step"),
-    "shapes": (_has("record_shapes"), "the trace has no shapes (`record_shapes=True`)"),
-    "stacks": (_has("with_stack"), "the trace has no Python calls (`with_stack=True`)"),
-    "memory": (_has("profile_memory"), "the trace has no allocations (`profile_memory=True`)"),
+    "shapes": (lambda g: bool(g.rank.trace.record_shapes), "the trace has no shapes (`record_shapes=True`)"),
+    "stacks": (lambda g: bool(g.rank.trace.with_stack), "the trace has no Python calls (`with_stack=True`)"),
+    "memory": (lambda g: bool(g.rank.trace.profile_memory), "the trace has no allocations (`profile_memory=True`)"),
     "telemetry": (lambda g: g.telemetry is not None, "no telemetry is attached to the run (`sawtooth sample`)"),
     "host": (
         lambda g: g.run.telemetry.host is not None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.metric import Doubt
@@ -45,14 +45,17 @@ class Ranked(Protocol):
         """Derived facts of the device."""
 
 
-def apply(metrics: dict[str, Reading], info: dict[str, Any], facts: DeviceFacts) -> dict[str, Reading]:
-    """Return ``metrics`` with the trust that the recording allows: what lowers which of them stands in their rows."""
+def apply(metrics: dict[str, Reading], facts: DeviceFacts, *, truncated: bool) -> dict[str, Reading]:
+    """Return ``metrics`` with the trust that the recording allows: what lowers which of them stands in their rows.
+
+    ``truncated``: its source ended early.
+    """
     out = dict(metrics)
     share = facts.orphan_share
     if share > ORPHANS_CAUTION:
         note = f"{share:.0%} of GPU time has no launch in the trace: the profiler dropped events."
         out = _doubted(out, "lost_launches", note)
-    if info.get("truncated"):
+    if truncated:
         note = "The trace file ends early; the numbers speak of what it holds."
         out = {key: lowered(reading, "caution", note) for key, reading in out.items()}
     unknown = out["tensor_core_unknown_share"].value

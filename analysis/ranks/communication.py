@@ -49,7 +49,7 @@ def split_communication(library: Library, ranks: Sequence[RankResult]) -> tuple[
             rows, mine = load(recording, rank.device, rank.steps)
         kernels.append(rows)
         exposed.append(mine)
-    matched, clocks, notes = match(kernels, [rank.rank for rank in ranks], [rank.info.get("world_size") for rank in ranks])
+    matched, clocks, notes = match(kernels, [rank.rank for rank in ranks], [rank.trace.world_size for rank in ranks])
     matched["exposed_wait_ns"] = 0
     for position in range(len(ranks)):
         mine_at = matched.index[matched["position"] == position]

@@ -113,7 +113,7 @@ def _replayed(
         rank, problem = ranks[position], problems[position]
         assert problem is not None
         # a replay's times begin with the recording's first
-        offset_ns = (communication.ranks[position].clock_offset_ns or 0) - int(rank.info["first_ns"])
+        offset_ns = (communication.ranks[position].clock_offset_ns or 0) - (rank.trace.first_ns or 0)
         counted = rank.counted["step"].to_numpy(np.int32)
         members.append(Member(_quicker(problem, off), rank.device, counted, offset_ns))
     job = Job(members, Meetings.of(rows, len(members)))

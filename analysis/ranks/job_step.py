@@ -52,7 +52,9 @@ def at_job_step(
         ledger = in_job(rank.ledger, mine)
         works_ms = busy_ms(mine, ledger, of_rank.counted) if of_rank.counted else None
         metrics = readings_of(replace(of_rank, best=mine, works_ms=works_ms))
-        results.append(replace(rank, best=mine, ledger=ledger, metrics=trust.apply(metrics, rank.info, rank.facts)))
+        results.append(
+            replace(rank, best=mine, ledger=ledger, metrics=trust.apply(metrics, rank.facts, truncated=rank.trace.truncated))
+        )
     return results
 
 
@@ -72,8 +74,8 @@ def _by_gpus(
     if len(own) < len(ranks):
         return None
     workers = [(rank.recording_id, rank.device, work) for rank, work in zip(ranks, own, strict=True)]
-    shared = [r.info for r in ranks if all(clock.shares(str(r.info["clock"])) for clock in telemetry.clocks.values())]
-    profiles = [(int(info["first_ns"]), int(info["last_ns"])) for info in shared]
+    shared = [rank.trace for rank in ranks if all(clock.shares(rank.trace.clock) for clock in telemetry.clocks.values())]
+    profiles = [trace.span_ns for trace in shared if trace.span_ns is not None]
     if any(elsewhere(sampled, profile) for sampled in telemetry.devices for profile in profiles):
         return None
     only_bounds = PIPELINE if communication.pipeline else SHARED if _shared(communication) else None

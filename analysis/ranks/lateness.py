@@ -19,7 +19,7 @@ def who(straggler: Straggler, ranks: Sequence[RankResult]) -> str:
     if not names and len({rank.device for rank in ranks}) == len(ranks):
         kind, names = "device", [str(ranks[p].device) for p in straggler.positions]
     elif not names:  # of several hosts: each counts its devices from 0
-        kind, names = "trace", [str(ranks[p].info.get("source_name")) for p in straggler.positions]
+        kind, names = "trace", [ranks[p].trace.source_name for p in straggler.positions]
     if straggler.kind == "host":
         return f"host {straggler.host} with its {len(straggler.ranks)} {kind}s"
     listed = f"{kind} {names[0]}" if len(names) == 1 else f"{kind}s {_listed(names)}"

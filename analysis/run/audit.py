@@ -79,8 +79,8 @@ def _price(run: RunResult) -> Reading:
 
 
 def _gpus(run: RunResult) -> int:
-    world = run.lead.info.get("world_size") if run.lead is not None else None
-    return max(int(world) if world and world == world else 1, len(run.ranks), 1)
+    world = run.lead.trace.world_size if run.lead is not None else None
+    return max(world or 1, len(run.ranks))
 
 
 def _busy(run: RunResult) -> Reading:

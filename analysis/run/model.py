@@ -19,6 +19,7 @@ from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.run.compile_log import CompileLog
 from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.run.parallel import GroupUse, Pipeline
+from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.profile_fit import Representativeness
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
@@ -225,7 +226,7 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class RankResult:
-    """One device of one trace. ``steps`` has the derived table's columns; ``categories`` category, ns, launches, share.
+    """One device of one ``trace``. ``steps`` has the derived table's columns; ``categories`` category, ns, launches, share.
 
     ``exposed_causes`` cuts the exposed communication by cause where other ranks tell it, else it is empty. ``work`` is what its GPU does in
     a step. Of several ranks that were replayed together ``best`` is the job's step time, but for what the profile shows.
@@ -236,7 +237,7 @@ class RankResult:
     device: int
     device_name: str | None
     gpu: Gpu | None
-    info: dict[str, Any]
+    trace: RecordingRow
     facts: DeviceFacts
     step_source: str
     steps: pd.DataFrame
@@ -259,8 +260,7 @@ class RankResult:
     @property
     def host(self) -> str | None:
         """The machine that its trace names."""
-        host = self.info.get("host")
-        return None if pd.isna(host) else str(host)
+        return self.trace.host
 
     @property
     def device_step_ms(self) -> list[float]:
@@ -282,7 +282,7 @@ class RunResult:
     manifest: Manifest
     ranks: list[RankResult]
     lead: RankResult | None
-    recordings: list[dict[str, Any]]
+    recordings: list[RecordingRow]
     diagnostics: list[Diagnostic]
     metrics: dict[str, Reading]
     findings: list[Finding] = field(default_factory=list)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import pandas as pd
 
@@ -20,13 +19,13 @@ from sawtooth.analysis.metrics.metric import Measured
 from sawtooth.analysis.metrics.registry import readings_of
 from sawtooth.analysis.metrics.step_time import choose_step_time
 from sawtooth.analysis.metrics.witness import StepWork, Witness
-from sawtooth.analysis.nulls import none_if_null
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.run.at_best import at_best
 from sawtooth.analysis.run.model import LedgerRow, RankResult
 from sawtooth.analysis.run.verdict import busy_ms
 from sawtooth.analysis.store.calibration import dispatch_of
 from sawtooth.analysis.store.library import Recording
+from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.analysis.telemetry import of_run as run_telemetry
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.profile_fit import judge_profile
@@ -41,12 +40,12 @@ _SQL = queries_of(__file__)
 class RankTrace:
     """A trace of a run and what the run knows beside it.
 
-    ``info`` is its row of ``recording`` with the rank that the run gives it; ``user`` what the user said of the run, ``marks`` what the
+    ``row`` is its own, with the rank that the run gives it; ``user`` what the user said of the run, ``marks`` what the
     loop's own marks tell of the step; ``folder`` holds what was measured of GPUs.
     """
 
     recording: Recording
-    info: Mapping[str, Any]
+    row: RecordingRow
     user: UserFacts
     telemetry: RunTelemetry
     marks: Witness | None
@@ -66,7 +65,7 @@ class RankTrace:
         return from_json(self._facts.get(f"device_{device}", "{}"), DeviceFacts)
 
     def _rank(self, device: int) -> tuple[RankResult, Measured]:
-        recording, info = self.recording, dict(self.info)
+        recording, row = self.recording, self.row
         facts = self._facts_of(device)
         steps = recording.frame("SELECT * EXCLUDE (device) FROM steps WHERE device = ? ORDER BY step", [device])
         counted = int(steps["counted"].sum())
@@ -75,8 +74,8 @@ class RankTrace:
         name, gpu = self._gpu(device)
         kernels = recording.frame(_SQL["kernels"], [device])
         recorded = _ledger(recording, device, window_ns, counted)
-        sampled = self.telemetry.of(str(info["id"]), device)
-        profile_ns = self.telemetry.profile_ns(sampled, info)
+        sampled = self.telemetry.of(row.id, device)
+        profile_ns = self.telemetry.profile_ns(sampled, row)
         work = self._work(device, facts, recorded, counted, gpu) if counted else None
         by_telemetry = run_telemetry.witness(sampled, profile_ns, work) if work is not None else None
         best = choose_step_time(
@@ -105,18 +104,18 @@ class RankTrace:
         )
         estimate_ns = facts.estimate.step_ns if facts.estimate is not None else None
         result = RankResult(
-            recording_id=str(info["id"]),
-            rank=info["rank"],
+            recording_id=row.id,
+            rank=row.rank,
             device=device,
             device_name=name,
             gpu=gpu,
-            info=info,
+            trace=row,
             facts=facts,
             step_source=json.loads(self._facts.get("step_source", '"none"')),
             steps=steps,
             window_ns=window_ns,
             best=best,
-            metrics=trust.apply(readings_of(measured), info, facts),
+            metrics=trust.apply(readings_of(measured), facts, truncated=row.truncated),
             ledger=ledger,
             categories=_categories(kernels),
             phases=facts.phases,
@@ -161,8 +160,9 @@ class RankTrace:
         if not rows:
             return None, None
         name, major, minor, sms, memory = rows[0]
-        vendor = none_if_null(self.info["vendor"])
-        gpu = identify(name=name, compute_major=major, compute_minor=minor, sms=sms, memory_bytes=memory, vendor=vendor)
+        gpu = identify(
+            name=name, compute_major=major, compute_minor=minor, sms=sms, memory_bytes=memory, vendor=self.row.vendor
+        )
         called = name or (gpu.name if gpu else None)
         return called, replace(gpu, dispatch=dispatch_of(self.folder, called) or gpu.dispatch) if gpu is not None else None
 

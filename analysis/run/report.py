@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS, with_aliases
 from sawtooth.analysis.metrics.witness import Witness
@@ -36,13 +34,13 @@ def report_json(result: RunResult) -> ReportPart:
             "name": result.manifest.name,
             "recordings": [
                 {
-                    "id": info["id"],
-                    "kind": info["kind"],
-                    "rank": _int(info["rank"]),
-                    "source_name": info["source_name"],
-                    "torch_version": _text(info["torch_version"]),
+                    "id": row.id,
+                    "kind": row.kind,
+                    "rank": row.rank,
+                    "source_name": row.source_name,
+                    "torch_version": row.torch_version,
                 }
-                for info in result.recordings
+                for row in result.recordings
             ],
         },
         "devices": _devices(result),
@@ -78,7 +76,7 @@ def report_json(result: RunResult) -> ReportPart:
     if result.host is not None:
         out["host"] = _host(result.host)
     if len(result.ranks) > 1:
-        out["ranks"] = [{"rank": _int(r.rank), "device": r.device, **_rank_part(r, r.metrics)} for r in result.ranks]
+        out["ranks"] = [{"rank": r.rank, "device": r.device, **_rank_part(r, r.metrics)} for r in result.ranks]
     return out
 
 
@@ -96,7 +94,7 @@ def _host(work: HostWork) -> HostPart:
 def _stragglers(result: RunResult) -> list[StragglerPart]:
     return [
         {
-            "ranks": [_int(rank) for rank in late.ranks],
+            "ranks": list(late.ranks),
             "host": late.host,
             "kind": late.kind,
             "reason": late.reason,
@@ -126,14 +124,6 @@ def finding_json(finding: Finding) -> FindingPart:
         "changes": [{"framework": c.framework, "before": c.before, "after": c.after} for c in finding.changes],
         "evidence": [dict(row) for row in finding.evidence],
     }
-
-
-def _int(value: Any) -> int | None:
-    return None if value is None or value != value else int(value)
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None or value != value else str(value)
 
 
 def _devices(result: RunResult) -> list[DevicePart]:

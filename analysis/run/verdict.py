@@ -118,10 +118,10 @@ def busy_share_of_best(rank: RankResult) -> float | None:
 
 def outside_window_ns(rank: RankResult) -> int:
     """Return how long the recording is beside a window without steps, which runs from the first to the last GPU operation: there none runs."""
-    first, last = rank.info.get("first_ns"), rank.info.get("last_ns")
-    if len(rank.counted) or not rank.window_ns or first is None or last is None:
+    if len(rank.counted) or not rank.window_ns or rank.trace.span_ns is None:
         return 0
-    return max(int(last) - int(first) - rank.window_ns, 0)
+    first, last = rank.trace.span_ns
+    return max(last - first - rank.window_ns, 0)
 
 
 def parts_of(rank: RankResult, column: Column) -> tuple[Part, ...]:

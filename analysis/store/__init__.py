@@ -19,6 +19,10 @@ __getattr__, __all__ = lazy(
             "RankCauses",
         ),
         "rank_view": ("RankView",),
+        "recording_row": (
+            "RecordingRow",
+            "row_of",
+        ),
         "sql": (
             "QueryResult",
             "ROWS_MOST",

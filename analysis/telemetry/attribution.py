@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sawtooth.analysis.nulls import none_if_null
 from sawtooth.analysis.store.library import Library, Recording
+from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.schema import Manifest
 
@@ -42,21 +42,20 @@ def process_ids(rows: Iterable[tuple[Any, ...]]) -> set[int]:
 Key = tuple[str, int]  # recording and device
 
 
-def trace_devices(manifest: Manifest, library: Library, traces: Iterable[Mapping[str, Any]]) -> list[TraceDevice]:
-    """Return the devices with GPU work of ``traces`` (rows of ``recording``, with ``rank``)."""
+def trace_devices(manifest: Manifest, library: Library, traces: Iterable[RecordingRow]) -> list[TraceDevice]:
+    """Return the devices with GPU work of ``traces``."""
     marks = _marks(manifest, library)
     traced = []
-    for info in traces:
-        with library.open(str(info["id"])) as recording:
+    for trace in traces:
+        with library.open(trace.id) as recording:
             known = {int(d): (name, uuid) for d, name, uuid in recording.rows("SELECT device, name, uuid FROM devices")}
             devices = [int(d) for (d,) in recording.rows("SELECT DISTINCT device FROM windows ORDER BY device")]
             rows = recording.rows("SELECT DISTINCT pid FROM threads JOIN runtime_calls USING (thread_id)")
         pids = process_ids(rows)
-        by_marks = marks.get(none_if_null(info["rank"])) if len(devices) == 1 else None
+        by_marks = marks.get(trace.rank) if len(devices) == 1 else None
         for device in devices:
             name, uuid = known.get(device, (None, None))
-            mine = TraceDevice(str(info["id"]), device, name, none_if_null(info["host"]), uuid or by_marks, frozenset(pids))
-            traced.append(mine)
+            traced.append(TraceDevice(trace.id, device, name, trace.host, uuid or by_marks, frozenset(pids)))
     return traced
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.store.library import Recording
+from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.ingest.schema import RecordingRef
 
 LARGEST_NS = 1 << 62  # an offset beyond it is damage: times would no longer fit
@@ -87,10 +87,10 @@ def origin_of(recording: Recording) -> Origin:
 
 
 def place(
-    refs: Sequence[RecordingRef], origins: Mapping[str, Origin], traces: Iterable[Mapping[str, Any]]
+    refs: Sequence[RecordingRef], origins: Mapping[str, Origin], traces: Iterable[RecordingRow]
 ) -> dict[str, SampleClock]:
-    """Return the clock of every telemetry recording of a run; ``traces`` are the rows of ``recording`` of its traces."""
-    hosts = {str(t["host"]) for t in traces if isinstance(t["host"], str)}
+    """Return the clock of every telemetry recording of a run."""
+    hosts = {trace.host for trace in traces if trace.host is not None}
     return {ref.id: _placed(ref, origins[ref.id], hosts, origins.values()) for ref in refs}
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import pandas as pd
 
 from sawtooth.analysis.metrics.witness import StepWork, Witness
 from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.analysis.telemetry.attribution import attribute, candidates, metadata_of, trace_devices, unknown
 from sawtooth.analysis.telemetry.clock import Origin, SampleClock, origin_of, place
 from sawtooth.analysis.telemetry.dispatch_law import by_telemetry
@@ -45,11 +43,10 @@ class RunTelemetry:
         """Return the summary of a trace's device, None where nothing is known to be sampled of it."""
         return next((self.devices[i] for owner, ordinal, i in self.owners if (owner, ordinal) == (recording_id, device)), None)
 
-    def profile_ns(self, sampled: DeviceTelemetry | None, info: Mapping[str, Any]) -> tuple[int, int] | None:
+    def profile_ns(self, sampled: DeviceTelemetry | None, trace: RecordingRow) -> tuple[int, int] | None:
         """Return (first, last) times of a trace's events on the clock of ``sampled``, None where they share none."""
         clock = self.clocks.get(sampled.recording_id) if sampled is not None else None
-        shared = clock is not None and clock.shares(str(info["clock"]))
-        return (int(info["first_ns"]), int(info["last_ns"])) if shared else None
+        return trace.span_ns if clock is not None and clock.shares(trace.clock) else None
 
     @property
     def busiest(self) -> DeviceTelemetry | None:
@@ -57,9 +54,8 @@ class RunTelemetry:
         return max(self.devices, key=lambda t: t.means.get("util_pct", t.means.get("gr_active_pct", 0.0)), default=None)
 
 
-def load(manifest: Manifest, library: Library, traces: Iterable[dict[str, Any]]) -> RunTelemetry:
-    """Read the run's telemetry, brought onto the clock of its traces, whose rows of ``recording`` are given."""
-    traces = list(traces)
+def load(manifest: Manifest, library: Library, traces: Sequence[RecordingRow]) -> RunTelemetry:
+    """Read the run's telemetry, brought onto the clock of its traces."""
     origins: dict[str, Origin] = {}
     for ref in manifest.telemetry:
         with library.open(ref.id, derived=False) as recording:
@@ -93,13 +89,9 @@ def load(manifest: Manifest, library: Library, traces: Iterable[dict[str, Any]])
     )
 
 
-def _profiles(traces: Iterable[dict[str, Any]], clock: SampleClock) -> list[tuple[int, int]]:
+def _profiles(traces: Iterable[RecordingRow], clock: SampleClock) -> list[tuple[int, int]]:
     """Return (first, last) times of the traces that are of one clock with the telemetry."""
-    return [
-        (int(t["first_ns"]), int(t["last_ns"]))
-        for t in traces
-        if clock.shares(str(t["clock"])) and not pd.isna(t["first_ns"]) and not pd.isna(t["last_ns"])
-    ]
+    return [trace.span_ns for trace in traces if clock.shares(trace.clock) and trace.span_ns is not None]
 
 
 def witness(sampled: DeviceTelemetry | None, profile_ns: tuple[int, int] | None, work: StepWork) -> Witness | str | None:

@@ -112,4 +112,4 @@ def _same_time(result: RunResult, telemetry: Telemetry) -> bool:
         return False
     steps = lead.steps
     span = series.Span(int(steps["start_ns"].min()), int(steps["end_ns"].max()))
-    return series.overlap(telemetry, span, str(lead.info["clock"]))
+    return series.overlap(telemetry, span, lead.trace.clock)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from sawtooth.analysis.nulls import none_if_null
 from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef
 from sawtooth.ingest.source import Source
@@ -35,14 +34,14 @@ def shifts(result: RunResult) -> tuple[list[int], bool]:
 
     The first rank's clock is that of all; others are moved by what the ends of shared collectives say, or stay on the time of day where they share none.
     """
-    infos = {str(info["id"]): info for info in result.recordings if info["kind"] == "trace"}
+    rows = {row.id: row for row in result.recordings if row.kind == "trace"}
     waits = result.communication.ranks if result.communication else ()
     offsets = {result.ranks[each.position].recording_id: each.clock_offset_ns for each in waits}
-    traces = [(infos[ref.id], offsets.get(ref.id)) for ref in result.manifest.traces]
-    one_clock = all(info["clock"] == "unix" or offset is not None for info, offset in traces)
+    traces = [(rows[ref.id], offsets.get(ref.id)) for ref in result.manifest.traces]
+    one_clock = all(row.clock == "unix" or offset is not None for row, offset in traces)
     if not one_clock:
-        return [_base(info) - int(info["first_ns"]) for info, _ in traces], False
-    return [_base(info) - (offset or 0) for info, offset in traces], True
+        return [-_first_in_file(row) for row, _ in traces], False
+    return [(row.base_time_ns or 0) - (offset or 0) for row, offset in traces], True
 
 
 def merged_trace(result: RunResult, folder: DataFolder) -> Iterator[bytes]:
@@ -53,7 +52,7 @@ def merged_trace(result: RunResult, folder: DataFolder) -> Iterator[bytes]:
             "Not all traces of this run can be opened in Perfetto: a source was not kept, or is no trace of torch.profiler."
         )
     added, _ = shifts(result)
-    firsts = {str(info["id"]): int(info["first_ns"]) - _base(info) for info in result.recordings if info["kind"] == "trace"}
+    firsts = {row.id: _first_in_file(row) for row in result.recordings if row.kind == "trace"}
     origin_ns = min(firsts[ref.id] + shift for ref, shift in zip(manifest.traces, added, strict=True)) - BEFORE_NS
     ranks = [
         RankSource(folder.source_file(ref.id), _label(manifest.traces, number), shift)
@@ -67,8 +66,9 @@ def _label(traces: Sequence[RecordingRef], number: int) -> str:
     return f"rank {rank}" if rank is not None else f"trace {number + 1}"
 
 
-def _base(info: dict[str, Any]) -> int:
-    return int(none_if_null(info["base_time_ns"]) or 0)
+def _first_in_file(row: RecordingRow) -> int:
+    """Return when a trace's first event begins, as its file has it (ns)."""
+    return (row.first_ns or 0) - (row.base_time_ns or 0)
 
 
 def _gzipped(pieces: Iterator[bytes]) -> Iterator[bytes]:

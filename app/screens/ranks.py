@@ -83,8 +83,7 @@ def main() -> None:
 
 def _one_trace(rank: RankResult) -> None:
     """Say that nobody waits for others, or that the others' traces are missing."""
-    recorded = rank.info.get("world_size")
-    world = 1 if recorded is None or pd.isna(recorded) else int(recorded)
+    world = rank.trace.world_size or 1
     distributed = world > 1 or (rank.categories["category"] == "communication").any()
     if not distributed:
         cards.headline("This run trains on one GPU: there are no ranks that could wait for each other.")

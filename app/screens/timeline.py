@@ -86,7 +86,7 @@ def _headline(rank: RankResult | None, view: Span, whole: Span) -> None:
 
 def _overlapping(result: RunResult, rank: RankResult | None, whole: Span) -> Telemetry | None:
     telemetry = telemetry_strip.of(result, rank.device if rank is not None else None)
-    if telemetry is None or rank is None or not series.overlap(telemetry, whole, str(rank.info["clock"])):
+    if telemetry is None or rank is None or not series.overlap(telemetry, whole, rank.trace.clock):
         return None
     return telemetry
 
@@ -101,7 +101,7 @@ def _beside(result: RunResult, rank: RankResult | None, whole: Span) -> None:
         cards.small(
             f"The telemetry is not aligned with the trace: {telemetry.clock.why}. Set its clock on the Telemetry page. Shown separately:"
         )
-    elif rank is not None and not telemetry.clock.shares(str(rank.info["clock"])):
+    elif rank is not None and not telemetry.clock.shares(rank.trace.clock):
         cards.small("The trace has no absolute clock, so telemetry cannot be aligned with it. Shown separately:")
     else:
         apart = fmt.duration_ns(max(whole.start_ns - telemetry.span.end_ns, telemetry.span.start_ns - whole.end_ns, 0))

@@ -186,9 +186,8 @@ def subtitle(result: RunResult) -> str:
     if rank is not None:
         if rank.device_name:
             parts.append(fmt.clean(rank.device_name, 40) + (f" × {result.gpus:,}" if result.gpus > 1 else ""))
-        version = rank.info.get("torch_version")
-        if isinstance(version, str) and version:
-            parts.append(f"torch {fmt.clean(version, 24)}")
+        if rank.trace.torch_version:
+            parts.append(f"torch {fmt.clean(rank.trace.torch_version, 24)}")
         if len(rank.steps):
             parts.append(f"{len(rank.counted)} of {len(rank.steps)} steps counted")
     kinds = [f"{n} {word}{'s' if n > 1 and word == 'trace' else ''}" for n, word in _counts(result) if n]

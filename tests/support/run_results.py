@@ -11,6 +11,7 @@ from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.run.model import Finding, LedgerRow, NotChecked, RankResult, RunResult
+from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.ingest.schema import Manifest, RecordingRef, UserFacts
 
 
@@ -28,7 +29,7 @@ def run_of(
     tags=(),
     facts=None,
     device="NVIDIA H200",
-    **info,
+    **recorded,
 ):
     """Return a run whose ledger rows are (owner, cause, ns of the window, unprofiled ms per step); its steps are equally long."""
     window = sum(row[2] for row in ledger)
@@ -52,7 +53,7 @@ def run_of(
         device=0,
         device_name=device,
         gpu=None,
-        info={"id": identifier, **info},
+        trace=RecordingRow(identifier, "trace", **recorded),
         facts=DeviceFacts(),
         step_source="profiler_step",
         steps=steps,
@@ -71,7 +72,7 @@ def run_of(
         facts=facts or UserFacts(),
     )
     return RunResult(
-        manifest, [rank], rank, [{"id": identifier}], [], values,
+        manifest, [rank], rank, [rank.trace], [], values,
         [finding_of(rule) for rule in findings], [NotChecked(rule, "no data") for rule in not_checked],
     )  # fmt: skip
 

@@ -56,7 +56,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if context.share(lost) < WORTH_NAMING:
         return
     places = context.places("python_host")
-    named = f", most at {places[0]['place']}" if context.rank.info.get("with_stack") and places else ""
+    named = f", most at {places[0]['place']}" if context.rank.trace.with_stack and places else ""
     yield context.finding(
         RULE.slug,
         f"Python on the host holds the launches up {how_often(len(calls), steps)}: {in_words(lost)} a step{named}",

@@ -51,7 +51,7 @@ NSIGHT_CHANGES = (
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield information where steps were not marked by the profiler."""
-    nsight = str(context.rank.info.get("profiler_version") or "").startswith(NSIGHT)
+    nsight = (context.rank.trace.profiler_version or "").startswith(NSIGHT)
     if context.rank.step_source in MARKED or (nsight and context.rank.step_source == "annotation"):
         return
     none = context.rank.step_source == "none"

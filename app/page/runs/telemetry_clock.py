@@ -74,8 +74,10 @@ def _from_the_signals(result: RunResult, lead: RankResult, ref: RecordingRef, te
 
 
 def _zones(lead: RankResult, origin: Origin) -> None:
-    fits = zones_that_fit((int(lead.info["first_ns"]), int(lead.info["last_ns"])), (origin.first_ns, origin.last_ns))
-    if lead.info["clock"] != "unix" or not 0 < len(fits) <= ZONES_NAMED:
+    if lead.trace.clock != "unix" or lead.trace.span_ns is None:
+        return
+    fits = zones_that_fit(lead.trace.span_ns, (origin.first_ns, origin.last_ns))
+    if not 0 < len(fits) <= ZONES_NAMED:
         return
     names = " or ".join(f"UTC{'−' if m < 0 else '+'}{abs(m) // 60}{f':{abs(m) % 60:02d}' if m % 60 else ''}" for m in fits)
     cards.small(f"The trace lies inside this telemetry if its zone is {names}.")

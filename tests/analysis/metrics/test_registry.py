@@ -74,7 +74,9 @@ def test_every_share_has_its_bounds_but_factors_that_may_exceed_one() -> None:
 
 def test_lost_launches_lower_what_rests_on_launches_and_nothing_else() -> None:
     before = {key: Reading(0.5) for key in METRICS}
-    after = trust.apply({**before, "tensor_core_unknown_share": Reading(0.0)}, {}, DeviceFacts(orphan_ns=6, gpu_ns=100))
+    after = trust.apply(
+        {**before, "tensor_core_unknown_share": Reading(0.0)}, DeviceFacts(orphan_ns=6, gpu_ns=100), truncated=False
+    )
     lowered = {key for key, reading in after.items() if reading.trust == "caution"}
     assert lowered == {key for key, metric in METRICS.items() if "lost_launches" in metric.doubted_by}
     assert {"step_time_ms", "mfu"} <= lowered and "gpu_busy_share" not in lowered
@@ -82,7 +84,7 @@ def test_lost_launches_lower_what_rests_on_launches_and_nothing_else() -> None:
 
 
 def test_a_truncated_file_lowers_all() -> None:
-    after = trust.apply({key: Reading(0.05) for key in METRICS}, {"truncated": True}, DeviceFacts())
+    after = trust.apply({key: Reading(0.05) for key in METRICS}, DeviceFacts(), truncated=True)
     assert {reading.trust for reading in after.values()} == {"caution"}
 
 

@@ -15,11 +15,11 @@ def late(kind: Any, positions: tuple[int, ...], ranks: tuple[int | None, ...], h
     return Straggler(kind, positions, ranks, host, "work", None, 1.0, 1.0)
 
 
-ONE_HOST: list[Any] = [SimpleNamespace(device=i, info={"source_name": f"{i}.json"}) for i in range(2)]
+ONE_HOST: list[Any] = [SimpleNamespace(device=i, trace=SimpleNamespace(source_name=f"{i}.json")) for i in range(2)]
 TWO_HOSTS: list[Any] = [
-    SimpleNamespace(device=i % 3, host=f"node{i // 3}", info={"source_name": f"{i}.json"}) for i in range(6)
+    SimpleNamespace(device=i % 3, host=f"node{i // 3}", trace=SimpleNamespace(source_name=f"{i}.json")) for i in range(6)
 ]
-HOSTS: list[Any] = [SimpleNamespace(device=0, info={"source_name": f"host{i}.json"}) for i in range(8)]
+HOSTS: list[Any] = [SimpleNamespace(device=0, trace=SimpleNamespace(source_name=f"host{i}.json")) for i in range(8)]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,49 @@
+"""What a recording says of itself: its row of table ``recording``, typed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from sawtooth.ingest.schema import RecordingKind
+
+if TYPE_CHECKING:
+    from sawtooth.analysis.store.library import Recording
+
+
+@dataclass(frozen=True)
+class RecordingRow:
+    """The row of ``recording``: columns that analysis reads, as ``ingest/schema.sql`` describes them. None is not recorded."""
+
+    id: str
+    kind: RecordingKind
+    source_name: str = ""
+    source_bytes: int = 0
+    clock: str = "unknown"
+    base_time_ns: int | None = None
+    first_ns: int | None = None
+    last_ns: int | None = None
+    truncated: bool = False
+    vendor: str | None = None
+    host: str | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    backend: str | None = None
+    nccl_version: str | None = None
+    torch_version: str | None = None
+    runtime_version: str | None = None
+    profiler_version: str | None = None
+    record_shapes: bool | None = None
+    profile_memory: bool | None = None
+    with_stack: bool | None = None
+    with_modules: bool | None = None
+
+    @property
+    def span_ns(self) -> tuple[int, int] | None:
+        """From the earliest start to the latest end of its events; None without events."""
+        return None if self.first_ns is None or self.last_ns is None else (self.first_ns, self.last_ns)
+
+
+def row_of(recording: Recording) -> RecordingRow:
+    """Return the row of an open recording."""
+    return RecordingRow(*recording.rows(f"SELECT {', '.join(field.name for field in fields(RecordingRow))} FROM recording")[0])
