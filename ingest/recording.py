@@ -27,7 +27,7 @@ from sawtooth.ingest.trace.build import store
 from sawtooth.ingest.trace.source import TraceSource
 from sawtooth.ingest.writer import Writer, tool_version
 
-__all__ = ["Limits", "Progress", "ingest_file", "read_ref", "reingest"]
+__all__ = ["Limits", "Progress", "ingest_file", "read_ref"]
 MAX_NAME = 200  # characters of a stored file name
 
 
@@ -111,25 +111,6 @@ def ingest_file(
     return read_ref(target)
 
 
-def reingest(recording_id: str, folder: DataFolder, *, source_name: str | None = None) -> RecordingRef:
-    """Return a recording of the current schema, made again from its kept source where it is missing.
-
-    Raises NotFoundError when neither is there, SourceError when the source does not give this recording.
-    """
-    target = folder.recording_file(recording_id)
-    if target.exists():
-        return read_ref(target)
-    source = folder.source_file(recording_id)
-    if not source.exists():
-        raise NotFoundError(
-            f"Recording {recording_id} was made by another version and its source was not kept. Ingest its file again."
-        )
-    ref = ingest_file(source, folder, source_name=source_name or _old_name(recording_id, folder) or source.name)
-    if ref.id != recording_id:
-        raise SourceError("E-JSON", f"The kept source of recording {recording_id} is damaged. Ingest its file again.")
-    return ref
-
-
 def read_ref(path: Path) -> RecordingRef:
     """Return the reference of the recording in ``path``. Raises NotFoundError when the file is damaged."""
     try:
@@ -166,11 +147,6 @@ def _known(source: Path, folder: DataFolder) -> RecordingRef | None:
     except (OSError, NotFoundError):
         return None
     return None
-
-
-def _old_name(recording_id: str, folder: DataFolder) -> str | None:
-    refs = (ref for manifest in folder.manifests() for ref in manifest.recordings)
-    return next((ref.source_name for ref in refs if ref.id == recording_id), None)
 
 
 def _keep(opened: Source, target: Path) -> None:

@@ -14,7 +14,7 @@ CREATE TABLE recording (
 );
 COMMENT ON TABLE recording IS 'One row: what this recording is and what its source said about itself';
 COMMENT ON COLUMN recording.id IS 'First 16 hex digits of the SHA-256 of the uncompressed source bytes';
-COMMENT ON COLUMN recording.schema_version IS 'Version of this schema; a newer one re-ingests from the kept source';
+COMMENT ON COLUMN recording.schema_version IS 'Version of what the columns mean. Columns that are only added do not change it: they are NULL in older recordings';
 COMMENT ON COLUMN recording.tool_version IS 'Version of Sawtooth that wrote the file';
 COMMENT ON COLUMN recording.kind IS 'trace, telemetry, marks or compile (a structured log of torch.compile)';
 COMMENT ON COLUMN recording.source_name IS 'File name of the source as given, cleaned of control characters';

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,6 +66,11 @@ class Recording:
         """Return the ids of the trace's names in which the regular expression is found: where there is none, no event need be looked at."""
         return self.once(_named, pattern)
 
+    def select_list(self, table: str, columns: Iterable[str]) -> str:
+        """Return what to SELECT for ``columns`` (numbers) of ``table``: NULL for those that came later than the recording."""
+        there = self.once(_columns, table)
+        return ", ".join(column if column in there else f"NULL::DOUBLE AS {column}" for column in columns)
+
     def once(self, make: Callable[..., T], *arguments: Any) -> T:
         """Return ``make`` of this recording and ``arguments``, made once while it is open. Nobody may change what comes."""
         if (make, *arguments) not in self._made:
@@ -82,6 +87,10 @@ class Recording:
 def _named(recording: Recording, pattern: str) -> list[int]:
     matches = re.compile(pattern, re.ASCII).search
     return [name_id for name_id, name in recording.once(_names) if matches(name)]
+
+
+def _columns(recording: Recording, table: str) -> set[str]:
+    return {name for (name,) in recording.rows(f"SELECT column_name FROM (DESCRIBE {table})")}
 
 
 def _names(recording: Recording) -> list[tuple[int, str]]:

@@ -58,7 +58,9 @@ class HostLoad:
 def host_load(recording: Recording, steady: Steady | None, clock: SampleClock = AS_RECORDED) -> HostLoad | None:
     """Return the means of a telemetry recording's host, None where it holds none (recordings of before have no table for it)."""
     with contextlib.suppress(duckdb.CatalogException):
-        frame = recording.frame(f"SELECT time_ns, {', '.join(HOST_COLUMNS)} FROM host_samples ORDER BY time_ns")
+        frame = recording.frame(
+            f"SELECT time_ns, {recording.select_list('host_samples', HOST_COLUMNS)} FROM host_samples ORDER BY time_ns"
+        )
         if steady is not None and steady.start_ns is not None:
             frame = frame[steady.mask(clock.times(frame["time_ns"].to_numpy(np.int64)))]
         if len(frame) < LEAST_SAMPLES:

@@ -58,7 +58,7 @@ def devices(recording: Recording) -> list[tuple[int, str | None]]:
 
 def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDED) -> Telemetry:
     """Read one device's telemetry on ``clock``."""
-    columns = ", ".join(DRAWN)
+    columns = recording.select_list("samples", DRAWN)
     samples = recording.frame(
         f"SELECT time_ns, {columns}, clock_event_mask FROM samples WHERE device = ? ORDER BY time_ns", [device]
     )
@@ -77,7 +77,9 @@ def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDE
 def _with_host(recording: Recording, samples: pd.DataFrame) -> pd.DataFrame:
     """Return ``samples`` with what is drawn of the host, at the samples that were taken with it; recordings of before have no table for it."""
     with contextlib.suppress(duckdb.CatalogException):
-        host = recording.frame(f"SELECT time_ns, {', '.join(OF_HOST)} FROM host_samples ORDER BY time_ns")
+        host = recording.frame(
+            f"SELECT time_ns, {recording.select_list('host_samples', OF_HOST)} FROM host_samples ORDER BY time_ns"
+        )
         if len(host) and len(samples):
             return pd.merge_asof(samples, host, on="time_ns", tolerance=SAME_TICK_NS)
     return samples

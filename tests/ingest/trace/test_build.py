@@ -7,7 +7,7 @@ import duckdb
 import pytest
 
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.recording import Progress, ingest_file, reingest
+from sawtooth.ingest.recording import Progress, ingest_file
 from sawtooth.ingest.runs.manifests import delete_run, register_run, register_runs, telling_name
 from sawtooth.ingest.schema import DataFolder
 
@@ -111,13 +111,6 @@ def test_progress_ends_with_done(tmp_path, folder):
     assert (
         seen[-1].stage == "done" and seen[-1].bytes_done == seen[-1].bytes_total > 0 and seen[-1].events == 9
     )  # 3 operators, 2 calls, 4 GPU operations
-
-
-def test_a_missing_recording_is_made_again_from_its_source(tmp_path, folder):
-    ref = ingest_file(put(tmp_path, TRACE), folder)
-    register_run(folder, [ref])
-    folder.recording_file(ref.id).unlink()
-    assert reingest(ref.id, folder) == ref
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"traceEvents":[]}', b"[]", b"42", b"<html>", b"PK\x03\x04aaaa"])
