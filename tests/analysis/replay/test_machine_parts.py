@@ -163,15 +163,16 @@ def test_median_latencies_are_those_of_a_streams_launched_operations() -> None:
     ops = [
         Op(-1, 1, after_stream=900, after_launch=900),  # launched before: neither counted nor changed
         Op(0, 1, after_stream=NEVER, after_launch=10),  # the first of what is launched waits for nothing on its stream
-        Op(1, 1, after_stream=2, after_launch=20, dep=2, after_dep=50),
+        Op(1, 1, after_stream=2, after_launch=20, dep=0, after_dep=50),
         Op(2, 1, after_stream=4, after_launch=60, dep=1, after_dep=70),
         Op(3, 1, after_stream=12, after_launch=61, after_dep=999),  # depends on nothing: its latency is not known
         Op(4, 1, stream=1, after_stream=100, after_launch=100),
+        Op(5, 1, stream=2, after_stream=300, after_launch=300),
     ]
-    usual = with_median_latencies(machine([Node()] * 5, ops, streams=((0, 7), (0, 20)))).ops
-    assert usual.after_stream.tolist() == [900, NEVER, 4, 4, 4, 100]
-    assert usual.after_launch.tolist() == [900, 40, 40, 40, 40, 100]
-    assert usual.after_dep.tolist() == [0, 0, 60, 60, 999, 0]
+    usual = with_median_latencies(machine([Node()] * 6, ops, streams=((0, 7), (0, 20), (0, 21)))).ops
+    assert usual.after_stream.tolist() == [900, NEVER, 4, 4, 4, 100, 300]
+    assert usual.after_launch.tolist() == [900, 40, 40, 40, 40, 100, 300]
+    assert usual.after_dep.tolist() == [0, 0, 60, 60, 999, 0, 0]
 
 
 def test_who_waited_for_a_dropped_operation_waits_for_the_one_before_it_on_its_stream() -> None:
@@ -184,12 +185,13 @@ def test_who_waited_for_a_dropped_operation_waits_for_the_one_before_it_on_its_s
         Op(1, 5, stream=1, dep=2),
         Op(1, 6, dep=4),
         Op(1, 7, dep=1),
+        Op(1, 8, stream=2, dep=3),
     ]
-    problem = machine(nodes, ops, streams=((0, 7), (0, 20)))
-    left = without_ops(problem, np.array([True, False, True, True, False, False, False]))
-    assert left.ops.dur.tolist() == [2, 5, 6, 7]  # operations 1, 4, 5 and 6
+    problem = machine(nodes, ops, streams=((0, 7), (0, 20), (0, 21)))
+    left = without_ops(problem, np.array([True, False, True, True, False, False, False, False]))
+    assert left.ops.dur.tolist() == [2, 5, 6, 7, 8]  # operations 1, 4, 5, 6 and 7
     # 0 has none before it on its stream: its waiter waits for nothing. 2 and 3 stand behind 1, which is now the first.
-    assert left.ops.dep.tolist() == [-1, 0, 1, 0]
+    assert left.ops.dep.tolist() == [-1, 0, 1, 0, 0]
     assert left.host.wait_op.tolist() == [0, 0, 1, 0] and left.host.wait_ptr.tolist() == [0, 0, 0, 1, 3, 4]
 
 
