@@ -29,6 +29,8 @@ TESTS = {  # module below analysis/ -> its tests below tests/analysis/
     "intervals": ["test_intervals.py"],
     "derive/lost/ledger": ["derive/lost/test_ledger.py"],
     "replay/bisection": ["replay/test_bisection.py"],
+    "replay/edits": ["replay/test_edits.py", "replay/test_whatif.py"],
+    "replay/machine": ["replay/test_machine_parts.py", "replay/test_machine.py"],
     "replay/whatif": ["replay/test_whatif.py"],
     "compare/bootstrap": ["compare/test_bootstrap.py", "compare/test_significance.py"],
     "compare/significance": ["compare/test_significance_words.py", "compare/test_significance.py"],
