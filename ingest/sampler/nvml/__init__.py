@@ -17,6 +17,10 @@ __getattr__, __all__ = lazy(
             "COLUMNS",
             "SOURCES",
         ),
-        "gpu": ("Gpu",),
+        "gpu": (
+            "Gpu",
+            "RETRY_FIRST_NS",
+            "RETRY_LONGEST_NS",
+        ),
     },
 )
