@@ -21,6 +21,8 @@ CONVOLUTION, ATTENTION, COMPILED = (
     "Torch-Compiled Region",
 )
 NOTHING_TO_WORK_ON = "the trace has nothing that it works on"
+BACKWARD = "^autograd::engine|Backward"
+ENOUGH_STEPS = 20  # a profile of fewer misses most of what happens every hundredth step, and much of what happens every tenth
 NAME_SHOWN = 60  # characters: names of kernels have hundreds
 PRODUCTS = "aten::.*(mm|matmul|linear|conv)|gemm"
 HALF = "bf16|bfloat16|f16|half|_h_|s16816|nvjet_.*(tst|hsh|bsb)"  # kernels with 16-bit products
@@ -32,7 +34,8 @@ class Technique:
     """``done`` and ``needs`` are regular expressions over the names in the trace: of what shows that it is in use, and of what it works on.
 
     ``undone`` shows that it is not in use although ``done`` is there: cuDNN calls its own kernels after it has converted a layout. ``why_not`` says
-    why nothing recorded can tell.
+    why nothing recorded can tell. ``rare`` is what happens once in many steps: a short profile without it says nothing of the training.
+    ``apart`` is what a profile of training steps cannot hold, and what to record for it.
     """
 
     title: str
@@ -42,6 +45,8 @@ class Technique:
     needs: str | None = None
     why_not: str | None = None
     undone: str | None = None
+    rare: str | None = None
+    apart: str | None = None
 
 
 TECHNIQUES: tuple[Technique, ...] = (
@@ -73,13 +78,13 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("Gradients set to None", PYTORCH, ("zeroed-gradients",), None, "Optimizer\\.zero_grad"),
     Technique("Debugging off (anomaly detection)", PYTORCH, ("anomaly-detection",), None, "Backward"),
     Technique("Deterministic algorithms only where they are needed", PYTORCH, ("deterministic-algorithms",)),
-    Technique("No graph in evaluation", PYTORCH, ("evaluation-records-graph",)),
+    Technique("No graph in evaluation", PYTORCH, ("evaluation-records-graph",), apart="the profile holds training steps; profile one evaluation too"),
     Technique("A batch that fills the GPU", NVIDIA, ("small-batch", "memory-headroom")),
-    Technique("Batches of like lengths, memory allocated for the longest", PYTORCH, ("shapes-vary",)),
+    Technique("Batches of like lengths, memory allocated for the longest", PYTORCH, ("shapes-vary",), rare="batches of other lengths"),
     Technique("Activation checkpointing only where memory needs it", PYTORCH, ("recomputation", "memory-near-limit"), None, "Checkpoint|recompute"),
     Technique("No allocation in the step", PYTORCH, ("allocator-churn", "memory-creep")),
     Technique("Garbage collection out of the step", PYTORCH, ("garbage-collection",)),
-    Technique("Checkpoints out of the loop", PYTORCH, ("checkpoint-in-the-loop", "periodic-stalls")),
+    Technique("Checkpoints out of the loop", PYTORCH, ("checkpoint-in-the-loop", "periodic-stalls"), rare="a checkpoint"),
     Technique("Communication beside computation", PYTORCH, ("exposed-communication", "small-collectives", "gradients-reduced-after", "fsdp-prefetch", "fsdp-reshard"), None, RANKS),
     Technique("Accumulation without synchronization (no_sync)", PYTORCH, ("accumulation-syncs",), None, RANKS),
     Technique("Ranks with equal work", PYTORCH, ("straggling-rank", "pipeline-bubble"), None, RANKS),
@@ -110,17 +115,33 @@ def _checked(technique: Technique, run: RunResult, recording: Recording) -> Chec
     if findings:
         return _by_finding(technique, max(findings, key=lambda finding: (finding.claims == "gain", finding.gain_ms)))
     lacking = {left.rule: left.because for left in run.not_checked if left.rule in technique.rules}
-    left = f"; not looked for in full: {next(iter(lacking.values()))}" if lacking else ""
     undone = technique.undone is not None and _name(recording, technique.undone) is not None
     if technique.done and not undone and (name := _name(recording, technique.done)):
-        return Checked(technique, "done", f"the trace has {name[:NAME_SHOWN]}{left}")
+        return Checked(technique, "done", f"the trace has {name[:NAME_SHOWN]}{_in_part(lacking)}")
     if technique.needs and not _name(recording, technique.needs):
         return Checked(technique, "not applicable", NOTHING_TO_WORK_ON)
     if technique.why_not is not None:
         return Checked(technique, "not checked", technique.why_not)
-    if len(lacking) == len(technique.rules):
-        return Checked(technique, "not checked", next(iter(lacking.values())), next(iter(lacking)))
-    return Checked(technique, "nothing", f"looked for, and nothing found{left}")
+    if lacking:
+        seen = "" if len(lacking) == len(technique.rules) else "; what can be seen shows nothing"
+        return Checked(technique, "not checked", f"{next(iter(lacking.values()))}{seen}", next(iter(lacking)))
+    if (unseen := _unseen(technique, run, recording)) is not None:
+        return Checked(technique, "not checked", unseen, technique.rules[0])
+    return Checked(technique, "nothing", "looked for and not there")
+
+
+def _in_part(lacking: dict[str, str]) -> str:
+    return f"; the rest cannot be seen: {next(iter(lacking.values()))}" if lacking else ""
+
+
+def _unseen(technique: Technique, run: RunResult, recording: Recording) -> str | None:
+    """Return why the recording cannot hold what the technique is about, with what to record; None where it can."""
+    steps = len(run.lead.counted) if run.lead is not None else 0
+    if technique.apart is not None and _name(recording, BACKWARD) is not None:
+        return technique.apart
+    if technique.rare is not None and steps < ENOUGH_STEPS:
+        return f"the {steps} profiled steps hold no sign of {technique.rare}; profile {ENOUGH_STEPS} or more (`sawtooth run --steps {ENOUGH_STEPS}`)"
+    return None
 
 
 def _by_finding(technique: Technique, finding: Finding) -> Checked:

@@ -9,6 +9,9 @@ from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
 LISTED = 200  # the longest pieces: below them a piece is a few microseconds in any recording seen
+WEIGHED = (
+    20_000  # the longest pieces, of which places are weighed: the rest of a long recording is a few percent of its lost time
+)
 AROUND = 0.6  # of its own length that a piece has on each side when it is shown on the timeline
 
 _SQL = queries_of(__file__)
@@ -32,3 +35,9 @@ def pieces(rank: RankView, cause: str | None = None) -> pd.DataFrame:
     rows = rank.frame(_SQL["pieces"], cause=cause or "", origin=origin, listed=LISTED)
     margin = rows["ms"] * AROUND
     return rows.assign(t0_ms=(rows["at_ms"] - margin).clip(lower=0), t1_ms=rows["at_ms"] + rows["ms"] + margin)
+
+
+def places(rank: RankView) -> pd.DataFrame:
+    """Return where each cause of lost time lies most: cause (the owner, of exposed copies and communication without one), place (a Python call,
+    else an operator, else a runtime call), ms per step there, its share of the cause (0 to 1), and python_call_id of its longest piece or missing."""
+    return rank.frame(_SQL["places"], per=rank.per, weighed=WEIGHED)

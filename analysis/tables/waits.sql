@@ -18,3 +18,20 @@ FROM g LEFT JOIN steps s ON s.device = g.device AND s.step = g.step
     LEFT JOIN (SELECT gpu_op_id, name FROM named_gpu_ops WHERE gpu_op_id IN (SELECT next_gpu_op_id FROM g)) k
         ON k.gpu_op_id = g.next_gpu_op_id
 ORDER BY ms DESC, g.start_ns
+
+-- name: places
+-- Where each cause lies: the Python call, else the operator, else the runtime call; the longest pieces weigh nearly all of it.
+WITH g AS MATERIALIZED (
+    SELECT *, CASE WHEN cause = 'unattributed' AND owner <> 'idle' THEN owner ELSE cause END AS lost_to, end_ns - start_ns AS ns
+    FROM gaps WHERE device = $device ORDER BY ns DESC, start_ns LIMIT $weighed),
+placed AS (
+    SELECT g.lost_to, g.ns, g.python_call_id, coalesce(p.name, n.name, c.name) AS place
+    FROM g LEFT JOIN (SELECT cpu_op_id, name FROM named_cpu_ops WHERE cpu_op_id IN (SELECT cpu_op_id FROM g)) n USING (cpu_op_id)
+        LEFT JOIN (SELECT call_id, name FROM named_runtime_calls WHERE call_id IN (SELECT call_id FROM g)) c ON c.call_id = g.call_id
+        LEFT JOIN (SELECT python_call_id, name FROM named_python_calls
+                   WHERE python_call_id IN (SELECT python_call_id FROM g) AND NOT starts_with(name, '<built-in')) p
+            ON p.python_call_id = g.python_call_id)
+SELECT lost_to AS cause, place, sum(ns) / 1e6 / $per AS ms, sum(ns) / sum(sum(ns)) OVER (PARTITION BY lost_to) AS share,
+    arg_max(python_call_id, ns) AS python_call_id
+FROM placed GROUP BY lost_to, place
+QUALIFY place IS NOT NULL AND row_number() OVER (PARTITION BY lost_to ORDER BY place IS NULL, sum(ns) DESC, place) = 1

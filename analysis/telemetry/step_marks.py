@@ -64,8 +64,9 @@ def by_marks(marks: Sequence[tuple[int, int, str]]) -> Witness | None:
     kept, pauses = _without_pauses(steady)
     mean = float(kept.mean())
     half = max(NORMAL_90 * _error(kept), LEAST_HALF_WIDTH * mean)
+    where = " outside the profile" if profiled else ""
     notes = [
-        f"The loop marked {len(kept):,} steps of its own outside the profile, {np.median(kept) / 1e6:.4g} ms in the median."
+        f"It is the mean of {len(kept):,} steps that the loop marked{where}; their median is {np.median(kept) / 1e6:.3g} ms."
     ]
     if slower is not None:
         notes.append(

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, framed
-from sawtooth.app.theme import colour_of
+from sawtooth.app.theme import Colour, colour_of
 
 COLUMNS = {
     "label": "Cause",
@@ -19,14 +19,17 @@ COLUMNS = {
 }
 
 
-def causes(rows: pd.DataFrame, title: str, *, dark: bool, unit: str) -> Chart:
-    """Draw one pair of bars per cause; ``rows`` are those of ``sawtooth.analysis.tables.waits.causes``."""
-    colours = [
-        colour_of(str(owner), None if cause == owner else str(cause))
-        for cause, owner in zip(rows["cause"], rows["owner"], strict=True)
-    ]
+def causes(rows: pd.DataFrame, title: str, *, dark: bool, unit: str, least: float = 0.0) -> Chart:
+    """Draw one pair of bars per cause; ``rows`` are those of ``sawtooth.analysis.tables.waits.causes``.
+
+    Causes below ``least`` of the largest (0 to 1) stand in the table alone.
+    """
+    everything = rows
+    times = rows[["unprofiled_ms", "recorded_ms"]].max(axis=1)
+    rows = rows[times >= least * times.max()]
+    colours = [_colour(row) for row in rows.to_dict("records")]
     labels = [colour.label for colour in colours]
-    table = rows.assign(label=labels)
+    table = everything.assign(label=[_colour(row).label for row in everything.to_dict("records")])
     figure = go.Figure()
     has_estimate = bool(rows["unprofiled_ms"].notna().any())
     series = [("unprofiled_ms", "without the profiler, ≈", 1.0, "")] if has_estimate else []
@@ -75,6 +78,10 @@ def causes(rows: pd.DataFrame, title: str, *, dark: bool, unit: str) -> Chart:
         "The solid bar replays the trace without the profiler's own cost and describes the run. 'Gained' is the replay with the cause removed: "
         "removing one wait often uncovers another, so it is less than the bar, and gains do not add up.",
     )
+
+
+def _colour(row: dict[Any, Any]) -> Colour:
+    return colour_of(str(row["owner"]), None if row["cause"] == row["owner"] else str(row["cause"]))
 
 
 def _words(row: dict[Any, Any]) -> str:

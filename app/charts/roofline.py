@@ -23,6 +23,7 @@ COLUMNS = {
     "attained_share": "Attained share", "achieved_tflops": "TFLOP/s", "attainable_tflops": "Attainable TFLOP/s", "gb_per_s": "GB/s",
     "intensity": "FLOPs per byte", "bound": "Bound by",
 }  # fmt: skip
+LARGEST_HEADS = ("Operator", "Takes", "At the roof", "Could save", "Attained", "Bound by")
 METHOD = (
     "An operator needs at least the time of its FLOPs at its dtype's dense peak and of its bytes at the memory's bandwidth, whichever is longer. "
     "Left are operators that only move data: norms, activations, copies. Dots are sized by their time; blue ones are bound by compute, amber ones by "
@@ -49,26 +50,36 @@ def roofline(rows: pd.DataFrame, peaks: Mapping[str, float], bandwidth: float, t
     )
     blue, amber = (OWNERS[key].on(dark) for key in ("tensor_core_compute", "exposed_memcpy"))
     legend = [LegendEntry("bound by compute", blue), LegendEntry("bound by memory", amber)]
-    legend += [
-        LegendEntry(f"{row['place']} {short(str(row['name']), 30)}: {fmt.duration_ms(row['opportunity_ms'])} above", "")
-        for row in named.to_dict("records")
-    ]
+    legend += [LegendEntry("1 to 5: the largest gains, below", "")]
     columns = {column: heading for column, heading in COLUMNS.items() if rows[column].notna().any()}
     return Chart(figure, title, alt, rows, columns, ("achieved_tflops", "flops_per_step"), METHOD, tuple(legend))
+
+
+def largest(rows: pd.DataFrame) -> list[tuple[str, ...]]:
+    """Return the cells of the operators that are numbered in the chart, under ``LARGEST_HEADS``; times are of a step."""
+    return [
+        (
+            f"{place}  {short(str(row['name']), 40)} {fmt.clean(str(row['shapes']), 44)}", fmt.duration_ms(row["ms"]),
+            fmt.duration_ms(row["ms"] - row["opportunity_ms"]), fmt.duration_ms(row["opportunity_ms"]), fmt.share(row["attained_share"]),
+            "arithmetic" if row["bound"] == "compute" else "memory",
+        )
+        for place, row in enumerate(rows.head(LABELLED).to_dict("records"), 1)
+    ]  # fmt: skip
 
 
 def _moving(figure: go.Figure, rows: pd.DataFrame, bandwidth: float, longest: float, dark: bool) -> None:
     """Draw what only moves data: its bandwidth by its time, under the memory's."""
     peak = bandwidth / 1e9
-    figure.add_hline(y=peak, line={"color": MUTED.on(dark), "width": 1.2}, row=1, col=1)
+    times = rows["ms"] if len(rows) else pd.Series([0.1, 1.0])
+    left, right = float(times.min()) / 2, float(times.max()) * 2
+    _line(figure, [left, right], [peak, peak], dark, col=1)  # not add_hline, which leaves out a subplot that has no dots yet
+    # Above the dots, not beside its line: what a cache served lies there.
+    figure.add_annotation(
+        text=f"line: memory {_rate(bandwidth)}", x=1, y=1, xref="x domain", yref="y domain", xanchor="right", yanchor="bottom", showarrow=False, font={"size": 11}
+    )  # fmt: skip
     _dots(figure, rows, "ms", "gb_per_s", longest=longest, dark=dark, col=1)
-    figure.update_xaxes(
-        type="log",
-        dtick=1,
-        title={"text": f"ms per step, moves data only<br>line: memory, {fmt.number(peak / 1e3)} TB/s"},
-        row=1,
-        col=1,
-    )
+    span_ms = [np.log10(left), np.log10(right)]
+    figure.update_xaxes(type="log", dtick=1, title={"text": "ms per step: only moves data"}, range=span_ms, row=1, col=1)
     low, high = (float(rows["gb_per_s"].min()), float(rows["gb_per_s"].max())) if len(rows) else (peak / 100, peak)
     # What a cache served is above the memory's bandwidth.
     span = [np.log10(min(low, peak / 10)) - 0.2, np.log10(max(high, peak)) + 0.3]
@@ -81,24 +92,40 @@ def _multiplying(
     """Draw what multiplies: its rate by its intensity, under bandwidth and peak."""
     intensity = rows["intensity"] if len(rows) else pd.Series([1.0, 1000.0])
     low, high = float(min(intensity.min(), 1.0)) / 2, float(max(intensity.max(), 1000.0)) * 2
+    highest = max(peaks.values(), default=0.0)
     for dtype, peak in peaks.items():
         ridge = peak * 1e12 / bandwidth
-        roof: dict[str, Any] = {"x": [low, ridge, high], "y": [low * bandwidth / 1e12, peak, peak]}
-        figure.add_scatter(**roof, mode="lines", hoverinfo="skip", line={"color": MUTED.on(dark), "width": 1.2}, showlegend=False, row=1, col=2)  # fmt: skip
-        place: dict[str, Any] = {
-            "x": np.log10(high),
-            "y": np.log10(peak),
-            "xref": "x2",
-            "yref": "y2",
-            "xanchor": "right",
-            "yanchor": "bottom",
-        }
-        figure.add_annotation(text=f"{dtype} {fmt.flop_rate(peak)}", showarrow=False, font={"size": 11}, **place)
+        _line(figure, [low, ridge, high], [low * bandwidth / 1e12, peak, peak], dark, col=2)
+        _note(figure, f"{dtype} {fmt.flop_rate(peak)}", high, peak, 2, xanchor="right", yanchor="bottom")
+        # Left of the ridge memory is the limit, right of it the arithmetic.
+        floor = min(float(rows["achieved_tflops"].min()) if len(rows) else peak, peak) / 3
+        _line(figure, [ridge, ridge], [floor, peak], dark, col=2, dash="dot")
+        if peak == highest:
+            at = f"memory limits ← {fmt.number(ridge, 2)} FLOPs per byte → arithmetic limits"
+            _note(figure, at, ridge, floor, 2, xanchor="center", yanchor="top")
+    if highest:
+        middle = (low * highest * 1e12 / bandwidth) ** 0.5
+        _note(figure, f"memory {_rate(bandwidth)}", middle, middle * bandwidth / 1e12, 2, xanchor="right", yanchor="bottom")
     _dots(figure, rows, "intensity", "achieved_tflops", longest=longest, dark=dark, col=2)
     figure.update_xaxes(
         type="log", dtick=1, title={"text": "FLOPs per byte"}, range=[np.log10(low), np.log10(high)], row=1, col=2
     )
     figure.update_yaxes(type="log", dtick=1, title={"text": "TFLOP/s"}, row=1, col=2)
+
+
+def _line(figure: go.Figure, x: list[float], y: list[float], dark: bool, *, col: int, dash: str = "solid") -> None:
+    line = {"color": MUTED.on(dark), "width": 1.5, "dash": dash}
+    figure.add_scatter(x=x, y=y, mode="lines", hoverinfo="skip", line=line, showlegend=False, row=1, col=col)
+
+
+def _note(figure: go.Figure, text: str, x: float, y: float, col: int, **anchors: Any) -> None:
+    """Write beside a line; ``x`` and ``y`` are in the axes' units."""
+    axes = {"xref": f"x{col}" if col > 1 else "x", "yref": f"y{col}" if col > 1 else "y"}
+    figure.add_annotation(text=text, x=np.log10(x), y=np.log10(y), showarrow=False, font={"size": 11}, **axes, **anchors)
+
+
+def _rate(bandwidth: float) -> str:
+    return f"{fmt.number(bandwidth / 1e12)} TB/s"
 
 
 def _dots(figure: go.Figure, rows: pd.DataFrame, x: str, y: str, *, longest: float, dark: bool, col: int) -> None:

@@ -62,14 +62,17 @@ def serve(
 
 
 def demo(
-    port: PortOption = start.DEFAULT_PORT,
+    port: Annotated[int | None, typer.Option(help="Port; by default the first free one from 8501 on.")] = None,
     data: DataOption = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the browser.")] = True,
     no_token: NoTokenOption = False,
 ) -> None:
     """Serve the dashboard with the bundled example and open it in the browser."""
     environment = start.environment_for(data=data, no_token=no_token, demo=True, open_browser=open_browser)
-    start.serve(port=port, environment=environment)
+    chosen = start.first_free_port() if port is None else port
+    if port is None and chosen != start.DEFAULT_PORT:
+        say(f"Port {start.DEFAULT_PORT} is in use, perhaps by another Sawtooth: this one takes {chosen}.", err=True)
+    start.serve(port=chosen, environment=environment)
 
 
 def _folder(data: Path | None) -> DataFolder:

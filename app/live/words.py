@@ -70,7 +70,7 @@ def now_numbers(session: LiveSession, gpu: LiveGpu) -> list[tuple[str, str, str]
     used = gpu.latest("mem_used_bytes")
     if used is not None:
         total = f" of {fmt.bytes_(gpu.memory_bytes)}" if gpu.memory_bytes else ""
-        numbers.append(("mem_used_bytes", "Memory", f"{fmt.bytes_(used)}{total}"))
+        numbers.append(("mem_used_bytes", f"Memory{total}", fmt.bytes_(used)))
     return numbers
 
 

@@ -62,6 +62,11 @@ def text(sentence: str) -> None:
     st.html(_HTML.line(sentence, "text"))
 
 
+def strong(sentence: str) -> None:
+    """Show a sentence that answers, among others on the page that do."""
+    st.html(_HTML.line(sentence, "strong"))
+
+
 def caution(sentence: str) -> None:
     """Show a sentence about what limits trust, marked in amber."""
     st.html(_HTML.caution(sentence))

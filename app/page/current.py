@@ -17,10 +17,12 @@ from sawtooth.app.page import cards, frame
 from sawtooth.app.runs.card import is_large
 from sawtooth.app.server.process import jobs
 from sawtooth.app.words.headline import CUT_OFF_EARLY, headline, is_cut_off, tab_title
+from sawtooth.ingest.capture.command.launch import RECORDED_BY
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.runs.manifests import edit_run
 from sawtooth.ingest.schema import Manifest, RecordingRef
 
+NOTES_SHOWN = 300  # characters of what the recorder said; the run's notes have all of it
 LOOK_EVERY_SECONDS = 0.7  # for the child's result
 KEPT_RESULTS = 48  # analysed runs kept in memory: a result holds a few hundred rows, and viewers mostly share them
 
@@ -39,8 +41,9 @@ def run_result(manifest: Manifest | None = None) -> RunResult:
     path = folder.manifest_file(chosen.id)
     changed = path.stat().st_mtime_ns if path.exists() else 0
     result = _analysed(str(kept), changed, chosen)
-    frame.remember_gpu_work(chosen.id, worked=result.lead is not None)
     if manifest is None:
+        if frame.remember_gpu_work(chosen.id, worked=result.lead is not None):
+            st.rerun()  # the navigation stands already, without the dimming that only the analysis could tell
         st.set_page_config(page_title=tab_title(result))
     return result
 
@@ -124,10 +127,10 @@ def what_is_missing(result: RunResult, *, beside_answer: bool = False) -> None:
 
 
 def no_gpu_work() -> None:
-    """Say that the run has no GPU work, and how to record it."""
+    """Say that the run has no GPU work, and how to record it where a GPU trains."""
     cards.empty_state(
         "No GPU work is recorded in this run.",
-        "The trace has host events only: GPU activity was not recorded, or nothing ran on the GPU during the profile.",
+        "A training on the CPU has none: the Verdict, the Timeline and SQL show what the host does. If a GPU trained, record its activity too:",
         "with torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:",
         "python",
     )
@@ -136,10 +139,11 @@ def no_gpu_work() -> None:
 def no_trace(result: RunResult) -> None:
     """Say that the run has telemetry only, or step marks only, and how to add a trace."""
     if not result.manifest.telemetry:
+        _, *said = result.manifest.notes.splitlines() if result.manifest.notes.startswith(RECORDED_BY) else [""]
+        why = " ".join(said) or "The profile was turned off, or the loop ended before one began."
         cards.empty_state(
-            "This run has step marks only: no telemetry, and no trace.",
-            "A profile shows what a step is made of. None was taken: it was turned off, or the loop ended before it began. Let it run longer, "
-            "or begin to profile sooner.",
+            "This run has step marks only: no trace and no telemetry.",
+            f"{clean(why, NOTES_SHOWN)} A profile shows what a step is made of: record one as soon as the loop runs.",
             "sawtooth run --after 0.5 train.py",
         )
         return

@@ -170,8 +170,8 @@ def gain(finding: Finding) -> str:
         speedup = f" ({fmt.speedup(finding.predicted_speedup)})" if finding.predicted_speedup else ""
         return f"→ ≈ {fmt.duration_ms(finding.predicted_step_ms)}{speedup}, {finding.confidence} confidence"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
-        return f"at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step at stake, {finding.confidence} confidence"
-    return f"{report_text.caution(finding)}, {finding.confidence} confidence"
+        return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step, {finding.confidence} confidence"
+    return report_text.caution(finding)
 
 
 def limits(result: RunResult) -> None:

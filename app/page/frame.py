@@ -185,9 +185,11 @@ def empty_screens() -> frozenset[str]:
     return frozenset(empty)
 
 
-def remember_gpu_work(run: str, worked: bool) -> None:
-    """Keep for the navigation whether a GPU worked in a run, once a screen has its analysis."""
+def remember_gpu_work(run: str, worked: bool) -> bool:
+    """Keep for the navigation whether a GPU worked in a run, once a screen has its analysis; tell whether that changes what it dims."""
+    before = empty_screens()
     st.session_state.setdefault("gpu_worked", {})[run] = worked
+    return empty_screens() != before
 
 
 def _without_gpu_work(manifest: Manifest) -> bool:

@@ -19,6 +19,7 @@ from sawtooth.app.page.timeline import views
 from sawtooth.app.theme import colour_of
 
 AROUND = 1.1  # of a step's length that it is shown with on the timeline
+ROOM = 8  # columns that are wide enough for words in them
 SLOW = 1.5  # times the median: a step above it is worth a look of its own
 _HTML = templates.pieces("step_strip.html")
 
@@ -40,8 +41,9 @@ def show(
     if table["step"].nunique() < 2:
         return
     top = longest_ms or longest(rank)
-    columns = [_column(run, rank, rows, top, view) for _, rows in table.groupby("step")]
-    lengths = table.groupby("step")["ms"].sum()
+    columns = [_column(run, rank, rows, top, view, many=table["step"].nunique() > ROOM) for _, rows in table.groupby("step")]
+    counted = table[table["counted"].astype(bool)]
+    lengths = (counted if len(counted) else table).groupby("step")["ms"].sum()
     between = fmt.span_ms(float(lengths.min()), float(lengths.max()))
     st.html(_HTML.strip(name, columns, f"{name}: {sentence(table)}", between))
 
@@ -62,7 +64,7 @@ def sentence(table: pd.DataFrame) -> str:
     return f"{steps}{stands_out}. Select one to see it on the timeline."
 
 
-def _column(run: str, rank: RankResult, rows: pd.DataFrame, top: float, view: Span | None) -> dict[str, Any]:
+def _column(run: str, rank: RankResult, rows: pd.DataFrame, top: float, view: Span | None, *, many: bool) -> dict[str, Any]:
     first = rows.iloc[0]
     span = Span(int(first["start_ns"]), int(first["end_ns"]))
     whole = views.extent(rank.recording_id)
@@ -81,6 +83,7 @@ def _column(run: str, rank: RankResult, rows: pd.DataFrame, top: float, view: Sp
         and view.start_ns < span.end_ns - span.ns // 2
         and view.end_ns > span.start_ns + span.ns // 2,
         "counted": bool(first["counted"]),
+        "label": "" if first["counted"] or many else "not counted",
         "words": f"step {int(first['step'])}: {fmt.duration_ms(ms)}, most of it {most.label} ({fmt.duration_ms(most_ms)}){left_out}",
         "height": f"{max(ms / top, 0.04):.1%}" if top else "4%",
         "parts": [

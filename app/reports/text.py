@@ -124,7 +124,7 @@ def gain(finding: Finding, step_ms: float | None) -> str:
     if finding.claims == "gain" and finding.predicted_step_ms is not None and step_ms:
         return fmt.step_change(step_ms, finding.predicted_step_ms)
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
-        return f"at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step at stake"
+        return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
     return caution(finding)
 
 
@@ -132,7 +132,7 @@ def caution(finding: Finding) -> str:
     """Return what stands where a finding claims no gain: it is worth knowing, and no recommendation."""
     if finding.predicted_step_ms is not None:
         return "no gain on its own: another bottleneck takes over"
-    return "ends the run" if finding.ends_the_run else "a caution, no gain claimed"
+    return "ends the run" if finding.ends_the_run else "gain not predicted"
 
 
 def _findings_markdown(result: RunResult) -> list[str]:

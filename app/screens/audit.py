@@ -34,9 +34,14 @@ def main() -> None:
     if to_do:
         cards.table(words.COLUMNS, to_do, "The techniques to look at, and why")
     with st.container(gap="xsmall"):
-        for label, rows in rest:
-            with st.expander(label):
-                cards.table((words.COLUMNS[0], words.COLUMNS[2]), rows, label)
+        for group in rest:
+            with st.expander(group.heading, expanded=group.unseen):
+                if group.brief:
+                    cards.text("; ".join(title for title, _ in group.rows) + ".")
+                else:
+                    cards.table(
+                        (words.COLUMNS[0], words.UNSEEN if group.unseen else words.COLUMNS[2]), group.rows, group.heading
+                    )
     panel.downloads(
         "checklist",
         [("Checklist as Markdown", "md", "text/markdown", lambda: words.markdown(manifest.name, checked))],

@@ -10,11 +10,12 @@ from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import work
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import efficiency as charts
-from sawtooth.app.charts.roofline import roofline
+from sawtooth.app.charts import roofline as roofline
 from sawtooth.app.page import basis, cards, current, frame, panel
 from sawtooth.app.words import efficiency as words
 from sawtooth.ingest.schema import Manifest
 
+LISTED = 8  # operators in the table: below them a shape is a percent of the time
 SHOWN_ON = {
     "mfu_factor_busy": ("idle", ":material/hourglass_empty:"),
     "mfu_factor_flop_kernels": ("kernels", ":material/memory:"),
@@ -31,9 +32,9 @@ def main() -> None:
         current.what_is_missing(result)
         return
     _mfu(rank)
-    _facts(result.manifest)
+    _under_the_roof(rank)
     _missed(rank)
-    _roofline(rank)
+    _facts(result.manifest)
 
 
 def _mfu(rank: RankResult) -> None:
@@ -128,17 +129,26 @@ def _missed(rank: RankResult) -> None:
     else:
         total = fmt.duration_ms(float(missed["without_ms"].sum()))
         cards.title(f"{total} a step of products, convolutions and attention run without tensor cores")
-    columns = {
-        "operator": "Operator", "shapes": "Input shapes", "without_ms": "Without, ms per step", "why": "Why", "with_ms": "With, ms per step",
-        "unknown_ms": "Unknown, ms per step", "category": "Category", "kernel": "Longest kernel without",
-    }  # fmt: skip
-    shown = missed if len(missed) else rows
-    headings = {c: h for c, h in columns.items() if shown[c].notna().any() and not (shown[c] == 0).all()}
+    time, head = ("without_ms", "Without tensor cores") if len(missed) else ("with_ms", "On tensor cores")
+    shown = (missed if len(missed) else rows).nlargest(LISTED, time)
+    cells = [
+        (
+            str(row["operator"]),
+            fmt.clean(str(row["shapes"]), 80),
+            fmt.duration_ms(row[time]),
+            *([str(row["why"])] if len(missed) else []),
+        )
+        for row in shown.to_dict("records")
+    ]
+    heads = ("Operator", "Input shapes", f"{head}, a step", *(["Why"] if len(missed) else []))
     with st.container() if len(missed) else st.expander("Their times"):  # where nothing is wrong, nobody need read them
-        panel.table(shown, headings, "tensor-cores")
+        cards.table(heads, cells, "Products, convolutions and attention by time")
+        if len(rows) > LISTED:
+            cards.small(f"The {LISTED} longest of {len(missed) or len(rows)}; the CSV has all.")
+        panel.csv_button(rows, "tensor-cores")
 
 
-def _roofline(rank: RankResult) -> None:
+def _under_the_roof(rank: RankResult) -> None:
     rows = _placed(rank)
     gpu = rank.gpu
     if gpu is None or gpu.bandwidth_bytes_per_s is None:
@@ -160,7 +170,10 @@ def _roofline(rank: RankResult) -> None:
         f"{fmt.share(float(first['attained_share']))} attained"
     )
     peaks = {d: gpu.peaks[d] for d in dict.fromkeys(rows.loc[rows["flops"] > 0, "dtype"].dropna()) if d in gpu.peaks}
-    panel.show(roofline(rows, peaks, gpu.bandwidth_bytes_per_s, title, dark=frame.dark()), "roofline")
+    panel.show(roofline.roofline(rows, peaks, gpu.bandwidth_bytes_per_s, title, dark=frame.dark()), "roofline")
+    cards.table(
+        roofline.LARGEST_HEADS, roofline.largest(rows), "The operators with the largest gains, times of a step", figures=True
+    )
 
 
 main()

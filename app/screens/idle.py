@@ -1,4 +1,4 @@
-"""Why the GPU waited: every cause with what it costs a step, and the longest waits with what proves them."""
+"""Why the GPU waited: every cause with its place and what helps, what it costs a step, and the longest waits with what proves them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from typing import Any, cast
 import pandas as pd
 import streamlit as st
 
+from sawtooth.analysis.findings.source_lines import FRAME, user_lines
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.run.verdict import Column, columns_of, parts_of, uses_estimate
 from sawtooth.analysis.tables import waits as lost_time
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import losses
-from sawtooth.app.charts.rankings import short
 from sawtooth.app.page import basis, cards, current, frame, panel
 from sawtooth.app.theme import CAUSES, UNATTRIBUTED, colour_of
 from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words import run as words
 
-NAME_SHOWN = 34  # characters of a kernel's name that its column shows whole
-PLACES = {"operator": "Operator", "python": "Python line", "call": "Runtime call", "next_operation": "Ended by"}
+STEP_PREFIX = "ProfilerStep#"  # what the profiler calls each step
+WORTH_A_BAR = 0.01  # of the largest cause: smaller ones are hairlines, and the table has them
+PLACES = {
+    "operator": "Operator", "python": "Python line", "call": "Runtime call", "phase": "Phase", "next_operation": "Ended by",
+    "confidence": "Confidence",
+}  # fmt: skip
 
 
 def main() -> None:
@@ -43,14 +47,53 @@ def main() -> None:
         _head(first, rank, chosen)
     if rank.represents is not None and rank.represents.represents is False:
         cards.small(rank.represents.sentence)
+    _where_and_what_helps(rank, rows, chosen)
     title = (
         f"{losses_label(first)} is the largest of {len(rows)} causes"
         if len(rows) > 1
         else f"{losses_label(first)} is the only cause"
     )
-    panel.show(losses.causes(rows, title, dark=frame.dark(), unit=words.unit_of(rank)), "causes")
+    panel.show(losses.causes(rows, title, dark=frame.dark(), unit=words.unit_of(rank), least=WORTH_A_BAR), "causes")
     _pieces(rank, list(dict.fromkeys(str(c) for c in rows["cause"] if str(c) in CAUSES)))
     _phases(rank)
+
+
+def _where_and_what_helps(rank: RankResult, rows: pd.DataFrame, column: Column) -> None:
+    """Say of each cause that is worth a bar where it lies and what helps, the largest first."""
+    times = rows[f"{column}_ms"].fillna(rows["recorded_ms"])
+    places = _places(rank)
+    lines = [
+        (losses_label(row), fmt.duration_ms(ms), places.get(str(row["cause"]), fmt.MISSING), _helps(row))
+        for (_, row), ms in zip(rows.iterrows(), times, strict=True)
+        if ms > 0 and ms >= WORTH_A_BAR * times.max()
+    ]
+    per = "a step" if len(rank.counted) else "of the recording"
+    cards.table(
+        ("The GPU waits for", f"Time {per}", "Most of it in", "What helps"),
+        lines,
+        "What the GPU waits for, where, and what helps",
+    )
+
+
+def _helps(row: pd.Series) -> str:
+    return cause_words.helps(str(row["owner"]), None if row["cause"] == row["owner"] else str(row["cause"]))
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+def _places(rank: RankResult) -> dict[str, str]:
+    """Return by cause where most of it lies: train.py:96 in step (aten::copy_), where the trace has the line."""
+    with current.opened(rank) as view:
+        rows = lost_time.places(view)
+        lines = user_lines(view.recording, [int(call) for call in rows["python_call_id"].dropna()])
+    return {str(row["cause"]): _placed(row, lines) for row in rows.to_dict("records")}
+
+
+def _placed(row: dict[Any, Any], lines: dict[int, str]) -> str:
+    name, share = cause_words.place(str(row["place"])), fmt.share(float(row["share"]))
+    line = FRAME.match(lines.get(int(row["python_call_id"]), "")) if pd.notna(row["python_call_id"]) else None
+    if line is not None:
+        name = f"{line['file']}:{line['line']} in {line['function']}"
+    return f"{fmt.clean(name, 80)} ({share})"
 
 
 def losses_label(row: pd.Series) -> str:
@@ -110,17 +153,14 @@ def _pieces(rank: RankResult, causes: list[str]) -> None:
     shown = rows.assign(
         label=rows["cause"].map(lambda c: CAUSES[c].label if c in CAUSES else ""),
         where=[_where(row) for _, row in rows.iterrows()],
-        ends=[short(str(name), NAME_SHOWN) if isinstance(name, str) else None for name in rows["next_operation"]],
+        step=rows["step"].str.removeprefix(STEP_PREFIX),
     )
     columns: dict[str, Any] = {
         "ms": panel.number_column("Wait, ms", rows["ms"]),
         "label": text("Cause"),
-        "where": text("Where", width=300),
+        "where": text("Where", width="large"),
         "step": text("Step"),
-        "phase": text("Phase"),
         "at_ms": st.column_config.NumberColumn("At, ms", format="%.1f", help="After the start of the recording"),
-        "ends": text("Ended by", width=250),
-        "confidence": text("Confidence"),
     }
     named = [c for c in columns if shown[c].notna().any()]
     event: Any = st.dataframe(
@@ -140,10 +180,10 @@ def _pieces(rank: RankResult, causes: list[str]) -> None:
     with st.container(border=True):
         cards.title(f"{fmt.duration_ms(float(row['ms']))} at {fmt.number(float(row['at_ms']), 5)} ms")
         if isinstance(row["evidence"], str):
-            cards.text(row["evidence"])
+            cards.text(cause_words.place(row["evidence"]))
         places = [f"{heading}: {row[c]}" for c, heading in PLACES.items() if isinstance(row[c], str) and row[c]]
         if places:
-            cards.small(" · ".join(fmt.clean(place, 160) for place in places))
+            cards.small(" · ".join(fmt.clean(cause_words.place(place), 160) for place in places))
         cards.small(f"What helps: {CAUSE_OF[row['cause']].to_do}")
         frame.link(
             "timeline",
@@ -165,7 +205,8 @@ def _place(row: pd.Series) -> str:
 def _where(row: pd.Series) -> str | None:
     """Return the narrowest place that is known of a wait: the Python line, else the operator, else the call of the runtime."""
     known = [row[c] for c in ("python", "operator", "call") if isinstance(row[c], str) and row[c]]
-    return next((place for place in known if not place.startswith("<built-in")), known[0] if known else None)
+    name = next((place for place in known if not place.startswith("<built-in")), known[0] if known else None)
+    return None if name is None else cause_words.place(name)
 
 
 def _phases(rank: RankResult) -> None:
@@ -173,17 +214,16 @@ def _phases(rank: RankResult) -> None:
         return
     rows = pd.DataFrame(rank.phases).sort_values("idle_ms_per_step", ascending=False, ignore_index=True)
     first = rows.iloc[0]
-    cards.title(
-        f"{fmt.clean(str(first['name']), 60)} contains {fmt.duration_ms(float(first['idle_ms_per_step']))} of idle time a step"
-    )
+    idle, name = fmt.duration_ms(float(first["idle_ms_per_step"])), fmt.clean(cause_words.place(str(first["name"])), 60)
     columns = {
         "name": "Phase",
         "idle_ms_per_step": "Idle inside, ms per step",
         "host_ms_per_step": "Host, ms per step",
         "device_ms_per_step": "Device, ms per step",
     }
-    panel.table(rows, columns, "phases")
-    cards.small("Annotations from your code and from PyTorch. Phases may be nested, so they do not add up.")
+    with st.expander(f"By phase: {idle} of idle time a step lies in {name}", icon=":material/segment:"):
+        panel.table(rows, columns, "phases")
+        cards.small("Annotations from your code and from PyTorch. Phases may be nested, so they do not add up.")
 
 
 main()

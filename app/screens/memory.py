@@ -24,6 +24,7 @@ FIND = """from sawtooth.capture import find_batch_size
 
 sizes = find_batch_size(train_step, batch, changes=[model, optimizer], path="batches.sawtooth")"""
 MEMORY = "mem_used_bytes"
+FLAT = 0.01  # of the use: less is one step of NVML's own rounding on a large GPU
 RECORD = "with torch.profiler.profile(profile_memory=True, record_shapes=True) as profiler:"
 
 
@@ -41,14 +42,14 @@ def main() -> None:
     else:
         _use_over_time(use, rank)
     _driver(rank)
-    _batches(result)
     if use is None:
         cards.empty_state(
-            "The trace has no allocations.",
-            "With allocations recorded, this page shows who holds the peak, tensor memory over a step, and what the allocator reserves without using it.",
+            "To see who holds the peak, record allocations.",
+            "This page then shows tensor memory over a step by operator, and what the allocator reserves without using it.",
             RECORD,
             "python",
         )
+    _batches(result)
 
 
 def _batches(result: RunResult) -> None:
@@ -57,16 +58,16 @@ def _batches(result: RunResult) -> None:
     if sweep is not None and (len(sweep.points) > 1 or sweep.predicted):
         sweep_curve.show(sweep)
     if not result.manifest.batches:
-        cards.title("Which batch size fits, and which pays?")
-        cards.small(
-            "Try sizes on the training machine: the call survives running out of memory, leaves the training as it was, and writes a file that is shown here."
-            + (
-                ""
-                if sweep is not None
-                else " To predict other sizes from this trace, give the run a tag such as batch_size=64."
+        with st.expander("Which batch size fits, and which pays?", icon=":material/straighten:"):
+            cards.small(
+                "Try sizes on the training machine: the call survives running out of memory, leaves the training as it was, and writes a file that is shown here."
+                + (
+                    ""
+                    if sweep is not None
+                    else " To predict other sizes from this trace, give the run a tag such as batch_size=64."
+                )
             )
-        )
-        st.code(FIND, language="python")
+            st.code(FIND, language="python")
 
 
 @st.cache_resource(max_entries=24, show_spinner="Reading allocations …", hash_funcs={RankResult: current.key_of})
@@ -91,7 +92,7 @@ def _use_over_time(use: MemoryUse, rank: RankResult) -> None:
             "The trace records changes only, so memory allocated before it started is not included.",
         )
     else:
-        cards.headline(f"Tensors take {peak} at the peak, {where} into the recording.")
+        cards.headline(f"Tensors take at most {peak}{_of_the_gpu(rank)}, {where} into the recording.")
     pairs = [("Peak allocated", peak)]
     if use.reserved_peak_bytes is not None:
         pairs.append(("Peak reserved", fmt.bytes_(use.reserved_peak_bytes)))
@@ -103,6 +104,11 @@ def _use_over_time(use: MemoryUse, rank: RankResult) -> None:
     title = f"Allocated memory peaks at {peak}"
     steps = charts.step_spans(rank.steps, origin)
     panel.show(charts.over_time(use.table(origin), title, steps, dark=frame.dark(), relative=use.relative), "memory")
+
+
+def _of_the_gpu(rank: RankResult) -> str:
+    _, capacity = _held_by(rank)
+    return f" of the GPU's {fmt.bytes_(capacity)}" if capacity else ""
 
 
 def _holders(rank: RankResult, use: MemoryUse) -> None:
@@ -134,8 +140,7 @@ def _held_by(rank: RankResult) -> tuple[pd.DataFrame, float | None]:
 def _driver(rank: RankResult) -> None:
     calls = _calls(rank)
     if calls.empty:
-        cards.title("The allocator makes no driver calls in the steady window")
-        cards.small("No call allocates or frees device memory: the reserved memory is enough.")
+        cards.small("No call of the steady steps allocates or frees device memory: what the allocator has reserved is enough.")
         return
     unit = "a step" if len(rank.counted) else "in the recorded time"
     cards.title(f"Calls that allocate or free device memory take {fmt.duration_ms(float(calls['ms'].sum()))} {unit}")
@@ -160,6 +165,9 @@ def _in_use(result: RunResult, unknown: str) -> None:
         st.html(poster.bar("GPU", pieces, fmt.bytes_(total), width))
     facts = series.facts(telemetry, MEMORY)
     title = words.use_over_time(facts["p5"], facts["p95"])
+    if facts["p95"] - facts["p5"] < FLAT * facts["p95"]:  # a level line says no more than its title
+        cards.small(f"{title}.")
+        return
     chart = lanes(
         telemetry, title, f"{title}.", origin_ns=telemetry.span.start_ns, dark=frame.dark(), wanted=[MEMORY], height=170
     )

@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.tables import kernels as kernel_tables
 from sawtooth.analysis.tables import modules as module_tables
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import modules as charts
@@ -15,6 +16,7 @@ from sawtooth.app.page import breakdown, cards, current, frame, panel
 from sawtooth.app.words import run as words
 
 GROUPS: dict[module_tables.ModuleGroup, str] = {"tree": "Tree", "module": "Module", "class": "Class"}
+INSTEAD = 8  # operators shown where modules are not known
 INDENT = "\u2003"  # an em space: the browser keeps it where it would fold ordinary ones
 METHOD = (
     "Sums over the GPU operations of the counted steps. A module owns in forward what was launched while it was called, and in backward what "
@@ -33,14 +35,7 @@ def main() -> None:
         return
     tree = table(rank, "tree")
     if tree.empty:
-        cards.headline("Which module took the time is not known.")
-        cards.empty_state(
-            "The trace has no module calls.",
-            "Python calls were not recorded, so operators cannot be assigned to modules. Recording them slows the host: "
-            "do it for a few steps, in addition to a recording without.",
-            "with torch.profiler.profile(with_stack=True, record_shapes=True) as profiler:",
-            "python",
-        )
+        _operators_instead(rank)
         return
     head = st.container(gap="small")
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -58,6 +53,52 @@ def main() -> None:
     chosen = _table(shown, rank, group, everything=everything)
     if chosen is not None:
         _kernels_of(shown.iloc[chosen], rank)
+
+
+def _operators_instead(rank: RankResult) -> None:
+    """Say how to record modules, and show what is known without: the operators that take most."""
+    rows = operators(rank)
+    known = rows.nlargest(INSTEAD, "gpu_self_ms")
+    share = float(known["gpu_self_share"].sum()) if len(known) else 0.0
+    first = known.iloc[0] if len(known) else None
+    takes = (
+        ""
+        if first is None
+        else f"{fmt.clean(str(first['name']), 60)} takes {fmt.share(float(first['gpu_self_share']))} of GPU work; "
+    )
+    cards.headline(f"{takes}{'which module' if takes else 'Which module'} it works for is not recorded.")
+    cards.empty_state(
+        "To see modules, record Python calls.",
+        "Without them operators cannot be assigned to modules. Recording them slows the host: do it for a few steps, in addition to a recording without.",
+        "with torch.profiler.profile(with_stack=True, record_shapes=True) as profiler:",
+        "python",
+    )
+    if not len(known):
+        return
+    cards.title(f"Until then: {len(known)} operators take {fmt.share(share)} of GPU work")
+    cells = [
+        (
+            fmt.clean(str(row["name"]), 80),
+            fmt.number(row["gpu_self_ms"]),
+            fmt.share(row["gpu_self_share"]),
+            f"{row['calls_per_step']:,.4g}",
+        )
+        for row in known.to_dict("records")
+    ]
+    cards.table(
+        ("Operator", f"GPU, {words.unit_of(rank)}", "Share of GPU work", "Calls per step" if len(rank.counted) else "Calls"),
+        cells,
+        "The operators that take most",
+        figures=True,
+    )
+    frame.link("operators", "All operators", icon=":material/function:")
+
+
+@st.cache_data(max_entries=64, show_spinner="Adding up operators …", hash_funcs={RankResult: current.key_of})
+def operators(rank: RankResult) -> pd.DataFrame:
+    """Return the operators by name; see ``sawtooth.analysis.tables.kernels.operators``."""
+    with current.opened(rank) as view:
+        return kernel_tables.operators(view, "name")
 
 
 @st.cache_data(max_entries=64, show_spinner="Adding up modules …", hash_funcs={RankResult: current.key_of})

@@ -14,6 +14,7 @@ from sawtooth.ingest.schema import DataFolder
 
 MAIN = Path(__file__).resolve().parents[1] / "main.py"
 DEFAULT_PORT = 8501
+PORTS_TRIED = 20  # more servers than anybody leaves running on one machine
 DEFAULT_ADDRESS = "127.0.0.1"
 NO_TOKEN, OPEN = "SAWTOOTH_NO_TOKEN", "SAWTOOTH_OPEN"  # also read by sawtooth.app.settings and sawtooth.app.server.process
 
@@ -92,6 +93,17 @@ def link_to(data: DataFolder, url: str, *, handed_over: bool = False) -> str:
     """
     user = os.getuid() if handed_over and hasattr(os, "getuid") else None
     return f"{url}{'&' if '?' in url else '?'}launch={sessions_of(data).link(user)}"
+
+
+def first_free_port(first: int = DEFAULT_PORT, address: str = DEFAULT_ADDRESS) -> int:
+    """Return the first port from ``first`` on that nothing listens on; ``first`` where none of PORTS_TRIED is free, which then cannot be served."""
+    for port in range(first, first + PORTS_TRIED):
+        try:
+            _check_port(address, port)
+        except UsageError:
+            continue
+        return port
+    return first
 
 
 def _check_port(address: str, port: int) -> None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.knowledge.owners import OWNER_BY_KEY
 from sawtooth.analysis.run.model import Finding
+
+HELPS = {  # lost time whose cause is not known, by its owner
+    "exposed_comm": "Overlap communication with computation, or send less.",
+    "exposed_memcpy": "Copy from pinned memory with non_blocking=True, beside computation, or copy less.",
+    "idle": "Record more: the host's calls, and every rank of the job.",
+}
+NEXT_BATCH = "the DataLoader's next batch"
+_LOADER = re.compile(r"enumerate\(DataLoader\)(#_\w+(\.__next__)?)?")
 
 
 @dataclass(frozen=True)
@@ -41,3 +50,14 @@ def loses_to(owner: str, cause: str | None) -> str:
     if cause is None or (cause == "unattributed" and owner != "idle"):
         return OWNER_BY_KEY[owner].loses_to or OWNER_BY_KEY[owner].label
     return CAUSE_OF[cause].loses_to
+
+
+def place(name: str) -> str:
+    """Return a place in the trace, or a sentence with it, as people call it: PyTorch's name for the wait in a DataLoader is 50 characters of its classes."""
+    return _LOADER.sub(NEXT_BATCH, name)
+
+
+def helps(owner: str, cause: str | None) -> str:
+    """Return what to change about lost time."""
+    known = cause is not None and (cause != "unattributed" or owner == "idle")
+    return CAUSE_OF[cause].to_do if known and cause is not None else HELPS[owner]

@@ -1,29 +1,32 @@
-"""The checklist in words: what each technique would bring, is in use, finds nothing to do, or could not be checked."""
+"""The checklist in words: what each technique would bring, is in use, is not needed, or cannot be seen from what was recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sawtooth.analysis.findings.checklist import Checked, Status
 from sawtooth.app import format as fmt
 from sawtooth.app.words.chain import as_markdown
 
 COLUMNS = ("Technique", "State", "In this run")
+UNSEEN = "Why, and what to record"
 STATES: dict[Status, str] = {
     "brings": "would bring {gain}",
     "found": "worth a look",
     "done": "done",
-    "nothing": "nothing to gain",
+    "nothing": "not there",
     "not applicable": "not applicable",
-    "not checked": "not checked",
+    "not checked": "cannot be seen",
 }
 TO_DO: tuple[Status, ...] = ("brings", "found")
 FOLDED: dict[Status, str] = {
-    "done": "in use",
-    "nothing": "with nothing to gain",
-    "not checked": "not checked",
-    "not applicable": "not applicable",
+    "not checked": "cannot be seen from this recording: what to record",
+    "done": "in use already",
+    "nothing": "looked for and not there: nothing to gain",
+    "not applicable": "not applicable to this training",
 }
+BRIEF: tuple[Status, ...] = ("nothing", "not applicable")  # the heading has said it: a sentence a row would repeat it
 ORDER: tuple[Status, ...] = tuple(STATES)
 
 
@@ -33,14 +36,27 @@ def rows(checked: Sequence[Checked]) -> list[tuple[str, str, str]]:
     return [(row.technique.title, state(row), sentence(row)) for row in ordered]
 
 
-def groups(checked: Sequence[Checked]) -> tuple[list[tuple[str, str, str]], list[tuple[str, list[tuple[str, str]]]]]:
-    """Return the rows with something to do, and of the others technique and sentence under what they have in common: 3 in use."""
+@dataclass(frozen=True)
+class Group:
+    """Techniques of which the run says the same: a heading with their number (3 in use already), technique and sentence of each.
+
+    ``unseen``: the recording cannot tell. ``brief``: the heading says it all, and only the titles need be read.
+    """
+
+    heading: str
+    rows: list[tuple[str, str]]
+    unseen: bool
+    brief: bool
+
+
+def groups(checked: Sequence[Checked]) -> tuple[list[tuple[str, str, str]], list[Group]]:
+    """Return the rows with something to do, and the others by what they have in common."""
     to_do = [row for row in checked if row.status in TO_DO]
     rest = []
     for status, label in FOLDED.items():
         rows_of = [(row.technique.title, sentence(row)) for row in checked if row.status == status]
         if rows_of:
-            rest.append((f"{len(rows_of)} {label}", rows_of))
+            rest.append(Group(f"{len(rows_of)} {label}", rows_of, status == "not checked", status in BRIEF))
     return rows(to_do), rest
 
 
@@ -63,7 +79,7 @@ def title(checked: Sequence[Checked]) -> str:
         if not count["brings"]
         else f"{fmt.many(count['brings'], 'technique')} would shorten the step"
     )
-    return f"{brings}; {count['done']} in use, {count['nothing']} with nothing to gain, {count['not checked']} not checked"
+    return f"{brings}; {count['done']} in use, {count['nothing']} not needed, {count['not checked']} cannot be seen"
 
 
 def markdown(name: str, checked: Sequence[Checked]) -> str:

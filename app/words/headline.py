@@ -71,11 +71,18 @@ def first_change(result: RunResult) -> tuple[Finding, str] | None:
     return None
 
 
-def _whole_action(finding: Finding, result: RunResult) -> str:
-    """Return what to change; of a graph together with what stands before it because no graph can hold it, and brings nothing by itself."""
+def prepared_by(finding: Finding, result: RunResult) -> Finding | None:
+    """Return what has to be changed before a graph can hold the step, and brings nothing by itself; None for all other changes."""
+    if not finding.explains.as_graph:
+        return None
     ranked = result.findings
-    first = next((f for f in ranked[: ranked.index(finding)] if f.explains.cuts_graph and f.claims != "gain"), None)
-    if first is None or not finding.explains.as_graph:
+    return next((f for f in ranked[: ranked.index(finding)] if f.explains.cuts_graph and f.claims != "gain"), None)
+
+
+def _whole_action(finding: Finding, result: RunResult) -> str:
+    """Return what to change, together with what has to be changed before."""
+    first = prepared_by(finding, result)
+    if first is None:
         return action(finding)
     return f"{action(first)}, then {action(finding)[0].lower()}{action(finding)[1:]}"
 

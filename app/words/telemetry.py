@@ -49,7 +49,26 @@ def troughs(result: RunResult) -> str | None:
         steps = "one step" if troughs_of_run.steps == 1 else f"{troughs_of_run.steps} steps"
         known = f"does the work of {steps}" if troughs_of_run.by_work else f"takes as long as {steps}"
         parts.append(f"By its period a tooth {known}{_one_wait(result, lead, troughs_of_run.steps)}.")
+        parts += both_times(lead, troughs_of_run.steps)
     return " ".join(parts) or None
+
+
+SAME_TIME = 0.005  # of the step: times that differ by less are the same in three figures
+_STEP_BY = {
+    "user": "your stopwatch", "marks": "the loop's own marks", "telemetry": "the kernels' time and the mean utilization",
+    "estimate": "a replay of the trace", "profile": "the profiled steps",
+}  # fmt: skip
+
+
+def both_times(lead: RankResult, steps: int) -> list[str]:
+    """Return why the tooth and the ``steps`` that it takes have two times, where they do; else nothing."""
+    period, step = lead.telemetry.sawtooth.period_s if lead.telemetry is not None else None, lead.best.ms
+    if period is None or not step or abs(1e3 * period / steps / step - 1) <= SAME_TIME:
+        return []
+    tooth, own = fmt.duration_ns(period * 1e9), fmt.duration_ms(step)
+    return [
+        f"The two times come from two sources: {tooth} is the rhythm of the samples, and a step of {own} is by {_STEP_BY[lead.best.source]}."
+    ]
 
 
 def _one_wait(result: RunResult, lead: RankResult, steps: int) -> str:

@@ -112,5 +112,5 @@ def gain(finding: Finding) -> str:
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         return f"→ ≈ {fmt.duration_ms(finding.predicted_step_ms)} a step"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
-        return f"at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step at stake"
+        return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
     return ""

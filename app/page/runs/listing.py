@@ -182,8 +182,9 @@ def _card(manifest: Manifest) -> None:
             cards.title(clean(manifest.name, 70))
         about = known(manifest)
         cards.small(" · ".join(part for part in (about.gpu, _kinds(manifest), manifest.id[:6]) if part))
-        if about.readings:
-            cards.numbers([(METRICS[key].label, _about(key, about.readings[key])) for key in READINGS])
+        if about.headline:
+            cards.strong(about.headline)
+        cards.numbers(_numbers(about))
         if about.utilization:
             mean = sum(v for v in about.utilization if v is not None) / max(sum(v is not None for v in about.utilization), 1)
             cards.sparkline(
@@ -191,8 +192,7 @@ def _card(manifest: Manifest) -> None:
                 alt=f"GPU utilization at the end of the recording, {share(mean)} on average",
                 dark=frame.dark(),
             )
-        if about.headline:
-            cards.text(about.headline)
+            cards.small("GPU utilization at the end of the recording")
         if about.problem:
             cards.caution(about.problem)
         cards.tags([*(["bundled"] if manifest.bundled else []), *manifest.tags])
@@ -228,7 +228,18 @@ def _about(key: str, value: Reading) -> str:
     return f"≈ {text}" if value.value is not None and value.trust != "ok" and not text.startswith("<") else text
 
 
+def _numbers(card: Card) -> list[tuple[str, str]]:
+    """Return label and value of what is known of the run: a dash would be a question."""
+    lines = [
+        (METRICS[key].label, _about(key, value))
+        for key in READINGS
+        if (value := card.readings.get(key)) and value.value is not None
+    ]
+    busy = [] if card.busy is None else [(METRICS["gpu_busy_share"].label, share(card.busy))]
+    return [*lines[:1], *busy, *lines[1:]]
+
+
 def _kinds(manifest: Manifest) -> str:
     traces = len(manifest.traces)
     parts = [f"{traces} traces" if traces > 1 else "trace" if traces else "", "telemetry" if manifest.telemetry else ""]
-    return " + ".join(part for part in parts if part)
+    return " + ".join(part for part in parts if part) or "step marks"

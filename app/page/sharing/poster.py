@@ -31,7 +31,7 @@ def show(result: RunResult) -> None:
     if first:
         with st.grid(min_column_width=ACTION_WIDTH[len(first)], gap="small"):
             for number, finding in first:
-                ticked += _action(number, finding, result)
+                ticked += _action(number, finding, result, _brings(finding, first, result))
     with st.container(gap="xsmall"):
         findings.show_plan(result)
         ticked += findings.show_rest(result)
@@ -107,10 +107,16 @@ def _measured(result: RunResult, forecast: Outlook) -> None:
     frame.link("compare", label, a=result.manifest.id, b=after.id, icon=":material/compare_arrows:")
 
 
-def _action(number: int, finding: Finding, result: RunResult) -> list[Finding]:
+def _brings(finding: Finding, shown: list[tuple[int, Finding]], result: RunResult) -> str:
+    """Return what a change brings; of one that only makes another possible, which."""
+    needed = next((number for number, other in shown if headline.prepared_by(other, result) is finding), None)
+    return findings.gain(finding) if needed is None else f"no gain alone: makes change {needed} possible"
+
+
+def _action(number: int, finding: Finding, result: RunResult, brings: str) -> list[Finding]:
     """Show one change to make, at the user's own line where the trace has it; return it in a list where it is ticked."""
     with st.container(border=True, gap="xsmall", height="stretch"):
-        st.html(_HTML.action(number, headline.action(finding), findings.gain(finding)))
+        st.html(_HTML.action(number, headline.action(finding), brings))
         if stack := _stack(result.lead, finding):
             st.html(_HTML.place(*_named(stack)))
         if finding.changes:

@@ -37,6 +37,9 @@ NOT_FOUND = 127  # the shell's exit code for a command that is not there
 NOT_RUNNABLE = 126
 PYTHON_FAILED = 1  # how Python ends by an exception, such as an import that fails
 LOOK_SECONDS = 20.0  # a Python starts in a tenth of a second, on a shared file system in some
+RECORDED_BY = "Recorded by `sawtooth run"
+FAILED = "The training ended with exit code {code}{when}."
+BEFORE_PROFILE = ", before a profile was taken"
 NO_TORCH = "{python} has no PyTorch. Activate the training's environment, or name its Python: sawtooth run /path/to/env/bin/python {command}"
 NO_PROFILE = "No profile: the loop ended, or never was steady, before one began, or it has no optimizer step. For a short loop: sawtooth run --after 0.5 …"
 
@@ -106,7 +109,10 @@ def run(
         launched.missing += _troubles(folder)
         runs = runs_of(folder)
         if runs:
-            if steps > 0 and not any(about["kind"] == "trace" for _, about in runs[0].sources):
+            profiled = steps <= 0 or any(about["kind"] == "trace" for _, about in runs[0].sources)
+            if launched.exit_code:
+                launched.missing.append(FAILED.format(code=launched.exit_code, when="" if profiled else BEFORE_PROFILE))
+            elif not profiled:
                 launched.missing.append(NO_PROFILE)
             for one in runs:
                 one.facts.update({"samples_per_step": samples} if samples else {})
@@ -222,7 +228,7 @@ def _troubles(folder: Path) -> list[str]:
 
 
 def _write(bundle: Path, name: str, command: Sequence[str], runs: Sequence[Stretch], launched: Launched) -> None:
-    notes = "\n".join([f"Recorded by `sawtooth run {' '.join(command)}`.", *launched.missing])
+    notes = "\n".join([f"{RECORDED_BY} {' '.join(command)}`.", *launched.missing])
     packed = []
     for run in runs:
         title = name if run is runs[0] else f"{name}, step {run.step:,}"

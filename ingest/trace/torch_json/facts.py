@@ -117,6 +117,15 @@ def _nothing(trace: Trace) -> SourceError:
     return SourceError("E-NOEV", sentence)
 
 
+PHASES = {  # of Chrome's trace format
+    "s": "Starts of arrows between events", "t": "Steps of arrows between events", "f": "Ends of arrows between events", "C": "Counters",
+    "b": "Starts of asynchronous events", "n": "Marks in asynchronous events", "e": "Ends of asynchronous events", "i": "Instant marks",
+    "I": "Instant marks", "N": "Objects made", "O": "Snapshots of objects", "D": "Objects destroyed", "R": "Marks of a page's loading",
+    "P": "Samples", "v": "Memory dumps", "V": "Memory dumps", "c": "Clock synchronization marks", "(": "Contexts entered", ")": "Contexts left",
+    "E": "Ends without a beginning", "B": "Beginnings without an end",
+}  # fmt: skip
+
+
 def diagnostics(trace: Trace) -> Iterator[dict[str, Any]]:
     """Yield the rows of table ``diagnostics``."""
     document, tables = trace.document, trace.tables
@@ -132,8 +141,7 @@ def diagnostics(trace: Trace) -> Iterator[dict[str, Any]]:
     for key, count in sorted(trace.other.items()):
         if not count:
             continue
-        what = f"Events with ph {key[3:]}" if key.startswith("ph ") else f"Events of category {key!r}"
-        sentence = f"{what} are not stored: Sawtooth measures nothing with them."
+        sentence = f"{name_of_events(key)} are not stored: nothing on any screen is measured with them."
         yield {
             "key": f"not_stored_{key.replace(' ', '_')[:60]}",
             "severity": "info",
@@ -141,6 +149,14 @@ def diagnostics(trace: Trace) -> Iterator[dict[str, Any]]:
             "count": count,
             "example": None,
         }
+
+
+def name_of_events(key: str) -> str:
+    """Return what people call events that are not stored, by their category or their phase (the field ``ph`` of Chrome's format)."""
+    if not key.startswith("ph "):
+        return f"Events of the category “{key}”"
+    phase = key[3:]
+    return PHASES.get(phase, f"Events of Chrome's kind “{phase}”")
 
 
 def rows_of_devices(devices: Any, uuids: Any) -> Iterator[dict[str, Any]]:

@@ -81,9 +81,9 @@ def finding_with(**fields: object) -> Finding:
             "caution",
             "no gain on its own: another bottleneck takes over",
         ),
-        (finding_with(ceiling_ms_per_step=3.0), "ceiling", "at most 3.00 ms a step at stake"),
-        (finding_with(ceiling_ms_per_step=0.0), "caution", "a caution, no gain claimed"),
-        (finding_with(), "caution", "a caution, no gain claimed"),
+        (finding_with(ceiling_ms_per_step=3.0), "ceiling", "saves at most 3.00 ms a step"),
+        (finding_with(ceiling_ms_per_step=0.0), "caution", "gain not predicted"),
+        (finding_with(), "caution", "gain not predicted"),
         (finding_with(ends_the_run=True), "caution", "ends the run"),
     ],
 )
@@ -99,7 +99,7 @@ def test_what_claims_no_gain_is_kept_apart_from_what_to_change(app_data: DataFol
     for event in trace.events:
         event["name"] = event["name"].replace("ProfilerStep#", "Optimizer.step#SGD.step ").split(" ")[0]
     test = opened("verdict", run_of(app_data, trace.write(tmp_path / "t.json")))
-    folded = next(box for box in test.expander if "no gain claimed" in box.label)
+    folded = next(box for box in test.expander if "without a predicted gain" in box.label)
     inside = " ".join(str(e.value) for e in [*folded.markdown, *folded.html, *folded.caption])
     assert "marks no profiler steps" in inside and "for kernel launches" not in inside, inside
 

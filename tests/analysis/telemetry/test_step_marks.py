@@ -45,9 +45,9 @@ def test_steps_of_the_profile_count_for_nothing_and_those_before_it_speak_first(
 def test_steps_after_the_profile_count_unless_they_are_slower() -> None:
     """Of a loop whose cache is cold at first most steps come after the profile; a profiler that stays attached makes them 25 % longer."""
     warmed = by_marks(marks(*[73.0] * 50, *[90.0] * 6, *[7.0] * 400, profiled=range(51, 57)))
-    assert warmed is not None and warmed.ms == pytest.approx(7.0) and "marked 397 steps" in warmed.notes[0]
+    assert warmed is not None and warmed.ms == pytest.approx(7.0) and "mean of 397 steps" in warmed.notes[0]
     alike = by_marks(marks(*[20.0, 21.0] * 20, *[90.0] * 6, *[20.0, 21.0] * 100, profiled=range(41, 47)))
-    assert alike is not None and alike.ms == pytest.approx(20.5, rel=0.01) and "marked 237 steps" in alike.notes[0]
+    assert alike is not None and alike.ms == pytest.approx(20.5, rel=0.01) and "mean of 237 steps" in alike.notes[0]
     attached = by_marks(marks(*[20.0] * 40, *[90.0] * 6, *[25.0] * 40, profiled=range(41, 47)))
     assert attached is not None and "25 % longer" in attached.notes[1]
 

@@ -116,8 +116,11 @@ def test_modules_show_forward_and_backward_and_add_up(app_data: DataFolder, tmp_
 
 def test_a_trace_without_module_calls_says_how_to_record_them(loop: str) -> None:
     test = opened("modules", loop)
-    assert "The trace has no module calls." in words_of(test)
+    text = words_of(test)
+    assert "To see modules, record Python calls." in text
     assert "with_stack=True" in test.code[0].value
+    assert "aten::mm takes 86\u00a0% of GPU work" in text  # and what is known without them: 600 of 700 µs
+    assert "Until then: 2 operators take 100\u00a0% of GPU work" in text
 
 
 def test_telemetry_shows_holes_throttling_and_the_average(app_data: DataFolder, tmp_path: Path) -> None:
@@ -423,6 +426,20 @@ def test_a_table_shows_what_answers_first_and_everything_when_asked(app_data: Da
     everything = list(test.dataframe[0].proto.column_order)
     assert set(first) < set(everything)
     assert len(first) <= 8  # what fits beside the navigation at 1440 pixels
+
+
+def test_idle_says_where_each_cause_lies_and_what_helps(loop: str) -> None:
+    text = words_of(opened("idle", loop))
+    assert "The GPU waits for" in text and "Most of it in" in text and "What helps" in text
+    assert "(100\u00a0%)" in text  # all of it in one place
+
+
+def test_a_wait_in_a_loader_is_named_as_people_call_it() -> None:
+    from sawtooth.app.words import causes
+
+    assert causes.place("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__") == "the DataLoader's next batch"
+    assert causes.place("aten::copy_") == "aten::copy_"
+    assert {causes.helps(owner, None) for owner in ("exposed_comm", "exposed_memcpy", "idle")}.isdisjoint({""})
 
 
 def test_waits_name_the_place_first_and_the_rest_below_the_table(loop: str) -> None:

@@ -18,15 +18,22 @@ def test_what_is_in_use_and_what_stays_free() -> None:
     assert use_over_time(1e9, 2e9) == "The use lies between 1.00\u00a0GB and 2.00\u00a0GB"
 
 
-def test_without_a_trace_the_page_draws_the_memory_in_use(app_data: DataFolder, tmp_path: Path) -> None:
+def _sampled(folder: Path, *used_gb: int) -> Path:
+    """Write ten seconds of telemetry whose memory in use takes these values in turn."""
     lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10}]
     lines += [
-        {"t_ns": BASE_NS + k * 10**8, "gpu_util": 50, "mem_total": 100_000_000_000, "mem_used": 25_000_000_000}
+        {"t_ns": BASE_NS + k * 10**8, "gpu_util": 50, "mem_total": 10**11, "mem_used": used_gb[k % len(used_gb)] * 10**9}
         for k in range(100)
     ]
-    (tmp_path / "nvml.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    test = opened("memory", run_of(app_data, tmp_path / "nvml.jsonl"))
+    path = folder / f"nvml-{len(used_gb)}.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return path
+
+
+def test_without_a_trace_the_page_draws_the_memory_in_use(app_data: DataFolder, tmp_path: Path) -> None:
+    test = opened("memory", run_of(app_data, _sampled(tmp_path, 25)))
     text = words_of(test)
     assert "At most 25.0\u00a0GB of 100\u00a0GB of GPU memory is in use: 75\u00a0% stays free." in text
     assert "The use stays at 25.0\u00a0GB" in text
-    assert len(charts(test)) == 1
+    assert not charts(test)  # a level line says no more than its title
+    assert len(charts(opened("memory", run_of(app_data, _sampled(tmp_path, 15, 25))))) == 1

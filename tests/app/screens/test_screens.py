@@ -113,6 +113,8 @@ def test_screens_of_the_gpu_are_dimmed_for_a_run_without_gpu_work(
     run = run_of(app_data, trace.write(tmp_path / "cpu.json"))
     worked = opened_at("verdict", run=run).session_state["gpu_worked"]
     monkeypatch.setattr(frame.st, "session_state", {"run": run, "gpu_worked": worked})
+    assert not frame.remember_gpu_work(run, worked=False)  # known: nothing to draw anew
+    assert frame.remember_gpu_work(run, worked=True) and frame.remember_gpu_work(run, worked=False)
     dimmed = frame.empty_screens()
     assert {"idle", "kernels", "efficiency", "memory"} <= dimmed
     assert not dimmed & {"verdict", "timeline", "sql", "compare"}

@@ -55,6 +55,15 @@ def test_a_short_token_is_refused() -> None:
         server.environment_for(address="0.0.0.0", token="secret")
 
 
+def test_a_second_demo_takes_the_next_free_port() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        after = server.first_free_port(port)
+    assert port < after < port + server.PORTS_TRIED
+
+
 def test_a_port_in_use_is_named_with_the_way_out() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -12,7 +12,7 @@ from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.model import Explains, Finding, RunResult
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.reports.html import run_html
-from sawtooth.app.words.headline import action, below, headline, on_poster, tab_title
+from sawtooth.app.words.headline import action, below, headline, on_poster, prepared_by, tab_title
 from sawtooth.app.words.run import first_line
 from tests.support.paths import ROOT
 from tests.support.run_results import run_of
@@ -83,6 +83,7 @@ def test_a_graph_is_named_with_the_reads_that_no_graph_can_hold() -> None:
     assert plain(headline(run_with(reads, graph))) == f"{expected}: 65.7 → ≈ 35.1 ms"
     assert on_poster(run_with(reads, graph)) == expected
     assert on_poster(run_with(graph, reads)) == "Launch the step as one CUDA graph"
+    assert prepared_by(graph, run_with(reads, graph)) is reads and prepared_by(reads, run_with(reads, graph)) is None
     assert (
         on_poster(run_with(replace(reads, predicted_step_ms=60.0, predicted_speedup=1.1), graph))
         == "Take the reads out of the step"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -58,6 +59,19 @@ def test_several_steps_to_a_tooth_are_workers_that_finish_together_only_where_th
     blamed = words.troughs(replace(run_of(), findings=[hidden], troughs=two))
     assert blamed is not None
     assert "next 2 batches, as when 2 workers finish together" in blamed
+
+
+def test_a_tooth_and_a_step_of_two_times_say_where_each_is_from() -> None:
+    run = run_of(ledger=STARVED)
+    assert run.lead is not None
+    lead = replace(run.lead, best=replace(run.lead.best, reading=Reading(773.0), source="telemetry"))
+    tooth = SimpleNamespace(sawtooth=SimpleNamespace(period_s=0.752))
+    apart = words.both_times(replace(lead, telemetry=tooth), 1)  # type: ignore[arg-type]
+    assert apart == [
+        "The two times come from two sources: 752\u00a0ms is the rhythm of the samples, and a step of 773\u00a0ms is by the kernels' time and the mean utilization."
+    ]
+    tooth.sawtooth.period_s = 0.7731  # the same in three figures
+    assert words.both_times(replace(lead, telemetry=tooth), 1) == []  # type: ignore[arg-type]
 
 
 def test_nothing_is_said_of_troughs_that_nothing_explains() -> None:

@@ -56,6 +56,7 @@ def test_a_script_with_flags_keeps_its_output_and_exit_code_and_is_recorded(tmp_
         cwd=tmp_path,
     )
     assert done.returncode == 7, done.stderr
+    assert "The training ended with exit code 7." in done.stderr and "No profile" not in done.stderr
     assert done.stdout == "trained 60\n"
     recorded = members(tmp_path / "run.sawtooth")
     marks = [json.loads(line) for line in recorded["marks"].splitlines()]
@@ -66,11 +67,19 @@ def test_a_script_with_flags_keeps_its_output_and_exit_code_and_is_recorded(tmp_
     assert packed_by == marks[0]["recorder"] == recorder_version() != ""
 
 
+def test_a_training_that_fails_before_its_profile_is_told_so_and_not_of_a_short_loop(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    words = ("-o", "run.sawtooth", "--no-sample", "--after", "600", "train.py", "--epochs", "30", "--code", "3")
+    done = started(*words, cwd=tmp_path)
+    assert "The training ended with exit code 3, before a profile was taken." in done.stderr
+    assert launch.NO_PROFILE not in done.stderr
+
+
 def test_a_flag_turns_the_profile_off(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     words = ("-o", "run.sawtooth", "--no-sample", "--no-profile", "--after", "0.001", "train.py", "--epochs", "60")
     done = started(*words, cwd=tmp_path)
-    assert done.returncode == 0 and "No profile" not in done.stderr
+    assert done.returncode == 0 and "No profile" not in done.stderr and "exit code" not in done.stderr
     assert set(members(tmp_path / "run.sawtooth")) == {"marks"}
 
 

@@ -1,0 +1,43 @@
+"""The roofline has its roofs: the memory's line under what only moves data, and the slope, the ridge and the peak above what multiplies."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from sawtooth.app.charts import roofline
+
+BANDWIDTH, PEAK = 4e12, 800.0  # bytes per second, TFLOP/s: the ridge is at 200 FLOPs per byte
+
+
+def placed() -> pd.DataFrame:
+    """Return one operator that only moves 8 GB in 4 ms, and one product of 1 TFLOP in 2 ms."""
+    moving = {"name": "aten::add", "flops": 0.0, "bytes": 8e9, "time_ns": 4e6, "ms": 4.0, "opportunity_ms": 2.0, "attained_share": 0.5,
+              "achieved_tflops": None, "attainable_tflops": None, "intensity": None, "bound": "memory", "dtype": "bf16", "shapes": "4×4"}  # fmt: skip
+    product = {"name": "aten::mm", "flops": 1e12, "bytes": 1e9, "time_ns": 2e6, "ms": 2.0, "opportunity_ms": 0.75, "attained_share": 0.625,
+               "achieved_tflops": 500.0, "attainable_tflops": 800.0, "intensity": 1000.0, "bound": "compute", "dtype": "bf16", "shapes": "8×8"}  # fmt: skip
+    return pd.DataFrame([moving, product])
+
+
+def lines(chart, axis):
+    return [t for t in chart.figure.data if t.mode == "lines" and (t.xaxis or "x") == axis]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_memory_s_line_is_drawn_and_named_on_both_sides(dark):
+    chart = roofline.roofline(placed(), {"bf16": PEAK}, BANDWIDTH, "t", dark=dark)
+    (memory,) = lines(chart, "x")
+    assert set(memory.y) == {4000.0}  # GB/s
+    slope, ridge = lines(chart, "x2")
+    assert slope.x[1] == ridge.x[0] == ridge.x[1] == pytest.approx(200.0)
+    assert slope.y[1] == slope.y[2] == PEAK
+    assert slope.y[0] / slope.x[0] == pytest.approx(BANDWIDTH / 1e12)
+    notes = [note.text for note in chart.figure.layout.annotations]
+    assert sum("memory 4.00 TB/s" in note for note in notes) == 2
+    assert any("200 FLOPs per byte" in note for note in notes)
+
+
+def test_the_largest_gains_are_rows_with_what_the_roof_allows():
+    first, second = roofline.largest(placed())
+    assert first == ("1  aten::add 4×4", "4.00\u00a0ms", "2.00\u00a0ms", "2.00\u00a0ms", "50\u00a0%", "memory")
+    assert second[-1] == "arithmetic"

@@ -1,0 +1,18 @@
+"""What a trace holds that nothing measures is called as people call it."""
+
+import pytest
+
+from sawtooth.ingest.trace.torch_json.facts import name_of_events
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("ph f", "Ends of arrows between events"),
+        ("ph C", "Counters"),
+        ("ph ?", "Events of Chrome's kind “?”"),
+        ("some_tool", "Events of the category “some_tool”"),
+    ],
+)
+def test_events_that_are_not_stored_have_names(key: str, name: str) -> None:
+    assert name_of_events(key) == name
