@@ -8,8 +8,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, framed
-from sawtooth.app.theme import Colour, colour_of
+from sawtooth.app.charts.base import Chart, LegendEntry, framed
+from sawtooth.app.theme import MUTED, Colour, colour_of
 
 COLUMNS = {
     "label": "Cause",
@@ -61,9 +61,15 @@ def causes(rows: pd.DataFrame, title: str, *, dark: bool, unit: str, least: floa
     figure.update_layout(barmode="group", bargap=0.3, bargroupgap=0.05)
     figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, ticksuffix="  ")
     figure.update_xaxes(
-        title={"text": unit + (": solid without the profiler, hatched as profiled" if has_estimate else "")},
+        title={"text": unit},
         range=[0, largest * 1.15 or 1],
         zeroline=False,
+    )
+    grey = MUTED.on(dark)
+    legend = (
+        (LegendEntry("the run, without the profiler", grey), LegendEntry("as profiled", grey, hatched=True))
+        if has_estimate
+        else ()
     )
     alt = f"{title}. " + "; ".join(_words(row) for row in table.to_dict("records")) + "."
     columns = {c: h for c, h in COLUMNS.items() if c == "label" or table[c].notna().any()}
@@ -73,6 +79,7 @@ def causes(rows: pd.DataFrame, title: str, *, dark: bool, unit: str, least: floa
         alt=alt,
         table=table[["label", "recorded_ms", "unprofiled_ms", "recoverable_ms"]],
         columns=columns,
+        legend=legend,
         metrics=("gpu_idle_share", "step_time_unprofiled_est_ms"),
         method="Every piece of lost time has one cause: what the launching thread did meanwhile, whether the queue had run dry, and what had drained it. "
         "The solid bar replays the trace without the profiler's own cost and describes the run. 'Gained' is the replay with the cause removed: "

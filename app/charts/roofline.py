@@ -23,7 +23,7 @@ COLUMNS = {
     "attained_share": "Attained share", "achieved_tflops": "TFLOP/s", "attainable_tflops": "Attainable TFLOP/s", "gb_per_s": "GB/s",
     "intensity": "FLOPs per byte", "bound": "Bound by",
 }  # fmt: skip
-LARGEST_HEADS = ("Operator", "Takes", "At the roof", "Could save", "Attained", "Bound by")
+LARGEST_HEADS = ("Operator", "Takes", "Could save", "Attained")
 METHOD = (
     "An operator needs at least the time of its FLOPs at its dtype's dense peak and of its bytes at the memory's bandwidth, whichever is longer. "
     "Left are operators that only move data: norms, activations, copies. Dots are sized by their time; blue ones are bound by compute, amber ones by "
@@ -60,8 +60,7 @@ def largest(rows: pd.DataFrame) -> list[tuple[str, ...]]:
     return [
         (
             f"{place}  {short(str(row['name']), 40)} {fmt.clean(str(row['shapes']), 44)}", fmt.duration_ms(row["ms"]),
-            fmt.duration_ms(row["ms"] - row["opportunity_ms"]), fmt.duration_ms(row["opportunity_ms"]), fmt.share(row["attained_share"]),
-            "arithmetic" if row["bound"] == "compute" else "memory",
+            fmt.duration_ms(row["opportunity_ms"]), fmt.share(row["attained_share"]),
         )
         for place, row in enumerate(rows.head(LABELLED).to_dict("records"), 1)
     ]  # fmt: skip
@@ -75,14 +74,14 @@ def _moving(figure: go.Figure, rows: pd.DataFrame, bandwidth: float, longest: fl
     _line(figure, [left, right], [peak, peak], dark, col=1)  # not add_hline, which leaves out a subplot that has no dots yet
     # Above the dots, not beside its line: what a cache served lies there.
     figure.add_annotation(
-        text=f"line: memory {_rate(bandwidth)}", x=1, y=1, xref="x domain", yref="y domain", xanchor="right", yanchor="bottom", showarrow=False, font={"size": 11}
+        text=f"line: memory {_rate(bandwidth)}", x=1, y=1, xref="x domain", yref="y domain", xanchor="right", yanchor="top", showarrow=False, font={"size": 11}
     )  # fmt: skip
     _dots(figure, rows, "ms", "gb_per_s", longest=longest, dark=dark, col=1)
     span_ms = [np.log10(left), np.log10(right)]
     figure.update_xaxes(type="log", dtick=1, title={"text": "ms per step: only moves data"}, range=span_ms, row=1, col=1)
     low, high = (float(rows["gb_per_s"].min()), float(rows["gb_per_s"].max())) if len(rows) else (peak / 100, peak)
     # What a cache served is above the memory's bandwidth.
-    span = [np.log10(min(low, peak / 10)) - 0.2, np.log10(max(high, peak)) + 0.3]
+    span = [np.log10(min(low, peak / 10)) - 0.2, np.log10(max(high, peak)) + 0.4]
     figure.update_yaxes(type="log", dtick=1, title={"text": "GB/s"}, range=span, row=1, col=1)
 
 
@@ -101,14 +100,18 @@ def _multiplying(
         floor = min(float(rows["achieved_tflops"].min()) if len(rows) else peak, peak) / 3
         _line(figure, [ridge, ridge], [floor, peak], dark, col=2, dash="dot")
         if peak == highest:
-            at = f"memory limits ← {fmt.number(ridge, 2)} FLOPs per byte → arithmetic limits"
-            _note(figure, at, ridge, floor, 2, xanchor="center", yanchor="top")
+            _note(figure, f"ridge {fmt.number(ridge)}", ridge, floor, 2, xanchor="center", yanchor="top")
     if highest:
         middle = (low * highest * 1e12 / bandwidth) ** 0.5
         _note(figure, f"memory {_rate(bandwidth)}", middle, middle * bandwidth / 1e12, 2, xanchor="right", yanchor="bottom")
     _dots(figure, rows, "intensity", "achieved_tflops", longest=longest, dark=dark, col=2)
     figure.update_xaxes(
-        type="log", dtick=1, title={"text": "FLOPs per byte"}, range=[np.log10(low), np.log10(high)], row=1, col=2
+        type="log",
+        dtick=1,
+        title={"text": "FLOPs per byte; left of the ridge memory limits"},
+        range=[np.log10(low), np.log10(high)],
+        row=1,
+        col=2,
     )
     figure.update_yaxes(type="log", dtick=1, title={"text": "TFLOP/s"}, row=1, col=2)
 

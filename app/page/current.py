@@ -119,15 +119,21 @@ def what_is_missing(result: RunResult, *, beside_answer: bool = False) -> None:
     if is_cut_off(result):
         cards.empty_state(CUT_OFF_EARLY[0], f"{CUT_OFF_EARLY[1]} {CUT_OFF_EARLY[2]}")
     elif result.manifest.traces:
-        no_gpu_work()
+        no_gpu_work(result.manifest)
     else:
         no_trace(result)
     if not beside_answer and (result.host is not None or result.findings):
         frame.link("verdict", f"On the Verdict: {markdown(headline(result))}", run=result.manifest.id, icon=":material/gavel:")
 
 
-def no_gpu_work() -> None:
-    """Say that the run has no GPU work, and how to record it where a GPU trains."""
+def no_gpu_work(manifest: Manifest) -> None:
+    """Say that the run has no GPU work, and how to record it where a GPU trains; `sawtooth run` would have recorded it."""
+    if manifest.notes.startswith(RECORDED_BY):
+        cards.empty_state(
+            "This training ran on the CPU.",
+            "`sawtooth run` records GPU activity wherever there is any. The Verdict, the Timeline and SQL show what the host does.",
+        )
+        return
     cards.empty_state(
         "No GPU work is recorded in this run.",
         "A training on the CPU has none: the Verdict, the Timeline and SQL show what the host does. If a GPU trained, record its activity too:",

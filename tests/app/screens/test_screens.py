@@ -1,5 +1,6 @@
 """Every screen in every empty state: it says what is missing and what to do, and never fails."""
 
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -8,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from sawtooth.app.page import frame
 from sawtooth.app.page.frame import SCREENS, SECTIONS
+from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, new_manifest
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.pages import opened_at, run_of, text_of
@@ -118,6 +120,34 @@ def test_screens_of_the_gpu_are_dimmed_for_a_run_without_gpu_work(
     dimmed = frame.empty_screens()
     assert {"idle", "kernels", "efficiency", "memory"} <= dimmed
     assert not dimmed & {"verdict", "timeline", "sql", "compare"}
+
+
+def test_what_the_recorder_said_of_a_run_is_not_asked_for_again(app_data: DataFolder, tmp_path: Path) -> None:
+    """`sawtooth run` records a GPU where there is one, and knows why there is no profile."""
+    trace = ChromeTrace()
+    trace.step(1, 0, 100)
+    trace.op("aten::mm", 10, 50)
+    run = run_of(app_data, trace.write(tmp_path / "cpu.json"))
+    assert "ProfilerActivity.CUDA" in opened_at("idle", run=run).code[0].value
+    _noted(app_data, run, "Recorded by `sawtooth run train.py`.")
+    recorded = opened_at("idle", run=run)
+    assert "This training ran on the CPU." in _fine(recorded) and not recorded.code
+
+    clock = count(0, 10**7)
+    writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: next(clock))
+    for step in range(40):
+        writer.mark(step)
+    writer.close()
+    marked = run_of(app_data, tmp_path / "marks.jsonl")
+    assert "The profile was turned off, or the loop ended" in _fine(opened_at("verdict", run=marked))
+    failed = "The training ended with exit code 1, before a profile was taken."
+    _noted(app_data, marked, f"Recorded by `sawtooth run train.py`.\n{failed}")
+    text = _fine(opened_at("verdict", run=marked))
+    assert failed in text and "turned off" not in text
+
+
+def _noted(data: DataFolder, run: str, notes: str) -> None:
+    data.write_manifest(msgspec.structs.replace(data.read_manifest(run), notes=notes))
 
 
 def test_the_timeline_of_a_run_without_gpu_work_lists_what_the_host_did(app_data: DataFolder, tmp_path: Path) -> None:
