@@ -48,12 +48,19 @@ def show_rest(result: RunResult) -> list[Finding]:
     shown = claimed(result)
     known = report_text.numbered(result)[len(shown) :]
     ticked: list[Finding] = []
-    for label, folded in (
-        (f"{len(shown) - SHOWN_FIRST} more to change", shown[SHOWN_FIRST:]),
-        (words.cautions(len(known)), known),
-    ):
-        if folded:
-            with st.expander(label, icon=":material/list:"):
+    left = [
+        (label, folded)
+        for label, folded in (
+            (f"{len(shown) - SHOWN_FIRST} more to change", shown[SHOWN_FIRST:]),
+            (words.cautions(len(known)), known),
+        )
+        if folded
+    ]
+    if left:
+        with st.expander(" and ".join(label for label, _ in left), icon=":material/list:"):
+            for label, folded in left:
+                if len(left) > 1:
+                    cards.section_label(label)
                 for number, finding in folded:
                     ticked += _finding(number, finding, result)
     return ticked

@@ -276,7 +276,7 @@ def unit_of(rank: RankResult) -> str:
 
 def cautions(count: int) -> str:
     """Return the heading of findings that claim no gain."""
-    return f"{fmt.many(count, 'more remark')} without a predicted gain"
+    return f"{fmt.many(count, 'remark')} without a predicted gain"
 
 
 def not_checked(rules: int) -> str:
