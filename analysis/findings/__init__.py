@@ -16,6 +16,7 @@ __getattr__, __all__ = lazy(
         "source_lines": (
             "FRAME",
             "is_user_line",
+            "user_lines",
             "user_stack",
         ),
     },

@@ -145,8 +145,8 @@ def no_gpu_work(manifest: Manifest) -> None:
 def no_trace(result: RunResult) -> None:
     """Say that the run has telemetry only, or step marks only, and how to add a trace."""
     if not result.manifest.telemetry:
-        _, *said = result.manifest.notes.splitlines() if result.manifest.notes.startswith(RECORDED_BY) else [""]
-        why = " ".join(said) or "The profile was turned off, or the loop ended before one began."
+        _, *missing = result.manifest.notes.splitlines() if result.manifest.notes.startswith(RECORDED_BY) else [""]
+        why = " ".join(missing) or "The profile was turned off, or the loop ended before one began."
         cards.empty_state(
             "This run has step marks only: no trace and no telemetry.",
             f"{clean(why, NOTES_SHOWN)} A profile shows what a step is made of: record one as soon as the loop runs.",
