@@ -16,11 +16,12 @@ from sawtooth.analysis.telemetry.series import Telemetry, line, one_tooth
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
-from sawtooth.app.theme import ACCENT, CAUSES, colour_of_quantity
+from sawtooth.app.theme import ACCENT, CAUSES, PAGE, colour_of_quantity
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
 PANEL_PX = 128
+SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct")  # what a sawtooth is sought in, the quickest to follow first
 
 
 @dataclass(frozen=True)
@@ -101,8 +102,9 @@ def lanes(
             for a, b in zip(telemetry.throttles["start_ns"], telemetry.throttles["end_ns"], strict=True)
         ]
     figure.update_layout(shapes=shapes)
-    if sawtooth is not None and sawtooth.period_s is not None and panels:
-        _tooth(figure=figure, telemetry=telemetry, sawtooth=sawtooth, column=panels[0][1][0], origin_ns=origin_ns, dark=dark)
+    shown = [(row, column) for column in SIGNALS for row, (_, measured) in enumerate(panels, start=1) if column in measured]
+    if sawtooth is not None and shown:
+        _tooth(figure, telemetry, sawtooth, shown[0], origin_ns=origin_ns, dark=dark)
     framed(figure, height * max(len(panels), 1) + 50)
     figure.update_layout(dragmode="select", selectdirection="h", hovermode="x unified")
     low, high = (telemetry.span.start_ns - origin_ns) / 1e9, (telemetry.span.end_ns - origin_ns) / 1e9
@@ -143,8 +145,11 @@ def _line(
     )
 
 
-def _tooth(figure: go.Figure, telemetry: Telemetry, sawtooth: Sawtooth, column: str, origin_ns: int, dark: bool) -> None:
-    """Shade one period of the sawtooth and write its length above it."""
+def _tooth(
+    figure: go.Figure, telemetry: Telemetry, sawtooth: Sawtooth, place: tuple[int, str], *, origin_ns: int, dark: bool
+) -> None:
+    """Shade one period of the sawtooth in the panel of ``place`` (its number and the column), and write its length above it."""
+    row, column = place
     if sawtooth.period_s is None or sawtooth.low is None or sawtooth.high is None:
         return
     tooth = one_tooth(telemetry, sawtooth.period_s, sawtooth.low, sawtooth.high, column)
@@ -152,7 +157,9 @@ def _tooth(figure: go.Figure, telemetry: Telemetry, sawtooth: Sawtooth, column: 
         return
     a, b = seconds(np.array([tooth.start_ns, tooth.end_ns]), origin_ns)
     colour = CAUSES["host_sync"].on(dark)
-    figure.add_vrect(x0=a, x1=b, fillcolor=colour, opacity=0.2, line={"width": 1, "color": colour}, row=1, col=1)
+    figure.add_vrect(
+        x0=a, x1=b, fillcolor=colour, opacity=0.2, line={"width": 1, "color": colour}, layer="below", row=row, col=1
+    )
     figure.add_annotation(
         x=(a + b) / 2,
         y=102,
@@ -160,7 +167,8 @@ def _tooth(figure: go.Figure, telemetry: Telemetry, sawtooth: Sawtooth, column: 
         showarrow=False,
         yanchor="bottom",
         font={"size": 11},
-        row=1,
+        bgcolor=PAGE.on(dark),
+        row=row,
         col=1,
     )
 

@@ -315,6 +315,17 @@ def test_a_sawtooth_is_said_and_drawn(app_data: DataFolder, tmp_path: Path) -> N
     assert any("one period" in a["text"] for a in charts(test)[1]["layout"]["annotations"])
 
 
+def test_the_period_is_drawn_in_the_signal_that_shows_it_best(app_data: DataFolder, tmp_path: Path) -> None:
+    """NVML's slow utilization lags the counters by a part of a second: a band in its panel would miss the tooth."""
+    path = telemetry_file(tmp_path / "t.jsonl", samples=300)
+    head, *lines = map(json.loads, path.read_text().splitlines())
+    path.write_text("\n".join(map(json.dumps, [head, *({**line, "gpm_graphics": line["gpu_util"]} for line in lines)])))
+    layout = charts(opened("telemetry", run_of(app_data, path)))[1]["layout"]
+    (label,) = (a for a in layout["annotations"] if "one period" in a["text"])
+    panel = layout["yaxis" + label["yref"].removeprefix("y")]["title"]["text"]
+    assert panel == "Measured activity, %"
+
+
 def test_one_rank_of_several_says_how_to_bring_the_others(app_data: DataFolder, tmp_path: Path) -> None:
     trace = matmul_loop()
     trace.top["distributedInfo"] = {"backend": "nccl", "rank": 0, "world_size": 8}
