@@ -52,7 +52,7 @@ def _work(run: RunResult) -> tuple[str, Reading]:
     for unit, amount in (("samples", facts.samples_per_step), ("tokens", facts.tokens_per_step)):
         if amount is not None:
             return unit, Reading(amount)
-    return "samples", missing("Nobody said how many samples or tokens a step holds.")
+    return "samples", missing("The run does not say how many samples or tokens a step holds.")
 
 
 def _steps_per_epoch(run: RunResult) -> Reading:
@@ -62,7 +62,7 @@ def _steps_per_epoch(run: RunResult) -> Reading:
     except ValueError:
         steps = math.nan
     if not (math.isfinite(steps) and steps > 0):
-        return missing("Nobody said how many steps an epoch has: give the run the tag steps_per_epoch=….")
+        return missing("The run does not say how many steps an epoch has: give the run the tag steps_per_epoch=….")
     return Reading(steps)
 
 
@@ -75,7 +75,7 @@ def _power_w(run: RunResult) -> Reading:
 
 def _price(run: RunResult) -> Reading:
     price = run.manifest.facts.price_per_gpu_hour
-    return Reading(price) if price is not None else missing("Nobody gave the price of a GPU-hour.")
+    return Reading(price) if price is not None else missing("No price of a GPU-hour is set.")
 
 
 def _gpus(run: RunResult) -> int:

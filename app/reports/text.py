@@ -77,36 +77,51 @@ def _blocks(result: RunResult) -> list[str]:
 
 
 def text(result: RunResult) -> str:
-    """Return the report for a terminal."""
-    lines = [fmt.clean(result.manifest.name), headline(result), *filter(None, [below(result)]), ""]
-    width = max(len(_label(key)) for key in METRICS)
-    if (busy := _busy_of_run(result)) is not None:
-        lines.append(f"  {BUSY_OF_RUN:<{width}}  {busy}")
-    for key in listed(result):
-        reading = result.metrics[key]
-        shown = fmt.reading(key, reading) if reading.value is not None else f"not known: {reading.why_missing}"
-        why = ": ".join((reading.trust, *reading.notes[:1]))
-        mark = "" if reading.trust == "ok" or reading.value is None else f"   ({why})"
-        lines.append(f"  {_label(key):<{width}}  {shown}{mark}")
-    lines += [f"  {rest}"] if (rest := unlisted(result)) else []
+    """Return the report for a terminal: the answer, what to change, where a step goes; then the numbers it rests on."""
+    lines = [fmt.clean(result.manifest.name), headline(result), *filter(None, [below(result)])]
+    lines += _findings_text(result)
+    if result.lead is not None:
+        lines += _ledger_text(result.lead)
+    for title, named, parts in host_words.tables(result.host) if result.host else ():
+        lines += ["", title, *_columns([named, *parts])]
+    lines += _readings_text(result)
     if audited := audit_words.rows(result):
         names = max(len(label) for label, _ in audited)
         lines += ["", audit_words.TITLE, *(f"  {label:<{names}}  {value}" for label, value in audited)]
-    for title, named, parts in host_words.tables(result.host) if result.host else ():
-        lines += ["", title, *_columns([named, *parts])]
-    if result.lead is not None:
-        heads, rows = _ledger_table(result.lead)
-        names = max(len(row[0]) for row in [("Where a step goes",), *rows])
-        wide = [max(len(row[i]) for row in [("", *heads), *rows]) for i in range(1, len(heads) + 1)]
-        lines.append("")
-        for name, *cells in [("Where a step goes", *heads), *(("  " + row[0], *row[1:]) for row in rows)]:
-            lines.append(
-                f"{name:<{names + 2}}  " + "  ".join(f"{cell:>{size}}" for cell, size in zip(cells, wide, strict=True))
-            )
-    lines += _findings_text(result)
     if limits := worth_knowing(result):
         lines += ["", "Worth knowing", *(f"  {sentence}" for sentence in limits)]
     return for_terminals(lines)
+
+
+def _readings_text(result: RunResult) -> list[str]:
+    """Return a line a reading; a reason for little trust that several share stands with the first."""
+    lines = ["", "Numbers"]
+    width = max(len(_label(key)) for key in METRICS)
+    if (busy := _busy_of_run(result)) is not None:
+        lines.append(f"  {BUSY_OF_RUN:<{width}}  {busy}")
+    reasons: set[str] = set()
+    for key in listed(result):
+        reading = result.metrics[key]
+        shown = fmt.reading(key, reading) if reading.value is not None else f"not known: {reading.why_missing}"
+        why = ": ".join((reading.trust, *(note for note in reading.notes[:1] if note not in reasons)))
+        mark = "" if reading.trust == "ok" or reading.value is None else f"   ({why})"
+        reasons |= set(reading.notes[:1])
+        lines.append(f"  {_label(key):<{width}}  {shown}{mark}")
+    return lines + ([f"  {rest}"] if (rest := unlisted(result)) else [])
+
+
+def _ledger_text(rank: RankResult) -> list[str]:
+    heads, rows = _ledger_table(rank)
+    names = max(len(row[0]) for row in [("Where a step goes",), *rows])
+    wide = [max(len(row[i]) for row in [("", *heads), *rows]) for i in range(1, len(heads) + 1)]
+    table = [("Where a step goes", *heads), *(("  " + row[0], *row[1:]) for row in rows)]
+    return [
+        "",
+        *(
+            f"{name:<{names + 2}}  " + "  ".join(f"{cell:>{size}}" for cell, size in zip(cells, wide, strict=True))
+            for name, *cells in table
+        ),
+    ]
 
 
 def is_advice(finding: Finding) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.app.reports.escaped import for_terminals
 from sawtooth.app.reports.text import markdown, text
-from tests.support.run_results import run_of
+from tests.support.run_results import finding_of, run_of
 
 LEDGER = [("other_compute", None, 9_000_000, 9.0), ("idle", "launch_bound", 11_000_000, 1.0)]
 
@@ -42,3 +43,13 @@ def test_no_name_is_markup_in_a_comment_or_moves_a_terminal_s_cursor() -> None:
     assert not any(part in shown for part in ("![x]", "<img", " | !", "http://evil", "@everyone")), shown[-400:]
     assert "\x1b" not in shown + text(run) and "\x07" not in text(run)
     assert for_terminals(["a\x1b[2Jb", "two\nlines"]) == "a [2Jb\ntwo\nlines\n"
+
+
+def test_a_terminal_reads_what_to_change_before_the_numbers_and_a_reason_once() -> None:
+    doubt = Reading(0.1, trust="caution", notes=("The step time is inferred.",))
+    run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate")
+    run = dataclasses.replace(run, findings=[finding_of("launch-bound")], metrics={**run.metrics, "mfu": doubt, "hfu": doubt})
+    shown = text(run)
+    places = [shown.index(title) for title in ("What to change", "Where a step goes", "Numbers")]
+    assert places == sorted(places)
+    assert shown.count("The step time is inferred.") == 1 and shown.count("(caution") >= 2
