@@ -69,7 +69,7 @@ def factors(metrics: Mapping[str, Reading], title: str, *, dark: bool) -> Chart:
     figure.update_yaxes(
         autorange="reversed", showgrid=False, automargin=True, ticksuffix="  ", tickvals=list(range(len(names))), ticktext=names
     )
-    most = max(1.0, *bars) * 1.12
+    most = max(1.0, *bars) * 1.2  # with room for the longest label on a phone
     figure.update_xaxes(title={"text": "share of the peak that is left"}, tickformat=".0%", range=[0, most], zeroline=False)
     return Chart(
         figure,
