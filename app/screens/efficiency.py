@@ -10,7 +10,7 @@ from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import work
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import efficiency as charts
-from sawtooth.app.charts import roofline as roofline
+from sawtooth.app.charts import roofline
 from sawtooth.app.page import basis, cards, current, frame, panel
 from sawtooth.app.words import efficiency as words
 from sawtooth.ingest.schema import Manifest

@@ -81,7 +81,7 @@ def _helps(row: pd.Series) -> str:
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
 def _places(rank: RankResult) -> dict[str, str]:
-    """Return by cause where most of it lies: train.py:96 in step (aten::copy_), where the trace has the line."""
+    """Return by cause where most of it lies: train.py:96 in step (73 %) where the trace has the line, else an operator or call."""
     with current.opened(rank) as view:
         rows = lost_time.places(view)
         lines = user_lines(view.recording, [int(call) for call in rows["python_call_id"].dropna()])
