@@ -55,8 +55,8 @@ def troughs(result: RunResult) -> str | None:
 
 SAME_TIME = 0.005  # of the step: times that differ by less are the same in three figures
 _STEP_BY = {
-    "user": "your stopwatch", "marks": "the loop's own marks", "telemetry": "the kernels' time and the mean utilization",
-    "estimate": "a replay of the trace", "profile": "the profiled steps",
+    "user": "your stopwatch", "marks": "the loop's own marks", "telemetry": "the kernels' time over the mean utilization",
+    "estimate": "a replay of the trace", "profile": "the profile",
 }  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def both_times(lead: RankResult, steps: int) -> list[str]:
         return []
     tooth, own = fmt.duration_ns(period * 1e9), fmt.duration_ms(step)
     return [
-        f"The two times come from two sources: {tooth} is the rhythm of the samples, and a step of {own} is by {_STEP_BY[lead.best.source]}."
+        f"The rhythm of the samples gives {tooth}, {_STEP_BY[lead.best.source]} a step of {own}: two measurements of the same loop."
     ]
 
 
