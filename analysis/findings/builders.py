@@ -17,6 +17,8 @@ from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, WithoutWaits
 from sawtooth.analysis.run.model import Finding
 
+FREED_NS = 3_000  # for each kernel, at most, to free its operator's tensors and its part of autograd's graph on a slow host
+
 
 def of_kernels(
     context: RuleContext,
@@ -91,3 +93,20 @@ def without_reads(context: RuleContext, calls: tuple[int, ...]) -> list[Edit]:
         if after := after_bulk(context, served):
             edits.append(WithoutHostCause("python_host", calls=after))
     return edits
+
+
+def without_freeing(context: RuleContext, gone: Sequence[int]) -> list[Edit]:
+    """Return the edit by which Python no longer frees what the operators left that launched the GPU operations ``gone``.
+
+    A step's graph is freed in one go, outside any operator, in a time that grows with the operators of the step. Where all the Python beside ``gone``
+    is short enough to be that, as much of it goes as of the operations: all of it may stay. Nothing where there is more.
+    """
+    rows = context.recording.rows(
+        "SELECT o.call_id, sum(g.end_ns - g.start_ns) FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id WHERE g.device = ? "
+        "AND g.cause = 'python_host' AND o.call_id IS NOT NULL AND o.gpu_op_id NOT IN (SELECT unnest(?::BIGINT[])) GROUP BY 1 ORDER BY 1",
+        [context.rank.device, list(gone)],
+    )
+    if not rows or sum(int(ns) for _, ns in rows) > FREED_NS * len(gone):
+        return []
+    stays = 1 - len(gone) / max(len(context.work), 1)
+    return [WithoutHostCause("python_host", stays, tuple(int(call) for call, _ in rows), keep_at_most=1.0)]

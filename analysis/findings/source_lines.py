@@ -30,6 +30,19 @@ def user_stack(recording: Recording, device: int, start_ns: int) -> tuple[str, .
 
     Empty where the trace has no Python calls, or the thread that launched it has none (autograd's own thread).
     """
+    return tuple(name for _, name in _frames(recording, device, start_ns) if is_user_line(name))
+
+
+def common_line(recording: Recording, device: int, starts_ns: Sequence[int]) -> str | None:
+    """Return the innermost frame of the user's own code that was open at all of ``starts_ns``, as ``user_stack`` takes them: where a loop calls from."""
+    stacks = [_frames(recording, device, start) for start in starts_ns]
+    shared = set.intersection(*(set(stack) for stack in stacks)) if stacks else set()
+    lines = [name for call, name in stacks[0] if (call, name) in shared and is_user_line(name)] if shared else []
+    return lines[-1] if lines else None
+
+
+def _frames(recording: Recording, device: int, start_ns: int) -> list[tuple[int, str]]:
+    """Return ids and names of the Python calls, outermost first, at what begins at ``start_ns``."""
     here = recording.rows(
         "SELECT python_call_id FROM gaps WHERE device = ? AND start_ns = ? AND python_call_id IS NOT NULL LIMIT 1",
         [device, start_ns],
@@ -40,15 +53,14 @@ def user_stack(recording: Recording, device: int, start_ns: int) -> tuple[str, .
         [device, start_ns],
     )
     call = here[0][0] if here else None
-    frames: list[str] = []
+    frames: list[tuple[int, str]] = []
     for _ in range(MOST_FRAMES):
         if call is None:
             break
         parent, name = recording.rows("SELECT parent_id, name FROM named_python_calls WHERE python_call_id = ?", [call])[0]
-        if is_user_line(name):
-            frames.append(name)
+        frames.append((int(call), str(name)))
         call = parent
-    return tuple(reversed(frames))
+    return frames[::-1]
 
 
 def user_lines(recording: Recording, calls: Sequence[int]) -> dict[int, str]:

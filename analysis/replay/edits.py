@@ -28,7 +28,7 @@ BETWEEN_CALLS_NS = (
 class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
     """The host spends no time on ``cause`` (of HOST_CAUSES): the loader keeps up, the allocator is not called, Python is quick.
 
-    ``keep_share`` of it stays, at most ``keep_at_most`` where that is given. With ``calls`` only the host's time before these calls is meant. Waits of calls that have the cause
+    ``keep_share`` of it stays, between ``keep_at_least`` and ``keep_at_most`` where they are given. With ``calls`` only the host's time before these calls is meant. Waits of calls that have the cause
     themselves (frees, pageable copies) and the own time of such calls that launch nothing go as well. ``paced_ms`` is what a step then takes at least,
     whatever else is changed: the pace of the workers that load.
     """
@@ -38,6 +38,7 @@ class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
     calls: tuple[int, ...] | None = None
     keep_at_most: float | None = None
     paced_ms: float = 0.0
+    keep_at_least: float | None = None
 
 
 class WithoutWaits(msgspec.Struct, frozen=True, tag=True):
@@ -86,9 +87,13 @@ class AsGraph(msgspec.Struct, frozen=True, tag=True):
 
 
 class FasterHost(msgspec.Struct, frozen=True, tag=True):
-    """The host needs ``factor`` of its time between and in launches (a compiled or fused loop body)."""
+    """The host needs ``factor`` of its time between and in launches (a compiled or fused loop body): between ``low`` and ``high`` of it, where they are
+    given. With ``calls`` only the host's time before and in these calls is meant."""
 
     factor: float
+    calls: tuple[int, ...] | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 class WithoutCalls(msgspec.Struct, frozen=True, tag=True):
@@ -137,10 +142,8 @@ def _with_times(problem: ReplayProblem, edits: Sequence[ScaledOps | TimedOps]) -
 def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
     host, ops = problem.host, problem.ops
     match edit:
-        case WithoutHostCause(cause, keep_share, calls, _):
-            return _without_host_cause(
-                problem, cause, keep_share, np.ones(len(host), bool) if calls is None else np.isin(host.call, np.array(calls))
-            )
+        case WithoutHostCause(cause, keep_share, calls):
+            return _without_host_cause(problem, cause, keep_share, _before(host, calls))
         case WithoutCalls(calls):
             hit = np.isin(host.call, np.array(calls))
             moving = hit & (host.pred >= 0)
@@ -153,21 +156,26 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
             ours = (ops.node >= 0) & hit[np.maximum(ops.node, 0)]
             return without_ops(_without_waits(replace(problem, host=quick), hit), ours)
         case WithoutWaits(calls):
-            return _without_waits(problem, np.ones(len(host), bool) if calls is None else np.isin(host.call, np.array(calls)))
+            return _without_waits(problem, _before(host, calls))
         case ScaledOps() | TimedOps():
             return problem  # its operations have their times already
         case WithoutOps(which, host_too):
             return _without_ops(problem, np.isin(ops.op, np.array(which)), host_too)
         case AsGraph(waits_stay, first_ops):
             return _as_graph(problem, waits_stay or bool(first_ops), np.array(first_ops, np.int64))
-        case FasterHost(factor):
-            moving = host.pred >= 0
-            parts = (host.gap_parts * factor).astype(np.int64)
-            gap = np.where(moving, (host.gap * factor).astype(np.int64), host.gap)
-            return replace(problem, host=replace(host, gap=gap, gap_parts=parts, own=(host.own * factor).astype(np.int64)))
+        case FasterHost(factor, calls):
+            quicker = np.where(_before(host, calls), factor, 1.0)
+            parts = (host.gap_parts * quicker[:, None]).astype(np.int64)
+            gap = np.where(host.pred >= 0, (host.gap * quicker).astype(np.int64), host.gap)
+            return replace(problem, host=replace(host, gap=gap, gap_parts=parts, own=(host.own * quicker).astype(np.int64)))
         case MoreLaunches(which, launches):
             return _with_launches(problem, dict(zip(which, launches, strict=True)))
     raise TypeError(f"unknown edit {edit!r}")
+
+
+def _before(host: HostNodes, calls: tuple[int, ...] | None) -> NDArray[np.bool_]:
+    """Mark the nodes of ``calls``, all where None."""
+    return np.ones(len(host), bool) if calls is None else np.isin(host.call, np.array(calls, np.int64))
 
 
 def _with_launches(problem: ReplayProblem, launches: Mapping[int, int]) -> ReplayProblem:

@@ -223,8 +223,11 @@ def _at_edge(edit: Edit, edge: Literal["least", "most"]) -> Edit:
             return ScaledOps(ops, (low, high)[slow] or factor * TIMES_OFF[slow])
         case TimedOps(ops, durations, low, high):
             return TimedOps(ops, (low, high)[slow] or tuple(round(ns * TIMES_OFF[slow]) for ns in durations))
-        case WithoutHostCause(keep_at_most=float(most)) if slow:
-            return WithoutHostCause(edit.cause, most, edit.calls)
+        case WithoutHostCause(keep_at_least=least, keep_at_most=most):
+            share = most if slow else least
+            return edit if share is None else WithoutHostCause(edit.cause, share, edit.calls)
+        case FasterHost(factor, calls, low, high):
+            return FasterHost((low, high)[slow] or factor, calls)
         case AsGraph(first_ops=()) if slow:
             return AsGraph(waits_stay=True)  # nothing tells whether what is read can be read elsewhere
     return edit

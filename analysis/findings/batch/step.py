@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from sawtooth.analysis.findings.batch.host import hidden_host, host_of_run
 from sawtooth.analysis.findings.batch.memory import Shape, memory_at, parameters_of
@@ -87,17 +88,22 @@ def at_batches(context: RuleContext, factors: Sequence[float]) -> list[AtBatch]:
     limited = best.feeding is not None and best.feeding.limits(context.step_ms)
     host = () if limited else host_of_run(context.whatif, best)  # what the run takes longer is the loader's then
     slow_host = hidden_host(context.whatif, best) if not host and min(factors, default=1.0) < 1 else 1.0
-    kernels = _kernels_of(context, parameters)
+    kernels = _kernels_of(context, context.work, parameters)
     memory: Sequence[float | None] = memory_at(context.recording, context.rank.device, factors) or [None] * len(factors)
     larger = []
     for times, held in zip(factors, memory, strict=True):
-        between = _step(context, host, _edit(context, kernels, times), slow_host if times < 1 else 1.0)
+        between = _step(context, host, _edit(context, context.work, kernels, times), slow_host if times < 1 else 1.0)
         if between is None:
             return []
         fed = best.feeding.floors_ms(context.step_ms, times) if best.feeding is not None else (0.0,) * 3
         ms, low, high = (max(edge, floor) for edge, floor in zip(between, fed, strict=True))
         larger.append(AtBatch(times, ms, low, high, times * context.step_ms / ms, held))
     return larger
+
+
+def kernels_at(context: RuleContext, rows: pd.DataFrame, times: float) -> TimedOps:
+    """Return the edit that gives each kernel of ``rows``, some of ``RuleContext.work``, its time with ``times`` the batch."""
+    return _edit(context, rows, _kernels_of(context, rows, parameters_of(context.recording, context.rank.device)), times)
 
 
 def larger_batches(context: RuleContext) -> list[AtBatch]:
@@ -152,7 +158,7 @@ def sentence(larger: Iterable[AtBatch]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Kernels:
-    """The rows of ``RuleContext.work``: which ``stay`` as they are, the ``kind`` of each, the ``first`` row of each kind; ``own``: shapes of parameters,
+    """Rows of ``RuleContext.work``: which ``stay`` as they are, the ``kind`` of each, the ``first`` row of each kind; ``own``: shapes of parameters,
     also transposed."""
 
     stay: np.ndarray
@@ -161,17 +167,17 @@ class _Kernels:
     own: frozenset[Shape]
 
 
-def _kernels_of(context: RuleContext, parameters: Counter[Shape]) -> _Kernels:
-    rows, device = context.work, context.rank.device
+def _kernels_of(context: RuleContext, rows: pd.DataFrame, parameters: Counter[Shape]) -> _Kernels:
+    device = context.rank.device
     fixed = launched_by_optimizer(context.recording, device) | launched_inside(context.recording, device, ZERO_GRAD)
     kind = rows.groupby(list(ALIKE), dropna=False, sort=False).ngroup().to_numpy()
     own = frozenset({*parameters, *(tuple(reversed(shape)) for shape in parameters)})
     return _Kernels(rows["gpu_op_id"].isin(fixed).to_numpy(), kind, np.unique(kind, return_index=True)[1], own)
 
 
-def _edit(context: RuleContext, kernels: _Kernels, times: float) -> TimedOps:
-    """Return the edit that gives every kernel of the counted steps its time with ``times`` the batch."""
-    rows, scale = context.work, _Scale(context.rank.gpu, kernels.own, times)
+def _edit(context: RuleContext, rows: pd.DataFrame, kernels: _Kernels, times: float) -> TimedOps:
+    """Return the edit that gives every kernel of ``rows`` its time with ``times`` the batch."""
+    scale = _Scale(context.rank.gpu, kernels.own, times)
     laws = [scale.law(row) for row in rows.iloc[kernels.first].itertuples()]
     factor, low, high, stream_ns = (np.array(column, float)[kernels.kind] for column in zip(*laws, strict=True))
     now = rows["dur_ns"].to_numpy(float)

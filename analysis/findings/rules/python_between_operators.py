@@ -67,9 +67,9 @@ def check(context: RuleContext) -> Iterator[Finding]:
             else " Record once with with_stack=True to see the line; gc.collect(), logging and checkpoints look like this."
         ),
         ceiling_ms=lost,
-        edits=[WithoutHostCause("python_host", calls=calls)],
+        edits=[WithoutHostCause("python_host", calls=calls), WithoutHostCause("launch_bound", 1.0, calls, keep_at_least=0.0)],
         confidence="high" if named else "medium",
-        note="These stretches removed from the replay.",
+        note="These stretches removed from the replay; at best what operators on the CPU do beside them goes as well.",
         risk="Work moved to a thread still shares Python's lock with the launches.",
         changes=CHANGES,
         evidence=context.gap_evidence("python_host"),

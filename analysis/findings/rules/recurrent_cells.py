@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.findings.builders import without_freeing
 from sawtooth.analysis.findings.queries.calls import calls_of, operators
 from sawtooth.analysis.findings.queries.passes import Passes, passes
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
@@ -30,7 +31,7 @@ from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import Estimate, Work, estimate
 from sawtooth.analysis.knowledge.kernel_work import product_work
-from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutHostCause, WithoutOps
+from sawtooth.analysis.replay.edits import Edit, FasterHost, TimedOps, WithoutHostCause, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"
@@ -41,6 +42,7 @@ OPERATORS = (
     "launch_bound",
     "python_host",
 )  # what a loop's host does before each launch; inside one call of cuDNN only the launches are left
+IN_ONE_LAUNCH = 0.05  # of the launches' time: for some sizes cuDNN takes all time steps of a layer in one kernel
 SLICED = "SelectBackward"  # the gradient of x[:, t]: zeros as large as x, for each time step
 
 CHANGES = (
@@ -102,7 +104,13 @@ def _edits(context: RuleContext, mine: Passes, sliced: pd.DataFrame, gpu: Gpu) -
     gone = [op for op in dict.fromkeys([*mine.both["gpu_op_id"], *sliced["gpu_op_id"]]) if op not in stay]
     calls = calls_of(context, sorted(stay))
     at_once = [WithoutHostCause(cause, calls=calls) for cause in OPERATORS]
-    return [TimedOps(tuple(kept), *(tuple(each) for each in edges.values())), *at_once, WithoutOps(tuple(gone))]
+    return [
+        TimedOps(tuple(kept), *(tuple(each) for each in edges.values())),
+        *at_once,
+        FasterHost(1.0, calls, low=IN_ONE_LAUNCH),
+        *without_freeing(context, gone),
+        WithoutOps(tuple(gone)),
+    ]
 
 
 def _time_products(
