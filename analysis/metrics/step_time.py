@@ -14,7 +14,7 @@ import pandas as pd
 from sawtooth.analysis.metrics.device_facts import StepEstimate
 from sawtooth.analysis.metrics.feeding import Feeding
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing
-from sawtooth.analysis.metrics.witness import FLOOR_MARGIN, GPU_BOUND, StepWork, Witness, by_trace, by_user
+from sawtooth.analysis.metrics.witness import ESTIMATE_FACTOR, FLOOR_MARGIN, GPU_BOUND, StepWork, Witness, by_trace, by_user
 
 AGREES_WITHIN = 0.05  # within 5 % of the estimate, the profile itself is the better number: it was measured
 NOT_REPRESENTATIVE = (
@@ -216,14 +216,19 @@ def _much_longer(source: str, reading: Reading, est: Reading, mean_ms: float | N
     """Tell whether a witness beside the trace shows a run that takes longer than its profiled steps do."""
     if source in ("estimate", "profile") or reading.value is None or not est.value:
         return False
-    return longer_than_profile(reading.value, reading.low or reading.value, est.value, mean_ms)
+    return longer_than_profile(reading.value, reading.low or reading.value, est.value, mean_ms, bounded=est.high is not None)
 
 
-def longer_than_profile(ms: float, low_ms: float, estimate_ms: float, profiled_ms: float | None) -> bool:
+def longer_than_profile(
+    ms: float, low_ms: float, estimate_ms: float, profiled_ms: float | None, *, bounded: bool = True
+) -> bool:
     """Tell whether a step of ``ms``, at least ``low_ms``, holds more than the profiled steps show.
 
-    A profiled step that is longer still (``profiled_ms``, with the profiler's cost) may hold all of it: then the replay took off too much.
+    A profiled step that is longer still (``profiled_ms``, with the profiler's cost) may hold all of it: then the replay took off too much. Not so where
+    loader workers never waited in the profile (the estimate is not ``bounded``) and it would be off by more than ESTIMATE_FACTOR.
     """
+    if not bounded and low_ms > ESTIMATE_FACTOR * estimate_ms:
+        return True
     return ms > NOT_REPRESENTATIVE * estimate_ms and low_ms > max(estimate_ms, profiled_ms or 0.0)
 
 

@@ -124,6 +124,8 @@ class WhatIf:
             # there, or stays whole: nothing tells.
             low, high = min(low, then.ms), max(high, best.ms - (now.ms - then.ms))
         low, high = max(min(low, middle) - off, 0.0), max(high, middle) + off
+        if not best.represented and best.estimate.high is None and not _of_loader(edits):
+            high = max(high, best.ms)  # the loader's workers set the pace, as far as anybody knows
         return _fed(best, edits, low, "least"), _fed(best, edits, high, "most")
 
     def of_another_run(self, best: BestStepTime, edits: Iterable[Edit], between: tuple[float, float]) -> tuple[float, float]:
@@ -132,10 +134,15 @@ class WhatIf:
         It differs by HOSTS_DIFFER where the host limits it: a host that much quicker or slower moves a step by no more than the GPU waits in it. Whether
         the change gains is asked of one run, so the other's host takes the interval no further than the step as it is.
         """
-        then = self._step((*self._pace(best, "likely"), *edits))
+        edits = tuple(edits)
+        likely, slow = (self._differs((*self._pace(best, edge), *edits)) for edge in ("likely", "most"))
+        return between[0] * (1 - likely), max(between[1] * (1 + RUNS_DIFFER), min(between[1] * (1 + slow), best.ms or 0.0))
+
+    def _differs(self, edits: tuple[Edit, ...]) -> float:
+        """Return by what share of a step two runs with ``edits`` made differ."""
+        then = self._step(edits)
         waiting = then.waits_ms / then.ms if then is not None and then.ms else 0.0
-        off = max(RUNS_DIFFER, min(HOSTS_DIFFER, waiting))
-        return between[0] * (1 - off), max(between[1] * (1 + RUNS_DIFFER), min(between[1] * (1 + off), best.ms or 0.0))
+        return max(RUNS_DIFFER, min(HOSTS_DIFFER, waiting))
 
     def _pace(self, best: BestStepTime, edge: Edge) -> tuple[Edit, ...]:
         """Return the edit by which the host is as quick as the run needs, or takes the least or the most time it may; none where that is the replay's.
@@ -144,7 +151,7 @@ class WhatIf:
         hide may well gain. Where the GPU sets the pace, nothing tells the host's: it may be quicker, and slower as long as the GPU still hides it.
         """
         now = self._step(())
-        if best.ms is None or not best.represented or now is None or now.work_ms > best.ms:
+        if best.ms is None or not best.represented or now is None or now.work_ms > best.ms * REACHED:
             return ()
         if best.ms not in self._paces:
             self._paces[best.ms] = self._paces_of(best.ms, now)
@@ -156,7 +163,7 @@ class WhatIf:
         def step_ms(factor: float) -> float:
             return (self._step((FasterHost(factor),)) or now).ms
 
-        if best_ms < now.ms:
+        if best_ms * REACHED < now.ms:
             floor = step_ms(QUICKEST_HOST)
             reached = max(best_ms, floor * REACHED)
             slowest, _ = turning_point(lambda factor: step_ms(factor) <= reached, QUICKEST_HOST, 1.0, halvings=PACE_HALVINGS)
@@ -206,13 +213,17 @@ def _fed(best: BestStepTime, edits: tuple[Edit, ...], ms: float, edge: Edge) -> 
 
     They need no more than the run's step takes now. An edit of what the loader costs changes them too, and may say what they need then.
     """
-    loads = [edit for edit in edits if isinstance(edit, WithoutHostCause) and edit.cause == "data_wait"]
-    if loads:
+    if loads := _of_loader(edits):
         return max(ms, *(PACED[edge] * edit.paced_ms for edit in loads))
     if best.feeding is None or best.ms is None:
         return ms
     floor_ms: float = getattr(best.feeding.floors_ms(best.ms), edge)
     return max(ms, floor_ms)
+
+
+def _of_loader(edits: tuple[Edit, ...]) -> list[WithoutHostCause]:
+    """Return those of ``edits`` that change what the loader costs."""
+    return [edit for edit in edits if isinstance(edit, WithoutHostCause) and edit.cause == "data_wait"]
 
 
 def _at_edge(edit: Edit, edge: Literal["least", "most"]) -> Edit:

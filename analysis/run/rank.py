@@ -120,7 +120,9 @@ class RankTrace:
             categories=_categories(kernels),
             phases=facts.phases,
             telemetry=sampled,
-            represents=judge_profile(by_telemetry, estimate_ns, best.mean_ms) if by_telemetry is not None else None,
+            represents=judge_profile(by_telemetry, estimate_ns, best.mean_ms, bounded=best.estimate.high is not None)
+            if by_telemetry is not None
+            else None,
             work=work,
         )
         return result, measured

@@ -21,8 +21,13 @@ class Representativeness:
     sentence: str
 
 
-def judge_profile(telemetry: Witness | str, estimate_ns: float | None, profiled_ms: float | None = None) -> Representativeness:
-    """Compare the estimate of the unprofiled step, and the step as profiled, with what telemetry says (or why it says nothing)."""
+def judge_profile(
+    telemetry: Witness | str, estimate_ns: float | None, profiled_ms: float | None = None, *, bounded: bool = True
+) -> Representativeness:
+    """Compare the estimate of the unprofiled step, and the step as profiled, with what telemetry says (or why it says nothing).
+
+    The estimate is not ``bounded`` where loader workers never waited in the profile.
+    """
     if isinstance(telemetry, str):
         return Representativeness(None, None, telemetry)
     if telemetry.ms is None:
@@ -32,7 +37,7 @@ def judge_profile(telemetry: Witness | str, estimate_ns: float | None, profiled_
     estimate = estimate_ns / 1e6
     ratio = telemetry.ms / estimate
     seems = telemetry.notes[0].rstrip(".")
-    if longer_than_profile(telemetry.ms, telemetry.low_ms, estimate, profiled_ms):
+    if longer_than_profile(telemetry.ms, telemetry.low_ms, estimate, profiled_ms, bounded=bounded):
         sentence = f"{seems}, {ratio:.2g} times the {estimate:.3g} ms estimated from the profile. The profiled steps are not representative of the run."
         return Representativeness(False, telemetry.ms * 1e6, sentence)
     agrees = "in line with" if telemetry.holds(estimate) else "where"

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.source_lines import is_user_line
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
@@ -56,7 +57,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if context.share(lost) < WORTH_NAMING:
         return
     places = context.places("python_host")
-    named = f", most at {places[0]['place']}" if context.rank.trace.with_stack and places else ""
+    line = next((str(place["place"]) for place in places if is_user_line(str(place["place"]))), None)
+    named = f", most at {line}" if line else ""
     yield context.finding(
         RULE.slug,
         f"Python on the host holds the launches up {how_often(len(calls), steps)}: {in_words(lost)} a step{named}",

@@ -25,7 +25,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.builders import without_freeing
 from sawtooth.analysis.findings.queries.calls import calls_of, operators
-from sawtooth.analysis.findings.queries.passes import Passes, passes
+from sawtooth.analysis.findings.queries.passes import Passes, at_once, passes
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.knowledge.hardware import Gpu
@@ -65,12 +65,13 @@ def check(context: RuleContext) -> Iterator[Finding]:
     if context.share(cost) < WORTH_NAMING:
         return
     name = str(cells.frame["name"].iloc[0]).removeprefix("aten::").removesuffix("_cell").split("_")[0].upper()
+    around = _around(context, cells.frame, mine)
     yield context.finding(
         RULE.slug,
         f"{name} cells are called one by one, {cells.count:.0f} a step: {in_words(cost)} of each step, forward and backward",
         f"Use nn.{name} over the whole sequence: one product for the inputs of all time steps, one for each gradient of a weight.",
         ceiling_ms=cost,
-        edits=_edits(context, mine, sliced, gpu),
+        edits=[*_edits(context, mine, sliced, gpu), *around],
         note="The products of inputs and the gradients of weights in one each, the sums of gradients gone, one product a time step left, launched by "
         "one call without an operator for each; in TF32, as cuDNN computes FP32 by default.",
         risk="cuDNN's recurrent networks have their own dropout between layers, and use TF32 unless torch.backends.cudnn.allow_tf32 is off.",
@@ -85,6 +86,20 @@ def _slices(context: RuleContext, cells: float) -> pd.DataFrame:
     if nodes.count < cells / 2:
         return context.work.iloc[:0]
     return context.work.iloc[np.sort(context.launches.during(np.array(nodes.ids, np.int64)))]
+
+
+def _around(context: RuleContext, cells: pd.DataFrame, mine: Passes) -> list[Edit]:
+    """Return the edits that run what the loop does beside its cells, once for each time step, for all of them at once."""
+    edits: list[Edit] = []
+    own = set(mine.both["gpu_op_id"].tolist())
+    for step, part in cells.groupby("step"):
+        calls = part["id"].to_numpy(np.int64)
+        loop = passes(context, context.launches.begun_between(calls).tolist())
+        for rows in (loop.forward, loop.backward):
+            rows = rows[~rows["gpu_op_id"].isin(own) & (rows["step"] == step)]
+            for _, alike in rows.groupby("operator", dropna=False):
+                edits += at_once(alike, len(alike)) if len(alike) >= FEWEST else []
+    return edits
 
 
 def _edits(context: RuleContext, mine: Passes, sliced: pd.DataFrame, gpu: Gpu) -> list[Edit]:

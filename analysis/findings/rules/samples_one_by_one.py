@@ -55,7 +55,7 @@ _LAYERS = f"""
 SELECT o.cpu_op_id, t.step, s.input_dims FROM named_cpu_ops o JOIN signatures s USING (signature_id)
     JOIN steps t ON t.device = ? AND t.counted AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
     LEFT JOIN named_cpu_ops p ON p.cpu_op_id = o.parent_id
-    WHERE regexp_matches(o.name, '^aten::(linear|conv[123]d|conv_transpose[123]d)$') AND NOT coalesce(starts_with(p.name, '{AUTOGRAD_NODE}'), false)
+    WHERE regexp_matches(o.name, '^aten::(linear|conv[123]d|conv_transpose[123]d)$') AND NOT coalesce(starts_with(p.name, '{AUTOGRAD_NODE}') OR p.name = o.name, false) -- autocast calls the operator again inside itself
     ORDER BY o.start_ns, o.cpu_op_id"""
 
 
@@ -73,8 +73,9 @@ def check(context: RuleContext) -> Iterator[Finding]:
     loop = _loop(context)
     if loop is None or operators(context, CELLS).count:
         return
-    launched = {step: _launched(context, part["cpu_op_id"].tolist()) for step, part in loop.calls.groupby("step")}
-    work = pd.concat(list(launched.values()))
+    launched = [_launched(context, part["cpu_op_id"].tolist()) for _, part in loop.calls.groupby("step")]
+    work = pd.concat(launched)
+    work = work[~work.index.duplicated()]  # numbers by which a damaged trace joins the passes of several steps
     edits = _at_once(context, work, loop.samples)
     predicted = context.predict_ms(edits) if edits else None
     if predicted is None or context.step_ms is None or context.share(context.step_ms - predicted) < WORTH_NAMING:
@@ -149,8 +150,9 @@ def _at_once(context: RuleContext, work: pd.DataFrame, samples: int) -> list[Edi
         ids = part["gpu_op_id"].to_numpy(np.int64)
         if len(ids) >= samples - 1:  # each use of a weight but the first adds its gradient
             stay = len(ids) // samples
-            kept += ids[:stay].tolist()
-            gone += ids[stay:].tolist()
+            place = samples // 2 * stay  # the first sample's launches wait for cold caches
+            kept += ids[place : place + stay].tolist()
+            gone += np.delete(ids, slice(place, place + stay)).tolist()
     if not gone:
         return []
     rows = context.work[context.work["gpu_op_id"].isin(kept)]
@@ -160,7 +162,7 @@ def _at_once(context: RuleContext, work: pd.DataFrame, samples: int) -> list[Edi
 
 def _place(context: RuleContext, loop: Loop) -> str | None:
     """Return the line that calls the model sample by sample, None without Python calls."""
-    if not context.rank.info.get("with_stack"):
+    if not context.rank.trace.with_stack:
         return None
     first = loop.calls[loop.calls["step"] == loop.calls["step"].min()]["cpu_op_id"].to_numpy(np.int64)
     work = context.work

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.findings.source_lines import is_user_line, user_lines, user_stack
+from sawtooth.analysis.findings.source_lines import common_line, is_user_line, user_lines, user_stack
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
@@ -90,4 +90,28 @@ def test_the_users_own_frames_are_the_way_to_what_was_launched(tmp_path: Path) -
         starts = [row[0] for row in recording.rows("SELECT start_ns FROM gpu_ops ORDER BY start_ns")]
         assert user_stack(recording, 0, starts[0]) == ("train.py(5): main", "model.py(12): forward")
         assert user_stack(recording, 0, starts[-1]) == ()  # launched by a later step, outside every recorded call
+    library.close()
+
+
+def test_a_loop_calls_from_the_innermost_line_that_all_its_launches_share(tmp_path: Path) -> None:
+    """``batch`` calls the same ``forward`` twice; each call launches a kernel."""
+    trace = matmul_loop(steps=2)
+    trace.top["with_stack"] = 1
+    stack = [
+        ("train.py(5): batch", 1, 900, None),
+        ("model.py(12): forward", 300, 340, 1),
+        ("model.py(12): forward", 400, 440, 1),
+    ]
+    for number, (name, start, end, parent) in enumerate(stack, 1):
+        facts = {"Python id": number, "Python parent id": parent, "Python thread": 0}
+        trace.host("python_function", name, start, end, **facts)
+    for start in (310, 410):
+        trace.launch((start, start + 5), (start + 600, start + 601), "small")
+    library = Library(DataFolder(tmp_path / "data"))
+    run = bring_in(library.folder, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0]
+    with library.open(run.traces[0].id) as recording:
+        small = [row[0] for row in recording.rows("SELECT start_ns FROM gpu_ops WHERE dur_ns = 1000 ORDER BY 1")]
+        assert common_line(recording, 0, small) == "train.py(5): batch"
+        assert common_line(recording, 0, small[:1]) == "model.py(12): forward"
+        assert common_line(recording, 0, []) is None
     library.close()

@@ -24,6 +24,14 @@ def test_a_longer_step_that_the_profiled_one_holds_accuses_the_replay_alone() ->
     assert judge_profile(seen, 25e6, profiled_ms=38.0).represents is True
 
 
+def test_a_queue_that_was_full_in_the_profile_is_believed_before_a_replay_that_is_so_far_off() -> None:
+    # 45 ms at the least where the replay says 24.7, and the profiled step, slowed by its recording, 45.4: of a run without workers nobody is accused.
+    seen = Witness("telemetry", 49.2, 45.1, 53.4, SEEN)
+    assert judge_profile(seen, 24.7e6, profiled_ms=45.4).represents is True
+    assert judge_profile(seen, 24.7e6, profiled_ms=45.4, bounded=False).represents is False
+    assert judge_profile(seen, 28.5e6, profiled_ms=45.4, bounded=False).represents is True  # 1.58 times
+
+
 def test_agreement_leaves_the_profile_alone() -> None:
     verdict = judge_profile(Witness("telemetry", 26.0, 24.0, 28.0, SEEN), 25.5e6)
     assert verdict.represents is True and "in line with" in verdict.sentence
