@@ -57,7 +57,7 @@ def _here(late: Straggler, of_job: dict[int, int]) -> Straggler | None:
 
 
 def _waits_of(position: int, rank: RankResult) -> RankWaits:
-    return RankWaits(position, rank.rank, rank.device, 0.0, 0.0, None, None, None, None)
+    return RankWaits(position, rank.rank, rank.device, 0.0, 0.0, None, None, None)
 
 
 def _with_job(waits: RankWaits, overview: JobOverview, of_job: dict[int, int]) -> RankWaits:
@@ -71,7 +71,6 @@ def _with_job(waits: RankWaits, overview: JobOverview, of_job: dict[int, int]) -
         wait_ms=float(row["wait_ms"]),
         late_ms=float(row["late_ms"]),
         last_share=None if pd.isna(row["last_share"]) else float(row["last_share"]),
-        overlap_share=None if pd.isna(row["overlap_share"]) else float(row["overlap_share"]),
         clock_offset_ns=None if pd.isna(offset_ns) else int(offset_ns),
         clock_error_ns=None if pd.isna(error_ns) else int(error_ns),
     )

@@ -37,7 +37,7 @@ NAMED = 8  # missing ranks; of more, how many there are
 class JobOverview:
     """A job of many ranks.
 
-    ``ranks`` has one row per rank: position, rank, device, host, id, source, wait_ms, late_ms, last_share, overlap_share, clock_offset_ns, clock_error_ns (None where
+    ``ranks`` has one row per rank: position, rank, device, host, id, source, wait_ms, late_ms, last_share, clock_offset_ns, clock_error_ns (None where
     unknown). ``heat`` is as of ``ranks.heat.rank_steps``. ``positions`` of ``stragglers`` are those of ``ranks``. ``representatives`` are the
     positions of ranks that speak for the others, at most 16. ``slowdown`` is of ``stages.Unequal``, None of jobs that are
     no pipeline, or whose stages end a step apart.
@@ -126,13 +126,11 @@ def _with_waits(
     exposed = counted.groupby("collective")["exposed_wait_ns"].transform("sum")
     others = (exposed - counted["exposed_wait_ns"]) / (counted["ranks"] - 1).clip(lower=1)
     late = others.where(counted["last"], 0.0).groupby(counted["position"]).sum()
-    busy, alone = mine["dur_ns"].sum(), mine["exposed_ns"].sum()
     columns = ["position", "rank", "device", "host", "id", "source", "step_ms"]
     return ranks[columns].assign(
         wait_ms=mine["wait_ns"].sum().reindex(counts.index, fill_value=0).to_numpy() / counts.to_numpy() / 1e6,
         late_ms=late.reindex(counts.index, fill_value=0.0).to_numpy() / counts.to_numpy() / 1e6,
         last_share=mine["last"].mean().reindex(counts.index).to_numpy(),
-        overlap_share=((busy - alone) / busy).reindex(counts.index).to_numpy(),
         clock_offset_ns=pd.array([clock.offset_ns if clock else None for clock in clocks], dtype="Int64"),
         clock_error_ns=pd.array([clock.error_ns if clock else None for clock in clocks], dtype="Int64"),
     )

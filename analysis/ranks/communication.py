@@ -55,7 +55,7 @@ def split_communication(library: Library, ranks: Sequence[RankResult]) -> tuple[
         mine_at = matched.index[matched["position"] == position]
         matched.loc[mine_at, "exposed_wait_ns"] = _exposed_waits(matched.loc[mine_at], exposed[position])
     split = [_split(rank, matched[matched["position"] == position], exposed[position]) for position, rank in enumerate(ranks)]
-    waits = tuple(_waits(position, rank, matched, kernels[position], clocks[position]) for position, rank in enumerate(split))
+    waits = tuple(_waits(position, rank, matched, clocks[position]) for position, rank in enumerate(split))
     unmatched = sum(map(len, kernels)) - len(matched)
     return split, Communication(matched, waits, unmatched, notes)
 
@@ -96,14 +96,12 @@ def _exposed_waits(rows: pd.DataFrame, exposed: Intervals) -> NDArray[np.int64]:
     return exposed_ns
 
 
-def _waits(position: int, rank: RankResult, matched: pd.DataFrame, kernels: pd.DataFrame, clock: RankClock | None) -> RankWaits:
+def _waits(position: int, rank: RankResult, matched: pd.DataFrame, clock: RankClock | None) -> RankWaits:
     steps = max(len(rank.counted), 1)
     counted = matched[matched["counted"]]
     mine = counted[counted["position"] == position]
     others = counted[counted["collective"].isin(mine.loc[mine["last"], "collective"]) & (counted["position"] != position)]
     late = others.groupby("collective")["exposed_wait_ns"].mean().sum()
-    busy = int(kernels.loc[kernels["counted"], "dur_ns"].sum())
-    hidden = busy - int(kernels.loc[kernels["counted"], "exposed_ns"].sum())
     return RankWaits(
         position=position,
         rank=rank.rank,
@@ -111,7 +109,6 @@ def _waits(position: int, rank: RankResult, matched: pd.DataFrame, kernels: pd.D
         wait_ms=float(mine["wait_ns"].sum()) / steps / 1e6,
         late_ms=float(late) / steps / 1e6,
         last_share=float(mine["last"].mean()) if len(mine) else None,
-        overlap_share=hidden / busy if busy else None,
         clock_offset_ns=clock.offset_ns if clock is not None else None,
         clock_error_ns=clock.error_ns if clock is not None else None,
     )

@@ -136,8 +136,7 @@ class RankWaits:
     """One rank in its counted steps, ms per step: ``wait_ms`` in collectives (overlapped or not), ``late_ms`` that each of the others, on average,
     waited for it with nothing to compute, as profiled: the profiler slows one host more than another.
 
-    ``last_share`` is the share of collectives it came last to. ``overlap_share`` is the share of its communication kernels' time with
-    computation beside it, None without such kernels. ``clock_offset_ns`` is its clock minus the first rank's, from the ends of shared
+    ``last_share`` is the share of collectives it came last to. ``clock_offset_ns`` is its clock minus the first rank's, from the ends of shared
     collectives, None where they share none, directly or through others; ``clock_error_ns`` its standard error. ``unprofiled_wait_ms`` is what it waits where all
     ranks are replayed together without the profiler, None where they cannot be; ``slowed_ms`` how much longer its kernels were recorded for
     collectives that waited beside them, ``held_ms`` how long single ones were held up, as where another process has turns on the GPU.
@@ -149,7 +148,6 @@ class RankWaits:
     wait_ms: float
     late_ms: float
     last_share: float | None
-    overlap_share: float | None
     clock_offset_ns: int | None
     clock_error_ns: int | None
     unprofiled_wait_ms: float | None = None

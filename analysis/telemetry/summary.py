@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +20,18 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 
-# Signals that show when the GPU works, best first: name of the column, its label, and whether its windows cover all time. SM activity shows
-# the rhythm as well as GPU activity, yet it is the mean over the SMs: it says less than how much of the time the GPU works.
+
+class Activity(NamedTuple):
+    """A signal that shows when the GPU works. ``tiles``: its windows cover all time."""
+
+    column: str
+    label: str
+    tiles: bool
+
+
+# Best first. SM activity shows the rhythm as well as GPU activity, yet it is the mean over the SMs: it says less than how much of the time the GPU works.
 ACTIVITY = tuple(
-    (column, BY_COLUMN[column].label, tile)
+    Activity(column, BY_COLUMN[column].label, tile)
     for column, tile in (("gr_active_pct", True), ("sm_active_pct", True), ("util_pct", False))
 )
 SHARES_AT_WORK = (
@@ -56,13 +65,11 @@ class DeviceTelemetry:
     means: dict[str, float]
     memory_peak_bytes: float | None
     memory_total_bytes: float | None
-    energy_j: float | None
     signal: str | None
     signal_column: str | None
     sawtooth: Sawtooth
     phases: tuple[Phase, ...]
     throttling: tuple[ThrottleBand, ...]
-    profile_shadows: tuple[tuple[int, int], ...] = ()
     host: str | None = None
     at_work: dict[str, Mean] = field(default_factory=dict)
     capped: bool = False
@@ -118,11 +125,11 @@ def _summary(
 ) -> DeviceTelemetry:
     series = {column: load_series(recording, device, column, clock) for column in _columns(recording)}
     series = {column: pair for column, pair in series.items() if len(pair[0])}
-    signal = next((s for s in ACTIVITY if s[0] in series), None)
+    signal = next((s for s in ACTIVITY if s.column in series), None)
     times = np.unique(np.concatenate([t for t, _ in series.values()])) if series else np.empty(0, np.int64)
     nothing = Steady(None, None, "no activity was recorded")
-    shadows = tuple(profile_shadow(*series[signal[0]], p) for p in profiles) if signal else ()
-    steady = find_steady(*series[signal[0]], shadows) if signal else nothing
+    shadows = tuple(profile_shadow(*series[signal.column], p) for p in profiles) if signal else ()
+    steady = find_steady(*series[signal.column], shadows) if signal else nothing
     tooth = _sawtooth(series, steady, shadows, signal)
     # A few SMs at work are next to none on the mean of all.
     if signal == FAINT and tooth.period_s is None and "util_pct" in series:
@@ -144,13 +151,11 @@ def _summary(
         means={c: m for c, m in means.items() if m is not None},
         memory_peak_bytes=float(used.max()) if len(used) else None,
         memory_total_bytes=float(total.max()) if len(total) else None,
-        energy_j=_energy(series.get("energy_j"), steady),
-        signal=signal[1] if signal else None,
-        signal_column=signal[0] if signal else None,
+        signal=signal.label if signal else None,
+        signal_column=signal.column if signal else None,
         sawtooth=tooth,
-        phases=tuple(phases(*series[signal[0]], steady, tooth.period_s)) if signal else (),
+        phases=tuple(phases(*series[signal.column], steady, tooth.period_s)) if signal else (),
         throttling=tuple(_throttling(series)),
-        profile_shadows=shadows,
         at_work={c: mean for c in ("util_pct", "gr_active_pct") if c in series and (mean := mean_over(*series[c], steady))},
         capped=_capped(series, steady),
     )
@@ -165,18 +170,17 @@ def _sawtooth(
     series: dict[str, tuple[I64, F64]],
     steady: Steady,
     profiles: Sequence[tuple[int, int]],
-    signal: tuple[str, str, bool] | None,
+    signal: Activity | None,
 ) -> Sawtooth:
     if signal is None:
         return Sawtooth(None, "no signal that shows GPU activity was recorded", None)
-    column, _, tile = signal
-    times, values = series[column]
+    times, values = series[signal.column]
     if steady.why_none is not None:
         return Sawtooth(None, steady.why_none, None)
     keep = steady.mask(times)
     for start, end in profiles:
         keep &= (times < start) | (times > end)
-    return find_sawtooth(times[keep], values[keep], windows_tile=tile)
+    return find_sawtooth(times[keep], values[keep], windows_tile=signal.tiles)
 
 
 def _coverage(recording: Recording, device: int, times: I64, stretch: float) -> float:
@@ -185,14 +189,6 @@ def _coverage(recording: Recording, device: int, times: I64, stretch: float) -> 
         return 0.0
     lost = recording.rows("SELECT coalesce(sum(end_ns - start_ns), 0) FROM sample_gaps WHERE device = ?", [device])[0][0]
     return max(0.0, 1 - float(lost) * stretch / float(times[-1] - times[0]))
-
-
-def _energy(series: tuple[I64, F64] | None, steady: Steady) -> float | None:
-    """Return the joules the counter grew by over the steady part; None where it was read less than twice in it, or was reset."""
-    if series is None:
-        return None
-    values = series[1][steady.mask(series[0])]
-    return float(values[-1] - values[0]) if len(values) > 1 and (np.diff(values) >= 0).all() else None
 
 
 def _capped(series: dict[str, tuple[I64, F64]], steady: Steady) -> bool:

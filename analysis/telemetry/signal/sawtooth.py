@@ -39,8 +39,8 @@ COUNTED_FROM = 4  # samples a period from which each of its rises shows in at le
 class Sawtooth:
     """What was found in one signal. ``period_s`` is None with the reason in ``why_none``; then the rest describes the signal only.
 
-    Units: seconds; percent points for ``high``, ``low`` and ``depth``; shares from 0 to 1 for ``duty``, ``regularity`` and
-    ``phase_drift`` (scatter of the phase against an exact period, in periods). ``alias_periods_s`` are faster periods that
+    Units: seconds; percent points for ``high``, ``low`` and ``depth``; shares from 0 to 1 for ``duty`` and
+    ``regularity``. ``alias_periods_s`` are faster periods that
     would look the same, empty where the samples rule them out. ``harmonics_rejected_s`` are stronger spectral lines that were
     recognised as parts of the period.
     """
@@ -56,7 +56,6 @@ class Sawtooth:
     mean: float | None = None
     regularity: float | None = None
     cycles: float | None = None
-    phase_drift: float | None = None
     harmonics_rejected_s: tuple[float, ...] = ()
     alias_periods_s: tuple[float, ...] = ()
 
@@ -160,7 +159,6 @@ def _judged(
         confidence,
         regularity=rhythm.score,
         cycles=cycles,
-        phase_drift=_drift(times, values, rhythm.period),
         harmonics_rejected_s=rhythm.rejected,
         alias_periods_s=aliases,
         **about,
@@ -183,15 +181,3 @@ def _aliases(period: float, spacing: float) -> tuple[float, ...]:
     """Return the faster periods that samples ``spacing`` apart cannot tell from this one: 1/(n/spacing ± 1/period), n = 1, 2."""
     base = 1 / spacing
     return tuple(sorted((1 / (n * base + sign / period) for n in (1, 2) for sign in (-1, 1)), reverse=True))
-
-
-def _drift(times: F64, values: F64, period: float) -> float | None:
-    """Return the scatter of the phase around an exact rhythm, in periods; None with fewer than three stretches."""
-    count = int((times[-1] - times[0]) / (4 * period))
-    if count < 3:
-        return None
-    turn = np.exp(-2j * np.pi * times / period) * (values - values.mean())
-    phases = [np.angle(part.sum()) for part in np.array_split(turn, count) if len(part)]
-    unwrapped = np.unwrap(phases) / (2 * np.pi)
-    at = np.arange(len(unwrapped))
-    return float(np.std(unwrapped - np.polyval(np.polyfit(at, unwrapped, 1), at)))

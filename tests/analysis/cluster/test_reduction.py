@@ -54,7 +54,7 @@ def test_it_says_what_the_run_of_the_same_traces_does(tmp_path: Path) -> None:
     assert late.own_ms == pytest.approx(0.8, abs=0.02)
     assert job_overview.stragglers == tuple(replace(each, positions=(3,)) for each in result.communication.stragglers)
     waits = pd.DataFrame([vars(each) for each in result.communication.ranks]).sort_values("rank")
-    for column in ("wait_ms", "late_ms", "last_share", "overlap_share"):
+    for column in ("wait_ms", "late_ms", "last_share"):
         assert np.allclose(job_overview.ranks[column].astype(float), waits[column].astype(float)), column
     heat = rank_steps(result.ranks, result.communication)
     pd.testing.assert_frame_equal(job_overview.heat, heat, check_dtype=False)

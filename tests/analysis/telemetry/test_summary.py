@@ -126,7 +126,6 @@ def test_memory_energy_and_throttling(tmp_path: Path) -> None:
         {
             "gpm_graphics": 90.0,
             "mem_used": 10.0**9 + i,
-            "energy_j": 50.0 * i,
             "throttle": 4 if 100 <= i < 200 else 0,
             "sm_mhz": 1500 if 100 <= i < 200 else 1980,
         }
@@ -135,7 +134,6 @@ def test_memory_energy_and_throttling(tmp_path: Path) -> None:
     (found,) = summary(write_plain(tmp_path / "n.jsonl", times, rows), tmp_path)
     assert found.memory_peak_bytes == 10**9 + 299
     assert found.steady.start_ns is not None and found.steady.end_ns is not None
-    assert found.energy_j == pytest.approx(500 * (found.steady.end_ns - found.steady.start_ns) / 1e9, rel=0.01)  # 500 W
     (band,) = found.throttling
     assert band.reason == "power cap" and band.clock_sm_mhz == 1500
 

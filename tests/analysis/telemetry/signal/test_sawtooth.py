@@ -37,7 +37,6 @@ def test_a_hand_made_sawtooth() -> None:
     assert (found.duty, found.depth, found.high, found.low, found.mean) == (0.3, 100, 100, 0, 30)
     assert found.confidence == "high" and found.cycles == pytest.approx(19.9, rel=0.01)
     assert found.regularity == pytest.approx(1.0, abs=0.05)
-    assert found.phase_drift == pytest.approx(0.0, abs=0.01)
     assert found.shortest_visible_s == pytest.approx(0.2)
     assert found.alias_periods_s == ()
 
