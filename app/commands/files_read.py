@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -37,12 +38,20 @@ class Read(msgspec.Struct, frozen=True):
     notices: tuple[str, ...]
 
 
+class FilesRead(NamedTuple):
+    """The data folder that holds the runs of a set of files, the runs, and what their reader said of the files."""
+
+    folder: DataFolder
+    runs: list[Manifest]
+    read: Read
+
+
 @contextmanager
-def files_read(
-    root: Path, files: Sequence[tuple[Path, str]], read: Callable[[DataFolder], Brought]
-) -> Iterator[tuple[DataFolder, list[Manifest], Read]]:
-    """Give the data folder that holds the runs of ``files`` (path, name for people), the runs, and what was said of the files: as an earlier
-    command left them, or as ``read`` brings them in now. Where the data folder ``root`` cannot be written, nothing stays."""
+def files_read(root: Path, files: Sequence[tuple[Path, str]], read: Callable[[DataFolder], Brought]) -> Iterator[FilesRead]:
+    """Give what ``files`` (path, name for people) hold: as an earlier command left it, or as ``read`` brings it in now.
+
+    Where the data folder ``root`` cannot be written, nothing stays.
+    """
     place = root / FOLDER
     kept = place / _key(files)
     before = _whole(kept)
@@ -66,7 +75,7 @@ def files_read(
     try:
         made = _brought(making, read)
         yield made
-        (making / COMPLETE).write_bytes(msgspec.json.encode(made[2]))
+        (making / COMPLETE).write_bytes(msgspec.json.encode(made.read))
         shutil.rmtree(kept, ignore_errors=True)
         making.replace(kept)
     finally:
@@ -83,18 +92,19 @@ def _key(files: Sequence[tuple[Path, str]]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def _brought(place: Path, read: Callable[[DataFolder], Brought]) -> tuple[DataFolder, list[Manifest], Read]:
+def _brought(place: Path, read: Callable[[DataFolder], Brought]) -> FilesRead:
     folder = DataFolder(place).create()
     brought = read(folder)
-    return folder, brought.runs, Read(tuple(run.id for run in brought.runs), tuple(brought.refused), tuple(brought.notices))
+    read_of = Read(tuple(run.id for run in brought.runs), tuple(brought.refused), tuple(brought.notices))
+    return FilesRead(folder, brought.runs, read_of)
 
 
-def _whole(kept: Path) -> tuple[DataFolder, list[Manifest], Read] | None:
+def _whole(kept: Path) -> FilesRead | None:
     """Return what an earlier command left there; None where that is nothing, or not whole any more."""
     folder = DataFolder(kept)
     try:
         before = from_json((kept / COMPLETE).read_bytes(), Read)
-        return folder, [folder.read_manifest(run) for run in before.runs], before
+        return FilesRead(folder, [folder.read_manifest(run) for run in before.runs], before)
     except (OSError, msgspec.MsgspecError, SawtoothError):
         return None
 

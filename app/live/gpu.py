@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
-from sawtooth.analysis.telemetry.summary import ACTIVITY, SHARES_AT_WORK
+from sawtooth.analysis.telemetry.summary import ACTIVITY, SHARES_AT_WORK, Activity
 from sawtooth.app.live.series import LiveSeries
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible
 from sawtooth.ingest.quantities.throttling import holding
@@ -42,9 +42,9 @@ class LiveGpu:
         return next((column for column in SHARES_AT_WORK if column in self.series), None)
 
     @property
-    def signal(self) -> tuple[str, str, bool] | None:
-        """Return the quantity that shows best when the GPU works: column, name, and whether its windows cover all time."""
-        return next((activity for activity in ACTIVITY if activity[0] in self.series), None)
+    def signal(self) -> Activity | None:
+        """Return the quantity that shows best when the GPU works."""
+        return next((activity for activity in ACTIVITY if activity.column in self.series), None)
 
     def add(self, column: str, time_ns: int, value: float) -> None:
         """Take a sample of a quantity that is sampled here, unless it is nothing a GPU reports: pushes come from anywhere."""

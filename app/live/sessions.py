@@ -98,11 +98,11 @@ class LiveSession:
             if gpu.sawtooth is not None and last - gpu.sawtooth_at_ns < SAWTOOTH_EVERY_NS:
                 return gpu.sawtooth
             gpu.sawtooth_at_ns = last
-            tried = [signal, ACTIVITY[-1]] if signal == FAINT and ACTIVITY[-1][0] in gpu.series else [signal]
-            stretches = [gpu.series[column].since(last - SAWTOOTH_NS) for column, _, _ in tried]
-        looked = [_sawtooth(t, v, tile) for (t, v), (_, _, tile) in zip(stretches, tried, strict=True)]
+            tried = [signal, ACTIVITY[-1]] if signal == FAINT and ACTIVITY[-1].column in gpu.series else [signal]
+            stretches = [gpu.series[activity.column].since(last - SAWTOOTH_NS) for activity in tried]
+        looked = [_sawtooth(t, v, activity.tiles) for (t, v), activity in zip(stretches, tried, strict=True)]
         best = next((i for i, tooth in enumerate(looked) if tooth.period_s is not None), 0)
-        tooth, label = looked[best], tried[best][1]
+        tooth, label = looked[best], tried[best].label
         with self.lock:
             gpu.sawtooth, gpu.rhythm_in = tooth, label
         return tooth

@@ -31,7 +31,7 @@ def sentence(session: LiveSession, gpu: LiveGpu, tooth: Sawtooth | None, *, live
     name = f"GPU {gpu.device}"
     if gpu.signal is None:
         return f"{name} reports no activity."
-    at_work = gpu.at_work or gpu.signal[0]
+    at_work = gpu.at_work or gpu.signal.column
     over = session.mean(gpu.device, at_work, SAWTOOTH_NS / 1e9)
     if tooth is not None and tooth.period_s is not None and over is not None:
         works, waits = ("works", "waits") if live else ("worked", "waited")

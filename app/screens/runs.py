@@ -6,7 +6,7 @@ import streamlit as st
 
 from sawtooth.app.format import bytes_, clean, count, share
 from sawtooth.app.jobs.bundled import first_pair
-from sawtooth.app.jobs.first_answer import first_answer
+from sawtooth.app.jobs.first_answer import FirstAnswer, first_answer
 from sawtooth.app.jobs.queue import Job
 from sawtooth.app.page import cards, frame
 from sawtooth.app.page.drop_zone import drop_zone
@@ -62,9 +62,8 @@ def _arrivals(shown: tuple[object, ...]) -> None:
 def _head(manifests: list[Manifest]) -> None:
     example = _example(manifests)
     if example is not None:
-        name, answer, state = example
-        about = f"That is what Sawtooth says of {clean(name, 40)}, an example. Drop a trace of yours to read its own answer."
-        cards.headline(answer, f"{state} {about}".strip())
+        about = f"That is what Sawtooth says of {clean(example.name, 40)}, an example. Drop a trace of yours to read its own answer."
+        cards.headline(example.headline, f"{example.state} {about}".strip())
     elif all(m.bundled for m in manifests):
         under = "Drop a torch.profiler trace and read the answer within seconds."
         if any(job.active for job in jobs().all()):
@@ -79,8 +78,8 @@ def _head(manifests: list[Manifest]) -> None:
         )
 
 
-def _example(manifests: list[Manifest]) -> tuple[str, str, str] | None:
-    """Return the name, headline and state of the example that opens a newcomer's page; None beside runs of the user's own.
+def _example(manifests: list[Manifest]) -> FirstAnswer | None:
+    """Return the answer of the example that opens a newcomer's page; None beside runs of the user's own.
 
     While the example is being read, its answer is the one that ships.
     """
@@ -90,9 +89,8 @@ def _example(manifests: list[Manifest]) -> tuple[str, str, str] | None:
     slow = pair[0] if pair else next((m for m in manifests if kept_card(m, frame.data_folder())), None)
     known = kept_card(slow, frame.data_folder()) if slow is not None else None
     if slow is not None and known is not None:
-        return slow.name, known.headline, known.state
-    ships = first_answer() if any(job.alone and job.active for job in jobs().all()) else None
-    return (ships.name, ships.headline, ships.state) if ships is not None else None
+        return FirstAnswer(slow.name, known.headline, known.state)
+    return first_answer() if any(job.alone and job.active for job in jobs().all()) else None
 
 
 def _three_ways_in() -> None:

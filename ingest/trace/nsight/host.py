@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -74,10 +74,20 @@ OVERHEADS = {
 }
 
 
+class Range(NamedTuple):
+    """What a range says by its text; -1 is no inputs and no further facts, NULL no sequence number."""
+
+    name_id: int
+    annotation: bool
+    sequence: int = NULL
+    signature_id: int = -1
+    extra: int = -1
+
+
 def read_ranges(trace: Trace) -> None:
     """Read NVTX ranges and the calls of libraries into table ops."""
     domains = _domains(trace)
-    meanings: dict[tuple[str, int, str], tuple[int, bool, int, int, int]] = {}
+    meanings: dict[tuple[str, int, str], Range] = {}
     wanted = ("eventType", "text", "textId", "globalTid", "domainId", "jsonText", "jsonTextId", *PAYLOADS)
     for batch, start, dur in trace.batches("NVTX_EVENTS", wanted, only=RANGE_TYPES):
         kept = []
@@ -87,23 +97,24 @@ def read_ranges(trace: Trace) -> None:
             title = text if isinstance(text, str) else trace.text(text_id)
             key = (title, domain if isinstance(domain, int) else 0, _payload(trace, *payload))
             kept.append(meanings[key] if key in meanings else meanings.setdefault(key, _meaning(trace, *key, domains)))
-        _add(trace, np.array(kept, np.int64), trace.threads(column(batch, 3)), start, dur)
+        _add(trace, kept, trace.threads(column(batch, 3)), start, dur)
     for table, called in LIBRARY_TABLES.items():
         for batch, start, dur in trace.batches(table, (called, "globalTid")):
-            plain = [(trace.name(trace.text(row[2])), False, NULL, -1, -1) for row in batch]
-            _add(trace, np.array(plain, np.int64), trace.threads(column(batch, 1)), start, dur)
+            plain = [Range(trace.name(trace.text(row[2])), False) for row in batch]
+            _add(trace, plain, trace.threads(column(batch, 1)), start, dur)
 
 
-def _add(trace: Trace, meanings: I64, threads: Any, start: I64, dur: I64) -> None:
+def _add(trace: Trace, ranges: list[Range], threads: Any, start: I64, dur: I64) -> None:
+    name_id, annotation, sequence, signature_id, extra = np.array(ranges, np.int64).reshape(-1, len(Range._fields)).T
     columns = {
-        "annotation": meanings[:, 1].astype(bool),
-        "name_id": meanings[:, 0].astype(np.int32),
+        "annotation": annotation.astype(bool),
+        "name_id": name_id.astype(np.int32),
         "thread_id": threads,
         "start": start,
         "dur": dur,
-        "sequence_number": meanings[:, 2],
-        "signature_id": meanings[:, 3].astype(np.int32),
-        "extra": meanings[:, 4].astype(np.int32),
+        "sequence_number": sequence,
+        "signature_id": signature_id.astype(np.int32),
+        "extra": extra.astype(np.int32),
     }
     trace.add("ops", columns)
 
@@ -114,21 +125,20 @@ def _payload(trace: Trace, text: Any, text_id: Any, *numbers: Any) -> str:
     return payload or next((str(number) for number in numbers if isinstance(number, int | float) and number != NULL), "")
 
 
-def _meaning(trace: Trace, text: str, domain: int, payload: str, domains: dict[int, str]) -> tuple[int, bool, int, int, int]:
-    """Return of a range its name's id, whether it is an annotation, its sequence number, and the ids of its inputs and further facts."""
+def _meaning(trace: Trace, text: str, domain: int, payload: str, domains: dict[int, str]) -> Range:
     match = EMITTED.fullmatch(text)
     if match and match["name"] != text:
         operator = OPERATOR.fullmatch(match["name"]) is not None
         sequence = int(match["seq"]) if match["seq"] and operator else NULL
         signature = _signature(trace, match["sizes"]) if match["sizes"] else -1
-        return trace.name(match["name"]), not operator, sequence, signature, -1
+        return Range(trace.name(match["name"]), not operator, sequence, signature)
     title = domains.get(domain, "")
     extra = -1
     extras = trace.ids["extras"]
     kept = payload[:LONGEST_PAYLOAD] if len(extras) < MOST_PAYLOADS else ""
     if details := {key: value for key, value in (("NVTX domain", title), ("NVTX payload", kept)) if value}:
         extra = extras.setdefault((json.dumps(details),), len(extras))
-    return trace.name(text), title.lower() not in LIBRARIES, NULL, -1, extra
+    return Range(trace.name(text), title.lower() not in LIBRARIES, extra=extra)
 
 
 def _signature(trace: Trace, sizes: str) -> int:

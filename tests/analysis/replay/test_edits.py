@@ -202,3 +202,61 @@ def test_the_parts_of_a_gap_sum_to_it_after_every_edit(edit: Edit) -> None:
 def test_an_edit_can_be_kept_in_a_file_and_looked_up(edit: Edit) -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(edit), type=Edit) == edit
     assert {edit: 1}[edit] == 1
+
+
+def test_the_first_step_and_its_first_call_are_changed_like_the_others() -> None:
+    problem = problem_of(launch_bound())
+    assert problem.host.own.tolist() == [5_000] * 6
+    for edit in (AsGraph(), AsGraph(waits_stay=True)):
+        assert apply(problem, [edit]).host.own.tolist() == [10_000, 0] * 3
+    assert apply(problem, [WithoutCalls(FIRST)]).ops.op.tolist() == list(SECOND)
+    assert apply(problem, [WithoutOps(FIRST)]).host.own.tolist() == [0, 5_000] * 3
+    assert apply(problem, [WithoutWaits()]).host.own.tolist() == [5_000] * 6
+    assert (apply(problem, [MoreLaunches((1,), (1,))]).host.gap - problem.host.gap).tolist() == [0, 40_000, 0, 0, 0, 0]
+
+
+def test_what_goes_with_a_kernel_is_a_little_of_the_hosts_time_whatever_it_is() -> None:
+    trace = TinyTrace()
+    for step in range(3):
+        t = 1000.0 * step
+        trace.step(t, t + 1000)
+        trace.launch((t + 5, t + 10), (t + 12, t + 20))
+        trace.op("aten::view", t + 900, t + 930)  # behind 890 of Python
+        trace.op("aten::add", t + 930, t + 960)
+        trace.launch((t + 940, t + 945), (t + 947, t + 950))
+    # The operator's own 10 before the call and the call's 5; then 50 in all: the other operator's 30 and 20 of the Python.
+    assert step_us(problem_of(trace), WithoutOps(SECOND)) == [935, 935]
+
+
+def test_a_cause_takes_its_own_waits_and_no_others() -> None:
+    trace = TinyTrace()
+    for k in range(3):
+        t = 150.0 * k
+        trace.step(t, t + 150)
+        trace.launch((t + 0, t + 5), (t + 7, t + 67))
+        trace.call("cudaFree", t + 10, t + 70)  # waits for the kernel: 3 to return
+        trace.launch((t + 75, t + 80), (t + 82, t + 112))
+        trace.call("cudaStreamSynchronize", t + 85, t + 115)
+    problem = problem_of(trace)
+    assert step_us(problem) == [150, 150]
+    # The second kernel follows the first at once: 7 + 60 + 30. The host returns 3 later, and 35 after that the next step begins: 135.
+    assert step_us(problem, WithoutHostCause("allocator")) == [135, 135]
+    assert step_us(problem, WithoutHostCause("allocator", calls=(1,))) == [150, 150]  # of the first step, which no span holds
+    assert step_us(problem, WithoutHostCause("allocator", calls=(5,))) == [135, 150]
+
+
+def test_a_copy_that_waits_cuts_the_graph_behind_it_in_every_step() -> None:
+    trace = TinyTrace()
+    for k in range(3):
+        t = 100.0 * k
+        trace.step(t, t + 100)
+        trace.launch((t + 10, t + 15), (t + 17, t + 20))
+        trace.copy((t + 25, t + 45), (t + 27, t + 42), "Memcpy HtoD (Pageable -> Device)")
+        trace.launch((t + 50, t + 55), (t + 57, t + 60))
+        trace.launch((t + 70, t + 75), (t + 77, t + 80))
+    problem = problem_of(trace)
+    copies = problem.host.own[1::4].tolist()
+    cut = apply(problem, [AsGraph(waits_stay=True)]).host
+    assert [cut.own[i::4].tolist() for i in range(4)] == [[10_000] * 3, copies, [10_000] * 3, [0] * 3]
+    assert cut.wait_op.tolist() == problem.host.wait_op.tolist() == [1, 5, 9]
+    assert apply(problem, [AsGraph()]).host.wait_op.tolist() == []

@@ -176,21 +176,21 @@ def test_median_latencies_are_those_of_a_streams_launched_operations() -> None:
 
 
 def test_who_waited_for_a_dropped_operation_waits_for_the_one_before_it_on_its_stream() -> None:
-    nodes = [Node(), Node(), Node(waits=(1, 0)), Node(waits=(3, 4)), Node(waits=(2,))]
+    nodes = [Node(), Node(), Node(waits=(1, 0)), Node(waits=(4, 3)), Node(waits=(2,))]
     ops = [
         Op(0, 1, stream=1),
         Op(0, 2),
         Op(1, 3),
-        Op(1, 4, dep=0),
-        Op(1, 5, stream=1, dep=2),
-        Op(1, 6, dep=4),
+        Op(1, 4, stream=1, dep=2),
+        Op(1, 5, dep=0),
+        Op(1, 6, dep=3),
         Op(1, 7, dep=1),
-        Op(1, 8, stream=2, dep=3),
+        Op(1, 8, stream=2, dep=4),
     ]
     problem = machine(nodes, ops, streams=((0, 7), (0, 20), (0, 21)))
-    left = without_ops(problem, np.array([True, False, True, True, False, False, False, False]))
-    assert left.ops.dur.tolist() == [2, 5, 6, 7, 8]  # operations 1, 4, 5, 6 and 7
-    # 0 has none before it on its stream: its waiter waits for nothing. 2 and 3 stand behind 1, which is now the first.
+    left = without_ops(problem, np.array([True, False, True, False, True, False, False, False]))
+    assert left.ops.dur.tolist() == [2, 4, 6, 7, 8]  # operations 1, 3, 5, 6 and 7
+    # 0 has none before it on its stream: its waiter waits for nothing. 2 and 4 stand behind 1, which is now the first, and 3 runs on another stream.
     assert left.ops.dep.tolist() == [-1, 0, 1, 0, 0]
     assert left.host.wait_op.tolist() == [0, 0, 1, 0] and left.host.wait_ptr.tolist() == [0, 0, 0, 1, 3, 4]
 
