@@ -79,7 +79,10 @@ def test_amounts_take_decimal_prefixes() -> None:
     assert fmt.flop_rate(1979) == f"1.98{NB}PFLOP/s"
     assert fmt.flops(1_555_140_968_448) == f"1.56{NB}TFLOP"
     assert fmt.count(918) == "918"
+    assert (fmt.count(9_999), fmt.count(12_400)) == ("9,999", f"12.4{NB}k")
     assert fmt.count(5_020_000) == f"5.02{NB}M"
+    assert (fmt.money(12.4), fmt.money(1240.2)) == (f"${NB}12.40", f"${NB}1,240")
+    assert fmt.in_unit(41.2, "percent") == f"41{NB}%"
     assert fmt.factor(6.64) == f"6.6{NB}×"
     assert fmt.signed(fmt.share(0.05), 0.05) == f"+5.0{NB}%"
 
@@ -125,6 +128,10 @@ def test_escaped_names_hold_no_markup(name: str) -> None:
     assert "&quot;" not in escaped  # which Plotly would show as it is
     assert len(fmt.clean(name, 120)) <= 120
     assert not set(fmt.clean(name)) & set("\n\r\t\x00\u202e")
+
+
+def test_a_cut_name_is_as_long_as_it_may_be_where_characters_compose() -> None:
+    assert fmt.clean("e\u0301" * 10, 5) == "éééé…"
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -13,7 +13,7 @@ import pytest
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
-from sawtooth.ingest.decode import LARGEST, NULL, decimal_ns, floats, integers
+from sawtooth.ingest.decode import LARGEST, NULL, decimal_ns, floats, integers, small_integers
 from sawtooth.ingest.schema import DataFolder
 from tests.support import sound_trace
 
@@ -24,8 +24,18 @@ def test_a_number_of_millions_of_digits_is_looked_at_and_not_written_out(text: s
     began = time.process_time()
     assert integers([text, 7]).tolist() == [NULL, 7]
     assert np.isnan(floats([text])[0])
-    assert abs(int(decimal_ns([text.encode(), b"1.5"])[0])) == LARGEST
+    assert int(decimal_ns([text.encode(), b"1.5"])[0]) == (-LARGEST if text.startswith("-") else LARGEST)
     assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize("text", [b"Infinity", b"-Infinity", b"NaN", b"sNaN", b'"Infinity"'])
+def test_what_is_no_finite_number_is_no_time(text: bytes) -> None:
+    assert decimal_ns([text, b"1.5"]).tolist() == [NULL, 1_500]
+    assert np.isnan(floats([text.strip(b'"').decode()])[0])
+
+
+def test_what_does_not_fit_into_32_bits_is_not_recorded() -> None:
+    assert small_integers([(1 << 31) - 1, 1 << 31, -(1 << 31), "x", None]).tolist() == [(1 << 31) - 1, NULL, NULL, NULL, NULL]
 
 
 @pytest.mark.parametrize("values", [[[1, 2], [3, 4]], [[1]], [[], []], [{"a": 1}, 2], [None, 2]])

@@ -86,3 +86,11 @@ def test_a_flipped_bit_of_the_seal_itself_is_told_too() -> None:
         except ValueError:
             continue
     assert unsealed(b'{"a": 1}') == b'{"a": 1}'
+
+
+@pytest.mark.parametrize("more", [b" ", b"}", b'{\n  "notes": "more"\n}'])
+def test_what_stands_behind_a_seal_is_refused(more: bytes) -> None:
+    content = sealed(b'{\n  "a": 1\n}')
+    assert unsealed(content + b"\n") == b'{\n  "a": 1\n}'
+    with pytest.raises(ValueError, match="does not fit"):
+        unsealed(content + more)
