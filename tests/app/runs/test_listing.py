@@ -15,7 +15,7 @@ from sawtooth.app.page.runs.editing import edited
 from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import Card
-from sawtooth.app.runs.listing import history, history_title, matching, ordered, tags
+from sawtooth.app.runs.listing import history, history_title, listed, matching, ordered, tags
 from sawtooth.ingest.runs.manifests import edit_run
 from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef, new_manifest
 from tests.support.chrome_trace import matmul_loop
@@ -49,6 +49,13 @@ def test_runs_are_found_by_name_tag_note_and_id(wanted: str, tag: str | None, fo
 )
 def test_runs_are_sorted_and_the_unknown_come_last(by: str, order: list[int]) -> None:
     assert ordered(RUNS, by, READINGS) == [RUNS[i] for i in order]
+
+
+def test_examples_are_listed_until_there_are_runs_of_the_users_own_or_one_is_asked_for() -> None:
+    example, other = (msgspec.structs.replace(run(n, "example"), bundled=True) for n in (4, 5))
+    assert listed([example, other]) == [example, other]
+    assert listed([example, RUNS[0], other]) == [RUNS[0]]
+    assert listed([example, RUNS[0], other], [other.id]) == [RUNS[0], other]
 
 
 def test_a_tags_history_goes_from_its_first_run_to_its_last() -> None:
