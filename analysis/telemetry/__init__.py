@@ -47,6 +47,7 @@ __getattr__, __all__ = lazy(
         "sparkline": ("recent_utilization",),
         "summary": (
             "ACTIVITY",
+            "Activity",
             "DeviceTelemetry",
             "FAINT",
             "SHARES_AT_WORK",

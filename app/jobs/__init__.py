@@ -10,6 +10,7 @@ __getattr__, __all__ = lazy(
             "first_pair",
             "import_bundled",
         ),
+        "first_answer": ("FirstAnswer",),
         "intake": (
             "KEPT_AS_IT_IS",
             "Brought",

@@ -1,0 +1,50 @@
+"""What lowers the trust in a number, and what is said of a recording's limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from sawtooth.analysis.metrics import trust
+from sawtooth.analysis.metrics.device_facts import DeviceFacts
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.metrics.registry import METRICS
+
+
+@dataclass
+class Ranked:
+    facts: DeviceFacts
+    rank: int | None = None
+    device: int = 1
+
+
+@pytest.mark.parametrize(
+    ("facts", "key", "severity", "count", "words"),
+    [
+        (DeviceFacts(gpus_left_out=3), "gpus_left_out", "data_loss", 3, "3 further GPUs"),
+        (DeviceFacts(carried_over=1200, carried_over_ns=2_500_000), "carried_over", "info", 1200, "1,200 GPU operations (2.5 ms) on device 1"),
+        (DeviceFacts(orphan=7, orphan_ns=1_000_000), "orphans", "data_loss", 7, "7 GPU operations (1 ms) on device 1 have no launch"),
+        (DeviceFacts(graph_ns=51, gpu_ns=100), "graph_launched", "info", 1, "51% of GPU time on device 1"),
+    ],
+)  # fmt: skip
+def test_a_limit_of_the_recording_is_said(facts: DeviceFacts, key: str, severity: str, count: int, words: str) -> None:
+    (found,) = trust.diagnostics_of([Ranked(facts)])
+    assert (found.key, found.severity, found.count) == (key, severity, count)
+    assert words in found.sentence
+    (of_rank,) = trust.diagnostics_of([Ranked(facts, rank=4)])
+    assert key == "gpus_left_out" or "rank 4, device 1" in of_rank.sentence
+
+
+def test_a_recording_without_limits_has_none_to_say() -> None:
+    assert trust.diagnostics_of([Ranked(DeviceFacts(graph_ns=50, gpu_ns=100))]) == []
+
+
+@pytest.mark.parametrize(("unknown", "lowered"), [(0.11, True), (0.10, False)])
+def test_kernels_that_no_rule_decides_lower_what_rests_on_them(unknown: float, lowered: bool) -> None:
+    before = {key: Reading(0.5) for key in METRICS} | {"tensor_core_unknown_share": Reading(unknown)}
+    after = trust.apply(before, DeviceFacts(), truncated=False)
+    doubted = {key for key, reading in after.items() if reading.trust == "caution"}
+    assert doubted == (
+        {key for key, metric in METRICS.items() if "undecided_kernels" in metric.doubted_by} if lowered else set()
+    )
