@@ -75,6 +75,8 @@ NO_TIME = "The profiled steps end at the same time on the device: their operatio
 _NOTHING = missing(
     "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation, and no loop in what the host does."
 )
+LAUNCHES_ONLY = 0.5  # of the kernels' time: of a short loop, what the host waits for has passed for a pause
+
 NO_STEP_TIME = BestStepTime("profile", _NOTHING, _NOTHING, missing("There are no steps to estimate."), None)
 
 
@@ -113,6 +115,8 @@ def choose_step_time(
     user = by_user(user_ms) if user_ms is not None else None
     if telemetry is not None and _impossible(telemetry, work):
         telemetry = None
+    if marks is not None and marks.ms is not None and floor is not None and marks.ms < LAUNCHES_ONLY * floor:
+        marks = None
     witnesses = [w for w in (user, marks, _above(telemetry, floor), trace) if w is not None]
     best = _chosen(witnesses, _by_profile(profiled, est, mean_ms, trace), durations.tolist(), floor)
     source, reading = best

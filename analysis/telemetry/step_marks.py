@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -19,6 +18,7 @@ WARM_UP_WITHIN = 0.10  # leading steps this much above the median of the later h
 SETTLING = 3  # steps after the profile, in which its trace is taken off the profiler
 SLOWED = 0.03  # less is no more than two stretches of one loop differ
 PAUSE = 20.0  # times the median: evaluation or a wait for people, unless it comes again and again
+WAITS = 1.5  # times the mean: the host waits there for what it launched ahead
 PAUSES = 3  # a pause that comes as often is the loop's own: a checkpoint every hundred steps
 BATCHES = 10  # of consecutive steps, whose means show what the mean is worth although steps follow each other alike
 LEAST_HALF_WIDTH = 0.01  # the host's marks are a queue's length off the device's ends at both ends of the span
@@ -57,11 +57,10 @@ def by_marks(marks: Sequence[tuple[int, int, str]]) -> Witness | None:
     earlier = np.array([ns for step, ns in spans if not profiled or step < profiled[0]], np.float64)
     later = np.array([ns for step, ns in spans if profiled and step > profiled[-1] + SETTLING], np.float64)
     slower = _slower(earlier, later)
-    every = earlier if slower is not None else np.concatenate([earlier, later])
-    steady = _without_warm_up(every)
-    if len(steady) < LEAST_STEPS:
+    steady = _steady(earlier) if slower is not None else _steady(earlier, later)
+    if sum(map(len, steady)) < LEAST_STEPS:
         return None
-    kept, pauses = _without_pauses(steady)
+    kept, pauses = _without_pauses(np.concatenate(steady))
     mean = float(kept.mean())
     half = max(NORMAL_90 * _error(kept), LEAST_HALF_WIDTH * mean)
     where = " outside the profile" if profiled else ""
@@ -81,20 +80,42 @@ def _slower(earlier: npt.NDArray[np.float64], later: npt.NDArray[np.float64]) ->
     """Return how much longer steps take after the profile, as a share; None where they do not, or too few came before it to speak alone."""
     if min(len(earlier), len(later)) < 2 * LEAST_STEPS:
         return None
-    before, after = (float(_without_pauses(_without_warm_up(ns))[0].mean()) for ns in (earlier, later))
+    before, after = (float(_without_pauses(*_steady(ns))[0].mean()) for ns in (earlier, later))
     return after / before - 1 if after > (1 + SLOWED) * before else None
 
 
-def _without_warm_up(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Drop the leading steps that are slower, or quicker while the host fills the queue, than the later half.
+def _steady(*stretches: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
+    """Return each stretch of steps without its first steps that are slower, or quicker while the host fills the queue, than the later half of all,
+    and in whole bursts.
 
     Steps that come in bursts, as from a loader's workers, are rarely like their median: where half of them would go, none is a warm-up.
     """
-    if len(ns) < LEAST_STEPS:
+    every = np.concatenate(stretches)
+    if len(every) < LEAST_STEPS:
+        return list(stretches)
+    usual = float(np.median(every[len(every) // 2 :]))
+    settled = [ns[_first(np.abs(ns / usual - 1) <= WARM_UP_WITHIN) :] for ns in stretches]
+    if sum(map(len, settled)) < len(every) / 2:
+        settled = list(stretches)
+    return [_whole_bursts(ns) for ns in settled]
+
+
+def _first(among: npt.NDArray[np.bool_]) -> int:
+    """Return the index of the first that is true, the length where none is."""
+    return int(np.argmax(among)) if among.any() else len(among)
+
+
+def _whole_bursts(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the steps from the end of the first wait to the end of the last, where the loop runs ahead and waits, in turns.
+
+    A host that reads the loss every tenth step launches nine and waits for all ten there: a stretch that ends between two waits holds launches
+    whose work it does not hold, and one that begins there the reverse.
+    """
+    waits = np.flatnonzero(ns > ns.mean()) if len(ns) else ns
+    if len(waits) <= PAUSES or ns[waits].mean() < WAITS * ns.mean():
         return ns
-    usual = float(np.median(ns[len(ns) // 2 :]))
-    first = int(np.argmax(np.abs(ns / usual - 1) <= WARM_UP_WITHIN))
-    return ns[first:] if first <= len(ns) // 2 else ns
+    whole = ns[waits[0] + 1 : waits[-1] + 1]
+    return whole if len(whole) >= len(ns) / 2 else ns
 
 
 def _without_pauses(ns: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], int]:
@@ -104,6 +125,17 @@ def _without_pauses(ns: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64
 
 
 def _error(ns: npt.NDArray[np.float64]) -> float:
-    """Return the standard error of the mean, from the means of consecutive batches: steps next to each other are alike."""
-    batches = np.array([part.mean() for part in np.array_split(ns, min(BATCHES, len(ns) // 2))])
-    return float(batches.std(ddof=1) / math.sqrt(len(batches))) if len(batches) > 1 else float(ns.std())
+    """Return the standard error of the mean, from consecutive batches that end with a wait: steps next to each other are alike, and a wait ends a burst.
+
+    Batches differ in length; this is the error of a ratio of two sums.
+    """
+    ends = np.linspace(0, len(ns), min(BATCHES, len(ns) // 2) + 1).astype(int)
+    waits = np.flatnonzero(ns > WAITS * ns.mean()) + 1
+    if len(waits) > BATCHES:
+        waits = np.append(waits, len(ns))
+        ends = np.unique(np.concatenate([[0], waits[np.searchsorted(waits, ends[1:])]]))
+    steps, took = np.diff(ends), np.add.reduceat(ns, ends[:-1])
+    count = len(steps)
+    if count < 2:
+        return float(ns.std())
+    return float(np.sqrt(np.square(took - ns.mean() * steps).sum() / (count * (count - 1))) / steps.mean())

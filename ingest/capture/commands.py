@@ -11,6 +11,7 @@ from pathlib import Path
 from sawtooth.ingest.capture import loader
 from sawtooth.ingest.capture.command import hook, launch
 from sawtooth.ingest.sampler import __main__ as sampler
+from sawtooth.place import recorder_version
 
 USAGE = """usage: sawtooth run [OPTIONS] COMMAND …      record a training command: telemetry, step marks, a short profile
        sawtooth sample [OPTIONS] [-- COMMAND …]   sample the GPUs, here or pushed to a dashboard
@@ -95,6 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(sampler.main(words[1:]))
     if words[:1] == ["loader"]:
         sys.exit(loader.main(words[1:]))
+    if words == ["--version"]:
+        print(f"sawtooth-recorder {recorder_version()}")
+        sys.exit(0)
     if words[:1] != ["run"]:
         print(USAGE)
         sys.exit(0 if words[:1] in ([], ["-h"], ["--help"]) else 2)

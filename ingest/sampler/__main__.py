@@ -26,6 +26,8 @@ from sawtooth.ingest.sampler.replay import Replay, ReplayError, read_recording
 from sawtooth.ingest.sampler.sinks import PlainSink, SessionSink, default_folder
 from sawtooth.place import recorder_version
 
+PACKAGES = {"pynvml": "nvidia-ml-py"}  # by the module's name, where it differs
+
 
 def process_alive(pid: int) -> bool:
     """Tell whether a process exists (a zombie counts as gone)."""
@@ -84,6 +86,9 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Clock |
         return _drained(shipping) or code
     except (DriverLostError, ReplayError) as error:
         return _refuse(str(error))
+    except ModuleNotFoundError as error:
+        package = PACKAGES.get(error.name or "", error.name)
+        return _refuse(f"{package} is not installed beside {sys.executable}. Install it there: pip install {package}")
     except FileNotFoundError:
         return _refuse(
             f"There is no command {options.command[0]!r}." if options.command else "The output folder cannot be made."

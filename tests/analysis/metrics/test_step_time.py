@@ -55,6 +55,13 @@ def test_a_gpu_bound_profile_that_telemetry_confirms_was_measured() -> None:
     assert chosen((32.0, 32.2), 31.9, telemetry=telemetry(60.0)).source == "telemetry"
 
 
+def test_marks_that_hold_launches_alone_are_no_step_time() -> None:
+    """Twenty-five marks of a loop that reads its loss every tenth step hold two waits, which look like pauses."""
+    assert chosen((32.0, 32.2), 31.9, marks=Witness("marks", 2.1, 2.0, 2.2)).source != "marks"
+    shorter = chosen((32.0, 32.2), 31.9, marks=Witness("marks", 24.0, 23.8, 24.2))
+    assert shorter.source == "marks"  # of other lengths than the profiled steps
+
+
 def test_disagreement_is_said_with_both_numbers_and_costs_trust() -> None:
     best = chosen((71, 71), 49.2, marks=Witness("marks", 50.0, 49.5, 50.5), telemetry=telemetry(31.3))
     assert (best.source, best.reading.trust) == ("marks", "caution")

@@ -34,6 +34,26 @@ def test_warm_up_and_a_queue_that_fills_are_left_out() -> None:
     assert quick_start is not None and quick_start.ms == pytest.approx(30.0)
 
 
+def test_a_loop_that_launches_ahead_and_waits_counts_in_whole_bursts() -> None:
+    """A step of 47 ms whose loss is read every tenth step: nine launches of 2 ms and a wait of 455, on both sides of a profile.
+
+    So recorded on an H200: 46.5 ms ± 6 % came of counting from the profile's end, in the middle of a burst.
+    """
+    burst = [2.0] * 9 + [455.0]
+    before, after = [*burst * 11, *[2.0] * 4], [*[2.0] * 6, 140.0, *burst * 27, *[2.0] * 8]
+    witness = by_marks(marks(*before, *[50.0] * 6, *after, profiled=range(len(before) + 1, len(before) + 7)))
+    assert witness is not None and witness.ms == pytest.approx(47.3, rel=1e-3)
+    assert witness.width is not None and witness.width < 1.03
+    unfinished = by_marks(marks(*[2.0] * 30, *burst * 12, *[2.0] * 60))
+    assert unfinished is not None and unfinished.ms == pytest.approx(47.3, rel=1e-3)
+
+
+def test_a_queue_that_fills_again_after_the_profile_is_left_out() -> None:
+    gaps = [*[22.9] * 100, *[20.0] * 6, *[9.0] * 12, *[22.9] * 50]
+    witness = by_marks(marks(*gaps, profiled=range(101, 107)))
+    assert witness is not None and witness.ms == pytest.approx(22.9)
+
+
 def test_steps_of_the_profile_count_for_nothing_and_those_before_it_speak_first() -> None:
     gaps = [20.0] * 40 + [90.0] * 6 + [25.0] * 40
     witness = by_marks(marks(*gaps, profiled=range(41, 47)))

@@ -56,6 +56,9 @@ def test_its_files_are_python_3_10(unpacked: Path) -> None:
 
 def test_its_command_says_what_it_is(unpacked: Path) -> None:
     code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from sawtooth.ingest.capture.commands import main; main()"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, str(unpacked)], capture_output=True, text=True, timeout=60)
+    command = [sys.executable, "-I", "-S", "-c", code, str(unpacked)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     assert "This is the recorder alone." in done.stdout
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60)
+    assert (version.returncode, version.stdout.split()[0]) == (0, "sawtooth-recorder")

@@ -37,6 +37,15 @@ def test_a_closed_port_is_an_error_in_the_first_second_and_nothing_runs(
     assert not ran.exists()
 
 
+def test_where_the_package_of_nvml_is_missing_its_name_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert command.main(["--out", str(tmp_path / "out"), "--seconds", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "nvidia-ml-py is not installed" in said and "pip install nvidia-ml-py" in said
+
+
 @pytest.mark.parametrize(
     ("status", "code", "words"), [(401, 2, "does not accept the token"), (200, 0, "watch it at http://d:1/live")]
 )
