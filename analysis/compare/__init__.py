@@ -22,7 +22,7 @@ __getattr__, __all__ = lazy(
             "parse_gate",
         ),
         "matching": ("Match",),
-        "prediction": ("Prediction",),
+        "changed.prediction": ("Prediction",),
         "record": (
             "follows",
             "records",

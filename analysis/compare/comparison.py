@@ -11,13 +11,18 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 from sawtooth.analysis.compare.audit import AuditChange, audit_of_pair
+from sawtooth.analysis.compare.certainty import Verdict, of_other_work
+from sawtooth.analysis.compare.change_interval import RUN_TO_RUN
+from sawtooth.analysis.compare.changed.differences import Effect, differences, effects
+from sawtooth.analysis.compare.changed.prediction import Prediction, prediction
+from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike
 from sawtooth.analysis.compare.matching import Match, match
-from sawtooth.analysis.compare.prediction import Prediction, prediction
-from sawtooth.analysis.compare.reasons import Reason, reasons
+from sawtooth.analysis.compare.reasons import WORK_DIFFERS, Reason, reasons
 from sawtooth.analysis.compare.side import Side, step_source
-from sawtooth.analysis.compare.significance import Verdict, verdict
+from sawtooth.analysis.compare.significance import verdict
 from sawtooth.analysis.compare.throughput import Throughput, throughput
 from sawtooth.analysis.compare.waterfall import RunRow, WaterfallRow, profile_step_ns, profile_waterfall, run_waterfall
 from sawtooth.analysis.metrics.reading import Reading, missing
@@ -25,6 +30,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import Finding, RunResult
 
 DISAGREES = 0.10  # METRICS: beyond ten points the profile's change is not the run's
+ONE_SHAPE = 0.8  # of the shapes of products: another batch leaves the weights' alone, a third to a half of them
 SAME = 0.005  # half a percent: the replay reproduces a recorded step no better, so signs below it mean nothing
 
 
@@ -40,6 +46,13 @@ class MetricChange:
     def change(self) -> float | None:
         """B − A."""
         return self.b.value - self.a.value if self.a.value is not None and self.b.value is not None else None
+
+
+RowWord = Literal["better", "worse", "changed", "none", "not_measurable", "profiles_alone", "unknown"]
+STEP = "best_step_time_ms"
+RESTS_ON_STEP = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy")  # work or busy time ÷ the run's step
+RESTS_IN_AUDIT = ("step_time_ms", "throughput", "busy_share", "mfu", "hours_per_epoch", "cost_per_1000_steps")
+OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency")  # by their definition
 
 
 @dataclass(frozen=True)
@@ -65,7 +78,8 @@ class StepTimes:
 class Comparison:
     """B against A. ``disagreement`` is the sentence that stands above the waterfall where profiles and best step times part.
 
-    ``throughput`` leads where a step does other work on either side, else it is None.
+    ``throughput`` leads where a step does other work on either side, else it is None. ``effects`` are what differs in how the runs were set up, with
+    what it explains. ``other_model``: the runs train different models, and their times say nothing of a change.
     """
 
     a: Side
@@ -88,12 +102,52 @@ class Comparison:
     reasons: tuple[Reason, ...]
     audit: tuple[AuditChange, ...] = ()
     prediction: Prediction | None = None
+    effects: tuple[Effect, ...] = ()
+    other_model: bool = False
 
     @property
     def profile(self) -> StepTimes:
         """Mean device step of the profiles, ms."""
         a, b = (float(ns) / 1e6 if ns is not None else None for ns in self.profile_ns)
         return StepTimes(a, b)
+
+    def metric_word(self, change: MetricChange) -> RowWord:
+        """Say what a metric's change is worth: what rests on the step's time changes as surely as that does."""
+        if not change.change:
+            return "unknown" if change.change is None else "none"
+        if change.key == STEP or change.key in RESTS_ON_STEP:
+            if not self.verdict.shown and not self.other_model:
+                return "not_measurable"
+        elif _may_be_equal(change.a, change.b):
+            return "not_measurable"
+        if self.disagreement is not None and change.key in OF_THE_PROFILE:
+            return "profiles_alone"
+        return self._way(METRICS[change.key].better, change.change)
+
+    def audit_word(self, line: AuditChange) -> RowWord:
+        """Say what the change of a line of the audit is worth."""
+        if not line.change:
+            return "unknown" if line.change is None else "none"
+        rests = line.row.key in RESTS_IN_AUDIT or line.row.key.startswith("energy")
+        if rests and not self.verdict.shown and not self.other_model:
+            return "not_measurable"
+        if not rests and _may_be_equal(line.a, line.b):
+            return "not_measurable"
+        return self._way(line.row.better, line.change)
+
+    def _way(self, better: str, change: float) -> RowWord:
+        if better == "neither" or self.other_model:
+            return "changed"
+        return "better" if (change < 0) == (better == "lower") else "worse"
+
+
+def _may_be_equal(a: Reading, b: Reading) -> bool:
+    """Tell whether two readings' intervals overlap; without such, whether two runs of one program differ by as much."""
+    if a.value is None or b.value is None:
+        return False
+    if a.low is not None and b.low is not None:
+        return (a.high is None or b.low <= a.high) and (b.high is None or a.low <= b.high)
+    return abs(b.value - a.value) < RUN_TO_RUN * max(abs(a.value), abs(b.value))
 
 
 def compare(a: Side, b: Side) -> Comparison:
@@ -102,17 +156,24 @@ def compare(a: Side, b: Side) -> Comparison:
     best = StepTimes(_best(a), _best(b))
     profile = (profile_step_ns(a.runs), profile_step_ns(b.runs))
     fixed, new, not_comparable = _findings(a.first, b.first)
+    same = alike(a.products, b.products)
+    one_shape = same is not None and same >= ONE_SHAPE
+    rate = throughput(a.runs, b.runs, a.measured, b.measured, one_shape=one_shape)
+    other_model = same is not None and same < OF_ONE_MODEL and _other_work(a, b)
+    word = verdict(a.measured, b.measured)
+    changed = () if other_model else differences(a.traits, b.traits, fixed)
+    of_run = run_waterfall(a.runs, b.runs)
     return Comparison(
         a=a,
         b=b,
         best=best,
         sources=(_source(a), _source(b)),
-        verdict=verdict(a.measured, b.measured),
-        throughput=throughput(a.runs, b.runs, a.measured, b.measured),
+        verdict=of_other_work(word) if other_model else word,
+        throughput=rate if not other_model else None,
         profile_ns=profile,
         median=StepTimes(_median(a), _median(b)),
         disagreement=_disagreement(best, *profile, (_source(a), _source(b))),
-        waterfall_run=run_waterfall(a.runs, b.runs),
+        waterfall_run=of_run,
         waterfall=profile_waterfall(a.runs, b.runs),
         kernels=tuple(match(a.kernels, b.kernels)),
         operators=tuple(operators),
@@ -120,10 +181,18 @@ def compare(a: Side, b: Side) -> Comparison:
         findings_fixed=fixed,
         findings_new=new,
         not_comparable_findings=not_comparable,
-        reasons=tuple(reasons(a.first, b.first, operators)),
+        reasons=tuple(reasons(a.first, b.first, operators, one_shape=one_shape)),
         audit=audit_of_pair(a.runs, b.runs),
-        prediction=prediction(a.first, best.b, fixed),
+        prediction=prediction(a.first, best.b, fixed, changed) if rate is None and not other_model else None,
+        effects=effects(changed, of_run),
+        other_model=other_model,
     )
+
+
+def _other_work(a: Side, b: Side) -> bool:
+    """Tell whether a step of one side does more floating-point work than one of the other, as far as both are counted."""
+    left, right = (_mean([run.metrics["flops_per_step"].value for run in side.runs]) for side in (a, b))
+    return not left or not right or max(left, right) / min(left, right) - 1 > WORK_DIFFERS
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -52,8 +52,11 @@ _CHECKS = (
 )  # fmt: skip
 
 
-def reasons(a: RunResult, b: RunResult, operators: list[Match]) -> list[Reason]:
-    """Name what differs between the runs besides their times; empty where nothing known does."""
+def reasons(a: RunResult, b: RunResult, operators: list[Match], *, one_shape: bool = False) -> list[Reason]:
+    """Name what differs between the runs besides their times; empty where nothing known does.
+
+    ``one_shape``: products of both take the same shapes, so that a step's work is the same however its operations are counted.
+    """
     if a.lead is None or b.lead is None:
         return []
     differences = []
@@ -62,7 +65,8 @@ def reasons(a: RunResult, b: RunResult, operators: list[Match]) -> list[Reason]:
         if left is not None and right is not None and left != right:
             sentence = f"{check.what} differs ({left} against {right}): {check.consequence}."
             differences.append(Reason(check.key, sentence, str(left), str(right)))
-    return [*differences, *_clock(a, b), *_work(a, b), *_shapes(operators)]
+    work = [] if one_shape else [*_work(a, b), *_shapes(operators)]
+    return [*differences, *_clock(a, b), *work]
 
 
 def _value(run: RunResult, key: str) -> float | None:

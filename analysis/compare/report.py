@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sawtooth.analysis.compare.audit import AuditChange
+from sawtooth.analysis.compare.changed.differences import Effect
 from sawtooth.analysis.compare.comparison import Comparison, MetricChange, StepTimes
 from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.compare.side import Side
@@ -41,15 +42,21 @@ def compare_json(comparison: Comparison) -> dict[str, Any]:
         "throughput": _throughput(comparison.throughput) if comparison.throughput is not None else None,
         "waterfall_run": [_run_waterfall(row) for row in comparison.waterfall_run],
         "waterfall": [_waterfall(row) for row in comparison.waterfall],
-        "metrics": with_aliases({change.key: _metric(change) for change in comparison.metrics}),
+        "metrics": with_aliases(
+            {change.key: {**_metric(change), "says": comparison.metric_word(change)} for change in comparison.metrics}
+        ),
+        "different_models": comparison.other_model,
+        "changed": [_effect(effect) for effect in comparison.effects],
         "prediction": {
             "rules": list(tested.rules),
             "predicted_step_ms": tested.predicted_ms,
+            "predicted_low_ms": tested.low_ms,
+            "predicted_high_ms": tested.high_ms,
             "measured_step_ms": tested.measured_ms,
         }
         if (tested := comparison.prediction) is not None
         else None,
-        "audit": [_audit(line) for line in comparison.audit],
+        "audit": [{**_audit(line), "says": comparison.audit_word(line)} for line in comparison.audit],
         "kernels": [match_json(row) for row in comparison.kernels],
         "operators": [match_json(row) for row in comparison.operators],
         "findings_fixed": [finding_json(finding) for finding in comparison.findings_fixed],
@@ -105,6 +112,17 @@ def _waterfall(row: WaterfallRow) -> dict[str, Any]:
         "ms_per_step_unprofiled_est_a": row.unprofiled_ms_a,
         "ms_per_step_unprofiled_est_b": row.unprofiled_ms_b,
         "change_unprofiled_est_ms": row.unprofiled_change_ms,
+    }
+
+
+def _effect(effect: Effect) -> dict[str, Any]:
+    return {
+        "differences": [
+            {"key": d.key, "what": d.what, "a": d.a, "b": d.b, "rules": list(d.rules), "finding": d.finding is not None}
+            for d in effect.differences
+        ],
+        "explains_share": effect.share,
+        "parts": [_run_waterfall(row) for row in effect.parts],
     }
 
 

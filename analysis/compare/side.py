@@ -8,6 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from sawtooth.analysis.compare.changed.products import products_of
+from sawtooth.analysis.compare.changed.traits import READ_BACK, Trait, traits_of
 from sawtooth.analysis.compare.matching import Piece
 from sawtooth.analysis.compare.measured import Measured
 from sawtooth.analysis.metrics.step_time import AGREES_WITHIN
@@ -25,12 +27,17 @@ _SQL = queries_of(__file__)
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a comparison: its runs, the step series that speaks for each, and their GPU work per step."""
+    """One side of a comparison: its runs, the step series that speaks for each, and their GPU work per step.
+
+    ``traits`` are how all of its runs are set up, ``products`` the shapes that all of their products take.
+    """
 
     runs: tuple[RunResult, ...]
     measured: tuple[Measured, ...]
     kernels: tuple[Piece, ...]
     operators: tuple[Piece, ...]
+    traits: tuple[Trait, ...] = ()
+    products: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, sides: Sequence[Side]) -> Side:
@@ -44,6 +51,8 @@ class Side:
             tuple(measured for side in sides for measured in side.measured),
             tuple(p.scaled(share) for side, share in zip(sides, part, strict=True) for p in side.kernels),
             tuple(p.scaled(share) for side, share in zip(sides, part, strict=True) for p in side.operators),
+            tuple(trait for trait in sides[0].traits if all(trait in side.traits for side in sides)),
+            frozenset.intersection(*(side.products for side in sides)),
         )
 
     @property
@@ -75,10 +84,22 @@ def side_of(runs: Sequence[RunResult], library: Library) -> Side:
 def _side_of_one(run: RunResult, library: Library) -> Side:
     measured, lead = _measured(run, library), run.lead
     if lead is None or not len(lead.counted):
-        return Side((run,), (measured,), (), ())
+        return Side((run,), (measured,), (), (), *_set_up(run, library, None))
     per_step = Fraction(1, len(lead.counted))
     with open_rank(library, lead) as view:
-        return Side((run,), (measured,), tuple(_kernels(view, per_step)), tuple(_operators(view, per_step)))
+        kernels, operators = tuple(_kernels(view, per_step)), tuple(_operators(view, per_step))
+    read_back = float(sum((piece.count for piece in kernels if piece.name.startswith(READ_BACK)), Fraction(0)))
+    return Side((run,), (measured,), kernels, operators, *_set_up(run, library, read_back))
+
+
+def _set_up(run: RunResult, library: Library, read_back: float | None) -> tuple[tuple[Trait, ...], frozenset[str]]:
+    """Return the traits of a run, which copies ``read_back`` times a step to its host, and the shapes of its products, by its slowest rank's trace."""
+    traces = run.manifest.traces
+    of_lead = run.lead.recording_id if run.lead is not None else traces[0].id if traces else None
+    if of_lead is None:
+        return traits_of(run, None), frozenset()
+    with library.open(of_lead) as recording:
+        return traits_of(run, recording, read_back), products_of(recording)
 
 
 def _kernels(view: RankView, per_step: Fraction) -> list[Piece]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -17,49 +16,40 @@ from sawtooth.analysis.compare.bootstrap import (
     noise_floor,
     share_of_faster,
 )
-from sawtooth.analysis.compare.change_interval import RUN_TO_RUN, Interval, change_interval, holds_zero, widened
+from sawtooth.analysis.compare.certainty import (
+    MIN_CHANGE,
+    OF_ESTIMATES,
+    SURE_OF_SOME,
+    TWO_SOURCES,
+    Confidence,
+    Evidence,
+    Verdict,
+    Word,
+    settled,
+    sure_of_change,
+    sure_of_none,
+)
+from sawtooth.analysis.compare.change_interval import RUN_TO_RUN, change_interval, holds_zero, widened
 from sawtooth.analysis.compare.measured import Measured
 from sawtooth.analysis.quantiles import student_t
-
-Word = Literal["faster", "slower", "no_difference_shown", "inconclusive"]
-Confidence = Literal["high", "medium", "low"]
 
 MIN_STEPS_FOR_WORD = 4  # recorded; 4 and 4 lie apart by chance in 2 · 4! · 4! / 8! = 2.9 % of independent draws
 MIN_COUNTED_FOR_WORD = 3  # the first of 4 recorded steps does not count: 10 % by chance, before asking for 10 % of change
 MIN_RUNS_AS_UNIT = 3  # below, the spread between runs has at most one degree of freedom a side
-MIN_CHANGE = 0.02  # run-to-run noise of one machine reaches 2 % with nothing changed
 MIN_CHANGE_FEW_STEPS = 0.10  # a handful of steps says nothing about smaller changes
 SOURCE_FLOOR = 0.10  # telemetry's step time is good to 10 % at best, and an estimate beside a stopwatch no better
 POWER_MARGIN = 0.84  # standard errors beyond the limit at which four of five recordings show a change
-SURE_OF_NONE = 0.05  # a pair that would have shown a 5 % change and did not is worth a plain no
-SURE_OF_SOME = 0.10  # five times the 2 % by which two recordings of one program may differ
+PROFILED_ALONE = 1.0  # the profiler makes steps of one program twice as long and more, and leaves another's as they are
 MIN_STRETCHES = 3  # with fewer independent stretches a side, 10 to 20 % of intervals miss (AR(1) at 0.9, 20 to 50 steps)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What may be said of B against A, and why. Shares are of the faster side, so that swapping the sides keeps them.
-
-    ``ci95_ms`` is the interval of the change in ms (None only where a side has no step time; an end of it is None where nothing bounds the
-    change); ``smallest_visible_share`` is the change that such a pair shows four times out of five (None where nothing can be said);
-    ``noise_floor_share`` is by how much the recordings differ from themselves.
-    """
-
-    word: Word
-    confidence: Confidence
-    why: str
-    ci95_ms: Interval | None = None
-    noise_floor_share: float = 0.0
-    smallest_visible_share: float | None = None
 
 
 def verdict(a: Sequence[Measured], b: Sequence[Measured], *, stored_floor_share: float = 0.0) -> Verdict:
     """Say whether B's best step time differs from A's. Each side is one or more runs.
 
     ``stored_floor_share`` is an A/A noise floor known beforehand (share). "faster" and "slower" need an interval without
-    zero and a change of at least max(2 %, floor); below 20 steps a side the word is of low confidence, needs at least
-    4 steps, ranges that do not overlap and max(10 %, floor), and the interval comes from the step times' own; from 3 runs a side,
-    runs are the unit.
+    zero and a change of at least max(2 %, floor); below 20 steps a side the interval comes from the step times' own, and a word that
+    it does not carry is of low confidence and needs at least 4 steps, ranges that do not overlap and max(10 %, floor); from 3 runs a
+    side, runs are the unit. How sure it is says the table of ``sawtooth.analysis.compare.certainty``.
     """
     by_steps = _by_steps(a, b, stored_floor_share)
     best_a, best_b = _mean_best(a), _mean_best(b)
@@ -67,34 +57,19 @@ def verdict(a: Sequence[Measured], b: Sequence[Measured], *, stored_floor_share:
         return by_steps
     estimated = any(run.source in ("estimate", "telemetry") for run in (*a, *b))
     alike = len({run.source for run in (*a, *b)}) == 1
+    change, floor = best_b - best_a, max(stored_floor_share, _source_floor(a, b))
     if by_steps.ci95_ms is None:
-        return _limited(by_steps, change_interval(a, b, best_b - best_a), OF_ESTIMATES, alike)
-    if not estimated or min(len(a), len(b)) >= MIN_RUNS_AS_UNIT:
+        interval, source = change_interval(a, b, change), OF_ESTIMATES
+        if any(run.low_ms is None for run in (*a, *b)):
+            floor = max(floor, PROFILED_ALONE)
+    elif (estimated or not alike) and min(len(a), len(b)) < MIN_RUNS_AS_UNIT and all(run.steps_ms for run in (*a, *b)):
+        interval, source = widened(by_steps.ci95_ms, change_interval(a, b, change), change), WIDENED
+    else:
         return by_steps
-    change = best_b - best_a
-    return _limited(by_steps, widened(by_steps.ci95_ms, change_interval(a, b, change), change), WIDENED, alike)
+    return settled(by_steps, Evidence(change, min(best_a, best_b), interval, floor, alike), source)
 
 
-def _limited(by_steps: Verdict, interval: Interval, source: str, alike: bool) -> Verdict:
-    """Return the verdict with an interval from elsewhere. Where that holds no change at all, the word is of low confidence at most.
-
-    It stays only where both step times come from the same source (``alike``), whose errors go the same way, and are bounded.
-    """
-    why = " ".join((by_steps.why, source, *([UNBOUNDED] if None in interval else ())))
-    if by_steps.word not in ("faster", "slower") or not holds_zero(interval):
-        return replace(by_steps, ci95_ms=interval, why=why)
-    if alike and None not in interval:
-        return replace(by_steps, confidence="low", ci95_ms=interval, why=f"{why} {ERR_ALIKE}")
-    return replace(by_steps, word="inconclusive", confidence="low", ci95_ms=interval, why=f"{why} {NOT_KNOWN}")
-
-
-OF_ESTIMATES = "The interval is that of the step times themselves, widened to 95 %."
-WIDENED = "The interval holds what the estimated step times leave open, too."
-ERR_ALIKE = (
-    "It includes 0 because it takes the two to err independently; both come from the same source, and so they err alike."
-)
-NOT_KNOWN = "The step times are not known well enough to tell which side is faster."
-UNBOUNDED = "On one side nothing bounds the step time from above."
+WIDENED = "The interval holds what the step times themselves leave open, too."
 
 
 def _by_steps(a: Sequence[Measured], b: Sequence[Measured], stored_floor_share: float) -> Verdict:
@@ -194,7 +169,7 @@ def _by_runs(a: Sequence[Measured], b: Sequence[Measured], change: float, floor:
         why = f"{runs}: the 95 % interval of the change excludes 0."
         return Verdict(_word(change), sure, why, between, floor, smallest)
     why = f"{runs}: {_why_none(abs(change) <= half, share, limit)} {_could_have_seen(smallest)}"
-    return Verdict("no_difference_shown", _sure_of_none(smallest), why, between, floor, smallest)
+    return Verdict("no_difference_shown", sure_of_none(smallest), why, between, floor, smallest)
 
 
 def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_b: float, floor: float) -> Verdict:
@@ -205,18 +180,19 @@ def _by_marks(a: Sequence[Measured], b: Sequence[Measured], best_a: float, best_
     half = max(change - (interval[0] or 0.0), (interval[1] or 0.0) - change)
     limit, share = max(MIN_CHANGE, floor), share_of_faster(best_a, best_b)
     smallest = max(limit, half / min(best_a, best_b))
-    shown = not holds_zero(interval) and share >= limit
-    marked = all(run.source == "marks" for run in (*a, *b))
-    sure: Confidence = "low" if not marked else "high" if share >= SURE_OF_SOME else "medium"
+    sources = {run.source for run in (*a, *b)}
+    sure = sure_of_change(Evidence(change, min(best_a, best_b), interval, floor, alike=len(sources) == 1))
+    marked = sources == {"marks"}
     missing = sum(any(not run.steps_ms for run in side) for side in (a, b))
     without = "On neither side are steps recorded." if missing == 2 else "On one side no steps are recorded."
     basis = BY_MARKS if marked else f"{without} {BY_TIMES}"
+    basis += f" {TWO_SOURCES}" if len(sources) > 1 else ""
     none = f"{_why_none(holds_zero(interval), share, limit)} {_could_have_seen(smallest)}"
     none = f"{none[0].upper()}{none[1:]}"
     return Verdict(
-        word=_word(change) if shown else "no_difference_shown",
-        confidence=sure if shown else _sure_of_none(smallest),
-        why=f"{basis} {'It excludes 0.' if shown else none}",
+        word=_word(change) if sure is not None else "no_difference_shown",
+        confidence=sure or sure_of_none(smallest),
+        why=f"{basis} {'It excludes 0.' if sure is not None else none}",
         ci95_ms=interval,
         noise_floor_share=floor,
         smallest_visible_share=smallest,
@@ -279,7 +255,7 @@ def _by_interval(pair: _Pair) -> Verdict:
         return Verdict("no_difference_shown", "low", why, ends, floor, smallest)
     note = _why_none(not interval.excludes_zero(), share, limit)
     why = f"{between[0].upper()}{between[1:]}, {note} {_could_have_seen(smallest)}"
-    return Verdict("no_difference_shown", _sure_of_none(smallest), why, ends, floor, smallest)
+    return Verdict("no_difference_shown", sure_of_none(smallest), why, ends, floor, smallest)
 
 
 def _why_none(holds_zero: bool, share: float, limit: float) -> str:
@@ -294,7 +270,3 @@ def _could_have_seen(smallest: float) -> str:
             f"The steps of one side differ so much that nothing short of a factor of {1 + smallest:.2g} could have been seen."
         )
     return f"A change below {smallest:.{1 if smallest < SURE_OF_SOME else 0}%} could not have been seen."
-
-
-def _sure_of_none(smallest: float) -> Confidence:
-    return "high" if smallest <= SURE_OF_NONE else "medium" if smallest <= 2 * SURE_OF_NONE else "low"

@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from sawtooth.analysis.compare.certainty import Verdict
 from sawtooth.analysis.compare.measured import Measured
 from sawtooth.analysis.compare.reasons import WORK_DIFFERS
-from sawtooth.analysis.compare.significance import Verdict, verdict
+from sawtooth.analysis.compare.significance import verdict
 from sawtooth.analysis.run.model import RunResult
 
 
@@ -35,10 +36,20 @@ _WORK: tuple[tuple[str, Callable[[RunResult], float | None]], ...] = (
 
 
 def throughput(
-    a: Sequence[RunResult], b: Sequence[RunResult], measured_a: Sequence[Measured], measured_b: Sequence[Measured]
+    a: Sequence[RunResult],
+    b: Sequence[RunResult],
+    measured_a: Sequence[Measured],
+    measured_b: Sequence[Measured],
+    *,
+    one_shape: bool = False,
 ) -> Throughput | None:
-    """Return what both sides do a second; None where their steps do the same work, or the work or a step time is not known."""
+    """Return what both sides do a second; None where their steps do the same work, or the work or a step time is not known.
+
+    ``one_shape``: products of both sides take the same shapes, so that operations were counted in other ways, and the batch is one.
+    """
     for unit, work_of in _WORK:
+        if unit == "FLOP" and one_shape:
+            return None
         works = [_mean([work_of(run) for run in side]) for side in (a, b)]
         steps_ms = [_mean([run.best_ms for run in side]) for side in (measured_a, measured_b)]
         (work_a, work_b), (ms_a, ms_b) = works, steps_ms

@@ -21,7 +21,7 @@ from sawtooth.app.commands.inputs import Opened, opened, opened_all
 from sawtooth.app.commands.output import OutputOption, format_for, say, write
 from sawtooth.app.printable import json_text
 from sawtooth.app.reports import text as report_text
-from sawtooth.app.words import comparison as words
+from sawtooth.app.words import changed
 from sawtooth.ingest.errors import UsageError
 
 
@@ -91,7 +91,7 @@ def _tested(run: Opened, result: RunResult) -> str | None:
     comparison = compare(*sides)
     if comparison.prediction is not None:
         remember(folder, before.id, run.manifest.id, comparison.prediction)
-    return words.tested(comparison)
+    return changed.tested(comparison)
 
 
 @contextmanager

@@ -1,18 +1,28 @@
-"""Which two runs a comparison opens with, where nobody has chosen any."""
+"""Which two runs a comparison opens with, where nobody has chosen any: the newest two of the same work."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 
+from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike
+from sawtooth.analysis.compare.record import FOLLOWS, follows
 from sawtooth.app.jobs.bundled import first_pair
 from sawtooth.ingest.schema import Manifest
 
+NEWEST = (
+    12  # runs that are looked at: each newly opened recording takes milliseconds, and every screen's navigation leads to a pair
+)
+Products = Callable[[Manifest], frozenset[str]]  # the shapes of a run's matrix products, empty where they are not recorded
 
-def likely_pair(manifests: Sequence[Manifest], came_from: str | None) -> tuple[Manifest, Manifest] | None:
-    """Return the older and the newer run to compare, None for fewer than two; ``manifests`` are newest first.
 
-    ``came_from`` is the run the viewer looked at: it is one of the pair, beside the run before it in time. Without it, it is the bundled
-    pair or the two newest runs.
+def likely_pair(
+    manifests: Sequence[Manifest], came_from: str | None, products: Products = lambda manifest: frozenset()
+) -> tuple[Manifest, Manifest] | None:
+    """Return the older and the newer run to compare, None where no two do the same work; ``manifests`` are newest first.
+
+    ``came_from`` is the run the viewer looked at: it is one of the pair, beside the newest run of its work before it, else after it. Without it,
+    it is the bundled pair, or the newest run that has an older one of its work.
     """
     if len(manifests) < 2:
         return None
@@ -20,5 +30,33 @@ def likely_pair(manifests: Sequence[Manifest], came_from: str | None) -> tuple[M
     example = first_pair(manifests)
     if example is not None and (at is None or manifests[at] in example):
         return example
-    newer = min(at or 0, len(manifests) - 2)
-    return manifests[newer + 1], manifests[newer]
+    if at is None:
+        near = manifests[:NEWEST]
+        pairs = ((older, newer) for i, newer in enumerate(near) for older in near[i + 1 :])
+        return next(((a, b) for a, b in pairs if same_work(a, b, products)), None)
+    here = manifests[at]
+    before = next((run for run in manifests[at + 1 : at + 1 + NEWEST] if same_work(run, here, products)), None)
+    if before is not None:
+        return before, here
+    after = next((run for run in reversed(manifests[max(at - NEWEST, 0) : at]) if same_work(here, run, products)), None)
+    return (here, after) if after is not None else None
+
+
+def same_work(a: Manifest, b: Manifest, products: Products) -> bool:
+    """Tell whether two runs are likely of one program: one says that it follows the other, their products are alike, or, where those are
+    not recorded, they share a tag or the beginning of their name."""
+    if follows(a, [b]) is not None or follows(b, [a]) is not None:
+        return True
+    shapes = products(a), products(b)
+    share = alike(*shapes)
+    if share is not None:
+        return share >= OF_ONE_MODEL
+    if shapes[0] and shapes[0] == shapes[1]:
+        return True
+    tags = {tag for tag in a.tags if not tag.startswith(FOLLOWS)} & set(b.tags)
+    return bool(tags) or _stem(a.name) == _stem(b.name) != ""
+
+
+def _stem(name: str) -> str:
+    """Return the first word of a name: resnet of resnet-50-fixed."""
+    return re.split(r"[^a-z]+", name.lower().strip(), maxsplit=1)[0]

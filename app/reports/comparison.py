@@ -14,7 +14,7 @@ from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.reports.escaped import as_written as _plain
 from sawtooth.app.reports.escaped import for_terminals
 from sawtooth.app.reports.text import BLOCKS, LOST, MARKER, TOP, WORK
-from sawtooth.app.words import audit, changes
+from sawtooth.app.words import audit, changed, changes
 from sawtooth.app.words import comparison as words
 
 
@@ -27,8 +27,12 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
         _plain(words.certainty(comparison)),
         "",
     ]
-    lines += [f"{_plain(tested)}\n"] if (tested := words.tested(comparison)) else []
+    lines += [f"{_plain(tested)}\n"] if (tested := changed.tested(comparison)) else []
     lines += _blocks(comparison)
+    if rows := changed.rows(comparison):
+        lines += [f"| {' | '.join(changed.COLUMNS)} |", "| --- | --- | --- | --- |"]
+        lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in rows), ""]
+    lines += [f"{_plain(line)}\n" for line in (changed.nothing(comparison), changed.left(comparison)) if line]
     lines += [f"> {_plain(sentence)}\n" for sentence in words.sentences(comparison)]
     lines += [f"- {_plain(outcome.sentence)}" for outcome in outcomes]
     a, b = (_plain(fmt.clean(name, 40)) for name in words.names(comparison))
@@ -38,7 +42,7 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
             lines += [f"| {label} | {left} | {right} | {_plain(change)} |" for label, left, right, change in rows_of]
     for step in words.steps_divided(comparison):
         parts = words.bars(comparison, step)
-        lines += ["", f"{words.waterfall_title(parts, step)}.", ""]
+        lines += ["", f"{words.waterfall_title(parts, step, shown=words.shown(comparison))}.", ""]
         lines += [f"| {_WHERE[step]} | A, ms | B, ms | change, ms |", "| --- | ---: | ---: | ---: |"]
         lines += [f"| {part.label} | {part.ms_a:.3f} | {part.ms_b:.3f} | {part.change_ms:+.3f} |" for part in parts]
         lines.append(
@@ -88,7 +92,9 @@ def _match(row: Match) -> str:
 
 def text(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
     """Return the comparison for a terminal."""
-    lines = [words.headline(comparison), words.certainty(comparison), *filter(None, [words.tested(comparison)])]
+    lines = [words.headline(comparison), words.certainty(comparison), *filter(None, [changed.tested(comparison)])]
+    said = [*changed.sentences(comparison), *filter(None, (changed.nothing(comparison), changed.left(comparison)))]
+    lines += ["", *said] if said else []
     lines += ["", *words.sentences(comparison)] if words.sentences(comparison) else []
     lines += ["", f"A: {words.names(comparison)[0]}    B: {words.names(comparison)[1]}"]
     for rows in filter(None, (audit.pair_rows(comparison), changes.metric_rows(comparison))):
@@ -98,7 +104,7 @@ def text(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
     for step in words.steps_divided(comparison):
         parts = words.bars(comparison, step)
         width = max(len(part.label) for part in parts)
-        lines += ["", f"{words.waterfall_title(parts, step)} (ms per step)"]
+        lines += ["", f"{words.waterfall_title(parts, step, shown=words.shown(comparison))} (ms per step)"]
         lines += [f"  {part.label:<{width}}  {part.ms_a:>9.3f}  {part.ms_b:>9.3f}  {part.change_ms:>+9.3f}" for part in parts]
     for heading, findings in (("Fixed", comparison.findings_fixed), ("New", comparison.findings_new)):
         if findings:

@@ -23,7 +23,7 @@ from sawtooth.app.charts import poster_bars, step_bar, waterfall
 from sawtooth.app.charts.base import LegendEntry, entry_of
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.theme import ACCENT, MUTED, colour_of
-from sawtooth.app.words import audit, changes, savings
+from sawtooth.app.words import audit, changed, changes, savings
 from sawtooth.app.words import comparison as words
 from sawtooth.app.words import headline as headline_words
 from sawtooth.app.words import host as host_words
@@ -187,11 +187,14 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[Outcome] = ()) ->
         headline=words.headline(comparison),
         marker=Markup(report_text.MARKER),
         certainty=words.certainty(comparison),
-        tested=words.tested(comparison),
+        tested=changed.tested(comparison),
+        changed=Table(changed.COLUMNS, changed.rows(comparison), words=True),
+        unchanged=changed.nothing(comparison),
+        left=changed.left(comparison),
         cautions=words.sentences(comparison),
         gates=[outcome.sentence for outcome in outcomes],
         sides=names,
-        ways=[_way(words.bars(comparison, step), step) for step in steps],
+        ways=[_way(words.bars(comparison, step), step, shown=words.shown(comparison)) for step in steps],
         dots_title=words.dots_title(*words.steps(comparison)),
         dots=_dots(*words.steps(comparison)),
         audit=Table(
@@ -219,11 +222,11 @@ class Way:
     table: Table
 
 
-def _way(bars: list[waterfall.Bar], step: words.Step) -> Way:
+def _way(bars: list[waterfall.Bar], step: words.Step, *, shown: bool) -> Way:
     rows = [(b.label, f"{b.ms_a:.3f}", f"{b.ms_b:.3f}", f"{b.change_ms:+.3f}") for b in bars]
     table = Table(("Part", "A, ms per step", "B, ms per step", "Change, ms per step"), rows)
     title, method = (
-        words.waterfall_title(bars, step),
+        words.waterfall_title(bars, step, shown=shown),
         words.waterfall_method(step, host=any(b.owner in HOST_PARTS for b in bars)),
     )
     there = [b for b in bars if b.ms_a or b.ms_b]

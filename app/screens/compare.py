@@ -22,7 +22,7 @@ from sawtooth.app.page.sharing import copy_link, slide
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.runs.listing import listed
-from sawtooth.app.words import audit, changes
+from sawtooth.app.words import audit, changed, changes
 from sawtooth.app.words import comparison as words
 from sawtooth.ingest.schema import Manifest
 
@@ -76,11 +76,15 @@ def _pickers(choice: Choice, known: Mapping[str, Manifest]) -> DeltaGenerator:
 
 def _complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerator) -> bool:
     """Name what is missing, side by side with the way to bring it; tell whether nothing is."""
+    if not choice.a or not choice.b:
+        with head:
+            if choice.a or choice.b:
+                cards.headline("Choose the other run: no run here is known to do the same work.")
+            else:
+                cards.headline("No two runs here are known to do the same work: choose both.")
+        return False
     fine = True
     for side, runs in (("A", choice.a), ("B", choice.b)):
-        if not runs:
-            cards.empty_state(f"Side {side} has no run.", "Choose one beside it.")
-            fine = False
         for run in runs:
             if run not in known:
                 cards.empty_state(
@@ -107,13 +111,15 @@ def _complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerato
 
 def _head(comparison: Comparison, choice: Choice) -> None:
     st.set_page_config(page_title=words.tab_title(comparison))
-    cards.headline(words.headline(comparison), " ".join(filter(None, (words.why(comparison), words.how_sure(comparison)))))
+    cards.headline(words.headline(comparison), words.below(comparison))
     if choice.example:
-        cards.small("An example: two runs that were here. Choose others beside A and B.")
+        cards.small("The newest two runs of the same work. Choose others beside A and B.")
     _both_steps(comparison)
     with st.container(gap="xxsmall"):
-        if tested := words.tested(comparison):
-            cards.text(tested)
+        if rows := changed.rows(comparison):
+            cards.table(changed.COLUMNS, rows, changed.TITLE)
+        for line in filter(None, (changed.nothing(comparison), changed.tested(comparison), changed.left(comparison))):
+            cards.text(line)
         for sentence in words.sentences(comparison):
             cards.caution(sentence)
 
@@ -157,7 +163,7 @@ def _step(comparison: Comparison) -> None:
         chart = waterfall.waterfall(
             bars,
             names,
-            words.waterfall_title(bars, step),
+            words.waterfall_title(bars, step, shown=words.shown(comparison)),
             dark=frame.dark(),
             method=words.waterfall_method(step, host=not any(words.gpu_worked(comparison))),
         )

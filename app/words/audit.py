@@ -7,6 +7,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.audit import AuditRow, audit
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
+from sawtooth.app.words.changes import MARKS, NOT_MEASURABLE
 
 TITLE = "Audit"
 COLUMNS = ("Audit", "A", "B", "Change")
@@ -32,7 +33,9 @@ def pair_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
             continue
         change = line.a.why_missing or line.b.why_missing or "none"
         if line.change is not None and line.a.value and line.change:
-            change = fmt.signed(fmt.share(line.change / line.a.value), line.change)
+            word = comparison.audit_word(line)
+            amount = fmt.signed(fmt.share(line.change / line.a.value), line.change)
+            change = NOT_MEASURABLE if word == "not_measurable" else f"{amount}{MARKS.get(word, '')}"
         lines.append((line.row.label, shown(line.row, line.a), shown(line.row, line.b), change))
     return lines if len(lines) > 1 else []
 

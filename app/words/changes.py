@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sawtooth.analysis.compare.change_interval import RUN_TO_RUN
-from sawtooth.analysis.compare.comparison import Comparison, MetricChange
+from sawtooth.analysis.compare.comparison import OF_THE_PROFILE, STEP, Comparison, MetricChange, RowWord
 from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.rankings import middle, short
 
-OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency")  # by their definition
+MARKS: dict[RowWord, str] = {"better": " ✓ better", "worse": " ✗ worse", "profiles_alone": ", of the profiles alone"}
+NOT_MEASURABLE = "no measurable change"
 NAME = 70  # characters of a kernel's or operator's name; the whole one stands beside it
 WAYS = {
     "name": "same name",
@@ -86,8 +86,11 @@ def match_title(rows: tuple[Match, ...], kind: str) -> str:
 
 
 def metric_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
-    """Return label, A, B and change of every metric that at least one side has; of both where a GPU worked on one side alone."""
-    return [(label(c.key), fmt.reading(c.key, c.a), fmt.reading(c.key, c.b), change_text(c)) for c in _known(comparison)]
+    """Return label, A, B and marked change of every metric that at least one side has; of both where a GPU worked on one side alone."""
+    return [
+        (label(c.key), fmt.reading(c.key, c.a), fmt.reading(c.key, c.b), marked_change(c, comparison))
+        for c in _known(comparison)
+    ]
 
 
 def _known(comparison: Comparison) -> list[MetricChange]:
@@ -97,9 +100,10 @@ def _known(comparison: Comparison) -> list[MetricChange]:
 
 
 def changed_rows(comparison: Comparison) -> tuple[list[tuple[str, str, str, str]], int]:
-    """Return ``metric_rows`` of the metrics that changed, largest relative change first, each marked better or worse; and how many did not."""
+    """Return ``metric_rows`` of the step time and of the metrics that changed, largest relative change first; and how many others did not."""
     known = _known(comparison)
-    changed = sorted((c for c in known if c.change != 0), key=_effect, reverse=True)
+    changed = [c for c in known if comparison.metric_word(c) not in ("none", "not_measurable") or c.key == STEP]
+    changed = sorted(changed, key=lambda c: (c.key == STEP, _effect(c)), reverse=True)
     rows = [(label(c.key), fmt.reading(c.key, c.a), fmt.reading(c.key, c.b), marked_change(c, comparison)) for c in changed]
     return rows, len(known) - len(changed)
 
@@ -114,29 +118,11 @@ def _effect(change: MetricChange) -> float:
 def marked_change(change: MetricChange, comparison: Comparison) -> str:
     """Return a metric's change with a mark that differs in shape: ✓ better, ✗ worse.
 
-    Neither where the metric has no better end, where two runs of one program differ by as much, or where it is of profiled steps that do not
-    change as the runs do.
+    Neither where the metric has no better end, or where it is of profiled steps that do not change as the runs do; and no amount where two runs of
+    one program may differ by it.
     """
-    text, better = change_text(change), METRICS[change.key].better
-    if not change.change or better == "neither":
-        return text
-    if change.key == "best_step_time_ms" and comparison.verdict.word == "inconclusive":
-        return text
-    if _is_noise(change, comparison):
-        return f"{text}, no measurable change"
-    if comparison.disagreement is not None and change.key in OF_THE_PROFILE:
-        return f"{text}, of the profiles alone"
-    return f"{text} ✓ better" if (change.change < 0) == (better == "lower") else f"{text} ✗ worse"
-
-
-def _is_noise(change: MetricChange, comparison: Comparison) -> bool:
-    """Tell whether a metric's change is one that two runs of one program show."""
-    if change.key == "best_step_time_ms":
-        return comparison.verdict.word == "no_difference_shown"
-    a, b = change.a, change.b
-    if a.low is not None and b.low is not None:
-        return (a.high is None or b.low <= a.high) and (b.high is None or a.low <= b.high)
-    return change.change is not None and abs(change.change) < RUN_TO_RUN * max(abs(a.value or 0.0), abs(b.value or 0.0))
+    word = comparison.metric_word(change)
+    return NOT_MEASURABLE if word == "not_measurable" else f"{change_text(change)}{MARKS.get(word, '')}"
 
 
 def label(key: str) -> str:

@@ -11,7 +11,6 @@ from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar, directed
 from sawtooth.app.words import stretches
-from sawtooth.app.words.headline import action
 
 Step = Literal["run", "profiled"]  # which step a waterfall divides
 ID_SHOWN = 6  # characters of an id that tell two runs of one name apart
@@ -28,7 +27,7 @@ def names(comparison: Comparison) -> tuple[str, str]:
     return (f"{a} ({first})", f"{b} ({second})") if first != second else ("A", "B")
 
 
-def _about(side: Side, source: str) -> str:
+def about(side: Side, source: str) -> str:
     """Return ≈ where a step time is not measured; without GPU work a profiled step is no more than a bound."""
     return "≈ " if "estimate" in source or "telemetry" in source or ("profile" in source and not side.gpu_worked) else ""
 
@@ -42,25 +41,28 @@ def step_times(comparison: Comparison) -> str:
     """Return both best step times: ≈ 30 ms → ≈ 26.3 ms."""
     sides = zip((comparison.a, comparison.b), (comparison.best.a, comparison.best.b), comparison.sources, strict=True)
     return " → ".join(
-        f"{_about(side, source)}{fmt.duration_ms(ms)}" if ms is not None else "not known" for side, ms, source in sides
+        f"{about(side, source)}{fmt.duration_ms(ms)}" if ms is not None else "not known" for side, ms, source in sides
     )
 
 
 def headline(comparison: Comparison) -> str:
     """Return the verdict in one sentence: of work per second where a step does other work on either side, else of the step."""
     a, b = names(comparison)
+    if comparison.other_model:
+        return f"{a} and {b} train different models: {step_times(comparison)} a step, which says nothing of a change."
     if comparison.throughput is not None:
         return _throughput(comparison.throughput, a, b, step_times(comparison))
     word, best = comparison.verdict.word, comparison.best
     if best.a is None or best.b is None:
         unknown = " and ".join(name for name, ms in ((a, best.a), (b, best.b)) if ms is None)
         return f"No verdict: no step time is known of {unknown}."
+    perhaps = "probably " if comparison.verdict.confidence == "low" else ""
     if word in ("faster", "slower") and best.a and best.b:
         if word == "faster":
-            return f"{b} is {fmt.times(best.a / best.b)} as fast as {a}: {step_times(comparison)} a step."
-        return f"{b} takes {fmt.times(best.b / best.a)} as long as {a}: {step_times(comparison)} a step."
-    if word == "no_difference_shown":
-        return f"No difference shown between {a} and {b}: {step_times(comparison)} a step."
+            return f"{b} is {perhaps}{fmt.times(best.a / best.b)} as fast as {a}: {step_times(comparison)} a step."
+        return f"{b} {perhaps}takes {fmt.times(best.b / best.a)} as long as {a}: {step_times(comparison)} a step."
+    if comparison.verdict.may_be_none:
+        return f"No measurable change between {a} and {b}: {step_times(comparison)} a step."
     return f"No verdict on whether {b} differs from {a}: {step_times(comparison)} a step."
 
 
@@ -73,10 +75,10 @@ def _throughput(rate: Throughput, a: str, b: str, steps: str) -> str:
     """Return the verdict on work per second: as 1.39 × the samples of A, with the step times behind it."""
     work = "floating-point operations" if rate.unit == "FLOP" else rate.unit
     rates = " → ".join(work_rate(value, rate.unit) for value in (rate.a, rate.b))
-    if rate.verdict.word in ("faster", "slower"):
+    if rate.verdict.shown:
         return f"{b} does {fmt.times(rate.ratio)} the {work} a second of {a}: {rates}; a step takes {steps}."
-    if rate.verdict.word == "no_difference_shown":
-        return f"No difference shown between {a} and {b} in {work} a second: {rates}; a step takes {steps}."
+    if rate.verdict.may_be_none:
+        return f"No measurable change between {a} and {b} in {work} a second: {rates}; a step takes {steps}."
     return f"No verdict on whether {b} and {a} differ in {work} a second: {rates}; a step takes {steps}."
 
 
@@ -85,15 +87,35 @@ def work_rate(per_second: float, unit: str) -> str:
     return fmt.flop_rate(per_second / 1e12) if unit == "FLOP" else f"{fmt.count(per_second)} {unit}/s"
 
 
+def below(comparison: Comparison) -> str:
+    """Return the line under the headline: what most of the change is, and how sure it is; of two models, by what they are told apart."""
+    if comparison.other_model:
+        return why_sure(comparison)
+    return " ".join(filter(None, (why(comparison), how_sure(comparison))))
+
+
+def shown(comparison: Comparison) -> bool:
+    """Tell whether a change is shown, of the step or of the work in a second."""
+    return (comparison.throughput.verdict if comparison.throughput is not None else comparison.verdict).shown
+
+
 def certainty(comparison: Comparison) -> str:
     """Return what limits the verdict: its confidence, interval and reason."""
-    return f"{how_sure(comparison)} {why_sure(comparison)}"
+    return f"{how_sure(comparison)} {why_sure(comparison)}".strip()
 
 
 def how_sure(comparison: Comparison) -> str:
     """Return the verdict's confidence and interval: Low confidence: a step is 493 to 843 ms shorter (95 % interval)."""
     word, rate = comparison.verdict, comparison.throughput
-    sure = f"{(rate.verdict if rate is not None else word).confidence.capitalize()} confidence"
+    stated = rate.verdict if rate is not None else word
+    sure = f"{stated.confidence.capitalize()} confidence"
+    if stated.may_be_none and stated.confidence == "low" and not comparison.other_model:
+        visible = stated.smallest_visible_share
+        sure = (
+            f"Only a change above {fmt.share(visible)} would show" if visible is not None and visible < 1 else "Little is known"
+        )
+    if comparison.other_model:
+        return ""
     if rate is not None or word.ci95_ms is None or word.ci95_ms == (0.0, 0.0):
         return f"{sure}."  # a rate's interval is of the time that A's work takes, which nobody sees
     return f"{sure}: {_interval(*word.ci95_ms)}"
@@ -124,7 +146,7 @@ def _longer(ms: float) -> str:
 def why(comparison: Comparison) -> str | None:
     """Return the part of the step that explains most of its change: 613 ms of the 617 ms saved is data loader. None where none does."""
     steps = steps_divided(comparison)
-    if not steps:
+    if not steps or not (comparison.verdict.shown or comparison.throughput is not None):
         return None
     parts = bars(comparison, steps[0])
     change = sum(part.change_ms for part in parts)
@@ -184,14 +206,16 @@ def undivided(comparison: Comparison) -> tuple[str, str, str]:
     )
 
 
-def waterfall_title(parts: list[Bar], step: Step) -> str:
-    """Return the waterfall's finding: the change, and the largest part that goes the same way."""
+def waterfall_title(parts: list[Bar], step: Step, *, shown: bool = True) -> str:
+    """Return the waterfall's finding: the change, and the largest part that goes the same way; ``shown``: the change is one that is shown."""
     where = "The step changed" if step == "run" else "Under the profiler the step changed"
     change = sum(part.change_ms for part in parts)
     total = fmt.signed(fmt.duration_ms(change), change)
     same_way = [part for part in parts if part.change_ms * change > 0]
     if not same_way:
         return f"{where} by nothing"
+    if step == "run" and not shown:
+        return f"The parts of both steps; that they differ by {total} shows no change"
     largest = max(same_way, key=lambda part: abs(part.change_ms))
     amount = fmt.signed(fmt.duration_ms(largest.change_ms), largest.change_ms)
     return f"{where} by {total}; the largest part is {largest.label}, {amount}"
@@ -221,20 +245,13 @@ def sentences(comparison: Comparison) -> list[str]:
     limits = [
         *filter(None, [stretches.why(comparison)]),
         *([comparison.disagreement] if comparison.disagreement else []),
-        *(reason.sentence for reason in comparison.reasons),
+        *(
+            reason.sentence
+            for reason in comparison.reasons
+            if not (comparison.other_model and reason.key in ("work", "shapes"))
+        ),
     ]
     return [fmt.spaced(sentence) for sentence in limits]
-
-
-def tested(comparison: Comparison) -> str | None:
-    """Return what was predicted of the fixes, beside what came: Predicted ≈ 159 ms for …, measured 157 ms. None where nothing was predicted."""
-    prediction = comparison.prediction
-    if prediction is None:
-        return None
-    actions = {finding.rule: action(finding) for finding in comparison.findings_fixed}
-    fixes = "; ".join(actions.get(rule, fmt.heading(rule)) for rule in prediction.rules)
-    predicted, measured = fmt.duration_ms(prediction.predicted_ms), fmt.duration_ms(prediction.measured_ms)
-    return f"Predicted ≈ {predicted}, measured {measured}: {fixes}."
 
 
 def dots_title(a: list[float], b: list[float]) -> str:

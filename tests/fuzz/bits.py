@@ -30,7 +30,7 @@ from sawtooth.analysis.cluster.places import place_of
 from sawtooth.analysis.cluster.summary import pack
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.compare import record
-from sawtooth.analysis.compare.prediction import Prediction
+from sawtooth.analysis.compare.changed.prediction import Prediction
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store import calibration

@@ -34,16 +34,21 @@ class Choice:
 
 
 def read(manifests: Sequence[Manifest], came_from: str | None = None) -> Choice | None:
-    """Return what the address asks for, else the likely pair beside the run one ``came_from``; None for fewer than two runs.
+    """Return what the address asks for, else the likely pair beside the run one ``came_from``, or that run alone where none does its
+    work; None for fewer than two runs.
 
     What the page chooses itself is written into the address, so that it can be copied.
     """
     a, b, more = (_ids(key) for key in (*SIDES, MORE))
     if a or b:
         return Choice(a, b, more)
-    pair = likely_pair(manifests, came_from)
-    if pair is None:
+    if len(manifests) < 2:
         return None
+    pair = likely_pair(manifests, came_from, frame.products_in)
+    if pair is None:
+        here = (came_from,) if came_from and came_from in {manifest.id for manifest in manifests} else ()
+        write(b=here)
+        return Choice((), here, more)
     write(a=[pair[0].id], b=[pair[1].id])
     return Choice((pair[0].id,), (pair[1].id,), more, example=True)
 

@@ -12,8 +12,8 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import poster_bars
 from sawtooth.app.page import findings
+from sawtooth.app.words import changed, headline, savings
 from sawtooth.app.words import comparison as compare_words
-from sawtooth.app.words import headline, savings
 from sawtooth.app.words import run as words
 
 _HERE = Path(__file__).resolve().parents[2] / "components"
@@ -66,7 +66,7 @@ def of_comparison(comparison: Comparison) -> dict[str, Any] | None:
     names = compare_words.names(comparison)
     return {
         "title": fmt.clean(compare_words.headline(comparison)),
-        "under": fmt.clean(compare_words.tested(comparison) or compare_words.certainty(comparison)),
+        "under": fmt.clean(changed.tested(comparison) or compare_words.certainty(comparison)),
         "before": "",  # the title has the times
         "after": "",
         "times": "",

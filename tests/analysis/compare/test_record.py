@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from sawtooth.analysis.compare.prediction import Prediction
+from sawtooth.analysis.compare.changed.prediction import Prediction
 from sawtooth.analysis.compare.record import FILE, follows, records, remember
 from sawtooth.app.cli import cli
 from sawtooth.app.jobs.intake import bring_in

@@ -26,13 +26,13 @@ def add(data: DataFolder, tmp_path, name: str, tags=(), **loop) -> str:
 
 @pytest.fixture
 def pair(app_data: DataFolder, tmp_path) -> tuple[str, str]:
-    return add(app_data, tmp_path, "before"), add(app_data, tmp_path, "after", step_us=800, matmul_us=400)
+    return add(app_data, tmp_path, "before", ["job"]), add(app_data, tmp_path, "after", ["job"], step_us=800, matmul_us=400)
 
 
 def test_an_address_shows_the_comparison_with_its_waterfall(pair):
     test = opened(a=pair[0], b=pair[1])
     text = words_of(test)
-    assert "after is 1.25\u00a0× as fast as before: 1.00\u00a0ms → 800\u00a0µs a step." in text
+    assert "after is probably 1.25\u00a0× as fast as before: 1.00\u00a0ms → 800\u00a0µs a step." in text
     assert "The step changed by −200\u00a0µs" in text
     waterfall = charts(test)[0]["data"]
     assert [bar["x"][0] for bar in waterfall] == pytest.approx([1.0, -0.2, 0.8])
@@ -42,7 +42,7 @@ def test_the_tab_is_called_as_the_verdict(pair, monkeypatch):
     titles = []
     monkeypatch.setattr(st, "set_page_config", lambda **config: titles.append(config.get("page_title")))
     opened(a=pair[0], b=pair[1])
-    assert titles[-1] == "after is 1.25\u00a0× as fast as before: 1.00\u00a0ms → 800\u00a0µs a step"
+    assert titles[-1] == "after is probably 1.25\u00a0× as fast as before: 1.00\u00a0ms → 800\u00a0µs a step"
     opened_at("audit", run=pair[0])
     assert titles[-1].endswith(" · before")
     opened_at("live")
@@ -53,13 +53,30 @@ def test_swapping_the_sides_changes_the_address_and_the_verdict(pair):
     test = opened(a=pair[0], b=pair[1])
     next(b for b in test.button if b.label == "Swap sides").click().run()
     assert (test.query_params["a"], test.query_params["b"]) == (pair[1], pair[0])
-    assert "before takes 1.25\u00a0× as long as after" in words_of(test)
+    assert "before probably takes 1.25\u00a0× as long as after" in words_of(test)
 
 
 def test_without_an_address_two_runs_are_the_example_and_the_address_holds_them(pair):
     test = opened()
     assert {test.query_params["a"], test.query_params["b"]} == set(pair)
-    assert "An example" in words_of(test)
+    assert "The newest two runs of the same work" in words_of(test)
+
+
+def test_strangers_are_not_paired(app_data, tmp_path):
+    for name, size in (("llama", 1024), ("resnet", 512)):
+        trace = ChromeTrace()
+        for k in range(6):
+            trace.step(k, 1000 * k, 1000 * k + 950)
+            trace.op("aten::mm", 1000 * k + 10, 1000 * k + 900, [[size, size], [size, size]], ["float", "float"])
+        prepared(app_data, trace.write(tmp_path / f"{name}.json"), name=name)
+    test = opened()
+    assert "No two runs here are known to do the same work: choose both." in words_of(test)
+    assert "a" not in test.query_params
+    run = app_data.manifests()[0].id
+    test = opened(run=run)
+    assert "Choose the other run" in words_of(test)
+    next(m for m in test.multiselect if m.label == "A, before").set_value([app_data.manifests()[1].id]).run()
+    assert "a step" in words_of(test)
 
 
 def test_choosing_another_run_writes_it_into_the_address(pair, app_data, tmp_path):
@@ -67,7 +84,7 @@ def test_choosing_another_run_writes_it_into_the_address(pair, app_data, tmp_pat
     test = opened(a=pair[0], b=pair[1])
     next(m for m in test.multiselect if m.label == "B, after").set_value([third]).run()
     assert test.query_params["b"] == third
-    assert "third is 1.11\u00a0× as fast as before" in words_of(test)
+    assert "third is probably 1.11\u00a0× as fast as before" in words_of(test)
 
 
 def test_view_state_in_the_address_is_the_view(pair):

@@ -1,0 +1,77 @@
+"""What differs in how two runs were set up, and how much of the change of the step time each difference explains.
+
+A part of the step's change counts once: differences that act on the same part explain it together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sawtooth.analysis.compare.changed.traits import Trait
+from sawtooth.analysis.compare.waterfall import RunRow
+from sawtooth.analysis.run.model import Finding
+
+WORTH_A_SHARE = Fraction(1, 100)  # of the step's change: less is rounding of a replay
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One change. ``what`` with the values ``a`` and ``b``, in words, or a ``finding`` of A that B has no more."""
+
+    key: str
+    what: str
+    a: str | None
+    b: str | None
+    rules: tuple[str, ...]
+    explains: tuple[str, ...]
+    finding: Finding | None = None
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Differences and the parts of the step's change that they act on; ``share`` of that change, None where no part is theirs."""
+
+    differences: tuple[Difference, ...]
+    parts: tuple[RunRow, ...]
+    share: float | None
+
+
+def differences(a: Sequence[Trait], b: Sequence[Trait], fixed: Sequence[Finding]) -> tuple[Difference, ...]:
+    """Return each difference once: what both runs show in other ways, then advice of A's findings that B needs no more."""
+    values = {trait.key: trait for trait in a}
+    set_up = [
+        Difference(trait.key, trait.what, values[trait.key].value, trait.value, trait.rules, trait.explains)
+        for trait in b
+        if trait.key in values and values[trait.key].value != trait.value
+    ]
+    covered = {rule for difference in set_up for rule in difference.rules}
+    followed = [
+        Difference(finding.rule, finding.title, None, None, (finding.rule,), finding.explains.causes, finding)
+        for finding in fixed
+        if finding.severity != "info" and finding.claims != "caution" and finding.rule not in covered
+    ]
+    return (*set_up, *followed)
+
+
+def effects(found: Sequence[Difference], waterfall: Sequence[RunRow]) -> tuple[Effect, ...]:
+    """Return what each difference explains of the step's change, most first; those that nothing of it is known of come last."""
+    change = sum((row.change_ms for row in waterfall), Fraction(0))
+    moved = [row for row in waterfall if row.change_ms * change > 0 and abs(row.change_ms) >= WORTH_A_SHARE * abs(change)]
+    groups: list[tuple[list[Difference], list[RunRow]]] = []
+    for difference in found:
+        parts = [row for row in moved if row.owner in difference.explains or row.cause in difference.explains]
+        shared = [group for group in groups if any(row in group[1] for row in parts)]
+        joined = [d for group in shared for d in group[0]]
+        rows = [row for row in moved if row in parts or any(row in group[1] for group in shared)]
+        groups = [group for group in groups if group not in shared] + [([*joined, difference], rows)]
+    made = [
+        Effect(tuple(members), tuple(sorted(rows, key=lambda row: -abs(row.change_ms))), _share(rows, change))
+        for members, rows in groups
+    ]
+    return tuple(sorted(made, key=lambda effect: -(effect.share or 0.0)))
+
+
+def _share(rows: Sequence[RunRow], change: Fraction) -> float | None:
+    return min(float(sum((row.change_ms for row in rows), Fraction(0)) / change), 1.0) if rows and change else None

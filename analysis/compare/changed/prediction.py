@@ -1,0 +1,66 @@
+"""Predicted against measured: what A's report said of the advice that B follows, beside what B takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sawtooth.analysis.compare.changed.differences import Difference
+from sawtooth.analysis.run.model import Finding, RunResult
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The step (ms) that A's report predicted for the fixes of ``rules``, with its interval where it has one, and what was measured of B."""
+
+    rules: tuple[str, ...]
+    predicted_ms: float
+    measured_ms: float
+    low_ms: float | None = None
+    high_ms: float | None = None
+
+    @property
+    def held(self) -> bool | None:
+        """Whether the measured step lies in the predicted interval; None without one."""
+        if self.low_ms is None or self.high_ms is None:
+            return None
+        return self.low_ms <= self.measured_ms <= self.high_ms
+
+
+def prediction(
+    a: RunResult, measured_ms: float | None, fixed: Sequence[Finding], found: Sequence[Difference] = ()
+) -> Prediction | None:
+    """Return the prediction that B puts to the test, None where A made none for just these fixes.
+
+    B follows advice where its set-up shows it (``found``), else where A's finding is ``fixed``. One fix has its finding's prediction, several
+    have the plan's where they are its first ones: gains do not add up. Where only one of them shows in B's set-up, the others may have gone with it.
+    """
+    shown = {rule for difference in found if difference.finding is None for rule in difference.rules}
+    seen = [finding for finding in a.findings if _promises(finding) and finding.rule in shown]
+    promised = [*seen, *(f for f in fixed if _promises(f) and f.rule not in shown)]
+    if measured_ms is None or not promised:
+        return None
+    whole = [finding for finding in seen if finding.explains.as_graph]  # what a graph holds hides other findings
+    if len(promised) == 1 or whole:
+        return _of_finding((whole or promised)[0], measured_ms)
+    first = a.plan[: len(promised)]
+    if {step.rule for step in first} == {finding.rule for finding in promised}:
+        last = first[-1]
+        return Prediction(
+            tuple(step.rule for step in first),
+            last.predicted_step_ms,
+            measured_ms,
+            last.predicted_low_ms,
+            last.predicted_high_ms,
+        )
+    return _of_finding(seen[0], measured_ms) if len(seen) == 1 else None
+
+
+def _promises(finding: Finding) -> bool:
+    return finding.claims == "gain" and finding.severity != "info" and finding.predicted_step_ms is not None
+
+
+def _of_finding(finding: Finding, measured_ms: float) -> Prediction:
+    return Prediction(
+        (finding.rule,), finding.predicted_step_ms or 0.0, measured_ms, finding.predicted_low_ms, finding.predicted_high_ms
+    )

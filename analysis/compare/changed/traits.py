@@ -1,0 +1,135 @@
+"""How a run was set up, as its recording shows it: the choices that people change between two runs, each with the rules that advise it.
+
+A choice that a recording does not show has no trait: two runs differ in what both show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sawtooth.analysis.knowledge.owners import HOST_LOADING, OUTSIDE_PROFILE
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.settings import settings_of
+from sawtooth.analysis.store.library import Recording
+
+NO_CHOICE = ("after", "step", "steps_per_epoch")  # what names a run or a part of one
+OFTEN = 0.75  # copies to the host in a step: a loss that is read now and then is no habit of the loop
+COMPUTE = ("tensor_core_compute", "other_compute")
+LAUNCHES = ("launch_bound", "python_host", "launch_latency")
+
+
+@dataclass(frozen=True)
+class Trait:
+    """One choice: ``what`` it is about and its ``value``, in words.
+
+    ``rules`` advise to change it. ``explains`` are owners and causes of a step's time that the choice acts on.
+    """
+
+    key: str
+    what: str
+    value: str
+    rules: tuple[str, ...] = ()
+    explains: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """``values`` are tried in order: a value, and the regular expression of the names that show it. ``otherwise`` stands where none is there,
+    but a name of ``needs`` is; "" for both: any trace with GPU work."""
+
+    key: str
+    what: str
+    values: tuple[tuple[str, str], ...]
+    otherwise: str | None = None
+    needs: str = ""
+    rules: tuple[str, ...] = ()
+    explains: tuple[str, ...] = ()
+
+
+_CHOICES = (
+    _Choice("loader", "Batches are loaded", (("in worker processes", "_MultiProcessingDataLoaderIter"), ("in the training process", "_SingleProcessDataLoaderIter")),
+            rules=("data-loader-starves-gpu",), explains=("data_wait", HOST_LOADING, OUTSIDE_PROFILE)),
+    _Choice("compile", "torch.compile", (("on", "Torch-Compiled Region|^triton_(poi|per|red)_"),), "off",
+            rules=("elementwise-chains", "graph-breaks", "unfused-norm", "unfused-activation"), explains=("other_compute", *LAUNCHES, "compilation")),
+    _Choice("graph", "CUDA graphs", (("on", "(cuda|cu|hip)GraphLaunch"),), "off", rules=("launch-bound",), explains=LAUNCHES),
+    _Choice("optimizer", "Optimizer", (("fused", r"_fused_(adam|adamw|sgd|adagrad)_?$|FusedAdam"),
+            ("foreach", r"_foreach_(addcdiv|addcmul|sqrt|lerp)|multi_tensor_(adam|sgd)"), ("one tensor at a time", r"^aten::(addcdiv_|lerp_)$")),
+            rules=("optimizer-not-fused", "optimizer-foreach"), explains=("other_compute", *LAUNCHES)),
+    _Choice("layout", "Memory layout of convolutions", (("channels first", "(?i)nchwToNhwc"), ("channels_last", "nhwc")),
+            rules=("layout-conversions",), explains=COMPUTE),
+    _Choice("attention", "Attention", (("fused", "_(flash|efficient|cudnn|fused)_attention|flash_(fwd|bwd)|fmha"), ("as separate operators", "^aten::_softmax$")),
+            rules=("unfused-attention", "attention-fallback"), explains=COMPUTE),
+    _Choice("host_memory", "Batches are copied from", (("pageable memory", "HtoD \\(Pageable"), ("pinned memory", "HtoD \\(Pinned")),
+            rules=("pageable-copies",), explains=("blocking_copy", "exposed_memcpy")),
+)  # fmt: skip
+_DTYPES = """SELECT s.input_types, w.tensor_cores, sum(w.ns)::BIGINT AS ns FROM flop_work w JOIN signatures s USING (signature_id)
+    WHERE w.device = ? AND w.category IN ('gemm', 'conv', 'attention') AND s.input_types IS NOT NULL GROUP BY ALL ORDER BY ns DESC"""
+_NARROW = (("Float8", "fp8"), ("BFloat16", "bf16"), ("Half", "fp16"), ("double", "fp64"))
+
+
+READ_BACK = "Memcpy DtoH"  # how the name of a copy to the host begins
+
+
+def traits_of(run: RunResult, recording: Recording | None, read_back: float | None = None) -> tuple[Trait, ...]:
+    """Return what ``recording``, the run's trace (None: it has none), and its manifest show of how the run was set up.
+
+    ``read_back`` counts the copies to the host in a step, None where no step is recorded.
+    """
+    return tuple(_shown(run, recording, read_back))
+
+
+def _shown(run: RunResult, recording: Recording | None, read_back: float | None) -> Iterator[Trait]:
+    facts = run.manifest.facts
+    if read_back is not None:
+        times = f"{read_back:.0f} a step" if read_back >= OFTEN else "not in every step"
+        yield Trait(
+            "reads",
+            "GPU values copied to the host",
+            times,
+            ("host-waits-for-gpu", "boolean-mask-waits"),
+            ("host_sync", "blocking_copy"),
+        )
+    if recording is not None:
+        for choice in _CHOICES:
+            value = _value(choice, recording, run)
+            if choice.key == "loader" and facts.loader_workers is not None:
+                value = f"in {facts.loader_workers:g} worker processes" if facts.loader_workers else value
+            if value is not None:
+                yield Trait(choice.key, choice.what, value, choice.rules, choice.explains)
+        if run.lead is not None and (dtype := _dtype(recording, run.lead.device)):
+            yield Trait("dtype", "Products are computed in", dtype, ("fp32-products", "tf32-off", "fp8-products"), COMPUTE)
+    elif facts.loader_workers is not None:
+        where = f"in {facts.loader_workers:g} worker processes" if facts.loader_workers else "in the training process"
+        loader = _CHOICES[0]
+        yield Trait(loader.key, loader.what, where, loader.rules, loader.explains)
+    if run.gpus:
+        yield Trait("gpus", "GPUs", f"{run.gpus:,}")
+    for key, what, amount in (
+        ("samples", "Samples in a step", facts.samples_per_step),
+        ("tokens", "Tokens in a step", facts.tokens_per_step),
+    ):
+        if amount is not None:
+            yield Trait(key, what, f"{amount:,.12g}")
+    for name, text in settings_of(run.manifest).items():
+        if name not in NO_CHOICE:
+            yield Trait(f"setting {name}", name, text)
+
+
+def _value(choice: _Choice, recording: Recording, run: RunResult) -> str | None:
+    for value, pattern in choice.values:
+        if recording.named(pattern):
+            return value
+    if choice.otherwise is None or run.lead is None:
+        return None
+    return choice.otherwise if not choice.needs or recording.named(choice.needs) else None
+
+
+def _dtype(recording: Recording, device: int) -> str | None:
+    """Return the dtype that most of the products' time is spent in; None where shapes are not recorded."""
+    times: dict[str, int] = {}
+    for types, tensor_cores, ns in recording.rows(_DTYPES, [device]):
+        plain = "TF32" if tensor_cores in ("yes", "likely") else "FP32"
+        dtype = next((name for text, name in _NARROW if text in types), plain)
+        times[dtype] = times.get(dtype, 0) + ns
+    return max(times, key=lambda name: times[name]) if times else None

@@ -1,0 +1,107 @@
+"""What was changed between two runs, in the reader's words: each difference with what it explains, what was predicted of it, and what is left."""
+
+from __future__ import annotations
+
+from sawtooth.analysis.compare.changed.differences import Difference, Effect
+from sawtooth.analysis.compare.comparison import Comparison
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.waterfall import Bar
+from sawtooth.app.words.comparison import about
+from sawtooth.app.words.headline import action, first_change
+
+COLUMNS = ("What was changed", "A", "B", "Explains")
+TITLE = "What was changed"
+VALUE = 40  # characters of a setting's value
+WORTH_A_SHARE, NEARLY_ALL = 0.1, 0.95  # of the gain
+PARTS = 2  # of the step that a line names
+
+
+def rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+    """Return each difference with its value on both sides and what of the step's change it explains, the largest share first."""
+    lines = []
+    for effect in comparison.effects:
+        for place, difference in enumerate(effect.differences):
+            lines.append((*_named(difference), _explains(effect, comparison) if place == 0 else "the same, together"))
+    return lines
+
+
+def sentences(comparison: Comparison) -> list[str]:
+    """Return ``rows`` as sentences: Batches are loaded: in the training process → in worker processes (98 % of the gain: …)."""
+    return [
+        f"{what}: {a} → {b} ({explained})" if explained else f"{what}: {a} → {b}" for what, a, b, explained in rows(comparison)
+    ]
+
+
+def nothing(comparison: Comparison) -> str | None:
+    """Return why no difference is named; None where one is, or the runs are of different models."""
+    if comparison.effects or comparison.other_model or _unseen(comparison) is not None:
+        return None
+    lacking = [name for name, side in (("A", comparison.a), ("B", comparison.b)) if not side.first.manifest.traces]
+    if lacking:
+        return f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no profile: what was changed is not recorded. Record one with `sawtooth run`."
+    if comparison.verdict.shown:
+        return (
+            "What was changed does not show in how the runs are set up; the parts of the step below show where its time went."
+        )
+    return "The recordings show no difference in how the runs are set up."
+
+
+def _named(difference: Difference) -> tuple[str, str, str]:
+    """Return what a difference is about, and its value on either side."""
+    if difference.finding is not None:
+        return fmt.clean(action(difference.finding), 90), "advised", "no longer needed"
+    return fmt.clean(difference.what, VALUE), fmt.clean(difference.a or "", VALUE), fmt.clean(difference.b or "", VALUE)
+
+
+def _explains(effect: Effect, comparison: Comparison) -> str:
+    """Return the share of the gain with its parts. A difference that is the only one explains at least the parts that it acts on."""
+    alone = len(comparison.effects) == 1
+    if effect.share is None or not comparison.verdict.shown or (alone and effect.share < WORTH_A_SHARE):
+        return "the only difference that shows" if alone and comparison.verdict.shown else ""
+    way = "gain" if comparison.verdict.word == "faster" else "loss"
+    bars = [Bar(row.owner, row.cause, float(row.ms_a), float(row.ms_b)) for row in effect.parts[:PARTS]]
+    parts = ", ".join(f"{bar.label} {fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}" for bar in bars)
+    least = "at least " if alone and effect.share < NEARLY_ALL else ""
+    return f"{least}{fmt.share(effect.share)} of the {way}: {parts}"
+
+
+def tested(comparison: Comparison) -> str | None:
+    """Return what was predicted of the advice that B follows, beside what came: Predicted 159 ms (140 to 180 ms), measured 157 ms: ….
+
+    None where nothing was predicted. Where B has no profile, it says what A advised first.
+    """
+    prediction = comparison.prediction
+    if prediction is None:
+        return _unseen(comparison)
+    actions = {finding.rule: action(finding) for finding in comparison.a.first.findings}
+    fixes = "; ".join(actions.get(rule, fmt.heading(rule)) for rule in prediction.rules)
+    predicted = _predicted(prediction.predicted_ms, prediction.low_ms, prediction.high_ms)
+    measured = f"{about(comparison.b, comparison.sources[1])}{fmt.duration_ms(prediction.measured_ms)}"
+    off = prediction.measured_ms / prediction.predicted_ms - 1
+    beside = f", {fmt.share(abs(off))} {'longer' if off > 0 else 'shorter'} than predicted" if prediction.held is False else ""
+    return f"Predicted {predicted}, measured {measured}{beside}: {fixes}."
+
+
+def _predicted(ms: float, low_ms: float | None, high_ms: float | None) -> str:
+    """Return a predicted step time with its interval where it has one: ≈ 6.50 ms (5.60 to 8.70 ms)."""
+    span = f" ({fmt.span_ms(low_ms, high_ms)})" if low_ms is not None and high_ms is not None else ""
+    return f"≈ {fmt.duration_ms(ms)}{span}"
+
+
+def _unseen(comparison: Comparison) -> str | None:
+    """Return A's first advice beside what B takes, where B has no profile that could show whether it follows it."""
+    measured = comparison.best.b
+    first = next((f for f in comparison.a.first.findings if f.claims == "gain" and f.severity != "info"), None)
+    if comparison.b.first.manifest.traces or measured is None or first is None or first.predicted_step_ms is None:
+        return None
+    return (
+        f"B has no profile, so what was changed is not recorded. A's first advice, {action(first)}: predicted "
+        f"{_predicted(first.predicted_step_ms, first.predicted_low_ms, first.predicted_high_ms)}; "
+        f"B takes {about(comparison.b, comparison.sources[1])}{fmt.duration_ms(measured)}."
+    )
+
+
+def left(comparison: Comparison) -> str | None:
+    """Return what B can still gain: Next in B: Use the fused optimizer: 47 → ≈ 41 ms. None where nothing is advised."""
+    change = first_change(comparison.b.first)
+    return f"Next in B: {change[1].rstrip('.')}." if change is not None else None

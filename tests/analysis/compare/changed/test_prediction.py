@@ -1,0 +1,70 @@
+"""Predicted against measured: one fix by its finding, several by the plan, and nothing where A promised nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+
+from sawtooth.analysis.compare.changed.traits import Trait
+from sawtooth.analysis.compare.comparison import compare
+from sawtooth.analysis.run.model import Finding, NotChecked, PlanStep
+from sawtooth.app.words import changed
+from sawtooth.app.words import comparison as words
+from sawtooth.ingest.schema import RecordingRef
+from tests.support.run_results import run_of, side
+
+
+def promised(rule, ms):
+    return Finding(rule, "critical", f"{rule} costs", "Change it.", "high", predicted_step_ms=ms, predicted_speedup=200 / ms)
+
+
+def test_one_fix_is_held_against_its_finding_and_several_against_the_plan():
+    a = replace(run_of(best_ms=200.0, source="user"), findings=[promised("loader", 159.0), promised("sync", 180.0)])
+    measured = run_of("b" * 16, best_ms=157.0, source="user")
+    kept = replace(measured, findings=[promised("sync", 150.0)])
+    one = compare(side(a), side(kept))
+    assert (one.prediction.rules, one.prediction.predicted_ms, one.prediction.measured_ms) == (("loader",), 159.0, 157.0)
+    assert changed.tested(one) == "Predicted ≈ 159\u00a0ms, measured 157\u00a0ms: Change it."
+    assert not any("Predicted" in sentence for sentence in words.sentences(one))  # it limits nothing
+    assert compare(side(a), side(measured)).prediction is None  # no plan: gains do not add up
+    steps = tuple(PlanStep(rule, 0.0, ms, ms, ms) for rule, ms in (("sync", 180.0), ("loader", 140.0)))
+    assert compare(side(replace(a, plan=steps)), side(measured)).prediction.predicted_ms == 140.0
+    assert compare(side(measured), side(a)).prediction is None
+
+
+def with_loader(run, value):
+    return replace(side(run), traits=(Trait("loader", "Batches are loaded", value, ("loader",), ("data_wait",)),))
+
+
+def test_advice_that_the_set_up_shows_is_tested_whatever_else_went_with_it():
+    a = replace(
+        run_of(best_ms=38.0, source="user"),
+        findings=[replace(promised("loader", 6.5), predicted_low_ms=5.6, predicted_high_ms=8.7), promised("graph", 30.0)],
+    )
+    b = run_of("b" * 16, best_ms=7.3, source="user")
+    found = compare(with_loader(a, "in the training process"), with_loader(b, "in worker processes"))
+    assert (found.prediction.rules, found.prediction.low_ms, found.prediction.held) == (("loader",), 5.6, True)
+    assert changed.tested(found) == "Predicted ≈ 6.50\u00a0ms (5.60 to 8.70\u00a0ms), measured 7.30\u00a0ms: Change it."
+    still = replace(b, findings=[promised("loader", 7.0)])  # B's report may still advise more of it
+    assert compare(with_loader(a, "in the training process"), with_loader(still, "in worker processes")).prediction is not None
+    late = run_of("c" * 16, best_ms=13.0, source="user")  # 13 ÷ 6.5: twice as long
+    said = changed.tested(compare(with_loader(a, "in the training process"), with_loader(late, "in worker processes")))
+    assert "100\u00a0% longer than predicted" in said
+
+
+def test_without_a_profile_of_b_what_can_be_said_is_said():
+    a = replace(run_of(best_ms=38.0, source="user"), findings=[promised("loader", 6.5)])
+    b = run_of("b" * 16, best_ms=7.3, source="user")
+    marks = replace(
+        b,
+        manifest=msgspec.structs.replace(b.manifest, recordings=[RecordingRef("c" * 16, "marks", "marks.jsonl")]),
+        not_checked=[NotChecked("loader", "no trace")],
+    )
+    said = changed.tested(compare(side(a), side(marks)))
+    assert (
+        said
+        == "B has no profile, so what was changed is not recorded. A's first advice, Change it: predicted ≈ 6.50\u00a0ms; B takes 7.30\u00a0ms."
+    )
+    assert changed.nothing(compare(side(a), side(marks))) is None  # it is said already
+    assert changed.nothing(compare(side(b), side(marks))).startswith("B has no profile: what was changed is not recorded.")

@@ -1,0 +1,55 @@
+"""Pairs of one program recorded before and after one change, whose stopwatches are known: the change is named, and the word is never against the stopwatch."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike
+from sawtooth.analysis.compare.comparison import compare
+from sawtooth.analysis.compare.side import side_of
+from sawtooth.app.words import changed as words
+from tests.support.findings_of import library, result_of, stopwatch_ms
+
+PAIRS = {
+    ("loader_inline", "loader_workers"): "Batches are loaded: in the training process → in worker processes",
+    ("adam_single", "adam_fused"): "Optimizer: one tensor at a time → fused",
+    ("attention_math", "attention_sdpa"): "Attention: as separate operators → fused",
+    ("channels_first", "channels_last"): "Memory layout of convolutions: channels first → channels_last",
+    ("copy_pageable", "copy_pinned"): "Batches are copied from: pageable memory → pinned memory",
+    ("mlp_eager", "mlp_graph"): "CUDA graphs: off → on",
+    ("gpt_fp32", "gpt_tf32"): "Products are computed in: FP32 → TF32",
+    ("gpt_reads", "gpt_no_reads"): "GPU values copied to the host: ",
+}
+
+
+@cache
+def side(name):
+    return side_of([result_of(name)], library())
+
+
+@pytest.mark.parametrize(("pair", "sentence"), PAIRS.items(), ids="-".join)
+def test_the_change_is_named_and_the_word_is_the_stopwatch_s(pair, sentence):
+    a, b = (side(name) for name in pair)
+    found = compare(a, b)
+    assert any(line.startswith(sentence) for line in words.sentences(found)), words.sentences(found)
+    faster = stopwatch_ms(pair[1]) < stopwatch_ms(pair[0])
+    assert found.verdict.word != ("slower" if faster else "faster")
+    assert not found.other_model
+
+
+@pytest.mark.parametrize(
+    "pair", [("gpt_fp32", "loader_inline"), ("gpt_reads", "channels_first"), ("adam_single", "loader_workers")], ids="-".join
+)
+def test_two_models_are_told_apart(pair):
+    a, b = (side(name) for name in pair)
+    share = alike(a.products, b.products)
+    assert share is not None and share < OF_ONE_MODEL
+    assert compare(a, b).other_model
+
+
+def test_a_run_beside_itself_differs_in_nothing():
+    found = compare(side("adam_fused"), side("adam_fused"))
+    assert (found.effects, found.prediction) == ((), None)
+    assert words.nothing(found) == "The recordings show no difference in how the runs are set up."

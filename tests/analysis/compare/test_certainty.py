@@ -1,0 +1,82 @@
+"""The table of certainty, row by row, with the arithmetic beside it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sawtooth.analysis.compare.certainty import Evidence, Verdict, of_other_work, settled
+from sawtooth.analysis.compare.measured import Measured
+from sawtooth.analysis.compare.significance import verdict
+
+FEW = Verdict("inconclusive", "low", "Too few steps.")
+APART = Verdict("faster", "low", "No step reaches the other's range.")
+NONE = Verdict("no_difference_shown", "medium", "The interval includes 0.", smallest_visible_share=0.3)
+
+# A takes 100 ms + the change, B 100 ms: shares are of 100 ms.
+TABLE = [
+    # steps, change, interval, floor, alike → word, confidence
+    (FEW, -100.0, (-110.0, -90.0), 0.10, True, "faster", "high"),  # near end 90 % ≥ 20 %, however few the steps
+    (FEW, -100.0, (-110.0, -90.0), 0.10, False, "faster", "high"),  # and whatever the sources
+    (FEW, -30.0, (-41.0, -19.0), 0.10, True, "faster", "medium"),  # 19 % < 20 %
+    (FEW, -30.0, (-41.0, -19.0), 0.0, True, "faster", "high"),  # 19 % ≥ 5 %
+    (FEW, -8.0, (-12.0, -4.0), 0.0, True, "faster", "medium"),  # 4 % < 5 %
+    (APART, -8.0, (-15.0, -1.0), 0.1, True, "faster", "low"),  # below the floor of 10 %
+    (FEW, -8.0, (-20.0, -1.0), 0.1, True, "inconclusive", "low"),  # only 12 % would have shown
+    (FEW, -8.0, (-12.0, -4.0), 0.10, False, "no_difference_shown", "medium"),  # 8 % < 10 %, by which two sources differ
+    (APART, -30.0, (-70.0, 10.0), 0.10, True, "faster", "low"),  # one source errs the same way twice
+    (APART, -30.0, (-70.0, 10.0), 0.10, False, "inconclusive", "low"),
+    (APART, -30.0, (-70.0, None), 0.0, True, "inconclusive", "low"),  # nothing bounds it
+    (FEW, -1.0, (-5.0, 3.0), 0.0, True, "no_difference_shown", "high"),  # 4 % would have shown
+    (FEW, -1.0, (-10.0, 8.0), 0.0, True, "no_difference_shown", "medium"),  # 9 %
+    (FEW, -1.0, (-30.0, 28.0), 0.0, True, "inconclusive", "low"),  # 29 %
+    (NONE, -1.0, (-30.0, 28.0), 0.0, True, "no_difference_shown", "medium"),  # many steps say so
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("steps", "change", "interval", "floor", "alike", "word", "confidence"), TABLE)
+def test_the_table(steps, change, interval, floor, alike, word, confidence):
+    found = settled(steps, Evidence(change, 100.0, interval, floor, alike), "By their intervals.")
+    assert (found.word, found.confidence) == (word, confidence)
+    mirrored = Verdict("slower", "low", APART.why) if steps is APART else steps
+    low, high = (None if end is None else -end for end in reversed(interval))
+    back = settled(mirrored, Evidence(-change, 100.0, (low, high), floor, alike), "By their intervals.")
+    assert (back.word, back.confidence) == ({"faster": "slower"}.get(word, word), confidence)
+
+
+def test_two_sources_are_named():
+    found = settled(FEW, Evidence(-100.0, 100.0, (-110.0, -90.0), 0.1, alike=False), "By their intervals.")
+    assert "different sources" in found.why and "Too few" not in found.why
+
+
+def test_of_two_models_nothing_is_said():
+    found = of_other_work(Verdict("faster", "high", "It excludes 0.", (-3.0, -1.0)))
+    assert (found.word, found.confidence, found.ci95_ms) == ("inconclusive", "low", (-3.0, -1.0))
+    assert "different models" in found.why
+
+
+def step(best, half, source="telemetry", steps=3):
+    return Measured((best,) * steps, best, source, (f"{best}{source}",), low_ms=best - half, high_ms=best + half)
+
+
+def test_a_change_much_larger_than_both_intervals_is_certain_with_three_steps():
+    # 37.7 ± 4 → 9 ± 1.5 ms at 90 %: √(16 + 2.25) · 1.96 ÷ 1.645 = 5.1 ms, so at least 23.6 ms of 9 are saved: 262 %.
+    found = verdict([step(37.7, 4.0)], [step(9.0, 1.5)])
+    assert (found.word, found.confidence) == ("faster", "high")
+    assert found.ci95_ms == pytest.approx((-28.7 - 5.09, -28.7 + 5.09), abs=0.01)
+    assert verdict([step(37.7, 4.0, "estimate")], [step(9.0, 1.5)]).confidence == "high"
+
+
+def test_a_stopwatch_beside_telemetry_is_not_as_sure_as_one_source():
+    steps = 40
+    a, b = step(120.0, 1.0, "user", steps), step(100.0, 1.0, "user", steps)
+    assert verdict([a], [b]).confidence == "high"
+    # 20 % of change; ±1.7 ms by the intervals: 18.3 % is less than twice the 10 % by which two sources differ
+    assert verdict([a], [step(100.0, 1.0, "marks", steps)]).confidence == "medium"
+
+
+def test_profiled_steps_alone_are_believed_where_they_are_far_apart():
+    def profiled(level):
+        return Measured((level, level * 1.02, level * 0.98, level), level, "profile", (str(level),))
+
+    assert verdict([profiled(494.0)], [profiled(100.0)]).confidence == "high"  # 4.94 ×
+    assert verdict([profiled(130.0)], [profiled(100.0)]).confidence == "low"  # the profiler may cost as much
