@@ -29,9 +29,9 @@ def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
     ]
     lines += [f"{_plain(tested)}\n"] if (tested := changed.tested(comparison)) else []
     lines += _blocks(comparison)
-    if rows := changed.rows(comparison):
+    if made := changed.rows(comparison):
         lines += [f"| {' | '.join(changed.COLUMNS)} |", "| --- | --- | --- | --- |"]
-        lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in rows), ""]
+        lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in made), ""]
     lines += [f"{_plain(line)}\n" for line in (changed.nothing(comparison), changed.left(comparison)) if line]
     lines += [f"> {_plain(sentence)}\n" for sentence in words.sentences(comparison)]
     lines += [f"- {_plain(outcome.sentence)}" for outcome in outcomes]
