@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from sawtooth.analysis.compare.changed.products import products_in
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.comparison import compare as compare_sides
 from sawtooth.analysis.compare.gate import Outcome, judge, parse_gate
@@ -17,11 +18,16 @@ from sawtooth.analysis.compare.record import remember
 from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.compare.side import Side, side_of
 from sawtooth.analysis.kept import result_of
+from sawtooth.analysis.store.library import Library
 from sawtooth.app.commands.inputs import data_folder, opened_all
 from sawtooth.app.commands.output import OutputOption, format_for, say, write
+from sawtooth.app.format import clean
+from sawtooth.app.page.pair import likely_pair
 from sawtooth.app.printable import json_text
 from sawtooth.app.reports import comparison as compare_text
+from sawtooth.app.runs.listing import listed
 from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.schema import Manifest
 
 _SIDE = "A run id or name, a file or a folder; several recordings of one side are separated by commas, or lie in one folder."
 
@@ -36,8 +42,13 @@ class Format(StrEnum):
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help=f"Before. {_SIDE}")],
-    b: Annotated[str, typer.Argument(metavar="B", help="After, in the same form as A.")],
+    a: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="A", help=f"Before. {_SIDE} Without A and B: the newest two runs of the same work in the data folder."
+        ),
+    ] = None,
+    b: Annotated[str | None, typer.Argument(metavar="B", help="After, in the same form as A.")] = None,
     format: Annotated[
         Format | None,
         typer.Option(help="json has a fixed schema, md is for pull requests, html is one file that works offline."),
@@ -55,6 +66,10 @@ def compare(
     """Compare B with A: verdict, what the step's change is made of, kernels, operators and findings."""
     chosen = format_for(format, output, Format)
     gates = [parse_gate(text) for text in fail_on or []]
+    if a is None:
+        a, b = _newest_of_one_work(data)
+    elif b is None:
+        raise UsageError(f"A comparison needs two sides, and only {a!r} is given. Write sawtooth compare BEFORE AFTER.")
     with ExitStack() as stack:
         sides = [_side(stack, text, data, keep) for text in (a, b)]
         comparison = compare_sides(*sides)
@@ -66,6 +81,23 @@ def compare(
         for outcome in outcomes:
             say(outcome.sentence, err=True)
     raise typer.Exit(code)
+
+
+def _newest_of_one_work(data: Path | None) -> tuple[str, str]:
+    """Return the ids of the newest two runs of the same work. Raises UsageError where the data folder has no two."""
+    folder = data_folder(data)
+    with Library(folder) as library:
+
+        def products(manifest: Manifest) -> frozenset[str]:
+            return products_in(library, manifest.traces[0].id) if manifest.traces else frozenset()
+
+        pair = likely_pair(listed(folder.manifests()), None, products)
+    if pair is None:
+        raise UsageError(
+            "No two runs in the data folder are known to do the same work. Name both: sawtooth compare BEFORE AFTER."
+        )
+    say(f"Comparing {clean(pair[1].name, 60)} with {clean(pair[0].name, 60)}, the newest two runs of the same work.", err=True)
+    return pair[0].id, pair[1].id
 
 
 def _side(stack: ExitStack, text: str, data: Path | None, keep: bool) -> Side:

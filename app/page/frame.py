@@ -15,7 +15,7 @@ from typing import Any
 
 import streamlit as st
 
-from sawtooth.analysis.compare.changed.products import products_of
+from sawtooth.analysis.compare.changed.products import products_in
 from sawtooth.app.format import clean
 from sawtooth.app.library import library
 from sawtooth.app.page import cards, keys
@@ -205,11 +205,11 @@ def _without_gpu_work(manifest: Manifest) -> bool:
 def _sides() -> dict[str, str]:
     """Return the comparison that the navigation leads to, whole: an address that the page completed would trap the back button."""
     asked = st.query_params.get("run")
-    pair = likely_pair(listed(data_folder().manifests(), (asked,) if asked else ()), asked, products_in)
+    pair = likely_pair(listed(data_folder().manifests(), (asked,) if asked else ()), asked, products_of_run)
     return {"a": pair[0].id, "b": pair[1].id} if pair else {"b": asked} if asked else {}
 
 
-def products_in(manifest: Manifest) -> frozenset[str]:
+def products_of_run(manifest: Manifest) -> frozenset[str]:
     """Return the shapes of the matrix products in a run's first trace; empty where there are none, or it cannot be read."""
     traces = manifest.traces
     return _products(str(data_folder().root), traces[0].id) if traces else frozenset()
@@ -217,11 +217,7 @@ def products_in(manifest: Manifest) -> frozenset[str]:
 
 @st.cache_data(max_entries=1024, show_spinner=False)
 def _products(root: str, recording: str) -> frozenset[str]:
-    try:
-        with library().open(recording, derived=False) as opened:
-            return products_of(opened)
-    except SawtoothError:
-        return frozenset()
+    return products_in(library(), recording)
 
 
 def _drop_anywhere() -> None:

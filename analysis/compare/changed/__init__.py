@@ -7,7 +7,7 @@ __getattr__, __all__ = lazy(
     {
         "differences": ("Difference", "Effect"),
         "prediction": ("Prediction",),
-        "products": ("alike", "products_of"),
+        "products": ("alike", "products_in", "products_of"),
         "traits": ("Trait", "traits_of"),
     },
 )

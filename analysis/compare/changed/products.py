@@ -7,7 +7,8 @@ from fractions import Fraction
 
 import msgspec
 
-from sawtooth.analysis.store.library import Recording
+from sawtooth.analysis.store.library import Library, Recording
+from sawtooth.ingest.errors import SawtoothError
 
 PRODUCTS = r"^aten::(mm|addmm|_addmm_activation|bmm|baddbmm|_scaled_mm|_grouped_mm|convolution|convolution_backward|_cudnn_rnn|embedding|native_layer_norm)$"
 FEWEST = 4  # shapes: with fewer, any two networks of square layers share half of them
@@ -27,6 +28,15 @@ def products_of(recording: Recording) -> frozenset[str]:
             if isinstance(dims, list) and len(dims) > 1 and all(isinstance(size, int) for size in dims):
                 shapes.add(",".join(map(str, sorted(dims))))
     return frozenset(shapes)
+
+
+def products_in(library: Library, recording_id: str) -> frozenset[str]:
+    """Return ``products_of`` a recording of the library; empty where it cannot be read."""
+    try:
+        with library.open(recording_id, derived=False) as recording:
+            return products_of(recording)
+    except SawtoothError:
+        return frozenset()
 
 
 def alike(a: Collection[str], b: Collection[str]) -> Fraction | None:

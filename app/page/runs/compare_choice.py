@@ -44,7 +44,7 @@ def read(manifests: Sequence[Manifest], came_from: str | None = None) -> Choice 
         return Choice(a, b, more)
     if len(manifests) < 2:
         return None
-    pair = likely_pair(manifests, came_from, frame.products_in)
+    pair = likely_pair(manifests, came_from, frame.products_of_run)
     if pair is None:
         here = (came_from,) if came_from and came_from in {manifest.id for manifest in manifests} else ()
         write(b=here)

@@ -43,6 +43,16 @@ def test_text_leads_with_the_verdict(traces):
     assert "tensor-core compute" in found.output
 
 
+def test_without_sides_the_newest_two_runs_of_the_same_work_are_compared(traces):
+    a, b, data = traces
+    assert run("--data", data).exit_code != 0
+    for file in (a, b):
+        assert CliRunner().invoke(cli, ["ingest", file, "--data", data]).exit_code == 0
+    found = run("--data", data)
+    assert found.exit_code == 0 and "1.25\u00a0× as fast as before" in found.output
+    assert run(a, "--data", data).exit_code != 0
+
+
 def test_json_holds_the_contract_and_its_waterfall_sums(traces):
     a, b, data = traces
     found = json.loads(run(a, b, "--data", data, "--format", "json").output)
