@@ -50,8 +50,15 @@ class MetricChange:
 
 RowWord = Literal["better", "worse", "changed", "none", "not_measurable", "profiles_alone", "unknown"]
 STEP = "best_step_time_ms"
-RESTS_ON_STEP = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy")  # work or busy time ÷ the run's step
-RESTS_IN_AUDIT = ("step_time_ms", "throughput", "busy_share", "mfu", "hours_per_epoch", "cost_per_1000_steps")
+RESTS_ON_STEP = (
+    "mfu",
+    "mfu_at_dtype",
+    "hfu",
+    "achieved_tflops",
+    "mfu_factor_busy",
+    "nvml_gpu_util_mean",
+)  # work or busy time ÷ the run's step
+RESTS_IN_AUDIT = ("step_time_ms", "throughput", "utilization", "busy_share", "mfu", "hours_per_epoch", "cost_per_1000_steps")
 OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency")  # by their definition
 
 
@@ -172,7 +179,7 @@ def compare(a: Side, b: Side) -> Comparison:
         throughput=rate if not other_model else None,
         profile_ns=profile,
         median=StepTimes(_median(a), _median(b)),
-        disagreement=_disagreement(best, *profile, (_source(a), _source(b))),
+        disagreement=_disagreement(best, *profile, (_source(a), _source(b)), shown=word.shown),
         waterfall_run=of_run,
         waterfall=profile_waterfall(a.runs, b.runs),
         kernels=tuple(match(a.kernels, b.kernels)),
@@ -240,7 +247,9 @@ def _findings(a: RunResult, b: RunResult) -> tuple[tuple[Finding, ...], tuple[Fi
     return fixed, new, tuple(one_sided)
 
 
-def _disagreement(best: StepTimes, a_ns: Fraction | None, b_ns: Fraction | None, sources: tuple[str, str]) -> str | None:
+def _disagreement(
+    best: StepTimes, a_ns: Fraction | None, b_ns: Fraction | None, sources: tuple[str, str], *, shown: bool
+) -> str | None:
     """Say how the profiles' change differs from the change of the best step times, where in sign or by more than 10 %."""
     if best.a is None or best.b is None or not best.a or not best.b or not a_ns or not b_ns:
         return None
@@ -262,7 +271,7 @@ def _disagreement(best: StepTimes, a_ns: Fraction | None, b_ns: Fraction | None,
     ]
     return (
         f"The profiles and the runs disagree. Under the profiler a step of B is {_moved(moves[1])} ({profile[0]:.4g} → {profile[1]:.4g} ms); "
-        f"by {measured} it is {_moved(moves[0])} ({best.a:.4g} → {best.b:.4g} ms). Profiled steps are {costs[0]} than the run's in A and "
+        f"by {measured} it is {_moved(moves[0]) if shown else 'not measurably other'} ({best.a:.4g} → {best.b:.4g} ms). Profiled steps are {costs[0]} than the run's in A and "
         f"{costs[1]} in B, so the waterfall of the profiles explains the recordings, not the gain."
     )
 
