@@ -36,7 +36,13 @@ def prediction(
     have the plan's where they are its first ones: gains do not add up. Where only one of them shows in B's set-up, the others may have gone with it.
     """
     shown = {rule for difference in found if difference.finding is None for rule in difference.rules}
-    seen = [finding for finding in a.findings if _promises(finding) and finding.rule in shown]
+    ways = [
+        [finding for finding in a.findings if _promises(finding) and finding.rule in difference.rules]
+        for difference in found
+        if difference.finding is None
+    ]
+    # several findings may advise one change: it brings what the most promising of them predicts
+    seen = [min(each, key=lambda finding: finding.predicted_step_ms or 0.0) for each in ways if each]
     promised = [*seen, *(f for f in fixed if _promises(f) and f.rule not in shown)]
     if measured_ms is None or not promised:
         return None

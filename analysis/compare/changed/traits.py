@@ -65,6 +65,9 @@ _CHOICES = (
 )  # fmt: skip
 _DTYPES = """SELECT s.input_types, w.tensor_cores, sum(w.ns)::BIGINT AS ns FROM flop_work w JOIN signatures s USING (signature_id)
     WHERE w.device = ? AND w.category IN ('gemm', 'conv', 'attention') AND s.input_types IS NOT NULL GROUP BY ALL ORDER BY ns DESC"""
+_ADVISE_DTYPE = {"TF32": ("tf32-off",), "fp8": ("fp8-products",)} | dict.fromkeys(
+    ("bf16", "fp16"), ("fp32-products", "tf32-off")
+)
 _NARROW = (("Float8", "fp8"), ("BFloat16", "bf16"), ("Half", "fp16"), ("double", "fp64"))
 
 
@@ -98,7 +101,7 @@ def _shown(run: RunResult, recording: Recording | None, read_back: float | None)
             if value is not None:
                 yield Trait(choice.key, choice.what, value, choice.rules, choice.explains)
         if run.lead is not None and (dtype := _dtype(recording, run.lead.device)):
-            yield Trait("dtype", "Products are computed in", dtype, ("fp32-products", "tf32-off", "fp8-products"), COMPUTE)
+            yield Trait("dtype", "Products are computed in", dtype, _ADVISE_DTYPE.get(dtype, ()), COMPUTE)
     elif facts.loader_workers is not None:
         where = f"in {facts.loader_workers:g} worker processes" if facts.loader_workers else "in the training process"
         loader = _CHOICES[0]

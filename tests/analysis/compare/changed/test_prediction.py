@@ -68,3 +68,14 @@ def test_without_a_profile_of_b_what_can_be_said_is_said():
     )
     assert changed.nothing(compare(side(a), side(marks))) is None  # it is said already
     assert changed.nothing(compare(side(b), side(marks))).startswith("B has no profile: what was changed is not recorded.")
+
+
+def test_of_several_findings_that_advise_one_change_the_most_promising_is_tested():
+    a = replace(run_of(best_ms=158.0, source="user"), findings=[promised("tf32-off", 60.0), promised("fp32-products", 28.0)])
+    b = run_of("b" * 16, best_ms=26.0, source="user")
+    rules = ("fp32-products", "tf32-off")
+    sides = [
+        replace(side(run), traits=(Trait("dtype", "Products are computed in", dtype, rules),))
+        for run, dtype in ((a, "FP32"), (b, "bf16"))
+    ]
+    assert compare(*sides).prediction.predicted_ms == 28.0
