@@ -13,6 +13,7 @@ from sawtooth.analysis.compare.changed.traits import Trait
 from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.analysis.run.model import Finding
 
+SYMPTOM = "reads"  # copies to the host come with what makes them, which is named first
 WORTH_A_SHARE = Fraction(1, 100)  # of the step's change: less is rounding of a replay
 
 
@@ -67,7 +68,11 @@ def effects(found: Sequence[Difference], waterfall: Sequence[RunRow]) -> tuple[E
         rows = [row for row in moved if row in parts or any(row in group[1] for group in shared)]
         groups = [group for group in groups if group not in shared] + [([*joined, difference], rows)]
     made = [
-        Effect(tuple(members), tuple(sorted(rows, key=lambda row: -abs(row.change_ms))), _share(rows, change))
+        Effect(
+            tuple(sorted(members, key=lambda difference: difference.key == SYMPTOM)),
+            tuple(sorted(rows, key=lambda row: -abs(row.change_ms))),
+            _share(rows, change),
+        )
         for members, rows in groups
     ]
     return tuple(sorted(made, key=lambda effect: -(effect.share or 0.0)))

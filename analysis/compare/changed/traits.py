@@ -14,6 +14,7 @@ from sawtooth.analysis.run.settings import settings_of
 from sawtooth.analysis.store.library import Recording
 
 NO_CHOICE = ("after", "step", "steps_per_epoch")  # what names a run or a part of one
+TF32_SHARE = 0.01  # of the time of FP32 products: less is a kernel whose name deceives
 OFTEN = 0.75  # copies to the host in a step: a loss that is read now and then is no habit of the loop
 COMPUTE = ("tensor_core_compute", "other_compute")
 LAUNCHES = ("launch_bound", "python_host", "launch_latency")
@@ -63,7 +64,7 @@ _CHOICES = (
     _Choice("host_memory", "Batches are copied from", (("pageable memory", "HtoD \\(Pageable"), ("pinned memory", "HtoD \\(Pinned")),
             rules=("pageable-copies",), explains=("blocking_copy", "exposed_memcpy")),
 )  # fmt: skip
-_DTYPES = """SELECT s.input_types, w.tensor_cores, sum(w.ns)::BIGINT AS ns FROM flop_work w JOIN signatures s USING (signature_id)
+_DTYPES = """SELECT s.input_types, w.category, w.tensor_cores, sum(w.ns)::BIGINT AS ns FROM flop_work w JOIN signatures s USING (signature_id)
     WHERE w.device = ? AND w.category IN ('gemm', 'conv', 'attention') AND s.input_types IS NOT NULL GROUP BY ALL ORDER BY ns DESC"""
 _ADVISE_DTYPE = {"TF32": ("tf32-off",), "fp8": ("fp8-products",)} | dict.fromkeys(
     ("bf16", "fp16"), ("fp32-products", "tf32-off")
@@ -129,10 +130,17 @@ def _value(choice: _Choice, recording: Recording, run: RunResult) -> str | None:
 
 
 def _dtype(recording: Recording, device: int) -> str | None:
-    """Return the dtype that most of the products' time is spent in; None where shapes are not recorded."""
+    """Return the dtype that most of the products' time is spent in; None where shapes are not recorded.
+
+    FP32 inputs are TF32 where any of their products run on tensor cores: which do is the library's choice, that some may is the program's.
+    """
     times: dict[str, int] = {}
-    for types, tensor_cores, ns in recording.rows(_DTYPES, [device]):
-        plain = "TF32" if tensor_cores in ("yes", "likely") else "FP32"
-        dtype = next((name for text, name in _NARROW if text in types), plain)
+    on_tensor_cores = 0
+    for types, category, tensor_cores, ns in recording.rows(_DTYPES, [device]):
+        dtype = next((name for text, name in _NARROW if text in types), "FP32")
         times[dtype] = times.get(dtype, 0) + ns
-    return max(times, key=lambda name: times[name]) if times else None
+        on_tensor_cores += ns if dtype == "FP32" and category != "attention" and tensor_cores in ("yes", "likely") else 0
+    if not times:
+        return None
+    most = max(times, key=lambda name: times[name])
+    return "TF32" if most == "FP32" and on_tensor_cores > TF32_SHARE * times["FP32"] else most
