@@ -14,6 +14,9 @@ __getattr__, __all__ = lazy(
         "comparison": (
             "Comparison",
             "MetricChange",
+            "OF_THE_PROFILE",
+            "RowWord",
+            "STEP",
             "compare",
         ),
         "gate": (
@@ -24,6 +27,7 @@ __getattr__, __all__ = lazy(
         "matching": ("Match",),
         "changed.prediction": ("Prediction",),
         "record": (
+            "FOLLOWS",
             "follows",
             "records",
             "remember",

@@ -93,8 +93,8 @@ def _match(row: Match) -> str:
 def text(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
     """Return the comparison for a terminal."""
     lines = [words.headline(comparison), words.certainty(comparison), *filter(None, [changed.tested(comparison)])]
-    said = [*changed.sentences(comparison), *filter(None, (changed.nothing(comparison), changed.left(comparison)))]
-    lines += ["", *said] if said else []
+    notes = [*changed.sentences(comparison), *filter(None, (changed.nothing(comparison), changed.left(comparison)))]
+    lines += ["", *notes] if notes else []
     lines += ["", *words.sentences(comparison)] if words.sentences(comparison) else []
     lines += ["", f"A: {words.names(comparison)[0]}    B: {words.names(comparison)[1]}"]
     for rows in filter(None, (audit.pair_rows(comparison), changes.metric_rows(comparison))):

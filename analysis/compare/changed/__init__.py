@@ -5,9 +5,9 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
-        "differences": ("Difference", "Effect"),
+        "differences": ("Difference", "Effect", "effects"),
         "prediction": ("Prediction",),
-        "products": ("alike", "products_in", "products_of"),
-        "traits": ("Trait", "traits_of"),
+        "products": ("OF_ONE_MODEL", "alike", "products_in", "products_of"),
+        "traits": ("READ_BACK", "Trait", "traits_of"),
     },
 )

@@ -56,12 +56,12 @@ def differences(a: Sequence[Trait], b: Sequence[Trait], fixed: Sequence[Finding]
     return (*set_up, *followed)
 
 
-def effects(found: Sequence[Difference], waterfall: Sequence[RunRow]) -> tuple[Effect, ...]:
+def effects(changes: Sequence[Difference], waterfall: Sequence[RunRow]) -> tuple[Effect, ...]:
     """Return what each difference explains of the step's change, most first; those that nothing of it is known of come last."""
     change = sum((row.change_ms for row in waterfall), Fraction(0))
     moved = [row for row in waterfall if row.change_ms * change > 0 and abs(row.change_ms) >= WORTH_A_SHARE * abs(change)]
     groups: list[tuple[list[Difference], list[RunRow]]] = []
-    for difference in found:
+    for difference in changes:
         parts = [row for row in moved if row.owner in difference.explains or row.cause in difference.explains]
         shared = [group for group in groups if any(row in group[1] for row in parts)]
         joined = [d for group in shared for d in group[0]]

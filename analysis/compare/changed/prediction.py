@@ -28,17 +28,17 @@ class Prediction:
 
 
 def prediction(
-    a: RunResult, measured_ms: float | None, fixed: Sequence[Finding], found: Sequence[Difference] = ()
+    a: RunResult, measured_ms: float | None, fixed: Sequence[Finding], changes: Sequence[Difference] = ()
 ) -> Prediction | None:
     """Return the prediction that B puts to the test, None where A made none for just these fixes.
 
-    B follows advice where its set-up shows it (``found``), else where A's finding is ``fixed``. One fix has its finding's prediction, several
+    B follows advice where its set-up shows it (``changes``), else where A's finding is ``fixed``. One fix has its finding's prediction, several
     have the plan's where they are its first ones: gains do not add up. Where only one of them shows in B's set-up, the others may have gone with it.
     """
-    shown = {rule for difference in found if difference.finding is None for rule in difference.rules}
+    shown = {rule for difference in changes if difference.finding is None for rule in difference.rules}
     ways = [
         [finding for finding in a.findings if _promises(finding) and finding.rule in difference.rules]
-        for difference in found
+        for difference in changes
         if difference.finding is None
     ]
     # several findings may advise one change: it brings what the most promising of them predicts
