@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-import torch.distributed as dist
-from torch import Tensor, nn
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-from torch.nn.parallel import DistributedDataParallel
+from sawtooth.sample_traces.sets.first.models import GptShape
 
-from sawtooth.sample_traces.sets.first.models import Block, GptShape, python_work
-from sawtooth.sample_traces.two_gpu_models import MODELS, sharded
-
-Step = Callable[[], object]
-WORLD = 2
-BF16 = torch.bfloat16
 SMALL = GptShape(layers=6, width=512, seq=256)
 MEDIUM = GptShape(layers=12, width=768, heads=12, seq=512)
 LARGE = GptShape(layers=12, width=1024, heads=16, seq=512)
@@ -83,10 +69,12 @@ class Pair:
     before: Job
     change: dict[str, Any]
     rule: str
+    after: str = ""  # the job after the change, where another pair's changed side is the same job
 
     def sides(self) -> dict[str, Job]:
-        """The job before and after, the change undone where the job has it."""
-        return {"before": self.before, "after": replace(self.before, **self.change)}
+        """The job before and, unless another pair has it, after the change."""
+        before = {"before": self.before}
+        return before if self.after else before | {"after": replace(self.before, **self.change)}
 
 
 LLAMA = GptShape(layers=8, width=1280, heads=20, seq=640, vocab=32000)
@@ -126,165 +114,52 @@ PAIRS = {
     "one_by_one_convnext": Pair(Job(CONVNEXT, 32, "by_hand", "convnext"), {"share": "ddp"}, "gradients-reduced-after"),
     "buckets_t5": Pair(Job(T5, 12, model="t5", bucket_mb=1), {"bucket_mb": 25}, "small-collectives"),
 }
+DIT = GptShape(layers=16, width=1152, heads=16)
+WIDE = GptShape(layers=10, width=1536, heads=16, seq=1024)
+DEEP = GptShape(layers=8, width=2048, heads=16, seq=1024)
+UNEVEN = GptShape(layers=16, width=1536, heads=16, seq=768)
+MIXER = GptShape(layers=8, width=768)
+LINEAR = GptShape(layers=8, width=768, seq=1024, vocab=16000)
+CONFORMER = GptShape(layers=8, width=512, seq=400)
+DENSE = GptShape()
+EVEN: dict[str, Any] = {"more_work": (1.0, 1.0)}
+PAIRS |= {
+    "prefetch_dit": Pair(Job(DIT, 32, "fsdp1", "dit", prefetch=False), {"prefetch": True}, "fsdp-prefetch"),
+    "one_by_one_dit": Pair(Job(DIT, 48, "by_hand", "dit"), {"share": "ddp"}, "gradients-reduced-after"),
+    "lengths_dit": Pair(
+        Job(DIT, 36, model="dit", more_work=(1.0, 5 / 3)), {"batch": 48} | EVEN, "straggling-rank", "one_by_one_dit_after"
+    ),
+    "reshard_wide": Pair(Job(WIDE, 8, "fsdp"), {"reshard": False}, "fsdp-reshard"),
+    "syncs_dit": Pair(Job(DIT, 24, model="dit", micro=4, profiled=4), {"no_sync": True}, "accumulation-syncs"),
+    "micro_deep": Pair(Job(DEEP, 16, "pipeline", micro=2, profiled=4), {"micro": 8, "batch": 4}, "pipeline-bubble"),
+    "stages_uneven": Pair(
+        Job(UNEVEN, 4, "pipeline", micro=6, first_layers=10, profiled=4), {"first_layers": 8}, "pipeline-bubble"
+    ),
+    "loader_mixer": Pair(
+        Job(MIXER, 96, model="mixer", late_s=(0.06, 0.0), late_every=4, sleeps=True, profiled=12),
+        {"late_s": (0.0, 0.0)},
+        "straggling-rank",
+    ),
+    "crowd_linear": Pair(Job(LINEAR, 16, model="linear", crowded=1), {"crowded": -1}, "straggling-rank"),
+    "lengths_linear": Pair(
+        Job(LINEAR, 20, model="linear", more_work=(1.0, 0.6)), {"batch": 16} | EVEN, "straggling-rank", "crowd_linear_after"
+    ),
+    "host_mixer": Pair(
+        Job(MIXER, 96, model="mixer", late_s=(0.0, 0.016), profiled=8),
+        {"late_s": (0.0, 0.0)},
+        "straggling-rank",
+        "loader_mixer_after",
+    ),
+    "buckets_dense": Pair(Job(DENSE, 96, model="dense", bucket_mb=1), {"bucket_mb": 25}, "small-collectives"),
+    "one_by_one_dense": Pair(
+        Job(DENSE, 96, "by_hand", "dense"), {"share": "ddp"}, "gradients-reduced-after", "buckets_dense_after"
+    ),
+    "syncs_conformer": Pair(Job(CONFORMER, 24, model="conformer", micro=4), {"no_sync": True}, "accumulation-syncs"),
+}
 JOBS |= {f"{name}_{side}": job for name, pair in PAIRS.items() for side, job in pair.sides().items()}
 JOBS |= {
     "tp_wide": Job(GptShape(layers=8, width=1024, seq=384), 24, "tensor"),
     "crowd_vit": Job(VIT, 96, model="vit", crowded=0),
+    "tp_deep": Job(GptShape(layers=6, width=1536, seq=512), 16, "tensor"),
     "adam_t5": Job(T5, 16, model="t5", single_adam=True),
 }
-
-
-def model_of(job: Job) -> nn.Module:
-    """The model of a job, on this rank's GPU."""
-    model = MODELS[job.model].build(job.shape).cuda()
-    return nn.SyncBatchNorm.convert_sync_batchnorm(model) if job.sync_norm else model
-
-
-class Late(torch.utils.data.IterableDataset[tuple[Tensor, ...]]):
-    """Batches without end from a small pool, late where the job says so."""
-
-    def __init__(self, pool: list[tuple[Tensor, ...]], job: Job, rank: int) -> None:
-        self.pool, self.job, self.late_s = pool, job, job.late_s[rank]
-
-    def __iter__(self) -> Iterator[tuple[Tensor, ...]]:
-        """Yield pinned batches."""
-        wait = time.sleep if self.job.sleeps else python_work
-        for index in itertools.count():
-            step, part = divmod(index, self.job.micro)
-            if self.late_s and part == 0 and step % self.job.late_every == 0:
-                wait(self.late_s)
-            yield self.pool[index % len(self.pool)]
-
-
-def batches(job: Job, rank: int) -> Iterator[tuple[Tensor, ...]]:
-    """Yield batches on this rank's GPU without end."""
-    many = round(job.batch * job.more_work[rank])
-    pool = [MODELS[job.model].batch(job.shape, many) for _ in range(4)]
-    pinned = [tuple(part.pin_memory() for part in batch) for batch in pool]
-    for batch in torch.utils.data.DataLoader(Late(pinned, job, rank), batch_size=None):
-        yield tuple(part.cuda(non_blocking=True) for part in batch)
-
-
-def adam_of(model: nn.Module, job: Job) -> torch.optim.Optimizer:
-    """AdamW, fused or one tensor at a time."""
-    options: dict[str, Any] = {"foreach": False} if job.single_adam else {"fused": True}
-    return torch.optim.AdamW(model.parameters(), lr=1e-4, **options)
-
-
-def loss_of(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
-    """The loss of one micro-batch in bf16."""
-    with torch.autocast("cuda", dtype=BF16):
-        loss: Tensor = model(*batch)
-        return loss
-
-
-def replicated(job: Job, rank: int) -> Step:
-    """Each rank trains a copy (DDP, or an all-reduce a parameter by hand) or a shard of it (FSDP)."""
-    model = model_of(job)
-    if job.share in ("fsdp", "fsdp1"):
-        model = sharded(model, reshard=job.reshard, older=job.share == "fsdp1", prefetch=job.prefetch)
-    ddp = DistributedDataParallel(model, device_ids=[rank], bucket_cap_mb=job.bucket_mb) if job.share == "ddp" else None
-    wrapped = ddp or model
-    adam, source = adam_of(model, job), batches(job, rank)
-
-    def step() -> None:
-        adam.zero_grad(set_to_none=True)
-        for index in range(job.micro):
-            quiet = job.no_sync and index < job.micro - 1
-            with ddp.no_sync() if ddp is not None and quiet else contextlib.nullcontext():
-                loss = loss_of(wrapped, next(source)) / job.micro
-                loss.backward()
-        if job.share == "by_hand":
-            for parameter in model.parameters():
-                dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
-        adam.step()
-        if job.reads:
-            loss.item()
-
-    return step
-
-
-class SumOverRanks(torch.autograd.Function):
-    """The sum over the ranks in the forward pass, the gradient as it is in the backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Sum `x` over the ranks."""
-        total = x.clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        """Pass the gradient on."""
-        return gradient
-
-
-class HalfBlock(nn.Module):
-    """One rank's half of a two-layer perceptron: columns of the first matrix, rows of the second, and a sum over the ranks."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.up, self.down = nn.Linear(width, 4 * width // WORLD), nn.Linear(4 * width // WORLD, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, seq, width) to the same."""
-        return x + SumOverRanks.apply(self.down(nn.functional.gelu(self.up(self.norm(x)))))
-
-
-def tensor_parallel(job: Job, rank: int) -> Step:
-    """Every matrix is split over the ranks."""
-    model = nn.Sequential(*[HalfBlock(job.shape.width) for _ in range(2 * job.shape.layers)]).cuda()
-    adam = adam_of(model, job)
-    x = torch.randn(job.batch, job.shape.seq, job.shape.width, device="cuda")
-
-    def step() -> None:
-        adam.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", dtype=BF16):
-            model(x).float().pow(2).mean().backward()
-        adam.step()
-
-    return step
-
-
-class Stage(nn.Module):
-    """Some layers of a transformer."""
-
-    def __init__(self, shape: GptShape, layers: int) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(layers))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(batch, seq, width) to the same."""
-        for block in self.blocks:
-            x = block(x, None)
-        return x
-
-
-def pipeline(job: Job, rank: int) -> Step:
-    """Rank 0 holds the first layers, rank 1 the others, in bf16; one forward, one backward."""
-    first = job.first_layers or job.shape.layers // WORLD
-    stage = Stage(job.shape, job.shape.layers - first if rank else first).cuda().to(BF16)
-    adam = adam_of(stage, job)
-    place = PipelineStage(stage, rank, WORLD, torch.device("cuda", rank))
-    schedule = Schedule1F1B(place, job.micro, loss_fn=lambda out, target: (out.float() - target.float()).pow(2).mean())
-    x = torch.randn(job.batch * job.micro, job.shape.seq, job.shape.width, device="cuda", dtype=BF16)
-
-    def step() -> None:
-        adam.zero_grad(set_to_none=True)
-        if rank == 0:
-            schedule.step(x)
-        else:
-            schedule.step(target=x, losses=[])
-        adam.step()
-
-    return step
-
-
-BUILDERS = {"tensor": tensor_parallel, "pipeline": pipeline}
-
-
-def steps_of(name: str, rank: int) -> Step:
-    """The step of one rank of a job, on this process's GPU; its process group must be there."""
-    return BUILDERS.get(JOBS[name].share, replicated)(JOBS[name], rank)

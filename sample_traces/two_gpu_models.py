@@ -12,10 +12,14 @@ from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, f
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 from sawtooth.sample_traces.sets.first.models import Gpt, GptShape, ResNet
-from sawtooth.sample_traces.sets.second.models import T5, Llama, ViT, convnext
+from sawtooth.sample_traces.sets.second.models import T5, Llama, Mixer, ViT, convnext
 from sawtooth.sample_traces.sets.second.more_models import MaskedLanguage
+from sawtooth.sample_traces.sets.sixth.models import DiffusionTransformer, LinearDecoder, dense_net
+from sawtooth.sample_traces.sets.third.models import Conformer
 
 CLASSES = 1000
+SIDE = 64  # of a latent image
+SOUNDS = 128  # that a frame may be
 
 
 class Classifier(nn.Module):
@@ -29,6 +33,37 @@ class Classifier(nn.Module):
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
         """`images`: (batch, 3, 224, 224), `labels`: (batch,) int64; returns a scalar."""
         return nn.functional.cross_entropy(self.network(images), labels)
+
+
+class Denoiser(nn.Module):
+    """The loss of a diffusion transformer that tells the noise in latent images."""
+
+    def __init__(self, shape: GptShape) -> None:
+        super().__init__()
+        self.network = DiffusionTransformer(SIDE, 4, shape.width, shape.layers, shape.heads)
+
+    @property
+    def blocks(self) -> nn.ModuleList:
+        """Its layers."""
+        return self.network.blocks
+
+    def forward(self, latent: Tensor, time: Tensor, kinds: Tensor) -> Tensor:
+        """`latent`: (batch, 4, 64, 64), `time`: (batch,) of 0 to 1, `kinds`: (batch,) int64; returns a scalar."""
+        noise, level = torch.randn_like(latent), (1 - time)[:, None, None, None]
+        told = self.network(level * latent + (1 - level) * noise, 1000 * time, kinds)
+        return nn.functional.mse_loss(told.float(), noise)
+
+
+class Listener(nn.Module):
+    """The loss of a Conformer that tells the sound of each frame."""
+
+    def __init__(self, shape: GptShape) -> None:
+        super().__init__()
+        self.network = Conformer(shape.width, shape.layers)
+
+    def forward(self, frames: Tensor, sounds: Tensor) -> Tensor:
+        """`frames`: (batch, length, 80), `sounds`: (batch, length) int64; returns a scalar."""
+        return nn.functional.cross_entropy(self.network(frames).flatten(0, 1), sounds.flatten())
 
 
 @dataclass(frozen=True)
@@ -48,6 +83,10 @@ def _tokens(shape: GptShape, many: int) -> tuple[Tensor, ...]:
     return (torch.randint(0, shape.vocab, (many, shape.seq + 1)),)
 
 
+def _words(shape: GptShape, many: int) -> tuple[Tensor, ...]:
+    return (torch.randint(0, shape.vocab, (many, shape.seq)),)
+
+
 def _two_texts(shape: GptShape, many: int) -> tuple[Tensor, ...]:
     return tuple(torch.randint(0, shape.vocab, (many, shape.seq)) for _ in range(2))
 
@@ -55,6 +94,14 @@ def _two_texts(shape: GptShape, many: int) -> tuple[Tensor, ...]:
 def _images(_: GptShape, many: int) -> tuple[Tensor, ...]:
     images = torch.randn(many, 3, 224, 224).contiguous(memory_format=torch.channels_last)
     return images, torch.randint(0, CLASSES, (many,))
+
+
+def _latents(_: GptShape, many: int) -> tuple[Tensor, ...]:
+    return torch.randn(many, 4, SIDE, SIDE), torch.rand(many), torch.randint(0, CLASSES, (many,))
+
+
+def _frames(shape: GptShape, many: int) -> tuple[Tensor, ...]:
+    return torch.randn(many, shape.seq, 80), torch.randint(0, SOUNDS, (many, shape.seq))
 
 
 def _vit(shape: GptShape) -> nn.Module:
@@ -70,6 +117,11 @@ MODELS = {
     "resnet": Model(lambda _: Classifier(ResNet()), _images),
     "convnext": Model(lambda s: Classifier(convnext((s.width, 2 * s.width, 4 * s.width), s.layers)), _images),
     "vit": Model(_vit, _images),
+    "mixer": Model(lambda s: Classifier(Mixer(s.width, s.layers)), _images),
+    "dense": Model(lambda _: Classifier(dense_net()), _images),
+    "linear": Model(lambda s: LinearDecoder(s.vocab, s.width, s.layers), _words),
+    "dit": Model(Denoiser, _latents),
+    "conformer": Model(Listener, _frames),
 }
 
 

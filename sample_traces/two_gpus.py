@@ -18,6 +18,7 @@ import os
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,9 +29,10 @@ import torch  # noqa: E402 - after the path is set
 import torch.distributed as dist  # noqa: E402
 
 from sawtooth.sample_traces import measure  # noqa: E402
-from sawtooth.sample_traces.two_gpu_jobs import BF16, JOBS, PAIRS, WORLD, Step, steps_of  # noqa: E402
+from sawtooth.sample_traces.two_gpu_jobs import JOBS, PAIRS  # noqa: E402
+from sawtooth.sample_traces.two_gpu_steps import BF16, WORLD, Step, steps_of  # noqa: E402
 
-TIMED_S, LIMIT_S = 6.0, 120.0
+WARM, LIMIT_S = 24, 120.0  # steps before the stopwatch; seconds after which a job has failed
 
 
 def crowd(gpu: int) -> None:
@@ -69,33 +71,43 @@ def trace_of(step: Step, steps: int, target: Path) -> None:
     target.write_bytes(gzip.compress(measure.slim(measure.scrub(raw)), 6, mtime=0))
 
 
-def run_rank(name: str, folder: Path, rank: int, port: int, seed: int) -> None:
+@dataclass(frozen=True)
+class Taking:
+    """How jobs are recorded: the seed of weights and data, the seconds that the stopwatch runs, the port of the first."""
+
+    seed: int = 0
+    timed_s: float = 6.0
+    port: int = 29540
+
+
+def run_rank(name: str, folder: Path, rank: int, how: Taking) -> None:
     """Train one rank of a job: stopwatch first, then the profile."""
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(WORLD)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(how.port), "RANK": str(rank), "WORLD_SIZE": str(WORLD)}
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
-    torch.manual_seed(seed + rank)
+    torch.manual_seed(how.seed + rank)
     step = steps_of(name, rank)
-    for _ in range(32):
+    for _ in range(WARM):
         step()
     first, _, _ = measure.time_pipelined(step, 8)
-    mean, window, _ = measure.time_pipelined(step, max(12, round(TIMED_S / together(first))))
+    mean, window, _ = measure.time_pipelined(step, max(12, round(how.timed_s / together(first))))
     trace_of(step, JOBS[name].profiled, folder / f"{rank}.trace.json.gz")
     truth = {"name": name, "rank": rank, "world": WORLD, "step_s_pipelined": mean, "window_ns": window}
-    truth |= next(({"pair": pair, "rule": PAIRS[pair].rule} for pair in PAIRS if name.rpartition("_")[0] == pair), {})
-    truth |= {"seed": seed, "torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
+    pair = PAIRS.get(name.rpartition("_")[0])
+    truth |= {"after": pair.after or name.replace("_before", "_after"), "rule": pair.rule} if pair else {}
+    truth |= {"seed": how.seed, "torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
     (folder / f"truth_{rank}.json").write_text(json.dumps(truth, indent=1) + "\n")
     dist.barrier()
     dist.destroy_process_group()
 
 
-def record(name: str, out: Path, port: int, seed: int = 0) -> float | None:
+def record(name: str, out: Path, how: Taking) -> float | None:
     """Record one job in processes of its own; return its step in seconds, None where a rank failed."""
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     fork = multiprocessing.get_context("fork")  # torch is imported once, and only the children touch the GPUs
     second = [fork.Process(target=crowd, args=(JOBS[name].crowded,))] if JOBS[name].crowded >= 0 else []
-    ranks = [fork.Process(target=run_rank, args=(name, folder, rank, port, seed)) for rank in range(WORLD)]
+    ranks = [fork.Process(target=run_rank, args=(name, folder, rank, how)) for rank in range(WORLD)]
     with measure.telemetry(folder / "telemetry.jsonl", ",".join(map(str, range(WORLD)))):
         for process in [*second, *ranks]:
             process.start()
@@ -117,6 +129,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="say what there is and stop")
     parser.add_argument("--out", type=Path, default=Path("jobs"), help="folder that gets one folder a job")
     parser.add_argument("--seed", type=int, default=0, help="of the weights and the data")
+    parser.add_argument("--seconds", type=float, default=6.0, help="that the stopwatch of a job runs")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="start no further job after so many")
     args = parser.parse_args()
     if args.list:
@@ -126,7 +139,7 @@ def main() -> None:
     for index, name in enumerate(args.jobs or JOBS):
         if time.monotonic() > until:
             break
-        seconds = record(name, args.out.resolve(), 29540 + index, args.seed)
+        seconds = record(name, args.out.resolve(), Taking(args.seed, args.seconds, 29540 + index))
         failed += [name] if seconds is None else []
         print(f"{name:14} {'FAILED' if seconds is None else f'{seconds * 1e3:.3f} ms a step'}", flush=True)
     if failed:

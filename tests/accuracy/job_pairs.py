@@ -25,8 +25,9 @@ def main(given: list[str], data: Path) -> None:
     )
     print("|---|---|--:|--:|--:|---|--:|--:|--:|---|")
     for name, folder in folders.items():
-        after = folders.get(f"{name.removesuffix('_before')}_after")
-        if after is None or after == folder:
+        told_after = json.loads((folder / "truth_0.json").read_text(encoding="utf-8")).get("after")
+        after = folders.get(told_after or name.replace("_before", "_after"))
+        if after is None or after == folder or not name.endswith("_before"):
             continue
         truths = [json.loads((each / "truth_0.json").read_text(encoding="utf-8")) for each in (folder, after)]
         before_ms, after_ms = (truth["step_s_pipelined"] * 1e3 for truth in truths)
