@@ -63,7 +63,7 @@ def analyse(manifest: Manifest, library: Library) -> RunResult:
     if manifest.summaries is not None:
         from sawtooth.analysis.cluster.overview import of_whole_job  # only of jobs of many ranks
 
-        communication, lost = of_whole_job(library.folder, manifest.summaries, ranks, communication)
+        ranks, communication, lost = of_whole_job(library.folder, manifest.summaries, ranks, communication)
         diagnostics += [Diagnostic("summaries_lost", "error", lost, 1)] if lost else []
     ranks = at_job_step(library, ranks, measured, communication, telemetry)
     lead = leading(ranks, communication)
@@ -174,5 +174,6 @@ def _run_metrics(
         first = late.ranks[0]
         name = f"rank {first}" if first is not None else f"device {ranks[late.positions[0]].device}"
         name = name if len(late.ranks) == 1 else f"{len(late.ranks)} ranks"
-        where += f" {name.capitalize()} takes {late.own_ms:.3g} ms of a step longer than the others."
+        takes = "take" if late.kind == "set" else "takes"
+        where += f" {name.capitalize()} {takes} {late.own_ms:.3g} ms of a step longer than the others."
     return {k: replace(r, notes=(*r.notes, where)) for k, r in lead.metrics.items()}

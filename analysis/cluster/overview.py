@@ -18,8 +18,8 @@ NOBODY = Communication(pd.DataFrame(), (), 0)
 
 def of_whole_job(
     folder: DataFolder, summaries_id: str, ranks: Sequence[RankResult], communication: Communication | None
-) -> tuple[Communication | None, str | None]:
-    """Return what the representatives' recordings say together (``communication``), with what the summaries of all ranks of the job do.
+) -> tuple[list[RankResult], Communication | None, str | None]:
+    """Return the representatives, and what their recordings say together (``communication``), with what the summaries of all ranks of the job do.
 
     Where no rank is without a file of its own, the recordings know more: they have been replayed together. Without the summaries it is the
     representatives', with a sentence why.
@@ -28,7 +28,7 @@ def of_whole_job(
         overview = overview_of(folder.summaries_file(summaries_id))
     except SawtoothError as error:
         lost = str(error)
-        return communication and replace(communication, stragglers=(), notes=(*communication.notes, lost)), lost
+        return list(ranks), communication and replace(communication, stragglers=(), notes=(*communication.notes, lost)), lost
     own = communication or replace(NOBODY, ranks=tuple(_waits_of(i, rank) for i, rank in enumerate(ranks)))
     place = {(rank.recording_id, rank.device): position for position, rank in enumerate(ranks)}
     of_job = {
@@ -37,7 +37,7 @@ def of_whole_job(
         if (row.id, int(row.device)) in place
     }
     if len(of_job) == len(overview.ranks):
-        return replace(own, notes=(*own.notes, *overview.notes), heat=overview.heat), None
+        return list(ranks), replace(own, notes=(*own.notes, *overview.notes), heat=overview.heat), None
     whole = replace(
         own,
         ranks=tuple(_with_job(waits, overview, of_job) for waits in own.ranks),
@@ -47,7 +47,36 @@ def of_whole_job(
         heat=overview.heat,
         job_ranks=len(overview.ranks),
     )
-    return whole, None
+    numbered = bool(overview.ranks["rank"].notna().all())
+    waits_ms = overview.heat.groupby("rank")["wait_ms"].mean()
+    key = {here: int(overview.ranks["rank"].iloc[p]) if numbered else p for p, here in of_job.items()}
+    split = [_split(rank, float(waits_ms.get(key.get(i, -1), 0.0))) if i in key else rank for i, rank in enumerate(ranks)]
+    return split, whole, None
+
+
+def _split(rank: RankResult, wait_ms: float) -> RankResult:
+    """Return a representative whose exposed communication is split by what it waits for all ranks of the job, ``wait_ms`` of a step, instead of for the
+    other representatives: most of its collectives' members are not here, and the shortest time of those that are is no transfer."""
+    whole = [row for row in rank.ledger if row.owner == "exposed_comm"]
+    exposed_ms = sum(row.ms_per_step or 0.0 for row in whole)
+    if not exposed_ms:
+        return rank
+    waited = min(wait_ms / exposed_ms, 1.0)
+    estimates = [row.ms_per_step_unprofiled_est for row in whole if row.ms_per_step_unprofiled_est is not None]
+    parts = [
+        replace(
+            whole[0],
+            cause=cause,
+            ns=round(share * sum(row.ns for row in whole)),
+            ms_per_step=share * exposed_ms,
+            ms_per_step_unprofiled_est=share * sum(estimates) if estimates else None,
+            share=share * sum(row.share for row in whole),
+        )
+        for cause, share in (("comm_wait", waited), ("comm_transfer", 1 - waited))
+        if share
+    ]
+    rest = [row for row in rank.ledger if row.owner != "exposed_comm"]
+    return replace(rank, ledger=sorted([*rest, *parts], key=lambda row: -row.ns), exposed_causes={})
 
 
 def _here(late: Straggler, of_job: dict[int, int]) -> Straggler | None:

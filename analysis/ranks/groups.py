@@ -35,7 +35,10 @@ FEWEST_CALLS = 2  # a step before the backward pass: tensor parallelism has one 
 
 
 def with_parallelism(ranks: Sequence[RankResult], communication: Communication) -> Communication:
-    """Return ``communication`` with its process groups and its pipeline's schedule; ``ranks`` are at their job's step."""
+    """Return ``communication`` with its process groups and its pipeline's schedule; ``ranks`` are at their job's step.
+
+    Of representatives alone the groups are not told: what a transfer takes is not known where most of a group's ranks are not here.
+    """
     rows = communication.rows
     if rows.empty:
         return communication
@@ -45,7 +48,12 @@ def with_parallelism(ranks: Sequence[RankResult], communication: Communication) 
         work_ms = [work.kernel_ns / 1e6 for work in works]
         schedule = pipeline_of(rows, communication.ranks, ranks, peers(rows, len(ranks)), work_ms)
     unknown = (SCHEDULE_UNKNOWN,) if communication.pipeline and schedule is None else ()
-    return replace(communication, groups=group_uses(rows, ranks), schedule=schedule, notes=(*communication.notes, *unknown))
+    return replace(
+        communication,
+        groups=group_uses(rows, ranks) if communication.job_ranks is None else (),
+        schedule=schedule,
+        notes=(*communication.notes, *unknown),
+    )
 
 
 def group_uses(rows: pd.DataFrame, ranks: Sequence[RankResult]) -> tuple[GroupUse, ...]:
@@ -74,7 +82,7 @@ def group_uses(rows: pd.DataFrame, ranks: Sequence[RankResult]) -> tuple[GroupUs
     uses = [
         _use(mine, steps, ranks) for _, mine in table.groupby(["parallelism", "size", "within_host"], dropna=False, sort=False)
     ]
-    return tuple(sorted(uses, key=lambda use: -use.ms_per_step))
+    return tuple(sorted(uses, key=lambda use: -use.transfer_ms))
 
 
 def parallelism(rows: pd.DataFrame) -> Parallelism | None:
@@ -114,7 +122,8 @@ def _use(rows: pd.DataFrame, steps: int, ranks: Sequence[RankResult]) -> GroupUs
         BUS_FACTORS[name](size) if name in BUS_FACTORS else 1.0 for name, size in zip(sized["name"], sized["size"], strict=True)
     ]
     on_wire = float((sized["bytes"].astype(float) * factors).sum())
-    busy, exposed = float(rows["dur_ns"].sum()), float(rows["exposed_ns"].sum())
+    transfers = float((rows["dur_ns"] - rows["wait_ns"]).sum())
+    exposed = float((rows["exposed_ns"] - rows["exposed_wait_ns"]).sum())
     first = rows.iloc[0]
     within = None if pd.isna(first["within_host"]) else bool(first["within_host"])
     gpu = ranks[int(first["position"])].gpu
@@ -129,9 +138,8 @@ def _use(rows: pd.DataFrame, steps: int, ranks: Sequence[RankResult]) -> GroupUs
         bytes_per_step=moved / max(once["group"].nunique(), 1) / steps if len(sized) else None,
         smallest_bytes=int(sized["bytes"].min()) if len(sized) else None,
         largest_bytes=int(sized["bytes"].max()) if len(sized) else None,
-        ms_per_step=busy / members / steps / 1e6,
+        transfer_ms=transfers / members / steps / 1e6,
         exposed_ms=exposed / members / steps / 1e6,
-        wait_ms=float(rows["wait_ns"].sum()) / members / steps / 1e6,
         algorithm_gb_s=moved / took if took else None,
         bus_gb_s=on_wire / took if took else None,
         link=link.name if link is not None else None,

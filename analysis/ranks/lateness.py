@@ -41,4 +41,6 @@ def why(straggler: Straggler) -> str | None:
         return f"equal kernels that take {straggler.kernel_ratio:.2f} times as long on its GPU"
     if straggler.reason is None:
         return None
-    return REASONS.get(straggler.reason) or CAUSE_OF[straggler.reason].late_rank
+    reason = REASONS.get(straggler.reason) or CAUSE_OF[straggler.reason].late_rank
+    several = straggler.kind != "host" and len(straggler.ranks) > 1
+    return reason.replace("its ", "their ") if several and reason is not None else reason

@@ -13,9 +13,9 @@ class GroupUse:
     """What the process groups of one kind do in a counted step, means over their ranks.
 
     ``parallelism`` is data, tensor, pipeline, expert or context parallel, None where nothing tells; ``within_host`` None where hosts are unknown.
-    ``kinds`` are the collectives, most frequent first. ``bytes_per_step`` is of one group, as in ``collectives.load``. ``ms_per_step`` is how long its kernels
-    run on a rank, ``exposed_ms`` of that without computation beside it, ``wait_ms`` before the last rank has come. Bandwidths are of what is left,
-    decimal GB/s; ``link_gb_s`` is what ``link`` carries in one direction, None where the hardware table has no such link.
+    ``kinds`` are the collectives, most frequent first. ``bytes_per_step`` is of one group, as in ``collectives.load``. ``transfer_ms`` is how long its kernels
+    run on a rank once the last rank has come, ``exposed_ms`` of that without computation beside it. Bandwidths are of the transfers, decimal GB/s;
+    ``link_gb_s`` is what ``link`` carries in one direction, None where the hardware table has no such link.
     """
 
     parallelism: Parallelism | None
@@ -27,9 +27,8 @@ class GroupUse:
     bytes_per_step: float | None
     smallest_bytes: int | None
     largest_bytes: int | None
-    ms_per_step: float
+    transfer_ms: float
     exposed_ms: float
-    wait_ms: float
     algorithm_gb_s: float | None
     bus_gb_s: float | None
     link: str | None

@@ -22,6 +22,13 @@ PARTS: dict[str, Colour] = {
 }
 
 
+BESIDE = {
+    "overlap_share": "Communication overlapped by compute, as profiled",
+    "last_share": "Collectives it joins last, as profiled",
+}
+HARDLY = 0.01  # of a step, or of what another row does: not worth a number
+
+
 def labels_of(rows: pd.DataFrame) -> list[str]:
     """Return how each row is called: rank 1 (device 1), or device 1 where ranks are unknown."""
     return [
@@ -31,15 +38,22 @@ def labels_of(rows: pd.DataFrame) -> list[str]:
 
 
 def title(rows: pd.DataFrame) -> str:
-    """Return the finding: how far the ranks' communication lies apart."""
-    exposed = sum(rows[f"{part}_ms"] for part in ("exposed_comm", *BETWEEN_RANKS) if f"{part}_ms" in rows)
-    if isinstance(exposed, int) or not exposed.max():
+    """Return the finding: which rank waits most for the others, else how far the ranks' communication lies apart."""
+    wait_ms, step_ms = rows.get("comm_wait_ms"), rows["step_ms"]
+    if wait_ms is not None and wait_ms.max() >= HARDLY * step_ms.max():
+        most = wait_ms.idxmax()
+        label = labels_of(rows.loc[[most]])[0].split(",")[0]
+        return f"{_named(label)} waits most for other ranks: {fmt.duration_ms(float(wait_ms[most]))} of each step of {fmt.duration_ms(float(step_ms[most]))}"
+    if wait_ms is not None:
+        return "No rank waits for others for more than 1\u00a0% of a step"
+    exposed = rows.get("exposed_comm_ms")
+    if exposed is None or not exposed.max():
         return "No rank communicates outside its compute"
     return f"Exposed communication takes {fmt.duration_ms(float(exposed.min()))} to {fmt.duration_ms(float(exposed.max()))} of a step"
 
 
 def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool, unprofiled: bool = False) -> Chart:
-    """Draw one bar per device from the owners' ms per step (columns ``{part}_ms``, see PARTS)."""
+    """Draw one bar per device from the owners' ms per step (columns ``{part}_ms``, see PARTS). What else ``rows`` has of BESIDE stands in the table."""
     labels = labels_of(rows)
     owners = [owner for owner in PARTS if f"{owner}_ms" in rows and rows[f"{owner}_ms"].sum() > 0]
     figure = go.Figure()
@@ -64,6 +78,7 @@ def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool, unprofiled: bo
     )
     table = rows.assign(label=labels)
     columns = {"label": "Rank", "step_ms": "Step, ms", **{f"{o}_ms": f"{PARTS[o].label}, ms per step" for o in owners}}
+    columns |= {column: heading for column, heading in BESIDE.items() if column in rows}
     alt = f"{finding}. " + "; ".join(
         f"{label}: " + ", ".join(f"{PARTS[o].label} {fmt.duration_ms(float(row[f'{o}_ms']))}" for o in owners)
         for label, row in zip(labels, rows.to_dict("records"), strict=True)
@@ -76,14 +91,16 @@ def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool, unprofiled: bo
         columns=columns,
         metrics=("exposed_comm_share", "gpu_busy_share"),
         method="Each bar is the ledger of one device over its own steady window. A collective ends for all ranks together, so a rank that joins early "
-        "spends more time in it. Without the profiler each rank is replayed alone, its collectives as long as recorded.",
+        "spends more time in it: beyond the shortest time that it takes on any rank that is waiting, as far as nothing is computed meanwhile. Without the "
+        "profiler all ranks have the job's step: what a rank does not need itself it waits.",
         legend=tuple(LegendEntry(PARTS[o].label, PARTS[o].on(dark)) for o in owners),
     )
 
 
-MEASURES = {"wait_ms": "Waiting for others", "own_ms": "Own time"}
+MEASURES = {"own_ms": "Own time", "wait_ms": "Waiting for others"}
 SCALED_ROWS = 5  # of fewer, a scale would be higher than the picture
-HARDLY = 0.01  # of what the other row does
+LEAST_RANGE = 0.1  # of the largest value: of less the colours do not make a difference
+UNUSUAL = 1.5  # times its usual step: a row whose longest is worth a word
 SPREAD = 0.03  # of the median: rows that differ by less are as good as equal
 
 
@@ -92,7 +109,9 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
     labels, steps = list(dict.fromkeys(rows["label"])), list(dict.fromkeys(rows["step"]))
     values = rows.pivot(index="label", columns="step", values=measure).reindex(index=labels, columns=steps)
     colour = (CAUSES["comm_wait"] if measure == "wait_ms" else ACCENT).on(dark)
-    figure = _heat_map(values, colour, dark=dark, showscale=len(labels) >= SCALED_ROWS, hoverinfo="skip")
+    high = float(values.max(axis=None))
+    low = min(float(values.min(axis=None)), (1 - LEAST_RANGE) * high)
+    figure = _heat_map(values, colour, (low, high), dark=dark, showscale=len(labels) >= SCALED_ROWS, hoverinfo="skip")
     # a heat map has no points to select: each square carries one that is not seen
     carried = rows[["rank", "own_ms", "wait_ms"]].astype(float).round(3)
     figure.add_scatter(
@@ -119,14 +138,15 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
     )
 
 
-def _heat_map(values: pd.DataFrame, colour: str, *, dark: bool, **more: Any) -> go.Figure:
-    """Draw ``values`` (ms) from the page's colour to ``colour``, the first row on top; ``more`` goes to Plotly's heat map."""
+def _heat_map(values: pd.DataFrame, colour: str, ends: tuple[float, float], *, dark: bool, **more: Any) -> go.Figure:
+    """Draw ``values`` (ms), the page's colour at the first of ``ends`` and ``colour`` at the second, the first row on top; ``more`` goes to Plotly's heat map."""
     figure = go.Figure(
         go.Heatmap(
             x=list(values.columns),
             y=list(values.index),
             z=values.to_numpy(),
-            zmin=0,
+            zmin=ends[0],
+            zmax=ends[1],
             colorscale=[[0, PAGE.on(dark)], [1, colour]],
             colorbar={"title": {"text": "ms"}, "thickness": 12},
             **more,
@@ -139,17 +159,25 @@ def _heat_map(values: pd.DataFrame, colour: str, *, dark: bool, **more: Any) -> 
 
 def _heat_finding(rows: pd.DataFrame, measure: str) -> str:
     means = rows.groupby("label", sort=False)[measure].mean()
-    low, high = float(means.min()), float(means.max())
     usual = float(means.median())
     what = "waits" if measure == "wait_ms" else "takes by itself"
-    if high - low <= SPREAD * float((rows["own_ms"] + rows["wait_ms"]).mean()):
-        return f"Every row {what} about equally long: {fmt.duration_ms(usual)} of a profiled step"
-    if len(means) == 2:
-        little = "hardly" if low < HARDLY * high else fmt.duration_ms(low)
-        return f"{_named(means.idxmax())} {what} {fmt.duration_ms(high)} of a profiled step, {means.idxmin()}: {little}"
-    if measure == "wait_ms":
-        return f"{_named(means.idxmin())} waits least, {fmt.duration_ms(low)} of a profiled step; half of the rows wait {fmt.duration_ms(usual)} or more"
-    return f"{_named(means.idxmax())} takes longest by itself: {fmt.duration_ms(high)} of a profiled step, where {fmt.duration_ms(usual)} are usual"
+    if means.max() - means.min() <= SPREAD * float((rows["own_ms"] + rows["wait_ms"]).mean()):
+        return f"In the profile all {what.replace('waits', 'wait').replace('takes', 'take')} about equally long: {fmt.duration_ms(usual)} of a step"
+    if measure == "wait_ms" and len(means) > 2:
+        least = means.idxmin()
+        return f"In the profile {least} waits least: {fmt.duration_ms(float(means[least]))} of a step, where {fmt.duration_ms(usual)} are usual"
+    most = means.idxmax()
+    steps = rows.loc[rows["label"] == most, measure]
+    beside = (
+        f", {means.idxmin()} {fmt.duration_ms(float(means.min()))}"
+        if len(means) == 2
+        else f", where {fmt.duration_ms(usual)} are usual"
+    )
+    if len(means) == 2 and means.min() < HARDLY * means.max():
+        beside = f", {means.idxmin()} hardly"
+    longest = f", {fmt.duration_ms(float(steps.max()))} in its longest" if steps.max() > UNUSUAL * steps.median() else ""
+    what = "waits" if measure == "wait_ms" else "takes longest by itself"
+    return f"In the profile {most} {what}: {fmt.duration_ms(float(means[most]))} of a step{longest}{beside}"
 
 
 def _named(label: object) -> str:
@@ -167,6 +195,7 @@ def who_waits(rows: pd.DataFrame, level: str, *, dark: bool) -> Chart:
     figure = _heat_map(
         values,
         CAUSES["comm_wait"].on(dark),
+        (0.0, float(rows["wait_ms"].max())),
         dark=dark,
         text=texts.to_numpy() if few else None,
         texttemplate="%{text}" if few else None,
@@ -201,14 +230,14 @@ def schedule(pipeline: Pipeline, labels: list[str], *, dark: bool) -> Chart:
     work = list(pipeline.stage_ms)
     idle = [max(pipeline.step_ms - ms, 0.0) for ms in work]
     figure = go.Figure()
-    parts = (("works", work, OWNERS["tensor_core_compute"]), ("waits", idle, CAUSES["comm_wait"]))
+    parts = (("works", work, OWNERS["tensor_core_compute"]), ("bubble", idle, CAUSES["comm_wait"]))
     for verb, values, colour in parts:
         figure.add_bar(
             y=labels,
             x=values,
             orientation="h",
             marker={"color": colour.on(dark), "line": {"width": 0}},
-            customdata=[f"{label} {verb} {fmt.duration_ms(ms)} of a step" for label, ms in zip(labels, values, strict=True)],
+            customdata=[f"{label}: {verb} {fmt.duration_ms(ms)} of a step" for label, ms in zip(labels, values, strict=True)],
             hovertemplate="%{customdata}<extra></extra>",
         )
     framed(figure, 66 + 36 * len(labels))
@@ -216,16 +245,16 @@ def schedule(pipeline: Pipeline, labels: list[str], *, dark: bool) -> Chart:
     figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, ticksuffix="  ")
     figure.update_xaxes(title={"text": "ms per step, ≈ without the profiler"}, rangemode="tozero", zeroline=False)
     finding = (
-        f"The pipeline's stages wait {fmt.share(pipeline.bubble_share)} of a step; {pipeline.microbatches} microbatches on "
-        f"{len(labels)} equal stages would wait {fmt.share(pipeline.ideal_share)}"
+        f"The pipeline's bubble is {fmt.share(pipeline.bubble_share)} of a step; with {pipeline.microbatches} microbatches on "
+        f"{len(labels)} equal stages it would be {fmt.share(pipeline.ideal_share)}"
     )
     return Chart(
         figure=figure,
         title=finding,
         alt=finding,
-        table=pd.DataFrame({"stage": labels, "work_ms": work, "wait_ms": idle}),
-        columns={"stage": "Stage", "work_ms": "Works, ms per step", "wait_ms": "Waits, ms per step"},
-        method="With p equal stages and m microbatches each stage waits (p − 1) ÷ (m + p − 1) of a step while the pipeline fills and drains. A slower stage "
+        table=pd.DataFrame({"stage": labels, "work_ms": work, "bubble_ms": idle}),
+        columns={"stage": "Stage", "work_ms": "Works, ms per step", "bubble_ms": "Bubble, ms per step"},
+        method="The bubble is the time in which a stage's GPU does not work. With p equal stages and m microbatches it is (p − 1) ÷ (m + p − 1) of a step, while the pipeline fills and drains. A slower stage "
         "holds the others up for each microbatch. What is left is launches, transfers and late ranks.",
         legend=tuple(LegendEntry(verb, colour.on(dark)) for verb, _, colour in parts),
     )

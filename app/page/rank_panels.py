@@ -26,9 +26,8 @@ GROUPS = {
     "groups": "Groups",
     "kinds": "Collectives per step",
     "sizes": "Sizes",
-    "ms": "ms per step",
+    "transfer_ms": "Transfers, ms per step",
     "exposed_ms": "Not overlapped, ms",
-    "wait_ms": "Waiting, ms",
     "bus_gb_s": "Bus, GB/s",
     "link": "Link, one direction",
 }  # what the rest of the row holds is in the CSV
@@ -43,7 +42,7 @@ def heat(result: RunResult, communication: Communication) -> None:
     levels = [level for level in LEVELS if level == "rank" or table[level].nunique() > 1]
     with st.container(horizontal=True, gap="small"):
         measure = st.segmented_control(
-            "Measure", list(charts.MEASURES), format_func=charts.MEASURES.__getitem__, key="heat", default="wait_ms",
+            "Measure", list(charts.MEASURES), format_func=charts.MEASURES.__getitem__, key="heat", default="own_ms",
             required=True, bind="query-params", label_visibility="collapsed",
         )  # fmt: skip
         level: Level = "rank"
@@ -98,14 +97,15 @@ def groups(communication: Communication) -> None:
     shown = {column: heading for column, heading in GROUPS.items() if table[column].notna().any()}
     panel.table(table, shown, "groups")
     cards.small(
-        "Bandwidths are of the transfer alone, once the last rank has joined. The bus bandwidth is what one GPU's link carries, to be compared with the "
-        "link's; reductions inside a switch may exceed it. Which link was used is not in the traces: it is the one that servers with this GPU have."
+        "Times and bandwidths are of the transfers alone, once the last rank has joined: waiting is no part of them. The bus bandwidth is what one GPU's "
+        "link carries, to be compared with the link's; reductions inside a switch may exceed it. Which link was used is not in the traces: it is the one "
+        "that servers with this GPU have."
     )
 
 
 def _groups_finding(use: GroupUse) -> str:
     what = PARALLEL[use.parallelism] if use.parallelism is not None else "Other"
-    sentence = f"{what.capitalize()} communication takes {fmt.duration_ms(use.ms_per_step)} of a step, {fmt.duration_ms(use.exposed_ms)} of it not overlapped"
+    sentence = f"{what.capitalize()} transfers take {fmt.duration_ms(use.transfer_ms)} of a step, {fmt.duration_ms(use.exposed_ms)} of it not overlapped"
     large = (use.largest_bytes or 0) >= LARGE_BYTES
     if large and use.bus_gb_s is not None and use.link_gb_s is not None and use.bus_gb_s < SLOW_LINK * use.link_gb_s:
         sentence += f", at {fmt.share(use.bus_gb_s / use.link_gb_s)} of its link"
@@ -125,9 +125,8 @@ def _group_row(use: GroupUse) -> dict[str, object]:
         "calls": use.calls_per_step,
         "mb": None if use.bytes_per_step is None else use.bytes_per_step / 1e6,
         "sizes": sizes,
-        "ms": use.ms_per_step,
+        "transfer_ms": use.transfer_ms,
         "exposed_ms": use.exposed_ms,
-        "wait_ms": use.wait_ms,
         "algorithm_gb_s": use.algorithm_gb_s,
         "bus_gb_s": use.bus_gb_s,
         "link": None if use.link is None else f"{use.link}: {use.link_gb_s:g} GB/s",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import pandas as pd
+import streamlit as st
 
 from sawtooth.analysis.ranks.communication import collective_table, side_by_side
-from sawtooth.analysis.ranks.lateness import who, why
+from sawtooth.analysis.ranks.lateness import NAMED_RANKS, who, why
 from sawtooth.analysis.run.model import Communication, RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
@@ -15,13 +14,7 @@ from sawtooth.app.page import basis, cards, current, frame, panel, rank_panels
 
 SKEW_SHARE = 0.03  # of a profiled step: less is not worth a sentence
 MOST_BARS = 16  # ledgers side by side: of more, those that matter
-WAITS = {
-    "label": "Rank",
-    "wait_ms": "Waiting in collectives, ms per step",
-    "late_ms": "Others wait for it under the profiler, ms per step",
-    "last_share": "Collectives it joins last",
-    "overlap_share": "Communication overlapped by compute",
-}
+MOST_NAMED = 32  # late ranks that a line lists
 LATE = {
     "who": "Late",
     "host": "Host",
@@ -33,12 +26,9 @@ COLLECTIVES = {
     "name": "Collective",
     "group": "Group",
     "group_size": "Ranks",
-    "bytes": "Bytes",
+    "size": "Size",
     "calls_per_step": "Calls per step",
     "transfer_ms": "Transfer, ms (median call)",
-    "mean_wait_ms": "Mean wait, ms",
-    "longest_wait_ms": "Longest wait, ms",
-    "wait_ms_per_step": "Waiting, ms per step",
     "bus_gb_s": "Bus bandwidth, GB/s",
     "algorithm_gb_s": "Algorithm bandwidth, GB/s",
 }
@@ -55,30 +45,39 @@ def main() -> None:
     if communication is None:
         _one_trace(result.lead)
         return
-    cards.headline(_finding(result, communication))
-    share = result.metrics["exposed_comm_share"]
-    if share.value is not None:
-        cards.small(f"{fmt.share(share.value)} of the slowest rank's step is communication that no compute overlaps.")
+    cards.headline(*_finding(result, communication))
     for note in communication.notes:
         cards.small(note)
-    _late_in_the_profile(result, communication)
     _late(result, communication)
-    known = len(communication.rows) > 0 or communication.heat is not None  # representatives may share no collective
-    if known:
+    of_many = communication.job_ranks is not None
+    if not of_many:
+        _side_by_side(result, communication)
+    if len(communication.rows) or communication.heat is not None:  # representatives may share no collective
+        _late_in_the_profile(result, communication)
         rank_panels.heat(result, communication)
     if len(communication.rows):
         rank_panels.who_waits(result, communication)
     rank_panels.pipeline(result, communication)
+    if of_many:
+        _side_by_side(result, communication)
     rank_panels.groups(communication)
+    if len(communication.rows) and not of_many:
+        _collectives(communication, len(result.lead.counted))
+
+
+def _side_by_side(result: RunResult, communication: Communication) -> None:
+    """Show what each rank computes and waits: the screen's one number of waiting."""
     shown = _shown(result, communication)
     estimated = all(any(row.ms_per_step_unprofiled_est is not None for row in rank.ledger) for rank in shown)
-    unprofiled = estimated and basis.switch(result.lead) == "unprofiled"
+    unprofiled = estimated and basis.switch(result.lead or shown[0]) == "unprofiled"
     rows = side_by_side(shown, unprofiled=unprofiled)
-    panel.show(charts.side_by_side(rows, charts.title(rows), dark=frame.dark(), unprofiled=unprofiled), "ranks")
-    if known:
-        _waits(side_by_side(result.ranks), communication)
-    if len(communication.rows):
-        _collectives(communication, len(result.lead.counted))
+    waits = {(of_rank.rank, of_rank.device): of_rank for of_rank in communication.ranks}
+    mine = [waits.get((rank.rank, rank.device)) for rank in shown]
+    rows = rows.assign(**{share: [getattr(each, share, None) for each in mine] for share in charts.BESIDE})
+    finding = charts.title(rows)
+    if communication.job_ranks is not None:
+        finding = f"Of the {len(shown)} ranks that are opened here: {finding[0].lower()}{finding[1:]}"
+    panel.show(charts.side_by_side(rows, finding, dark=frame.dark(), unprofiled=unprofiled), "ranks")
 
 
 def _one_trace(rank: RankResult) -> None:
@@ -106,44 +105,58 @@ def _shown(result: RunResult, communication: Communication) -> list[RankResult]:
     return sorted((result.ranks[position] for position in kept), key=lambda rank: -1 if rank.rank is None else rank.rank)
 
 
-def _finding(result: RunResult, communication: Communication) -> str:
+def _finding(result: RunResult, communication: Communication) -> tuple[str, str | None]:
+    """Return who holds the job up, by what, and what a step gains without it; and what to do."""
     if not communication.stragglers:
-        if (schedule := communication.schedule) is not None:
-            return (
-                f"No rank is a straggler; the pipeline's stages wait {fmt.share(schedule.bubble_share)} of a step. "
-                f"With {schedule.microbatches} microbatches equal stages would wait {fmt.share(schedule.ideal_share)}."
-            )
-        if len(communication.rows):
-            return "No rank is a straggler: none takes longer than its peers by more than the estimates' error."
-        return f"{len(result.ranks)} devices side by side; their collectives cannot be matched."
+        return _nobody(result, communication), None
     late = communication.stragglers[0]
+    finding = next((each for each in result.findings if each.explains.late_rank and each.severity != "info"), None)
     name, reason = who(late, result.ranks), why(late)
+    verb = "holds" if len(late.ranks) == 1 or late.kind == "host" else "hold"
     by = f" ({reason})" if reason else ""
-    gains = f"at most {fmt.duration_ms(late.gain_ms)}" if late.at_most else fmt.duration_ms(late.gain_ms)
-    return (
-        f"{name[0].upper()}{name[1:]} hold{'' if len(late.ranks) > 1 and late.kind != 'host' else 's'} the job up: "
-        f"{fmt.duration_ms(late.own_ms)} of each step longer than the others{by}. "
-        f"A step gains {gains} without it."
-    )
+    sentence = f"{name[0].upper()}{name[1:]} {f'may {verb[:4]}' if late.at_most else verb} the job up: {fmt.duration_ms(late.own_ms)} of each step longer than the others{by}."
+    step_ms = result.lead.best.ms if result.lead is not None else None
+    if finding is not None and finding.predicted_step_ms is not None and step_ms is not None:
+        gain = f"Without that a step of {fmt.duration_ms(step_ms)} takes ≈ {fmt.duration_ms(finding.predicted_step_ms)}."
+    else:
+        gain = f"Without that a step gains {'at most ' if late.at_most else ''}{fmt.duration_ms(late.gain_ms)}."
+    return f"{sentence} {gain}", finding.fix if finding is not None else None
+
+
+def _nobody(result: RunResult, communication: Communication) -> str:
+    if (schedule := communication.schedule) is not None:
+        return (
+            f"No rank is a straggler; the pipeline's bubble is {fmt.share(schedule.bubble_share)} of a step. "
+            f"With {schedule.microbatches} microbatches on equal stages it would be {fmt.share(schedule.ideal_share)}."
+        )
+    if len(communication.rows) or communication.job_ranks is not None:
+        return "No rank is a straggler: none takes longer than its peers by more than the estimates' error."
+    return f"{len(result.ranks)} devices side by side; their collectives cannot be matched."
 
 
 def _late_in_the_profile(result: RunResult, communication: Communication) -> None:
     """Say that the profile shows another rank late than the run does, where it does: what is below would contradict the headline."""
-    if not communication.stragglers or communication.job_ranks is not None:
+    if communication.job_ranks is not None:
         return
-    late = communication.stragglers[0].positions
+    late = communication.stragglers[0].positions if communication.stragglers else ()
     first = max(communication.ranks, key=lambda waits: waits.late_ms)
-    here = max((waits.late_ms for waits in communication.ranks if waits.position in late), default=first.late_ms)
+    here = max((waits.late_ms for waits in communication.ranks if waits.position in late), default=0.0)
     if first.late_ms - here >= SKEW_SHARE * (result.ranks[first.position].best.mean_ms or 0.0) > 0:
         name = f"rank {first.rank}" if first.rank is not None else f"device {first.device}"
-        cards.small(
-            f"Under the profiler the others wait for {name} instead, {fmt.duration_ms(first.late_ms)} of each step: recording slows its host. What is "
-            "below is as profiled where it says so; the sentence above is of the run without the profiler."
+        cards.caution(
+            f"The profiler slows the host of {name} most, so that the others wait for it in the profile. What follows is as profiled; what stands above "
+            "is of the run."
         )
 
 
 def _late(result: RunResult, communication: Communication) -> None:
-    if len(communication.stragglers) < 2:
+    """Show all that are late beside their reason and gain; of one alone the headline has said it, but for which they are."""
+    stragglers = communication.stragglers
+    if len(stragglers) == 1 and len(stragglers[0].ranks) > NAMED_RANKS:
+        numbers = [str(rank) for rank in stragglers[0].ranks if rank is not None]
+        more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
+        cards.small(f"Late: ranks {', '.join(numbers[:MOST_NAMED])}{more}." if numbers else "")
+    if len(stragglers) < 2:
         return
     table = pd.DataFrame(
         [
@@ -154,38 +167,23 @@ def _late(result: RunResult, communication: Communication) -> None:
                 "own_ms": late.own_ms,
                 "gain_ms": late.gain_ms,
             }
-            for late in communication.stragglers
+            for late in stragglers
         ]
     )
     cards.title("Who is late, why, and what a step gains without it")
     panel.table(table, LATE, "stragglers")
 
 
-def _waits(rows: pd.DataFrame, communication: Communication) -> None:
-    table = pd.DataFrame([asdict(rank) for rank in communication.ranks]).assign(label=charts.labels_of(rows))
-    table = table.sort_values("rank", kind="stable")
-    most = table.loc[table["wait_ms"].idxmax()]
-    cards.title(
-        f"{str(most['label']).capitalize()} waits most: {fmt.duration_ms(float(most['wait_ms']))} of each step in collectives"
-    )
-    panel.table(table, WAITS, "waits")
-    cards.small(
-        "A collective ends on all ranks once the last one has joined: its shortest duration over the ranks is the transfer, and any time "
-        "beyond it is waiting, whether compute overlaps it or not."
-    )
-
-
 def _collectives(communication: Communication, steps: int) -> None:
+    """Show each kind of collective: folded, since the groups have said what matters."""
     table = collective_table(communication, steps)
-    first = table.iloc[0]
-    cards.title(
-        f"{fmt.clean(str(first['name']), 40)} waits most: {fmt.duration_ms(float(first['wait_ms_per_step']))} a step, mean of the ranks"
-    )
-    panel.table(table, {c: h for c, h in COLLECTIVES.items() if table[c].notna().any()}, "collectives")
-    if communication.unmatched:
-        cards.small(
-            f"Not included, because they have no counterpart on another rank: {fmt.many(communication.unmatched, 'communication kernel')}."
-        )
+    table = table.assign(size=[None if pd.isna(size) else fmt.bytes_(size) for size in table["bytes"]])
+    with st.expander(f"{fmt.many(len(table), 'kind')} of collectives", icon=":material/table_rows:"):
+        panel.table(table, {c: h for c, h in COLLECTIVES.items() if table[c].notna().any()}, "collectives")
+        if communication.unmatched:
+            cards.small(
+                f"Not included, because they have no counterpart on another rank: {fmt.many(communication.unmatched, 'communication kernel')}."
+            )
 
 
 main()

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
-from sawtooth.analysis.ranks.lateness import who, why
-from sawtooth.analysis.run.model import CodeChange, Communication, Explains, Finding, RankWaits
+from sawtooth.analysis.ranks.lateness import NAMED_RANKS, who, why
+from sawtooth.analysis.run.model import CodeChange, Communication, Explains, Finding, RankWaits, Straggler
 
 SKEW_SHARE = 0.03  # of a step: less lateness is not worth a sentence
 LEADS = 0.5  # of all waiting: a rank that causes less of it is one of several late ones
@@ -72,7 +72,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
             RULE.slug,
             f"{name[0].upper()}{name[1:]} {takes} {in_words(late.own_ms)} of each step longer than the others"
             + (f": {reason}" if reason else ""),
-            f"{advice.format(who=name)}." + (" Its trace is on the timeline." if late.positions else ""),
+            _advice(late, advice, name),
             ceiling_ms=gain,
             predicted_ms=None if late.at_most else context.step_ms - gain,
             severity="warning" if late.at_most else None,
@@ -96,6 +96,20 @@ def check(context: RuleContext) -> Iterator[Finding]:
             note="Not predicted: what differs between the ranks is within the error of what the profiler's cost was taken to be.",
             evidence=[*waits, *rows],
         )
+
+
+def _advice(late: Straggler, advice: str, name: str) -> str:
+    """Return what to do, of one or of several, and that their traces are here, where they are."""
+    several = late.kind == "host" or len(late.ranks) > 1
+    told = f"{advice.format(who=name if len(late.ranks) <= NAMED_RANKS or late.kind == 'host' else 'the late ranks')}."
+    if several:
+        told = (
+            told.replace(": its own", ": their own").replace(": its", ": their").replace("of its batches", "of their batches")
+        )
+    if not late.positions:
+        return told
+    here = "Their traces are" if len(late.positions) > 1 else "Its trace is" if not several else "The trace of one of them is"
+    return f"{told} {here} on the timeline."
 
 
 def _skewed(communication: Communication, step_ms: float) -> RankWaits | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 
 from sawtooth.analysis.cluster import reduction
 from sawtooth.analysis.cluster.places import list_sources
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.app.jobs.whole_job import bring_in_job
 from sawtooth.app.page.rank_panels import position_of
+from sawtooth.app.theme import CAUSES
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.pages import charts, opened, run_of, words_of
@@ -24,23 +28,30 @@ def test_a_late_rank_stands_out_and_a_click_would_open_it(app_data: DataFolder, 
     run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)))
     test = opened("ranks", run)
     text = words_of(test)
-    assert text.index("Rank 3 holds the job up") < text.index("Rank 3 waits least")
+    assert (
+        text.index("Rank 3 holds the job up") < text.index("Feed rank 3 as fast as the others") < text.index("waits most for")
+    )
+    assert text.index("waits most for other ranks") < text.index("In the profile rank 3 takes longest by itself")
+    assert "Without that a step of" in text
     assert "node0001 is waited for longest" in text
-    assert "Data parallel communication takes" in text
-    squares, between = (chart["data"] for chart in charts(test)[:2])
+    assert "Data parallel transfers take 200\u00a0µs of a step" not in text  # half of it waits in each of the two groups
+    assert "Data parallel transfers take 100\u00a0µs of a step" in text
+    bars, squares, between = (chart["data"] for chart in charts(test)[:3])
+    assert bars[0]["y"] == [f"rank {i}, device 0" for i in range(4)]
     assert squares[0]["y"] == [f"rank {i}" for i in range(4)]
     assert squares[1]["mode"] == "markers"
     assert between[0]["x"] == between[0]["y"] == ["node0000", "node0001"]
     by_host = opened("ranks", run, rows="by host", heat="Own time")
-    assert "node0001 takes" in words_of(by_host)
-    assert charts(by_host)[0]["data"][0]["y"] == ["node0000", "node0001"]
+    assert "In the profile node0001 takes longest by itself" in words_of(by_host)
+    assert "In the profile rank 3 waits least" in words_of(opened("ranks", run, heat="Waiting for others"))
+    assert charts(by_host)[1]["data"][0]["y"] == ["node0000", "node0001"]
 
 
 def test_a_pipeline_is_told_beside_what_its_design_waits(app_data: DataFolder, tmp_path: Path) -> None:
     run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(pipelined([300, 300], 2))))
     text = words_of(opened("ranks", run)).replace("\u00a0", " ").replace("&#39;", "'")
-    assert "No rank is a straggler; the pipeline's stages wait" in text
-    assert "2 microbatches on 2 equal stages would wait 33 %" in text
+    assert "No rank is a straggler; the pipeline's bubble is" in text
+    assert "with 2 microbatches on 2 equal stages it would be 33 %" in text
     assert "go to filling and draining the pipeline" in text
 
 
@@ -56,7 +67,38 @@ def test_the_map_of_a_job_of_summaries_has_all_ranks_though_those_opened_here_sh
     run = bring_in_job(app_data, str(tmp_path / "summaries")).manifest.id
     test = opened("ranks", run)
     assert "Rank 3 holds the job up" in words_of(test)
+    assert "transfers take" not in words_of(test)
     assert charts(test)[0]["data"][0]["y"] == [f"rank {i}" for i in range(8)]
+
+
+def test_one_number_tells_what_a_rank_waits(app_data: DataFolder, tmp_path: Path) -> None:
+    traces = job(4, 2, Planted(loader_us={3: 800.0}), mesh=True)
+    run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)))
+    test = opened("ranks", run, basis="as profiled")
+    waits = next(bar for bar in charts(test)[0]["data"] if bar["name"] == CAUSES["comm_wait"].label)
+    by_step = opened("ranks", run, basis="as profiled", heat="Waiting for others")
+    heat, squares = charts(by_step)[1]["data"]
+    waited = [(label, carried[2]) for label, carried in zip(squares["y"], squares["customdata"], strict=True)]
+    mean = {rank: fmean(ms for label, ms in waited if label == rank) for rank in heat["y"]}
+    assert {label.split(",")[0]: ms for label, ms in zip(waits["y"], waits["x"], strict=True)} == pytest.approx(mean, abs=0.001)
+
+
+def test_representatives_wait_for_all_ranks_of_their_job(
+    app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "traces").mkdir()
+    for rank, trace in enumerate(job(8, 2, Planted(loader_us={3: 800.0}), mesh=True)):
+        trace.write(tmp_path / "traces" / f"{rank}.json")
+    for source in list_sources([str(tmp_path / "traces")]):
+        summarise(source, str(tmp_path / "summaries"))
+    monkeypatch.setattr(reduction, "MOST", 2)
+    manifest = bring_in_job(app_data, str(tmp_path / "summaries"), opened=[6, 7]).manifest
+    result = analyse(manifest, Library(app_data))
+    assert result.communication is not None and result.communication.heat is not None
+    waits_ms = result.communication.heat.groupby("rank")["wait_ms"].mean()
+    for rank in result.ranks:
+        told = {row.cause: row.ms_per_step or 0.0 for row in rank.ledger if row.owner == "exposed_comm"}
+        assert told.get("comm_wait", 0.0) == pytest.approx(waits_ms[rank.rank], abs=0.001)
 
 
 @pytest.mark.parametrize(
