@@ -20,7 +20,7 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.coupled import Job
 from sawtooth.analysis.ranks.own_time import HOLE, HOST_ERROR, LONG_GAP_NS, WORK, OwnTime, Part
-from sawtooth.analysis.ranks.stragglers import Reason, reason_of_work, straggler, stragglers_of
+from sawtooth.analysis.ranks.stragglers import Reason, kept_ms, reason_of_work, shares_work, straggler, stragglers_of
 from sawtooth.analysis.replay.edits import Edit, FasterHost
 from sawtooth.analysis.run.model import Straggler
 
@@ -46,13 +46,23 @@ class _Late:
     excess: Mapping[Part, float]
     own: OwnTime
     peers: tuple[OwnTime, ...]
+    kept_ms: float = 0.0  # of the excess of kernel work: its part where all share it
 
     @property
     def own_ms(self) -> float:
         return sum(self.excess.values()) / 1e6
 
+    @property
+    def shared_ms(self) -> float:
+        work_ns = sum(ns for part, ns in self.excess.items() if part.cause == WORK)
+        return work_ns / 1e6 if work_ns and self.reason == WORK and shares_work(self.own, self.peers) else 0.0
+
     def edits(self) -> list[Edit]:
-        return [self.own.edit_of(part, 1 - ns / float(part.ns.mean())) for part, ns in self.excess.items()]
+        kept_ns = {WORK: self.kept_ms * 1e6}
+        return [
+            self.own.edit_of(part, 1 - (ns - kept_ns.get(part.cause, 0.0)) / float(part.ns.mean()))
+            for part, ns in self.excess.items()
+        ]
 
     @cached_property
     def _reason(self) -> Reason:
@@ -86,6 +96,7 @@ def blame(
     late = [each for each in late if each.own_ms >= LEAST_SHARE * step_ms]
     if not late:
         return ()
+    late = [replace(each, kept_ms=ms) for each, ms in zip(late, kept_ms(late, peers), strict=True)]
     if _gain(job, recorded, late, step_ms) < LEAST_SHARE * step_ms:
         return _perhaps(job, late, ranks, hosts)
     return stragglers_of(late, ranks, hosts, lambda some: _gain(job, recorded, some, step_ms))
@@ -203,7 +214,7 @@ def _wait_instead(late: _Late) -> bool:
 
 
 def _gain(job: Job, recorded: RecordedJob, late: Sequence[_Late], step_ms: float) -> float:
-    """Return what the job's step gains where ``late`` take no longer than their peers.
+    """Return what the job's step gains where ``late`` take no longer than their peers, or share with them what work they have more of.
 
     Hosts may wait for a late rank outside any recorded call, at a barrier on the host for one; their replays then take as long without it.
     Where the others have as much more of such holes as the late rank loses, the recorded collectives tell the gain.

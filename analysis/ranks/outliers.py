@@ -18,7 +18,7 @@ from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.beside import Kernels, Quiet, Shape, held_ms
 from sawtooth.analysis.ranks.blame import LEAST_SHARE, OUTLIER_MADS, PERSISTENT, SCATTER
 from sawtooth.analysis.ranks.own_time import HOLE, LONG_GAP_NS, WORK, kernel_work
-from sawtooth.analysis.ranks.stragglers import reason_of_work, stragglers_of
+from sawtooth.analysis.ranks.stragglers import kept_ms, reason_of_work, shares_work, stragglers_of
 from sawtooth.analysis.run.model import RankResult, Straggler
 
 if TYPE_CHECKING:
@@ -70,10 +70,15 @@ class _Late:
     over_ms: F64  # by counted step
     reason: str | None
     kernel_ratio: float | None = None
+    shared: bool = False  # with its peers, as work of another batch size can be
 
     @property
     def own_ms(self) -> float:
         return float(self.over_ms.mean())
+
+    @property
+    def shared_ms(self) -> float:
+        return self.own_ms if self.shared else 0.0
 
 
 def outliers(
@@ -98,8 +103,10 @@ def outliers(
     if not late:
         return ()
 
+    kept = {each.position: ms for each, ms in zip(late, kept_ms(late, peers), strict=True)}
+
     def gain_ms(some: Sequence[_Late]) -> float:
-        return recorded.gain_ms({each.position: np.maximum(each.over_ms, 0.0) * 1e6 for each in some})
+        return recorded.gain_ms({each.position: np.maximum(each.over_ms - kept[each.position], 0.0) * 1e6 for each in some})
 
     return stragglers_of(late, ranks, hosts, gain_ms)
 
@@ -149,4 +156,5 @@ def _explained(position: int, over_ms: F64, traces: Mapping[int, Trace], compare
         return None
     if cause != WORK:
         return _Late(position, over_ms, cause)
-    return _Late(position, over_ms, *reason_of_work(mine, others, mine.lost_ms[WORK], own_ms))
+    reason, ratio = reason_of_work(mine, others, mine.lost_ms[WORK], own_ms)
+    return _Late(position, over_ms, reason, ratio, reason == WORK and shares_work(mine, others))

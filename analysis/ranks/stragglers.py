@@ -68,6 +68,20 @@ class LateRank(Protocol):
         ...
 
 
+class LateWork(Protocol):
+    """A late rank, as far as it has more kernel work than its peers."""
+
+    @property
+    def position(self) -> int:
+        """Its place among the job's ranks."""
+        ...
+
+    @property
+    def shared_ms(self) -> float:
+        """How much more of a step, where its peers can take their parts of it (of ``shares_work``)."""
+        ...
+
+
 Late = TypeVar("Late", bound=LateRank)
 
 
@@ -80,6 +94,25 @@ def reason_of_work(mine: RunsKernels, others: Sequence[RunsKernels], work_ms: fl
     ratio, share = np.median([same_kernels_ratio(mine.quiet, other.quiet) for other in others], axis=0).tolist()
     slower_ms = (1 - 1 / ratio) * share * work_ms
     return (None, ratio) if slower_ms >= SAME_KERNELS * over_ms else (WORK, None)
+
+
+def kept_ms(late: Sequence[LateWork], peers: Sequence[Sequence[int]]) -> list[float]:
+    """Return how much of its additional kernel work each of ``late`` still has where all of its peers share it: work of another batch size does not go away
+    when it is evened out. Kernels that the peers do not run at all go.
+
+    ``peers`` is by position, each rank among its own.
+    """
+    kept = []
+    for each in late:
+        alike = peers[each.position]
+        together = sum(other.shared_ms for other in late if other.position in alike)
+        kept.append(min(together / max(len(alike), 1), each.shared_ms))
+    return kept
+
+
+def shares_work(mine: RunsKernels, others: Sequence[RunsKernels]) -> bool:
+    """Tell whether a rank with more kernel work runs its peers' kernels in other shapes, as of another batch size, and not theirs and more beside."""
+    return min(same_launches_share(other.quiet, mine.shapes) for other in others) < SAME_LAUNCHES
 
 
 def stragglers_of(

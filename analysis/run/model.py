@@ -160,7 +160,7 @@ class Straggler:
     """Who holds the job up by its own doing: one rank, all of a host, a pipeline stage, or several ranks together (set).
 
     ``own_ms`` is what each of them takes of a step beyond its peers (the median over them), without the profiler; ``gain_ms`` what the
-    job's step gains where they are as fast. ``reason`` is a cause of lost time, "work" (more kernel time), "turns" (another process on
+    job's step gains where they are as fast, or share work of another batch size with their peers. ``reason`` is a cause of lost time, "work" (more kernel time), "turns" (another process on
     its GPU), "clock" or "power" (slower GPU by telemetry), None where nothing tells or the reasons differ. ``kernel_ratio`` is how many
     times as long equal kernels take, where that is it. ``at_most``: the replayed hosts hide it, and hosts as fast as their error
     allows would not; ``gain_ms`` is of those. Of a job of many ranks, ``positions`` are those that are among the run's, perhaps none.

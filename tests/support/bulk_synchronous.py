@@ -19,11 +19,12 @@ KERNEL = "void at::native::vectorized_elementwise_kernel<4, Add>(int)"
 @dataclass(frozen=True)
 class Planted:
     """By rank, µs a step: what its loader takes (in the steps ``loads_in``, all where it is empty), what its host takes outside any operator, how
-    many times as long its kernels are, and what its host takes for each of LAUNCHES small launches."""
+    many times as long its kernels are, what a kernel takes that only it runs, and what its host takes for each of LAUNCHES small launches."""
 
     loader_us: Mapping[int, float] = field(default_factory=dict)
     host_us: Mapping[int, float] = field(default_factory=dict)
     slow_gpu: Mapping[int, float] = field(default_factory=dict)
+    own_kernel_us: Mapping[int, float] = field(default_factory=dict)
     clock_us: Mapping[int, float] = field(default_factory=dict)
     launch_us: Mapping[int, float] = field(default_factory=dict)
     loads_in: frozenset[int] = frozenset()
@@ -87,6 +88,9 @@ def _compute(trace: ChromeTrace, rank: int, step: int, begin: float, planted: Pl
     at += planted.host_us.get(rank, 0.0) + 10
     end = at + 6 + COMPUTE_US * planted.slow_gpu.get(rank, 1.0)
     trace.launch((at, at + 2), (at + 6, end), KERNEL, grid=[500, 1, 1], block=[128, 1, 1])
+    if extra := planted.own_kernel_us.get(rank, 0.0):
+        trace.launch((at + 2, at + 3), (end, end + extra), KERNEL, grid=[77, 1, 1], block=[128, 1, 1])
+        end += extra
     return at + 4, end
 
 

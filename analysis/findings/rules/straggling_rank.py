@@ -51,6 +51,11 @@ PERHAPS = (
     "(`sawtooth sample`) beside the run would tell."
 )
 
+SHARED = (
+    "All ranks replayed together without the profiler. Work of another batch size is shared out, so that all have the mean of it; kernels that the others "
+    "do not run are taken away."
+)
+
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding where ranks hold the job up (``sawtooth.analysis.ranks.blame``), or where only the profiler makes them late."""
@@ -79,6 +84,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
             confidence="medium" if late.at_most else "high",
             note=PERHAPS
             if late.at_most
+            else SHARED
+            if late.reason == "work"
             else "All ranks replayed together without the profiler, the late ones as fast as their peers.",
             risk="Moving work between ranks changes which samples each of them sees.",
             changes=changes,

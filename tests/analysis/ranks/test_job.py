@@ -100,6 +100,32 @@ def test_the_same_kernels_in_other_shapes_are_more_work_and_no_slow_gpu(tmp_path
     assert communication is not None
     (late,) = communication.stragglers
     assert (late.ranks, late.reason, late.kernel_ratio) == ((1,), "work", None)
+    assert late.own_ms == pytest.approx(0.4, abs=0.02)
+    assert late.gain_ms == pytest.approx(0.2, abs=0.02)  # shared out, each rank has half of it
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_kernels_that_only_one_rank_runs_are_work_that_can_go(tmp_path: Path, ranks: int) -> None:
+    (late,) = job_of(tmp_path, Planted(own_kernel_us={1: 400.0}), ranks=ranks, per_host=ranks, mesh=False).stragglers
+    assert (late.ranks, late.reason) == ((1,), "work")
+    assert late.own_ms == pytest.approx(0.4, abs=0.02)
+    assert late.gain_ms == pytest.approx(0.4, abs=0.02)
+
+
+def test_of_many_ranks_each_takes_its_part_of_shared_work(tmp_path: Path) -> None:
+    """Of eight ranks, rank 1 computes 0.4 ms longer than the others, in other shapes: shared out, each has 0.05 ms more."""
+    traces = job(8, 8, Planted(slow_gpu={1: 1.4}))
+    for event in traces[1].events:
+        if event.get("args", {}).get("grid") == [99, 1, 1]:
+            event["args"]["grid"] = [139, 1, 1]
+    paths = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)]
+    data = DataFolder(tmp_path / "data").create()
+    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    communication = analyse(run, Library(data)).communication
+    assert communication is not None
+    (late,) = communication.stragglers
+    assert (late.ranks, late.reason) == ((1,), "work")
+    assert late.gain_ms == pytest.approx(0.35, abs=0.02)
 
 
 # Rank 1 has 0.45 ms more kernel time; rank 0's host takes 0.5 ms longer, less than hosts of one job differ by under the profiler, and hides it.
