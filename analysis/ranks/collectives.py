@@ -34,13 +34,14 @@ def load(recording: Recording, device: int, steps: pd.DataFrame) -> tuple[pd.Dat
     """Return a device's communication kernels in order of start, and its exposed communication inside the steady window.
 
     Columns: gpu_op_id, start_ns, dur_ns, exposed_ns, step (a label that is the same on all ranks, None outside steps), counted, name,
-    launch_ns, dtype, in_elements, out_elements, bytes, group, description, group_size, sequence, forward and after_backward (launched before or after all operators of the step's backward
+    launch_ns, blocks (thread blocks of the kernel), dtype, in_elements, out_elements, bytes, group, description, group_size, sequence, forward and after_backward (launched before or after all operators of the step's backward
     pass), sends, receives (of point-to-point kernels, how many); None where the trace does not tell. Sends and receives of one other rank are a
     group of two.
     """
     frame = recording.frame(
         f"""WITH RECURSIVE comm AS (
-              SELECT g.gpu_op_id, g.start_ns, g.dur_ns, g.cpu_op_id, s.step, g.name AS kernel, c.start_ns AS launch_ns, c.thread_id
+              SELECT g.gpu_op_id, g.start_ns, g.dur_ns, g.cpu_op_id, s.step, g.name AS kernel,
+                g.grid_x * g.grid_y * g.grid_z AS blocks, c.start_ns AS launch_ns, c.thread_id
               FROM named_gpu_ops g JOIN gpu_op_steps s USING (gpu_op_id) LEFT JOIN runtime_calls c USING (call_id)
               WHERE g.device = ? AND s.category = 'communication'),
             up AS (

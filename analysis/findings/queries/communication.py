@@ -23,6 +23,14 @@ def _collectives(context: RuleContext) -> pd.DataFrame:
     return rows[rows["counted"]].reset_index(drop=True)
 
 
+def cost_beside(context: RuleContext, rows: pd.DataFrame) -> pd.Series:
+    """Return the share of their time that collectives cost the kernels they run beside: a block of theirs holds a multiprocessor. 0 where that is not known."""
+    sms = context.rank.gpu.sms if context.rank.gpu is not None else None
+    if not sms:
+        return pd.Series(0.0, index=rows.index)
+    return (rows["blocks"].astype("Float64").fillna(0.0).astype(float) / sms).clip(upper=1.0)
+
+
 def by_pass(context: RuleContext, rows: pd.DataFrame, annotation: str) -> pd.DataFrame:
     """Return ``rows`` of ``collectives`` with ``passes``, how often ``annotation`` begins in their step, and ``nth``, after which of them they were
     launched, from 0. Those launched before the first are left out."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries.communication import collectives, evidence_of
+from sawtooth.analysis.findings.queries.communication import collectives, cost_beside, evidence_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import TimedOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
@@ -47,7 +47,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     steps = max(len(context.rank.counted), 1)
     if len(stuck) < FEWEST * steps:
         return
-    hidden_ns = (stuck["dur_ns"] - stuck["exposed_ns"]).astype(int)
+    hidden_ns = (stuck["dur_ns"] - stuck["exposed_ns"] * (1 - cost_beside(context, stuck))).astype(int)
     edits = [TimedOps(tuple(stuck["gpu_op_id"].astype(int).tolist()), tuple(hidden_ns.tolist()))]
     predicted = context.predict_ms(edits)
     if predicted is None or context.share(context.step_ms - predicted) < WORTH_NAMING:
@@ -60,7 +60,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         ceiling_ms=cost_ms,
         edits=edits,
         confidence="medium",
-        note="Predicted by the replay with these gathers hidden as far as they stick out.",
+        note="Predicted by the replay with these gathers hidden as far as they stick out; what they compute beside loses the multiprocessors that they hold.",
         risk="One more layer's weights are in memory at a time.",
         changes=CHANGES,
         evidence=evidence_of(stuck),

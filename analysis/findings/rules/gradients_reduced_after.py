@@ -17,14 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.queries.communication import collectives, evidence_of
+import numpy as np
+
+from sawtooth.analysis.findings.queries.communication import collectives, cost_beside, evidence_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.replay.edits import TimedOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 MANY = 10  # a step: a loss, a norm and a few metrics are reduced after the backward pass by right
 WORTH_NAMING = 0.02  # of the step
-TRAFFIC = 5  # times a gradient's bytes through the GPU's memory: copied into its bucket (2), then read, summed and written as it is reduced (3)
+COPIED, REDUCED = (
+    2,
+    3,
+)  # times a gradient's bytes through the GPU's memory: copied into its bucket, then read, summed and written as it is reduced
 BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel's default: the last bucket is sent when the backward pass ends
 
 CHANGES = (
@@ -52,7 +57,9 @@ def check(context: RuleContext) -> Iterator[Finding]:
     rate = gpu.bandwidth_bytes_per_s if gpu is not None else None
     cost_ms = float(after["exposed_ns"].sum()) / steps / 1e6
     ops = tuple(overlapped["gpu_op_id"].astype(int).tolist())
-    still_ns = overlapped["bytes"].astype(float) * TRAFFIC / rate * 1e9 if rate else overlapped["bytes"].astype(float) * 0.0
+    once_ns = overlapped["bytes"].astype(float) / rate * 1e9 if rate else overlapped["bytes"].astype(float) * 0.0
+    held_ns = overlapped["dur_ns"] * cost_beside(context, overlapped)
+    still_ns = COPIED * once_ns + np.maximum(REDUCED * once_ns, held_ns)
     edits = [TimedOps(ops, tuple(still_ns.clip(upper=overlapped["dur_ns"]).astype(int).tolist()))]
     predicted = context.predict_ms(edits)
     if overlapped.empty or predicted is None or context.share(context.step_ms - predicted) < WORTH_NAMING:
@@ -64,7 +71,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         ceiling_ms=cost_ms,
         edits=edits,
         confidence="medium",
-        note="Predicted by the replay with all but the last bucket overlapped by the backward pass, whose kernels share the memory with it.",
+        note="Predicted by the replay with all but the last bucket overlapped by the backward pass, whose kernels share memory and multiprocessors with it.",
         risk="The gradients are averaged within the backward pass: code that changes them on each rank before must move.",
         changes=CHANGES,
         evidence=evidence_of(after),
