@@ -37,10 +37,11 @@ def _listed(names: Sequence[str]) -> str:
 
 def why(straggler: Straggler) -> str | None:
     """Return what it loses the time to, as in "it is …"; None where nothing tells."""
+    several = straggler.kind != "host" and len(straggler.ranks) > 1
     if straggler.kernel_ratio is not None and straggler.reason is None:
-        return f"equal kernels that take {straggler.kernel_ratio:.2f} times as long on its GPU"
+        gpus, most = ("their GPUs", "up to ") if len(straggler.ranks) > 1 else ("its GPU", "")
+        return f"equal kernels that take {most}{straggler.kernel_ratio:.2f} times as long on {gpus}"
     if straggler.reason is None:
         return None
     reason = REASONS.get(straggler.reason) or CAUSE_OF[straggler.reason].late_rank
-    several = straggler.kind != "host" and len(straggler.ranks) > 1
     return reason.replace("its ", "their ") if several and reason is not None else reason

@@ -15,15 +15,16 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
 from sawtooth.analysis.ranks.lateness import NAMED_RANKS, who, why
-from sawtooth.analysis.run.model import CodeChange, Communication, Explains, Finding, RankWaits, Straggler
+from sawtooth.analysis.run.model import CodeChange, Communication, Explains, Finding, RankResult, RankWaits, Straggler
 
 SKEW_SHARE = 0.03  # of a step: less lateness is not worth a sentence
 LEADS = 0.5  # of all waiting: a rank that causes less of it is one of several late ones
 
+MOST_ADVICE = 3  # of several late ones: what to do of each
 MOST_ROWS = 16  # of the evidence: a job may have thousands of ranks
 SLOW_LOADER = CodeChange(
     "PyTorch",
@@ -72,12 +73,12 @@ def check(context: RuleContext) -> Iterator[Finding]:
         name, reason = who(late, context.run.ranks), why(late)
         takes = "take" if late.kind == "set" else "takes"
         gain = context.step_ms * late.gain_ms / whole
-        advice, changes = ADVICE.get(late.reason, ADVICE[None])
+        _, changes = ADVICE.get(late.reason, ADVICE[None])
         yield context.finding(
             RULE.slug,
             f"{name[0].upper()}{name[1:]} {takes} {in_words(late.own_ms)} of each step longer than the others"
             + (f": {reason}" if reason else ""),
-            _advice(late, advice, name),
+            _advice(communication.stragglers, context.run.ranks),
             ceiling_ms=gain,
             predicted_ms=None if late.at_most else context.step_ms - gain,
             severity="warning" if late.at_most else None,
@@ -105,18 +106,28 @@ def check(context: RuleContext) -> Iterator[Finding]:
         )
 
 
-def _advice(late: Straggler, advice: str, name: str) -> str:
-    """Return what to do, of one or of several, and that their traces are here, where they are."""
-    several = late.kind == "host" or len(late.ranks) > 1
-    told = f"{advice.format(who=name if len(late.ranks) <= NAMED_RANKS or late.kind == 'host' else 'the late ranks')}."
-    if several:
-        told = (
-            told.replace(": its own", ": their own").replace(": its", ": their").replace("of its batches", "of their batches")
-        )
-    if not late.positions:
+def _advice(stragglers: Sequence[Straggler], ranks: Sequence[RankResult]) -> str:
+    """Return what to do: of several that are late for reasons of their own, of each."""
+    first = stragglers[0]
+    single = [each for each in stragglers if each.kind != "set" and each.reason is not None]
+    parts = single[:MOST_ADVICE] if first.kind == "set" and first.reason is None and first.kernel_ratio is None else []
+    told = " ".join(_advice_of(each, ranks) for each in parts or [first])
+    if not first.positions:
         return told
-    here = "Their traces are" if len(late.positions) > 1 else "Its trace is" if not several else "The trace of one of them is"
+    here = (
+        "Its trace is" if len(first.ranks) == 1 else "Their traces are" if len(first.positions) > 1 else "The trace of one is"
+    )
     return f"{told} {here} on the timeline."
+
+
+def _advice_of(late: Straggler, ranks: Sequence[RankResult]) -> str:
+    name = who(late, ranks) if len(late.ranks) <= NAMED_RANKS or late.kind == "host" else "the late ranks"
+    told = f"{ADVICE.get(late.reason, ADVICE[None])[0].format(who=name)}."
+    if len(late.ranks) == 1:
+        return told
+    return (
+        told.replace(": its", ": their").replace("and its CPU", "and their CPU").replace("of its batches", "of their batches")
+    )
 
 
 def _skewed(communication: Communication, step_ms: float) -> RankWaits | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sawtooth.analysis.ranks.lateness import who
+from sawtooth.analysis.ranks.lateness import who, why
 from sawtooth.analysis.run.model import Straggler
 
 
@@ -40,3 +40,20 @@ def test_a_late_rank_is_called_by_its_number_else_by_what_tells_it_apart(
     straggler: Straggler, ranks: list[Any], name: str
 ) -> None:
     assert who(straggler, ranks) == name
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "reason", "ratio", "words"),
+    [
+        ("rank", (5,), "data_wait", None, "its data loader"),
+        ("set", (5, 7), "data_wait", None, "their data loader"),
+        ("host", (0, 1), "python_host", None, "Python on its host"),
+        ("set", (5, 7), None, 1.456, "equal kernels that take up to 1.46 times as long on their GPUs"),
+        ("rank", (5,), None, 1.456, "equal kernels that take 1.46 times as long on its GPU"),
+        ("set", (5, 7), None, None, None),
+    ],
+)
+def test_reasons_speak_of_one_or_of_several(
+    kind: Any, ranks: tuple[int, ...], reason: str | None, ratio: float | None, words: str | None
+) -> None:
+    assert why(Straggler(kind, ranks, ranks, "node0", reason, ratio, 1.0, 1.0)) == words

@@ -98,6 +98,24 @@ def test_a_slow_gpu_and_a_slow_host_are_called_so() -> None:
     assert found.title == "Host node0001 with its 2 ranks takes 8 ms of each step longer than the others: Python on its host"
 
 
+def test_of_several_late_for_reasons_of_their_own_each_is_advised() -> None:
+    stragglers = (
+        Straggler("set", (0, 1), (0, 9), None, None, None, 10.0, 9.0),
+        Straggler("rank", (0,), (0,), None, "data_wait", None, 10.0, 1.0),
+        Straggler("rank", (1,), (9,), None, "python_host", None, 10.0, 0.0),
+    )
+    (found,) = late_ranks(stragglers, 0.0)
+    assert found.fix == (
+        "Feed rank 0 as fast as the others: its storage, workers and decoding first. Take the extra Python off rank 9: its own code in the step, and its "
+        "CPU, first. Their traces are on the timeline."
+    )
+    many = Straggler("set", (0,), tuple(range(16)), None, "data_wait", None, 10.0, 9.0)
+    (found,) = late_ranks((many,), 0.0)
+    assert found.fix == (
+        "Feed the late ranks as fast as the others: their storage, workers and decoding first. The trace of one is on the timeline."
+    )
+
+
 def test_lateness_that_only_the_profiler_makes_is_not_predicted() -> None:
     (found,) = late_ranks((), 25.0)
     assert (found.severity, found.predicted_step_ms, found.ceiling_ms_per_step) == ("info", None, None)
