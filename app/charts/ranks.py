@@ -100,6 +100,7 @@ def side_by_side(rows: pd.DataFrame, finding: str, *, dark: bool, unprofiled: bo
 MEASURES = {"own_ms": "Own time", "wait_ms": "Waiting for others"}
 SCALED_ROWS = 5  # of fewer, a scale would be higher than the picture
 LEAST_RANGE = 0.1  # of the largest value: of less the colours do not make a difference
+BELOW = 0.15  # of the range: the smallest value is not white
 UNUSUAL = 1.5  # times its usual step: a row whose longest is worth a word
 SPREAD = 0.03  # of the median: rows that differ by less are as good as equal
 
@@ -109,9 +110,7 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
     labels, steps = list(dict.fromkeys(rows["label"])), list(dict.fromkeys(rows["step"]))
     values = rows.pivot(index="label", columns="step", values=measure).reindex(index=labels, columns=steps)
     colour = (CAUSES["comm_wait"] if measure == "wait_ms" else ACCENT).on(dark)
-    high = float(values.max(axis=None))
-    low = min(float(values.min(axis=None)), (1 - LEAST_RANGE) * high)
-    figure = _heat_map(values, colour, (low, high), dark=dark, showscale=len(labels) >= SCALED_ROWS, hoverinfo="skip")
+    figure = _heat_map(values, colour, _ends(values), dark=dark, showscale=len(labels) >= SCALED_ROWS, hoverinfo="skip")
     # a heat map has no points to select: each square carries one that is not seen
     carried = rows[["rank", "own_ms", "wait_ms"]].astype(float).round(3)
     figure.add_scatter(
@@ -136,6 +135,15 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
         method="As profiled. Waiting is time in collectives, before their last rank joins them, in which the GPU computes nothing; own time is the rest of "
         "the device step. A row of several ranks shows the largest value of them.",
     )
+
+
+def _ends(values: pd.DataFrame) -> tuple[float, float]:
+    """Return the values of the palest and the darkest colour: few rows are told by their size, of many the one that differs is to stand out."""
+    high = float(values.max(axis=None))
+    if len(values) < SCALED_ROWS:
+        return 0.0, high
+    low = min(float(values.min(axis=None)), (1 - LEAST_RANGE) * high)
+    return max(low - BELOW * (high - low), 0.0), high
 
 
 def _heat_map(values: pd.DataFrame, colour: str, ends: tuple[float, float], *, dark: bool, **more: Any) -> go.Figure:
@@ -169,12 +177,12 @@ def _heat_finding(rows: pd.DataFrame, measure: str) -> str:
     most = means.idxmax()
     steps = rows.loc[rows["label"] == most, measure]
     beside = (
-        f", {means.idxmin()} {fmt.duration_ms(float(means.min()))}"
+        f"; {means.idxmin()}: {fmt.duration_ms(float(means.min()))}"
         if len(means) == 2
         else f", where {fmt.duration_ms(usual)} are usual"
     )
     if len(means) == 2 and means.min() < HARDLY * means.max():
-        beside = f", {means.idxmin()} hardly"
+        beside = f"; {means.idxmin()}: hardly"
     longest = f", {fmt.duration_ms(float(steps.max()))} in its longest" if steps.max() > UNUSUAL * steps.median() else ""
     what = "waits" if measure == "wait_ms" else "takes longest by itself"
     return f"In the profile {most} {what}: {fmt.duration_ms(float(means[most]))} of a step{longest}{beside}"

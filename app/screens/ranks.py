@@ -14,6 +14,7 @@ from sawtooth.app.page import basis, cards, current, frame, panel, rank_panels
 
 SKEW_SHARE = 0.03  # of a profiled step: less is not worth a sentence
 MOST_BARS = 16  # ledgers side by side: of more, those that matter
+BUBBLE = "pipeline-bubble"  # the rule that speaks of a pipeline's schedule
 MOST_NAMED = 32  # late ranks that a line lists
 LATE = {
     "who": "Late",
@@ -108,7 +109,7 @@ def _shown(result: RunResult, communication: Communication) -> list[RankResult]:
 def _finding(result: RunResult, communication: Communication) -> tuple[str, str | None]:
     """Return who holds the job up, by what, and what a step gains without it; and what to do."""
     if not communication.stragglers:
-        return _nobody(result, communication), None
+        return _nobody(result, communication), _of_pipeline(result) if communication.schedule is not None else None
     late = communication.stragglers[0]
     finding = next((each for each in result.findings if each.explains.late_rank and each.severity != "info"), None)
     name, reason = who(late, result.ranks), why(late)
@@ -121,6 +122,14 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
     else:
         gain = f"Without that a step gains {'at most ' if late.at_most else ''}{fmt.duration_ms(late.gain_ms)}."
     return f"{sentence} {gain}", finding.fix if finding is not None else None
+
+
+def _of_pipeline(result: RunResult) -> str | None:
+    """Return what to do of a bubble, and what that brings."""
+    finding = next((each for each in result.findings if each.rule == BUBBLE), None)
+    if finding is None or finding.predicted_step_ms is None or result.lead is None or result.lead.best.ms is None:
+        return finding.fix if finding is not None else None
+    return f"{finding.fix} {fmt.step_change(result.lead.best.ms, finding.predicted_step_ms)} a step."
 
 
 def _nobody(result: RunResult, communication: Communication) -> str:
