@@ -55,6 +55,7 @@ __getattr__, __all__ = lazy(
             "with_reason",
         ),
         "lateness": (
+            "NAMED_RANKS",
             "who",
             "why",
         ),

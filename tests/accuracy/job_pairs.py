@@ -25,8 +25,8 @@ def main(given: list[str], data: Path) -> None:
     )
     print("|---|---|--:|--:|--:|---|--:|--:|--:|---|")
     for name, folder in folders.items():
-        told_after = json.loads((folder / "truth_0.json").read_text(encoding="utf-8")).get("after")
-        after = folders.get(told_after or name.replace("_before", "_after"))
+        changed = json.loads((folder / "truth_0.json").read_text(encoding="utf-8")).get("after")
+        after = folders.get(changed or name.replace("_before", "_after"))
         if after is None or after == folder or not name.endswith("_before"):
             continue
         truths = [json.loads((each / "truth_0.json").read_text(encoding="utf-8")) for each in (folder, after)]

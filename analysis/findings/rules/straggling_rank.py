@@ -111,22 +111,24 @@ def _advice(stragglers: Sequence[Straggler], ranks: Sequence[RankResult]) -> str
     first = stragglers[0]
     single = [each for each in stragglers if each.kind != "set" and each.reason is not None]
     parts = single[:MOST_ADVICE] if first.kind == "set" and first.reason is None and first.kernel_ratio is None else []
-    told = " ".join(_advice_of(each, ranks) for each in parts or [first])
+    sentences = " ".join(_advice_of(each, ranks) for each in parts or [first])
     if not first.positions:
-        return told
+        return sentences
     here = (
         "Its trace is" if len(first.ranks) == 1 else "Their traces are" if len(first.positions) > 1 else "The trace of one is"
     )
-    return f"{told} {here} on the timeline."
+    return f"{sentences} {here} on the timeline."
 
 
 def _advice_of(late: Straggler, ranks: Sequence[RankResult]) -> str:
     name = who(late, ranks) if len(late.ranks) <= NAMED_RANKS or late.kind == "host" else "the late ranks"
-    told = f"{ADVICE.get(late.reason, ADVICE[None])[0].format(who=name)}."
+    sentences = f"{ADVICE.get(late.reason, ADVICE[None])[0].format(who=name)}."
     if len(late.ranks) == 1:
-        return told
+        return sentences
     return (
-        told.replace(": its", ": their").replace("and its CPU", "and their CPU").replace("of its batches", "of their batches")
+        sentences.replace(": its", ": their")
+        .replace("and its CPU", "and their CPU")
+        .replace("of its batches", "of their batches")
     )
 
 
