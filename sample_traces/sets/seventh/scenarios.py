@@ -117,7 +117,8 @@ def sessions(batch: int, in_python: bool, length: int = 50, things: int = 50_000
                 rows = random.sample(seen, batch)
                 others = []
                 for row in rows:
-                    known, drawn = set(row), []
+                    known = set(row)
+                    drawn: list[int] = []
                     while len(drawn) < length:
                         thing = random.randint(1, things - 1)
                         if thing not in known:

@@ -73,6 +73,8 @@ class Demand(nn.Module):
 class Clicks(nn.Module):
     """DeepFM: what is clicked, from columns of numbers of things."""
 
+    offsets: Tensor
+
     def __init__(self, columns: int, things: int, width: int = 16) -> None:
         super().__init__()
         self.linear, self.vectors = nn.Embedding(columns * things, 1), nn.Embedding(columns * things, width)

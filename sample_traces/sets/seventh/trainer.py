@@ -40,7 +40,7 @@ class Average:
     """An exponential moving average of a model's weights, all of them at once."""
 
     def __init__(self, model: nn.Module, decay: float = 0.999) -> None:
-        self.live = [p for p in model.parameters() if p.requires_grad]
+        self.live: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self.mean, self.decay = [p.detach().clone() for p in self.live], decay
 
     @torch.no_grad()
@@ -108,7 +108,7 @@ class Trainer:
         self.steps += 1
         if self.steps % LOG_EVERY == 0:
             self.log.append(
-                {"lr": self.schedule.get_last_lr()[0]} | {name: meter.flush() for name, meter in self.meters.items()}
+                {"lr": float(self.schedule.get_last_lr()[0])} | {name: meter.flush() for name, meter in self.meters.items()}
             )
 
 
