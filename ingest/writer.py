@@ -70,7 +70,7 @@ class Writer:
         """Append one row."""
         self._wait()
         marks = ", ".join("?" for _ in row)
-        self._connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
+        self._connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(map(_whole, row.values())))
 
     def finish(self) -> None:
         """Write everything and close."""
@@ -89,6 +89,11 @@ class Writer:
             give_back(self._connection)
         else:
             self._connection.close()
+
+
+def _whole(value: Any) -> Any:
+    """Return a text without half characters, which JSON can write and nothing can store; any other value as it is."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
 def _arrow(values: Any) -> pa.Array:

@@ -84,6 +84,8 @@ def who_waits(result: RunResult, communication: Communication) -> None:
     if communication.job_ranks is not None:
         return
     level, rows = waits_between(result.ranks, communication)
+    if rows.empty:
+        return
     if level == "host" or len({*rows["waiter"], *rows["late"]}) > 2:
         panel.show(charts.who_waits(rows, level, dark=frame.dark()), "who-waits", name="who-waits-for-whom")
 

@@ -219,7 +219,7 @@ def compile_log(dice: random.Random) -> Files:
         at = dice.choice(entries)
         head, _, entry = lines[at].partition(b"] ")
         document = json.loads(entry)
-        part = dice.choice([document, *(value for value in document.values() if isinstance(value, dict))])
+        part = dice.choice([document, *(value for value in document.values() if isinstance(value, dict) and value)])
         part[dice.choice(list(part))] = odd(dice)
         lines[at] = head + b"] " + encoded(document)
     return [*one_trace(dice), ("dedicated_log_torch_trace_x.log", b"\n".join(lines))]

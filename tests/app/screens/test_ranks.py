@@ -47,6 +47,15 @@ def test_a_late_rank_stands_out_and_a_click_would_open_it(app_data: DataFolder, 
     assert charts(by_host)[1]["data"][0]["y"] == ["node0000", "node0001"]
 
 
+def test_hosts_that_never_wait_for_each_other_have_no_map_of_waits(app_data: DataFolder, tmp_path: Path) -> None:
+    run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(job(4, 2, Planted()))))
+    test = opened("ranks", run)
+    assert not test.exception
+    text = words_of(test)
+    assert "This page failed" not in text
+    assert "is waited for longest" not in text
+
+
 def test_a_pipeline_is_told_beside_what_its_design_waits(app_data: DataFolder, tmp_path: Path) -> None:
     run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(pipelined([300, 300], 2))))
     text = words_of(opened("ranks", run)).replace("\u00a0", " ").replace("&#39;", "'")

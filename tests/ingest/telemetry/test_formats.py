@@ -153,6 +153,16 @@ def test_prometheus_dcgm(tmp_path: Path) -> None:
     assert diagnostics(con)["series_unknown"][1] == 1
 
 
+def test_half_a_character_in_a_name_costs_that_character(tmp_path: Path) -> None:
+    text = (TELEMETRY / "prometheus_dcgm.json").read_text()
+    assert "node7" in text
+    path = tmp_path / "half.json"
+    path.write_text(text.replace("node7", "\\ud83dnode").replace("GPU-aa", "GPU-\\udc00"))
+    con = ingested(path, tmp_path)
+    assert rows(con, "SELECT host FROM recording") == [("?node",)]
+    assert rows(con, "SELECT uuid FROM devices ORDER BY device") == [("GPU-?",), ("GPU-bb",)]
+
+
 def test_prometheus_dcgm_of_49_in_base_units(tmp_path: Path) -> None:
     """dcgm-exporter 4.9 renamed what DCGM 4.7 deprecates and changed units: hertz, joules, bytes, ratios. Its release notes."""
     values = {
