@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.requests import Request
@@ -72,7 +73,7 @@ def _stretch(request: Request) -> Response:
                 {"key": o, "label": OWNERS[o].label, "light": OWNERS[o].light, "dark": OWNERS[o].dark, "ns": ns}
                 for o, ns in contents.owners
             ],
-            "lost": [_lost(*row) for row in (contents.facts.lost if contents.facts else ())],
+            "lost": _by_label(contents.facts.lost if contents.facts else ()),
             "operations": [
                 {"name": short(str(n), NAME_LENGTH), "count": int(c), "ms": float(ms)}
                 for n, c, ms in operations[["name", "operations", "ms"]].itertuples(index=False)
@@ -82,9 +83,14 @@ def _stretch(request: Request) -> Response:
     )
 
 
-def _lost(owner: str, cause: str | None, ms: float) -> dict[str, Any]:
-    colour = CAUSES[cause] if cause in CAUSES else OWNERS[owner]
-    return {"label": colour.label, "light": colour.light, "dark": colour.dark, "ms": ms}
+def _by_label(lost: Iterable[tuple[str, str | None, float]]) -> list[dict[str, Any]]:
+    """Return lost time by what it is called, most first: a cause has several owners, which nobody asked for here."""
+    rows: dict[str, dict[str, Any]] = {}
+    for owner, cause, ms in lost:
+        colour = CAUSES[cause] if cause in CAUSES else OWNERS[owner]
+        row = rows.setdefault(colour.label, {"label": colour.label, "light": colour.light, "dark": colour.dark, "ms": 0.0})
+        row["ms"] += ms
+    return sorted(rows.values(), key=lambda row: -row["ms"])
 
 
 def _find(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Logins: which browsers are logged in, how another gets in, and how one gets out."""
+"""Logins: who has access, how another browser gets in, and how one gets out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ import streamlit as st
 from sawtooth.app import format as fmt
 from sawtooth.app.page import cards
 from sawtooth.app.server.login import session_cookie_of
-from sawtooth.app.server.sessions import Listed, Sessions, sessions_of
+from sawtooth.app.server.sessions import Listed, Session, Sessions, sessions_of
 from sawtooth.app.server.start import link_to
-from sawtooth.app.settings import settings
+from sawtooth.app.settings import is_loopback, settings
+
+# Edge and Opera call themselves Chrome too, and Chrome calls itself Safari: the first that is there is meant
+BROWSERS = {"Edg/": "Edge", "OPR/": "Opera", "Firefox/": "Firefox", "Chrome/": "Chrome", "Safari/": "Safari"}
+SYSTEMS = {
+    "Android": "Android", "iPhone": "iPhone", "iPad": "iPad", "Windows": "Windows", "Mac OS": "macOS", "Linux": "Linux",
+}  # fmt: skip
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
 
 def main() -> None:
@@ -20,45 +27,79 @@ def main() -> None:
     token = settings().token
     if token is None:
         cards.headline(
-            "Nobody logs in here.", "The server was started with --no-token: whoever reaches it sees and changes everything."
+            "Everybody who reaches this server has access.",
+            "It was started with --no-token: nobody logs in. Start it without that option to invite people one by one.",
         )
         return
     sessions = sessions_of(settings().data)
     own = sessions.id_of(st.context.cookies.get(session_cookie_of(token), ""))
-    here = sessions.all()
+    logged_in = sessions.all()
     cards.headline(
-        f"{fmt.many(len(here), 'browser')} logged in",
-        "A login ends here, or after 30 days without use. Everybody who is logged in sees and changes the same runs.",
+        f"{fmt.many(len(logged_in), 'browser')} {'has' if len(logged_in) == 1 else 'have'} access to this dashboard",
+        "Everybody who has access sees and changes all runs. There are no roles.",
     )
-    for listed in here:
+    _invite()
+    cards.title("Who has access")
+    for listed in logged_in:
         _login(listed, sessions, own=listed.id == own)
-    _let_in()
+    others = [listed.id for listed in logged_in if listed.id != own]
+    if len(others) > 1 and st.button(f"Log out the {len(others)} others"):
+        for other in others:
+            sessions.end(other)
+        st.rerun()
+    cards.small(
+        "Logging out takes access away at once, on open pages too. A login that nobody uses ends after 30 days. "
+        "Who should come back needs a new link."
+    )
+
+
+def _invite() -> None:
+    cards.title("Invite somebody")
+    cards.paragraph(
+        "Make a link and send it to one person. It logs one browser in: the first that opens it, within a day. "
+        "After that, addresses that you copy from any page open for that person too."
+    )
+    if not st.button("Make a link", icon=":material/add_link:", type="primary"):
+        return
+    parts = urlsplit(st.context.url or "http://localhost:8501/")
+    st.code(link_to(settings().data, f"{parts.scheme}://{parts.netloc}/"), language=None, wrap_lines=True)
+    if is_loopback(parts.hostname or ""):
+        cards.small(
+            "This address opens on this machine only. Start the server with `sawtooth serve --address 0.0.0.0`, "
+            "and open this page by the machine's name, to invite others."
+        )
 
 
 def _login(listed: Listed, sessions: Sessions, *, own: bool) -> None:
     session = listed.session
-    user = f", user {session.user} of this machine" if session.user is not None else ""
+    user = f", user {session.user} of that machine" if session.user is not None else ""
     with st.container(horizontal=True, vertical_alignment="center", border=True):
         with st.container():
-            cards.paragraph(f"{'This browser' if own else 'From ' + (session.address or 'an unknown address')}{user}")
-            cards.small(f"Since {_day(session.created)} by {session.how}, last used {_day(listed.seen)}. {session.agent}")
+            cards.paragraph(f"{browser_of(session)}{' (this browser)' if own else ''}")
+            cards.small(
+                f"Used {_ago(time.time() - listed.seen)}, from {session.address or 'an unknown address'}{user}. "
+                f"Let in by {'a link' if session.how == 'link' else 'the token'} on {time.strftime('%d %B, %H:%M UTC', time.gmtime(session.created))}."
+            )
         if st.button("Log out", key=f"end-{listed.id}"):
             sessions.end(listed.id)
             st.rerun()
 
 
-def _let_in() -> None:
-    cards.title("Let another browser in")
-    cards.small(
-        "A link logs one browser in, once, within a day. Send it only to whom you mean: it opens for whoever comes first."
-    )
-    if st.button("Make a link", icon=":material/add_link:"):
-        parts = urlsplit(st.context.url or "http://localhost:8501/")
-        st.code(link_to(settings().data, f"{parts.scheme}://{parts.netloc}/"), language=None, wrap_lines=True)
+def browser_of(session: Session) -> str:
+    """Return a session's browser as people call it, such as ``Firefox on Linux``."""
+    agent = session.agent
+    browser = next((name for sign, name in BROWSERS.items() if sign in agent), agent.split("/")[0].strip()[:40])
+    system = next((name for sign, name in SYSTEMS.items() if sign in agent), None)
+    return f"{browser or 'A browser without a name'}{f' on {system}' if system else ''}"
 
 
-def _day(seconds: float) -> str:
-    return time.strftime("%d %b %H:%M UTC", time.gmtime(seconds))
+def _ago(seconds: float) -> str:
+    if seconds < 6 * MINUTE:  # as exactly as it is known
+        return "in the last minutes"
+    for unit, name in ((DAY, "day"), (HOUR, "hour"), (MINUTE, "minute")):
+        if seconds >= unit:
+            return f"{fmt.many(int(seconds / unit), name)} ago"
+    return "now"
 
 
 main()

@@ -80,6 +80,9 @@ def _headline(rank: RankResult | None, view: Span, whole: Span) -> None:
     sentence = f"The GPU works {fmt.share(facts.busy_share)} of {where}{profiled}"
     if facts.lost:
         owner, cause, ms = facts.lost[0]
+        if cause is None and owner == "idle":  # nobody asked why: causes are those of counted steps
+            cards.headline(f"{sentence}. What the rest goes to is told for the steps that count.")
+            return
         sentence += f"; most is lost to {cause_words.loses_to(owner, cause)}: {fmt.duration_ms(ms)}"
     cards.headline(f"{sentence}.")
 

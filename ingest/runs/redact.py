@@ -1,7 +1,9 @@
-"""Takes host names, home folders and paths out of a source before it leaves: what the analysis needs stays.
+"""Takes host names, home folders, paths and secrets out of a source before it leaves: what the analysis needs stays.
 
 A path keeps its file name and line, or what follows ``site-packages/`` or ``lib/python3.x/``; the folders before become one short name that
 is the same wherever they stood in this export, so that two files called ``train.py`` stay two. Hosts become ``host-1``, ``host-2`` ….
+Environments go whole; of a command line and anywhere else, values of what is called a token, key, secret, password or user, and what looks like a key of
+a well-known service. A secret that has neither name nor form stays: a name in a trace is the training's own.
 A redacted source has other bytes, so the run that comes of it has another id.
 """
 
@@ -30,6 +32,17 @@ WINDOWS = re.compile(rb'[A-Za-z]:(?:\\\\|/)((?:[^/"\\:<>|*?]+(?:\\\\|/))+)')
 HOME = re.compile(rb"(?<![\w.])/(?:home|Users)/[^/\"\\\s:,;()]+(?=[\"\s:,;()]|$)")
 HOME_WITHIN = re.compile(rb'(?<![\w.])/(?:home|Users)/[^/"\\\n]{1,64}/')  # a user's name may hold a space
 LIBRARY = re.compile(rb"(?:site-packages|dist-packages|lib/python[\d.]+)/(.*)$", re.DOTALL)
+ENVIRONMENT = re.compile(rb'("env(?:iron(?:ment)?)?(?:_?var(?:iable)?s)?"\s*:\s*)\{[^{}]{0,65536}\}', re.IGNORECASE)
+_SECRET_KEYS = rb"(?:[\w-]{0,64}(?:api[_-]?key|access[_-]?key|private[_-]?key|secret|passw(?:or)?d|credential)[\w-]{0,64}|[\w-]{0,64}[_-]token|token|user(?:[_-]?name)?|logname)"
+# `--api-key X`, `API_KEY=X`, `"api_key": "X"`. Values that are numbers are counts: `max_token=128`
+NAMED_SECRET = re.compile(
+    rb"""((?<![\w-])(?:--%b(?:\s+|=)|%b(?:=|\\?["']\s*:\s*\\?["']))["']?)(?!\d+(?![\w-]))[^\s"'\\,;&}]{3,}"""
+    % (_SECRET_KEYS, _SECRET_KEYS),
+    re.IGNORECASE,
+)
+KNOWN_SECRET = re.compile(
+    rb"(?<![\w-])(?:sk-[\w-]{8,}|hf_\w{8,}|gh[pousr]_\w{16,}|glpat-[\w-]{16,}|AKIA[0-9A-Z]{12,}|xox[abp]-[\w-]{8,}|eyJ[\w-]{10,}(?:\.[\w-]+){1,2})"
+)
 CHECKSUM = re.compile(rb',"crc":"[0-9a-f]{8}"\}\s*$')
 
 
@@ -87,6 +100,8 @@ class Redactor:
         return b"".join(self.line(line) for line in text.splitlines(keepends=True))
 
     def _plain(self, text: bytes) -> bytes:
+        text = NAMED_SECRET.sub(rb"\1redacted", ENVIRONMENT.sub(rb"\1{}", text))
+        text = KNOWN_SECRET.sub(b"redacted", text)
         text = HOST_VALUE.sub(lambda m: m[1] + self._host(m[2]) + m[3], text)
         for name, word in self._hosts.items():
             if len(name) > 3:  # a host called "gpu" would take words apart

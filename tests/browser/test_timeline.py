@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, expect
 
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
-from tests.support.chromium import Seen
+from tests.support.chrome_trace import ChromeTrace
+from tests.support.chromium import Seen, log_in
 from tests.support.servers import Server, fetch
 
 pytestmark = pytest.mark.browser
@@ -172,3 +174,99 @@ def test_a_click_on_a_rank_and_step_opens_that_rank(server: Server, page: Page, 
     assert box is not None
     page.mouse.click(box["x"] + box["width"] / 2 + 4, box["y"] + box["height"] / 2)
     page.wait_for_url(re.compile(rf"/timeline\?run={ranks}&device=3"))
+
+
+@pytest.fixture(params=[390, 800])
+def phone(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
+    """A page that is touched and not clicked."""
+    context = browser.new_context(viewport={"width": request.param, "height": 900}, has_touch=True)
+    context.set_default_timeout(30_000)
+    log_in(context)
+    yield context.new_page()
+    context.close()
+
+
+class Fingers:
+    """Fingers on the picture; places are pixels of its canvas."""
+
+    def __init__(self, page: Page) -> None:
+        box = page.locator("canvas.lanes").bounding_box()
+        assert box is not None
+        self.x, self.y, self.width, self.page = box["x"], box["y"], box["width"], page
+        self.session: CDPSession = page.context.new_cdp_session(page)
+
+    def touch(self, kind: str, *places: tuple[float, float]) -> None:
+        points = [{"x": self.x + x, "y": self.y + y, "id": i} for i, (x, y) in enumerate(places)]
+        self.session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    def drag(self, begin: tuple[float, float], by: float, *, hold_ms: int = 0) -> None:
+        self.touch("touchStart", begin)
+        self.page.wait_for_timeout(hold_ms)
+        for part in range(1, 9):
+            self.touch("touchMove", (begin[0] + by * part / 8, begin[1]))
+        self.touch("touchEnd")
+
+    def pinch(self, middle: float, y: float, gap: float, to: float) -> None:
+        self.touch("touchStart", (middle - gap / 2, y))
+        self.touch("touchStart", (middle - gap / 2, y), (middle + gap / 2, y))
+        for part in range(1, 9):
+            half = (gap + (to - gap) * part / 8) / 2
+            self.touch("touchMove", (middle - half, y), (middle + half, y))
+        self.touch("touchEnd")
+
+
+def test_fingers_zoom_move_choose_and_select(server: Server, run: str, phone: Page) -> None:
+    opened(phone, server, run)
+    fingers, whole = Fingers(phone), view(phone)
+    middle, y = fingers.width / 2, 74.0
+    lost = y - 24  # the lane above the stream's
+    fingers.pinch(middle, y, 40, 160)
+    until(phone, "sawtoothTimeline.tiles.settled()")
+    near = view(phone)
+    assert (whole[1] - whole[0]) / (near[1] - near[0]) == pytest.approx(4, rel=0.01), (
+        "what lies under the fingers stays under them"
+    )
+    assert phone.evaluate("!sawtoothTimeline.scene.selected && !sawtoothTimeline.scene.range"), (
+        "two fingers that leave are no tap"
+    )
+
+    fingers.drag((middle, y), -60)
+    pixel = (near[1] - near[0]) / fingers.width
+    assert (view(phone)[0] - near[0]) / pixel == pytest.approx(60, abs=0.5)
+
+    fingers.drag((middle - 40, lost), 80, hold_ms=700)
+    selected = phone.evaluate("sawtoothTimeline.scene.range.end - sawtoothTimeline.scene.range.start")
+    assert selected / pixel == pytest.approx(80, abs=1.5)
+    details = phone.get_by_role("region", name="Details")
+    expect(details).to_contain_text("Who owned the time")
+    box = details.bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] <= 900, "details are in sight"
+
+    phone.evaluate("sawtoothTimeline.finder.search('softmax')")
+    expect(details).to_contain_text("Lasts")
+    until(phone, "sawtoothTimeline.tiles.settled() && !sawtoothTimeline.move")
+    softmax = details.get_by_role("heading").inner_text()
+    at, row = (
+        phone.evaluate("""() => { const scene = sawtoothTimeline.scene, { start, end, track, source, lane, depth } = scene.selected;
+        const found = scene.lanes.find(l => l.track === track && l.spec?.source === source && l.spec.lane === lane);
+        return [((start + end) / 2 - scene.view.start) / sawtoothTimeline.nsPerPixel(), found.top + 28 + depth * found.row]; }""")
+    )  # the axis above the lanes has 22 px
+    details.get_by_role("button", name="Close").click()
+    expect(details).to_be_hidden()
+    fingers = Fingers(phone)  # the page may have moved
+    fingers.touch("touchStart", (at + 1, row))
+    fingers.touch("touchEnd")
+    expect(details.get_by_role("heading")).to_have_text(softmax)
+
+
+def test_the_strip_of_a_run_without_a_gpu_shows_its_threads(server: Server, page: Page, tmp_path: Path) -> None:
+    trace = ChromeTrace()
+    for i in range(20):
+        trace.op(f"aten::op{i}", i * 100.0, i * 100.0 + 60)
+    host = bring_in(DataFolder(server.data), [(trace.write(tmp_path / "host.json"), "host.json")], name="host only").runs[0].id
+    opened(page, server, host)
+    painted = """() => { const map = sawtoothTimeline.root.querySelector('.map');
+        const pixels = map.getContext('2d').getImageData(4, 6, map.width - 8, map.height - 12).data;
+        return pixels.filter((value, i) => i % 4 === 3 && value > 0).length; }"""
+    until(page, f"({painted})() > 500")

@@ -16,6 +16,14 @@ async function asked(address) {
   if (!answer.ok) throw new Error(body.error?.sentence ?? `The server answered ${answer.status}.`);
   return body;
 }
+function scroller(inside) {
+  let place = inside.getRootNode().host ?? inside;
+  while (place.parentElement) {
+    place = place.parentElement;
+    if (place.scrollHeight > place.clientHeight && /auto|scroll/.test(getComputedStyle(place).overflowY)) return place;
+  }
+  return null;
+}
 
 // src/format.ts
 var NO_BREAK = " ";
@@ -70,6 +78,13 @@ function zoomed(span, factor, at, extent) {
 function moved(span, by, extent) {
   const start = Math.min(Math.max(span.start + by, 0), extent - (span.end - span.start));
   return { start, end: start + span.end - span.start };
+}
+function pinched(span, width, before, after, extent) {
+  const gap = ([a, b]) => Math.max(Math.hypot(a.x - b.x, a.y - b.y), 1);
+  const middle = ([a, b]) => (a.x + b.x) / 2;
+  const at = span.start + middle(before) * (span.end - span.start) / width;
+  const scaled = zoomed(span, gap(before) / gap(after), at, extent);
+  return moved(scaled, (middle(before) - middle(after)) * (scaled.end - scaled.start) / width, extent);
 }
 function around(span, factor, extent) {
   const middle = (span.start + span.end) / 2;
@@ -909,16 +924,24 @@ function slices(spec, track, several, choice) {
 
 // src/minimap.ts
 var MAP_PX = 44;
+var HOST_LANES = 4;
+function bands(lanes) {
+  const gpu = lanes.filter((lane) => lane.source === "gpu" || lane.source === "gaps");
+  if (gpu.length) return gpu.map((lane) => lane.source === "gaps" ? { lane, base: 12, room: 10 } : { lane, base: MAP_PX - 1, room: MAP_PX - 15 });
+  const host = lanes.filter((lane) => lane.source === "operators").slice(0, HOST_LANES);
+  const room = (MAP_PX - 6) / Math.max(host.length, 1);
+  return host.map((lane, i) => ({ lane, base: 4 + room * (i + 1), room: room - 1 }));
+}
+function mapSources(data) {
+  return [...new Set(bands(data.tracks[0]?.lanes ?? []).map((band) => band.lane.source))];
+}
 function drawMap(context, scene, tiles, ink, width) {
   const { data } = scene;
   context.clearRect(0, 0, width, MAP_PX);
   const whole = { start: 0, end: data.extent };
   const level = levelOf(data.extent / width);
   const columns = new Columns(Math.ceil(width));
-  const lanes = data.tracks[0]?.lanes.filter((lane) => lane.source === "gpu" || lane.source === "gaps") ?? [];
-  for (const lane of lanes) {
-    const lost = lane.source === "gaps";
-    const [base, room] = lost ? [12, 10] : [MAP_PX - 1, MAP_PX - 15];
+  for (const { lane, base, room } of bands(data.tracks[0]?.lanes ?? [])) {
     columns.read(tiles.pieces(0, lane.source, whole, level), whole, lane.lane, 0);
     for (const bar of columns.bars) {
       const kind = kindOf(data, lane.source, bar.tile.kinds[bar.tile.kind[bar.slice]]);
@@ -951,6 +974,7 @@ function drawWindow(context, scene, ink, width) {
 }
 
 // src/drawer.ts
+var ROOM_PX = 6;
 var FRAMES = 12;
 var Drawer = class {
   constructor(place, picture) {
@@ -1025,8 +1049,19 @@ var Drawer = class {
       element("div", { class: "columns" }, list(facts), this.stack(details.stack)),
       this.actions(slice2, details)
     );
-    this.place.hidden = false;
+    this.open();
     this.picture.say(`${details.title}: ${duration(length)}, at ${duration(slice2.start)}.`);
+  }
+  /** Show what was filled in. It stays in sight over the end of the picture, so the page moves where it would hide the chosen row. */
+  open() {
+    this.place.hidden = false;
+    this.place.scrollTop = 0;
+    const chosen = this.picture.scene.selected;
+    const lane = chosen && this.picture.scene.lanes.find((l) => l.track === chosen.track && l.spec?.source === chosen.source && l.spec.lane === chosen.lane);
+    if (!lane) return;
+    const row = AXIS_PX + lane.top + Math.min(chosen.depth + 1, lane.rows) * lane.row;
+    const hidden = this.picture.lanesCanvas.getBoundingClientRect().top + row + ROOM_PX - this.place.getBoundingClientRect().top;
+    if (hidden > 0) scroller(this.place)?.scrollBy({ top: hidden });
   }
   findingLine(finding) {
     return element(
@@ -1130,7 +1165,7 @@ var Drawer = class {
       ),
       element("div", { class: "does" }, button("Zoom in", () => this.picture.go(range, true), { title: "F" }), this.noteForm(range))
     );
-    this.place.hidden = false;
+    this.open();
     this.picture.say(`${title}.`);
   }
   swatch(part) {
@@ -1143,7 +1178,7 @@ function list(facts) {
 }
 function table(caption, rows) {
   if (!rows.length) return null;
-  const cells = (row) => element("tr", {}, ...row.map((cell, i) => element("td", i ? { class: "n" } : {}, cell)));
+  const cells = (row) => element("tr", {}, ...row.map((cell, i) => element("td", i ? { class: "n" } : typeof cell === "string" ? { title: cell } : {}, cell)));
   const heading = element("caption", { style: "text-align:left;opacity:.7" }, caption);
   return element("table", {}, heading, element("tbody", {}, ...rows.map(cells)));
 }
@@ -1276,8 +1311,84 @@ function slice(lane, depth, tile, i, by) {
   };
 }
 
+// src/touch.ts
+var TAP_PX = 8;
+var HOLD_MS = 400;
+function fingers(picture, tap) {
+  const canvas = picture.lanesCanvas;
+  const down = /* @__PURE__ */ new Map();
+  let drag = null;
+  const begin = (at, does) => {
+    const own = { at, view: picture.target, does, hold: 0 };
+    own.hold = window.setTimeout(() => {
+      if (own.does !== "nothing yet" || at.y < AXIS_PX) return;
+      own.does = "selects";
+      select(at.x, at.x + 1, false);
+    }, HOLD_MS);
+    drag = own;
+  };
+  const leave = () => {
+    if (drag) clearTimeout(drag.hold);
+    drag = null;
+  };
+  const select = (a, b, done) => {
+    const { start } = picture.scene.view;
+    const unit = picture.nsPerPixel();
+    picture.selectRange({ start: start + Math.min(a, b) * unit, end: start + Math.max(a, b) * unit }, done);
+  };
+  const follow = (at) => {
+    if (!drag) return;
+    const by = at.x - drag.at.x;
+    if (drag.does === "selects") return select(drag.at.x, at.x, false);
+    if (Math.abs(by) > TAP_PX) drag.does = "moves";
+    if (drag.does === "moves") picture.go(moved(drag.view, -by * picture.nsPerPixel(), picture.data.extent));
+  };
+  const listeners = {
+    pointerdown: (event) => {
+      const at = { x: event.offsetX, y: event.offsetY };
+      canvas.setPointerCapture(event.pointerId);
+      down.set(event.pointerId, at);
+      leave();
+      if (down.size === 1) begin(at, "nothing yet");
+    },
+    pointermove: (event) => {
+      const before = down.get(event.pointerId);
+      if (!before) return;
+      const at = { x: event.offsetX, y: event.offsetY };
+      down.set(event.pointerId, at);
+      if (down.size === 1) return follow(at);
+      const other = [...down].find(([id]) => id !== event.pointerId)[1];
+      picture.go(pinched(picture.scene.view, picture.width, [before, other], [at, other], picture.data.extent));
+    },
+    pointerup: (event) => {
+      const was = drag;
+      down.delete(event.pointerId);
+      leave();
+      if (down.size) return begin([...down.values()][0], "moves");
+      if (was?.does === "nothing yet") tap(event.offsetX, event.offsetY);
+      else if (was?.does === "selects") select(was.at.x, event.offsetX, true);
+    },
+    pointercancel: (event) => {
+      down.delete(event.pointerId);
+      leave();
+    }
+  };
+  const ends = Object.entries(listeners).map(([type, act2]) => {
+    const heard = (event) => {
+      if (event.pointerType === "touch") act2(event);
+    };
+    canvas.addEventListener(type, heard);
+    return () => canvas.removeEventListener(type, heard);
+  });
+  return () => {
+    leave();
+    ends.forEach((end) => end());
+  };
+}
+
 // src/input.ts
 var DRAG_PX = 4;
+var FINGER_PX = 10;
 var WHEEL_ZOOM = 22e-4;
 var WHEEL_LINE_PX = 16;
 var KEY_SPEED = 1.1;
@@ -1291,19 +1402,19 @@ function on(element2, type, act2, options) {
 }
 function pointer(picture) {
   const canvas = picture.lanesCanvas;
-  const touches = /* @__PURE__ */ new Map();
   let drag = null;
   const time2 = (x) => picture.scene.view.start + x * picture.nsPerPixel();
+  const mouse = (act2) => (event) => {
+    if (event.pointerType !== "touch") act2(event);
+  };
   const down = (event) => {
-    touches.set(event.pointerId, event);
     canvas.setPointerCapture(event.pointerId);
-    const pan = event.pointerType === "touch" || event.button === 1 || event.shiftKey || event.offsetY < AXIS_PX;
+    const pan = event.button === 1 || event.shiftKey || event.offsetY < AXIS_PX;
     if (event.button > 1) return;
-    drag = { x: event.offsetX, y: event.offsetY, view: picture.target, pan, moved: false };
+    drag = { x: event.offsetX, view: picture.target, pan, moved: false };
     hideTip(picture);
   };
   const move = (event) => {
-    if (touches.size === 2 && touches.has(event.pointerId)) return pinch(picture, touches, event);
     if (!drag) return hover(picture, event.offsetX, event.offsetY);
     const by = event.offsetX - drag.x;
     if (Math.abs(by) > DRAG_PX) drag.moved = true;
@@ -1312,45 +1423,34 @@ function pointer(picture) {
     else picture.selectRange({ start: time2(Math.min(event.offsetX, drag.x)), end: time2(Math.max(event.offsetX, drag.x)) }, false);
   };
   const up = (event) => {
-    touches.delete(event.pointerId);
     if (!drag) return;
     const was = drag;
     drag = null;
     if (!was.moved) click(picture, event.offsetX, event.offsetY);
     else if (!was.pan) picture.selectRange(picture.scene.range, true);
   };
-  const cancel = (event) => {
-    touches.delete(event.pointerId);
-    drag = null;
-  };
   const twice = (event) => {
     const slice2 = under(picture, event.offsetX, event.offsetY);
     if (slice2) picture.go(around(slice2, 1.6, picture.data.extent), true);
   };
   const ends = [
-    on(canvas, "pointerdown", down),
-    on(canvas, "pointermove", move),
-    on(canvas, "pointerup", up),
-    on(canvas, "pointercancel", cancel),
+    on(canvas, "pointerdown", mouse(down)),
+    on(canvas, "pointermove", mouse(move)),
+    on(canvas, "pointerup", mouse(up)),
+    on(canvas, "pointercancel", () => {
+      drag = null;
+    }),
     on(canvas, "pointerleave", () => hideTip(picture)),
-    on(canvas, "dblclick", twice)
+    on(canvas, "dblclick", twice),
+    fingers(picture, (x, y) => click(picture, x, y, FINGER_PX))
   ];
   return () => ends.forEach((end) => end());
-}
-function pinch(picture, touches, event) {
-  const other = [...touches.values()].find((touch) => touch.pointerId !== event.pointerId);
-  const before = touches.get(event.pointerId);
-  const gap = Math.abs(event.offsetX - other.offsetX) || 1;
-  const was = Math.abs(before.offsetX - other.offsetX) || 1;
-  const at = picture.scene.view.start + other.offsetX * picture.nsPerPixel();
-  picture.go(zoomed(picture.scene.view, was / gap, at, picture.data.extent));
-  touches.set(event.pointerId, event);
 }
 function under(picture, x, y) {
   const row = picture.rowAt(y);
   return row?.lane.kind === "slices" ? sliceAt(picture, row.lane, row.depth, x) : null;
 }
-function click(picture, x, y) {
+function click(picture, x, y, reach = 0) {
   picture.lanesCanvas.focus({ preventScroll: true });
   const row = picture.rowAt(y);
   if (row?.lane.kind === "steps") {
@@ -1359,15 +1459,17 @@ function click(picture, x, y) {
     picture.selectRange(step2 ? { start: step2.start, end: step2.end } : null, true);
     return;
   }
-  const slice2 = under(picture, x, y);
-  if (!slice2 && row?.lane.kind === "slices") {
-    const columns = picture.painter.drawn.rows.get(`${row.lane.id}/${row.depth}`);
-    if (sumAt(columns, x)) {
-      picture.go(zoomed(picture.scene.view, 0.12, picture.scene.view.start + x * picture.nsPerPixel(), picture.data.extent), true);
+  const columns = row?.lane.kind === "slices" ? picture.painter.drawn.rows.get(`${row.lane.id}/${row.depth}`) : void 0;
+  for (let by = 0; by <= reach; by++) {
+    for (const near of by ? [x - by, x + by] : [x]) {
+      const slice2 = under(picture, near, y);
+      if (slice2) return picture.select(slice2);
+      if (!sumAt(columns, near)) continue;
+      picture.go(zoomed(picture.scene.view, 0.12, picture.scene.view.start + near * picture.nsPerPixel(), picture.data.extent), true);
       return;
     }
   }
-  picture.select(slice2);
+  picture.select(null);
 }
 function hover(picture, x, y) {
   const row = picture.rowAt(y);
@@ -1829,7 +1931,7 @@ var Timeline = class {
     this.crumbs.show(this.scene.view);
     this.tiles.want([
       { view: this.target, level: levelOf((this.target.end - this.target.start) / this.width), sources: this.sources() },
-      { view: { start: 0, end: this.data.extent }, level: levelOf(this.data.extent / this.mapWidth), sources: [["gpu", "gaps"]] }
+      { view: { start: 0, end: this.data.extent }, level: levelOf(this.data.extent / this.mapWidth), sources: [mapSources(this.data)] }
     ]);
     this.frames.push(performance.now() - begun);
     if (this.frames.length > 600) this.frames.shift();

@@ -32,6 +32,12 @@ from tests.support.paths import SAMPLES
         ('"cwd": "/home/alice"', '"cwd": "/redacted"', ("alice",)),
         ('"/Users/Bob Smith/a/train.py(1)"', "train.py(1)", ("Bob", "Smith")),
         ('run --data=/mnt/big/imagenet/train', "train", ("mnt", "imagenet")),
+        ('"cmdline": "python t.py --api-key abc-17 --lr 0.1 --user carol"', "--lr 0.1", ("abc-17", "carol")),
+        ('"env": {"HOME": "/root", "ANY": "value-9"}, "next": 1', '"next": 1', ("value-9", "ANY")),
+        ('"HF_TOKEN": "hfvalue", "n": 2', '"n": 2', ("hfvalue",)),
+        ('load WANDB_API_KEY=0a1b2c step', "step", ("0a1b2c",)),
+        ('"load sk-PLANT42424242 and hf_PLANT123456"', "load redacted and redacted", ("PLANT",)),
+        (r'"metadata": "{\"password\": \"hunter22\"}"', "metadata", ("hunter22",)),
     ],
 )  # fmt: skip
 def test_names_go_and_files_stay(given: str, kept: str, gone: tuple[str, ...]) -> None:
@@ -48,6 +54,9 @@ def test_names_go_and_files_stay(given: str, kept: str, gone: tuple[str, ...]) -
         '"void at::native::(anonymous namespace)::f<float, 4/2>(int, a / b)"',
         '"https://example.org/a/b"',
         '{"ts": 1/2, "name": "x//y"}',
+        '"tokens": 4096, "token": 128, "max_token=512"',
+        '"name": "user_annotation", "cat": "user_annotation", "name": "embed_tokens"',
+        '"aten::_scaled_dot_product_flash_attention(query, key, value)"',
         '"Memcpy HtoD (Pinned -> Device)"',
     ],
 )

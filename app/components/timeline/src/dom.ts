@@ -23,3 +23,13 @@ export async function asked<T>(address: string): Promise<T> {
   if (!answer.ok) throw new Error(body.error?.sentence ?? `The server answered ${answer.status}.`);
   return body;
 }
+
+/** Return what scrolls around the component that an element is in; null where nothing does. */
+export function scroller(inside: Element): Element | null {
+  let place = (inside.getRootNode() as ShadowRoot).host ?? inside;
+  while (place.parentElement) {
+    place = place.parentElement;
+    if (place.scrollHeight > place.clientHeight && /auto|scroll/.test(getComputedStyle(place).overflowY)) return place;
+  }
+  return null;
+}

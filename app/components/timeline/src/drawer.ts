@@ -1,6 +1,7 @@
 // What is known of the chosen slice, piece of lost time or stretch of time, under the picture.
 
-import { asked, button, element } from "./dom";
+import { asked, button, element, scroller } from "./dom";
+import { AXIS_PX } from "./draw";
 import { count, duration, exact, share } from "./format";
 import type { Link } from "./links";
 import { kindOf } from "./paint";
@@ -34,6 +35,7 @@ interface Stretch {
   kinds: number;
 }
 
+const ROOM_PX = 6; // between a chosen row and the details
 const FRAMES = 12; // of a stack shown at first
 
 export class Drawer {
@@ -113,8 +115,20 @@ export class Drawer {
       element("div", { class: "columns" }, list(facts), this.stack(details.stack)),
       this.actions(slice, details),
     );
-    this.place.hidden = false;
+    this.open();
     this.picture.say(`${details.title}: ${duration(length)}, at ${duration(slice.start)}.`);
+  }
+
+  /** Show what was filled in. It stays in sight over the end of the picture, so the page moves where it would hide the chosen row. */
+  private open(): void {
+    this.place.hidden = false;
+    this.place.scrollTop = 0;
+    const chosen = this.picture.scene.selected;
+    const lane = chosen && this.picture.scene.lanes.find((l) => l.track === chosen.track && l.spec?.source === chosen.source && l.spec.lane === chosen.lane);
+    if (!lane) return;
+    const row = AXIS_PX + lane.top + Math.min(chosen.depth + 1, lane.rows) * lane.row;
+    const hidden = this.picture.lanesCanvas.getBoundingClientRect().top + row + ROOM_PX - this.place.getBoundingClientRect().top;
+    if (hidden > 0) scroller(this.place)?.scrollBy({ top: hidden });
   }
 
   private findingLine(finding: NonNullable<SliceDetails["finding"]>): HTMLElement {
@@ -207,7 +221,7 @@ export class Drawer {
           details.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)]))),
       element("div", { class: "does" }, button("Zoom in", () => this.picture.go(range, true), { title: "F" }), this.noteForm(range)),
     );
-    this.place.hidden = false;
+    this.open();
     this.picture.say(`${title}.`);
   }
 
@@ -223,7 +237,7 @@ function list(facts: [string, string][]): HTMLElement {
 
 function table(caption: string, rows: (Node | string)[][]): HTMLElement | null {
   if (!rows.length) return null;
-  const cells = (row: (Node | string)[]) => element("tr", {}, ...row.map((cell, i) => element("td", i ? { class: "n" } : {}, cell)));
+  const cells = (row: (Node | string)[]) => element("tr", {}, ...row.map((cell, i) => element("td", i ? { class: "n" } : typeof cell === "string" ? { title: cell } : {}, cell)));
   const heading = element("caption", { style: "text-align:left;opacity:.7" }, caption);
   return element("table", {}, heading, element("tbody", {}, ...rows.map(cells)));
 }

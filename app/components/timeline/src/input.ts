@@ -1,4 +1,4 @@
-// Pointer, wheel, touch and keys.
+// Mouse, wheel and keys; fingers are in touch.ts.
 
 import { AXIS_PX } from "./draw";
 import { duration, share } from "./format";
@@ -6,10 +6,12 @@ import { rowSlices, sliceAt, sumAt } from "./hit";
 import { MAP_PX } from "./minimap";
 import { kindOf } from "./paint";
 import type { Picture } from "./picture";
+import { fingers } from "./touch";
 import type { Slice, Span } from "./types";
 import { around, moved, zoomed } from "./view";
 
 const DRAG_PX = 4; // less is a click with an unsteady hand
+const FINGER_PX = 10; // beside what a finger meant it lands
 const WHEEL_ZOOM = 0.0022; // of a wheel's pixel: a notch of 100 zooms by a quarter
 const WHEEL_LINE_PX = 16;
 const KEY_SPEED = 1.1; // views a second that A and D move by; W and S zoom by e to this power
@@ -29,19 +31,17 @@ function on<K extends keyof HTMLElementEventMap>(
 
 function pointer(picture: Picture): () => void {
   const canvas = picture.lanesCanvas;
-  const touches = new Map<number, PointerEvent>();
-  let drag: { x: number; y: number; view: Span; pan: boolean; moved: boolean } | null = null;
+  let drag: { x: number; view: Span; pan: boolean; moved: boolean } | null = null;
   const time = (x: number) => picture.scene.view.start + x * picture.nsPerPixel();
+  const mouse = (act: (event: PointerEvent) => void) => (event: PointerEvent) => { if (event.pointerType !== "touch") act(event); };
   const down = (event: PointerEvent) => {
-    touches.set(event.pointerId, event);
     canvas.setPointerCapture(event.pointerId);
-    const pan = event.pointerType === "touch" || event.button === 1 || event.shiftKey || event.offsetY < AXIS_PX;
+    const pan = event.button === 1 || event.shiftKey || event.offsetY < AXIS_PX;
     if (event.button > 1) return;
-    drag = { x: event.offsetX, y: event.offsetY, view: picture.target, pan, moved: false };
+    drag = { x: event.offsetX, view: picture.target, pan, moved: false };
     hideTip(picture);
   };
   const move = (event: PointerEvent) => {
-    if (touches.size === 2 && touches.has(event.pointerId)) return pinch(picture, touches, event);
     if (!drag) return hover(picture, event.offsetX, event.offsetY);
     const by = event.offsetX - drag.x;
     if (Math.abs(by) > DRAG_PX) drag.moved = true;
@@ -50,37 +50,22 @@ function pointer(picture: Picture): () => void {
     else picture.selectRange({ start: time(Math.min(event.offsetX, drag.x)), end: time(Math.max(event.offsetX, drag.x)) }, false);
   };
   const up = (event: PointerEvent) => {
-    touches.delete(event.pointerId);
     if (!drag) return;
     const was = drag;
     drag = null;
     if (!was.moved) click(picture, event.offsetX, event.offsetY);
     else if (!was.pan) picture.selectRange(picture.scene.range, true);
   };
-  const cancel = (event: PointerEvent) => {
-    touches.delete(event.pointerId);
-    drag = null;
-  };
   const twice = (event: MouseEvent) => {
     const slice = under(picture, event.offsetX, event.offsetY);
     if (slice) picture.go(around(slice, 1.6, picture.data.extent), true);
   };
   const ends = [
-    on(canvas, "pointerdown", down), on(canvas, "pointermove", move), on(canvas, "pointerup", up), on(canvas, "pointercancel", cancel),
-    on(canvas, "pointerleave", () => hideTip(picture)), on(canvas, "dblclick", twice),
+    on(canvas, "pointerdown", mouse(down)), on(canvas, "pointermove", mouse(move)), on(canvas, "pointerup", mouse(up)),
+    on(canvas, "pointercancel", () => { drag = null; }), on(canvas, "pointerleave", () => hideTip(picture)), on(canvas, "dblclick", twice),
+    fingers(picture, (x, y) => click(picture, x, y, FINGER_PX)),
   ];
   return () => ends.forEach((end) => end());
-}
-
-/** Two fingers: what lies under them stays under them. */
-function pinch(picture: Picture, touches: Map<number, PointerEvent>, event: PointerEvent): void {
-  const other = [...touches.values()].find((touch) => touch.pointerId !== event.pointerId)!;
-  const before = touches.get(event.pointerId)!;
-  const gap = Math.abs(event.offsetX - other.offsetX) || 1;
-  const was = Math.abs(before.offsetX - other.offsetX) || 1;
-  const at = picture.scene.view.start + other.offsetX * picture.nsPerPixel();
-  picture.go(zoomed(picture.scene.view, was / gap, at, picture.data.extent));
-  touches.set(event.pointerId, event);
 }
 
 function under(picture: Picture, x: number, y: number): Slice | null {
@@ -88,7 +73,8 @@ function under(picture: Picture, x: number, y: number): Slice | null {
   return row?.lane.kind === "slices" ? sliceAt(picture, row.lane, row.depth, x) : null;
 }
 
-function click(picture: Picture, x: number, y: number): void {
+/** Choose what lies at a place, or up to `reach` pixels beside it where nothing does. */
+function click(picture: Picture, x: number, y: number, reach = 0): void {
   picture.lanesCanvas.focus({ preventScroll: true });
   const row = picture.rowAt(y);
   if (row?.lane.kind === "steps") {
@@ -97,16 +83,18 @@ function click(picture: Picture, x: number, y: number): void {
     picture.selectRange(step ? { start: step.start, end: step.end } : null, true);
     return;
   }
-  const slice = under(picture, x, y);
-  if (!slice && row?.lane.kind === "slices") {
-    const columns = picture.painter.drawn.rows.get(`${row.lane.id}/${row.depth}`);
-    if (sumAt(columns, x)) {
+  const columns = row?.lane.kind === "slices" ? picture.painter.drawn.rows.get(`${row.lane.id}/${row.depth}`) : undefined;
+  for (let by = 0; by <= reach; by++) {
+    for (const near of by ? [x - by, x + by] : [x]) {
+      const slice = under(picture, near, y);
+      if (slice) return picture.select(slice);
+      if (!sumAt(columns, near)) continue;
       // several slices in a pixel: go nearer, where they part
-      picture.go(zoomed(picture.scene.view, 0.12, picture.scene.view.start + x * picture.nsPerPixel(), picture.data.extent), true);
+      picture.go(zoomed(picture.scene.view, 0.12, picture.scene.view.start + near * picture.nsPerPixel(), picture.data.extent), true);
       return;
     }
   }
-  picture.select(slice);
+  picture.select(null);
 }
 
 function hover(picture: Picture, x: number, y: number): void {

@@ -1,23 +1,44 @@
-// The whole recording in a strip: how full the GPU is, where findings lie, and what part is in view.
+// The whole recording in a strip: how full the GPU (or, without one, the host) is, where findings lie, and what part is in view.
 
 import { Columns } from "./columns";
 import type { Scene } from "./draw";
 import { kindOf, type Ink } from "./paint";
 import { levelOf, type Tiles } from "./tiles";
+import type { LaneSpec, PageData } from "./types";
 
 export const MAP_PX = 44;
 
-/** Draw the strip: the first GPU lanes from below, lost time of the first track on top. */
+const HOST_LANES = 4; // of a run without a GPU: as many threads as can be told apart in the strip
+
+/** A lane in the strip: the pixels of its lower edge and of its height. */
+interface Band {
+  lane: LaneSpec;
+  base: number;
+  room: number;
+}
+
+/** Return what the strip shows: the GPU's lanes from below and lost time on top; of a run without a GPU its threads, one below the other. */
+function bands(lanes: LaneSpec[]): Band[] {
+  const gpu = lanes.filter((lane) => lane.source === "gpu" || lane.source === "gaps");
+  if (gpu.length) return gpu.map((lane) => (lane.source === "gaps" ? { lane, base: 12, room: 10 } : { lane, base: MAP_PX - 1, room: MAP_PX - 15 }));
+  const host = lanes.filter((lane) => lane.source === "operators").slice(0, HOST_LANES);
+  const room = (MAP_PX - 6) / Math.max(host.length, 1);
+  return host.map((lane, i) => ({ lane, base: 4 + room * (i + 1), room: room - 1 }));
+}
+
+/** Return the sources of slices that the strip needs. */
+export function mapSources(data: PageData): string[] {
+  return [...new Set(bands(data.tracks[0]?.lanes ?? []).map((band) => band.lane.source))];
+}
+
+/** Draw the strip, of the first track. */
 export function drawMap(context: CanvasRenderingContext2D, scene: Scene, tiles: Tiles, ink: Ink, width: number): void {
   const { data } = scene;
   context.clearRect(0, 0, width, MAP_PX);
   const whole = { start: 0, end: data.extent };
   const level = levelOf(data.extent / width);
   const columns = new Columns(Math.ceil(width));
-  const lanes = data.tracks[0]?.lanes.filter((lane) => lane.source === "gpu" || lane.source === "gaps") ?? [];
-  for (const lane of lanes) {
-    const lost = lane.source === "gaps";
-    const [base, room] = lost ? [12, 10] : [MAP_PX - 1, MAP_PX - 15];
+  for (const { lane, base, room } of bands(data.tracks[0]?.lanes ?? [])) {
     columns.read(tiles.pieces(0, lane.source, whole, level), whole, lane.lane, 0);
     for (const bar of columns.bars) {
       const kind = kindOf(data, lane.source, bar.tile.kinds[bar.tile.kind[bar.slice]]);

@@ -5,7 +5,7 @@ import { AXIS_PX, Painter, type Scene } from "./draw";
 import { Finder } from "./find";
 import { Gutter } from "./gutter";
 import { LaneChoice, placed, type Placed } from "./lanes";
-import { drawMap, drawWindow, MAP_PX } from "./minimap";
+import { drawMap, drawWindow, MAP_PX, mapSources } from "./minimap";
 import { button } from "./dom";
 import { Drawer } from "./drawer";
 import { inkOf, type Ink } from "./paint";
@@ -264,7 +264,7 @@ export class Timeline implements Picture {
     this.crumbs.show(this.scene.view);
     this.tiles.want([
       { view: this.target, level: levelOf((this.target.end - this.target.start) / this.width), sources: this.sources() },
-      { view: { start: 0, end: this.data.extent }, level: levelOf(this.data.extent / this.mapWidth), sources: [["gpu", "gaps"]] },
+      { view: { start: 0, end: this.data.extent }, level: levelOf(this.data.extent / this.mapWidth), sources: [mapSources(this.data)] },
     ]);
     this.frames.push(performance.now() - begun);
     if (this.frames.length > 600) this.frames.shift();

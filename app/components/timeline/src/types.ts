@@ -88,6 +88,12 @@ export interface Span {
   end: number;
 }
 
+/** A place on the canvas, in pixels. */
+export interface Point {
+  x: number;
+  y: number;
+}
+
 /** A slice that is chosen or under the pointer. `id` is that of its source's table; pieces of lost time have none. */
 export interface Slice extends Span {
   track: number;

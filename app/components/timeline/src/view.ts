@@ -1,6 +1,6 @@
 // The stretch of time in view, and how it moves.
 
-import type { Span } from "./types";
+import type { Point, Span } from "./types";
 
 /** The nearest view: below it a pixel is less than a nanosecond, finer than any clock. */
 export const NEAREST_NS = 1000;
@@ -24,6 +24,15 @@ export function zoomed(span: Span, factor: number, at: number, extent: number): 
 export function moved(span: Span, by: number, extent: number): Span {
   const start = Math.min(Math.max(span.start + by, 0), extent - (span.end - span.start));
   return { start, end: start + span.end - span.start };
+}
+
+/** Return `span`, `width` pixels wide, after two fingers moved: what lay under each lies under it still, as far as their distance allows. */
+export function pinched(span: Span, width: number, before: [Point, Point], after: [Point, Point], extent: number): Span {
+  const gap = ([a, b]: [Point, Point]) => Math.max(Math.hypot(a.x - b.x, a.y - b.y), 1);
+  const middle = ([a, b]: [Point, Point]) => (a.x + b.x) / 2;
+  const at = span.start + (middle(before) * (span.end - span.start)) / width;
+  const scaled = zoomed(span, gap(before) / gap(after), at, extent);
+  return moved(scaled, ((middle(before) - middle(after)) * (scaled.end - scaled.start)) / width, extent);
 }
 
 /** Return `span` with room around it: what is looked at stands in its surroundings. */

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { duration, exact, share, time } from "../src/format";
 import { LaneChoice, placed } from "../src/lanes";
 import { fit, readable } from "../src/paint";
-import { around, between, held, moved, tick, zoomed } from "../src/view";
+import { around, between, held, moved, pinched, tick, zoomed } from "../src/view";
 import { random } from "./made";
 
 test("a zoom leaves what lies under the pointer where it is", () => {
@@ -16,6 +16,18 @@ test("a zoom leaves what lies under the pointer where it is", () => {
     const [before, after] = [view, nearer].map((v) => (at - v.start) / (v.end - v.start));
     if (nearer.start > 0 && nearer.end < 1e6) assert.ok(Math.abs(before - after) < 1e-9);
   }
+});
+
+test("what lies under two fingers stays under them", () => {
+  const [width, extent] = [400, 1e9];
+  const view = { start: 3e8, end: 5e8 };
+  const time = (span: typeof view, x: number) => span.start + (x * (span.end - span.start)) / width;
+  const [before, after] = [[100, 180], [60, 300]].map(([a, b]) => [{ x: a, y: 50 }, { x: b, y: 50 }] as [{ x: number; y: number }, { x: number; y: number }]);
+  const nearer = pinched(view, width, before, after, extent);
+  assert.ok(Math.abs((view.end - view.start) / (nearer.end - nearer.start) - 3) < 1e-9);
+  for (const finger of [0, 1]) assert.ok(Math.abs(time(view, before[finger].x) - time(nearer, after[finger].x)) < 1);
+  const upright = pinched(view, width, [{ x: 90, y: 10 }, { x: 90, y: 60 }], [{ x: 90, y: 10 }, { x: 90, y: 110 }], extent);
+  assert.ok(Math.abs((upright.end - upright.start) / (view.end - view.start) - 0.5) < 1e-9, "fingers one above the other zoom as well");
 });
 
 test("views stay inside the recording and never shrink to nothing", () => {
