@@ -88,7 +88,8 @@ def refuse_foreign(head: bytes, name: str = "") -> None:
         raise refuse_type("a tar archive", UNPACK)
     if head.startswith(b"\x80") and head[1:2] in b"\x02\x03\x04\x05":
         raise refuse_type(
-            "a Python pickle, which could run code when opened", "Export the trace with prof.export_chrome_trace(...)."
+            "a Python pickle, which could run code when opened",
+            "Export the trace with prof.export_chrome_trace(...). A snapshot of PyTorch's memory opens on pytorch.org/memory_viz.",
         )
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:512].lower()
     if not start.startswith((b"{", b"[")) and any(sign in start for sign in NVIDIA_SMI):

@@ -10,7 +10,7 @@ import streamlit as st
 from sawtooth.app import format as fmt
 from sawtooth.app.page import cards
 from sawtooth.app.server.login import session_cookie_of
-from sawtooth.app.server.sessions import Listed, Session, Sessions, sessions_of
+from sawtooth.app.server.sessions import Listed, Sessions, sessions_of
 from sawtooth.app.server.start import link_to
 from sawtooth.app.settings import is_loopback, settings
 
@@ -75,7 +75,7 @@ def _login(listed: Listed, sessions: Sessions, *, own: bool) -> None:
     user = f", user {session.user} of that machine" if session.user is not None else ""
     with st.container(horizontal=True, vertical_alignment="center", border=True):
         with st.container():
-            cards.paragraph(f"{browser_of(session)}{' (this browser)' if own else ''}")
+            cards.paragraph(f"{browser_of(listed)}{' (this browser)' if own else ''}")
             cards.small(
                 f"Used {_ago(time.time() - listed.seen)}, from {session.address or 'an unknown address'}{user}. "
                 f"Let in by {'a link' if session.how == 'link' else 'the token'} on {time.strftime('%d %B, %H:%M UTC', time.gmtime(session.created))}."
@@ -85,9 +85,9 @@ def _login(listed: Listed, sessions: Sessions, *, own: bool) -> None:
             st.rerun()
 
 
-def browser_of(session: Session) -> str:
-    """Return a session's browser as people call it, such as ``Firefox on Linux``."""
-    agent = session.agent
+def browser_of(listed: Listed) -> str:
+    """Return the browser of a login as people call it, such as ``Firefox on Linux``."""
+    agent = listed.session.agent
     browser = next((name for sign, name in BROWSERS.items() if sign in agent), agent.split("/")[0].strip()[:40])
     system = next((name for sign, name in SYSTEMS.items() if sign in agent), None)
     return f"{browser or 'A browser without a name'}{f' on {system}' if system else ''}"

@@ -108,8 +108,11 @@ COUNTERS: tuple[Quantity, ...] = (
             "dcgm_exporter": {"DCGM_FI_PROF_DRAM_ACTIVE": RATIO, "DCGM_FI_PROF_DRAM_UTIL_RATIO": RATIO},
             "sawtooth_exporter": {"sawtooth_gpu_dram_active_ratio": RATIO},
             "wandb": {"dramActive": RATIO},
-            # reads and writes are two metrics of Nsight Systems, added up
-            "nsight_systems": {"DRAM Read Bandwidth": 1, "DRAM Write Bandwidth": 1, "DRAM Read Throughput": 1, "DRAM Write Throughput": 1},
+            # reads and writes are two metrics of Nsight Systems, added up; GPUs without HBM have VRAM
+            "nsight_systems": {
+                f"{memory} {way} {what}": 1
+                for memory in ("DRAM", "VRAM") for way in ("Read", "Write") for what in ("Bandwidth", "Throughput")
+            },
         },
         panel="activity", mean=True, gpm_id=10,
     ),

@@ -142,3 +142,17 @@ def test_events_that_torch_lost_are_left_out(tmp_path, folder, sound):
 def test_traces_of_one_side_only_say_so(tmp_path, folder, kept, note):
     events = [e for e in sound_trace.sound_events() if e.get("cat") in kept]
     assert ingest(folder, tmp_path, sound_trace.text(sound_trace.sound(events)))[1][note] == 1
+
+
+def test_other_files_of_pytorch_are_named(tmp_path: Path) -> None:
+    for name, content, words in (
+        (
+            "nccl.json",
+            b'{"version": "2.10", "entries": [], "pg_config": {}, "comm_lib_version": "2"}',
+            "flight recorder of collectives",
+        ),
+        ("snapshot.pickle", b"\x80\x04\x95\x10\x00\x00", "snapshot of PyTorch's memory"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(SourceError, match=words):
+            ingest_file(tmp_path / name, DataFolder(tmp_path / "data").create())

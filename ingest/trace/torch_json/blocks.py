@@ -245,6 +245,12 @@ class Document:
                 f"The file has no traceEvents and is no valid JSON (line {line}, byte {offset}). {advice}",
                 offset=offset,
             )
+        if {"entries", "pg_config"} <= document.keys():
+            return SourceError(
+                "E-NOEV",
+                "This is PyTorch's flight recorder of collectives, which holds no GPU work. Drop the traces of the job's ranks: "
+                f"who waits for whom is on the Ranks page. {advice}",
+            )
         what = f"an object with the keys {', '.join(map(str, list(document)[:4]))}" if document else "an empty object"
         return SourceError("E-NOEV", f"This is {what}, without traceEvents. {advice}")
 

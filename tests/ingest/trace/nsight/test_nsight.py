@@ -208,6 +208,15 @@ def test_sampled_counters_are_telemetry_on_the_trace_s_clock(tmp_path, folder, a
     assert (ref.kind, ref.samples) == ("trace", True)
 
 
+def test_memory_is_called_vram_on_gpus_without_hbm(ask):
+    made = export.tables()
+    export.add_metrics(made)
+    for row in made["TARGET_INFO_GPU_METRICS"]:
+        row["metricName"] = row["metricName"].replace("DRAM", "VRAM")
+    (samples,) = ask(made, "SELECT max(dram_active_pct) FROM samples")
+    assert samples == [(40.0,)]
+
+
 def test_only_gpus_that_the_program_used_are_sampled_devices(ask):
     made = export.tables()
     made["TARGET_INFO_CUDA_DEVICE"] = [{"gpuId": 5, "cudaId": 0, "pid": export.PID}]
