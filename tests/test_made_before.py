@@ -60,7 +60,9 @@ def test_a_data_folder_says_the_same(unpacked: Path, run: str) -> None:
 def test_a_comparison_in_it_says_the_same(unpacked: Path) -> None:
     said = SAID["comparison"]
     best = json.loads(command("compare", *RUNS, "--data", str(unpacked / "data"), "--format", "json"))["best_step_time_ms"]
-    assert (best["verdict"], best["change_ms"]) == (said["verdict"], pytest.approx(said["change_ms"], rel=1e-9))
+    assert best["change_ms"] == pytest.approx(said["change_ms"], rel=1e-9)
+    # Few steps were no verdict then; the step times' own intervals lie far apart, and today that is one.
+    assert (said["verdict"], best["verdict"]) == ("inconclusive", "faster")
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -75,6 +77,7 @@ def test_a_link_opens_the_same_comparison(unpacked: Path, app_data: DataFolder) 
     address = urlsplit(said["address"])
     page = opened_at(address.path.strip("/"), **dict(parse_qsl(address.query)))
     step_times = said["sentence"].rpartition(": ")[2]  # the words before it were rewritten since
-    assert f"No verdict on whether mlp_4096 differs from mlp_4093: {step_times}" in words_of(page)
+    text = words_of(page)
+    assert "mlp_4096 is 4.1" in text and f"as fast as mlp_4093: {step_times}" in text
     table = next(frame.value for frame in page.dataframe if "matched_by" in frame.value.columns)
     assert list(table["what"]) == said["operators_named"]
