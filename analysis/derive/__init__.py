@@ -9,10 +9,10 @@ __getattr__, __all__ = lazy(
     __name__,
     {
         "build": (
-            "DERIVED_SQL",
             "damaged",
             "ensure_derived",
         ),
+        "layout": ("DERIVED_SQL",),
         "host_only": ("LOADS_INLINE", "LOADS_IN_WORKERS"),
     },
 )

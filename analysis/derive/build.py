@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from sawtooth.analysis.derive.events import GPU_KINDS, Events, load_events
 from sawtooth.analysis.derive.flop_counts import FlopCounts, device_flops, operator_flop_counts
 from sawtooth.analysis.derive.host import load_host_facts
 from sawtooth.analysis.derive.host_only import host_only
+from sawtooth.analysis.derive.layout import FEW_EVENTS, layout_of
 from sawtooth.analysis.derive.lost import ledger
 from sawtooth.analysis.derive.lost.losses import Losses, find_losses
 from sawtooth.analysis.derive.modules import ModuleWork, module_table, module_work
@@ -33,9 +35,9 @@ from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import commit, draft, is_sound
 from sawtooth.ingest.schema import DataFolder
 
-DERIVED_SQL = Path(__file__).with_name("derived.sql")
 MOST_ANALYSED = 16  # GPUs of one trace: as many as a host has; each costs a replay of the whole trace
 MEMORY_LIMIT = "192MB"  # of the engine, which spills beyond; the columns held by numpy come on top
+_EVENTS = " + ".join(f"(SELECT count(*) FROM r.{table})" for table in ("cpu_ops", "gpu_ops", "runtime_calls", "python_calls"))
 MANY_OPERATORS = 500_000  # of a trace whose memory is watched; for fewer it costs more time than it saves bytes
 
 
@@ -92,11 +94,11 @@ def _write(recording_file: Path, temporary: Path) -> None:
     con = borrow(MEMORY_LIMIT, temporary.parent)  # what it spills is gone with the draft, whatever happens
     try:
         con.execute(f"ATTACH '{quoted(recording_file)}' AS r (READ_ONLY)")
-        attach_new(con, temporary, "d", DERIVED_SQL.read_text(encoding="utf-8"), "d.main,r.main")  # its views read both
-        kind = con.execute("SELECT kind FROM recording").fetchall()[0][0]
+        kind, events = con.execute(f"SELECT kind, {_EVENTS} FROM r.recording").fetchall()[0]
+        attach_new(con, temporary, "d", layout_of(events), "d.main,r.main")  # its views read both
         if kind == "trace":
             with Storing() as storing:  # nothing but what it is told uses the connection while it stores
-                _derive_trace(con, storing)  # what it computed is gone when only storing is left
+                _derive_trace(con, storing, all_sums=events > FEW_EVENTS)  # what it computed is gone when only storing is left
         con.execute("USE memory")
         con.execute("CHECKPOINT d")
         con.execute("DETACH d; DETACH r")
@@ -106,7 +108,7 @@ def _write(recording_file: Path, temporary: Path) -> None:
     give_back(con)
 
 
-def _derive_trace(con: duckdb.DuckDBPyConnection, storing: Storing) -> None:
+def _derive_trace(con: duckdb.DuckDBPyConnection, storing: Storing, *, all_sums: bool) -> None:
     events = load_events(con)
     signatures = load_signatures(con)
     vendor, major = _vendor(con)
@@ -131,7 +133,7 @@ def _derive_trace(con: duckdb.DuckDBPyConnection, storing: Storing) -> None:
         for d in devices
     }
     storing.then(_store_segments, con, parts, events.origin_ns)
-    storing.then(rollups.store, con)
+    storing.then(partial(rollups.store, con, all_sums=all_sums))
     if large:
         storing.then(give_up_memory, con, MEMORY_LIMIT)
     if trace.devices or len(events.ops):  # now: together with the losses its columns would take the most memory
@@ -139,7 +141,7 @@ def _derive_trace(con: duckdb.DuckDBPyConnection, storing: Storing) -> None:
     known = _facts(trace, flops)
     losses = find_losses(events, facts, devices, classes.owner, parts)
     storing.then(_store_losses, con, losses)
-    storing.then(timeline_store.store, con)
+    storing.then(partial(timeline_store.store, con, all_sums=all_sums))
     storing.then(_append, con, "facts", _fact_rows(known, losses))
     if work is not None and trace.devices:
         storing.then(_append, con, "modules", _modules(trace, work, flops))

@@ -23,8 +23,7 @@ SELECT device, name_id, kind, category, tensor_cores, count(*) FILTER (inside), 
     sum(part_ns) FILTER (occupancy_pct = 0 AND warps_per_sm >= {WARPS_SEEN})::BIGINT
 FROM clipped GROUP BY ALL"""
 
-_LAUNCHED = f"""
-INSERT INTO d.launched
+LAUNCHED = f"""
 WITH inside AS (
     SELECT g.device, g.gpu_op_id, g.cpu_op_id, g.start_ns >= w.start_ns AS begins, g.dur_ns,
         least(g.start_ns + g.dur_ns, w.end_ns) - greatest(g.start_ns, w.start_ns) AS part_ns
@@ -38,8 +37,7 @@ FROM (SELECT inside.*, s.category, s.tensor_cores, o.name_id, g.input_dims FROM 
     LEFT JOIN cpu_ops o ON o.cpu_op_id = inside.cpu_op_id LEFT JOIN signatures g ON g.signature_id = o.signature_id) i
 GROUP BY GROUPING SETS ((i.device, i.name_id), (i.device, i.name_id, i.input_dims))"""
 
-_FLOP_WORK = """
-INSERT INTO d.flop_work
+FLOP_WORK = """
 WITH chosen AS (SELECT device, step FROM steps WHERE counted),
 work AS (
     SELECT g.device, g.name_id, g.kind, g.dur_ns, t.category, t.tensor_cores, coalesce(t.flop_op_id, g.cpu_op_id) AS op_id
@@ -49,7 +47,9 @@ SELECT w.device, w.name_id, w.kind, w.category, w.tensor_cores, o.name_id, o.sig
 FROM work w LEFT JOIN cpu_ops o ON o.cpu_op_id = w.op_id GROUP BY ALL"""
 
 
-def store(con: duckdb.DuckDBPyConnection) -> None:
-    """Fill ``kernels``, ``launched`` and ``flop_work`` of the derived file that ``con`` sees as ``d`` from what is derived so far."""
-    for sql in (_KERNELS, _LAUNCHED, _FLOP_WORK):
-        con.execute(sql)
+def store(con: duckdb.DuckDBPyConnection, *, all_sums: bool) -> None:
+    """Fill ``kernels`` of the derived file that ``con`` sees as ``d`` from what is derived so far, with ``all_sums`` ``launched`` and ``flop_work`` too."""
+    con.execute(_KERNELS)
+    if all_sums:
+        con.execute(f"INSERT INTO d.launched {LAUNCHED}")
+        con.execute(f"INSERT INTO d.flop_work {FLOP_WORK}")

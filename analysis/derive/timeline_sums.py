@@ -34,12 +34,11 @@ GAPS = "(SELECT device, 0::BIGINT AS lane, cause AS kind, NULL::INTEGER AS name_
 SEGMENTS = "(SELECT device, 0::BIGINT AS lane, owner AS kind, NULL::INTEGER AS name_id, start_ns, end_ns - start_ns AS dur_ns, owner FROM segments)"
 
 _CALL_KINDS = """
-INSERT INTO d.call_kinds SELECT name_id, CASE
+SELECT name_id, CASE
     WHEN name ILIKE '%synchronize%' THEN 'sync' WHEN name ILIKE '%malloc%' OR name ILIKE '%free%' THEN 'allocator'
     WHEN name ILIKE '%memcpy%' OR name ILIKE '%memset%' THEN 'copy' WHEN name ILIKE '%launch%' THEN 'launch' ELSE 'call' END AS kind
     FROM names WHERE name_id IN (SELECT name_id FROM runtime_calls)"""
 _HOST_LANES = """
-INSERT INTO d.host_lanes
 SELECT thread_id * 3 + CASE kind WHEN 'annotation' THEN 0 ELSE 1 END AS lane, kind, name_id, start_ns, dur_ns FROM cpu_ops
     WHERE (kind = 'annotation' AND name_id NOT IN (SELECT name_id FROM names WHERE starts_with(name, 'ProfilerStep')))
     OR (kind = 'op' AND (parent_id IS NULL OR parent_id IN (SELECT cpu_op_id FROM cpu_ops WHERE kind = 'annotation')))
@@ -53,26 +52,61 @@ _NAME_SUMS = """SELECT '{source}' AS source, device, name_id, kind, ((start_ns -
     sum(dur_ns)::BIGINT AS busy_ns, count(*) AS operations, max(dur_ns) AS longest_ns FROM {rows} WHERE dur_ns < {cell} GROUP BY ALL"""
 
 
-def store(con: duckdb.DuckDBPyConnection) -> None:
-    """Fill the timeline's tables of the derived file that ``con`` sees as ``d``; all else that it holds must be there."""
-    con.execute(_CALL_KINDS)
-    con.execute(_HOST_LANES)
-    sources = dict(SLICES)
-    if not _store_depths(con):
-        del sources["python"]  # most traces hold no Python calls, and each statement costs a millisecond
+def store(con: duckdb.DuckDBPyConnection, *, all_sums: bool) -> None:
+    """Fill the timeline's tables of the derived file that ``con`` sees as ``d``, without ``all_sums`` only that which no query can give.
+
+    All else that the file holds must be there.
+    """
+    nested = _store_depths(con)
+    if not all_sums:
+        return
+    con.execute(f"INSERT INTO d.call_kinds {_CALL_KINDS}")
+    con.execute(f"INSERT INTO d.host_lanes {_HOST_LANES}")
     first, last = con.execute("SELECT coalesce(first_ns, 0), coalesce(last_ns, 1) FROM recording").fetchall()[0]
-    cell = cell_ns(last - first)
-    for source, rows in {**sources, "gaps": GAPS, "segments": SEGMENTS}.items():
-        depth, owner = ("depth", "NULL") if source in SLICES else ("0", "owner")
-        sums = SUMS.format(source=source, depth=depth, owner=owner, origin=first, cell=cell, rows=rows)
-        con.execute(f"INSERT INTO d.lane_sums BY NAME {sums} ORDER BY cell, device, lane, depth")
-        if source in SLICES:
-            con.execute(
-                f"INSERT INTO d.long_slices BY NAME SELECT '{source}' AS source, * FROM {rows} WHERE dur_ns >= {cell} ORDER BY start_ns"
-            )
-    for source, rows in (("gpu", GPU), ("host", HOST)):
-        sums = _NAME_SUMS.format(source=source, origin=first, cell=cell_ns(last - first, NAME_CELLS), rows=rows)
+    cell, name_cell = str(cell_ns(last - first)), str(cell_ns(last - first, NAME_CELLS))
+    without = () if nested else ("python",)  # most traces hold no Python calls, and each statement costs a millisecond
+    for source, sums in _lane_sums(str(first), cell).items():
+        if source not in without:
+            con.execute(f"INSERT INTO d.lane_sums BY NAME {sums} ORDER BY cell, device, lane, depth")
+    for source, slices in _long_slices(cell).items():
+        if source not in without:
+            con.execute(f"INSERT INTO d.long_slices BY NAME {slices} ORDER BY start_ns")
+    for sums in _name_sums(str(first), name_cell):
         con.execute(f"INSERT INTO d.name_sums BY NAME {sums} ORDER BY device, cell")
+
+
+def views() -> dict[str, str]:
+    """Return of each table that ``store`` fills with ``all_sums`` alone the SELECT that gives its rows, each after those that it reads."""
+    origin = "(SELECT coalesce(first_ns, 0) FROM recording)"
+    cell, name_cell = cell_sql(CELLS), cell_sql(NAME_CELLS)
+    return {
+        "call_kinds": _CALL_KINDS,
+        "host_lanes": _HOST_LANES,
+        "lane_sums": " UNION ALL ".join(_lane_sums(origin, cell).values()),
+        "long_slices": " UNION ALL ".join(_long_slices(cell).values()),
+        "name_sums": " UNION ALL ".join(_name_sums(origin, name_cell)),
+    }
+
+
+def _lane_sums(origin: str, cell: str) -> dict[str, str]:
+    grid = {"origin": origin, "cell": cell}
+    slices = {
+        source: SUMS.format(source=source, depth="depth", owner="NULL", rows=rows, **grid) for source, rows in SLICES.items()
+    }
+    pieces = {"gaps": GAPS, "segments": SEGMENTS}
+    return slices | {
+        source: SUMS.format(source=source, depth="0", owner="owner", rows=rows, **grid) for source, rows in pieces.items()
+    }
+
+
+def _long_slices(cell: str) -> dict[str, str]:
+    return {source: f"SELECT '{source}' AS source, * FROM {rows} WHERE dur_ns >= {cell}" for source, rows in SLICES.items()}
+
+
+def _name_sums(origin: str, cell: str) -> list[str]:
+    return [
+        _NAME_SUMS.format(source=source, origin=origin, cell=cell, rows=rows) for source, rows in (("gpu", GPU), ("host", HOST))
+    ]
 
 
 def _store_depths(con: duckdb.DuckDBPyConnection) -> bool:
@@ -100,6 +134,12 @@ def _store_depths(con: duckdb.DuckDBPyConnection) -> bool:
 def cell_ns(recording_ns: int, cells: int = CELLS) -> int:
     """Return the width of a cell for a recording as long as this: a power of two, so that columns of tiles are whole cells."""
     return 1 << max(-(-recording_ns // cells) - 1, 0).bit_length()
+
+
+def cell_sql(cells: int) -> str:
+    """Return ``cell_ns`` of the recording that a query reads, as SQL."""
+    steps = f"(coalesce(last_ns, 1) - coalesce(first_ns, 0) + {cells - 1}) // {cells} - 1"
+    return f"(SELECT 1::BIGINT << length(ltrim(bin(greatest({steps}, 0)), '0')) FROM recording)"
 
 
 def parts_in_view(

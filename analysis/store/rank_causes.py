@@ -73,4 +73,8 @@ def lay_over(con: duckdb.DuckDBPyConnection, recording: str, derived: str, cause
         cell=timeline_sums.cell_ns(last - first),
         rows=timeline_sums.GAPS.replace("FROM gaps", f"FROM {schema}.comm_gaps"),
     )
+    con.execute(
+        f"SET search_path = '{places['derived']},\"{recording}\".main'"
+    )  # where the derived file's own views find their tables
     con.execute(_SQL["views"].format(**places, sums=sums))
+    con.execute("SET search_path = 'memory.main'")

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import duckdb
 
-from sawtooth.analysis.derive.build import DERIVED_SQL
+from sawtooth.analysis.derive.layout import DERIVED_SQL
 from sawtooth.analysis.findings import rules as rules_folder
 from sawtooth.ingest.schema import schema_sql
 

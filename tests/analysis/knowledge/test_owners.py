@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from sawtooth.analysis.derive.build import DERIVED_SQL
 from sawtooth.analysis.derive.events import GPU_KINDS
+from sawtooth.analysis.derive.layout import DERIVED_SQL
 from sawtooth.analysis.knowledge.kernel_names import classify
 from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS, KERNEL_OWNERS, LOST_OWNERS, OWNER_KEYS, OWNERS, owner_of
 
