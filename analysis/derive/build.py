@@ -11,10 +11,11 @@ from typing import Any
 import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from sawtooth.analysis.derive import rollups
 from sawtooth.analysis.derive import timeline_sums as timeline_store
-from sawtooth.analysis.derive.classes import Classes, Signature, classify_operations, load_signatures
+from sawtooth.analysis.derive.classes import Classes, Signatures, classify_operations, load_signatures
 from sawtooth.analysis.derive.columns import named, nullable
 from sawtooth.analysis.derive.events import GPU_KINDS, Events, load_events
 from sawtooth.analysis.derive.flop_counts import FlopCounts, device_flops, operator_flop_counts
@@ -47,7 +48,7 @@ class Trace:
 
     con: duckdb.DuckDBPyConnection
     events: Events
-    signatures: list[Signature]
+    signatures: Signatures
     classes: Classes
     host: HostSteps
     devices: list[DeviceSteps]
@@ -163,7 +164,9 @@ def _vendor(con: duckdb.DuckDBPyConnection) -> tuple[str | None, int | None]:
 
 def _append(con: duckdb.DuckDBPyConnection, table: str, frame: pd.DataFrame) -> None:
     if len(frame):
-        con.register("incoming", frame)
+        con.register(
+            "incoming", pa.Table.from_pandas(frame, preserve_index=False, nthreads=1)
+        )  # a frame's columns are looked through value by value
         con.execute(f"INSERT INTO d.{table} BY NAME SELECT * FROM incoming")
         con.unregister("incoming")
 

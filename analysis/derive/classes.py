@@ -30,12 +30,22 @@ class Signature:
     concrete: list[str] | None
 
 
-def load_signatures(con: duckdb.DuckDBPyConnection) -> list[Signature]:
+class Signatures:
+    """Distinct operator inputs by signature id, each decoded when it is asked for: few operators launch kernels."""
+
+    def __init__(self, rows: list[tuple[str | None, ...]]) -> None:
+        self._rows = rows
+
+    def __getitem__(self, signature_id: int) -> Signature:
+        return Signature(*(msgspec.json.decode(cell) if cell else None for cell in self._rows[signature_id]))
+
+
+def load_signatures(con: duckdb.DuckDBPyConnection) -> Signatures:
     """Read the recording's distinct operator inputs, indexed by signature id."""
     rows = con.execute(
         "SELECT input_dims, input_types, input_strides, concrete_inputs FROM signatures ORDER BY signature_id"
     ).fetchall()
-    return [Signature(*(msgspec.json.decode(cell) if cell else None for cell in row)) for row in rows]
+    return Signatures(rows)
 
 
 @dataclass(frozen=True)
@@ -73,7 +83,7 @@ def innermost_operator(events: Events, start_at: I64) -> I64:
         current[climb] = events.ops.parent[current[climb]]
 
 
-def classify_operations(events: Events, signatures: list[Signature], vendor: str | None, compute_major: int | None) -> Classes:
+def classify_operations(events: Events, signatures: Signatures, vendor: str | None, compute_major: int | None) -> Classes:
     """Classify every GPU operation of ``events``."""
     operator = innermost_operator(events, events.gpu.cpu_op)
     known = operator >= 0

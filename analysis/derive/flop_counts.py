@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.derive.classes import Classes, Signature
+from sawtooth.analysis.derive.classes import Classes, Signatures
 from sawtooth.analysis.derive.distinct import distinct_rows
 from sawtooth.analysis.derive.events import I64, Events
 from sawtooth.analysis.derive.operators import nearest
@@ -39,9 +39,7 @@ class FlopCounts:
     carrier_of: I64
 
 
-def operator_flop_counts(
-    events: Events, signatures: list[Signature], tensor: NDArray[np.bool_], vendor: str | None
-) -> FlopCounts:
+def operator_flop_counts(events: Events, signatures: Signatures, tensor: NDArray[np.bool_], vendor: str | None) -> FlopCounts:
     """Count each operator's FLOPs once. ``tensor`` marks the GPU operations that use tensor cores: they tell FP32 from TF32."""
     ops = events.ops
     by_name = np.array([is_flop_operator(name) for name in events.names] or [False])

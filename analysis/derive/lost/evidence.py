@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from string import Formatter
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,7 @@ from sawtooth.analysis.replay.machine import I64, NEVER
 PHASES = ("input", "forward", "backward", "optimizer", "checkpoint", "other")
 CONFIDENCES = ("high", "medium", "low")
 MAX_SENTENCES = 20_000  # the longest pieces get a sentence; beyond them nobody reads, and a million sentences cost seconds
+DURATIONS = ("took", "lead", "waited")  # fields of sentences that are nanoseconds
 NAME_LENGTH = 80  # kernel names of templates run to kilobytes
 OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
 # Names that a phase goes by. The first group holds for any operator or annotation, the second for what users mark themselves.
@@ -267,6 +269,13 @@ def _duration(ns: float) -> str:
     return f"{ns / 1e6:.3g} ms" if ns >= 1e6 else f"{ns / 1e3:.3g} µs"
 
 
+def _fillable(template: str) -> tuple[str, list[str]]:
+    """Return ``template`` with a ``%s`` for each of its fields, and these."""
+    parts = list(Formatter().parse(template))
+    text = "".join(words.replace("%", "%%") + ("%s" if key else "") for words, key, _, _ in parts)
+    return (text if any(key for _, key, _, _ in parts) else template), [key for _, key, _, _ in parts if key]
+
+
 def _sentences(events: Events, facts: HostFacts, schedule: Schedule, table: pd.DataFrame) -> pd.Categorical:
     """Return what proves each piece, in words, for the longest MAX_SENTENCES; None for the others."""
     names, ops, calls, gpu = events.names, events.ops, events.calls, events.gpu
@@ -300,15 +309,18 @@ def _sentences(events: Events, facts: HostFacts, schedule: Schedule, table: pd.D
         "waited": [waited.get(c, 0) for c in call.tolist()],
     }
 
-    @cache
-    def named_in(template: str) -> list[tuple[int, str]]:
-        return [(place, key) for place, key in enumerate(columns) if f"{{{key}}}" in template]
-
     numbers: dict[str, int] = {}  # of the sentences
     of_piece = np.full(len(length), -1, np.int32)
-    for row, cause, owner, *values in zip(rows.tolist(), table["cause"], table["owner"], *columns.values(), strict=True):
-        template = CAUSE_OF[cause].evidence[owner]
-        parts = ((key, values[place]) for place, key in named_in(template))
-        sentence = template.format(**{k: v if isinstance(v, str) else _duration(v) for k, v in parts})
-        of_piece[row] = numbers.setdefault(sentence, len(numbers))
+    owners, causes = (table[column].cat.codes.to_numpy(np.int64) for column in ("owner", "cause"))
+    pairs = owners * len(CAUSE_KEYS) + causes
+    for pair in np.unique(pairs).tolist():  # by template: to fill in one with all its columns takes a tenth of the time
+        owner, cause = divmod(pair, len(CAUSE_KEYS))
+        template, keys = _fillable(CAUSE_OF[CAUSE_KEYS[cause]].evidence[OWNER_KEYS[owner]])
+        pieces = np.flatnonzero(pairs == pair)
+        values = ([columns[key][piece] for piece in pieces.tolist()] for key in keys)
+        texts_of_keys = [
+            map(_duration, of_key) if key in DURATIONS else of_key for key, of_key in zip(keys, values, strict=True)
+        ]
+        sentences = [template % row for row in zip(*texts_of_keys, strict=True)] if keys else [template] * len(pieces)
+        of_piece[rows[pieces]] = [numbers.setdefault(sentence, len(numbers)) for sentence in sentences]
     return named(of_piece, list(numbers))
