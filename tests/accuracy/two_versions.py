@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,13 @@ SAID_ELSEWHERE = ("tool_version",)
 def report(checkout: Path, recording: Path) -> Any:
     """Return what the version in ``checkout`` reports on a folder; its complaint where it cannot."""
     module = "sawtooth" if (checkout / "sawtooth").is_dir() else "app.cli"
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", module, "report", str(recording), "--format", "json"],
-        env={**os.environ, "PYTHONPATH": str(checkout)},
-        capture_output=True,
-        text=True,
-    )
+    with tempfile.TemporaryDirectory() as data:  # of its own: what one version read and derived is kept there, and taken by the next
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", module, "report", str(recording), "--format", "json"],
+            env={**os.environ, "PYTHONPATH": str(checkout), "SAWTOOTH_DATA": data},
+            capture_output=True,
+            text=True,
+        )
     return json.loads(done.stdout) if done.returncode == 0 else {"refused": done.stderr}
 
 
