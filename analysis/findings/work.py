@@ -49,7 +49,7 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
 
     Columns: gpu_op_id, start_ns, end_ns, dur_ns, stream, kind, kernel, step, category, tensor_cores, cpu_op_id, operator, dims, types,
     concrete, strides, flop_op_id, flop_operator, flop_dims, flop_types, flop_concrete, flop_strides (decoded lists, None where not recorded), and flops: the operator's FLOPs shared
-    out over its kernels by their time, NaN where unknown. ``alike`` is one number for all rows that are equal in ALIKE.
+    out over its kernels by their time, NaN where unknown. ``alike`` is one number for all rows that are equal in ALIKE, ``example`` the first of them.
     """
     work = recording.frame(_WORK, [device, USUAL_OPERATIONS, FEWEST_STEPS, MAX_OPERATIONS])
     work = work.astype(
@@ -58,7 +58,8 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
     rows = recording.rows(
         "SELECT signature_id, input_dims, input_types, concrete_inputs, input_strides FROM signatures ORDER BY signature_id"
     )
-    inputs = {int(i): tuple(msgspec.json.decode(c) if c else None for c in cells) for i, *cells in rows}
+    launching = set(work["signature_id"].dropna()) | set(work["flop_signature_id"].dropna())  # few operators launch kernels
+    inputs = {int(i): tuple(msgspec.json.decode(c) if c else None for c in cells) for i, *cells in rows if i in launching}
     for column, prefix in (("signature_id", ""), ("flop_signature_id", "flop_")):
         ids = work[column].astype("Int64")  # a column of pandas' own integers is walked slowly
         signatures = [inputs.get(s) for s in ids.fillna(-1).to_numpy(np.int64).tolist()]
@@ -72,6 +73,8 @@ def step_work(recording: Recording, device: int) -> pd.DataFrame:
     together = work.groupby("flop_op_id")["dur_ns"].transform("sum")
     alike = work.groupby(list(ALIKE), dropna=False, sort=False).ngroup()
     work = work.assign(flops=work["each"] * work["dur_ns"] / together, alike=alike).drop(columns="each")
+    examples = np.fromiter(work.drop_duplicates("alike").itertuples(), object)  # of each number, which count up in this order
+    work["example"] = examples[alike.to_numpy()]
     return work.copy()  # columns that were added one by one lie apart: taking rows of them together is several times as fast
 
 
@@ -132,7 +135,7 @@ def chosen(rows: pd.DataFrame, wanted: Callable[[Any], bool]) -> pd.DataFrame:
     if rows.empty:
         return rows
     _, first, same = np.unique(rows["alike"].to_numpy(), return_index=True, return_inverse=True)
-    return rows[np.array([bool(wanted(row)) for row in rows.iloc[first].itertuples()], bool)[same]]
+    return rows[np.array([bool(wanted(row)) for row in rows["example"].to_numpy()[first]], bool)[same]]
 
 
 def ms_per_step(rows: pd.DataFrame, steps: int) -> float:
@@ -152,16 +155,24 @@ def evidence_of(
 ) -> list[dict[str, Any]]:
     """Return the rows grouped ``by`` columns, longest first, each with its time per step, count per step and its longest kernel's place."""
     keys = list(by)
+    dur_ns = rows["dur_ns"].to_numpy(np.int64)
+    group = rows.groupby(keys, dropna=False, sort=False).ngroup().to_numpy()
+    total_ns = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
+    np.add.at(total_ns, group, dur_ns)
     evidence: list[dict[str, Any]] = []
-    for values, part in rows.groupby(keys, dropna=False, sort=False):
-        longest = part.loc[part["dur_ns"].idxmax()]
+    for longest_group in np.argsort(-total_ns, kind="stable")[:limit].tolist():
+        part = np.flatnonzero(group == longest_group)
+        longest = rows.iloc[part[np.argmax(dur_ns[part])]]
         dims = longest["flop_dims"] if longest["flop_dims"] is not None else longest["dims"]
-        row: dict[str, Any] = {k: None if pd.isna(v) else str(v)[:200] for k, v in zip(keys, values, strict=True)}
-        row |= {"shapes": json.dumps(dims) if dims is not None else None, "ms_per_step": ms_per_step(part, steps)}
+        row: dict[str, Any] = {k: None if pd.isna(longest[k]) else str(longest[k])[:200] for k in keys}
+        row |= {
+            "shapes": json.dumps(dims) if dims is not None else None,
+            "ms_per_step": float(total_ns[longest_group]) / 1e6 / max(steps, 1),
+        }
         row |= {
             "kernels_per_step": len(part) / max(steps, 1),
             "start_ns": int(longest["start_ns"]),
             "end_ns": int(longest["end_ns"]),
         }
         evidence.append(row)
-    return sorted(evidence, key=lambda r: -r["ms_per_step"])[:limit]
+    return evidence

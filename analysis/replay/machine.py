@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,6 +134,9 @@ def replay(problem: ReplayProblem) -> Replayed:
     raise AssertionError("a replay without meetings never pauses")
 
 
+_LAUNCHED = ("stream", "dur", "dep", "after_stream", "after_launch", "after_dep")  # what an operation's start and end hang on
+
+
 def stepwise(problem: ReplayProblem, meetings: Mapping[int, int]) -> Generator[tuple[int, int], int, Replayed]:
     """Run ``problem``, pausing where an operation meets those of other ranks.
 
@@ -140,47 +144,52 @@ def stepwise(problem: ReplayProblem, meetings: Mapping[int, int]) -> Generator[t
     operation) and is sent the operation's end; it returns every start and end.
     """
     host, ops = problem.host, problem.ops
-    nodes, count = len(host), len(ops)
-    starts = np.searchsorted(ops.node, np.arange(nodes + 1))
-    slot, slot_resume = queue_slots(ops, starts, problem.queue_depth).tolist(), host.slot_resume.tolist()
-    resume, wait_ptr, wait_op, bounds = host.resume.tolist(), host.wait_ptr.tolist(), host.wait_op.tolist(), starts.tolist()
-    stream, dur, dep = ops.stream.tolist(), ops.dur.tolist(), ops.dep.tolist()
-    after_stream, after_launch, after_dep = ops.after_stream.tolist(), ops.after_launch.tolist(), ops.after_dep.tolist()
-    fixed = bounds[0] if bounds else count
-    op_start, op_end = [0] * count, [0] * count
-    host_start, host_submit, host_end, waited, queued = ([0] * nodes for _ in range(5))
+    bounds = np.searchsorted(ops.node, np.arange(len(host) + 1))
+    fixed = int(bounds[0])
+    op_start = ops.fixed_start[:fixed].tolist()
+    op_end = (ops.fixed_start + ops.dur)[:fixed].tolist()
     free = [NEVER] * max(len(problem.streams), 1)  # end of the work so far, by stream
-    for i, at in enumerate(ops.fixed_start[:fixed].tolist()):
-        op_start[i], op_end[i] = at, at + dur[i]
-        free[stream[i]] = max(free[stream[i]], op_end[i])
-    columns = (host.pred.tolist(), host.gap.tolist(), host.own.tolist(), slot, bounds, bounds[1:], wait_ptr, wait_ptr[1:])
+    for line, end in zip(ops.stream[:fixed].tolist(), op_end, strict=True):
+        free[line] = max(free[line], end)
+    launched = zip(*(getattr(ops, name)[fixed:].tolist() for name in _LAUNCHED), strict=True)
+    wait_op = host.wait_op.tolist()
+    host_submit, host_end = [], [0]  # the end of node n at n + 1: what has no node before it begins at its own gap
+    nodes = (
+        host.pred + 1, host.gap + host.own, queue_slots(ops, bounds, problem.queue_depth), host.slot_resume,
+        np.diff(bounds), host.wait_ptr[:-1], host.wait_ptr[1:], host.resume,
+    )  # fmt: skip
     # comparisons where max() would read better: its calls are half of the time
-    for n, (before, gap, own, place, first, last, wait, waits_end) in enumerate(zip(*columns, strict=False)):
-        begin = gap if before < 0 else host_end[before] + gap
-        submit = begin + own
-        if place >= 0 and (at := op_start[place] + slot_resume[n]) > submit:
-            queued[n], submit = at - submit, at
-        for i in range(first, last):
-            line = stream[i]
-            at = free[line] + after_stream[i]
-            if (other := submit + after_launch[i]) > at:
-                at = other
-            if dep[i] >= 0 and (other := op_end[dep[i]] + after_dep[i]) > at:
-                at = other
-            end = at + dur[i]
-            if meetings and i in meetings:
-                end = yield meetings[i], at
-            op_start[i], op_end[i] = at, end
-            if end > free[line]:
-                free[line] = end
+    for before, lead, place, slot_resume, launches, wait, waits_end, resume in zip(
+        *(of_each.tolist() for of_each in nodes), strict=True
+    ):
+        submit = host_end[before] + lead
+        if place >= 0 and (at := op_start[place] + slot_resume) > submit:
+            submit = at
+        if launches:
+            for line, dur, dep, after_stream, after_launch, after_dep in islice(launched, launches):
+                at = free[line] + after_stream
+                if (other := submit + after_launch) > at:
+                    at = other
+                if dep >= 0 and (other := op_end[dep] + after_dep) > at:
+                    at = other
+                end = at + dur
+                if meetings and (i := len(op_end)) in meetings:
+                    end = yield meetings[i], at
+                op_start.append(at)
+                op_end.append(end)
+                if end > free[line]:
+                    free[line] = end
         done = submit
-        for w in range(wait, waits_end):
-            if (at := op_end[wait_op[w]] + resume[n]) > done:
-                done = at
-        waited[n] = done - submit
-        host_start[n], host_submit[n], host_end[n] = begin, submit, done
-    times = (host_start, host_submit, host_end, waited, queued, op_start, op_end)
-    return Replayed(*(np.array(of_each, dtype=np.int64) for of_each in times))
+        if wait < waits_end:
+            for op in wait_op[wait:waits_end]:
+                if (at := op_end[op] + resume) > done:
+                    done = at
+        host_submit.append(submit)
+        host_end.append(done)
+    submits, ends = np.array(host_submit, dtype=np.int64), np.array(host_end, dtype=np.int64)
+    starts = ends[host.pred + 1] + host.gap
+    of_ops = (np.array(of_each, dtype=np.int64) for of_each in (op_start, op_end))
+    return Replayed(starts, submits, ends[1:], ends[1:] - submits, submits - starts - host.own, *of_ops)
 
 
 def queue_slots(ops: DeviceOps, bounds: I64, depth: int = QUEUE_DEPTH) -> I64:

@@ -43,8 +43,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
     joined = between_products(work, launched_by_optimizer(context.recording, context.rank.device))
     if not joined:
         return
-    rows = work.iloc[np.concatenate(joined)]
-    saved = ms_per_step(rows, steps) - sum(work["dur_ns"].to_numpy()[part].max() for part in joined) / 1e6 / steps
+    rows, dur_ns = work.iloc[np.concatenate(joined)], work["dur_ns"].to_numpy()
+    saved = ms_per_step(rows, steps) - sum(dur_ns[part].max() for part in joined) / 1e6 / steps
     edits = compiled(work, joined)
     between = context.predict_range_ms(edits)
     least = context.step_ms - between[1] if between is not None and context.step_ms else saved
