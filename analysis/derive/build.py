@@ -21,7 +21,7 @@ from sawtooth.analysis.derive.events import GPU_KINDS, Events, load_events
 from sawtooth.analysis.derive.flop_counts import FlopCounts, device_flops, operator_flop_counts
 from sawtooth.analysis.derive.host import load_host_facts
 from sawtooth.analysis.derive.host_only import host_only
-from sawtooth.analysis.derive.layout import FEW_EVENTS, layout_of
+from sawtooth.analysis.derive.layout import FEW_EVENTS, events_of, layout_of
 from sawtooth.analysis.derive.lost import ledger
 from sawtooth.analysis.derive.lost.losses import Losses, find_losses
 from sawtooth.analysis.derive.modules import ModuleWork, module_table, module_work
@@ -38,7 +38,6 @@ from sawtooth.ingest.schema import DataFolder
 
 MOST_ANALYSED = 16  # GPUs of one trace: as many as a host has; each costs a replay of the whole trace
 MEMORY_LIMIT = "192MB"  # of the engine, which spills beyond; the columns held by numpy come on top
-_EVENTS = " + ".join(f"(SELECT count(*) FROM r.{table})" for table in ("cpu_ops", "gpu_ops", "runtime_calls", "python_calls"))
 MANY_OPERATORS = 500_000  # of a trace whose memory is watched; for fewer it costs more time than it saves bytes
 
 
@@ -95,7 +94,7 @@ def _write(recording_file: Path, temporary: Path) -> None:
     con = borrow(MEMORY_LIMIT, temporary.parent)  # what it spills is gone with the draft, whatever happens
     try:
         con.execute(f"ATTACH '{quoted(recording_file)}' AS r (READ_ONLY)")
-        kind, events = con.execute(f"SELECT kind, {_EVENTS} FROM r.recording").fetchall()[0]
+        kind, events = con.execute(f"SELECT kind, {events_of('r.')} FROM r.recording").fetchall()[0]
         attach_new(con, temporary, "d", layout_of(events), "d.main,r.main")  # its views read both
         if kind == "trace":
             with Storing() as storing:  # nothing but what it is told uses the connection while it stores

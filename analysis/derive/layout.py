@@ -18,6 +18,13 @@ FEW_EVENTS = 100_000  # of host and GPU: a screen adds them up in milliseconds
 _COLUMN = re.compile(r"(\w+) ([A-Z]+)(?: NOT NULL)?(?:,|$)")
 
 
+def events_of(place: str = "") -> str:
+    """Return how many events of host and GPU a recording has, as SQL; ``place`` stands before its tables' names."""
+    return " + ".join(
+        f"(SELECT count(*) FROM {place}{table})" for table in ("cpu_ops", "gpu_ops", "runtime_calls", "python_calls")
+    )
+
+
 def layout_of(events: int) -> str:
     """Return the statements that lay out the derived file of a recording of so many events; its tables ``r`` must be attached."""
     return _with_views() if events <= FEW_EVENTS else DERIVED_SQL.read_text(encoding="utf-8")

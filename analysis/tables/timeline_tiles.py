@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from sawtooth.analysis.derive import layout
 from sawtooth.analysis.derive import timeline_sums as store
+from sawtooth.analysis.derive.layout import events_of
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.library import Recording
@@ -66,11 +68,15 @@ def tile(recording: Recording, source: str, device: int | None, level: int, inde
     return Tile(source, level, index, slices, sums, complete, names)
 
 
+def _few(recording: Recording) -> bool:
+    return bool(recording.rows(f"SELECT {events_of()}")[0][0] <= layout.FEW_EVENTS)
+
+
 class _Read:
     """One tile's queries."""
 
     def __init__(self, recording: Recording, source: str, device: int | None, level: int, index: int) -> None:
-        whole = extent(recording)
+        self.whole = whole = extent(recording)
         self.recording, self.source, self.level = recording, source, level
         self.cell = store.cell_ns(whole.ns)
         start = whole.start_ns + (index * COLUMNS << level)
@@ -87,12 +93,13 @@ class _Read:
 
     def _rows(self, device: int | None) -> dict[str, str]:
         """Return where slices come from, those as long as a cell, and the sums of the others, as SQL."""
-        sums = f"(SELECT * FROM lane_sums WHERE source = '{self.source}')"
+        sums, few = f"(SELECT * FROM lane_sums WHERE source = '{self.source}')", self.recording.once(_few)
         if self.source != GAPS:
+            slices = store.SLICES[self.source]
             return {
-                "rows": store.SLICES[self.source],
-                "long": f"(SELECT * EXCLUDE source FROM long_slices WHERE source = '{self.source}')",
-                "sums": sums,
+                "rows": slices,
+                "long": slices if few else f"(SELECT * EXCLUDE source FROM long_slices WHERE source = '{self.source}')",
+                "sums": f"({self._added_up(slices)})" if few else sums,
                 "ends": "start_ns + dur_ns",
             }
         pieces = "(SELECT *, cause AS kind FROM gaps)"
@@ -104,6 +111,11 @@ class _Read:
             f"end_ns - start_ns AS dur_ns FROM {pieces})"
         )
         return {"rows": rows, "long": rows, "sums": sums, "ends": "end_ns"}
+
+    def _added_up(self, slices: str) -> str:
+        """Return the rows of ``lane_sums`` of a source: to plan the view of all of them takes as long as to read one."""
+        grid = {"origin": self.whole.start_ns, "cell": self.cell}
+        return store.SUMS.format(source=self.source, depth="depth", owner="NULL", rows=slices, **grid)
 
     def sums(self) -> pd.DataFrame:
         """Return the sums of slices shorter than a column."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,6 +29,7 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import Manifest
 
 NAME_LENGTH = 80  # characters of a name inside a slice; the drawer has the whole one
+_DEPTH_BITS = 16  # of a USMALLINT
 TILES_MOST = 8  # of one request: every source of one stretch of time
 _NAMES = lru_cache(maxsize=20_000)(short)
 _results: dict[str, RunResult] = {}
@@ -42,15 +44,10 @@ def encoded(tile: Tile) -> bytes:
     column and row (u16), kind (u8). A row is a position in ``rows``, (lane, depth); a kind a position in ``kinds``.
     """
     slices, sums = tile.slices, tile.sums
-    rows = sorted({(int(a), int(b)) for part in (slices, sums) for a, b in zip(part["lane"], part["depth"], strict=True)})
-    kinds = sorted({str(k) for part in (slices, sums) for k in part["kind"].unique()})
-    row_of, kind_of = {row: i for i, row in enumerate(rows)}, {kind: i for i, kind in enumerate(kinds)}
-
-    def places(part: Any) -> tuple[Any, Any]:
-        at = [row_of[int(a), int(b)] for a, b in zip(part["lane"], part["depth"], strict=True)]
-        return np.array(at, "<u2"), part["kind"].map(kind_of).to_numpy("u1") if len(part) else np.empty(0, "u1")
-
-    (row, kind), (sum_row, sum_kind) = places(slices), places(sums)
+    lanes, *lane_of = _numbered([part["lane"].to_numpy(np.int64) for part in (slices, sums)])
+    depths = (part["depth"].to_numpy(np.int64) for part in (slices, sums))
+    rows, row, sum_row = _numbered([lane << _DEPTH_BITS | depth for lane, depth in zip(lane_of, depths, strict=True)])
+    kinds, kind, sum_kind = _numbered([part["kind"].to_numpy(object).astype(str) for part in (slices, sums)])
     header = msgspec.json.encode(
         {
             "source": tile.source,
@@ -59,7 +56,7 @@ def encoded(tile: Tile) -> bytes:
             "complete": tile.complete,
             "slices": len(slices),
             "sums": len(sums),
-            "rows": rows,
+            "rows": [(lanes[place >> _DEPTH_BITS], place % (1 << _DEPTH_BITS)) for place in rows],
             "kinds": kinds,
             "names": {str(i): _NAMES(name, NAME_LENGTH) for i, name in tile.names.items()},
         }
@@ -69,16 +66,23 @@ def encoded(tile: Tile) -> bytes:
         slices["dur_ns"].to_numpy("<f8"),
         slices["id"].to_numpy("<u4"),
         slices["name_id"].fillna(0).to_numpy("<u4"),
-        row,
-        kind,
+        row.astype("<u2"),
+        kind.astype("u1"),
         sums["busy_ns"].to_numpy("<f8"),
         sums["operations"].to_numpy("<u4"),
         sums["column"].to_numpy("<u2"),
-        sum_row,
-        sum_kind,
+        sum_row.astype("<u2"),
+        sum_kind.astype("u1"),
     ]
     head = _padded(header)
     return b"".join([np.array([len(header), len(head)], "<u4").tobytes(), head, *(_padded(c.tobytes()) for c in columns)])
+
+
+def _numbered(columns: list[NDArray[Any]]) -> tuple[list[Any], NDArray[np.int64], NDArray[np.int64]]:
+    """Return what occurs in two columns, in order, and each column as positions in that."""
+    of_first = len(columns[0])
+    distinct, position = np.unique(np.concatenate(columns), return_inverse=True)
+    return distinct.tolist(), position[:of_first], position[of_first:]
 
 
 def _padded(data: bytes) -> bytes:
