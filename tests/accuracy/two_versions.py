@@ -25,7 +25,9 @@ SAID_ELSEWHERE = ("tool_version",)
 def report(checkout: Path, recording: Path) -> Any:
     """Return what the version in ``checkout`` reports on a folder; its complaint where it cannot."""
     module = "sawtooth" if (checkout / "sawtooth").is_dir() else "app.cli"
-    with tempfile.TemporaryDirectory() as data:  # of its own: what one version read and derived is kept there, and taken by the next
+    with (
+        tempfile.TemporaryDirectory() as data
+    ):  # of its own: what one version read and derived is kept there, and taken by the next
         done = subprocess.run(
             [sys.executable, "-P", "-m", module, "report", str(recording), "--format", "json"],
             env={**os.environ, "PYTHONPATH": str(checkout), "SAWTOOTH_DATA": data},
