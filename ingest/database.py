@@ -77,6 +77,15 @@ def first_row(path: Path, select: str) -> tuple[Any, ...] | None:
     return next(iter(rows_of(path, select)), None)
 
 
+def append(connection: duckdb.DuckDBPyConnection, table: str, frame: Any) -> None:
+    """Append a data frame's rows to ``table``, column by name: as Arrow, since the engine looks a frame's columns through value by value."""
+    import pyarrow as pa  # only where something is written
+
+    connection.register("incoming", pa.Table.from_pandas(frame, preserve_index=False, nthreads=1))
+    connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
+    connection.unregister("incoming")
+
+
 def attach_new(
     connection: duckdb.DuckDBPyConnection, path: Path, name: str, layout: str, search_path: str | None = None
 ) -> None:

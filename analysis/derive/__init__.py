@@ -12,7 +12,7 @@ __getattr__, __all__ = lazy(
             "damaged",
             "ensure_derived",
         ),
-        "layout": ("DERIVED_SQL",),
+        "layout": ("DERIVED_SQL", "events_of"),
         "host_only": ("LOADS_INLINE", "LOADS_IN_WORKERS"),
     },
 )

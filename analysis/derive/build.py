@@ -11,7 +11,6 @@ from typing import Any
 import duckdb
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from sawtooth.analysis.derive import rollups
 from sawtooth.analysis.derive import timeline_sums as timeline_store
@@ -31,7 +30,7 @@ from sawtooth.analysis.derive.storing import Storing
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS, TENSOR_CORES_USED
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.version import ANALYSIS_VERSION
-from sawtooth.ingest.database import attach_new, borrow, give_back, give_up_memory, quoted
+from sawtooth.ingest.database import append, attach_new, borrow, give_back, give_up_memory, quoted
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import commit, draft, is_sound
 from sawtooth.ingest.schema import DataFolder
@@ -163,11 +162,7 @@ def _vendor(con: duckdb.DuckDBPyConnection) -> tuple[str | None, int | None]:
 
 def _append(con: duckdb.DuckDBPyConnection, table: str, frame: pd.DataFrame) -> None:
     if len(frame):
-        con.register(
-            "incoming", pa.Table.from_pandas(frame, preserve_index=False, nthreads=1)
-        )  # a frame's columns are looked through value by value
-        con.execute(f"INSERT INTO d.{table} BY NAME SELECT * FROM incoming")
-        con.unregister("incoming")
+        append(con, f"d.{table}", frame)
 
 
 def _store_classes(trace: Trace) -> None:
