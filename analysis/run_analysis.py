@@ -163,7 +163,7 @@ def _run_metrics(
     lead: RankResult | None, ranks: list[RankResult], telemetry: RunTelemetry, communication: Communication | None
 ) -> dict[str, Reading]:
     if lead is None:
-        reason = "No GPU work is recorded in this run: profile with ProfilerActivity.CUDA."
+        reason = "No GPU work is recorded in this run: profile with ProfilerActivity.CUDA, or `nsys profile --trace=cuda,nvtx`."
         return readings_without_trace(telemetry.busiest, reason)
     if len(ranks) == 1:
         return lead.metrics

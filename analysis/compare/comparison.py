@@ -168,7 +168,7 @@ def compare(a: Side, b: Side) -> Comparison:
     rate = throughput(a.runs, b.runs, a.measured, b.measured, one_shape=one_shape)
     other_model = same is not None and same < OF_ONE_MODEL and _other_work(a, b)
     word = verdict(a.measured, b.measured)
-    changed = () if other_model else differences(a.traits, b.traits, fixed)
+    changed = () if other_model else differences(a.traits, b.traits, a.first.findings, fixed)
     of_run = run_waterfall(a.runs, b.runs)
     return Comparison(
         a=a,

@@ -234,7 +234,10 @@ class Rule:
 
 # What a rule can need: how to tell that it is there, and the sentence for when it is not.
 NEEDS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
-    "steps": (lambda g: len(g.rank.counted) > 0, "the trace has no steps: call `profiler.step()` after each step"),
+    "steps": (
+        lambda g: len(g.rank.counted) > 0,
+        "the trace has no steps: call `profiler.step()` after each step, or put an NVTX range around it under Nsight Systems",
+    ),
     "shapes": (lambda g: bool(g.rank.trace.record_shapes), "the trace has no shapes (`record_shapes=True`)"),
     "stacks": (lambda g: bool(g.rank.trace.with_stack), "the trace has no Python calls (`with_stack=True`)"),
     "memory": (lambda g: bool(g.rank.trace.profile_memory), "the trace has no allocations (`profile_memory=True`)"),

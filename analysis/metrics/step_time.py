@@ -25,7 +25,7 @@ LOADED_ALIKE = 0.8  # of what the profiled steps loaded by themselves: batches d
 TOO_WIDE = 2.25  # high ÷ low of what a trace alone tells of a run that its host limits: a witness as wide adds nothing
 NO_STEPS = (
     "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation, and no loop in what the host does. "
-    "Call `profiler.step()` after each step."
+    "Call `profiler.step()` after each step, or put an NVTX range around it under Nsight Systems."
 )
 OPENING_STEP = "The first profiled step is among the few counted; it may hold warm-up, which too few others can show."
 ONE_STEP = "A single step: it may hold what filling the pipeline took, and nothing says how steps vary."

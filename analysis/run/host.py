@@ -13,7 +13,7 @@ from sawtooth.analysis.metrics.witness import Witness, by_user
 from sawtooth.analysis.store.library import Recording
 
 UNPROFILED_IS_SHORTER = "As profiled: the profiler slows the host, so a step of the run is shorter."
-NO_STEPS = "The trace has no steps: call profiler.step() after each."
+NO_STEPS = "The trace has no steps: call profiler.step() after each, or put an NVTX range around it under Nsight Systems."
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from sawtooth.ingest.schema import RecordingKind
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
+NSIGHT = "Nsight"  # how its exports name the profiler that wrote them
+
 
 @dataclass(frozen=True)
 class RecordingRow:
@@ -37,6 +39,11 @@ class RecordingRow:
     profile_memory: bool | None = None
     with_stack: bool | None = None
     with_modules: bool | None = None
+
+    @property
+    def by_nsight(self) -> bool:
+        """Whether Nsight Systems recorded it: its users mark steps and record shapes otherwise than those of torch.profiler."""
+        return (self.profiler_version or "").startswith(NSIGHT)
 
     @property
     def span_ns(self) -> tuple[int, int] | None:

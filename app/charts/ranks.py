@@ -30,10 +30,12 @@ HARDLY = 0.01  # of a step, or of what another row does: not worth a number
 
 
 def labels_of(rows: pd.DataFrame) -> list[str]:
-    """Return how each row is called: rank 1 (device 1), or device 1 where ranks are unknown."""
+    """Return how each row is called: rank 1 (device 1), or device 1 where ranks are unknown; trace 1 where devices have one number, as in the map."""
+    unknown = rows["rank"].isna()
+    alike = bool(rows.loc[unknown, "device"].duplicated().any())
     return [
-        f"rank {int(rank)}, device {device}" if pd.notna(rank) else f"device {device}"
-        for rank, device in zip(rows["rank"], rows["device"], strict=True)
+        f"rank {int(rank)}, device {device}" if pd.notna(rank) else f"trace {number}" if alike else f"device {device}"
+        for number, rank, device in zip(rows.index, rows["rank"], rows["device"], strict=True)
     ]
 
 
@@ -42,7 +44,7 @@ def title(rows: pd.DataFrame) -> str:
     wait_ms, step_ms = rows.get("comm_wait_ms"), rows["step_ms"]
     if wait_ms is not None and wait_ms.max() >= HARDLY * step_ms.max():
         most = wait_ms.idxmax()
-        label = labels_of(rows.loc[[most]])[0].split(",")[0]
+        label = dict(zip(rows.index, labels_of(rows), strict=True))[most].split(",")[0]
         return f"{_named(label)} waits most for other ranks: {fmt.duration_ms(float(wait_ms[most]))} of each step of {fmt.duration_ms(float(step_ms[most]))}"
     if wait_ms is not None:
         return "No rank waits for others for more than 1\u00a0% of a step"
@@ -190,7 +192,7 @@ def _heat_finding(rows: pd.DataFrame, measure: str) -> str:
 
 def _named(label: object) -> str:
     text = str(label)
-    return f"{text[0].upper()}{text[1:]}" if text.startswith(("rank ", "stage ")) else text
+    return f"{text[0].upper()}{text[1:]}" if text.startswith(("rank ", "stage ", "trace ", "device ")) else text
 
 
 def who_waits(rows: pd.DataFrame, level: str, *, dark: bool) -> Chart:

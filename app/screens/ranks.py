@@ -14,7 +14,6 @@ from sawtooth.app.page import basis, cards, current, frame, panel, rank_panels
 
 SKEW_SHARE = 0.03  # of a profiled step: less is not worth a sentence
 MOST_BARS = 16  # ledgers side by side: of more, those that matter
-BUBBLE = "pipeline-bubble"  # the rule that speaks of a pipeline's schedule
 MOST_NAMED = 32  # late ranks that a line lists
 LATE = {
     "who": "Late",
@@ -126,7 +125,7 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
 
 def _of_pipeline(result: RunResult) -> str | None:
     """Return what to do of a bubble, and what that brings."""
-    finding = next((each for each in result.findings if each.rule == BUBBLE), None)
+    finding = next((each for each in result.findings if each.explains.schedule), None)
     if finding is None or finding.predicted_step_ms is None or result.lead is None or result.lead.best.ms is None:
         return finding.fix if finding is not None else None
     return f"{finding.fix} {fmt.step_change(result.lead.best.ms, finding.predicted_step_ms)} a step."

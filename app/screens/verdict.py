@@ -49,7 +49,12 @@ def _of_the_host(work: HostWork) -> None:
 def _judged(result: RunResult, rank: RankResult) -> None:
     verdict = judge(rank)
     if not len(rank.counted) and not findings.claimed(result):  # else a finding says how to mark them
-        cards.empty_state(words.NO_STEPS, words.NO_STEPS_WHY, "profiler.step()  # after each training step", "python")
+        code = (
+            'with torch.cuda.nvtx.range("step"):\n    train(batch)'
+            if rank.trace.by_nsight
+            else "profiler.step()  # after each training step"
+        )
+        cards.empty_state(words.NO_STEPS, words.NO_STEPS_WHY, code, "python")
     poster.show(result)
     with st.expander("Why: what the numbers are and where a step goes", icon=":material/help:"):
         _why(result, rank, verdict)

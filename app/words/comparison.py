@@ -201,7 +201,7 @@ def undivided(comparison: Comparison) -> tuple[str, str, str]:
         )
     return (
         "Times per step need steps on both sides.",
-        "Call profiler.step() after each training step, on both sides.",
+        "Call profiler.step() after each training step, on both sides, or put an NVTX range around it under Nsight Systems.",
         "profiler.step()  # after each training step",
     )
 

@@ -39,11 +39,23 @@ class Effect:
     share: float | None
 
 
-def differences(a: Sequence[Trait], b: Sequence[Trait], fixed: Sequence[Finding]) -> tuple[Difference, ...]:
-    """Return each difference once: what both runs show in other ways, then advice of A's findings that B needs no more."""
+def differences(
+    a: Sequence[Trait], b: Sequence[Trait], advice: Sequence[Finding], fixed: Sequence[Finding]
+) -> tuple[Difference, ...]:
+    """Return each difference once: what both runs show in other ways, then advice of A's findings that B needs no more.
+
+    ``advice`` are A's findings, of which those that advise a difference lend it their rules; ``fixed`` are those that B has no more.
+    """
     values = {trait.key: trait for trait in a}
     set_up = [
-        Difference(trait.key, trait.what, values[trait.key].value, trait.value, trait.rules, trait.explains)
+        Difference(
+            trait.key,
+            trait.what,
+            values[trait.key].value,
+            trait.value,
+            tuple(finding.rule for finding in advice if trait.made_by(finding)),
+            trait.explains,
+        )
         for trait in b
         if trait.key in values and values[trait.key].value != trait.value
     ]

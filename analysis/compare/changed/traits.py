@@ -1,4 +1,4 @@
-"""How a run was set up, as its recording shows it: the choices that people change between two runs, each with the rules that advise it.
+"""How a run was set up, as its recording shows it: the choices that people change between two runs.
 
 A choice that a recording does not show has no trait: two runs differ in what both show.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, OUTSIDE_PROFILE
-from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.settings import settings_of
 from sawtooth.analysis.store.library import Recording
 
@@ -24,14 +24,18 @@ LAUNCHES = ("launch_bound", "python_host", "launch_latency")
 class Trait:
     """One choice: ``what`` it is about and its ``value``, in words.
 
-    ``rules`` advise to change it. ``explains`` are owners and causes of a step's time that the choice acts on.
+    Rules whose advice changes it name ``key``, or ``key`` and ``value`` (``Explains.sets``). ``explains`` are owners and causes of a step's time that
+    the choice acts on.
     """
 
     key: str
     what: str
     value: str
-    rules: tuple[str, ...] = ()
     explains: tuple[str, ...] = ()
+
+    def made_by(self, finding: Finding) -> bool:
+        """Whether the choice is what ``finding`` advises."""
+        return not {self.key, f"{self.key} {self.value}"}.isdisjoint(finding.explains.sets)
 
 
 @dataclass(frozen=True)
@@ -44,31 +48,27 @@ class _Choice:
     values: tuple[tuple[str, str], ...]
     otherwise: str | None = None
     needs: str = ""
-    rules: tuple[str, ...] = ()
     explains: tuple[str, ...] = ()
 
 
 _CHOICES = (
     _Choice("loader", "Batches are loaded", (("in worker processes", "_MultiProcessingDataLoaderIter"), ("in the training process", "_SingleProcessDataLoaderIter")),
-            rules=("data-loader-starves-gpu",), explains=("data_wait", HOST_LOADING, OUTSIDE_PROFILE)),
+            explains=("data_wait", HOST_LOADING, OUTSIDE_PROFILE)),
     _Choice("compile", "torch.compile", (("on", "Torch-Compiled Region|^triton_(poi|per|red)_"),), "off",
-            rules=("elementwise-chains", "graph-breaks", "unfused-norm", "unfused-activation"), explains=("other_compute", *LAUNCHES, "compilation")),
-    _Choice("graph", "CUDA graphs", (("on", "(cuda|cu|hip)GraphLaunch"),), "off", rules=("launch-bound",), explains=LAUNCHES),
+            explains=("other_compute", *LAUNCHES, "compilation")),
+    _Choice("graph", "CUDA graphs", (("on", "(cuda|cu|hip)GraphLaunch"),), "off", explains=LAUNCHES),
     _Choice("optimizer", "Optimizer", (("fused", r"_fused_(adam|adamw|sgd|adagrad)_?$|FusedAdam"),
             ("foreach", r"_foreach_(addcdiv|addcmul|sqrt|lerp)|multi_tensor_(adam|sgd)"), ("one tensor at a time", r"^aten::(addcdiv_|lerp_)$")),
-            rules=("optimizer-not-fused", "optimizer-foreach"), explains=("other_compute", *LAUNCHES)),
+            explains=("other_compute", *LAUNCHES)),
     _Choice("layout", "Memory layout of convolutions", (("channels first", "(?i)nchwToNhwc"), ("channels_last", "nhwc")),
-            rules=("layout-conversions",), explains=COMPUTE),
+            explains=COMPUTE),
     _Choice("attention", "Attention", (("fused", "_(flash|efficient|cudnn|fused)_attention|flash_(fwd|bwd)|fmha"), ("as separate operators", "^aten::_softmax$")),
-            rules=("unfused-attention", "attention-fallback"), explains=COMPUTE),
+            explains=COMPUTE),
     _Choice("host_memory", "Batches are copied from", (("pageable memory", "HtoD \\(Pageable"), ("pinned memory", "HtoD \\(Pinned")),
-            rules=("pageable-copies",), explains=("blocking_copy", "exposed_memcpy")),
+            explains=("blocking_copy", "exposed_memcpy")),
 )  # fmt: skip
 _DTYPES = """SELECT s.input_types, w.category, w.tensor_cores, sum(w.ns)::BIGINT AS ns FROM flop_work w JOIN signatures s USING (signature_id)
     WHERE w.device = ? AND w.category IN ('gemm', 'conv', 'attention') AND s.input_types IS NOT NULL GROUP BY ALL ORDER BY ns DESC"""
-_ADVISE_DTYPE = {"TF32": ("tf32-off",), "fp8": ("fp8-products",)} | dict.fromkeys(
-    ("bf16", "fp16"), ("fp32-products", "tf32-off")
-)
 _NARROW = (("Float8", "fp8"), ("BFloat16", "bf16"), ("Half", "fp16"), ("double", "fp64"))
 
 
@@ -91,7 +91,6 @@ def _shown(run: RunResult, recording: Recording | None, read_back: float | None)
             "reads",
             "GPU values copied to the host",
             times,
-            ("host-waits-for-gpu", "boolean-mask-waits"),
             ("host_sync", "blocking_copy"),
         )
     if recording is not None:
@@ -100,13 +99,13 @@ def _shown(run: RunResult, recording: Recording | None, read_back: float | None)
             if choice.key == "loader" and facts.loader_workers is not None:
                 value = f"in {facts.loader_workers:g} worker processes" if facts.loader_workers else value
             if value is not None:
-                yield Trait(choice.key, choice.what, value, choice.rules, choice.explains)
+                yield Trait(choice.key, choice.what, value, choice.explains)
         if run.lead is not None and (dtype := _dtype(recording, run.lead.device)):
-            yield Trait("dtype", "Products are computed in", dtype, _ADVISE_DTYPE.get(dtype, ()), COMPUTE)
+            yield Trait("dtype", "Products are computed in", dtype, COMPUTE)
     elif facts.loader_workers is not None:
         where = f"in {facts.loader_workers:g} worker processes" if facts.loader_workers else "in the training process"
         loader = _CHOICES[0]
-        yield Trait(loader.key, loader.what, where, loader.rules, loader.explains)
+        yield Trait(loader.key, loader.what, where, loader.explains)
     if run.gpus:
         yield Trait("gpus", "GPUs", f"{run.gpus:,}")
     for key, what, amount in (

@@ -89,4 +89,4 @@ def _finding(context: RuleContext, rows: pd.DataFrame, edits: list[Edit], how: s
     )
 
 
-RULE = Rule("attention-fallback", ("steps", "shapes", "gpu"), check, Explains())
+RULE = Rule("attention-fallback", ("steps", "shapes", "gpu"), check, Explains(sets=("attention",)))

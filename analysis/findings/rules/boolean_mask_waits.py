@@ -52,5 +52,8 @@ def check(context: RuleContext) -> Iterator[Finding]:
 
 
 RULE = Rule(
-    "boolean-mask-waits", ("steps",), check, Explains(("host_sync",), called="boolean masks, whose size the host waits for")
+    "boolean-mask-waits",
+    ("steps",),
+    check,
+    Explains(("host_sync",), called="boolean masks, whose size the host waits for", sets=("reads",)),
 )

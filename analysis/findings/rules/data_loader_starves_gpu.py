@@ -245,4 +245,4 @@ def _num_workers(before: int, after: int | None) -> CodeChange:
     )
 
 
-RULE = Rule("data-loader-starves-gpu", ("steps",), check, Explains(("data_wait",)), check_host)
+RULE = Rule("data-loader-starves-gpu", ("steps",), check, Explains(("data_wait",), sets=("loader",)), check_host)

@@ -66,4 +66,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("elementwise-chains", ("steps", "shapes"), check, Explains(chosen=True))
+RULE = Rule("elementwise-chains", ("steps", "shapes"), check, Explains(chosen=True, sets=("compile",)))

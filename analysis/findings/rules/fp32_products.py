@@ -76,4 +76,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("fp32-products", ("steps", "shapes", "gpu"), check, Explains(chosen=True))
+RULE = Rule("fp32-products", ("steps", "shapes", "gpu"), check, Explains(chosen=True, sets=("dtype bf16", "dtype fp16")))

@@ -60,4 +60,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("fp8-products", ("steps", "shapes", "gpu"), check, Explains())
+RULE = Rule("fp8-products", ("steps", "shapes", "gpu"), check, Explains(sets=("dtype fp8",)))

@@ -93,4 +93,4 @@ def _evidence(broken: Breaks, log: CompileLog | None) -> Iterator[dict[str, Any]
         }
 
 
-RULE = Rule("graph-breaks", ("steps",), check, Explains(()))
+RULE = Rule("graph-breaks", ("steps",), check, Explains(sets=("compile",)))

@@ -123,4 +123,4 @@ def _in_the_way(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("host-waits-for-gpu", ("steps",), check, Explains(("host_sync",), cuts_graph=True))
+RULE = Rule("host-waits-for-gpu", ("steps",), check, Explains(("host_sync",), cuts_graph=True, sets=("reads",)))

@@ -180,4 +180,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("launch-bound", ("steps",), check, Explains(("launch_bound",), host_pace=True, as_graph=True))
+RULE = Rule("launch-bound", ("steps",), check, Explains(("launch_bound",), host_pace=True, as_graph=True, sets=("graph",)))

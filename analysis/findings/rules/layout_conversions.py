@@ -89,4 +89,4 @@ def _is_wide(row: Any) -> bool:
     return channels is None or max(channels) >= FEW_CHANNELS
 
 
-RULE = Rule("layout-conversions", ("steps", "shapes", "gpu"), check, Explains())
+RULE = Rule("layout-conversions", ("steps", "shapes", "gpu"), check, Explains(sets=("layout",)))

@@ -64,4 +64,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("optimizer-foreach", ("steps",), check, Explains())
+RULE = Rule("optimizer-foreach", ("steps",), check, Explains(sets=("optimizer",)))

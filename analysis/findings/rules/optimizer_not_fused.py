@@ -102,5 +102,8 @@ def _fused(single: pd.DataFrame, gpu: Gpu | None) -> list[Edit]:
 
 
 RULE = Rule(
-    "optimizer-not-fused", ("steps",), check, Explains(("launch_bound",), called="an optimizer that launches tensor by tensor")
+    "optimizer-not-fused",
+    ("steps",),
+    check,
+    Explains(("launch_bound",), called="an optimizer that launches tensor by tensor", sets=("optimizer",)),
 )

@@ -68,4 +68,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("pageable-copies", ("steps",), check, Explains(("blocking_copy",)))
+RULE = Rule("pageable-copies", ("steps",), check, Explains(("blocking_copy",), sets=("host_memory",)))

@@ -117,4 +117,4 @@ def _host_ms(context: RuleContext) -> float:
     return context.predict_ms([ScaledOps(ops, 0.0), WithoutWaits()]) or 0.0
 
 
-RULE = Rule("pipeline-bubble", ("steps", "ranks"), check, Explains())
+RULE = Rule("pipeline-bubble", ("steps", "ranks"), check, Explains(schedule=True))

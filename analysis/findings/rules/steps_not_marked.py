@@ -39,7 +39,6 @@ CHANGES = (
 )
 
 
-NSIGHT = "Nsight"  # how its exports name the profiler that wrote them
 NSIGHT_CHANGES = (
     CodeChange(
         "PyTorch",
@@ -51,7 +50,7 @@ NSIGHT_CHANGES = (
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield information where steps were not marked by the profiler."""
-    nsight = (context.rank.trace.profiler_version or "").startswith(NSIGHT)
+    nsight = context.rank.trace.by_nsight
     if context.rank.step_source in MARKED or (nsight and context.rank.step_source == "annotation"):
         return
     none = context.rank.step_source == "none"

@@ -63,4 +63,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("tf32-off", ("steps", "shapes", "gpu"), check, Explains())
+RULE = Rule("tf32-off", ("steps", "shapes", "gpu"), check, Explains(sets=("dtype TF32", "dtype bf16", "dtype fp16")))

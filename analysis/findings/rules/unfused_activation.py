@@ -48,4 +48,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("unfused-activation", ("steps", "shapes"), check, Explains())
+RULE = Rule("unfused-activation", ("steps", "shapes"), check, Explains(sets=("compile",)))

@@ -63,4 +63,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("unfused-attention", ("steps", "shapes", "gpu"), check, Explains())
+RULE = Rule("unfused-attention", ("steps", "shapes", "gpu"), check, Explains(sets=("attention",)))

@@ -54,4 +54,4 @@ def check(context: RuleContext) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("unfused-norm", ("steps", "shapes"), check, Explains())
+RULE = Rule("unfused-norm", ("steps", "shapes"), check, Explains(sets=("compile",)))

@@ -6,20 +6,21 @@ from fractions import Fraction
 
 import pytest
 
+from sawtooth.analysis.compare.changed import traits
 from sawtooth.analysis.compare.changed.differences import differences, effects
 from sawtooth.analysis.compare.changed.traits import Trait
 from sawtooth.analysis.compare.waterfall import RunRow
+from sawtooth.analysis.findings.checking import all_rules
 from sawtooth.analysis.run.model import Explains, Finding
 
 
-def trait(key, value, rules=(), explains=()):
-    return Trait(key, key, value, rules, explains)
+def trait(key, value, explains=()):
+    return Trait(key, key, value, explains)
 
 
-def advised(rule, severity="critical", causes=()):
-    return Finding(
-        rule, severity, f"{rule} costs", "Change it.", "high", 5.0, 90.0, predicted_speedup=1.1, explains=Explains(causes)
-    )
+def advised(rule, severity="critical", sets=()):
+    explains = Explains(sets=sets)
+    return Finding(rule, severity, f"{rule} costs", "Change it.", "high", 5.0, 90.0, predicted_speedup=1.1, explains=explains)
 
 
 def row(owner, cause, a, b):
@@ -27,10 +28,12 @@ def row(owner, cause, a, b):
 
 
 def test_what_both_show_in_other_ways_comes_before_advice_that_is_needed_no_more():
-    a = (trait("loader", "inline", ("starves",)), trait("graph", "off"), trait("only here", "1"))
-    b = (trait("loader", "8 workers", ("starves",)), trait("graph", "off"))
-    found = differences(a, b, [advised("starves"), advised("reads"), advised("casts", "info")])
+    a = (trait("loader", "inline"), trait("graph", "off"), trait("only here", "1"))
+    b = (trait("loader", "8 workers"), trait("graph", "off"))
+    advice = [advised("starves", sets=("loader",)), advised("reads"), advised("casts", "info")]
+    found = differences(a, b, advice, advice)
     assert [(d.key, d.a, d.b) for d in found] == [("loader", "inline", "8 workers"), ("reads", None, None)]
+    assert found[0].rules == ("starves",)
 
 
 def test_a_share_is_of_the_parts_that_moved_with_the_step():
@@ -42,8 +45,9 @@ def test_a_share_is_of_the_parts_that_moved_with_the_step():
         row("other_compute", None, 30, 30),
     )
     found = differences(
-        (trait("loader", "inline", (), ("data_wait",)), trait("graph", "off", (), ("launch_bound",)), trait("dtype", "FP32")),
-        (trait("loader", "8", (), ("data_wait",)), trait("graph", "on", (), ("launch_bound",)), trait("dtype", "bf16")),
+        (trait("loader", "inline", ("data_wait",)), trait("graph", "off", ("launch_bound",)), trait("dtype", "FP32")),
+        (trait("loader", "8", ("data_wait",)), trait("graph", "on", ("launch_bound",)), trait("dtype", "bf16")),
+        [],
         [],
     )
     shown = effects(found, waterfall)
@@ -56,15 +60,16 @@ def test_differences_that_act_on_one_part_explain_it_together():
     waterfall = (row("other_compute", None, 80, 30), row("idle", "data_wait", 20, 10))
     found = differences(
         (
-            trait("compile", "off", (), ("other_compute",)),
-            trait("loader", "a", (), ("data_wait",)),
-            trait("optimizer", "foreach", (), ("other_compute",)),
+            trait("compile", "off", ("other_compute",)),
+            trait("loader", "a", ("data_wait",)),
+            trait("optimizer", "foreach", ("other_compute",)),
         ),
         (
-            trait("compile", "on", (), ("other_compute",)),
-            trait("loader", "b", (), ("data_wait",)),
-            trait("optimizer", "fused", (), ("other_compute",)),
+            trait("compile", "on", ("other_compute",)),
+            trait("loader", "b", ("data_wait",)),
+            trait("optimizer", "fused", ("other_compute",)),
         ),
+        [],
         [],
     )
     shown = effects(found, waterfall)
@@ -73,5 +78,12 @@ def test_differences_that_act_on_one_part_explain_it_together():
 
 
 def test_without_a_change_nothing_is_explained():
-    found = differences((trait("graph", "off", (), ("idle",)),), (trait("graph", "on", (), ("idle",)),), [])
+    found = differences((trait("graph", "off", ("idle",)),), (trait("graph", "on", ("idle",)),), [], [])
     assert [effect.share for effect in effects(found, (row("idle", None, 5, 5),))] == [None]
+
+
+def test_what_rules_say_that_their_advice_sets_is_a_choice_that_is_looked_for():
+    keys = {choice.key for choice in traits._CHOICES} | {"reads", "dtype"}
+    dtypes = {"TF32", *(name for _, name in traits._NARROW)}
+    named = [text for rule in all_rules() for text in rule.explains.sets]
+    assert named and all(text in keys or text.removeprefix("dtype ") in dtypes for text in named)

@@ -8,15 +8,24 @@ import msgspec
 
 from sawtooth.analysis.compare.changed.traits import Trait
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.run.model import Finding, NotChecked, PlanStep
+from sawtooth.analysis.run.model import Explains, Finding, NotChecked, PlanStep
 from sawtooth.app.words import changed
 from sawtooth.app.words import comparison as words
 from sawtooth.ingest.schema import RecordingRef
 from tests.support.run_results import run_of, side
 
 
-def promised(rule, ms):
-    return Finding(rule, "critical", f"{rule} costs", "Change it.", "high", predicted_step_ms=ms, predicted_speedup=200 / ms)
+def promised(rule, ms, *sets):
+    return Finding(
+        rule,
+        "critical",
+        f"{rule} costs",
+        "Change it.",
+        "high",
+        predicted_step_ms=ms,
+        predicted_speedup=200 / ms,
+        explains=Explains(sets=sets),
+    )
 
 
 def test_one_fix_is_held_against_its_finding_and_several_against_the_plan():
@@ -34,13 +43,16 @@ def test_one_fix_is_held_against_its_finding_and_several_against_the_plan():
 
 
 def with_loader(run, value):
-    return replace(side(run), traits=(Trait("loader", "Batches are loaded", value, ("loader",), ("data_wait",)),))
+    return replace(side(run), traits=(Trait("loader", "Batches are loaded", value, ("data_wait",)),))
 
 
 def test_advice_that_the_set_up_shows_is_tested_whatever_else_went_with_it():
     a = replace(
         run_of(best_ms=38.0, source="user"),
-        findings=[replace(promised("loader", 6.5), predicted_low_ms=5.6, predicted_high_ms=8.7), promised("graph", 30.0)],
+        findings=[
+            replace(promised("loader", 6.5, "loader"), predicted_low_ms=5.6, predicted_high_ms=8.7),
+            promised("graph", 30.0),
+        ],
     )
     b = run_of("b" * 16, best_ms=7.3, source="user")
     found = compare(with_loader(a, "in the training process"), with_loader(b, "in worker processes"))
@@ -71,11 +83,13 @@ def test_without_a_profile_of_b_what_can_be_said_is_said():
 
 
 def test_of_several_findings_that_advise_one_change_the_most_promising_is_tested():
-    a = replace(run_of(best_ms=158.0, source="user"), findings=[promised("tf32-off", 60.0), promised("fp32-products", 28.0)])
+    a = replace(
+        run_of(best_ms=158.0, source="user"),
+        findings=[promised("tf32-off", 60.0, "dtype TF32", "dtype bf16"), promised("fp32-products", 28.0, "dtype bf16")],
+    )
     b = run_of("b" * 16, best_ms=26.0, source="user")
-    rules = ("fp32-products", "tf32-off")
     sides = [
-        replace(side(run), traits=(Trait("dtype", "Products are computed in", dtype, rules),))
+        replace(side(run), traits=(Trait("dtype", "Products are computed in", dtype),))
         for run, dtype in ((a, "FP32"), (b, "bf16"))
     ]
     assert compare(*sides).prediction.predicted_ms == 28.0
