@@ -22,6 +22,7 @@ from sawtooth.analysis.ranks.communication import split_communication
 from sawtooth.analysis.ranks.groups import with_parallelism
 from sawtooth.analysis.ranks.job import as_one_job
 from sawtooth.analysis.ranks.job_step import at_job_step, leading, measured_ms
+from sawtooth.analysis.ranks.lateness import who
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.whatif import WhatIf
 from sawtooth.analysis.run import compile_log
@@ -35,6 +36,7 @@ from sawtooth.analysis.telemetry import of_run as run_telemetry
 from sawtooth.analysis.telemetry import step_marks
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.troughs import link
+from sawtooth.analysis.units import in_words
 from sawtooth.ingest.schema import Manifest
 
 
@@ -171,9 +173,7 @@ def _run_metrics(
     where = f"Of {which}: the slowest of {len(ranks)}."
     if communication is not None and communication.stragglers:
         late = communication.stragglers[0]
-        first = late.ranks[0]
-        name = f"rank {first}" if first is not None else f"device {ranks[late.positions[0]].device}"
-        name = name if len(late.ranks) == 1 else f"{len(late.ranks)} ranks"
+        name = who(late, ranks)
         takes = "take" if late.kind == "set" else "takes"
-        where += f" {name.capitalize()} {takes} {late.own_ms:.3g} ms of a step longer than the others."
+        where += f" {name[0].upper()}{name[1:]} {takes} {in_words(late.own_ms)} of a step longer than the others."
     return {k: replace(r, notes=(*r.notes, where)) for k, r in lead.metrics.items()}

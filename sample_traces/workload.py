@@ -52,6 +52,7 @@ def as_graph(step: Callable[[], None]) -> Callable[[], None]:
 def captured(work: Callable[[], object]) -> Callable[[], object]:
     """Capture ``work`` in a CUDA graph, once warm, and return its replay."""
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         work()
     torch.cuda.synchronize()

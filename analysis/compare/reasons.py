@@ -88,11 +88,15 @@ def _clock(a: RunResult, b: RunResult) -> list[Reason]:
     return [Reason("clock", f"The GPU ran at {words[0]} against {words[1]}: every kernel scales with it.", *words)]
 
 
+def _tflop(flops: float) -> str:
+    return f"{flops / 1e12:,.0f} TFLOP" if flops >= 1e15 else f"{flops / 1e12:.4g} TFLOP"
+
+
 def _work(a: RunResult, b: RunResult) -> list[Reason]:
     left, right = _value(a, "flops_per_step"), _value(b, "flops_per_step")
     if left is None or right is None or not min(left, right) or max(left, right) / min(left, right) - 1 <= WORK_DIFFERS:
         return []
-    words = (f"{left / 1e12:.4g} TFLOP", f"{right / 1e12:.4g} TFLOP")
+    words = (_tflop(left), _tflop(right))
     sentence = f"A step has {words[0]} against {words[1]}: compare throughput, not step time, unless that is the change."
     return [Reason("work", sentence, *words)]
 

@@ -98,7 +98,7 @@ def varied(manifests: Sequence[Manifest]) -> list[str]:
 def value_of(manifest: Manifest, setting: str) -> str | None:
     """Return a run's value of a setting; of the batch size also from the samples that it counts in a step. None where it has none."""
     samples = manifest.facts.samples_per_step
-    return settings_of(manifest).get(setting) or (f"{samples:g}" if setting == BATCH and samples else None)
+    return settings_of(manifest).get(setting) or (f"{samples:.12g}" if setting == BATCH and samples else None)
 
 
 def device_memory(run: RunResult, library: Library) -> int | None:

@@ -12,10 +12,11 @@ import pandas as pd
 
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.reads import after_bulk, only_read
-from sawtooth.analysis.findings.rule import RuleContext, in_words
+from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, WithoutWaits
 from sawtooth.analysis.run.model import Finding
+from sawtooth.analysis.units import in_words
 
 FREED_NS = 3_000  # for each kernel, at most, to free its operator's tensors and its part of autograd's graph on a slow host
 

@@ -12,9 +12,10 @@ from functools import lru_cache
 import duckdb
 
 from sawtooth.analysis.findings import rules as rules_folder
-from sawtooth.analysis.findings.rule import NEEDS, WARNING_SHARE, Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import NEEDS, WARNING_SHARE, Rule, RuleContext
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Finding, NotChecked, RunResult
+from sawtooth.analysis.units import in_words
 from sawtooth.ingest.errors import SawtoothError
 
 LOG = logging.getLogger(__name__)

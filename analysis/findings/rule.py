@@ -22,6 +22,7 @@ from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.replay.whatif import WhatIf
 from sawtooth.analysis.run.model import CodeChange, Confidence, Explains, Finding, RankResult, RunResult, Severity
 from sawtooth.analysis.run.verdict import uses_estimate
+from sawtooth.analysis.units import in_words
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
@@ -261,23 +262,3 @@ NEEDS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
 def severity_of(share: float) -> Severity:
     """Return the severity of something that costs ``share`` of a step."""
     return "critical" if share >= CRITICAL_SHARE else "warning" if share >= WARNING_SHARE else "info"
-
-
-def in_bytes(count: float) -> str:
-    """Return bytes for a title."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:.0f} bytes"
-
-
-def in_times(count: float) -> str:
-    """Return how often: once, 2 times, 1,240 times."""
-    return "once" if count == 1 else f"{count:,.0f} times" if count >= 10 else f"{count:.3g} times"
-
-
-def in_words(ms: float) -> str:
-    """Return milliseconds for a title: three significant figures at most."""
-    if ms < 1:
-        return f"{ms * 1000:.3g} µs"
-    return f"{ms:.0f} ms" if ms >= 100 else f"{ms:.3g} ms"

@@ -15,6 +15,7 @@ from sawtooth.analysis.metrics.device_facts import StepEstimate
 from sawtooth.analysis.metrics.feeding import Feeding
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing
 from sawtooth.analysis.metrics.witness import ESTIMATE_FACTOR, FLOOR_MARGIN, GPU_BOUND, StepWork, Witness, by_trace, by_user
+from sawtooth.analysis.units import in_words
 
 AGREES_WITHIN = 0.05  # within 5 % of the estimate, the profile itself is the better number: it was measured
 NOT_REPRESENTATIVE = (
@@ -36,7 +37,7 @@ NAMES = {
     "estimate": "the replay of the trace",
 }
 MAY_BE_GPU = (
-    "The GPU's own work may be what a step takes: the interval reaches down to {floor:.3g} ms of kernels and their dispatch. "
+    "The GPU's own work may be what a step takes: the interval reaches down to {floor} of kernels and their dispatch. "
     "Ten seconds of `sawtooth sample` beside the run would tell."
 )
 
@@ -139,7 +140,7 @@ def choose_step_time(
         and floor is not None
         and not _bound_by_gpu(durations.tolist(), floor)
     ):
-        chosen = replace(chosen, reading=replace(reading, notes=(*reading.notes, MAY_BE_GPU.format(floor=floor))))
+        chosen = replace(chosen, reading=replace(reading, notes=(*reading.notes, MAY_BE_GPU.format(floor=in_words(floor)))))
     return chosen
 
 
@@ -257,8 +258,8 @@ def _with_others(source: str, reading: Reading, witnesses: list[Witness]) -> Rea
         elif other.ms is None or chosen.holds(other.ms) or abs(other.ms / reading.value - 1) <= SAME:
             notes.append(f"{name} agrees: {value}.")
         else:
-            to = f"to {other.high_ms:.3g} ms" if other.high_ms is not None else "ms and more"
-            notes.append(f"{name} says {value}, and allows {other.low_ms:.3g} {to}.")
+            to = f"to {in_words(other.high_ms)}" if other.high_ms is not None else "and more"
+            notes.append(f"{name} says {value}, and allows {in_words(other.low_ms)} {to}.")
     return replace(reading, notes=tuple(notes), trust=trust)
 
 

@@ -10,6 +10,7 @@ from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.metric import Doubt
 from sawtooth.analysis.metrics.reading import Reading, lowered
 from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.analysis.units import in_words
 
 ORPHANS_CAUTION = 0.05  # five percent of GPU time without a launch: more than any error the other numbers have
 UNKNOWN_CAUTION = 0.10  # a tenth of compute undecided moves the tensor-core share by up to ten points
@@ -82,7 +83,7 @@ def unsure_of_waits(metrics: dict[str, Reading], waits_ms: float, source: str) -
     if source != "profile" or not step or waits_ms <= WAITS_CAUTION * step:
         return metrics
     note = (
-        f"{waits_ms:.3g} ms of each step only communicate and may be waiting for a rank that the profiler slows: "
+        f"{in_words(waits_ms)} of each step only communicate and may be waiting for a rank that the profiler slows: "
         "the run's own step may be shorter."
     )
     return _doubted(metrics, "waits_inside", note)
@@ -99,13 +100,13 @@ def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
             diagnostics.append(Diagnostic("gpus_left_out", "data_loss", sentence, left_out))
         if facts.carried_over:
             sentence = (
-                f"{facts.carried_over:,} GPU operations ({facts.carried_over_ns / 1e6:.3g} ms) on {where} were launched before the "
+                f"{facts.carried_over:,} GPU operations ({in_words(facts.carried_over_ns / 1e6)}) on {where} were launched before the "
                 "capture began. They count as busy time and belong to no step."
             )
             diagnostics.append(Diagnostic("carried_over", "info", sentence, facts.carried_over))
         if facts.orphan:
             sentence = (
-                f"{facts.orphan:,} GPU operations ({facts.orphan_ns / 1e6:.3g} ms) on {where} have no launch in the trace: the "
+                f"{facts.orphan:,} GPU operations ({in_words(facts.orphan_ns / 1e6)}) on {where} have no launch in the trace: the "
                 "profiler dropped host events. They count as busy time and belong to no step."
             )
             diagnostics.append(Diagnostic("orphans", "data_loss", sentence, facts.orphan))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sawtooth.analysis.knowledge.hardware import UNMEASURED_DISPATCH, Dispatch
+from sawtooth.analysis.units import in_words
 
 FLOOR_MARGIN = 0.96  # the same kernels were up to 4 % quicker outside the profile, and hardly ever more
 SUSTAINED = 1.08  # clocks of a long run lie up to 8 % below those of a profile's few steps
@@ -98,7 +99,7 @@ def by_trace(work: StepWork, profiled_ms: Sequence[float], estimate_ms: float | 
     low, high = min(low, estimate), max(high, estimate)
     if work.hidden_loader:
         note = (
-            f"At least {low:.3g} ms; no upper bound from this trace: batches come from worker processes, and the few profiled steps found their queue "
+            f"At least {in_words(low)}; no upper bound from this trace: batches come from worker processes, and the few profiled steps found their queue "
             "full. Ten seconds of `sawtooth sample` beside the run would tell."
         )
         return Witness("estimate", estimate, low, None, (note,))

@@ -23,6 +23,7 @@ from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.signal.means import Mean, mean_over
 from sawtooth.analysis.telemetry.signal.steady import find_steady, profile_shadow
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
+from sawtooth.analysis.units import in_words
 
 MOST_UNKNOWN = 4  # GPUs of which nobody knows whose they are: 24 orders to look at, which mostly say the same
 IN_TURN_AT_MOST = 1.6  # times what is replayed, as the interval of a replay without the profiler
@@ -72,7 +73,7 @@ def by_utilization(
         high *= SUSTAINED
     mean = known[0]
     by_turns = (
-        f", {in_turn_ns / 1e6:.3g} ms of a step of it waiting, since the ranks hold each other up by turns"
+        f", {in_words(in_turn_ns / 1e6)} of a step of it waiting, since the ranks hold each other up by turns"
         if in_turn_ns >= 0.5e6
         else ""
     )

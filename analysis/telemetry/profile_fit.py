@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sawtooth.analysis.metrics.step_time import longer_than_profile
 from sawtooth.analysis.metrics.witness import Witness
+from sawtooth.analysis.units import in_words
 
 SHORT_KERNEL_NS = (
     20_000  # utilization counts a window busy while kernels shorter than 20 µs follow each other: it reads too high
@@ -38,12 +39,12 @@ def judge_profile(
     ratio = telemetry.ms / estimate
     seems = telemetry.notes[0].rstrip(".")
     if longer_than_profile(telemetry.ms, telemetry.low_ms, estimate, profiled_ms, bounded=bounded):
-        sentence = f"{seems}, {ratio:.2g} times the {estimate:.3g} ms estimated from the profile. The profiled steps are not representative of the run."
+        sentence = f"{seems}, {ratio:.2g} times the {in_words(estimate)} estimated from the profile. The profiled steps are not representative of the run."
         return Representativeness(False, telemetry.ms * 1e6, sentence)
     agrees = "in line with" if telemetry.holds(estimate) else "where"
     ending = (
-        f"the {estimate:.3g} ms estimated from the profile."
+        f"the {in_words(estimate)} estimated from the profile."
         if agrees != "where"
-        else f"{estimate:.3g} ms are estimated from the profile."
+        else f"{in_words(estimate)} are estimated from the profile."
     )
     return Representativeness(True, telemetry.ms * 1e6, f"{seems}, {agrees} {ending}")

@@ -159,15 +159,19 @@ def line(telemetry: Telemetry, column: str, points: int = POINTS_MOST) -> tuple[
     return time, value
 
 
+def _rises(time: NDArray[np.int64], value: NDArray[np.float64], middle: float) -> NDArray[np.int64]:
+    """Return the times of the samples that are the first above ``middle``."""
+    above = value > middle
+    return time[1:][above[1:] & ~above[:-1]]
+
+
 def one_tooth(telemetry: Telemetry, period_s: float, low: float, high: float, column: str) -> Span | None:
     """Return one period of a sawtooth near the middle of what is shown: from a rise through the middle of its range on. None without a rise."""
     known = telemetry.samples[telemetry.samples[column].notna()]
     time, value = known["time_ns"].to_numpy(np.int64), known[column].to_numpy(np.float64)
-    above = value > (low + high) / 2
-    rises = np.flatnonzero(above[1:] & ~above[:-1])
-    if not len(rises):
+    starts = _rises(time, value, (low + high) / 2)
+    if not len(starts):
         return None
-    starts = time[rises]
     middle = (telemetry.span.start_ns + telemetry.span.end_ns) // 2
     start = int(starts[np.argmin(np.abs(starts - middle))])
     end = start + round(period_s * 1e9)
@@ -185,8 +189,7 @@ def folded(telemetry: Telemetry, period_s: float, low: float, high: float, colum
     """
     known = telemetry.samples[telemetry.samples[column].notna()]
     time, value = known["time_ns"].to_numpy(np.int64), known[column].to_numpy(np.float64)
-    above = value > (low + high) / 2
-    rises = time[1:][above[1:] & ~above[:-1]]
+    rises = _rises(time, value, (low + high) / 2)
     if not len(rises):
         return pd.DataFrame(columns=["after_s", "p10", "median", "p90"])
     begin, end = -FOLD_BEFORE * period_s, period_s

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from sawtooth.analysis.metrics.witness import Witness
 from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.leading import leading
 from sawtooth.ingest.schema import Manifest
 
@@ -65,7 +66,7 @@ def by_marks(marks: Sequence[tuple[int, int, str]]) -> Witness | None:
     half = max(NORMAL_90 * _error(kept), LEAST_HALF_WIDTH * mean)
     where = " outside the profile" if profiled else ""
     notes = [
-        f"It is the mean of {len(kept):,} steps that the loop marked{where}; their median is {np.median(kept) / 1e6:.3g} ms."
+        f"It is the mean of {len(kept):,} steps that the loop marked{where}; their median is {in_words(np.median(kept) / 1e6)}."
     ]
     if slower is not None:
         notes.append(

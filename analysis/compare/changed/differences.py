@@ -57,7 +57,7 @@ def differences(
             trait.explains,
         )
         for trait in b
-        if trait.key in values and values[trait.key].value != trait.value
+        if trait.key in values and trait.differs_from(values[trait.key])
     ]
     covered = {rule for difference in set_up for rule in difference.rules}
     followed = [

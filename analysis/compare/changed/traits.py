@@ -17,6 +17,7 @@ NO_CHOICE = ("after", "step", "steps_per_epoch")  # what names a run or a part o
 TF32_SHARE = 0.01  # of the time of FP32 products: less is a kernel whose name deceives
 OFTEN = 0.75  # copies to the host in a step: a loss that is read now and then is no habit of the loop
 COMPUTE = ("tensor_core_compute", "other_compute")
+IN_WORKERS, INLINE = "in worker processes", "in the training process"
 LAUNCHES = ("launch_bound", "python_host", "launch_latency")
 
 
@@ -25,13 +26,21 @@ class Trait:
     """One choice: ``what`` it is about and its ``value``, in words.
 
     Rules whose advice changes it name ``key``, or ``key`` and ``value`` (``Explains.sets``). ``explains`` are owners and causes of a step's time that
-    the choice acts on.
+    the choice acts on. A value with a number has a ``kind``, the value without it, and the ``amount``.
     """
 
     key: str
     what: str
     value: str
     explains: tuple[str, ...] = ()
+    kind: str = ""
+    amount: float | None = None
+
+    def differs_from(self, other: Trait) -> bool:
+        """Whether the choice is another one: of another ``kind``, or by half of one and more where both know the amount."""
+        if (self.kind or self.value) != (other.kind or other.value):
+            return True
+        return self.amount is not None and other.amount is not None and abs(self.amount - other.amount) >= 0.5
 
     def made_by(self, finding: Finding) -> bool:
         """Whether the choice is what ``finding`` advises."""
@@ -52,7 +61,7 @@ class _Choice:
 
 
 _CHOICES = (
-    _Choice("loader", "Batches are loaded", (("in worker processes", "_MultiProcessingDataLoaderIter"), ("in the training process", "_SingleProcessDataLoaderIter")),
+    _Choice("loader", "Batches are loaded", ((IN_WORKERS, "_MultiProcessingDataLoaderIter"), (INLINE, "_SingleProcessDataLoaderIter")),
             explains=("data_wait", HOST_LOADING, OUTSIDE_PROFILE)),
     _Choice("compile", "torch.compile", (("on", "Torch-Compiled Region|^triton_(poi|per|red)_"),), "off",
             explains=("other_compute", *LAUNCHES, "compilation")),
@@ -86,26 +95,27 @@ def traits_of(run: RunResult, recording: Recording | None, read_back: float | No
 def _shown(run: RunResult, recording: Recording | None, read_back: float | None) -> Iterator[Trait]:
     facts = run.manifest.facts
     if read_back is not None:
-        times = f"{read_back:.0f} a step" if read_back >= OFTEN else "not in every step"
+        often = read_back >= OFTEN
         yield Trait(
             "reads",
             "GPU values copied to the host",
-            times,
+            f"{read_back:.0f} a step" if often else "not in every step",
             ("host_sync", "blocking_copy"),
+            kind="in every step" if often else "",
+            amount=read_back if often else None,
         )
     if recording is not None:
         for choice in _CHOICES:
             value = _value(choice, recording, run)
-            if choice.key == "loader" and facts.loader_workers is not None:
-                value = f"in {facts.loader_workers:g} worker processes" if facts.loader_workers else value
-            if value is not None:
+            if choice.key == "loader" and facts.loader_workers:
+                yield _in_workers(choice, facts.loader_workers)
+            elif value is not None:
                 yield Trait(choice.key, choice.what, value, choice.explains)
         if run.lead is not None and (dtype := _dtype(recording, run.lead.device)):
             yield Trait("dtype", "Products are computed in", dtype, COMPUTE)
     elif facts.loader_workers is not None:
-        where = f"in {facts.loader_workers:g} worker processes" if facts.loader_workers else "in the training process"
-        loader = _CHOICES[0]
-        yield Trait(loader.key, loader.what, where, loader.explains)
+        loader, workers = _CHOICES[0], facts.loader_workers
+        yield _in_workers(loader, workers) if workers else Trait(loader.key, loader.what, INLINE, loader.explains)
     if run.gpus:
         yield Trait("gpus", "GPUs", f"{run.gpus:,}")
     for key, what, amount in (
@@ -117,6 +127,11 @@ def _shown(run: RunResult, recording: Recording | None, read_back: float | None)
     for name, text in settings_of(run.manifest).items():
         if name not in NO_CHOICE:
             yield Trait(f"setting {name}", name, text)
+
+
+def _in_workers(loader: _Choice, count: float) -> Trait:
+    value = f"in {count:g} worker process{'' if count == 1 else 'es'}"
+    return Trait(loader.key, loader.what, value, loader.explains, kind=IN_WORKERS, amount=count)
 
 
 def _value(choice: _Choice, recording: Recording, run: RunResult) -> str | None:

@@ -20,7 +20,6 @@ import pandas as pd
 
 from sawtooth.analysis.findings.batch.host import hidden_host, host_of_run
 from sawtooth.analysis.findings.batch.memory import Shape, memory_at, parameters_of
-from sawtooth.analysis.findings.rule import in_words
 from sawtooth.analysis.findings.work import ALIKE, launched_by_optimizer, launched_inside, numel, product_dtype
 from sawtooth.analysis.knowledge.flops import FIRST_OPERAND
 from sawtooth.analysis.knowledge.hardware import Gpu
@@ -29,6 +28,7 @@ from sawtooth.analysis.knowledge.kernel_work import QUERY_BLOCK, convolution_wor
 from sawtooth.analysis.knowledge.traffic import operator_bytes
 from sawtooth.analysis.replay.edits import FasterHost, TimedOps
 from sawtooth.analysis.replay.whatif import RUNS_DIFFER, STEP_OFF
+from sawtooth.analysis.units import in_words
 
 if TYPE_CHECKING:
     from sawtooth.analysis.findings.rule import RuleContext

@@ -18,8 +18,9 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.findings.queries.loading import worker_starts
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
 
 WORTH_NAMING = 0.02  # of the step
 LONG_SHARE = 0.5  # of a step's time: a wait that long is a pause

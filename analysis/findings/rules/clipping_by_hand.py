@@ -19,9 +19,10 @@ from collections.abc import Iterator
 import pandas as pd
 
 from sawtooth.analysis.findings.queries.passes import at_once, in_backward
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
 
 NORMS = ("aten::linalg_vector_norm", "aten::norm", "aten::_foreach_norm")
 SCALES = ("aten::mul_", "aten::div_", "aten::clamp_", "aten::clamp_max_", "aten::clamp_min_")

@@ -17,10 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.copies import copies
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.knowledge.hardware import LINK_FULL
 from sawtooth.analysis.replay.edits import WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_bytes, in_words
 
 WORTH_NAMING = 0.02  # of the step: a second stream is worth its care only above
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.findings.queries.loading import WORTH_NAMING, limited_by, workers_needed
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes, in_words, severity_of
+from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
 from sawtooth.analysis.knowledge.owners import HOST_LOADING
 from sawtooth.analysis.metrics.feeding import cores_of, sample_cost
 from sawtooth.analysis.replay.bisection import turning_point
@@ -32,6 +32,7 @@ from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
 from sawtooth.analysis.run.loading import host_parts, pace
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.telemetry import HostLoad, Limit
+from sawtooth.analysis.units import in_bytes, in_words
 from sawtooth.ingest.loop.loading import BEYOND_CORES, SampleCost, predict
 from sawtooth.ingest.schema import UserFacts
 

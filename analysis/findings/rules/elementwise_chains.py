@@ -21,9 +21,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from sawtooth.analysis.findings.queries.chains import between_products, compiled
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words, severity_of
+from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
 from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
 
 WORTH_NAMING = 0.10  # of the step, at least: compiling costs minutes and care
 

@@ -23,10 +23,11 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.queries.passes import Passes, at_once, in_backward, passes
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.knowledge.kernel_work import product_work
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
 
 FEWEST = 4  # experts in a loop: three products in a row of unlike rows are an encoder beside a decoder
 LONGEST = 4  # products of one expert: gate, up, down and one more

@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.retimed import casts_of_autocast, retimed_products
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words, severity_of
+from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
 
 WORTH_NAMING = 0.05  # below 5 % of the step autocast's own casts cost about what it gains
 

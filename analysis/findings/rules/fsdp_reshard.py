@@ -20,9 +20,10 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, evidence_of
 from sawtooth.analysis.findings.queries.sampled import memory_use
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_bytes, in_words
 
 GATHERS = "FSDP::all_gather"  # how fully_shard names what a gather has the host do, the copies to and from its buffer included
 AGAIN = 0.7  # of the bytes gathered in the forward pass: the last layers' weights may stay

@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.calls import frames
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_times, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_times, in_words
 
 WORTH_NAMING = 0.01  # of the step
 FRAME = r"built-in function collect>|gc\.py|: gc_collect"

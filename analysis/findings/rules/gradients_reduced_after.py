@@ -20,9 +20,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from sawtooth.analysis.findings.queries.communication import collectives, cost_beside, evidence_of
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import TimedOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
 
 MANY = 10  # a step: a loss, a norm and a few metrics are reduced after the backward pass by right
 WORTH_NAMING = 0.02  # of the step

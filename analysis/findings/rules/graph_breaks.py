@@ -22,9 +22,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from sawtooth.analysis.findings.queries.compiled import Breaks, breaks
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.compile_log import CompileLog
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
 
 LEAST_A_STEP = 0.5  # a break in fewer than every second step is one of another path (an evaluation, a log)
 MOST_ROWS = 20

@@ -21,10 +21,11 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.calls import Events
 from sawtooth.analysis.findings.queries.copies import copies
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.knowledge.hardware import LINK_FULL, Link, link_of
 from sawtooth.analysis.replay.edits import Edit, ScaledOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_bytes
 
 SLOW = (
     0.5  # of the link: a pinned copy reaches 0.88 of it (55.5 of 63 GB/s on an H200), one over fewer lanes half of that or less

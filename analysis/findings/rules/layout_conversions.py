@@ -22,10 +22,11 @@ from typing import Any
 import pandas as pd
 
 from sawtooth.analysis.findings.retimed import NORMS, channels_last, channels_of
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
 
 WORTH_NAMING = 0.03  # two lines to change: worth it from 3 % of the step
 GROUP_NORM, CONVOLUTION = "aten::native_group_norm", "aten::convolution"

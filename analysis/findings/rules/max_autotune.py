@@ -22,11 +22,12 @@ from functools import partial
 from typing import Any
 
 from sawtooth.analysis.findings.retimed import flop_work, retimed_products
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import estimate
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
 
 WORTH_NAMING = 0.03  # of the step: trying takes minutes at every start
 TEMPLATES = "^triton_(tem|mm|bmm)"  # what max-autotune makes

@@ -18,8 +18,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from sawtooth.analysis.findings.queries.sampled import memory_use
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_bytes
 
 LEAST_STEPS = 3  # two growths that agree; one could be anything
 LEAST_BYTES = 1_000_000  # a step: less takes a day to fill a GPU

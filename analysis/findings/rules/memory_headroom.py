@@ -18,8 +18,9 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, larger_batches, sentence
 from sawtooth.analysis.findings.queries.sampled import memory_use
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_bytes
 
 USED = 0.5  # of the memory: twice the batch fits for certain
 

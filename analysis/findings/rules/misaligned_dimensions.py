@@ -19,10 +19,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from sawtooth.analysis.findings.retimed import retimed_products
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import chosen, evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.knowledge.tensor_cores import ALIGNMENT_16_BIT, misaligned_rows
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
 
 WORTH_NAMING = 0.03  # padding costs memory and some work: below 3 % of the step it is not worth a changed model
 ALIGNED_KERNEL = "align8"  # CUTLASS names the elements that a kernel's loads are aligned to

@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.retimed import fused_optimizer
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
 
 WORTH_NAMING = 0.01  # one argument to change: worth it from 1 % of the step
 _NAME = "SELECT name FROM named_cpu_ops WHERE starts_with(name, 'Optimizer.step#') LIMIT 1"

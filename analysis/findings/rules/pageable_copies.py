@@ -19,9 +19,10 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.copies import PINNED_BYTES_PER_NS, copies, copies_of_made_tensors
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import TimedOps, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_bytes, in_words
 
 WORTH_NAMING = 0.02  # of the step: smaller copies drown in the noise of step times
 

@@ -18,9 +18,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from sawtooth.analysis.findings.queries.loading import HiddenTime, hidden_time, loader_may_limit, profiled_steps
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.metrics.feeding import Feeding, feeding
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
 
 CHANGES = (
     CodeChange(

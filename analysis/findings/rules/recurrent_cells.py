@@ -26,13 +26,14 @@ import pandas as pd
 from sawtooth.analysis.findings.builders import without_freeing
 from sawtooth.analysis.findings.queries.calls import calls_of, operators
 from sawtooth.analysis.findings.queries.passes import Passes, at_once, passes
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import Estimate, Work, estimate
 from sawtooth.analysis.knowledge.kernel_work import product_work
 from sawtooth.analysis.replay.edits import Edit, FasterHost, TimedOps, WithoutHostCause, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
 
 CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"
 FEWEST = 8  # cells a step: fewer are a decoder's first steps, not a sequence

@@ -31,11 +31,12 @@ from sawtooth.analysis.findings.batch.step import kernels_at
 from sawtooth.analysis.findings.builders import without_freeing
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.passes import passes
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.source_lines import common_line
 from sawtooth.analysis.findings.work import AUTOGRAD_NODE, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
 
 FEWEST = 6  # samples: a few views of each are a model's own (two crops, three of a triplet)
 WORTH_NAMING = 0.05  # other code for the loop: worth it from 5 % of the step
@@ -107,7 +108,8 @@ def _loop(context: RuleContext) -> Loop | None:
         return None
     rows = context.recording.frame(_LAYERS, [context.rank.device])
     rows = rows.assign(shapes=[_shapes(dims) for dims in rows["input_dims"]])
-    rows = rows[[shapes is not None and shapes[1] in parameters for shapes in rows["shapes"]]]
+    known = [shapes is not None and shapes[1] in parameters for shapes in rows["shapes"]]
+    rows = rows[np.array(known, dtype=bool)]  # a list would choose columns where there are no rows, as under torch.compile
     steps = max(rows["step"].nunique(), 1)
     rows = rows.assign(weight=[shapes[1] for shapes in rows["shapes"]])
     used = {weight: len(part) / steps / parameters[weight] for weight, part in rows.groupby("weight", sort=False)}

@@ -19,8 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.calls import operators
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_times
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_times
 
 GRAPHS = r"^(<forward op>|<backward op>|TensorExpr.*|prim::TensorExpr.*|prim::CudaFusionGroup.*|prim::DifferentiableGraph.*|torch::jit::.*)$"
 

@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, larger_batches, sentence
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.findings.queries.sampled import memory_use
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_bytes, in_words
 
 WORTH_NAMING = 0.15  # of the step lost to launches: below it the batch is not what limits
 FREE = 0.5  # of the GPU's memory: a doubled batch fits for certain

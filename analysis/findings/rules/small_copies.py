@@ -19,9 +19,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from sawtooth.analysis.findings.queries.copies import copies, copies_of_made_tensors, waits_beside
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_bytes
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.replay.edits import WithoutCalls
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_bytes
 
 SHORT_NS = 10_000  # an operator and its launch cost the host about as much: half a megabyte over PCIe 5
 MANY = 10  # a step: inputs, labels and a mask or two are no trouble

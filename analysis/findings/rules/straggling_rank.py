@@ -17,9 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.ranks.lateness import NAMED_RANKS, who, why
 from sawtooth.analysis.run.model import CodeChange, Communication, Explains, Finding, RankResult, RankWaits, Straggler
+from sawtooth.analysis.units import in_words
 
 SKEW_SHARE = 0.03  # of a step: less lateness is not worth a sentence
 LEADS = 0.5  # of all waiting: a rank that causes less of it is one of several late ones

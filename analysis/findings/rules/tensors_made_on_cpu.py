@@ -19,10 +19,11 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.copies import copies_of_made_tensors
-from sawtooth.analysis.findings.rule import Rule, RuleContext, in_words
+from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.metrics.step_time import NOT_REPRESENTATIVE
 from sawtooth.analysis.replay.edits import WithoutCalls
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.units import in_words
 
 WORTH_NAMING = 0.01  # of the step: a copy of a few numbers costs less
 

@@ -36,6 +36,16 @@ def test_what_both_show_in_other_ways_comes_before_advice_that_is_needed_no_more
     assert found[0].rules == ("starves",)
 
 
+def test_a_number_that_one_side_does_not_know_is_no_difference():
+    known = Trait("loader", "loader", "in 4 worker processes", kind="in worker processes", amount=4)
+    unknown = trait("loader", "in worker processes")
+    assert differences((known,), (unknown,), [], []) == differences((unknown,), (known,), [], []) == ()
+    eight = Trait("loader", "loader", "in 8 worker processes", kind="in worker processes", amount=8)
+    assert [(d.a, d.b) for d in differences((known,), (eight,), [], [])] == [("in 4 worker processes", "in 8 worker processes")]
+    reads = [Trait("reads", "reads", f"{count:.0f} a step", kind="in every step", amount=count) for count in (5.4, 5.6)]
+    assert differences(reads[:1], reads[1:], [], []) == ()
+
+
 def test_a_share_is_of_the_parts_that_moved_with_the_step():
     # 100 → 40 ms: 48 of the 60 ms are the loader's, 15 the launches', and 3 ms of copies came on top.
     waterfall = (

@@ -12,14 +12,15 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from sawtooth.analysis.findings import rules as rules_folder
-from sawtooth.analysis.findings.checking import all_rules
+from sawtooth.analysis.findings.checking import FAILED, all_rules
 from sawtooth.analysis.findings.rule import NEEDS, Rule
 from sawtooth.analysis.knowledge.causes import NOT_RANKED_FIRST
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app.words import causes as cause_words
 from tests.analysis.findings.rules.cases import CASES, Case
-from tests.support.findings_of import finding, result_of, stopwatch_ms, together
+from tests.support.findings_of import NAMES, finding, result_of, stopwatch_ms, together
 from tests.support.paths import ROOT
+from tests.support.sampled_loop import HAND_MADE
 
 HEALTHY = ("gpt", "gpt_small", "gpt_no_reads", "mlp_graph", "resnet_fixed", "loader_workers", "copy_prefetched",
            "mlp_4096", "channels_last", "attention_sdpa", "mm_fp8")  # fmt: skip
@@ -91,6 +92,11 @@ def test_a_rule_needs_and_explains_what_there_is(rule: Rule) -> None:
         assert cause not in NOT_RANKED_FIRST, f"nothing of the user's own removes {cause}"
         assert cause_words.waits_for(cause) != cause_words.waits_for(None), f"{cause} is no cause of the ledger"
     assert rule.explains.called is None or rule.explains.causes, "what has a name of its own has a mechanism"
+
+
+@pytest.mark.parametrize("name", [*NAMES, *HAND_MADE])
+def test_no_rule_fails_on_a_recording_that_is_here(name: str) -> None:
+    assert [note.rule for note in result_of(name).not_checked if FAILED in note.because] == []
 
 
 @pytest.mark.parametrize("name", HEALTHY)
