@@ -16,7 +16,7 @@ otherwise                                                              inconclus
 
 The near end is the end of the interval next to 0, as a share of the faster side. The floor is what the sides may differ by with nothing changed:
 10 % where their step times come from two sources or from telemetry, all of a step where they are profiled steps alone, since the profiler slows one
-program more than another. How many steps are recorded does not count where the step times have intervals of their own.
+program more than another. Of single runs that their hosts limit nothing is surer than with a floor of 10 %: a host's own speed varies. How many steps are recorded does not count where the step times have intervals of their own.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class Measured:
 
     ``source`` is user, marks, telemetry, estimate or profile; ``low_ms`` to ``high_ms`` is the best step time's 90 % interval (both None where
     none is known, ``high_ms`` alone None where nothing bounds it from above); ``recordings`` identify what was measured. ``recorded`` counts the steps of
-    the recording, the first of a cycle included, which does not count (None: as many as ``steps_ms``).
+    the recording, the first of a cycle included, which does not count (None: as many as ``steps_ms``). ``host_bound``: the GPU does not set the pace.
     """
 
     steps_ms: tuple[float, ...]
@@ -25,6 +25,7 @@ class Measured:
     recorded: int | None = None
     low_ms: float | None = None
     high_ms: float | None = None
+    host_bound: bool = False
 
     @property
     def length(self) -> int:

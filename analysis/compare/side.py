@@ -17,12 +17,15 @@ from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.machine import replay, step_times
 from sawtooth.analysis.run.model import RankResult, RunResult
+from sawtooth.analysis.run.verdict import busy_share_of_best
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.ingest.errors import UsageError
 
 _SQL = queries_of(__file__)
+
+GPU_SETS_THE_PACE = 0.9  # of a step in which it works: from here on a quicker or slower host changes little
 
 
 @dataclass(frozen=True)
@@ -135,14 +138,21 @@ def _measured(run: RunResult, library: Library) -> Measured:
     best = run.metrics["best_step_time_ms"]
     if lead is None:
         profiled = run.host.step_ms if run.host is not None else ()
-        return Measured(profiled, best.value, step_source(run), recordings, low_ms=best.low, high_ms=best.high)
+        return Measured(profiled, best.value, step_source(run), recordings, low_ms=best.low, high_ms=best.high, host_bound=True)
     steps = lead.device_step_ms
     estimate, mean = lead.best.estimate.value, lead.best.mean_ms
     if estimate is not None and mean is not None and abs(estimate - mean) > AGREES_WITHIN * mean:
         with open_rank(library, lead) as view:
             steps = _replayed_steps(view, lead) or steps
     return Measured(
-        tuple(steps), best.value, lead.best.source, recordings, recorded=len(lead.steps), low_ms=best.low, high_ms=best.high
+        tuple(steps),
+        best.value,
+        lead.best.source,
+        recordings,
+        recorded=len(lead.steps),
+        low_ms=best.low,
+        high_ms=best.high,
+        host_bound=(busy_share_of_best(lead) or 1.0) < GPU_SETS_THE_PACE,
     )
 
 

@@ -66,11 +66,11 @@ def by_marks(marks: Sequence[tuple[int, int, str]]) -> Witness | None:
     half = max(NORMAL_90 * _error(kept), LEAST_HALF_WIDTH * mean)
     where = " outside the profile" if profiled else ""
     notes = [
-        f"It is the mean of {len(kept):,} steps that the loop marked{where}; their median is {in_words(np.median(kept) / 1e6)}."
+        f"The step time is the mean of {len(kept):,} steps that the loop marked{where}; their median is {in_words(np.median(kept) / 1e6)}."
     ]
     if slower is not None:
         notes.append(
-            f"After the profile its steps take {100 * slower:.0f} % longer, perhaps by a profiler still attached: they are left out."
+            f"After the profile its steps take {100 * slower:.0f} % longer, as where others use the host too or a profiler is still attached: they are left out."
         )
     if pauses:
         notes.append(f"{pauses} of its pauses, {PAUSE:g} times as long as a step and more, are left out.")

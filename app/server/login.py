@@ -29,8 +29,11 @@ WRONG_AT_ONCE, WRONG_PER_SECOND = 10.0, 0.1  # tokens tried by one peer: a perso
 PEERS_REMEMBERED = 4096
 COOKIES_TRIED = 5  # of one name; each is a look into the data folder
 LOG_EVERY_SECONDS = 10.0  # a line; the next one says how many came between
-NEEDED = "Log in with the link that the server printed when it started, or with its token. `sawtooth serve --link` prints a new link."
-USED = "This link was used already, or it is older than a day. `sawtooth serve --link` prints a new one."
+NEEDED = (
+    "Did somebody send you this address? Ask them for an invitation: they make one on their page Logins. Is the server yours? Log in with the link "
+    "that it printed when it started, or with its token; `sawtooth serve --link` prints a new link."
+)
+USED = "This link was used already, or it is older than a day. Ask who sent it for another; `sawtooth serve --link` prints one where the server runs."
 WRONG = "This is not the server's token."
 SLOWED = "Too many wrong tokens came from there. Try again in a minute."
 

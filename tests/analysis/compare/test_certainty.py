@@ -33,6 +33,23 @@ TABLE = [
 ]  # fmt: skip
 
 
+def of_marks(ms, *, host_bound):
+    return Measured((), ms, "marks", (f"{ms} {host_bound}",), low_ms=0.99 * ms, high_ms=1.01 * ms, host_bound=host_bound)
+
+
+@pytest.mark.parametrize(
+    ("b_ms", "by_gpu", "by_host"), [(173.0, "high", "high"), (150.0, "high", "medium"), (134.0, "medium", "low")]
+)
+def test_single_runs_that_their_hosts_limit_are_never_surer_than_hosts_vary(b_ms, by_gpu, by_host):
+    """One command twice on a host that others used too: 125 and 173 ms, 125 and 113, 118 and 113 by stopwatch."""
+    both = [verdict([of_marks(125.0, host_bound=host)], [of_marks(b_ms, host_bound=host)]) for host in (False, True)]
+    assert [said.word for said in both] == ["slower", "slower"]
+    assert [said.confidence for said in both] == [by_gpu, by_host]
+    assert both[1].confidence == both[0].confidence or "record both sides again" in both[1].why
+    several = [[of_marks(ms + i, host_bound=True) for i in range(4)] for ms in (125.0, 173.0)]
+    assert verdict(*several).confidence == "high"  # runs show by themselves how they vary
+
+
 @pytest.mark.parametrize(("steps", "change", "interval", "floor", "alike", "word", "confidence"), TABLE)
 def test_the_table(steps, change, interval, floor, alike, word, confidence):
     found = settled(steps, Evidence(change, 100.0, interval, floor, alike), "By their intervals.")

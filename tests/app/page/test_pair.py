@@ -54,3 +54,14 @@ def test_without_shapes_names_tags_and_what_a_run_follows_tell():
     )  # all that both multiply
     other = run("b", tags=["after=a"], shapes="abcdef")
     assert names(likely_pair([other, run("a", shapes="klmnop")], None, products)) == ("a", "b")
+
+
+def test_two_programs_of_one_name_are_strangers():
+    """`train.py` and `python -m rl.train` are both called train."""
+    recorded = [
+        Manifest(f"{i:016x}", "train", [], notes=f"Recorded by `sawtooth run {command}`.\nNo profile: the loop ended.")
+        for i, command in enumerate(("python -m rl.train --steps 300", "train.py --workers 0", "python train.py --workers 8"))
+    ]
+    newest, before, oldest = recorded
+    assert likely_pair([newest, before], None) is None
+    assert likely_pair(recorded, None) == (oldest, before)
