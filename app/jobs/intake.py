@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.run.first_look import FirstLook, first_look
+from sawtooth.ingest.database import first_row
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.recording import Progress, ingest_file
 from sawtooth.ingest.runs import clocks
@@ -80,6 +81,7 @@ def bring_in(
             if seen is not None and ref.kind == "trace" and (look := first_look(folder.recording_file(ref.id))) is not None:
                 seen(look)
             ensure_derived(folder, ref.id)
+            notices += _cut_off(shown, folder, ref)
             if ref.kind == "telemetry":
                 clock, first_ns = clocks.clock_of(folder, ref)
                 ref = clocks.apply(ref, clock, first_ns, correction)
@@ -99,6 +101,11 @@ def bring_in(
     made = register_runs(folder, refs, name=name, separate=separate) if refs else []
     proposals = [run.id for run in unpacked if proposal_for(folder, run.id) is not None]
     return Brought([*unpacked, *made], refused, notices, list(dict.fromkeys(proposals)))
+
+
+def _cut_off(shown: str, folder: DataFolder, ref: RecordingRef) -> list[str]:
+    row = first_row(folder.recording_file(ref.id), "SELECT sentence FROM diagnostics WHERE key = 'truncated'")
+    return [f"{shown}: {row[0]}"] if row else []
 
 
 def _too_new(shown: str, recorder: str) -> list[str]:
