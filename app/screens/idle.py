@@ -214,7 +214,7 @@ def _phases(rank: RankResult) -> None:
         return
     rows = pd.DataFrame(rank.phases).sort_values("idle_ms_per_step", ascending=False, ignore_index=True)
     first = rows.iloc[0]
-    idle, name = fmt.duration_ms(float(first["idle_ms_per_step"])), fmt.clean(cause_words.place(str(first["name"])), 60)
+    idle, name = fmt.duration_ms(float(first["idle_ms_per_step"])), fmt.markdown(cause_words.place(str(first["name"])), 60)
     columns = {
         "name": "Phase",
         "idle_ms_per_step": "Idle inside, ms per step",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import streamlit as st
 
 from sawtooth.app.format import bytes_, clean, count, share
@@ -19,8 +21,10 @@ from sawtooth.app.server.push import command_to_show
 from sawtooth.app.settings import settings
 from sawtooth.ingest.schema import Manifest
 
+RUNNING_SHOWN = 4  # jobs with a bar each
 FAILED_SHOWN = 5  # failed files listed; the rest is in the API
 
+CARDS_SECONDS = 2.0  # a page makes cards of its own for so long: after an upgrade all are missing, and the rest come one by one
 LOOK_EVERY_SECONDS = 0.8  # for runs that came by other ways than this page
 
 
@@ -34,8 +38,9 @@ def main() -> None:
     )
     if started:
         st.session_state["my_jobs"] = [*st.session_state.get("my_jobs", []), started]
-    for manifest in manifests[: run_list.FIRST_PAGE]:
-        run_list.known(manifest)  # before the list of jobs, so that it shows those that this starts
+    until = time.monotonic() + CARDS_SECONDS
+    for manifest in manifests[: run_list.FIRST_PAGE]:  # before the list of jobs, so that it shows those that this starts
+        run_list.known(manifest, at_once=time.monotonic() < until)
     _job_list()
     proposals(manifests)
     _first_pair(manifests)
@@ -142,8 +147,10 @@ def _job_list() -> None:
 def _watch() -> None:
     everything = jobs().all()
     active = [job for job in everything if job.active]
-    for job in active:
+    for job in active[:RUNNING_SHOWN]:
         _running(job)
+    if len(active) > RUNNING_SHOWN:
+        cards.small(f"{len(active) - RUNNING_SHOWN} more follow.")
     for job in [j for j in everything if not j.active and (j.stage == "failed" or _is_own(j))][:FAILED_SHOWN]:
         _finished(job)
 

@@ -202,15 +202,15 @@ def _card(manifest: Manifest) -> None:
                 edit(manifest)
 
 
-def known(manifest: Manifest) -> Card:
-    """Return the run's card; that of a large run is made by a child, and the card says so meanwhile."""
+def known(manifest: Manifest, *, at_once: bool = True) -> Card:
+    """Return the run's card; that of a large run, and unless ``at_once`` of any, is made by a child, and the card says so meanwhile."""
     kept = kept_card(manifest, frame.data_folder())
     if kept is not None:
         return kept
     if any(manifest.id in job.progress.runs for job in jobs().all() if job.active):
         return _BEING_ANALYSED
     try:
-        if not is_large(manifest, frame.data_folder()):
+        if at_once and not is_large(manifest, frame.data_folder()):
             return run_card.card_of(manifest, frame.library())
         job = jobs().analyse(manifest.id)
     except SawtoothError as error:

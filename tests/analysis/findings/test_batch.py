@@ -119,7 +119,7 @@ def test_a_kernel_of_half_a_millisecond_has_work_to_do():
     context = SimpleNamespace(work=frame, rank=SimpleNamespace(gpu=H200))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(_Scale, "law", lambda *_: (2.0, 2.0, 2.0, stream_ns))
-        assert _edit(context, kernels, 2.0).dur_ns == (950_000,)
+        assert _edit(context, frame, kernels, 2.0).dur_ns == (950_000,)
 
 
 class Recorded:

@@ -54,8 +54,9 @@ def test_a_pair_stands_side_by_side_and_equal_runs_differ_in_nothing():
         run_of(i * 16, best_ms=ms, source="user", facts=UserFacts(samples_per_step=n))
         for i, ms, n in (("a", 50.0, 100), ("b", 40.0, 100))
     )
-    shown = {label: (left, right, change) for label, left, right, change in words.pair_rows(compare(side(a), side(b)))}
-    assert shown["Throughput"][2] == "+25\u00a0%"
+    pair = compare(side(a, steps=[49.9, 50.1] * 15), side(b, steps=[39.9, 40.1] * 15))
+    shown = {label: (left, right, change) for label, left, right, change in words.pair_rows(pair)}
+    assert shown["Throughput"][2] == "+25\u00a0% ✓ better"
     assert {line.change for line in compare(side(a), side(a)).audit} <= {0.0, None}
     tokens = run_of("c" * 16, facts=UserFacts(tokens_per_step=7))
     lines = [line for line in compare(side(a), side(tokens)).audit if line.row.key == "throughput"]

@@ -61,12 +61,12 @@ def test_the_peak_is_what_was_held_at_once(tmp_path: Path, totals: bool) -> None
 def test_the_screen_says_the_peak(app_data: DataFolder, tmp_path: Path) -> None:
     run = bring_in(app_data, [(with_allocations(tmp_path, True), "memory.json")]).runs[0].id
     text = words_of(opened("memory", run))
-    assert "Tensors take 400\u00a0B at the peak" in text
-    assert "No call allocates or frees device memory" in text
+    assert "Tensors take at most 400\u00a0B of the GPU" in text
+    assert "No call of the steady steps allocates or frees device memory" in text
 
 
 def test_without_allocations_it_says_how_to_record_them(app_data: DataFolder, tmp_path: Path) -> None:
     run = bring_in(app_data, [(matmul_loop().write(tmp_path / "t.json"), "t.json")]).runs[0].id
     test = opened("memory", run)
-    assert "The trace has no allocations" in words_of(test)
+    assert "memory use is not recorded." in words_of(test)
     assert any("profile_memory=True" in code.value for code in test.code)

@@ -24,7 +24,7 @@ def sampled(
     pids: tuple[int, ...] = (), profiled: bool = False,
 ) -> DeviceTelemetry:  # fmt: skip
     return DeviceTelemetry(
-        recording, device, name, uuid, 0, 10**10, {}, 1.0, Steady(0, 10**10), {"util_pct": util_pct}, None, None, None, None, None,
+        recording, device, name, uuid, 0, 10**10, {}, 1.0, Steady(0, 10**10), {"util_pct": util_pct}, None, None, None, None,
         Sawtooth(None, "steady", None), (), (), host=host, pids=pids, profiled=profiled,
     )  # fmt: skip
 

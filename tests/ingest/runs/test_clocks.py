@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
+from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.analysis.telemetry import series
 from sawtooth.analysis.telemetry.clock import Origin, SampleClock, place
 from sawtooth.app.cli import cli
@@ -146,10 +148,10 @@ def test_a_bundle_carries_what_was_said(tmp_path: Path, folder: DataFolder) -> N
 
 
 # The order of evidence: said, same host, measured while pushing, taken as equal.
-TRACE_A = {"host": "a", "clock": "unix"}
+TRACE_A = RecordingRow("a" * 16, "trace", clock="unix", host="a")
 
 
-def placed(origin: Origin, ref: RecordingRef = REF, trace: dict = TRACE_A, *others: Origin) -> SampleClock:
+def placed(origin: Origin, ref: RecordingRef = REF, trace: RecordingRow = TRACE_A, *others: Origin) -> SampleClock:
     origins = {ref.id: origin} | {f"{k:016x}": o for k, o in enumerate(others)}
     return place([ref], origins, [trace])[ref.id]
 
@@ -165,7 +167,7 @@ def test_the_same_host_is_one_clock_whatever_the_dashboard_measured() -> None:
 
 
 def test_of_several_traced_hosts_the_own_one_is_the_clock() -> None:
-    traces = [TRACE_A, {"host": "b", "clock": "unix"}]
+    traces = [TRACE_A, replace(TRACE_A, host="b")]
     assert "same host" in place([REF], {REF.id: Origin("unix", "b", "a", 9)}, traces)[REF.id].why
     assert "were not compared" in place([REF], {REF.id: Origin("unix", "c", "a", 9)}, traces)[REF.id].why
 
