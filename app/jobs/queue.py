@@ -61,7 +61,7 @@ class Job:
         if self.called:
             return self.called
         if not self.files:
-            return "A large run"
+            return "A run"
         first = self.files[0].name
         return first if len(self.files) == 1 else f"{first} and {len(self.files) - 1} more"
 

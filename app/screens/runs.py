@@ -21,7 +21,6 @@ from sawtooth.app.server.push import command_to_show
 from sawtooth.app.settings import settings
 from sawtooth.ingest.schema import Manifest
 
-RUNNING_SHOWN = 4  # jobs with a bar each
 FAILED_SHOWN = 5  # failed files listed; the rest is in the API
 
 CARDS_SECONDS = 2.0  # a page makes cards of its own for so long: after an upgrade all are missing, and the rest come one by one
@@ -76,9 +75,10 @@ def _head(manifests: list[Manifest]) -> None:
         cards.headline("Why does the GPU wait?", under)
     else:
         runs = "run" if len(manifests) == 1 else "runs"
-        lost_to = [card.lost_to if card else "" for card in (kept_card(m, frame.data_folder()) for m in manifests)]
+        known = [kept_card(m, frame.data_folder()) for m in manifests]
+        lost_to = [card.lost_to for card in known if card is not None]
         cards.headline(
-            listing.headline(lost_to) or f"{len(manifests)} {runs} on this machine",
+            (listing.headline(lost_to) if len(lost_to) == len(known) else "") or f"{len(manifests)} {runs} on this machine",
             "Choose one to see why its GPU waits, or select two to compare them.",
         )
 
@@ -147,10 +147,11 @@ def _job_list() -> None:
 def _watch() -> None:
     everything = jobs().all()
     active = [job for job in everything if job.active]
-    for job in active[:RUNNING_SHOWN]:
+    anew = [job for job in active if job.analyses]
+    for job in active if len(anew) == 1 else [job for job in active if not job.analyses]:
         _running(job)
-    if len(active) > RUNNING_SHOWN:
-        cards.small(f"{len(active) - RUNNING_SHOWN} more follow.")
+    if len(anew) > 1:  # as after an upgrade
+        cards.small(f"{len(anew)} runs are being analysed; their cards come one by one.")
     for job in [j for j in everything if not j.active and (j.stage == "failed" or _is_own(j))][:FAILED_SHOWN]:
         _finished(job)
 
@@ -166,7 +167,7 @@ def _running(job: Job) -> None:
     size = bytes_(sum(file.bytes for file in job.files))
     row, button = st.columns([5, 1], vertical_alignment="center")
     with row:
-        cards.small(f"{clean(job.name, 80)} ({size}) {words.get(job.stage, job.stage)}{detail}")
+        cards.small(f"{clean(job.name, 80)}{f' ({size})' if job.files else ''} {words.get(job.stage, job.stage)}{detail}")
         if job.progress.seen:
             cards.small(clean(job.progress.seen, 200))
         st.progress(min(max(job.progress.share or 0.0, 0.0), 1.0))

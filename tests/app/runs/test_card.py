@@ -104,3 +104,20 @@ def test_a_large_run_is_analysed_by_a_child_once(run: Manifest, folder: DataFold
     assert (job.stage, job.outcome.sentence) == ("done", "")
     assert kept_card(run, folder) is not None
     jobs.close()
+
+
+def test_a_page_that_has_made_enough_cards_leaves_the_rest_to_a_child(
+    run: Manifest, folder: DataFolder, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import SimpleNamespace
+
+    from sawtooth.app.page.runs import listing
+
+    asked: list[str] = []
+    jobs = SimpleNamespace(all=lambda: [], analyse=lambda run_id: asked.append(run_id) or SimpleNamespace(stage="waiting"))
+    monkeypatch.setattr(listing, "jobs", lambda: jobs)
+    monkeypatch.setattr(listing.frame, "data_folder", lambda: folder)
+    monkeypatch.setattr(listing.frame, "library", lambda: library)
+    assert listing.known(run, at_once=False).headline == "Is being analysed …"
+    assert asked == [run.id]
+    assert listing.known(run).gpu and asked == [run.id]  # a page that has time makes it itself
