@@ -114,7 +114,7 @@ def test_a_page_that_has_made_enough_cards_leaves_the_rest_to_a_child(
     from sawtooth.app.page.runs import listing
 
     asked: list[str] = []
-    jobs = SimpleNamespace(all=lambda: [], analyse=lambda run_id: asked.append(run_id) or SimpleNamespace(stage="waiting"))
+    jobs = SimpleNamespace(all=list, analyse=lambda run_id: asked.append(run_id) or SimpleNamespace(stage="waiting"))
     monkeypatch.setattr(listing, "jobs", lambda: jobs)
     monkeypatch.setattr(listing.frame, "data_folder", lambda: folder)
     monkeypatch.setattr(listing.frame, "library", lambda: library)
