@@ -57,12 +57,12 @@ def verdict(a: Sequence[Measured], b: Sequence[Measured], *, stored_floor_share:
     judged = _verdict(a, b, stored_floor_share)
     single = min(len(a), len(b)) < MIN_RUNS_AS_UNIT
     if not (single and judged.shown and judged.ci95_ms is not None and any(run.host_bound for run in (*a, *b))):
-        return said
+        return judged
     best_a, best_b = _mean_best(a) or 0.0, _mean_best(b) or 0.0
     change = Evidence(best_b - best_a, min(best_a, best_b), judged.ci95_ms, HOST_FLOOR, alike=True)
     sure = sure_of_change(change)
     if sure == "high" or judged.confidence == "low":
-        return said
+        return judged
     return replace(judged, confidence=sure or "low", why=f"{judged.why} {HOSTS_VARY}")
 
 
