@@ -110,13 +110,12 @@ def choose_step_time(
     est = _estimate(estimate, profiled)
     known = work is not None and work.kernel_ns > 0 and len(durations) > 0
     trace = by_trace(work, durations.tolist(), est.value) if work is not None and known else None
-    if telemetry is not None and _impossible(telemetry, work):
-        trace = _widened(trace, telemetry)
-        telemetry = None
     if trace is not None and est.value is not None:
         est = replace(est, low=trace.low_ms, high=trace.high_ms, notes=(*est.notes, *trace.notes))
     floor = work.occupied_ns / 1e6 if work is not None and known else None
     user = by_user(user_ms) if user_ms is not None else None
+    if telemetry is not None and _impossible(telemetry, work):
+        telemetry = None
     if marks is not None and marks.ms is not None and floor is not None and marks.ms < LAUNCHES_ONLY * floor:
         marks = None
     witnesses = [w for w in (user, marks, _above(telemetry, floor), trace) if w is not None]
@@ -184,14 +183,6 @@ def _impossible(telemetry: Witness, work: StepWork | None) -> bool:
     if telemetry.ms is None or work is None or not work.loading_ns:
         return False
     return telemetry.ms * 1e6 < LOADED_ALIKE * (work.occupied_ns + work.loading_ns)
-
-
-def _widened(trace: Witness | None, telemetry: Witness) -> Witness | None:
-    """Return the trace's witness with an interval that reaches down to telemetry's: what was loaded while profiling may have taken longer than usual."""
-    if trace is None or telemetry.ms is None or telemetry.low_ms >= trace.low_ms:
-        return trace
-    note = f"Utilization near 0 % says {in_words(telemetry.ms)}, less than the profiled steps load and compute: the interval holds both."
-    return replace(trace, low_ms=telemetry.low_ms, notes=(*trace.notes, note))
 
 
 def _above(telemetry: Witness | None, floor: float | None) -> Witness | None:
