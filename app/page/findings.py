@@ -183,11 +183,12 @@ def gain(finding: Finding) -> str:
 
 def limits(result: RunResult) -> None:
     """Say what limits the numbers: import trouble, dropped events, readings that are not to be trusted fully."""
-    if not result.diagnostics:
+    diagnostics = report_text.worth_knowing(result)
+    if not diagnostics:
         return
-    worst = any(d.severity != "info" for d in result.diagnostics)
-    count = len(result.diagnostics)
+    worst = any(d.severity != "info" for d in diagnostics)
+    count = len(diagnostics)
     label = f"{count} thing{'s' if count > 1 else ''} to know about this recording"
     with st.expander(label, icon=":material/warning:" if worst else ":material/info:", expanded=worst):
-        for diagnostic in result.diagnostics:
+        for diagnostic in diagnostics:
             cards.small(f"{_DIAGNOSTIC.get(diagnostic.severity, 'Note')}: {diagnostic.sentence}")

@@ -162,12 +162,17 @@ def navigation(page_name: str) -> None:
     for section in SECTIONS:
         cards.section_label(section)
         for screen in SCREENS:
-            if screen.section == section:
+            if screen.section == section and _shown(screen):
                 with st.container(key=f"nav-{'empty' if screen.name in empty else 'full'}-{screen.name}"):
                     link(screen.name, screen.title, icon=screen.icon, **(_sides() if screen.name == "compare" else {}))
     if page_name != "runs":
         _drop_anywhere()
     keys.listen()
+
+
+def _shown(screen: Screen) -> bool:
+    """Tell whether the navigation leads to a screen: where nobody logs in there are no logins, which the page itself says."""
+    return screen.name != "logins" or settings().token is not None
 
 
 def empty_screens() -> frozenset[str]:

@@ -85,9 +85,9 @@ def number_column(heading: str, values: pd.Series | None, *, help_: str | None =
     return st.column_config.NumberColumn(heading, format=f"%.{decimals}f", help=help_)
 
 
-def share_bar(heading: str, top: float = 1.0) -> Any:
-    """Return a column of shares as bars, the longest ``top``, for a table shown by ``in_percent``."""
-    return st.column_config.ProgressColumn(heading, format=PERCENT, min_value=0.0, max_value=100 * top, width=130)
+def share_bar(heading: str) -> Any:
+    """Return a column of shares as bars whose full length is 100 %, for a table shown by ``in_percent``."""
+    return st.column_config.ProgressColumn(heading, format=PERCENT, min_value=0.0, max_value=100.0, width=130)
 
 
 def in_percent(rows: pd.DataFrame) -> pd.DataFrame:

@@ -122,7 +122,7 @@ def run_html(result: RunResult) -> str:
         host=[(title, Table(heads, rows, words=True)) for title, heads, rows in host_words.tables(result.host)]
         if result.host
         else [],
-        worth_knowing=report_text.worth_knowing(result),
+        worth_knowing=[limit.sentence for limit in report_text.worth_knowing(result)],
         not_checked_title=run_words.not_checked(len(result.not_checked)),
         not_checked=[run_words.why_not_checked(rule) for rule in result.not_checked],
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult, RunResult
 from sawtooth.analysis.run.verdict import Column, busy_share_of_best, columns_of, judge
 from sawtooth.app import format as fmt
@@ -53,7 +54,7 @@ def markdown(result: RunResult) -> str:
         lines += ["", f"| where a step goes | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
         lines += [f"| {' | '.join(map(as_written, row))} |" for row in rows]
     if limits := worth_knowing(result):
-        lines += ["", *(f"- {as_written(sentence)}" for sentence in limits)]
+        lines += ["", *(f"- {as_written(limit.sentence)}" for limit in limits)]
     return "\n".join([*lines, "", "</details>"]) + "\n"
 
 
@@ -89,7 +90,7 @@ def text(result: RunResult) -> str:
         names = max(len(label) for label, _ in audited)
         lines += ["", audit_words.TITLE, *(f"  {label:<{names}}  {value}" for label, value in audited)]
     if limits := worth_knowing(result):
-        lines += ["", "Worth knowing", *(f"  {sentence}" for sentence in limits)]
+        lines += ["", "Worth knowing", *(f"  {limit.sentence}" for limit in limits)]
     return for_terminals(lines)
 
 
@@ -201,9 +202,9 @@ def _findings_text(result: RunResult) -> list[str]:
     return lines
 
 
-def worth_knowing(result: RunResult) -> list[str]:
-    """What limits the numbers. Events that Sawtooth measures nothing with are no limit; the JSON names them."""
-    return [d.sentence for d in result.diagnostics if not d.key.startswith("not_stored")]
+def worth_knowing(result: RunResult) -> list[Diagnostic]:
+    """Return what limits the numbers. Events that Sawtooth measures nothing with are no limit; the JSON names them."""
+    return [diagnostic for diagnostic in result.diagnostics if not diagnostic.key.startswith("not_stored")]
 
 
 def listed(result: RunResult) -> list[str]:

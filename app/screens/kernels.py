@@ -91,7 +91,7 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: tables.KernelGroup, *, e
         "short": text(GROUPS[group], width=340),
         "shapes": text("Input shapes", width="medium"),
         "ms": number(words.unit_of(rank), rows.get("ms")),
-        "share": panel.share_bar("Share of GPU work", float(rows["share"].max())),
+        "share": panel.share_bar("Share of GPU work"),
         "tensor_cores": text(
             "Tensor cores", help="yes: the name encodes the instruction; likely: the library uses it for this dtype"
         ),

@@ -136,7 +136,7 @@ def _table(rows: pd.DataFrame, rank: RankResult, group: module_tables.ModuleGrou
     columns = {
         "label": text("Class" if group == "class" else "Module", width=240),
         "instances": st.column_config.NumberColumn("Modules", format="%d"),
-        share: panel.share_bar("Share of GPU work", float(rows[share].max()) or 1.0),
+        share: panel.share_bar("Share of GPU work"),
         **_times(rows, first, "", per),
         "tensor_core_share": panel.share_bar("Itself on tensor cores"),
         "path": text("Called from", width="large"),

@@ -47,6 +47,19 @@ def test_who_has_access_is_told_by_browser_and_ended_by_a_button(asked: DataFold
     assert sessions.all() == []
 
 
+def test_the_navigation_leads_to_logins_only_where_somebody_logs_in(
+    asked: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def linked() -> list[str]:
+        return [str(element.proto.label) for element in opened_at("runs").sidebar if element.type == "page_link"]
+
+    assert "Logins" in linked()
+    monkeypatch.delenv("SAWTOOTH_TOKEN")
+    settings.cache_clear()
+    assert "Reference" in linked() and "Logins" not in linked()
+    assert "nobody logs in" in words_of(opened_at("logins"))
+
+
 def test_an_invitation_is_a_link_for_one_browser(asked: DataFolder) -> None:
     test = opened_at("logins")
     assert "It logs one browser in: the first that opens it, within a day" in words_of(test)

@@ -439,6 +439,8 @@ def test_a_table_shows_what_answers_first_and_everything_when_asked(app_data: Da
     everything = list(test.dataframe[0].proto.column_order)
     assert set(first) < set(everything)
     assert len(first) <= 8  # what fits beside the navigation at 1440 pixels
+    bars = [c["type_config"] for c in json.loads(test.dataframe[0].proto.columns).values() if "type_config" in c]
+    assert {bar["max_value"] for bar in bars if bar["type"] == "progress"} == {100}  # a bar of 12 % fills 12 % of its place
 
 
 def test_idle_says_where_each_cause_lies_and_what_helps(loop: str) -> None:
@@ -461,3 +463,12 @@ def test_waits_name_the_place_first_and_the_rest_below_the_table(loop: str) -> N
     assert list(waits.proto.column_order)[:2] == ["ms", "label"]
     assert "operator" not in waits.proto.column_order
     assert "Ended by: " in words_of(test)
+
+
+def test_events_that_nothing_is_measured_with_are_nothing_to_know(app_data: DataFolder, tmp_path: Path) -> None:
+    trace = small_training()
+    trace.events.append({"ph": "s", "name": "ac2g", "cat": "ac2g", "id": 1, "pid": 1, "tid": 1, "ts": 1.0})
+    assert "not stored" not in words_of(opened("verdict", run_of(app_data, trace.write(tmp_path / "arrow.json"))))
+    trace.events.append({"ph": "X", "name": "aten::add", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 2.0, "dur": -5})
+    text = words_of(opened("verdict", run_of(app_data, trace.write(tmp_path / "negative.json"))))
+    assert "1 thing to know about this recording" in text and "negative duration" in text and "not stored" not in text
