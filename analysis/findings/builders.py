@@ -13,7 +13,7 @@ import pandas as pd
 from sawtooth.analysis.findings.queries.calls import lost_in_calls
 from sawtooth.analysis.findings.queries.reads import after_bulk, only_read
 from sawtooth.analysis.findings.rule import RuleContext
-from sawtooth.analysis.findings.work import evidence_of, ms_per_step
+from sawtooth.analysis.findings.work import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, WithoutWaits
 from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.units import in_words
@@ -44,9 +44,7 @@ def of_kernels(
         return
     yield context.finding(
         rule,
-        title.format(
-            cost=in_words(cost), kernels=f"{len(rows) / steps:,.0f} kernel{'' if round(len(rows) / steps) == 1 else 's'}"
-        ),
+        title.format(cost=in_words(cost), kernels=count_in_words(rows, steps)),
         fix,
         ceiling_ms=cost,
         edits=[WithoutOps(tuple(rows["gpu_op_id"].tolist()))] if edits is None else edits,

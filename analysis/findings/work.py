@@ -143,6 +143,13 @@ def ms_per_step(rows: pd.DataFrame, steps: int) -> float:
     return float(rows["dur_ns"].sum()) / 1e6 / max(steps, 1)
 
 
+def count_in_words(rows: pd.DataFrame, steps: int) -> str:
+    """Return how many rows of ``step_work`` a step has: 69 kernels, or GPU operations where copies and fills are among them."""
+    count = len(rows) / max(steps, 1)
+    what = "kernel" if (rows["kind"] == "kernel").all() else "GPU operation"
+    return f"{count:,.0f} {what}{'' if round(count) == 1 else 's'}"
+
+
 def numel(shape: Any) -> int:
     """Return the elements of a recorded shape, 0 for what is no shape."""
     if not isinstance(shape, list) or not all(isinstance(n, int) for n in shape):

@@ -20,7 +20,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.queries.passes import at_once, in_backward
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step
+from sawtooth.analysis.findings.work import count_in_words, evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
 
@@ -55,7 +55,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     yield context.finding(
         RULE.slug,
-        f"Gradients are clipped one by one: {len(rows) / steps:,.0f} kernels and {in_words(ms_per_step(rows, steps))} of each step",
+        f"Gradients are clipped one by one: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
         "Clip all gradients in one call: clip_grad_norm_ or clip_grad_value_.",
         ceiling_ms=saved,
         edits=edits,

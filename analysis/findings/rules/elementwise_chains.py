@@ -22,7 +22,7 @@ import numpy as np
 
 from sawtooth.analysis.findings.queries.chains import between_products, compiled
 from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
-from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step
+from sawtooth.analysis.findings.work import count_in_words, evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
 
@@ -55,7 +55,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     gain = context.step_ms - predicted if predicted is not None and context.step_ms else saved
     yield context.finding(
         RULE.slug,
-        f"{len(rows) / steps:,.0f} kernels a step only move data from one product to the next: {in_words(ms_per_step(rows, steps))} of each step",
+        f"{count_in_words(rows, steps)} a step only move data from one product to the next: {in_words(ms_per_step(rows, steps))} of each step",
         "Compile the model: what lies between two products becomes a few kernels.",
         ceiling_ms=saved,
         edits=edits,

@@ -24,7 +24,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.queries.passes import Passes, at_once, in_backward, passes
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import evidence_of, ms_per_step
+from sawtooth.analysis.findings.work import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.knowledge.kernel_work import product_work
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
@@ -64,7 +64,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     steps, most = context.work_steps, max(len(loop) for loop in loops)
     yield context.finding(
         RULE.slug,
-        f"{most} experts are computed one after the other: {len(rows) / steps:,.0f} kernels and {in_words(ms_per_step(rows, steps))} of each step",
+        f"{most} experts are computed one after the other: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
         "Sort tokens by expert and compute all experts in one grouped product.",
         ceiling_ms=context.step_ms - predicted,
         edits=edits,

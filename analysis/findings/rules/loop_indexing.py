@@ -22,7 +22,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.queries.passes import at_once, passes
 from sawtooth.analysis.findings.rule import Rule, RuleContext, severity_of
-from sawtooth.analysis.findings.work import evidence_of, ms_per_step
+from sawtooth.analysis.findings.work import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 FEWEST = 10  # repetitions, as PyTorch counts them
@@ -72,7 +72,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
     steps = context.work_steps
     yield context.finding(
         RULE.slug,
-        f"A loop indexes a tensor row by row, up to {max(times for _, times in loops)} times in a row: {len(work) / steps:,.0f} kernels a step",
+        f"A loop indexes a tensor row by row, up to {max(times for _, times in loops)} times in a row: {count_in_words(work, steps)} a step",
         "Index all rows at once: a slice, a tensor of indices, torch.where, scatter_ or index_add_.",
         ceiling_ms=max(context.step_ms - predicted, ms_per_step(work, steps)),
         edits=edits,

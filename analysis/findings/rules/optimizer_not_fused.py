@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.findings.work import evidence_of, launched_by_optimizer, ms_per_step, numel
+from sawtooth.analysis.findings.work import count_in_words, evidence_of, launched_by_optimizer, ms_per_step, numel
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import estimate
 from sawtooth.analysis.knowledge.kernel_work import optimizer_work
@@ -66,7 +66,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         return
     yield context.finding(
         RULE.slug,
-        f"The optimizer launches {len(single) / steps:,.0f} kernels a step, one parameter tensor at a time",
+        f"The optimizer launches {count_in_words(single, steps)} a step, one parameter tensor at a time",
         "Use the fused optimizer.",
         ceiling_ms=max(context.step_ms - predicted, 0.0)
         if predicted is not None and context.step_ms

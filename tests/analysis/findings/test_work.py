@@ -1,0 +1,13 @@
+"""Rows of a step's GPU work, in words."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from sawtooth.analysis.findings.work import count_in_words
+
+
+def test_copies_are_no_kernels() -> None:
+    rows = pd.DataFrame({"kind": ["kernel", "kernel", "memcpy", "kernel"]})
+    assert count_in_words(rows, 2) == "2 GPU operations"
+    assert count_in_words(rows[rows["kind"] == "kernel"], 3) == "1 kernel"
