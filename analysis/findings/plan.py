@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import Edit
@@ -14,27 +15,66 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
     """Return the fixes in the findings' order, each with the step after it.
 
     A fix that brings nothing yet is tried once more after the others, which may have removed what hid its gain. Left out are fixes that cannot
-    be replayed, findings that are no more than a guess, and what brings nothing even then. Empty without a replay.
+    be replayed, findings that are no more than a guess, and what brings nothing even then. Findings that one call of torch.compile answers are one step.
+    Empty without a replay.
     """
     if whatif is None or best.ms is None:
         return ()
     steps: list[PlanStep] = []
     most_ms = best.ms  # that the step takes so far, in this run
     made: tuple[Edit, ...] = ()
-    tried = [
-        finding for finding in findings if finding.edits and not (finding.severity == "info" and finding.confidence == "low")
-    ]
+    tried = _each_change_once([finding for finding in findings if finding.edits and not _is_guess(finding)])
     for _ in range(2):
         left = []
-        for finding in tried:
-            edits = tuple(dict.fromkeys((*made, *finding.edits)))
+        for rule, its_edits in tried:
+            edits = tuple(dict.fromkeys((*made, *its_edits)))
             now_ms = steps[-1].predicted_step_ms if steps else best.ms
             after_ms = whatif.predict_ms(best, edits)
             between = whatif.predict_range_ms(best, edits) if after_ms and after_ms * NO_GAIN < now_ms else None
             if after_ms is None or between is None or between[1] * (1 + RUNS_DIFFER) >= most_ms:
-                left.append(finding)  # no faster than before, or only in the better case
+                left.append((rule, its_edits))  # no faster than before, or only in the better case
                 continue
-            steps.append(PlanStep(finding.rule, now_ms, after_ms, *whatif.of_another_run(best, edits, between)))
+            another = whatif.of_another_run(best, edits, between)
+            steps.append(_with_doubt(PlanStep(rule, now_ms, after_ms, *another), steps))
             made, most_ms = edits, between[1] * (1 + RUNS_DIFFER)
         tried = left
     return tuple(steps)
+
+
+def _is_guess(finding: Finding) -> bool:
+    return finding.severity == "info" and finding.confidence == "low"
+
+
+def _each_change_once(findings: Sequence[Finding]) -> list[tuple[str, tuple[Edit, ...]]]:
+    """Return the findings' rules and edits, with all that torch.compile does in one, at the first of them: called after the graph, else after the most
+    promising."""
+    compiled = sorted(
+        (finding for finding in findings if finding.explains.compiles),
+        key=lambda finding: (not finding.explains.as_graph, -finding.gain_ms),
+    )
+    changes: list[tuple[str, tuple[Edit, ...]]] = []
+    done = False
+    for finding in findings:
+        if not finding.explains.compiles:
+            changes.append((finding.rule, finding.edits))
+        elif not done:
+            changes.append((compiled[0].rule, tuple(edit for each in compiled for edit in each.edits)))
+            done = True
+    return changes
+
+
+def _with_doubt(step: PlanStep, before: Sequence[PlanStep]) -> PlanStep:
+    """Return ``step`` with an interval as wide, as a share of it, as that of any step before it, but no higher than the last one's.
+
+    What is uncertain of a change stays so when others are made after it.
+    """
+    if not before:
+        return step
+    least = min(done.predicted_low_ms / done.predicted_step_ms for done in before)
+    most = max(done.predicted_high_ms / done.predicted_step_ms for done in before)
+    low, high = step.predicted_step_ms * least, step.predicted_step_ms * most
+    return replace(
+        step,
+        predicted_low_ms=min(step.predicted_low_ms, low),
+        predicted_high_ms=min(max(step.predicted_high_ms, high), max(before[-1].predicted_high_ms, step.predicted_step_ms)),
+    )

@@ -13,6 +13,7 @@ from sawtooth.analysis.intervals import intersect, union
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import (
+    GRAPH_NODE_GAP_NS,
     AsGraph,
     Edit,
     FasterHost,
@@ -49,10 +50,12 @@ PACED: dict[Edge, float] = {
 
 
 class MeanStep(NamedTuple):
-    """A replay's mean step and the time in it that the GPU works, never more than the step: ms."""
+    """A replay's mean step and the time in it that the GPU works, never more than the step: ms. ``dispatched_ms`` is that work with the gaps that
+    dispatching its operations one after the other leaves between them."""
 
     ms: float
     work_ms: float
+    dispatched_ms: float
 
     @property
     def waits_ms(self) -> float:
@@ -86,8 +89,8 @@ class WhatIf:
     def predict_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> float | None:
         """Return the run's step time in ms with all ``edits`` made, None where it is unknown or cannot be replayed.
 
-        The replay's change is carried onto ``best``, but never below what the GPU then still works: only its waits can be shorter in the
-        run than in the replay. What the run takes longer than the replay is waiting too, and goes with it. Where the whole step is shorter
+        The replay's change is carried onto ``best``, but never below what the GPU then still works, dispatch included: only its waits can be shorter in
+        the run than in the replay. What the run takes longer than the replay is waiting too, and goes with it. Where the whole step is shorter
         than the GPU's work as recorded, that work is taken to fill it. Nor is it below what the loader's workers need, unless ``edits`` are about them.
         """
         edits = tuple(edits)
@@ -101,7 +104,8 @@ class WhatIf:
             return None
         # Where the profiled steps are not the run, the rest of its step is not in the profile: the change cannot shorten it.
         carried = _carried(best.ms, now, then) if best.represented else best.ms - (now.ms - then.ms)
-        return max(carried, then.work_ms * min(1.0, best.ms / now.work_ms) if now.work_ms else 0.0)
+        work = ((now.work_ms, then.work_ms), (now.dispatched_ms, then.dispatched_ms))
+        return max(carried, *(after * min(1.0, best.ms / before) for before, after in work if before))
 
     def predict_range_ms(self, best: BestStepTime, edits: Iterable[Edit]) -> tuple[float, float] | None:
         """Return the interval in ms of ``predict_ms``, None where that is None.
@@ -187,8 +191,9 @@ class WhatIf:
             starts, ends = step_spans(problem, run, self.device, self.counted)
             step = None
             if len(starts):
-                work_ns = self._work_ns(problem)
-                step = MeanStep(max(float((ends - starts).mean()), work_ns) / 1e6, work_ns / 1e6)
+                work_ns, dispatched_ns = self._work_ns(problem), self._work_ns(problem, dispatched=True)
+                mean_ns = max(float((ends - starts).mean()), work_ns)
+                step = MeanStep(mean_ns / 1e6, work_ns / 1e6, dispatched_ns / 1e6)
             self._steps[edits] = step
         return self._steps[edits]
 
@@ -196,15 +201,17 @@ class WhatIf:
     def _unchanged(self) -> Replayed:
         return replay(self.problem)
 
-    def _work_ns(self, edited: ReplayProblem) -> float:
-        """Return the time a step that the GPU works with the operations of ``edited`` where they are now: no step is shorter.
+    def _work_ns(self, edited: ReplayProblem, *, dispatched: bool = False) -> float:
+        """Return the time a step that the GPU works with the operations of ``edited`` where they are now: no step is shorter. With ``dispatched`` each
+        takes its dispatch before it as well: its stream's latency, and what a CUDA graph takes at the least.
 
         A host that launches late hides which operations of several streams wait for each other; a replay with a quicker one lets them overlap.
         """
         spans = step_spans(self.problem, self._unchanged, self.device, self.counted)
         here = np.array([device == self.device for device, _ in edited.streams], bool)[edited.ops.stream]
         start = self._unchanged.op_start[np.isin(self.problem.ops.op, edited.ops.op)]
-        covered = union(start[here], (start + edited.ops.dur)[here])
+        before = np.maximum(edited.ops.after_stream, GRAPH_NODE_GAP_NS) if dispatched else 0
+        covered = union((start - before)[here], (start + edited.ops.dur)[here])
         return intersect(covered, union(*spans)).total / len(spans[0])
 
 

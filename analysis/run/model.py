@@ -28,7 +28,7 @@ from sawtooth.ingest.schema import Manifest
 
 Severity = Literal["critical", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
-Claim = Literal["gain", "ceiling", "caution"]
+Claim = Literal["gain", "ceiling", "throughput", "caution"]
 StragglerKind = Literal["rank", "set", "host", "stage"]
 
 SEND_RECEIVE = "sendrecv"  # the name of a pair of sender and receiver, whatever its two sides say
@@ -72,6 +72,11 @@ class Explains:
     schedule: bool = False
     sets: tuple[str, ...] = ()
 
+    @property
+    def compiles(self) -> bool:
+        """Whether torch.compile is the advice or a way to it: a CUDA graph is one of its modes."""
+        return self.as_graph or "compile" in self.sets
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -80,7 +85,7 @@ class Finding:
     ``ceiling_ms_per_step`` is all that the cause owns; ``predicted_step_ms`` comes from the replay with the cause removed, None where the
     gain cannot be predicted (``prediction_note`` says why), with the interval that holds four of five such predictions. ``evidence`` rows are plain data; a row with ``start_ns`` and ``end_ns`` links
     to the timeline. ``edits`` are the replay's changes, so that several fixes can be combined. ``ends_the_run`` puts a finding before
-    those that only cost time. ``explains`` is its rule's.
+    those that only cost time. ``explains`` is its rule's. ``samples_per_second_times``, at most, is what a change brings that leaves the step as long.
     """
 
     rule: str
@@ -100,6 +105,7 @@ class Finding:
     edits: tuple[Edit, ...] = ()
     ends_the_run: bool = False
     explains: Explains = Explains()
+    samples_per_second_times: float | None = None
 
     @property
     def gain_ms(self) -> float:
@@ -110,10 +116,12 @@ class Finding:
 
     @property
     def claims(self) -> Claim:
-        """What the finding claims: a predicted gain, a ceiling that no change may exceed, or nothing but a caution."""
+        """What the finding claims: a predicted gain, a ceiling that no change may exceed, more samples in the same step, or nothing but a caution."""
         if self.predicted_step_ms is not None:
             return "gain" if (self.predicted_speedup or 0.0) > NO_GAIN else "caution"
-        return "ceiling" if self.ceiling_ms_per_step else "caution"
+        if self.ceiling_ms_per_step:
+            return "ceiling"
+        return "throughput" if self.samples_per_second_times else "caution"
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.findings.plan import plan_of
+from sawtooth.analysis.findings.plan import _with_doubt, plan_of
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import AsGraph, ScaledOps, TimedOps
 from sawtooth.analysis.replay.whatif import WhatIf
-from sawtooth.analysis.run.model import Finding
+from sawtooth.analysis.run.model import Explains, Finding, PlanStep
 from sawtooth.analysis.run_analysis import analyse, whatif_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
@@ -61,11 +61,30 @@ def test_each_fix_is_timed_after_those_before_it_and_a_guess_is_left_out(loop):
     plan = plan_of(whatif, best, [guess, graph, half, same, finding("no edit")])
     assert [step.rule for step in plan] == ["graph", "half"]
     assert [step.before_ms for step in plan] == [best.ms, plan[0].predicted_step_ms]
-    # As one graph the step is its 700 µs of kernels. With the product halved it is what the host needs between two graphs.
-    assert plan[0].predicted_step_ms == pytest.approx(0.7, rel=1e-6)
+    # As one graph the step is its 700 µs of kernels, each begun 0.1 µs after the one before. With the product halved it is what the host needs between two graphs.
+    assert plan[0].predicted_step_ms == pytest.approx(0.7001, rel=1e-6)
     assert 0.4 < plan[1].predicted_step_ms < 0.7
     assert plan[1].predicted_step_ms == whatif.predict_ms(best, [AsGraph(), ScaledOps(ops, 0.5, 0.45, 0.55)])
     assert all(step.predicted_low_ms < step.predicted_step_ms < step.predicted_high_ms for step in plan)
+
+
+def test_what_one_call_of_compile_does_is_one_step(loop):
+    _, whatif, best = loop
+    graph = replace(finding("graph", AsGraph()), explains=Explains(as_graph=True))
+    compiled = replace(finding("chains", ScaledOps(products(whatif), 0.5, 0.45, 0.55)), explains=Explains(sets=("compile",)))
+    (step,) = plan_of(whatif, best, [compiled, graph])
+    assert (step.rule, step.before_ms) == ("graph", best.ms)
+    assert step.predicted_step_ms == whatif.predict_ms(best, [*graph.edits, *compiled.edits])
+
+
+def test_a_later_step_holds_the_doubt_of_those_before_it():
+    # A step of 10 ms may take 20 and may take 8. A twentieth of that, replayed to a percent, is as uncertain; and no more than the step before it.
+    first = PlanStep("loop", 100.0, 10.0, 8.0, 20.0)
+    assert _with_doubt(first, []) == first
+    second = _with_doubt(PlanStep("graph", 10.0, 0.5, 0.495, 0.505), [first])
+    assert (second.predicted_low_ms, second.predicted_high_ms) == pytest.approx((0.4, 1.0))
+    wider = _with_doubt(PlanStep("python", 0.5, 0.45, 0.3, 5.0), [first, second])
+    assert (wider.predicted_low_ms, wider.predicted_high_ms) == pytest.approx((0.3, 1.0))
 
 
 def test_what_brings_nothing_at_first_is_tried_again_after_the_others(loop):

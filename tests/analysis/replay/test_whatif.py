@@ -52,15 +52,16 @@ def of_step(ms: float, source: str) -> BestStepTime:
 @pytest.mark.parametrize(
     ("source", "best_us", "edit", "expected_us"),
     [
-        # A step of 100 µs: the kernels of 3 µs end 5 µs after their launches, which are all that holds them up. The GPU works 6.
-        ("user", 100, FasterHost(0.0), 6),
-        ("user", 50, FasterHost(0.0), 6),  # half of the replay's step: half of its waits, all of its work
-        ("user", 200, FasterHost(0.0), 6),  # the 100 µs beyond the replay are waits as well
+        # A step of 100 µs: the kernels of 3 µs end 5 µs after their launches, which are all that holds them up. The GPU works 6, and takes 0.1
+        # to begin each of the two at the least.
+        ("user", 100, FasterHost(0.0), 6.2),
+        ("user", 50, FasterHost(0.0), 6.2),  # half of the replay's step: half of its waits, all of its work
+        ("user", 200, FasterHost(0.0), 6.2),  # the 100 µs beyond the replay are waits as well
         ("user", 147, FasterHost(0.5), 72),  # of 94 µs of waits 44 are left: 50, and as much of the 47 beyond the replay
         ("user", 6, FasterHost(0.0), 6),
         ("user", 3, FasterHost(0.0), 3),  # shorter than the GPU's work as recorded: the work fills it
         ("user", 50, WithoutCalls(SECOND), 40),  # 80 of 100
-        ("telemetry", 90, FasterHost(0.0), 6),  # 90 − 94 is nothing that a step can take
+        ("telemetry", 90, FasterHost(0.0), 6.2),  # 90 − 94 is nothing that a step can take
         ("telemetry", 150, FasterHost(0.0), 56),
         ("telemetry", 150, WithoutCalls(SECOND), 130),  # 20 of the profiled 100 go
         ("user", 3, ScaledOps((0, 1, 2, 3, 4, 5), 0.5), 3),  # the host sets the pace
@@ -79,9 +80,9 @@ def test_a_step_beyond_the_replay_may_be_in_the_profile_or_not_and_the_interval_
     between = whatif.predict_range_ms(of_step(0.150, "user"), [FasterHost(0.0)])
     assert between is not None and between[0] <= 0.006 and between[1] >= 0.056
     close = whatif.predict_range_ms(of_step(0.120, "user"), [FasterHost(0.0)])  # 6, or 26 with the other 20
-    assert close is not None and close[1] == pytest.approx(0.026 + 0.15 * 0.006)
+    assert close is not None and close[1] == pytest.approx(0.026 + 0.15 * 0.0062)
     none = whatif.predict_range_ms(of_step(0.100, "user"), [FasterHost(0.0)])
-    assert none is not None and none[1] == pytest.approx(0.006 * 1.15)
+    assert none is not None and none[1] == pytest.approx(0.0062 * 1.15)
 
 
 def waiting(kernel_us: float = 40) -> WhatIf:
@@ -111,8 +112,8 @@ def test_a_run_shorter_than_its_replay_has_a_quicker_host() -> None:
     # 70 of 100 µs: the host takes half of its 60. Without the wait the kernel's 40 are left, and not 70 % of the slow host's 60.
     assert waiting().predict_ms(of_step(0.070, "user"), [WithoutWaits()]) == pytest.approx(0.040, rel=0.01)
     assert waiting().predict_ms(of_step(0.070, "telemetry"), [WithoutWaits()]) == pytest.approx(
-        0.040
-    )  # 70 − 40, the GPU's work at least
+        0.0401
+    )  # 70 − 40, the GPU's work at least and its dispatch
 
 
 def test_where_the_gpu_sets_the_pace_the_host_is_as_quick_as_any_or_as_slow_as_it_may_be() -> None:
