@@ -161,6 +161,7 @@ class RuleContext:
         evidence: Iterable[dict[str, Any]] = (),
         predicted_ms: float | None = None,
         ends_the_run: bool = False,
+        samples_per_second_times: float | None = None,
     ) -> Finding:
         """Build a finding: predicts ``edits`` by replay (unless ``predicted_ms`` is known otherwise), and takes the severity from the share
         of the step where none is given: critical only what gains SUREST_SHARE at least. A prediction whose interval holds the step as it is is not
@@ -206,6 +207,7 @@ class RuleContext:
             evidence=tuple(evidence),
             edits=tuple(edits),
             ends_the_run=ends_the_run,
+            samples_per_second_times=samples_per_second_times,
         )
 
 

@@ -178,6 +178,8 @@ def gain(finding: Finding) -> str:
         return f"→ ≈ {fmt.duration_ms(finding.predicted_step_ms)}{speedup}, {finding.confidence} confidence"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
         return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step, {finding.confidence} confidence"
+    if more := report_text.more_samples(finding):
+        return f"{more}, {finding.confidence} confidence"
     return report_text.caution(finding)
 
 

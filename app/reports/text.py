@@ -141,7 +141,14 @@ def gain(finding: Finding, step_ms: float | None) -> str:
         return fmt.step_change(step_ms, finding.predicted_step_ms)
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
         return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step"
-    return caution(finding)
+    return more_samples(finding) or caution(finding)
+
+
+def more_samples(finding: Finding) -> str | None:
+    """Return what a change brings that leaves a step as long and does more in it; None for other changes."""
+    if finding.claims != "throughput" or finding.samples_per_second_times is None:
+        return None
+    return f"up to {fmt.factor(finding.samples_per_second_times)} the samples a second, in steps as long as now"
 
 
 def caution(finding: Finding) -> str:

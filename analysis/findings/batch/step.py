@@ -20,6 +20,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.batch.host import hidden_host, host_of_run
 from sawtooth.analysis.findings.batch.memory import Shape, memory_at, parameters_of
+from sawtooth.analysis.findings.batch.sample_loop import sample_loop
 from sawtooth.analysis.findings.work import ALIKE, launched_by_optimizer, launched_inside, numel, product_dtype
 from sawtooth.analysis.knowledge.flops import FIRST_OPERAND
 from sawtooth.analysis.knowledge.hardware import Gpu
@@ -46,7 +47,9 @@ MOST_LATENCY_NS = (
     50_000  # of a kernel: what takes longer has work, however slowly it is done (a batch norm over planes of channels)
 )
 OF_PARAMETERS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_")  # work on lists of parameters and gradients
-NOT_PREDICTED = "Not predicted: that takes shapes, a replay, and a loader that keeps up."
+NOT_PREDICTED = (
+    "Not predicted: that takes shapes, a replay, a loader that keeps up, and samples that go through the model together."
+)
 NEXT = (2.0, 4.0)  # times the batch
 ZERO_GRAD = r"^Optimizer\.zero_grad#"
 
@@ -76,10 +79,8 @@ class AtBatch:
 
 
 def at_batches(context: RuleContext, factors: Sequence[float]) -> list[AtBatch]:
-    """Return the run at each batch; nothing where shapes or a replay are missing, or where the loader limits."""
-    if context.whatif is None or not context.step_ms or context.work.empty:
-        return []
-    if context.share(context.lost_ms("data_wait")) > LOADER_SHARE:
+    """Return the run at each batch; nothing where shapes or a replay are missing, or where a larger batch keeps the host longer."""
+    if context.whatif is None or not context.step_ms or context.work.empty or host_grows_with_batch(context):
         return []
     parameters = parameters_of(context.recording, context.rank.device)
     if not parameters:
@@ -99,6 +100,13 @@ def at_batches(context: RuleContext, factors: Sequence[float]) -> list[AtBatch]:
         ms, low, high = (max(edge, floor) for edge, floor in zip(between, fed, strict=True))
         larger.append(AtBatch(times, ms, low, high, times * context.step_ms / ms, held))
     return larger
+
+
+def host_grows_with_batch(context: RuleContext) -> bool:
+    """Tell whether the host takes longer for a larger batch: it waits for the loader, or for what the profile does not show, or calls the model sample
+    by sample."""
+    waits = context.share(context.lost_ms("data_wait")) > LOADER_SHARE or not context.rank.best.represented
+    return waits or context.once(sample_loop) is not None
 
 
 def kernels_at(context: RuleContext, rows: pd.DataFrame, times: float) -> TimedOps:

@@ -16,25 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sawtooth.analysis.findings.batch.code import larger_batch_code
 from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, larger_batches, sentence
 from sawtooth.analysis.findings.queries.sampled import memory_use
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Explains, Finding
 from sawtooth.analysis.units import in_bytes
 
 USED = 0.5  # of the memory: twice the batch fits for certain
-
-CHANGES = (
-    CodeChange(
-        "PyTorch", "DataLoader(dataset, batch_size=64)", "DataLoader(dataset, batch_size=128)   # and scale the learning rate"
-    ),
-    CodeChange("Lightning", "Trainer(accumulate_grad_batches=2)", "Trainer(accumulate_grad_batches=1)   # batch_size × 2"),
-    CodeChange(
-        "Transformers",
-        "TrainingArguments(per_device_train_batch_size=8, gradient_accumulation_steps=4)",
-        "TrainingArguments(per_device_train_batch_size=32)",
-    ),
-)
 
 
 def check(context: RuleContext) -> Iterator[Finding]:
@@ -52,7 +41,7 @@ def check(context: RuleContext) -> Iterator[Finding]:
         confidence="low",
         note=sentence(larger) or NOT_PREDICTED,
         risk="A larger batch changes the optimization.",
-        changes=CHANGES,
+        changes=larger_batch_code(context.run, 2),
         evidence=[{"memory_used_bytes": use[0], "memory_bytes": use[1]}, *(at.row() for at in larger)],
     )
 

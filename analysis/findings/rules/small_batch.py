@@ -1,7 +1,7 @@
 """The batch is too small for this GPU.
 
 What it checks
-    A launch-bound step on a GPU whose memory is mostly free.
+    A launch-bound step on a GPU whose memory is mostly free, of a batch that goes through the model at once and that the loader has ready.
 Why it costs time
     The host needs the same time to launch a step whatever the batch; a larger batch gives each launch more work.
 What to do
@@ -14,34 +14,24 @@ References
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, larger_batches, sentence
+from sawtooth.analysis.findings.batch.code import larger_batch_code
+from sawtooth.analysis.findings.batch.step import NOT_PREDICTED, host_grows_with_batch, larger_batches, sentence
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.findings.queries.sampled import memory_use
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.run.model import CodeChange, Explains, Finding
+from sawtooth.analysis.run.model import Explains, Finding
 from sawtooth.analysis.units import in_bytes, in_words
 
 WORTH_NAMING = 0.15  # of the step lost to launches: below it the batch is not what limits
 FREE = 0.5  # of the GPU's memory: a doubled batch fits for certain
 
-CHANGES = (
-    CodeChange(
-        "PyTorch", "DataLoader(dataset, batch_size=2)", "DataLoader(dataset, batch_size=16)   # and scale the learning rate"
-    ),
-    CodeChange("Lightning", "Trainer(accumulate_grad_batches=8)", "Trainer(accumulate_grad_batches=1)   # with batch_size × 8"),
-    CodeChange(
-        "Transformers",
-        "TrainingArguments(per_device_train_batch_size=2, gradient_accumulation_steps=8)",
-        "TrainingArguments(per_device_train_batch_size=16, gradient_accumulation_steps=1)",
-    ),
-)
-
 
 def check(context: RuleContext) -> Iterator[Finding]:
     """Yield a finding when launches cost WORTH_NAMING of the step and at least FREE of the memory is unused."""
-    lost, use = context.lost_ms("launch_bound", "python_host"), memory_use(context)
+    use = memory_use(context)
     busy = sum(row.ns for row in context.rank.ledger if row.owner != "idle") / 1e6 / max(len(context.rank.counted), 1)
     if (
         context.share(context.lost_ms("launch_bound")) < WORTH_NAMING
@@ -50,19 +40,22 @@ def check(context: RuleContext) -> Iterator[Finding]:
         or context.step_ms is None
         or not 0 < busy < context.step_ms
         or searching_convolutions(context).count  # the host does not launch, it tries algorithms
+        or host_grows_with_batch(context)
+        or (context.rank.best.feeding is not None and context.rank.best.feeding.limits(context.step_ms))
     ):
         return
-    larger = context.once(larger_batches)
+    larger, times = context.once(larger_batches), context.step_ms / busy
     yield context.finding(
         RULE.slug,
         f"The host takes {in_words(context.step_ms)} to launch a step that keeps the GPU busy for {in_words(busy)}; {in_bytes(use[1] - use[0])} of its memory are free",
-        f"Raise the batch size: up to about {context.step_ms / busy:.1f} times as large takes hardly longer. Raise the learning rate with it.",
-        ceiling_ms=min(lost, context.step_ms - busy),
+        f"Raise the batch size: up to about {times:.1f} times as large takes hardly longer. Raise the learning rate with it.",
+        ceiling_ms=None,  # the step stays as long: it does more
+        samples_per_second_times=times,
         severity="info",
         confidence="medium",
         note=f"A step does not get shorter by this: it does more. {sentence(larger) or NOT_PREDICTED}",
         risk="A larger batch changes the optimization; memory grows with it.",
-        changes=CHANGES,
+        changes=larger_batch_code(context.run, 2 ** max(int(math.log2(times)), 1)),
         evidence=[*(at.row() for at in larger), *context.gap_evidence("launch_bound")],
     )
 

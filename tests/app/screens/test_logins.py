@@ -47,9 +47,7 @@ def test_who_has_access_is_told_by_browser_and_ended_by_a_button(asked: DataFold
     assert sessions.all() == []
 
 
-def test_the_navigation_leads_to_logins_only_where_somebody_logs_in(
-    asked: DataFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_navigation_leads_to_logins_only_where_somebody_logs_in(asked: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def linked() -> list[str]:
         return [str(element.proto.label) for element in opened_at("runs").sidebar if element.type == "page_link"]
 

@@ -7,19 +7,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pandas as pd
 import pytest
 
+from sawtooth.analysis.findings.batch.step import at_batches
 from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.findings.rules import small_batch
 from sawtooth.analysis.findings.rules.python_between_operators import how_often
 from sawtooth.analysis.findings.rules.straggling_rank import check as straggling
 from sawtooth.analysis.run.model import Communication, Finding, RankWaits, RunResult, Straggler
-from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.run_analysis import analyse, whatif_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
-from sawtooth.ingest.schema import DataFolder
-from tests.support.findings_of import result_of
+from sawtooth.app.page.findings import gain as page_gain
+from sawtooth.app.reports.text import gain
+from sawtooth.ingest.schema import DataFolder, UserFacts
+from tests.support.findings_of import library, result_of
 from tests.support.run_results import run_of
 from tests.support.sampled_loop import HARDWARE_SLOWDOWN, SOFTWARE_HEAT, write
 
@@ -134,6 +138,7 @@ def test_how_often_python_holds_the_launches_up(times: int, steps: int, words: s
 def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyPatch) -> None:
     # A stopwatch says 4 ms, the estimate loses 4.2 ms to launches: the GPU works 1 of the 4 ms, so four times the batch fits, not millions.
     monkeypatch.setattr(small_batch, "searching_convolutions", lambda given: SimpleNamespace(count=0))
+    monkeypatch.setattr(small_batch, "host_grows_with_batch", lambda given: False)
     run = run_of(
         ledger=[("other_compute", None, 1_000_000, 1.0), ("idle", "launch_bound", 6_000_000, 4.2)], best_ms=4.0, source="user"
     )
@@ -142,4 +147,28 @@ def test_a_small_batch_is_told_by_what_the_gpu_works(monkeypatch: pytest.MonkeyP
     (found,) = small_batch.check(RuleContext(run, run.lead, NoRows(), memory))  # type: ignore[arg-type]
     assert found.title.startswith("The host takes 4 ms to launch a step that keeps the GPU busy for 1 ms;")
     assert "about 4.0 times as large" in found.fix
-    assert found.ceiling_ms_per_step == pytest.approx(3.0)
+    assert (found.claims, found.samples_per_second_times) == ("throughput", pytest.approx(4.0))
+    assert gain(found, 4.0) == "up to 4.0\u00a0× the samples a second, in steps as long as now"
+    assert "saves" not in page_gain(found) and found.ceiling_ms_per_step is None
+    assert not any(digit in change.before + change.after for change in found.changes for digit in "0123456789")
+    known = replace(run, manifest=msgspec.structs.replace(run.manifest, facts=UserFacts(samples_per_step=64)))
+    (found,) = small_batch.check(RuleContext(known, known.lead, NoRows(), memory))  # type: ignore[arg-type]
+    assert (found.changes[0].before, found.changes[0].after) == (
+        "DataLoader(dataset, batch_size=64)", "DataLoader(dataset, batch_size=256)",
+    )  # fmt: skip
+
+
+def test_a_larger_batch_is_no_advice_where_the_host_takes_longer_for_it() -> None:
+    """Linear layers over 8 sequences at once leave the GPU waiting for launches; so do 16 samples one by one, where a larger batch launches more."""
+    memory = SimpleNamespace(memory_peak_bytes=1e9, memory_total_bytes=150e9)
+    rates = {}
+    for name in ("called_batch_by_batch", "called_sample_by_sample", "full_queue"):
+        run = result_of(name)
+        assert run.lead is not None
+        with library().open(run.lead.recording_id) as recording:
+            context = RuleContext(run, run.lead, recording, memory, whatif_of(recording, run.lead))
+            rates[name] = [found.samples_per_second_times for found in small_batch.check(context)]
+            predicted = at_batches(context, [2.0])
+        assert not (predicted and name != "called_batch_by_batch")
+    assert rates["called_batch_by_batch"][0] > 1.5
+    assert rates["called_sample_by_sample"] == rates["full_queue"] == []

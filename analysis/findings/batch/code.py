@@ -1,0 +1,25 @@
+"""A larger batch as code: with the run's own size where it is known, and no number where it is not."""
+
+from __future__ import annotations
+
+from sawtooth.analysis.run.model import CodeChange, RunResult
+
+WRITTEN = (
+    ("PyTorch", "DataLoader(dataset, batch_size={})"),
+    ("Lightning", "DataLoader(dataset, batch_size={})   # in train_dataloader"),
+    ("Transformers", "TrainingArguments(per_device_train_batch_size={})"),
+)
+
+
+def larger_batch_code(run: RunResult, times: int) -> tuple[CodeChange, ...]:
+    """Return the change to a batch ``times`` as large in each framework."""
+    size = batch_size(run)
+    now, then = (str(size), str(times * size)) if size else ("batch_size", "larger_batch_size")
+    return tuple(CodeChange(name, line.format(now), line.format(then)) for name, line in WRITTEN)
+
+
+def batch_size(run: RunResult) -> int | None:
+    """Return the samples of the run's batch, as its loader or its user says; None where neither does, or where the user's number is that of several ranks."""
+    facts = run.manifest.facts
+    size = facts.loader_batch or (facts.samples_per_step if len(run.ranks) == 1 else None)
+    return round(size) if size and size >= 1 else None

@@ -1,0 +1,77 @@
+"""A loop that calls the model's layers sample after sample: its samples are no batch that kernels or launches grow with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from sawtooth.analysis.findings.batch.memory import Shape, parameters_of
+from sawtooth.analysis.findings.work import AUTOGRAD_NODE
+
+if TYPE_CHECKING:
+    from sawtooth.analysis.findings.rule import RuleContext
+
+FEWEST = 6  # samples: a few views of each are a model's own (two crops, three of a triplet)
+ALONE = 0.9  # of the calls must be on a batch of one
+CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"
+_LAYERS = f"""
+SELECT o.cpu_op_id, t.step, s.input_dims FROM named_cpu_ops o JOIN signatures s USING (signature_id)
+    JOIN steps t ON t.device = ? AND t.counted AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns
+    LEFT JOIN named_cpu_ops p ON p.cpu_op_id = o.parent_id
+    WHERE regexp_matches(o.name, '^aten::(linear|conv[123]d|conv_transpose[123]d)$') AND NOT coalesce(starts_with(p.name, '{AUTOGRAD_NODE}') OR p.name = o.name, false) -- autocast calls the operator again inside itself
+    ORDER BY o.start_ns, o.cpu_op_id"""
+
+
+@dataclass(frozen=True)
+class SampleLoop:
+    """Calls of layers (cpu_op_id, step) that a loop over ``samples`` makes in each step; ``vectors``: every input is no more than a row."""
+
+    calls: pd.DataFrame
+    samples: int
+    vectors: bool
+
+
+def sample_loop(context: RuleContext) -> SampleLoop | None:
+    """Return the loop that most layers are called in, None where none repeats FEWEST times on batches of one, or where it is one of recurrent cells.
+
+    Ask by ``RuleContext.once``, since several rules do.
+    """
+    if context.recording.named(CELLS):
+        return None
+    parameters = parameters_of(context.recording, context.rank.device)
+    if not parameters:
+        return None
+    rows = context.recording.frame(_LAYERS, [context.rank.device])
+    rows = rows.assign(shapes=[_shapes(dims) for dims in rows["input_dims"]])
+    known = [shapes is not None and shapes[1] in parameters for shapes in rows["shapes"]]
+    rows = rows[np.array(known, dtype=bool)]  # a list would choose columns where there are no rows, as under torch.compile
+    steps = max(rows["step"].nunique(), 1)
+    rows = rows.assign(weight=[shapes[1] for shapes in rows["shapes"]])
+    used = {weight: len(part) / steps / parameters[weight] for weight, part in rows.groupby("weight", sort=False)}
+    often = rows[rows["weight"].map(used).astype(float) >= FEWEST]
+    if often.empty:
+        return None
+    samples = round(float(np.median(often["weight"].map(used).astype(float))))
+    calls = often[(often["weight"].map(used).astype(float) / samples).round(2).between(0.9, 1.1)]
+    inputs = [shapes[0] for shapes in calls["shapes"]]
+    alone = [_is_alone(*shapes) for shapes in calls["shapes"]]
+    if not alone or np.mean(alone) < ALONE:
+        return None
+    return SampleLoop(calls[["cpu_op_id", "step"]], samples, all(len(shape) <= 2 for shape in inputs))
+
+
+def _shapes(dims: Any) -> tuple[Shape, Shape] | None:
+    """Return the shapes of a layer's input and weight, None where they are not recorded."""
+    shapes = json.loads(dims) if isinstance(dims, str) else []
+    if len(shapes) < 2 or not all(isinstance(shape, list) and shape for shape in shapes[:2]):
+        return None
+    return tuple(shapes[0]), tuple(shapes[1])
+
+
+def _is_alone(of_input: Shape, of_weight: Shape) -> bool:
+    """Tell whether a layer's input is one sample: a batch of one, or (of a convolution, or a vector) none at all."""
+    return of_input[0] == 1 or len(of_input) == 1 or (len(of_weight) > 2 and len(of_input) == len(of_weight) - 1)
