@@ -116,7 +116,7 @@ def test_a_kernel_of_half_a_millisecond_has_work_to_do():
     frame = pd.DataFrame({"gpu_op_id": [1], "dur_ns": [500_000]})
     kernels = _Kernels(np.array([False]), np.array([0]), np.array([0]), frozenset())
     stream_ns = 100e6 / H200.bandwidth_bytes_per_s * 1e9
-    context = SimpleNamespace(work=frame, rank=SimpleNamespace(gpu=H200))
+    context = SimpleNamespace(rank=SimpleNamespace(gpu=H200))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(_Scale, "law", lambda *_: (2.0, 2.0, 2.0, stream_ns))
         assert _edit(context, frame, kernels, 2.0).dur_ns == (950_000,)
