@@ -18,6 +18,7 @@ import zlib
 from pathlib import Path
 
 from sawtooth.ingest.errors import UsageError
+from sawtooth.ingest.runs.environments import without_environments
 
 DATABASE = b"SQLite format 3\x00"
 CHUNK_BYTES = 4 << 20
@@ -32,14 +33,23 @@ WINDOWS = re.compile(rb'[A-Za-z]:(?:\\\\|/)((?:[^/"\\:<>|*?]+(?:\\\\|/))+)')
 HOME = re.compile(rb"(?<![\w.])/(?:home|Users)/[^/\"\\\s:,;()]+(?=[\"\s:,;()]|$)")
 HOME_WITHIN = re.compile(rb'(?<![\w.])/(?:home|Users)/[^/"\\\n]{1,64}/')  # a user's name may hold a space
 LIBRARY = re.compile(rb"(?:site-packages|dist-packages|lib/python[\d.]+)/(.*)$", re.DOTALL)
-ENVIRONMENT = re.compile(rb'("env(?:iron(?:ment)?)?(?:_?var(?:iable)?s)?"\s*:\s*)\{[^{}]{0,65536}\}', re.IGNORECASE)
 _SECRET_KEYS = rb"(?:[\w-]{0,64}(?:api[_-]?key|access[_-]?key|private[_-]?key|secret|passw(?:or)?d|credential)[\w-]{0,64}|[\w-]{0,64}[_-]token|token|user(?:[_-]?name)?|logname)"
-# `--api-key X`, `API_KEY=X`, `"api_key": "X"`. Values that are numbers are counts: `max_token=128`
-NAMED_SECRET = re.compile(
-    rb"""((?<![\w-])(?:--%b(?:\s+|=)|%b(?:=|\\?["']\s*:\s*\\?["']))["']?)(?!\d+(?![\w-]))[^\s"'\\,;&}]{3,}"""
-    % (_SECRET_KEYS, _SECRET_KEYS),
-    re.IGNORECASE,
+# A value in quotes ends with the closing quote: in JSON within a text of JSON (\"), in JSON, in Python's and the shell's notation (').
+_QUOTE = rb"""(?:(?P<inner>\\")|(?P<json>")|(?P<single>'))"""
+_TO_QUOTE = rb"""(?!\d+\\?["'])(?(inner)(?:\\{4}|\\{3}"|\\[^"]|[^"\\])+|(?(json)(?:\\.|[^"\\])+|(?:\\[^"]|[^'"\\])+))"""
+# `"--api-key=X"`, `"API_KEY=X"`: a whole argument or variable
+QUOTED_ARGUMENT = re.compile(
+    rb"(?P<kept>%b(?=[\w-]{1,200}=)(?:--)?%b=)%b" % (_QUOTE, _SECRET_KEYS, _TO_QUOTE), re.IGNORECASE | re.DOTALL
 )
+# `"api_key": "X"`, `"--api-key", "X"`, `--api-key X`, `API_KEY=X`. Values that are numbers are counts: `max_token=128`
+NAMED_SECRET = re.compile(
+    rb"""(?P<kept>(?<![\w-])(?P<flag>--)?%b(?:\\?["']\s*(?::|(?(flag),(?!\s*\\?["']--)|(?!)))\s*(?=\\?["'])|=|(?(flag)\s+|(?!)))%b?)"""
+    rb"""(?(inner)%b|(?(json)%b|(?(single)%b|(?!\d+(?![\w-]))(?:\\\\|,(?=[^\s"'\\])|[^\s"'\\,;&}]){3,})))"""
+    % (_SECRET_KEYS, _QUOTE, _TO_QUOTE, _TO_QUOTE, _TO_QUOTE),
+    re.IGNORECASE | re.DOTALL,
+)
+FLAG_AT_END = re.compile(rb"""--%b\\?["']?\s*,?\s*\Z""" % _SECRET_KEYS, re.IGNORECASE)
+FLAG_BYTES = 256  # no flag is longer
 KNOWN_SECRET = re.compile(
     rb"(?<![\w-])(?:sk-[\w-]{8,}|hf_\w{8,}|gh[pousr]_\w{16,}|glpat-[\w-]{16,}|AKIA[0-9A-Z]{12,}|xox[abp]-[\w-]{8,}|eyJ[\w-]{10,}(?:\.[\w-]+){1,2})"
 )
@@ -57,7 +67,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return a person's text without hosts and paths."""
-        return self._plain(text.encode()).decode(errors="replace")
+        return self._plain(b"".join(without_environments([text.encode()]))).decode(errors="replace")
 
     def host(self, name: str | None) -> str | None:
         """Return what stands for a host."""
@@ -87,11 +97,12 @@ class Redactor:
                 )
             original.seek(0)
             rest = b""
-            while chunk := original.read(CHUNK_BYTES):
-                rest += chunk
-                cut = _cut(rest)
-                out.write(self._lines(rest[:cut]))
-                rest = rest[cut:]
+            for piece in without_environments(iter(lambda: original.read(CHUNK_BYTES), b"")):
+                rest += piece
+                if len(rest) > CHUNK_BYTES:
+                    cut = _cut(rest)
+                    out.write(self._lines(rest[:cut]))
+                    rest = rest[cut:]
             out.write(self._lines(rest))
 
     def _lines(self, text: bytes) -> bytes:
@@ -100,7 +111,7 @@ class Redactor:
         return b"".join(self.line(line) for line in text.splitlines(keepends=True))
 
     def _plain(self, text: bytes) -> bytes:
-        text = NAMED_SECRET.sub(rb"\1redacted", ENVIRONMENT.sub(rb"\1{}", text))
+        text = NAMED_SECRET.sub(rb"\g<kept>redacted", QUOTED_ARGUMENT.sub(rb"\g<kept>redacted", text))
         text = KNOWN_SECRET.sub(b"redacted", text)
         text = HOST_VALUE.sub(lambda m: m[1] + self._host(m[2]) + m[3], text)
         for name, word in self._hosts.items():
@@ -122,8 +133,18 @@ class Redactor:
 
 
 def _cut(text: bytes) -> int:
-    """Return where a text can be cut without parting a name: after its last line, else at a quote or comma, else near its end."""
-    cut = text.rfind(b"\n") + 1
+    """Return where a text can be cut without parting a name, or a flag from its value: after a line, else at a quote or comma, else near its end."""
+    end = len(text)
+    while cut := _border(text, end):
+        if FLAG_AT_END.search(text, max(0, cut - FLAG_BYTES), cut) is None:
+            return cut
+        end = cut - 1
+    return max(len(text) - LONGEST_TEXT, 0)
+
+
+def _border(text: bytes, end: int) -> int:
+    """Return the last place before ``end`` where no name goes on; 0 where there is none."""
+    cut = text.rfind(b"\n", 0, end) + 1
     if cut == 0 or len(text) - cut > CHUNK_BYTES:
-        cut = max(text.rfind(b'",'), text.rfind(b"},")) + 1
-    return cut or max(len(text) - LONGEST_TEXT, 0)
+        cut = max(text.rfind(b'",', 0, end), text.rfind(b"},", 0, end)) + 1
+    return cut

@@ -38,6 +38,16 @@ from tests.support.paths import SAMPLES
         ('load WANDB_API_KEY=0a1b2c step', "step", ("0a1b2c",)),
         ('"load sk-PLANT42424242 and hf_PLANT123456"', "load redacted and redacted", ("PLANT",)),
         (r'"metadata": "{\"password\": \"hunter22\"}"', "metadata", ("hunter22",)),
+        (r'{"env": {"BASH_FUNC_module%%": "() {  eval \"x\" }", "A": "value-9"}, "next": 1}', '"env": {}, "next": 1', ("value-9", "BASH")),
+        ('{"env": {"all": {"A": "value-9"}, "B": ["value-8]"]}, "next": 1}', '"env": {}, "next": 1', ("value-9", "value-8")),
+        ('{"environ": ["A=value-9", "B=]value-8"], "next": 1}', '"environ": [], "next": 1', ("value-9", "value-8")),
+        ('["python", "t.py", "--api-key", "abc def, ghi", "--lr", "0.1"]', '"--lr", "0.1"]', ("abc", "def", "ghi")),
+        ('["t.py",\n "--password",\n "hunter22",\n "--lr"]', '"--lr"]', ("hunter22",)),
+        ('["--password=my horse, \\"battery\\"", "--lr"]', '"--lr"]', ("my", "horse", "battery")),
+        ("t.py --password 'my horse' --token a,b,c --lr 0.1", "--lr 0.1", ("my", "horse", "a,", ",b", ",c")),
+        (r'"cmdline": "t.py --password \"my horse\" --lr 0.1"', '--lr 0.1"', ("my", "horse")),
+        (r'"password": "two words, a \" and more", "n": 2', '"n": 2', ("two", "words", "and", "more")),
+        (r'"m": "{\"password\": \"two words \\\" more\", \"n\": 2}"', r'\"n\": 2}"', ("two", "words", "more")),
     ],
 )  # fmt: skip
 def test_names_go_and_files_stay(given: str, kept: str, gone: tuple[str, ...]) -> None:
@@ -55,6 +65,8 @@ def test_names_go_and_files_stay(given: str, kept: str, gone: tuple[str, ...]) -
         '"https://example.org/a/b"',
         '{"ts": 1/2, "name": "x//y"}',
         '"tokens": 4096, "token": 128, "max_token=512"',
+        '"token": null, "user": [12345], "secret": {"a": true}, "max_token": "512", "n": ["--token", "--lr"]',
+        '"env": 4, "envs": {"a": 1}, "name": "env: {x}"',
         '"name": "user_annotation", "cat": "user_annotation", "name": "embed_tokens"',
         '"aten::_scaled_dot_product_flash_attention(query, key, value)"',
         '"Memcpy HtoD (Pinned -> Device)"',
@@ -107,6 +119,46 @@ def test_names_on_the_border_of_two_chunks_go_too(tmp_path: Path, lines: bool, m
     assert [e["name"].rsplit("/", 1)[1] for e in json.loads(text)["traceEvents"]] == [
         e["name"].rsplit("/", 1)[1] for e in events
     ]
+
+
+def _redacted(tmp_path: Path, text: str) -> str:
+    source, target = tmp_path / "s.json", tmp_path / "t.gz"
+    source.write_text(text)
+    Redactor().source(source, target)
+    return gzip.decompress(target.read_bytes()).decode()
+
+
+def _environment(values: int) -> dict[str, str]:
+    return {f"VARIABLE_{i}": f'value-{i}, {{ "x" \\ [' for i in range(values)}
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1000, CHUNK_BYTES])
+def test_an_environment_goes_whole_wherever_it_stands_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr("sawtooth.ingest.runs.redact.CHUNK_BYTES", chunk)
+    before = {"traceEvents": [{"ph": "X", "name": f"f{i}"} for i in range(9)], "env": _environment(40)}
+    text = _redacted(tmp_path, json.dumps(before))
+    assert json.loads(text) == before | {"env": {}}
+    text = _redacted(tmp_path, json.dumps({"env": _environment(40), "n": 1}, indent=1))
+    assert json.loads(text) == {"env": {}, "n": 1}
+
+
+def test_a_large_environment_goes_and_so_does_one_that_a_file_is_cut_off_in(tmp_path: Path) -> None:
+    text = json.dumps({"n": 1, "env": _environment(5000)})
+    assert len(text) > 128 << 10
+    assert json.loads(_redacted(tmp_path, text)) == {"n": 1, "env": {}}
+    assert _redacted(tmp_path, text[:-9]) == '{"n": 1, "env": {'
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("shift", range(40))
+def test_a_flag_is_not_parted_from_its_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: int, indent: int | None
+) -> None:
+    monkeypatch.setattr("sawtooth.ingest.runs.redact.CHUNK_BYTES", 100)
+    text = _redacted(tmp_path, json.dumps(["x" * (shift + 20), *["--api-key", "abc def"] * 20], indent=indent))
+    assert json.loads(text)[1:] == ["--api-key", "redacted"] * 20
 
 
 def _run(*arguments: str):
