@@ -26,6 +26,7 @@ from sawtooth.ingest.sampler.replay import Replay, ReplayError, read_recording
 from sawtooth.ingest.sampler.sinks import PlainSink, SessionSink, default_folder
 from sawtooth.place import recorder_version
 
+CHILD_POLL_S = 0.1  # a signal that comes while the command is waited for is passed on this late
 PACKAGES = {"pynvml": "nvidia-ml-py"}  # by the module's name, where it differs
 
 
@@ -83,18 +84,15 @@ def main(arguments: list[str] | None = None, *, nvml: Any = None, clock: Clock |
                 stop=stop,
                 caller=caller,
             )
-        return _drained(shipping) or code
+        undelivered = _drained(shipping)
+        return code or undelivered
     except (DriverLostError, ReplayError) as error:
         return _refuse(str(error))
     except ModuleNotFoundError as error:
         package = PACKAGES.get(error.name or "", error.name)
         return _refuse(f"{package} is not installed beside {sys.executable}. Install it there: pip install {package}")
-    except FileNotFoundError:
-        return _refuse(
-            f"There is no command {options.command[0]!r}." if options.command else "The output folder cannot be made."
-        )
     except OSError as error:
-        return _refuse(f"The samples cannot be written or served: {error.strerror}.")
+        return _refuse(_unwritable(error))
 
 
 def _push_trouble(options: argparse.Namespace, clock: Clock) -> str | None:
@@ -115,14 +113,29 @@ def _sample(options: argparse.Namespace, sinks: list[Sink], nvml: Any, clock: Cl
     )
     driver.open()  # before the command starts: without a GPU there is nothing to run it for
     _describe(sinks, driver)
-    child = subprocess.Popen(options.command, env=children.environment_before()) if options.command else None
+    child = None
+    if options.command:
+        try:
+            child = subprocess.Popen(options.command, env=children.environment_before())
+        except FileNotFoundError:
+            return _refuse(f"There is no command {options.command[0]!r}.")
+        except OSError as error:
+            return _refuse(f"{options.command[0]!r} cannot be run ({error.strerror}).")
     alive = _alive(options.watch_pid, child)
     host = None if options.no_host else HostReader([pid for pid in (options.watch_pid, child.pid if child else None) if pid])
     pace = PaceReader(options.pace) if options.pace is not None else None
     sampler = Sampler(
         driver, sinks, clock=clock, stop=stop, interval_s=options.interval, caller=caller, alive=alive, host=host, pace=pace
     )
-    return _finish(child, sampler.run(options.seconds))
+    if child is None:
+        sampler.run(options.seconds)
+        return 0
+    try:
+        sampler.run(options.seconds)
+    except Exception as error:  # whatever it is, the command has begun: it is waited for, and its exit code is what counts
+        trouble = _unwritable(error) if isinstance(error, OSError) else f"Sampling has failed ({error!r})."
+        _refuse(f"{trouble} The command goes on without it.")
+    return _code_of(child, stop)
 
 
 def _resume(options: argparse.Namespace, clock: Clock, stop: threading.Event) -> int:
@@ -217,13 +230,19 @@ def _alive(watched: int | None, child: subprocess.Popen[bytes] | None) -> Callab
     return alive
 
 
-def _finish(child: subprocess.Popen[bytes] | None, reason: str) -> int:
-    if child is None:
-        return 0
-    if reason == "stopped" and child.poll() is None:
-        child.terminate()  # whoever stops the sampler stops what it wraps; --seconds bounds the sampling only
+def _code_of(child: subprocess.Popen[bytes], stop: threading.Event) -> int:
+    """Wait for the command and return its exit code; whoever stops the sampler stops what it wraps, --seconds bounds the sampling only."""
+    while child.poll() is None and not stop.wait(CHILD_POLL_S):
+        pass
+    if child.poll() is None:
+        child.terminate()
     code = child.wait()
     return code if code >= 0 else 128 - code
+
+
+def _unwritable(error: OSError) -> str:
+    where = f" ({error.filename})" if error.filename else ""
+    return f"The samples cannot be written or served{where}: {error.strerror}."
 
 
 def _refuse(sentence: str) -> int:

@@ -95,6 +95,8 @@ def refusal(options: argparse.Namespace) -> str | None:
         return f"--interval must be at least {SHORTEST_INTERVAL_S:g} s: nothing NVML reports changes faster."
     if not options.speed > 0 or options.copies < 1:
         return "--speed and --copies must be above 0."
+    if options.format == "jsonl" and options.out is not None and not options.out.parent.is_dir():
+        return f"There is no folder {str(options.out.parent)!r} to write the samples to."
     if options.push is None:
         return "--resume-push needs --push URL." if options.resume_push else None
     if not options.token:

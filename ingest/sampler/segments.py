@@ -96,10 +96,9 @@ class SegmentWriter:
         if m - self._synced_m >= SYNC_NS:
             self.sync(m)
 
-    def start_segment(self, m: int, w: int, meta: dict[str, Any] | None = None) -> None:
-        """Close the segment and open the next one; ``meta`` replaces what its head says of the devices."""
+    def start_segment(self, m: int, w: int) -> None:
+        """Close the segment and open the next one, whose head says of the devices what ``meta`` does. Raises OSError when the disk refuses."""
         self.close()
-        self.meta = meta or self.meta
         self.segment += 1
         path = self.folder / segment_name(self.segment)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)

@@ -58,7 +58,11 @@ class SessionSink:
     def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None:
         """Begin the session, or a new segment of it with changed devices."""
         if self.writer is not None:
-            self.writer.start_segment(m, w, self.writer.meta | {"devices": gpus})
+            self.writer.meta |= {"devices": gpus}  # for the next segment, whether it begins now or when there is room again
+            try:
+                self.writer.start_segment(m, w)
+            except OSError:
+                self._fail(m)
             return
         session = new_session_id(w)
         meta = {
@@ -91,9 +95,12 @@ class SessionSink:
                 self._failed_m = None
             self.writer.write(record)
         except OSError:
-            if self._failed_m is None:
-                self._failed_m = m
-            self._retry_m = m + DISK_RETRY_NS
+            self._fail(m)
+
+    def _fail(self, m: int) -> None:
+        if self._failed_m is None:
+            self._failed_m = m
+        self._retry_m = m + DISK_RETRY_NS
 
     def close(self) -> None:
         """Sync and close."""

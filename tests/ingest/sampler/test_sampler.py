@@ -376,6 +376,25 @@ def test_a_full_disk_costs_samples_and_leaves_a_gap(tmp_path: Path, monkeypatch:
     assert [g["reason"] for g in gaps] == ["the disk was full"]
 
 
+def test_a_gpu_that_comes_back_on_a_full_disk_is_in_the_next_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    sink = SessionSink(tmp_path, 0.1)
+    bench.sampler.sinks = [sink]
+    bench.sampler.run(1)
+    assert sink.writer is not None
+    devices = sink.writer.meta["devices"]
+    with monkeypatch.context() as full:
+        full.setattr("sawtooth.ingest.sampler.segments.os.open", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+        sink.devices(devices[:1], 10**12, 10**12)
+        sink.write({"k": "tick", "m": 10**12, "w": 10**12, "g": []})
+    sink.write({"k": "tick", "m": 2 * 10**12, "w": 2 * 10**12, "g": []})
+    sink.close()
+    head, gap, tick = (decode_line(x) for x in newest_segment(sink.writer.folder).read_bytes().splitlines())
+    assert head and gap and tick
+    assert head["devices"] == devices[:1]
+    assert (gap["e"], gap["from_m"], gap["to_m"], tick["k"]) == ("gap", 10**12, 2 * 10**12, "tick")
+
+
 def test_plain_lines_are_those_of_the_recordings(tmp_path: Path) -> None:
     time = FakeClock()
     out = tmp_path / "nvml.jsonl"
@@ -394,7 +413,36 @@ def test_a_wrapped_command_gives_its_exit_code(tmp_path: Path) -> None:
     assert command.main(arguments, nvml=FakeNvml(FakeClock())) == 7
     (session,) = tmp_path.iterdir()
     assert (session / "meta.json").exists()
-    assert command.main(["--out", str(tmp_path), "--", "no-such-command"], nvml=FakeNvml(FakeClock())) == 2
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("odd")])
+def test_a_command_is_waited_for_when_sampling_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(SessionSink, "devices", fails)
+    done = tmp_path / "done"
+    arguments = ["--out", str(tmp_path / "out"), "--", "sh", "-c", f"sleep 0.5; touch {done}; exit 7"]
+    assert command.main(arguments, nvml=FakeNvml(FakeClock())) == 7
+    assert done.exists()
+    assert "The command goes on without it." in capsys.readouterr().err
+
+
+def test_a_command_that_cannot_start_and_a_folder_that_is_missing_are_told_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, ran = tmp_path / "train.sh", tmp_path / "ran"
+    script.write_text("#!/bin/sh")
+    for out, words, sentence in (
+        (tmp_path, ["no-such-command"], "There is no command 'no-such-command'."),
+        (tmp_path, [str(script)], f"{str(script)!r} cannot be run (Permission denied)."),
+        (tmp_path / "none" / "nvml.jsonl", ["touch", str(ran)], f"There is no folder {str(tmp_path / 'none')!r}"),
+    ):
+        assert command.main(["--out", str(out), "--", *words], nvml=FakeNvml(FakeClock())) == 2
+        assert sentence in capsys.readouterr().err
+    assert not ran.exists()
 
 
 def test_session_ids_are_safe_names() -> None:
