@@ -10,7 +10,9 @@ import typer
 
 from sawtooth.app.commands.output import say
 from sawtooth.app.server import start
-from sawtooth.app.server.sessions import Listed, sessions_of
+from sawtooth.app.server.sessions import Listed, print_of, sessions_of
+from sawtooth.app.server.tokens import VIEWERS, kept_token
+from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.place import default_data_folder
@@ -49,7 +51,7 @@ def serve(
     if end_session is not None:
         _end(end_session, data)
     elif sessions:
-        _list(data)
+        _list(_folder(data), token)
     elif link:
         say(start.link_to(_folder(data), start.url_of(address, port, secure=tls is not None)))
     else:
@@ -79,12 +81,20 @@ def _folder(data: Path | None) -> DataFolder:
     return DataFolder((data or default_data_folder()).expanduser().absolute()).create()
 
 
-def _list(data: Path | None) -> None:
-    sessions = sessions_of(_folder(data)).all()
+def _list(data: DataFolder, token: str | None) -> None:
+    """List the logins; those of another token last, as only a server that is started with it lets them in."""
+    now = print_of(token or settings().token or kept_token(data.root, VIEWERS, "The token"))
+    sessions = sessions_of(data).all()
+    others = [listed for listed in sessions if not listed.session.stands_on(now)]
     for listed in sessions:
-        say("  ".join(row_of(listed)))
-    if not sessions:
+        if listed not in others:
+            say("  ".join(row_of(listed)))
+    if len(others) == len(sessions):
         say("Nobody is logged in.")
+    if others:
+        say("Logged in with another token, which this one does not let in:")
+    for listed in others:
+        say("  ".join(row_of(listed)))
 
 
 def row_of(listed: Listed) -> tuple[str, ...]:

@@ -10,12 +10,16 @@ import streamlit as st
 from sawtooth.app import format as fmt
 from sawtooth.app.page import cards
 from sawtooth.app.server.login import session_cookie_of
-from sawtooth.app.server.sessions import Listed, Sessions, sessions_of
+from sawtooth.app.server.sessions import Listed, Sessions, print_of, sessions_of
 from sawtooth.app.server.start import link_to
 from sawtooth.app.settings import is_loopback, settings
 
-# Edge and Opera call themselves Chrome too, and Chrome calls itself Safari: the first that is there is meant
-BROWSERS = {"Edg/": "Edge", "OPR/": "Opera", "Firefox/": "Firefox", "Chrome/": "Chrome", "Safari/": "Safari"}
+# Edge and Opera call themselves Chrome too, and Chrome calls itself Safari: the first that is there is meant.
+# Telephones have signs of their own: EdgA and EdgiOS, FxiOS, CriOS.
+BROWSERS = {
+    "Edg/": "Edge", "EdgA/": "Edge", "EdgiOS/": "Edge", "OPR/": "Opera", "OPT/": "Opera", "Firefox/": "Firefox", "FxiOS/": "Firefox",
+    "Chrome/": "Chrome", "CriOS/": "Chrome", "Safari/": "Safari",
+}  # fmt: skip
 SYSTEMS = {
     "Android": "Android", "iPhone": "iPhone", "iPad": "iPad", "Windows": "Windows", "Mac OS": "macOS", "Linux": "Linux",
 }  # fmt: skip
@@ -33,7 +37,7 @@ def main() -> None:
         return
     sessions = sessions_of(settings().data)
     own = sessions.id_of(st.context.cookies.get(session_cookie_of(token), ""))
-    logged_in = sessions.all()
+    logged_in = [listed for listed in sessions.all() if listed.session.stands_on(print_of(token))]
     cards.headline(
         f"{fmt.many(len(logged_in), 'browser')} {'has' if len(logged_in) == 1 else 'have'} access to this dashboard",
         "Everybody who has access sees and changes all runs. There are no roles.",
@@ -96,10 +100,8 @@ def browser_of(listed: Listed) -> str:
 def _ago(seconds: float) -> str:
     if seconds < 6 * MINUTE:  # as exactly as it is known
         return "in the last minutes"
-    for unit, name in ((DAY, "day"), (HOUR, "hour"), (MINUTE, "minute")):
-        if seconds >= unit:
-            return f"{fmt.many(int(seconds / unit), name)} ago"
-    return "now"
+    unit, name = next((each for each in ((DAY, "day"), (HOUR, "hour")) if seconds >= each[0]), (MINUTE, "minute"))
+    return f"{fmt.many(int(seconds / unit), name)} ago"
 
 
 main()

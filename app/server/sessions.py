@@ -30,7 +30,7 @@ SEEN_EVERY_SECONDS = 300.0  # how exactly "last seen" is known; each look would 
 BELIEVED_SECONDS = 1.0  # a session is looked up again after this, so that an ended one is over
 MOST_SESSIONS = 500  # the longest unseen goes: a script that logs in anew each minute must not fill the folder
 MOST_LINKS = 100
-TEXT_LENGTH = 120  # of a browser's name worth keeping
+TEXT_LENGTH = 300  # of a browser's name worth keeping: what tells Edge from Chrome stands at its end
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -45,6 +45,10 @@ class Session(msgspec.Struct, frozen=True):
     address: str = ""
     user: int | None = None
     token: str | None = None
+
+    def stands_on(self, token: str) -> bool:
+        """Tell whether the session opens a server of ``token`` (a print)."""
+        return self.token in (None, token)
 
 
 class _Link(msgspec.Struct, frozen=True):
@@ -113,7 +117,7 @@ class Sessions:
                 self._believed.clear()
             self._believed[name] = (now, session)
         belongs = session.user is None or session.user == user
-        return session if belongs and session.token in (None, token) else None
+        return session if belongs and session.stands_on(token) else None
 
     def all(self) -> list[Listed]:
         """Return every session, the last used first."""

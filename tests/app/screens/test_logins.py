@@ -7,22 +7,35 @@ from collections.abc import Iterator
 
 import pytest
 from streamlit.runtime.context import ContextProxy
+from typer.testing import CliRunner
 
-from sawtooth.app.server.sessions import Session, sessions_of
+from sawtooth.app.cli import cli
+from sawtooth.app.server.sessions import Session, print_of, sessions_of
 from sawtooth.app.settings import settings
 from sawtooth.ingest.schema import DataFolder
 from tests.support.pages import opened_at, words_of
 
+TOKEN = "a token of twelve and more"
 AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36"
 EDGE = (
     "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36 Edg/140.0"
 )
+IPHONE = "Mozilla/5.0 (iPhone; CPU iPhone OS 18_6 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko)"
+AGENTS = {
+    AGENT: "Chrome on Linux",
+    EDGE: "Edge on Windows",
+    "Mozilla/5.0 (Linux; Android 15; SM-S938B Build/AP3A.240905.015) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.7339.51 Mobile Safari/537.36 EdgA/140.0.3485.54": "Edge on Android",
+    f"{IPHONE} CriOS/140.0.7339.101 Mobile/15E148 Safari/604.1": "Chrome on iPhone",
+    f"{IPHONE} FxiOS/143.0 Mobile/15E148 Safari/605.1.15": "Firefox on iPhone",
+    f"{IPHONE} EdgiOS/140.0.3485.66 Version/18.0 Mobile/15E148 Safari/604.1": "Edge on iPhone",
+    f"{IPHONE} Version/18.6 Mobile/15E148 Safari/604.1": "Safari on iPhone",
+}
 
 
 @pytest.fixture
 def asked(app_data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> Iterator[DataFolder]:
     """A data folder whose server asks for a login."""
-    monkeypatch.setenv("SAWTOOTH_TOKEN", "a token of twelve and more")
+    monkeypatch.setenv("SAWTOOTH_TOKEN", TOKEN)
     monkeypatch.delenv("SAWTOOTH_NO_TOKEN", raising=False)
     monkeypatch.setattr(ContextProxy, "cookies", property(lambda _: {}))
     monkeypatch.setattr(ContextProxy, "url", property(lambda _: "http://127.0.0.1:8501/logins"))
@@ -56,6 +69,24 @@ def test_the_navigation_leads_to_logins_only_where_somebody_logs_in(asked: DataF
     settings.cache_clear()
     assert "Reference" in linked() and "Logins" not in linked()
     assert "nobody logs in" in words_of(opened_at("logins"))
+
+
+def test_browsers_are_known_by_what_a_login_keeps_of_their_name(asked: DataFolder) -> None:
+    sessions = sessions_of(asked)
+    for agent in AGENTS:
+        sessions.open(sessions.new("link", agent, "10.0.0.7", None, None))
+    text = words_of(opened_at("logins"))
+    assert [name for name in AGENTS.values() if name not in text] == []
+
+
+def test_a_login_with_an_earlier_token_has_no_access(asked: DataFolder) -> None:
+    sessions = sessions_of(asked)
+    for token in (TOKEN, "the token of last year"):
+        sessions.open(sessions.new("token", AGENT, "10.0.0.7", None, print_of(token)))
+    assert "1 browser has access to this dashboard" in words_of(opened_at("logins"))
+    lines = CliRunner().invoke(cli, ["serve", "--sessions", "--data", str(asked.root)]).output.splitlines()
+    assert len(lines) == 3
+    assert lines[1] == "Logged in with another token, which this one does not let in:"
 
 
 def test_an_invitation_is_a_link_for_one_browser(asked: DataFolder) -> None:
