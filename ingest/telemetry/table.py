@@ -76,16 +76,23 @@ class SampleTable:
 
     def add(self, device: int, time_ns: int, values: dict[str, float | None]) -> None:
         """Add values of one device and time. None is not recorded; what is impossible is left out and counted."""
-        if not (0 <= device < MOST_DEVICES and 0 <= time_ns < LAST_NS):
-            self.note("line_unreadable", "data_loss", UNREADABLE, example=f"device {device}, {time_ns} ns")
+        if not self._takes(device, time_ns):
             return
         for column, value in values.items():
             if value is not None:
                 self._keep(self.polled, device, time_ns, column, value)
 
     def add_finer(self, device: int, time_ns: int, column: str, value: float) -> None:
-        """Add a value of a buffer that is finer than polling."""
-        self._keep(self.finer, device, time_ns, column, value)
+        """Add a value of a buffer that is finer than polling. What is impossible is left out and counted."""
+        if self._takes(device, time_ns):
+            self._keep(self.finer, device, time_ns, column, value)
+
+    def _takes(self, device: object, time_ns: object) -> bool:
+        """Tell whether there can be such a device and time, and note it where not."""
+        if isinstance(device, int) and isinstance(time_ns, int) and 0 <= device < MOST_DEVICES and 0 <= time_ns < LAST_NS:
+            return True
+        self.note("line_unreadable", "data_loss", UNREADABLE, example=f"device {device}, {time_ns} ns")
+        return False
 
     def add_host(self, time_ns: int, values: dict[str, Any]) -> None:
         """Add values of the host; what is not one of HOST_COLUMNS is of a later version."""

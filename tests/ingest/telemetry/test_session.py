@@ -18,7 +18,7 @@ from sawtooth.ingest.sampler import __main__ as command
 from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.sampler.prometheus import EXPORTED, PrometheusSink, parse_address
 from sawtooth.ingest.sampler.push import Push, available_on_disk
-from sawtooth.ingest.telemetry.session import SessionClock, SessionReader
+from sawtooth.ingest.telemetry.session import SessionClock, SessionReader, SessionTable
 from tests.support.fake_nvml import FakeClock, FakeNvml
 from tests.support.push_receiver import PushReceiver
 from tests.support.sampler_bench import Bench, Direct, recorded
@@ -85,6 +85,16 @@ def test_a_torn_tail_is_skipped_for_ever_even_when_a_later_segment_follows(tmp_p
     assert reader.damaged == 1 and reader.ended is None
     assert records[-1]["q"] == 3
     assert reader.poll() == []
+
+
+@pytest.mark.parametrize("device", [10**12, -1, "x", 0.5, None])
+def test_a_buffer_of_a_device_that_cannot_be_costs_itself(device: Any) -> None:
+    table = SessionTable(columns=["util_pct"])
+    ticks = [{"k": "tick", "m": m, "w": m, "q": m, "g": [[50.0]], "s": [[device, "power_w", [m], [300.0]]]} for m in range(5)]
+    table.add([*ticks, {"k": "tick", "m": 9, "w": 9, "q": 9, "g": [], "s": [[0, "power_w", [10**30, -1], [1.0, 2.0]]]}])
+    columns = table.table().columns()
+    assert set(columns["device"]) == {0} and np.isnan(columns["power_w"]).sum() == len(columns["power_w"]) == 5
+    assert table.table().diagnostics["line_unreadable"].count == 7
 
 
 @pytest.mark.parametrize("seed", range(20))
