@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,21 @@ def test_much_behind_the_events_is_no_event_without_an_end(behind):
     )
     assert sum(map(len, cut.events())) == sum(map(len, whole.events())) > 0
     assert cut.metadata == whole.metadata and not cut.truncated
+
+
+def test_a_file_that_names_its_events_again_and_again_is_refused_soon():
+    began = time.process_time()
+    for text, code in (
+        (b'{"a":' + b'{"traceEvents":' * 20_000, "E-DEPTH"),
+        (b'{"a": [' + b'{"traceEvents": 0], ' * 20_000, "E-JSON"),
+    ):
+        with pytest.raises(SourceError) as refusal:
+            list(Document(iter([text]), Limits()).events())
+        assert refusal.value.code == code
+    assert time.process_time() - began < 3.0
+    inner = b'{"a": {"b": {"traceEvents": 1}}, "c": [{"traceEvents": []}], '
+    document = Document(iter([inner + sound_trace.GOOD.lstrip()[1:]]), Limits())
+    assert sum(map(len, document.events())) > 0
 
 
 def test_an_event_without_an_end_is_refused_with_its_place():

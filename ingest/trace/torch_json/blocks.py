@@ -6,6 +6,7 @@ array when it also ends at one. What does not decode goes through the tolerant l
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ CUT = re.compile(rb"\}\s*,\s*(?=\{)")
 START = re.compile(rb'"traceEvents"\s*:\s*')
 PAIR = re.compile(rb'"(\w+)"\s*:\s*("(?:[^"\\]|\\.)*"|-?[\d.]+)\s*[,}]')
 BLANK = b" \t\r\n"
+MAX_STARTS = 64  # places where the array seems to begin: each costs a look at all before it
 MAX_JOINS = 64  # nested objects of one event that the border pattern may have cut apart; kineto nests none
 DEEP = 500  # brackets in an event that does not decode: it is nested beyond any decoder's limit
 EXAMPLE_BYTES = 200  # as diagnostics.example says
@@ -70,6 +72,7 @@ class Document:
         self.bare_list = False
         self._closed = False  # the array's closing bracket was met
         self._ended = False
+        self._starts, self._looked = 0, 0  # how often the name of the array stood elsewhere, and up to where that is known
         self._wanted = block_bytes
         self.notes: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
@@ -193,7 +196,7 @@ class Document:
                 )
 
     def _enter_array(self, last: bool) -> bool:
-        for match in START.finditer(self._buffer):
+        for match in itertools.islice(START.finditer(self._buffer, self._looked), MAX_STARTS - self._starts):
             head = self._buffer[: match.start()] + b'"traceEvents":0}'
             for text in (head, repair(head)[0]):
                 try:
@@ -212,6 +215,7 @@ class Document:
                 self.metadata = document
                 self._advance(match.end() + 1)
                 return True
+            self._starts, self._looked = self._starts + 1, match.end()
         return False
 
     def _no_trace(self, text: bytes) -> SourceError:
