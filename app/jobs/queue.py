@@ -86,6 +86,7 @@ class Jobs:
         self._lock = threading.RLock()
         self._jobs: dict[str, Job] = {}
         self._slots = threading.BoundedSemaphore(RUNNING_AT_ONCE)
+        self._entrance = threading.Lock()
         self._closing = False
 
     def start(
@@ -141,14 +142,9 @@ class Jobs:
     def _begin(self, folder: Path, order: JobOrder, *, alone: bool = False) -> Job:
         write_atomically(folder / "job.json", msgspec.json.encode(order))
         job = Job(
-            folder.name.removeprefix("job-"),
-            order.files,
-            folder,
-            self._clock(),
-            analyses=tuple(order.analyse),
-            alone=alone,
-            called=order.name,
-        )
+            folder.name.removeprefix("job-"), order.files, folder, self._clock(),
+            analyses=tuple(order.analyse), alone=alone, called=order.name,
+        )  # fmt: skip
         self._jobs[job.id] = job
         threading.Thread(target=self._run, args=(job,), name=f"job-{job.id}", daemon=True).start()
         return job
@@ -213,8 +209,9 @@ class Jobs:
     def _run(self, job: Job) -> None:
         try:
             with contextlib.ExitStack() as held:
-                for _ in range(RUNNING_AT_ONCE if job.alone else 1):
-                    held.enter_context(self._slots)
+                with self._entrance:  # two jobs that are alone would wait for ever with one slot each
+                    for _ in range(RUNNING_AT_ONCE if job.alone else 1):
+                        held.enter_context(self._slots)
                 self._run_child(job)
         finally:
             shutil.rmtree(job.folder, ignore_errors=True)

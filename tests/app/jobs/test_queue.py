@@ -13,11 +13,12 @@ import pytest
 from sawtooth.app.jobs.endings import crash_sentence
 from sawtooth.app.jobs.leftovers import sweep
 from sawtooth.app.jobs.orders import JobOrder, Outcome
-from sawtooth.app.jobs.queue import WAITING_AT_MOST, Job, Jobs
+from sawtooth.app.jobs.queue import RUNNING_AT_ONCE, WAITING_AT_MOST, Job, Jobs
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import ROOT
+from tests.support.servers import until
 
 DONE = (
     'import json,pathlib,sys; pathlib.Path(sys.argv[1],"result.json").write_text(json.dumps({"run_ids": ["0123456789abcdef"]}))'
@@ -80,6 +81,20 @@ def test_a_child_that_dies_while_it_analyses_has_kept_its_runs(tmp_path) -> None
         job = _ended(jobs.start(_uploaded(jobs)))
         assert (job.stage, job.outcome.run_ids) == ("failed", ["0123456789abcdef"])
         assert "its run is listed" in job.outcome.sentence and "Nothing of" not in job.outcome.sentence
+
+
+def test_jobs_that_run_alone_come_one_after_the_other_behind_those_that_run(tmp_path) -> None:
+    go = tmp_path / "go"
+    wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)\n"
+    jobs = _jobs(tmp_path, wait + DONE)
+    try:
+        running = [jobs.start(_uploaded(jobs)) for _ in range(RUNNING_AT_ONCE)]
+        until(lambda: all(job.stage == "reading" for job in running))
+        alone = [jobs.start(_uploaded(jobs), alone=True) for _ in range(3)]
+        go.touch()
+        until(lambda: all(job.stage == "done" for job in alone))
+    finally:
+        jobs.close()
 
 
 def test_an_error_s_sentence_reaches_the_user(tmp_path) -> None:
