@@ -40,6 +40,7 @@ RECOUNT_SECONDS = 10.0  # to count what is on disk takes up to a second, and who
 MAX_SESSIONS = 2000  # folders a stranger with the push token can make
 TAIL_BYTES = 1 << 20  # of a segment looked at for its last whole line
 CLOCK_MOVED_NS = 20_000_000  # an offset that changes by less is noise of the network
+NO_ROOM = "The dashboard holds as many sessions, or as much of them, as it may. Delete old ones on its Live page."
 
 
 class RefusedError(SawtoothError):
@@ -121,7 +122,7 @@ class Receiver:
         if self._count() >= CROWDED:
             self._remove_empty()
         if self._count() >= MAX_SESSIONS:
-            raise RefusedError(507, "The dashboard has too many sessions. Remove old ones from its data folder's live/.")
+            raise RefusedError(507, NO_ROOM)
         made = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=self.live))  # never seen without its marker
         write_atomically(made / MARKER, b"{}")
         _sync_folder(made)
@@ -136,9 +137,7 @@ class Receiver:
         if not self._has_room(more_bytes, more_files) and time.monotonic() - self._counted >= RECOUNT_SECONDS:
             self._pushed, self._counted = self._on_disk(), time.monotonic()
         if not self._has_room(more_bytes, more_files):
-            raise RefusedError(
-                507, "The dashboard holds as much of pushed sessions as it may. Delete old ones on its Live page."
-            )
+            raise RefusedError(507, NO_ROOM)
         self._pushed = self._pushed[0] + more_bytes, self._pushed[1] + more_files
 
     def _has_room(self, more_bytes: int, more_files: int) -> bool:

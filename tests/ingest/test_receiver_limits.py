@@ -37,7 +37,7 @@ def test_sessions_without_a_sample_make_way_for_a_sampler_that_comes_later(
     for name in ("empty", "fresh", "sampled"):
         taker.append(name, 0, 0, b"{}")
     (tmp_path / "sampled" / "samples-0001.jsonl").write_bytes(b"x")
-    with pytest.raises(RefusedError, match="too many"):
+    with pytest.raises(RefusedError, match="on its Live page"):
         taker.append("later", 0, 0, b"{}")
     for name in ("empty", "sampled"):
         os.utime(tmp_path / name, (time.time() - 3600,) * 2)
@@ -49,7 +49,7 @@ def test_pushed_sessions_have_a_quota_and_room_comes_free(tmp_path: Path, monkey
     taker = Receiver(tmp_path)
     taker.append("one", 0, 0, b"x" * 60)
     monkeypatch.setattr(receiver, "MAX_PUSHED_BYTES", 100)
-    with pytest.raises(RefusedError, match="as much of pushed sessions") as error:
+    with pytest.raises(RefusedError, match="on its Live page") as error:
         taker.append("two", 0, 0, b"x" * 60)
     assert error.value.status == 507
     monkeypatch.setattr(receiver, "RECOUNT_SECONDS", 0.0)
@@ -68,7 +68,7 @@ def test_files_of_one_byte_have_a_quota_too_and_who_is_refused_makes_nobody_coun
     counted = Receiver._on_disk
     monkeypatch.setattr(Receiver, "_on_disk", lambda self: counts.append(1) or counted(self))
     for segment in range(3, 9):
-        with pytest.raises(RefusedError, match="as much of pushed sessions"):
+        with pytest.raises(RefusedError, match="on its Live page"):
             taker.append("one", segment, 0, b"x")
     assert not counts  # ten seconds have not passed since it counted
     assert taker.append("one", 2, 1, b"y").agreed
