@@ -58,11 +58,11 @@ def report(
     if not inputs:
         raise UsageError("Name a run, or files of one run.")
     chosen = format_for(format, output, Format)
+    if each and chosen is Format.html:
+        raise UsageError("--each writes json, md or text: an HTML report is of one run.")
     with (opened_all if each else _one)(inputs, data, keep=keep) as runs:
         results = [result_of(run.manifest, run.library) for run in runs]
         tested = [_tested(run, result) for run, result in zip(runs, results, strict=True)]
-    if chosen is Format.html and len(results) > 1:
-        raise UsageError("--each writes json, md or text: an HTML report is of one run.")
     if chosen is Format.json:
         reports = [report_json(result) for result in results]
         write(json_text(reports if each else reports[0], 1), output)
