@@ -10,9 +10,7 @@ import typer
 
 from sawtooth.app.commands.output import say
 from sawtooth.app.server import start
-from sawtooth.app.server.sessions import Listed, print_of, sessions_of
-from sawtooth.app.server.tokens import VIEWERS, kept_token
-from sawtooth.app.settings import settings
+from sawtooth.app.server.sessions import Listed, sessions_of
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.place import default_data_folder
@@ -83,7 +81,7 @@ def _folder(data: Path | None) -> DataFolder:
 
 def _list(data: DataFolder, token: str | None) -> None:
     """List the logins; those of another token last, as only a server that is started with it lets them in."""
-    now = print_of(token or settings().token or kept_token(data.root, VIEWERS, "The token"))
+    now = start.token_of(data, token)
     sessions = sessions_of(data).all()
     others = [listed for listed in sessions if not listed.session.stands_on(now)]
     for listed in sessions:

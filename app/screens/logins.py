@@ -10,7 +10,7 @@ import streamlit as st
 from sawtooth.app import format as fmt
 from sawtooth.app.page import cards
 from sawtooth.app.server.login import session_cookie_of
-from sawtooth.app.server.sessions import Listed, Sessions, print_of, sessions_of
+from sawtooth.app.server.sessions import Listed, Sessions, sessions_of
 from sawtooth.app.server.start import link_to
 from sawtooth.app.settings import is_loopback, settings
 
@@ -37,7 +37,7 @@ def main() -> None:
         return
     sessions = sessions_of(settings().data)
     own = sessions.id_of(st.context.cookies.get(session_cookie_of(token), ""))
-    logged_in = [listed for listed in sessions.all() if listed.session.stands_on(print_of(token))]
+    logged_in = [listed for listed in sessions.all() if listed.session.stands_on(token)]
     cards.headline(
         f"{fmt.many(len(logged_in), 'browser')} {'has' if len(logged_in) == 1 else 'have'} access to this dashboard",
         "Everybody who has access sees and changes all runs. There are no roles.",

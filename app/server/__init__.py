@@ -40,6 +40,7 @@ __getattr__, __all__ = lazy(
             "environment_for",
             "link_to",
             "serve",
+            "token_of",
             "url_of",
         ),
     },

@@ -47,8 +47,8 @@ class Session(msgspec.Struct, frozen=True):
     token: str | None = None
 
     def stands_on(self, token: str) -> bool:
-        """Tell whether the session opens a server of ``token`` (a print)."""
-        return self.token in (None, token)
+        """Tell whether a server that asks for ``token`` lets the session in."""
+        return self.token in (None, print_of(token))
 
 
 class _Link(msgspec.Struct, frozen=True):
@@ -117,7 +117,7 @@ class Sessions:
                 self._believed.clear()
             self._believed[name] = (now, session)
         belongs = session.user is None or session.user == user
-        return session if belongs and session.stands_on(token) else None
+        return session if belongs and session.token in (None, token) else None
 
     def all(self) -> list[Listed]:
         """Return every session, the last used first."""

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from sawtooth.app.server.sessions import sessions_of
+from sawtooth.app.server.tokens import VIEWERS, kept_token
 from sawtooth.app.settings import is_loopback, settings_from
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.schema import DataFolder
@@ -84,6 +85,11 @@ def url_of(address: str, port: int, path: str = "", *, secure: bool = False) -> 
     host = socket.gethostname() if address in ("0.0.0.0", "::", "") else address
     host = f"[{host}]" if ":" in host else host
     return f"{'https' if secure else 'http'}://{host}:{port}/{path}"
+
+
+def token_of(data: DataFolder, chosen: str | None = None) -> str:
+    """Return the token that a server of this folder, started here with ``chosen``, asks for. Raises OSError where a new one cannot be kept."""
+    return chosen or os.environ.get("SAWTOOTH_TOKEN") or kept_token(data.root, VIEWERS, "The token")
 
 
 def link_to(data: DataFolder, url: str, *, handed_over: bool = False) -> str:
