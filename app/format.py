@@ -121,8 +121,10 @@ def speedup(value: float) -> str:
 
 
 def span_ms(low_ms: float, high_ms: float) -> str:
-    """Return a range of times, with one unit where both have the same: 37.2 to 46.7 ms, 820 µs to 37.1 ms."""
+    """Return a range of times, with one unit where both have the same: 37.2 to 46.7 ms, 820 µs to 37.1 ms; one time where both read alike."""
     low, high = duration_ms(low_ms), duration_ms(high_ms)
+    if low == high:
+        return low
     return f"{low.split(_THIN)[0] if low.split(_THIN)[1] == high.split(_THIN)[1] else low} to {high}"
 
 

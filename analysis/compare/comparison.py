@@ -16,11 +16,11 @@ from typing import Literal
 from sawtooth.analysis.compare.audit import AuditChange, audit_of_pair
 from sawtooth.analysis.compare.certainty import Verdict, of_other_work
 from sawtooth.analysis.compare.change_interval import RUN_TO_RUN
-from sawtooth.analysis.compare.changed.differences import Effect, differences, effects
+from sawtooth.analysis.compare.changed.differences import Effect, differences, effects, of_batch
 from sawtooth.analysis.compare.changed.prediction import Prediction, prediction
-from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike
+from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike, batch_ratio
 from sawtooth.analysis.compare.matching import Match, match
-from sawtooth.analysis.compare.reasons import WORK_DIFFERS, Reason, reasons
+from sawtooth.analysis.compare.reasons import WORK_DIFFERS, Reason, counted_flops, reasons, work_ratio
 from sawtooth.analysis.compare.side import Side, step_source
 from sawtooth.analysis.compare.significance import verdict
 from sawtooth.analysis.compare.throughput import Throughput, throughput
@@ -31,6 +31,7 @@ from sawtooth.analysis.run.model import Finding, RunResult
 
 DISAGREES = 0.10  # METRICS: beyond ten points the profile's change is not the run's
 ONE_SHAPE = 0.8  # of the shapes of products: another batch leaves the weights' alone, a third to a half of them
+NO_BETTER = 0.01  # of a value: a smaller change is worth no word, however surely it is one
 SAME = 0.005  # half a percent: the replay reproduces a recorded step no better, so signs below it mean nothing
 
 
@@ -48,7 +49,7 @@ class MetricChange:
         return self.b.value - self.a.value if self.a.value is not None and self.b.value is not None else None
 
 
-RowWord = Literal["better", "worse", "changed", "none", "not_measurable", "profiles_alone", "unknown"]
+RowWord = Literal["better", "worse", "changed", "none", "not_measurable", "not_comparable", "profiles_alone", "unknown"]
 STEP = "best_step_time_ms"
 RESTS_ON_STEP = (
     "mfu",
@@ -58,6 +59,7 @@ RESTS_ON_STEP = (
     "mfu_factor_busy",
     "nvml_gpu_util_mean",
 )  # work or busy time ÷ the run's step
+RESTS_ON_FLOPS = ("flops_per_step", "mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_efficiency")
 RESTS_IN_AUDIT = ("step_time_ms", "throughput", "utilization", "busy_share", "mfu", "hours_per_epoch", "cost_per_1000_steps")
 OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency")  # by their definition
 
@@ -118,10 +120,18 @@ class Comparison:
         a, b = (float(ns) / 1e6 if ns is not None else None for ns in self.profile_ns)
         return StepTimes(a, b)
 
+    @property
+    def partly_counted(self) -> bool:
+        """Whether either side's operations are counted so incompletely that numbers of them do not compare."""
+        known = [run for side in (self.a, self.b) for run in side.runs if run.metrics["flops_per_step"].value is not None]
+        return any(counted_flops(run) is None for run in known)
+
     def metric_word(self, change: MetricChange) -> RowWord:
         """Say what a metric's change is worth: what rests on the step's time changes as surely as that does."""
         if not change.change:
             return "unknown" if change.change is None else "none"
+        if change.key in RESTS_ON_FLOPS and self.partly_counted:
+            return "not_comparable"
         if change.key == STEP or change.key in RESTS_ON_STEP:
             if not self.verdict.shown and not self.other_model:
                 return "not_measurable"
@@ -129,23 +139,26 @@ class Comparison:
             return "not_measurable"
         if self.disagreement is not None and change.key in OF_THE_PROFILE:
             return "profiles_alone"
-        return self._way(METRICS[change.key].better, change.change)
+        return self._way(METRICS[change.key].better, change.a, change.b)
 
     def audit_word(self, line: AuditChange) -> RowWord:
         """Say what the change of a line of the audit is worth."""
         if not line.change:
             return "unknown" if line.change is None else "none"
+        if line.row.key in RESTS_ON_FLOPS and self.partly_counted:
+            return "not_comparable"
         rests = line.row.key in RESTS_IN_AUDIT or line.row.key.startswith("energy")
         if rests and not self.verdict.shown and not self.other_model:
             return "not_measurable"
         if not rests and _may_be_equal(line.a, line.b):
             return "not_measurable"
-        return self._way(line.row.better, line.change)
+        return self._way(line.row.better, line.a, line.b)
 
-    def _way(self, better: str, change: float) -> RowWord:
-        if better == "neither" or self.other_model:
+    def _way(self, better: str, a: Reading, b: Reading) -> RowWord:
+        before, after = a.value or 0.0, b.value or 0.0
+        if better == "neither" or self.other_model or abs(after - before) < NO_BETTER * max(abs(before), abs(after)):
             return "changed"
-        return "better" if (change < 0) == (better == "lower") else "worse"
+        return "better" if (after < before) == (better == "lower") else "worse"
 
 
 def _may_be_equal(a: Reading, b: Reading) -> bool:
@@ -169,6 +182,8 @@ def compare(a: Side, b: Side) -> Comparison:
     other_model = same is not None and same < OF_ONE_MODEL and _other_work(a, b)
     word = verdict(a.measured, b.measured)
     changed = () if other_model else differences(a.traits, b.traits, a.first.findings, fixed)
+    if rate is not None and not other_model:
+        changed = (*of_batch(batch_ratio(a.products, b.products, work_ratio(a.first, b.first)), changed), *changed)
     of_run = run_waterfall(a.runs, b.runs)
     return Comparison(
         a=a,

@@ -11,6 +11,7 @@ from sawtooth.analysis.run.model import RankResult, RunResult
 
 CLOCK_DIFFERS = 0.03  # boost clocks of one GPU wander by 1 to 2 % with temperature
 WORK_DIFFERS = 0.01  # FLOPs follow from shapes: equal work is equal to the last digit, sampled steps differ by a batch's rest
+COUNTED_MOST = 0.9  # FLOP coverage: with less, a step of one side only seems to have less work
 SHAPES_DIFFER = 0.10  # a tenth of operator time on other shapes: the steps do other work
 
 
@@ -65,8 +66,30 @@ def reasons(a: RunResult, b: RunResult, operators: list[Match], *, one_shape: bo
         if left is not None and right is not None and left != right:
             sentence = f"{check.what} differs ({left} against {right}): {check.consequence}."
             differences.append(Reason(check.key, sentence, str(left), str(right)))
-    work = [] if one_shape else [*_work(a, b), *_shapes(operators)]
+    works = (counted_flops(a), counted_flops(b))
+    work = [] if one_shape else [*_work(*works), *([] if _alike_or_hidden(a, b, works) else _shapes(operators))]
     return [*differences, *_clock(a, b), *work]
+
+
+def counted_flops(run: RunResult) -> float | None:
+    """Return the FLOPs of a step; None where they are not known, or the shapes of too much of the work are not: then their sum is a lower bound."""
+    coverage = _value(run, "flop_coverage")
+    partly = coverage is not None and coverage < COUNTED_MOST
+    return None if partly and run.manifest.facts.flops_per_step is None else _value(run, "flops_per_step")
+
+
+def work_ratio(a: RunResult, b: RunResult) -> float | None:
+    """Return B's floating-point operations in a step for one of A's; None where they are not counted on both sides."""
+    left, right = counted_flops(a), counted_flops(b)
+    return right / left if left and right else None
+
+
+def _alike_or_hidden(a: RunResult, b: RunResult, works: tuple[float | None, float | None]) -> bool:
+    """Tell whether other shapes are no sign of other work: as many operations are counted on both sides, or one side hides its own."""
+    left, right = works
+    if left and right:
+        return max(left, right) / min(left, right) - 1 <= WORK_DIFFERS
+    return any(work is None and _value(run, "flops_per_step") is not None for run, work in zip((a, b), works, strict=True))
 
 
 def _value(run: RunResult, key: str) -> float | None:
@@ -92,9 +115,8 @@ def _tflop(flops: float) -> str:
     return f"{flops / 1e12:,.0f} TFLOP" if flops >= 1e15 else f"{flops / 1e12:.4g} TFLOP"
 
 
-def _work(a: RunResult, b: RunResult) -> list[Reason]:
-    left, right = _value(a, "flops_per_step"), _value(b, "flops_per_step")
-    if left is None or right is None or not min(left, right) or max(left, right) / min(left, right) - 1 <= WORK_DIFFERS:
+def _work(left: float | None, right: float | None) -> list[Reason]:
+    if not left or not right or max(left, right) / min(left, right) - 1 <= WORK_DIFFERS:
         return []
     words = (_tflop(left), _tflop(right))
     sentence = f"A step has {words[0]} against {words[1]}: compare throughput, not step time, unless that is the change."

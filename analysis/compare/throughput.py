@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from sawtooth.analysis.compare.certainty import Verdict
 from sawtooth.analysis.compare.measured import Measured
-from sawtooth.analysis.compare.reasons import WORK_DIFFERS
+from sawtooth.analysis.compare.reasons import WORK_DIFFERS, counted_flops
 from sawtooth.analysis.compare.significance import verdict
 from sawtooth.analysis.run.model import RunResult
 
@@ -31,7 +31,7 @@ class Throughput:
 _WORK: tuple[tuple[str, Callable[[RunResult], float | None]], ...] = (
     ("samples", lambda run: run.manifest.facts.samples_per_step),
     ("tokens", lambda run: run.manifest.facts.tokens_per_step),
-    ("FLOP", lambda run: run.metrics["flops_per_step"].value),
+    ("FLOP", counted_flops),
 )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.gate import Outcome
 from sawtooth.analysis.compare.matching import Match
-from sawtooth.analysis.knowledge.owners import HOST_LOADING, LOST_OWNERS
+from sawtooth.analysis.knowledge.owners import HOST_LOADING, LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.reports.escaped import as_written as _plain
@@ -68,10 +68,12 @@ def _blocks(comparison: Comparison) -> list[str]:
     bars = words.bars(comparison, steps[0])
     totals = {side: math.fsum(getattr(bar, side) for bar in bars) for side in ("ms_a", "ms_b")}
     longest = max(*totals.values(), 1e-12)
-    works, lost_to = ("the GPU works", "lost") if any(words.gpu_worked(comparison)) else ("the host works", "waits for batches")
+    gpu = any(words.gpu_worked(comparison))
+    works, lost_to = ("the GPU works", "lost") if gpu else ("the host works", "waits for batches")
+    lost_owners = (*LOST_OWNERS, OUTSIDE_PROFILE) if gpu else (HOST_LOADING,)
     drawn = []
     for name, side in (("A", "ms_a"), ("B", "ms_b")):
-        waits = math.fsum(getattr(bar, side) for bar in bars if bar.owner in (*LOST_OWNERS, HOST_LOADING))
+        waits = math.fsum(getattr(bar, side) for bar in bars if bar.owner in lost_owners)
         blocks, lost = (round(BLOCKS * ms / longest) for ms in (totals[side], waits))
         drawn.append(f"{name}  {WORK * (blocks - lost) + LOST * lost:<{BLOCKS}}  {fmt.duration_ms(totals[side])}")
     return ["```text", *drawn, f"{WORK} {works}   {LOST} {lost_to}", "```", ""]

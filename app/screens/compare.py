@@ -170,7 +170,7 @@ def _step(comparison: Comparison) -> None:
         panel.show(chart, "waterfall")
         if step != steps[0]:  # the first stands above
             panel.show(waterfall.two_steps(bars, names, words.two_steps_title(bars, step), dark=frame.dark()), "two-steps")
-    else:
+    elif not comparison.other_model:  # the headline says why two models' steps are not divided
         cards.empty_state(*words.undivided(comparison))
     if not all(words.gpu_worked(comparison)):
         return
@@ -256,7 +256,7 @@ def _audit(comparison: Comparison) -> None:
 
 
 def _host_operators(comparison: Comparison) -> None:
-    if rows := words.host_operators(comparison):
+    if rows := changes.host_operators(comparison):
         cards.title(f"The operator on the host that changed most: {rows[0][0]}, {rows[0][3]} a profiled step")
         cards.table(("Operator", "A", "B", "Change"), rows, "Operators of the host on both sides", figures=True)
         cards.small("Own time in a profiled step, of the operators that are among the ten longest of both sides.")

@@ -7,7 +7,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.audit import AuditRow, audit
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
-from sawtooth.app.words.changes import MARKS, NOT_MEASURABLE
+from sawtooth.app.words.changes import MARKS, UNMARKED
 
 TITLE = "Audit"
 COLUMNS = ("Audit", "A", "B", "Change")
@@ -35,7 +35,7 @@ def pair_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
         if line.change is not None and line.a.value and line.change:
             word = comparison.audit_word(line)
             amount = fmt.signed(fmt.share(line.change / line.a.value), line.change)
-            change = NOT_MEASURABLE if word == "not_measurable" else f"{amount}{MARKS.get(word, '')}"
+            change = UNMARKED.get(word) or f"{amount}{MARKS.get(word, '')}"
         lines.append((line.row.label, shown(line.row, line.a), shown(line.row, line.b), change))
     return lines if len(lines) > 1 else []
 
@@ -44,5 +44,5 @@ def shown(row: AuditRow, reading: Reading) -> str:
     """Return a line's value with its unit, marked where it is not sure."""
     if reading.value is None:
         return fmt.MISSING
-    about = "" if reading.trust == "ok" else "≈ "
-    return about + (fmt.in_unit(reading.value, row.unit) if row.unit else fmt.number(reading.value))
+    text = fmt.in_unit(reading.value, row.unit) if row.unit else fmt.number(reading.value)
+    return text if reading.trust == "ok" or text.startswith("<") else f"≈ {text}"

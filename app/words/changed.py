@@ -6,6 +6,7 @@ from sawtooth.analysis.compare.changed.differences import Difference, Effect
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
+from sawtooth.app.words import comparison as words
 from sawtooth.app.words.comparison import about
 from sawtooth.app.words.headline import action, first_change
 
@@ -33,17 +34,17 @@ def sentences(comparison: Comparison) -> list[str]:
 
 
 def nothing(comparison: Comparison) -> str | None:
-    """Return why no difference is named; None where one is, or the runs are of different models."""
+    """Return why no difference is named; None where one is, or the runs are of different models or the same."""
     if comparison.effects or comparison.other_model or _unseen(comparison) is not None:
         return None
     lacking = [name for name, side in (("A", comparison.a), ("B", comparison.b)) if not side.first.manifest.traces]
     if lacking:
         return f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} no profile: what was changed is not recorded. Record one with `sawtooth run`."
-    if comparison.verdict.shown:
-        return (
-            "What was changed does not show in how the runs are set up; the parts of the step below show where its time went."
-        )
-    return "The recordings show no difference in how the runs are set up."
+    if comparison.verdict.ci95_ms == (0.0, 0.0):  # the verdict says that both sides are the same recording
+        return None
+    if words.steps_divided(comparison) and words.shown(comparison):
+        return "The recordings do not show what was changed; the parts of the step below show where its time went."
+    return "The recordings do not show what was changed."
 
 
 def _named(difference: Difference) -> tuple[str, str, str]:
@@ -60,9 +61,13 @@ def _explains(effect: Effect, comparison: Comparison) -> str:
         return "the only difference that shows" if alone and comparison.verdict.shown else ""
     way = "gain" if comparison.verdict.word == "faster" else "loss"
     bars = [Bar(row.owner, row.cause, float(row.ms_a), float(row.ms_b)) for row in effect.parts[:PARTS]]
-    parts = ", ".join(f"{bar.label} {fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}" for bar in bars)
+    parts = ", ".join(f"{bar.label} {_none_or_ms(bar.ms_a)} → {_none_or_ms(bar.ms_b)}" for bar in bars)
     least = "at least " if alone and effect.share < NEARLY_ALL else ""
     return f"{least}{fmt.share(effect.share)} of the {way}: {parts}"
+
+
+def _none_or_ms(ms: float) -> str:
+    return fmt.duration_ms(ms) if ms else "none"
 
 
 def tested(comparison: Comparison) -> str | None:
@@ -102,6 +107,6 @@ def _unseen(comparison: Comparison) -> str | None:
 
 
 def left(comparison: Comparison) -> str | None:
-    """Return what B can still gain: Next in B: Use the fused optimizer: 47 → ≈ 41 ms. None where nothing is advised."""
-    change = first_change(comparison.b.first)
+    """Return what B can still gain: Next in B: Use the fused optimizer: 47 → ≈ 41 ms. None where nothing is advised, or A is another model."""
+    change = first_change(comparison.b.first) if not comparison.other_model else None
     return f"Next in B: {change[1].rstrip('.')}." if change is not None else None

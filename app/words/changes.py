@@ -9,9 +9,12 @@ from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.rankings import middle, short
+from sawtooth.app.charts.waterfall import directed
 
 MARKS: dict[RowWord, str] = {"better": " ✓ better", "worse": " ✗ worse", "profiles_alone": ", of the profiles alone"}
 NOT_MEASURABLE = "no measurable change"
+NOT_COMPARABLE = "not comparable: the operations of a side are counted in part"
+UNMARKED: dict[RowWord, str] = {"not_measurable": NOT_MEASURABLE, "not_comparable": NOT_COMPARABLE}  # no amount stands there
 NAME = 70  # characters of a kernel's or operator's name; the whole one stands beside it
 WAYS = {
     "name": "same name",
@@ -85,6 +88,17 @@ def match_title(rows: tuple[Match, ...], kind: str) -> str:
     return f"The {kind} time that changed most: {_short(first.label)}, {fmt.signed(fmt.duration_ms(change), change)} a step"
 
 
+def host_operators(comparison: Comparison) -> list[tuple[str, str, str, str]]:
+    """Return name, A, B and change of the host's operators that both sides have among their longest, largest change first; of runs without GPU work."""
+    works = [side.runs[0].host for side in (comparison.a, comparison.b)]
+    a, b = ({operator.name: operator.ms for operator in work.operators} if work is not None else {} for work in works)
+    shared = sorted((name for name in a if name in b), key=lambda name: -abs(b[name] - a[name]))
+    return [
+        (fmt.clean(name, 60), fmt.duration_ms(a[name]), fmt.duration_ms(b[name]), directed(b[name] - a[name]))
+        for name in shared
+    ]
+
+
 def metric_rows(comparison: Comparison) -> list[tuple[str, str, str, str]]:
     """Return label, A, B and marked change of every metric that at least one side has; of both where a GPU worked on one side alone."""
     return [
@@ -102,7 +116,7 @@ def _known(comparison: Comparison) -> list[MetricChange]:
 def changed_rows(comparison: Comparison) -> tuple[list[tuple[str, str, str, str]], int]:
     """Return ``metric_rows`` of the step time and of the metrics that changed, largest relative change first; and how many others did not."""
     known = _known(comparison)
-    changed = [c for c in known if comparison.metric_word(c) not in ("none", "not_measurable") or c.key == STEP]
+    changed = [c for c in known if comparison.metric_word(c) not in ("none", *UNMARKED) or c.key == STEP]
     changed = sorted(changed, key=lambda c: (c.key == STEP, _effect(c)), reverse=True)
     rows = [(label(c.key), fmt.reading(c.key, c.a), fmt.reading(c.key, c.b), marked_change(c, comparison)) for c in changed]
     return rows, len(known) - len(changed)
@@ -118,11 +132,11 @@ def _effect(change: MetricChange) -> float:
 def marked_change(change: MetricChange, comparison: Comparison) -> str:
     """Return a metric's change with a mark that differs in shape: ✓ better, ✗ worse.
 
-    Neither where the metric has no better end, or where it is of profiled steps that do not change as the runs do; and no amount where two runs of
+    Neither where the metric has no better end or moves by less than 1 %, or where it is of profiled steps that do not change as the runs do; and no amount where two runs of
     one program may differ by it.
     """
     word = comparison.metric_word(change)
-    return NOT_MEASURABLE if word == "not_measurable" else f"{change_text(change)}{MARKS.get(word, '')}"
+    return UNMARKED.get(word) or f"{change_text(change)}{MARKS.get(word, '')}"
 
 
 def label(key: str) -> str:

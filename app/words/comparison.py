@@ -9,9 +9,10 @@ from sawtooth.analysis.compare.side import Side
 from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOST_PARTS, OUTSIDE_PROFILE
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.waterfall import Bar, directed
+from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.words import stretches
 
+WAITING = ("idle", OUTSIDE_PROFILE)  # of a GPU: whatever the run takes beyond its profiled steps, the GPU has no work of
 Step = Literal["run", "profiled"]  # which step a waterfall divides
 ID_SHOWN = 6  # characters of an id that tell two runs of one name apart
 
@@ -91,7 +92,18 @@ def below(comparison: Comparison) -> str:
     """Return the line under the headline: what most of the change is, and how sure it is; of two models, by what they are told apart."""
     if comparison.other_model:
         return why_sure(comparison)
-    return " ".join(filter(None, (why(comparison), how_sure(comparison))))
+    sure = how_sure(comparison)
+    if sure == "Low confidence.":  # which says little without its reason
+        sure = f"{sure} {why_sure(comparison)}"
+    return " ".join(filter(None, (lacks_gpu_work(comparison), why(comparison), sure)))
+
+
+def lacks_gpu_work(comparison: Comparison) -> str | None:
+    """Return which sides' profiles have no GPU work; None where all have some."""
+    sides = (("A", comparison.a), ("B", comparison.b))
+    lacking = [name for name, side in sides if not side.gpu_worked and side.first.manifest.traces]
+    holds = "profiles of A and B hold" if len(lacking) == 2 else f"profile of {''.join(lacking)} holds"
+    return f"The {holds} no GPU work." if lacking else None
 
 
 def shown(comparison: Comparison) -> bool:
@@ -100,8 +112,8 @@ def shown(comparison: Comparison) -> bool:
 
 
 def certainty(comparison: Comparison) -> str:
-    """Return what limits the verdict: its confidence, interval and reason."""
-    return f"{how_sure(comparison)} {why_sure(comparison)}".strip()
+    """Return what limits the verdict: GPU work that is missing, its confidence, interval and reason."""
+    return " ".join(filter(None, (lacks_gpu_work(comparison), how_sure(comparison), why_sure(comparison))))
 
 
 def how_sure(comparison: Comparison) -> str:
@@ -168,9 +180,9 @@ def bars(comparison: Comparison, step: Step) -> list[Bar]:
 
 
 def steps_divided(comparison: Comparison) -> tuple[Step, ...]:
-    """Return the steps that can be divided on both sides, the run's own first: a GPU's with a GPU's, a host's with a host's."""
+    """Return the steps that can be divided on both sides, the run's own first: a GPU's with a GPU's, a host's with a host's; none of two models."""
     worked = gpu_worked(comparison)
-    if worked[0] != worked[1]:
+    if worked[0] != worked[1] or comparison.other_model:
         return ()
     has: dict[Step, bool] = {"run": not _undivided_sides(comparison), "profiled": bool(comparison.waterfall)}
     return tuple(step for step, rows in has.items() if rows)
@@ -215,7 +227,7 @@ def waterfall_title(parts: list[Bar], step: Step, *, shown: bool = True) -> str:
     if not same_way:
         return f"{where} by nothing"
     if step == "run" and not shown:
-        return f"The parts of both steps; that they differ by {total} shows no change"
+        return f"The parts of both steps; their difference, {total}, is not measurable"
     largest = max(same_way, key=lambda part: abs(part.change_ms))
     amount = fmt.signed(fmt.duration_ms(largest.change_ms), largest.change_ms)
     return f"{where} by {total}; the largest part is {largest.label}, {amount}"
@@ -272,23 +284,14 @@ def steps(comparison: Comparison) -> tuple[list[float], list[float]]:
 
 def two_steps_title(parts: list[Bar], step: Step) -> str:
     """Return the finding of the two step bars: how much of either step the GPU is idle; without one, how much the host waits for batches or is in operators."""
-    owner, who = "idle", "The GPU waits"
+    owners, who = WAITING, "The GPU waits"
     if any(part.owner in HOST_PARTS for part in parts):
         waits = any(part.owner == HOST_LOADING for part in parts)
-        owner, who = (HOST_LOADING, "The host waits for batches") if waits else (HOST_OPERATORS, "Operators on the host take")
+        owners, who = (
+            ((HOST_LOADING,), "The host waits for batches") if waits else ((HOST_OPERATORS,), "Operators on the host take")
+        )
     shares = []
     for value in ("ms_a", "ms_b"):
         total = sum(getattr(part, value) for part in parts)
-        shares.append(fmt.share(sum(getattr(part, value) for part in parts if part.owner == owner) / total if total else 0.0))
+        shares.append(fmt.share(sum(getattr(part, value) for part in parts if part.owner in owners) / total if total else 0.0))
     return f"{who} {shares[0]} of A's {'step' if step == 'run' else 'profiled step'} and {shares[1]} of B's"
-
-
-def host_operators(comparison: Comparison) -> list[tuple[str, str, str, str]]:
-    """Return name, A, B and change of the host's operators that both sides have among their longest, largest change first; of runs without GPU work."""
-    works = [side.runs[0].host for side in (comparison.a, comparison.b)]
-    a, b = ({operator.name: operator.ms for operator in work.operators} if work is not None else {} for work in works)
-    shared = sorted((name for name in a if name in b), key=lambda name: -abs(b[name] - a[name]))
-    return [
-        (fmt.clean(name, 60), fmt.duration_ms(a[name]), fmt.duration_ms(b[name]), directed(b[name] - a[name]))
-        for name in shared
-    ]

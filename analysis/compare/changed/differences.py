@@ -68,6 +68,14 @@ def differences(
     return (*set_up, *followed)
 
 
+def of_batch(ratio: Fraction | None, known: Sequence[Difference]) -> tuple[Difference, ...]:
+    """Return the difference of the batch as a proportion; none where it is not known, or a number that a user gave says it already."""
+    entered = any(difference.key in ("samples", "tokens") or "batch" in difference.key for difference in known)
+    if ratio is None or entered:
+        return ()
+    return (Difference("batch", "Batch size, in proportion", f"{ratio.denominator:,}", f"{ratio.numerator:,}", (), ()),)
+
+
 def effects(changes: Sequence[Difference], waterfall: Sequence[RunRow]) -> tuple[Effect, ...]:
     """Return what each difference explains of the step's change, most first; those that nothing of it is known of come last."""
     change = sum((row.change_ms for row in waterfall), Fraction(0))

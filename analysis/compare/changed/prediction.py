@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from sawtooth.analysis.compare.changed.differences import Difference
 from sawtooth.analysis.run.model import Finding, RunResult
@@ -33,7 +34,8 @@ def prediction(
     """Return the prediction that B puts to the test, None where A made none for just these fixes.
 
     B follows advice where its set-up shows it (``changes``), else where A's finding is ``fixed``. One fix has its finding's prediction, several
-    have the plan's where they are its first ones: gains do not add up. Where only one of them shows in B's set-up, the others may have gone with it.
+    have the plan's as far as its first steps are among them: gains do not add up, and findings further down may have gone with those. Where only one
+    of them shows in B's set-up, the others may have gone with it.
     """
     shown = {rule for difference in changes if difference.finding is None for rule in difference.rules}
     ways = [
@@ -49,8 +51,9 @@ def prediction(
     whole = [finding for finding in seen if finding.explains.as_graph]  # what a graph holds hides other findings
     if len(promised) == 1 or whole:
         return _of_finding((whole or promised)[0], measured_ms)
-    first = a.plan[: len(promised)]
-    if {step.rule for step in first} == {finding.rule for finding in promised}:
+    rules = {finding.rule for finding in promised}
+    first = tuple(takewhile(lambda step: step.rule in rules, a.plan))
+    if first and (len(seen) != 1 or seen[0].rule in {step.rule for step in first}):
         last = first[-1]
         return Prediction(
             tuple(step.rule for step in first),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from fractions import Fraction
 
@@ -13,6 +14,8 @@ from sawtooth.ingest.errors import SawtoothError
 PRODUCTS = r"^aten::(mm|addmm|_addmm_activation|bmm|baddbmm|_scaled_mm|_grouped_mm|convolution|convolution_backward|_cudnn_rnn|embedding|native_layer_norm)$"
 FEWEST = 4  # shapes: with fewer, any two networks of square layers share half of them
 OF_ONE_MODEL = 0.3  # of 43 recordings, pairs of one model share 0.36 and more of the smaller set, of several at most 0.33, most of them nothing
+LEAST_SCALED = 2  # shapes that scale alike: one may do so by chance
+SAME_RATIO = 0.02  # of operations: what does not grow with the batch is less
 _SHAPES = """SELECT DISTINCT s.input_dims FROM cpu_ops o JOIN signatures s USING (signature_id)
     WHERE o.name_id IN (SELECT unnest(?::INTEGER[])) AND s.input_dims IS NOT NULL"""
 
@@ -43,3 +46,23 @@ def alike(a: Collection[str], b: Collection[str]) -> Fraction | None:
     """Return the share of the smaller set that both have; None where one has too few shapes to tell a model by."""
     least = min(len(a), len(b))
     return Fraction(len(set(a) & set(b)), least) if least >= FEWEST else None
+
+
+def batch_ratio(a: Collection[str], b: Collection[str], work_ratio: float | None) -> Fraction | None:
+    """Return how many times A's batch B has: each shape that A alone has, with one dimension times this, is one that B alone has.
+
+    ``work_ratio`` are B's operations in a step for one of A's; a batch has as many times the work. None where they are not known, or no one ratio does.
+    """
+    only_a, only_b = set(a) - set(b), set(b) - set(a)
+    ratios = [{ratio for other in only_b if (ratio := _one_dimension(shape, other)) is not None} for shape in only_a]
+    if work_ratio is None or len(ratios) < LEAST_SCALED:
+        return None
+    fits = (ratio for ratio in set.intersection(*ratios) if abs(float(ratio) / work_ratio - 1) <= SAME_RATIO)
+    return min(fits, default=None)
+
+
+def _one_dimension(a: str, b: str) -> Fraction | None:
+    """Return the ratio of the only dimension in which two shapes differ; None for shapes that differ in several or none."""
+    dims_a, dims_b = (Counter(map(int, shape.split(","))) for shape in (a, b))
+    gone, come = list((dims_a - dims_b).elements()), list((dims_b - dims_a).elements())
+    return Fraction(come[0], gone[0]) if len(gone) == len(come) == 1 and gone[0] else None

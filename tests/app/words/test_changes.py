@@ -7,10 +7,17 @@ from dataclasses import replace
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.measured import Measured
 from sawtooth.analysis.compare.report import compare_json
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.run.audit import AuditRow
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.reports import comparison as comparison_text
-from sawtooth.app.words import changes
+from sawtooth.app.words import audit, changed, changes
 from sawtooth.app.words import comparison as words
+from sawtooth.ingest.schema import UserFacts
 from tests.support.run_results import run_of, side
+
+READING = Reading(2e-5, trust="caution")
 
 
 def test_rows_that_rest_on_the_step_say_what_the_headline_says():
@@ -34,3 +41,48 @@ def test_rows_that_rest_on_the_step_say_what_the_headline_says():
     data = compare_json(found)
     assert data["metrics"]["mfu"]["says"] == data["metrics"]["best_step_time_ms"]["says"] == "not_measurable"
     assert "no measurable change" in comparison_text.markdown(found) and "✓ better" not in words.tab_title(found)
+
+
+def test_less_than_a_percent_is_neither_better_nor_worse():
+    """The step is a third shorter for certain; utilization moves by 0.04 % of itself."""
+    a, b = (
+        side(
+            run_of(n * 16, best_ms=ms, source="user", metrics={"nvml_gpu_util_mean": used, "mfu": used}),
+            steps=[ms - 0.1, ms, ms + 0.1] * 10,
+        )
+        for n, ms, used in (("a", 30.0, 0.7000), ("b", 20.0, 0.7003))
+    )
+    found = compare(a, b)
+    said = {change.key: found.metric_word(change) for change in found.metrics}
+    assert (said["best_step_time_ms"], said["mfu"], said["nvml_gpu_util_mean"]) == ("better", "changed", "changed")
+
+
+def test_no_approximation_of_a_bound():
+    assert audit.shown(AuditRow("mfu", "MFU", "share", "higher", READING), READING) == "<\u00a00.01\u00a0%"
+
+
+def test_what_no_profiled_step_shows_is_waiting_of_the_gpu():
+    """12 ms a step, of which the profiled steps show 6 (1 of work, 5 of launches): the GPU waits 11."""
+    bars = [
+        Bar("other_compute", None, 1.0, 1.0),
+        Bar("idle", "launch_bound", 11.0, 5.0),
+        Bar("outside_profile", None, 0.0, 6.0),
+    ]
+    assert words.two_steps_title(bars, "run") == "The GPU waits 92\u00a0% of A's step and 92\u00a0% of B's"
+
+
+def test_low_confidence_has_its_reason_and_a_missing_gpu_comes_first():
+    runs = [
+        run_of(n * 16, best_ms=ms, source="user", facts=UserFacts(samples_per_step=samples))
+        for n, ms, samples in (("a", 30.0, 8), ("b", 33.0, 16))
+    ]
+    found = compare(side(runs[0]), side(runs[1]))
+    low = replace(found.throughput.verdict, word="faster", confidence="low", why="Few steps.")
+    assert words.below(replace(found, throughput=replace(found.throughput, verdict=low))).endswith("Low confidence. Few steps.")
+    without = replace(found, b=replace(found.b, runs=(replace(runs[1], lead=None),)))
+    assert words.below(without).startswith("The profile of B holds no GPU work.")
+
+
+def test_a_part_that_is_gone_is_none_and_a_narrow_interval_one_number():
+    assert changed._none_or_ms(0.0) == "none"
+    assert fmt.span_ms(101.9, 102.1) == "102\u00a0ms"

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
-from sawtooth.analysis.compare.changed.products import alike
+import msgspec
+
+from sawtooth.analysis.compare.changed.products import alike, batch_ratio
 from sawtooth.analysis.compare.comparison import compare
+from sawtooth.analysis.compare.matching import Piece
+from sawtooth.app.words import audit, changed, changes
 from sawtooth.app.words import comparison as words
+from sawtooth.ingest.schema import UserFacts
 from tests.support.run_results import run_of, side
 
 
@@ -17,7 +22,7 @@ def test_shares_are_of_the_smaller_set_and_few_shapes_tell_nothing():
 
 
 def of_shapes(run, shapes):
-    return replace(side(run), products=frozenset(shapes))
+    return replace(side(run), products=frozenset(f"64,{ord(letter)}" for letter in shapes))
 
 
 def test_two_models_are_not_compared():
@@ -27,6 +32,7 @@ def test_two_models_are_not_compared():
     )
     found = compare(of_shapes(a, "abcdef"), of_shapes(b, "uvwxyz"))
     assert (found.verdict.word, found.other_model, found.throughput, found.effects) == ("inconclusive", True, None, ())
+    assert (words.steps_divided(found), changed.left(found)) == ((), None)
     assert "train different models" in words.headline(found)
     assert found.metric_word(next(c for c in found.metrics if c.key == "best_step_time_ms")) == "changed"
     padded = run_of("b" * 16, best_ms=40.0, metrics={"flops_per_step": 1.002e12})
@@ -41,3 +47,61 @@ def test_one_set_of_shapes_is_one_batch_however_operations_are_counted():
     found = compare(of_shapes(a, "abcdefg"), of_shapes(b, "abcdef"))
     assert found.throughput is None and not any(reason.key == "work" for reason in found.reasons)
     assert compare(of_shapes(a, "abcdefg"), of_shapes(b, "abuvwx")).throughput is not None
+
+
+WEIGHTS = {"168,512", "512,512", "192,512"}
+OF_64, OF_8192 = ({*WEIGHTS, f"{rows},168" if rows < 168 else f"168,{rows}", f"512,{rows}"} for rows in (64, 8192))
+
+
+def test_a_batch_multiplies_one_dimension_of_each_activation_and_the_work_alike():
+    assert batch_ratio(OF_64, OF_8192, 128.0) == 128 and batch_ratio(OF_8192, OF_64, 1 / 128) == Fraction(1, 128)
+    assert batch_ratio(OF_64, OF_8192, 1.0) is None  # as much work in larger pieces
+    assert batch_ratio(OF_64, OF_8192, None) is None and batch_ratio(OF_64, OF_64, 1.0) is None
+    assert batch_ratio({*OF_64, "64,100"}, {*OF_8192, "64,300"}, 128.0) is None  # a weight was widened, too
+
+
+def test_another_batch_is_named_where_nobody_entered_it():
+    a, b = (
+        replace(
+            side(run_of(name * 16, best_ms=ms, metrics={"flops_per_step": flops, "flop_coverage": 1.0})),
+            products=frozenset(shapes),
+        )
+        for name, ms, flops, shapes in (("a", 13.0, 3e9, OF_64), ("b", 15.0, 384e9, OF_8192))
+    )
+    assert changed.rows(compare(a, b))[0][:3] == ("Batch size, in proportion", "1", "128")
+    assert changed.nothing(compare(a, replace(b, products=frozenset()))).startswith(
+        "The recordings do not show what was changed"
+    )
+
+
+def test_work_whose_shapes_are_hidden_says_nothing_of_rates_or_models():
+    """An LSTM in one call hides 99 % of its operations: its step is judged by its time."""
+    cells, fused = (
+        run_of(
+            name * 16,
+            best_ms=ms,
+            source="user",
+            metrics={"flops_per_step": flops, "flop_coverage": coverage, "mfu": mfu, "achieved_tflops": flops / ms / 1e9},
+        )
+        for name, ms, flops, coverage, mfu in (("a", 43.6, 24e9, 1.0, 6e-4), ("b", 8.4, 2e8, 0.014, 3e-5))
+    )
+    other = Piece("gemm", "aten::mm", "[[64,64]]", "gemm", Fraction(10**6), Fraction(1))
+    found = compare(side(cells, operators=[other]), side(fused, operators=[replace(other, name="mm", shapes="[[8,8]]")]))
+    assert found.throughput is None and found.reasons == ()
+    assert "5.19\u00a0× as fast" in words.headline(found)
+    said = {change.key: found.metric_word(change) for change in found.metrics}
+    assert {said[key] for key in ("mfu", "achieved_tflops", "flops_per_step")} == {"not_comparable"}
+    rows = {label: text for label, _, _, text in (*changes.metric_rows(found), *audit.pair_rows(found))}
+    assert rows["MFU"].startswith("not comparable")
+    known = msgspec.structs.replace(fused.manifest, facts=UserFacts(flops_per_step=2e8))
+    assert compare(side(cells), side(replace(fused, manifest=known))).throughput is not None  # a user's count is whole
+
+
+def test_as_many_operations_in_other_shapes_are_the_same_work():
+    runs = [run_of(name * 16, metrics={"flops_per_step": 2.7e8, "flop_coverage": 1.0}) for name in "ab"]
+    piece = Piece("aten::sum [[4]]", "aten::sum", "[[4]]", "", Fraction(10**6), Fraction(1))
+    together = replace(piece, name="aten::sum [[96]]", shapes="[[96]]")
+    assert compare(side(runs[0], operators=[piece]), side(runs[1], operators=[together])).reasons == ()
+    unknown = [run_of(name * 16) for name in "ab"]
+    found = compare(side(unknown[0], operators=[piece]), side(unknown[1], operators=[together]))
+    assert [reason.key for reason in found.reasons] == ["shapes"]
