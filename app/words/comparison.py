@@ -284,7 +284,8 @@ def steps(comparison: Comparison) -> tuple[list[float], list[float]]:
 
 def two_steps_title(parts: list[Bar], step: Step) -> str:
     """Return the finding of the two step bars: how much of either step the GPU is idle; without one, how much the host waits for batches or is in operators."""
-    owners, who = WAITING, "The GPU waits"
+    owners: tuple[str, ...] = WAITING
+    who = "The GPU waits"
     if any(part.owner in HOST_PARTS for part in parts):
         waits = any(part.owner == HOST_LOADING for part in parts)
         owners, who = (
