@@ -5,9 +5,9 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
-        "differences": ("Difference", "Effect", "effects"),
+        "differences": ("Difference", "Effect", "effects", "of_batch"),
         "prediction": ("Prediction",),
-        "products": ("OF_ONE_MODEL", "alike", "products_in", "products_of"),
+        "products": ("OF_ONE_MODEL", "alike", "batch_ratio", "products_in", "products_of"),
         "traits": ("READ_BACK", "Trait", "traits_of"),
     },
 )
