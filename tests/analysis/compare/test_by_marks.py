@@ -63,4 +63,4 @@ def test_what_the_readme_s_recipe_records_is_compared_with_more_than_low_confide
     found = CliRunner().invoke(cli, ["compare", *sides, "--format", "json", "--data", str(tmp_path / "data")])
     step = json.loads(found.stdout)["best_step_time_ms"]
     assert step["source"] == {"a": "marks", "b": "marks"}
-    assert (step["verdict"], step["confidence"]) == ("faster", "high")
+    assert (step["verdict"], step["confidence"]) == ("faster", "medium")

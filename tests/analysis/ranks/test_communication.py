@@ -125,7 +125,7 @@ def test_one_rank_cannot_tell(tmp_path: Path) -> None:
     assert result.lead is not None
     assert "40 % (400 µs) goes to communication not overlapped by compute" in first_line(result).replace("\xa0", " ")
     best = result.metrics["best_step_time_ms"]
-    assert best.trust == "caution" and "0.4 ms of each step only communicate and may be waiting" in best.notes[-1]
+    assert best.trust == "caution" and "400 µs of each step only communicate and may be waiting" in best.notes[-1]
 
 
 def test_only_what_may_be_waiting_is_in_doubt() -> None:
