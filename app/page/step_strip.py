@@ -41,7 +41,7 @@ def show(
     if table["step"].nunique() < 2:
         return
     top = longest_ms or longest(rank)
-    columns = [_column(run, rank, rows, top, view, many=table["step"].nunique() > ROOM) for _, rows in table.groupby("step")]
+    columns = [{**column, "current": _is_in(span, view)} for span, column in _columns(run, rank, top, frame.dark())]
     counted = table[table["counted"].astype(bool)]
     lengths = (counted if len(counted) else table).groupby("step")["ms"].sum()
     between = fmt.span_ms(float(lengths.min()), float(lengths.max()))
@@ -64,10 +64,25 @@ def sentence(table: pd.DataFrame) -> str:
     return f"{steps}{stands_out}. Select one to see it on the timeline."
 
 
-def _column(run: str, rank: RankResult, rows: pd.DataFrame, top: float, view: Span | None, *, many: bool) -> dict[str, Any]:
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+def _columns(run: str, rank: RankResult, top: float, dark: bool) -> list[tuple[Span, dict[str, Any]]]:
+    """Return each step's span and column, made once: hundreds of steps take 0.3 s, and each rerun of the Verdict and the Timeline shows them."""
+    table, whole = _owners(rank), views.extent(rank.recording_id)
+    many = table["step"].nunique() > ROOM
+    return [_column(run, rows, top, whole, many=many, dark=dark) for _, rows in table.groupby("step")]
+
+
+def _is_in(span: Span, view: Span | None) -> bool:
+    """Tell whether ``view`` shows this step: most of it, and not many beside it."""
+    half = span.ns // 2
+    return (
+        view is not None and view.ns < 3 * span.ns and view.start_ns < span.end_ns - half and view.end_ns > span.start_ns + half
+    )
+
+
+def _column(run: str, rows: pd.DataFrame, top: float, whole: Span, *, many: bool, dark: bool) -> tuple[Span, dict[str, Any]]:
     first = rows.iloc[0]
     span = Span(int(first["start_ns"]), int(first["end_ns"]))
-    whole = views.extent(rank.recording_id)
     t0, t1 = span.zoomed(AROUND, whole).relative_ms(whole.start_ns)
     ms = float(rows["ms"].sum())
     ordered = sorted(rows.to_dict("records"), key=lambda row: (-OWNER_KEYS.index(str(row["owner"])), str(row["cause"])))
@@ -76,18 +91,14 @@ def _column(run: str, rank: RankResult, rows: pd.DataFrame, top: float, view: Sp
     ]
     most, most_ms = max(parts, key=lambda part: part[1])
     left_out = "" if first["counted"] else ", not counted"
-    return {
+    return span, {
         "address": f"timeline?{urlencode({'run': run, 't0': f'{t0:.6f}', 't1': f'{t1:.6f}'})}",
-        "current": view is not None
-        and view.ns < 3 * span.ns
-        and view.start_ns < span.end_ns - span.ns // 2
-        and view.end_ns > span.start_ns + span.ns // 2,
         "counted": bool(first["counted"]),
         "label": "" if first["counted"] or many else "not counted",
         "words": f"step {int(first['step'])}: {fmt.duration_ms(ms)}, most of it {most.label} ({fmt.duration_ms(most_ms)}){left_out}",
         "height": f"{max(ms / top, 0.04):.1%}" if top else "4%",
         "parts": [
-            {"texture": colour.texture, "weight": round(1000 * part / ms, 1), "colour": colour.on(frame.dark())}
+            {"texture": colour.texture, "weight": round(1000 * part / ms, 1), "colour": colour.on(dark)}
             for colour, part in parts
         ],
     }
