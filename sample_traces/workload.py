@@ -35,28 +35,15 @@ def make_adam(model: nn.Module, kind: str, capturable: bool = False) -> torch.op
     return torch.optim.AdamW(model.parameters(), lr=1e-4, capturable=capturable, **flags)
 
 
-def as_graph(step: Callable[[], None]) -> Callable[[], None]:
+def as_graph(step: Callable[[], object], warm_ups: int = 3) -> Callable[[], None]:
     """Capture one step in a CUDA graph, after warming up on a side stream as PyTorch asks, and return its replay."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        for _ in range(3):
+        for _ in range(warm_ups):
             step()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
-
-
-def captured(work: Callable[[], object]) -> Callable[[], object]:
-    """Capture ``work`` in a CUDA graph, once warm, and return its replay."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        work()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
     return graph.replay

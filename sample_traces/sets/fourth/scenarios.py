@@ -19,7 +19,7 @@ from sawtooth.sample_traces.sets.second import models as second
 from sawtooth.sample_traces.sets.second import workloads as w
 from sawtooth.sample_traces.sets.third.scenarios import END, UNMARKED
 from sawtooth.sample_traces.sets.third.scenarios import scenario as timed_as_third
-from sawtooth.sample_traces.workload import DEVICE, Workload, captured, count_params
+from sawtooth.sample_traces.workload import DEVICE, Workload, as_graph, count_params
 
 TIMING: dict[str, Any] = {"timed_s": 4.4, "after_s": 1.0, "synced_steps": 6}
 Decode = Callable[[], object]
@@ -57,7 +57,7 @@ def answers(batch: int, prompt: int, new: int, fixed: bool) -> Workload:
 
     if not fixed:
         return Workload(grow, count_params(model), batch * new)
-    decode = captured(one)
+    decode = as_graph(one, warm_ups=1)
     return Workload(lambda: replayed(decode), count_params(model), batch * new, lambda: replayed(one))
 
 
@@ -103,7 +103,7 @@ def captions(batch: int, new: int, fixed: bool) -> Workload:
 
     if not fixed:
         return Workload(grow, count_params(model), batch * new)
-    decode = captured(one)
+    decode = as_graph(one, warm_ups=1)
     return Workload(lambda: replayed(decode), count_params(model), batch * new, lambda: replayed(one))
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from sawtooth.sample_traces.scenario import NONE, Scenario
 from sawtooth.sample_traces.sets.second import workloads as w
 from sawtooth.sample_traces.sets.third import models as m
-from sawtooth.sample_traces.workload import DEVICE, Workload, captured, count_params
+from sawtooth.sample_traces.workload import DEVICE, Workload, as_graph, count_params
 
 TIMING: dict[str, Any] = {"active": 3, "timed_s": 6.0, "after_s": 1.5, "synced_steps": 10, "min_steps": 10, "marks": True}
 END = 1  # the token that ends a text
@@ -183,7 +183,7 @@ def generation(batch: int, prompt: int, new: int, fixed: bool) -> Workload:
     if not fixed:
         return Workload(grow, count_params(model), batch * new)
     with torch.no_grad():
-        decode = captured(one)
+        decode = as_graph(one, warm_ups=1)
     return Workload(lambda: replayed(decode), count_params(model), batch * new, lambda: replayed(one))
 
 

@@ -64,16 +64,22 @@ def test_a_pipeline_is_told_beside_what_its_design_waits(app_data: DataFolder, t
     assert "go to filling and draining the pipeline" in text
 
 
-def test_the_map_of_a_job_of_summaries_has_all_ranks_though_those_opened_here_share_no_collective(
-    app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def summarised(tmp_path: Path) -> str:
+    """Return the folder of the summaries of eight ranks, the fourth of which loads late."""
     (tmp_path / "traces").mkdir()
     for rank, trace in enumerate(job(8, 2, Planted(loader_us={3: 800.0}), mesh=True)):
         trace.write(tmp_path / "traces" / f"{rank}.json")
     for source in list_sources([str(tmp_path / "traces")]):
         summarise(source, str(tmp_path / "summaries"))
+    return str(tmp_path / "summaries")
+
+
+def test_the_map_of_a_job_of_summaries_has_all_ranks_though_those_opened_here_share_no_collective(
+    app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summaries = summarised(tmp_path)
     monkeypatch.setattr(reduction, "MOST", 1)
-    run = bring_in_job(app_data, str(tmp_path / "summaries")).manifest.id
+    run = bring_in_job(app_data, summaries).manifest.id
     test = opened("ranks", run)
     assert "Rank 3 holds the job up" in words_of(test)
     assert "transfers take" not in words_of(test)
@@ -95,13 +101,9 @@ def test_one_number_tells_what_a_rank_waits(app_data: DataFolder, tmp_path: Path
 def test_representatives_wait_for_all_ranks_of_their_job(
     app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "traces").mkdir()
-    for rank, trace in enumerate(job(8, 2, Planted(loader_us={3: 800.0}), mesh=True)):
-        trace.write(tmp_path / "traces" / f"{rank}.json")
-    for source in list_sources([str(tmp_path / "traces")]):
-        summarise(source, str(tmp_path / "summaries"))
+    summaries = summarised(tmp_path)
     monkeypatch.setattr(reduction, "MOST", 2)
-    manifest = bring_in_job(app_data, str(tmp_path / "summaries"), opened=[6, 7]).manifest
+    manifest = bring_in_job(app_data, summaries, opened=[6, 7]).manifest
     result = analyse(manifest, Library(app_data))
     assert result.communication is not None and result.communication.heat is not None
     waits_ms = result.communication.heat.groupby("rank")["wait_ms"].mean()
