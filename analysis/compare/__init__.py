@@ -5,7 +5,7 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
-        "change_interval": ("RUN_TO_RUN",),
+        "significance.change_interval": ("RUN_TO_RUN",),
         "chain": (
             "Chain",
             "Change",

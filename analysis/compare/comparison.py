@@ -14,15 +14,15 @@ from fractions import Fraction
 from typing import Literal
 
 from sawtooth.analysis.compare.audit import AuditChange, audit_of_pair
-from sawtooth.analysis.compare.certainty import Verdict, of_other_work
-from sawtooth.analysis.compare.change_interval import RUN_TO_RUN
 from sawtooth.analysis.compare.changed.differences import Effect, differences, effects, of_batch
 from sawtooth.analysis.compare.changed.prediction import Prediction, prediction
 from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike, batch_ratio
 from sawtooth.analysis.compare.matching import Match, match
 from sawtooth.analysis.compare.reasons import WORK_DIFFERS, Reason, counted_flops, reasons, work_ratio
 from sawtooth.analysis.compare.side import Side, step_source
-from sawtooth.analysis.compare.significance import verdict
+from sawtooth.analysis.compare.significance.certainty import Verdict, of_other_work
+from sawtooth.analysis.compare.significance.change_interval import RUN_TO_RUN
+from sawtooth.analysis.compare.significance.decision import verdict
 from sawtooth.analysis.compare.throughput import Throughput, throughput
 from sawtooth.analysis.compare.waterfall import RunRow, WaterfallRow, profile_step_ns, profile_waterfall, run_waterfall
 from sawtooth.analysis.metrics.reading import Reading, missing

@@ -11,7 +11,7 @@ import numpy as np
 from sawtooth.analysis.compare.changed.products import products_of
 from sawtooth.analysis.compare.changed.traits import READ_BACK, Trait, traits_of
 from sawtooth.analysis.compare.matching import Piece
-from sawtooth.analysis.compare.measured import Measured
+from sawtooth.analysis.compare.significance.measured import Measured
 from sawtooth.analysis.metrics.step_time import AGREES_WITHIN
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.replay import store as replay_store

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from sawtooth.analysis.compare.certainty import Verdict
-from sawtooth.analysis.compare.measured import Measured
 from sawtooth.analysis.compare.reasons import WORK_DIFFERS, counted_flops
-from sawtooth.analysis.compare.significance import verdict
+from sawtooth.analysis.compare.significance.certainty import Verdict
+from sawtooth.analysis.compare.significance.decision import verdict
+from sawtooth.analysis.compare.significance.measured import Measured
 from sawtooth.analysis.run.model import RunResult
 
 

@@ -32,8 +32,8 @@ TESTS = {  # module below analysis/ -> its tests below tests/analysis/
     "replay/edits": ["replay/test_edits.py", "replay/test_whatif.py"],
     "replay/machine": ["replay/test_machine_parts.py", "replay/test_machine.py"],
     "replay/whatif": ["replay/test_whatif.py"],
-    "compare/bootstrap": ["compare/test_bootstrap.py", "compare/test_significance.py"],
-    "compare/significance": ["compare/test_significance_words.py", "compare/test_significance.py"],
+    "compare/significance/bootstrap": ["compare/significance/test_bootstrap.py", "compare/significance/test_decision.py"],
+    "compare/significance/decision": ["compare/significance/test_decision_words.py", "compare/significance/test_decision.py"],
     "compare/comparison": ["compare/test_comparison.py"],
     "compare/side": ["compare/test_comparison.py"],
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sawtooth.analysis.compare.measured import Measured
 from sawtooth.analysis.compare.side import Side
+from sawtooth.analysis.compare.significance.measured import Measured
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.registry import METRICS

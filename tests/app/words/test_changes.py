@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.analysis.compare.measured import Measured
 from sawtooth.analysis.compare.report import compare_json
+from sawtooth.analysis.compare.significance.measured import Measured
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.audit import AuditRow
 from sawtooth.app import format as fmt

@@ -2,7 +2,7 @@
 
 Steps of one run are autocorrelated (clocks, caches, loaders, checkpoints), so a test that takes them as independent cries
 wolf. The interval here is a moving-block bootstrap of the change of the median, widened for the few blocks that a short
-recording holds. ``sawtooth.analysis.compare.significance`` turns it into words. All times are milliseconds.
+recording holds. ``decision`` beside this turns it into words. All times are milliseconds.
 
 Source of the method: Künsch 1989 (moving blocks), Kendall 1954 (bias of an autocorrelation).
 """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.analysis.compare.certainty import Evidence, Verdict, of_other_work, settled
-from sawtooth.analysis.compare.measured import Measured
-from sawtooth.analysis.compare.significance import verdict
+from sawtooth.analysis.compare.significance.certainty import Evidence, Verdict, of_other_work, settled
+from sawtooth.analysis.compare.significance.decision import verdict
+from sawtooth.analysis.compare.significance.measured import Measured
 
 FEW = Verdict("inconclusive", "low", "Too few steps.")
 APART = Verdict("faster", "low", "No step reaches the other's range.")

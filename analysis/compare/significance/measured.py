@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sawtooth.analysis.compare.bootstrap import F64
+from sawtooth.analysis.compare.significance.bootstrap import F64
 
 
 @dataclass(frozen=True)

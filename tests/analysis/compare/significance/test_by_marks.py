@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sawtooth.analysis.compare.measured import Measured
-from sawtooth.analysis.compare.significance import verdict
+from sawtooth.analysis.compare.significance.decision import verdict
+from sawtooth.analysis.compare.significance.measured import Measured
 from sawtooth.app.cli import cli
 from sawtooth.ingest.capture.marks import MarkWriter
 from tests.support.chrome_trace import BASE_NS, matmul_loop

@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sawtooth.analysis.compare.change_interval import Interval, holds_zero
+from sawtooth.analysis.compare.significance.change_interval import Interval, holds_zero
 
 Word = Literal["faster", "slower", "no_difference_shown", "inconclusive"]
 Confidence = Literal["high", "medium", "low"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sawtooth.analysis.compare.bootstrap import TAIL
-from sawtooth.analysis.compare.measured import Measured
+from sawtooth.analysis.compare.significance.bootstrap import TAIL
+from sawtooth.analysis.compare.significance.measured import Measured
 from sawtooth.analysis.quantiles import normal, student_t
 
 TAIL_OF_ESTIMATES = 0.05  # step times come with 90 % intervals

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sawtooth.analysis.compare import significance as words
-from sawtooth.analysis.compare.bootstrap import median_change_interval
-from sawtooth.analysis.compare.measured import Measured
-from sawtooth.analysis.compare.significance import verdict
+from sawtooth.analysis.compare.significance import decision as words
+from sawtooth.analysis.compare.significance.bootstrap import median_change_interval
+from sawtooth.analysis.compare.significance.decision import verdict
+from sawtooth.analysis.compare.significance.measured import Measured
 
 
 def run(steps, best=None, source="profile", name=None, recorded=None):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sawtooth.analysis.compare.bootstrap import (
+from sawtooth.analysis.compare.significance.bootstrap import (
     F64,
     MIN_STEPS_FOR_INTERVAL,
     TAIL,
@@ -16,7 +16,7 @@ from sawtooth.analysis.compare.bootstrap import (
     noise_floor,
     share_of_faster,
 )
-from sawtooth.analysis.compare.certainty import (
+from sawtooth.analysis.compare.significance.certainty import (
     MIN_CHANGE,
     OF_ESTIMATES,
     SURE_OF_SOME,
@@ -29,8 +29,8 @@ from sawtooth.analysis.compare.certainty import (
     sure_of_change,
     sure_of_none,
 )
-from sawtooth.analysis.compare.change_interval import RUN_TO_RUN, change_interval, holds_zero, widened
-from sawtooth.analysis.compare.measured import Measured
+from sawtooth.analysis.compare.significance.change_interval import RUN_TO_RUN, change_interval, holds_zero, widened
+from sawtooth.analysis.compare.significance.measured import Measured
 from sawtooth.analysis.quantiles import student_t
 
 MIN_STEPS_FOR_WORD = 4  # recorded; 4 and 4 lie apart by chance in 2 · 4! · 4! / 8! = 2.9 % of independent draws
@@ -51,7 +51,7 @@ def verdict(a: Sequence[Measured], b: Sequence[Measured], *, stored_floor_share:
     ``stored_floor_share`` is an A/A noise floor known beforehand (share). "faster" and "slower" need an interval without
     zero and a change of at least max(2 %, floor); below 20 steps a side the interval comes from the step times' own, and a word that
     it does not carry is of low confidence and needs at least 4 steps, ranges that do not overlap and max(10 %, floor); from 3 runs a
-    side, runs are the unit. How sure it is says the table of ``sawtooth.analysis.compare.certainty``; of a change that the host may have made by
+    side, runs are the unit. How sure it is says the table of ``certainty`` beside this; of a change that the host may have made by
     itself nobody is as sure.
     """
     judged = _verdict(a, b, stored_floor_share)

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sawtooth.analysis.compare.bootstrap import (
+from sawtooth.analysis.compare.significance.bootstrap import (
     block_length,
     lag_one_autocorrelation,
     median_change_interval,
     noise_floor,
     share_of_faster,
 )
-from sawtooth.analysis.compare.measured import Measured
-from sawtooth.analysis.compare.significance import Verdict, verdict
+from sawtooth.analysis.compare.significance.decision import Verdict, verdict
+from sawtooth.analysis.compare.significance.measured import Measured
 from tests.support.paths import SHARED
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sawtooth.analysis.compare import bootstrap as statistics
-from sawtooth.analysis.compare.bootstrap import (
+from sawtooth.analysis.compare.significance import bootstrap as statistics
+from sawtooth.analysis.compare.significance.bootstrap import (
     Interval,
     block_length,
     lag_one_autocorrelation,

@@ -1,0 +1,13 @@
+"""Whether a change is more than noise: each run's step time with its interval, the interval of the change, and the words for it."""
+
+from sawtooth.faces import lazy
+
+__getattr__, __all__ = lazy(
+    __name__,
+    {
+        "certainty": ("Verdict", "of_other_work"),
+        "change_interval": ("RUN_TO_RUN",),
+        "decision": ("verdict",),
+        "measured": ("Measured",),
+    },
+)
