@@ -22,7 +22,7 @@ from sawtooth.analysis.ranks.communication import split_communication
 from sawtooth.analysis.ranks.groups import with_parallelism
 from sawtooth.analysis.ranks.job import as_one_job
 from sawtooth.analysis.ranks.job_step import at_job_step, leading, measured_ms
-from sawtooth.analysis.ranks.lateness import who
+from sawtooth.analysis.ranks.stragglers.lateness import who
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.whatif import WhatIf
 from sawtooth.analysis.run import compile_log

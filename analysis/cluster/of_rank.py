@@ -14,7 +14,7 @@ from sawtooth.analysis.intervals import Intervals, overlaps
 from sawtooth.analysis.nulls import none_if_null
 from sawtooth.analysis.ranks.beside import Shape, kernels_of
 from sawtooth.analysis.ranks.collectives import load, step_labels
-from sawtooth.analysis.ranks.outliers import Trace
+from sawtooth.analysis.ranks.stragglers.outliers import Trace
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.run.rank import RankTrace
 from sawtooth.analysis.store.library import Library, Recording

@@ -22,9 +22,9 @@ from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.clocks import RankClock
 from sawtooth.analysis.ranks.job import one_step, peers
 from sawtooth.analysis.ranks.matching import match_rows
-from sawtooth.analysis.ranks.outliers import outliers
 from sawtooth.analysis.ranks.pipeline import stages_of
-from sawtooth.analysis.ranks.stragglers import with_reason
+from sawtooth.analysis.ranks.stragglers.outliers import outliers
+from sawtooth.analysis.ranks.stragglers.reasons import with_reason
 from sawtooth.analysis.run.model import SEND_RECEIVE, Straggler
 from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry

@@ -13,7 +13,7 @@ import pandas as pd
 
 from sawtooth.analysis.cluster.batch import is_whole
 from sawtooth.analysis.ranks.beside import Shape
-from sawtooth.analysis.ranks.outliers import Trace
+from sawtooth.analysis.ranks.stragglers.outliers import Trace
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.typed import from_json

@@ -5,7 +5,6 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
-        "significance.change_interval": ("RUN_TO_RUN",),
         "chain": (
             "Chain",
             "Change",

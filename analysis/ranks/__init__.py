@@ -10,10 +10,6 @@ __getattr__, __all__ = lazy(
             "Shape",
             "kernels_of",
         ),
-        "blame": (
-            "LEAST_SHARE",
-            "PERSISTENT",
-        ),
         "clocks": ("RankClock",),
         "collectives": (
             "load",
@@ -42,22 +38,9 @@ __getattr__, __all__ = lazy(
             "measured_ms",
         ),
         "matching": ("match_rows",),
-        "outliers": (
-            "Trace",
-            "outliers",
-        ),
         "pipeline": (
             "shortest_ms",
             "stages_of",
-        ),
-        "stragglers": (
-            "MOST_REPLAYED",
-            "with_reason",
-        ),
-        "lateness": (
-            "NAMED_RANKS",
-            "who",
-            "why",
         ),
     },
 )

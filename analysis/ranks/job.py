@@ -12,11 +12,11 @@ import pandas as pd
 from sawtooth.analysis.metrics.step_time import AGREES_WITHIN
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.beside import Kernels, held_ms, kernels_of, quietest, slowed_by_waits
-from sawtooth.analysis.ranks.blame import LEAST_SHARE, blame
 from sawtooth.analysis.ranks.coupled import Job, Meetings, Member
-from sawtooth.analysis.ranks.outliers import FEWEST_ALIKE, Trace, outliers
-from sawtooth.analysis.ranks.own_time import as_quiet_as_others, own_time
-from sawtooth.analysis.ranks.stragglers import with_reason
+from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, blame
+from sawtooth.analysis.ranks.stragglers.outliers import FEWEST_ALIKE, Trace, outliers
+from sawtooth.analysis.ranks.stragglers.own_time import as_quiet_as_others, own_time
+from sawtooth.analysis.ranks.stragglers.reasons import with_reason
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import FasterHost, apply

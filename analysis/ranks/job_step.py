@@ -14,7 +14,7 @@ from sawtooth.analysis.metrics.metric import Measured
 from sawtooth.analysis.metrics.registry import readings_of
 from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
 from sawtooth.analysis.metrics.witness import StepWork, Witness
-from sawtooth.analysis.ranks.blame import LEAST_SHARE
+from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE
 from sawtooth.analysis.run.at_best import at_best, brought_to
 from sawtooth.analysis.run.model import Communication, LedgerRow, RankResult
 from sawtooth.analysis.run.verdict import busy_ms

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sawtooth.analysis.kept import result_of
-from sawtooth.analysis.ranks.lateness import who, why
+from sawtooth.analysis.ranks.stragglers.lateness import who, why
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import data_folder

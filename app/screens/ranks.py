@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.ranks.communication import collective_table, side_by_side
-from sawtooth.analysis.ranks.lateness import NAMED_RANKS, who, why
+from sawtooth.analysis.ranks.stragglers.lateness import NAMED_RANKS, who, why
 from sawtooth.analysis.run.model import Communication, RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from sawtooth.analysis.ranks.lateness import who, why
+from sawtooth.analysis.ranks.stragglers.lateness import who, why
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.ranks.lateness import NAMED_RANKS, who, why
+from sawtooth.analysis.ranks.stragglers.lateness import NAMED_RANKS, who, why
 from sawtooth.analysis.run.model import CodeChange, Communication, Explains, Finding, RankResult, RankWaits, Straggler
 from sawtooth.analysis.units import in_words
 
@@ -60,7 +60,7 @@ SHARED = (
 
 
 def check(context: RuleContext) -> Iterator[Finding]:
-    """Yield a finding where ranks hold the job up (``sawtooth.analysis.ranks.blame``), or where only the profiler makes them late."""
+    """Yield a finding where ranks hold the job up (``sawtooth.analysis.ranks.stragglers.blame``), or where only the profiler makes them late."""
     communication = context.run.communication
     if communication is None or context.step_ms is None:
         return

@@ -11,7 +11,7 @@ import pytest
 from sawtooth.analysis.cluster.places import Source, list_sources
 from sawtooth.analysis.cluster.summary import ABOUT, SCHEMA, pack, unpack
 from sawtooth.analysis.ranks.beside import kernels_of
-from sawtooth.analysis.ranks.outliers import Trace
+from sawtooth.analysis.ranks.stragglers.outliers import Trace
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sawtooth.analysis.ranks.lateness import who, why
+from sawtooth.analysis.ranks.stragglers.lateness import who, why
 from sawtooth.analysis.run.model import Straggler
 
 

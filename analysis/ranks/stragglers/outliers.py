@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.beside import Kernels, Quiet, Shape, held_ms
-from sawtooth.analysis.ranks.blame import LEAST_SHARE, OUTLIER_MADS, PERSISTENT, SCATTER
-from sawtooth.analysis.ranks.own_time import HOLE, LONG_GAP_NS, WORK, kernel_work
-from sawtooth.analysis.ranks.stragglers import kept_ms, reason_of_work, shares_work, stragglers_of
+from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, OUTLIER_MADS, PERSISTENT, SCATTER
+from sawtooth.analysis.ranks.stragglers.own_time import HOLE, LONG_GAP_NS, WORK, kernel_work
+from sawtooth.analysis.ranks.stragglers.reasons import kept_ms, reason_of_work, shares_work, stragglers_of
 from sawtooth.analysis.run.model import RankResult, Straggler
 
 if TYPE_CHECKING:

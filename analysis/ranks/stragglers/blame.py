@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.coupled import Job
-from sawtooth.analysis.ranks.own_time import HOLE, HOST_ERROR, LONG_GAP_NS, WORK, OwnTime, Part
-from sawtooth.analysis.ranks.stragglers import Reason, kept_ms, reason_of_work, shares_work, straggler, stragglers_of
+from sawtooth.analysis.ranks.stragglers.own_time import HOLE, HOST_ERROR, LONG_GAP_NS, WORK, OwnTime, Part
+from sawtooth.analysis.ranks.stragglers.reasons import Reason, kept_ms, reason_of_work, shares_work, straggler, stragglers_of
 from sawtooth.analysis.replay.edits import Edit, FasterHost
 from sawtooth.analysis.run.model import Straggler
 

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from sawtooth.analysis.ranks.beside import Quiet, Shape
-from sawtooth.analysis.ranks.own_time import WORK, same_kernels_ratio, same_launches_share
+from sawtooth.analysis.ranks.stragglers.own_time import WORK, same_kernels_ratio, same_launches_share
 from sawtooth.analysis.run.model import Straggler, StragglerKind
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
