@@ -131,11 +131,11 @@ class Periods(nn.Module):
         verdicts, seen = [], []
         for period, judge in zip(self.periods, self.judges, strict=True):
             x = F.pad(wave, (0, -wave.shape[-1] % period)).unflatten(-1, (-1, period))
-            *layers, last = judge  # type: ignore[misc]  # a ModuleList
-            for layer in layers:
+            layers = list(judge.children())
+            for layer in layers[:-1]:
                 x = F.leaky_relu(layer(x), 0.1)
                 seen.append(x)
-            verdicts.append(last(x))
+            verdicts.append(layers[-1](x))
         return verdicts, seen
 
 

@@ -185,7 +185,7 @@ class Reader(nn.Module):
         super().__init__()
         sizes = ((1, 64, 2), (64, 128, 2), (128, 256, (2, 1)), (256, 256, (2, 1)))
         parts = [
-            (nn.Conv2d(a, b, 3, 1, 1, bias=False), nn.BatchNorm2d(b), nn.ReLU(inplace=True), nn.MaxPool2d(pool))  # type: ignore[arg-type]
+            (nn.Conv2d(a, b, 3, 1, 1, bias=False), nn.BatchNorm2d(b), nn.ReLU(inplace=True), nn.MaxPool2d(pool))
             for a, b, pool in sizes
         ]
         self.seen = nn.Sequential(*(part for group in parts for part in group))
