@@ -15,7 +15,8 @@ from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import poster_bars, waterfall
-from sawtooth.app.page import cards, frame, module_changes, panel, step_strip, sweep_curve
+from sawtooth.app.page import cards, frame, panel
+from sawtooth.app.page.parts import module_changes, step_strip, sweep_curve
 from sawtooth.app.page.runs import compare_choice
 from sawtooth.app.page.runs.compare_choice import Choice
 from sawtooth.app.page.sharing import copy_link, slide

@@ -9,7 +9,8 @@ from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings
-from sawtooth.app.page import breakdown, cards, current, kernel_drawer, panel
+from sawtooth.app.page import cards, current, panel
+from sawtooth.app.page.parts import breakdown, kernel_drawer
 from sawtooth.app.words import run as words
 
 GROUPS: dict[tables.KernelGroup, str] = {

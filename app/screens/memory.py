@@ -14,7 +14,8 @@ from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import memory as charts
 from sawtooth.app.charts.telemetry import lanes
-from sawtooth.app.page import cards, current, frame, panel, sweep_curve, telemetry_strip
+from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page.parts import sweep_curve, telemetry_strip
 from sawtooth.app.page.runs import compare_choice
 from sawtooth.app.page.timeline import views
 from sawtooth.app.words import telemetry as words

@@ -12,7 +12,8 @@ from sawtooth.analysis.tables import kernels as kernel_tables
 from sawtooth.analysis.tables import modules as module_tables
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import modules as charts
-from sawtooth.app.page import breakdown, cards, current, frame, panel
+from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page.parts import breakdown
 from sawtooth.app.words import run as words
 
 GROUPS: dict[module_tables.ModuleGroup, str] = {"tree": "Tree", "module": "Module", "class": "Class"}

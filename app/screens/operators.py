@@ -8,7 +8,8 @@ import streamlit as st
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables import kernels as tables
 from sawtooth.app import format as fmt
-from sawtooth.app.page import breakdown, cards, current, panel
+from sawtooth.app.page import cards, current, panel
+from sawtooth.app.page.parts import breakdown
 from sawtooth.app.words import run as words
 
 GROUPS: dict[tables.OperatorGroup, str] = {"name": "Operator", "shape": "Operator and shape"}

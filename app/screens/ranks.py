@@ -10,7 +10,8 @@ from sawtooth.analysis.ranks.stragglers.lateness import NAMED_RANKS, who, why
 from sawtooth.analysis.run.model import Communication, RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
-from sawtooth.app.page import basis, cards, current, frame, panel, rank_panels
+from sawtooth.app.page import basis, cards, current, frame, panel
+from sawtooth.app.page.parts import rank_panels
 
 SKEW_SHARE = 0.03  # of a profiled step: less is not worth a sentence
 MOST_BARS = 16  # ledgers side by side: of more, those that matter

@@ -11,7 +11,8 @@ from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import telemetry as charts
 from sawtooth.app.charts.base import CONFIG
-from sawtooth.app.page import cards, current, frame, panel, telemetry_strip
+from sawtooth.app.page import cards, current, frame, panel
+from sawtooth.app.page.parts import telemetry_strip
 from sawtooth.app.page.runs import attach_telemetry, telemetry_clock
 from sawtooth.app.words import telemetry as words
 from sawtooth.ingest.quantities.registry import BY_COLUMN

@@ -12,7 +12,8 @@ from sawtooth.analysis.telemetry.series import Telemetry
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import timeline as drawing
 from sawtooth.app.charts.rankings import short
-from sawtooth.app.page import cards, current, panel, step_strip, telemetry_strip
+from sawtooth.app.page import cards, current, panel
+from sawtooth.app.page.parts import step_strip, telemetry_strip
 from sawtooth.app.page.timeline import perfetto, views
 from sawtooth.app.page.timeline import picture as timeline_picture
 from sawtooth.app.words import causes as cause_words

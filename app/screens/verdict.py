@@ -11,7 +11,8 @@ from sawtooth.analysis.run.host import HostWork
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.verdict import Judgement, columns_of, judge, parts_of
 from sawtooth.app.charts import step_bar
-from sawtooth.app.page import basis, cards, current, findings, frame, panel, telemetry_strip
+from sawtooth.app.page import basis, cards, current, frame, panel
+from sawtooth.app.page.parts import findings, telemetry_strip
 from sawtooth.app.page.sharing import poster, share
 from sawtooth.app.words import headline
 from sawtooth.app.words import host as host_words

@@ -11,8 +11,9 @@ from sawtooth.analysis.telemetry import series
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts import poster_bars
-from sawtooth.app.page import cards, current, findings, frame, step_strip, telemetry_strip
-from sawtooth.app.page.findings import PRICE, SHOWN_FIRST, STEPS
+from sawtooth.app.page import cards, current, frame
+from sawtooth.app.page.parts import findings, step_strip, telemetry_strip
+from sawtooth.app.page.parts.findings import PRICE, SHOWN_FIRST, STEPS
 from sawtooth.app.words import headline, savings
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as words

@@ -11,7 +11,7 @@ from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import poster_bars
-from sawtooth.app.page import findings
+from sawtooth.app.page.parts import findings
 from sawtooth.app.words import changed, headline, savings
 from sawtooth.app.words import comparison as compare_words
 from sawtooth.app.words import run as words

@@ -13,7 +13,7 @@ from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
-from sawtooth.app.page.findings import gain as on_the_page
+from sawtooth.app.page.parts.findings import gain as on_the_page
 from sawtooth.app.reports.html import run_html
 from sawtooth.app.reports.text import gain
 from sawtooth.ingest.schema import DataFolder

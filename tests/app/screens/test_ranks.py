@@ -15,7 +15,7 @@ from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.app.jobs.whole_job import bring_in_job
-from sawtooth.app.page.rank_panels import position_of
+from sawtooth.app.page.parts.rank_panels import position_of
 from sawtooth.app.theme import CAUSES
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job

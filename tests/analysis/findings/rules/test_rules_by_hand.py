@@ -20,7 +20,7 @@ from sawtooth.analysis.run.model import Communication, Finding, RankWaits, RunRe
 from sawtooth.analysis.run_analysis import analyse, whatif_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
-from sawtooth.app.page.findings import gain as page_gain
+from sawtooth.app.page.parts.findings import gain as page_gain
 from sawtooth.app.reports.text import gain
 from sawtooth.ingest.schema import DataFolder, UserFacts
 from tests.support.findings_of import library, result_of
