@@ -19,7 +19,7 @@ METHOD = (
 
 
 def curve(points: pd.DataFrame, setting: str, unit: str, title: str, *, dark: bool) -> Chart:
-    """Draw throughput; ``points`` is the table of ``sawtooth.app.words.sweep``."""
+    """Draw throughput; ``points`` is the table of ``sawtooth.app.words.comparisons.sweep``."""
     labels = [fmt.plain(str(value), 30) for value in points["value"]]
     figure = go.Figure()
     if "predicted" in points:

@@ -17,8 +17,8 @@ from sawtooth.analysis.kept import result_of
 from sawtooth.app.commands.inputs import opened
 from sawtooth.app.commands.output import OutputOption, format_for, write
 from sawtooth.app.printable import json_text, printable
-from sawtooth.app.words import chain as chain_words
 from sawtooth.app.words import checklist as checklist_words
+from sawtooth.app.words.comparisons import chain as chain_words
 from sawtooth.ingest.errors import UsageError
 
 

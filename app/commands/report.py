@@ -21,7 +21,7 @@ from sawtooth.app.commands.inputs import Opened, opened, opened_all
 from sawtooth.app.commands.output import OutputOption, format_for, say, write
 from sawtooth.app.printable import json_text
 from sawtooth.app.reports import text as report_text
-from sawtooth.app.words import changed
+from sawtooth.app.words.comparisons import changed
 from sawtooth.ingest.errors import UsageError
 
 

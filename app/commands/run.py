@@ -56,7 +56,7 @@ def _explain(launched: launch.Launched, data: Path | None) -> None:
     from sawtooth.app.commands.inputs import data_folder
     from sawtooth.app.jobs.intake import bring_in
     from sawtooth.app.reports.brief import lines
-    from sawtooth.app.words import comparison as words
+    from sawtooth.app.words.comparisons import comparison as words
 
     assert launched.bundle is not None
     folder = data_folder(data)

@@ -20,7 +20,7 @@ from sawtooth.app.commands.inputs import opened
 from sawtooth.app.commands.output import OutputOption, format_for, write
 from sawtooth.app.printable import json_text, printable
 from sawtooth.app.reports.sweep import markdown
-from sawtooth.app.words import sweep as words
+from sawtooth.app.words.comparisons import sweep as words
 
 READINGS = ("best_step_time_ms", "mfu", "gpu_busy_share", "peak_memory_bytes")  # of each point, in the JSON
 

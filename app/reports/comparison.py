@@ -14,8 +14,8 @@ from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.reports.escaped import as_written as _plain
 from sawtooth.app.reports.escaped import for_terminals
 from sawtooth.app.reports.text import BLOCKS, LOST, MARKER, TOP, WORK
-from sawtooth.app.words import audit, changed, changes
-from sawtooth.app.words import comparison as words
+from sawtooth.app.words.comparisons import audit, changed, changes
+from sawtooth.app.words.comparisons import comparison as words
 
 
 def markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:

@@ -23,12 +23,13 @@ from sawtooth.app.charts import poster_bars, step_bar, waterfall
 from sawtooth.app.charts.base import LegendEntry, entry_of
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.theme import ACCENT, MUTED, colour_of
-from sawtooth.app.words import audit, changed, changes, savings
-from sawtooth.app.words import comparison as words
 from sawtooth.app.words import headline as headline_words
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import plan as plan_words
 from sawtooth.app.words import run as run_words
+from sawtooth.app.words import savings
+from sawtooth.app.words.comparisons import audit, changed, changes
+from sawtooth.app.words.comparisons import comparison as words
 
 _POSTER = templates.pieces("poster.html")
 FIRST = 3  # changes shown in full, as on the page; the rest is folded

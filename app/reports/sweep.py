@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sawtooth.analysis.compare.sweep import Sweep
 from sawtooth.app.reports.escaped import as_written
-from sawtooth.app.words import chain
-from sawtooth.app.words import sweep as words
+from sawtooth.app.words.comparisons import chain
+from sawtooth.app.words.comparisons import sweep as words
 
 
 def markdown(sweep: Sweep) -> str:

@@ -13,10 +13,10 @@ from sawtooth.analysis.run.verdict import Column, busy_share_of_best, columns_of
 from sawtooth.app import format as fmt
 from sawtooth.app.reports.escaped import as_written, for_terminals
 from sawtooth.app.theme import colour_of
-from sawtooth.app.words import audit as audit_words
-from sawtooth.app.words import changes
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import plan as plan_words
+from sawtooth.app.words.comparisons import audit as audit_words
+from sawtooth.app.words.comparisons import changes
 from sawtooth.app.words.headline import action, below, best_ms, forecast, headline
 from sawtooth.app.words.run import diff, step_time
 

@@ -23,8 +23,8 @@ from sawtooth.app.page.sharing import copy_link, slide
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html as html_report
 from sawtooth.app.runs.listing import listed
-from sawtooth.app.words import audit, changed, changes
-from sawtooth.app.words import comparison as words
+from sawtooth.app.words.comparisons import audit, changed, changes
+from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.schema import Manifest
 
 poster = templates.pieces("poster.html")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sawtooth.analysis.findings.checklist import Checked, Status
 from sawtooth.app import format as fmt
-from sawtooth.app.words.chain import as_markdown
+from sawtooth.app.words.comparisons.chain import as_markdown
 
 COLUMNS = ("Technique", "State", "In this run")
 UNSEEN = "Why, and what to record"

@@ -6,7 +6,7 @@ from sawtooth.analysis.compare.sweep import Sweep
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import sweep as charts
 from sawtooth.app.page import cards, frame, panel
-from sawtooth.app.words import sweep as words
+from sawtooth.app.words.comparisons import sweep as words
 
 
 def show(sweep: Sweep) -> None:

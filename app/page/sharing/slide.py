@@ -12,9 +12,10 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import poster_bars
 from sawtooth.app.page.parts import findings
-from sawtooth.app.words import changed, headline, savings
-from sawtooth.app.words import comparison as compare_words
+from sawtooth.app.words import headline, savings
 from sawtooth.app.words import run as words
+from sawtooth.app.words.comparisons import changed
+from sawtooth.app.words.comparisons import comparison as compare_words
 
 _HERE = Path(__file__).resolve().parents[2] / "components"
 LINES = 3  # under the bars: as many as the page has actions

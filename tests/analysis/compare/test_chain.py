@@ -8,7 +8,7 @@ import pytest
 
 from sawtooth.analysis.compare.chain import chain
 from sawtooth.analysis.compare.side import side_of
-from sawtooth.app.words import chain as words
+from sawtooth.app.words.comparisons import chain as words
 from tests.support.findings_of import library, result_of
 from tests.support.paths import RECORDINGS
 

@@ -14,7 +14,7 @@ from sawtooth.analysis.compare.sweep import settings_of, sweep
 from sawtooth.app.charts import sweep as charts
 from sawtooth.app.cli import cli
 from sawtooth.app.reports.sweep import markdown
-from sawtooth.app.words import sweep as words
+from sawtooth.app.words.comparisons import sweep as words
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.schema import BatchTrial, UserFacts
 from tests.support.chrome_trace import matmul_loop

@@ -11,7 +11,7 @@ from sawtooth.analysis.compare.chain import chain
 from sawtooth.analysis.compare.side import side_of
 from sawtooth.analysis.kept import result_of
 from sawtooth.app.jobs.intake import bring_in
-from sawtooth.app.words import chain as words
+from sawtooth.app.words.comparisons import chain as words
 from tests.support.common_folder import alone
 from tests.support.findings_of import library
 from tests.support.paths import USUAL_EXAMPLE

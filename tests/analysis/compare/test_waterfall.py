@@ -14,7 +14,7 @@ from sawtooth.analysis.compare.waterfall import run_waterfall
 from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.at_best import at_best, unseen_ms
-from sawtooth.app.words import comparison as words
+from sawtooth.app.words.comparisons import comparison as words
 from tests.support.run_results import run_of, side
 
 

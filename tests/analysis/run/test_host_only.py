@@ -20,7 +20,7 @@ from sawtooth.app.cli import cli
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html, text
 from sawtooth.app.reports.brief import lines
-from sawtooth.app.words import comparison as words
+from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.app.words.headline import below, headline
 from sawtooth.app.words.run import first_line
 from sawtooth.ingest.capture.marks import MarkWriter

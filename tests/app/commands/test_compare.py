@@ -15,7 +15,7 @@ from sawtooth.analysis.version import TOOL_VERSION
 from sawtooth.app.cli import cli, main
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import html as html_report
-from sawtooth.app.words import comparison as compare_words
+from sawtooth.app.words.comparisons import comparison as compare_words
 from tests.support.chrome_trace import matmul_loop
 from tests.support.run_results import run_of, side
 

@@ -9,8 +9,8 @@ import msgspec
 from sawtooth.analysis.compare.changed.traits import Trait
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.run.model import Explains, Finding, NotChecked, PlanStep
-from sawtooth.app.words import changed
-from sawtooth.app.words import comparison as words
+from sawtooth.app.words.comparisons import changed
+from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.schema import RecordingRef
 from tests.support.run_results import run_of, side
 

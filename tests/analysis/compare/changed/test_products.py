@@ -10,8 +10,8 @@ import msgspec
 from sawtooth.analysis.compare.changed.products import alike, batch_ratio
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.matching import Piece
-from sawtooth.app.words import audit, changed, changes
-from sawtooth.app.words import comparison as words
+from sawtooth.app.words.comparisons import audit, changed, changes
+from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.schema import UserFacts
 from tests.support.run_results import run_of, side
 

@@ -10,7 +10,7 @@ from sawtooth.analysis.compare.throughput import Throughput
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, HOST_OPERATORS, HOST_PARTS, OUTSIDE_PROFILE
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
-from sawtooth.app.words import stretches
+from sawtooth.app.words.comparisons import stretches
 
 WAITING = ("idle", OUTSIDE_PROFILE)  # of a GPU: whatever the run takes beyond its profiled steps, the GPU has no work of
 Step = Literal["run", "profiled"]  # which step a waterfall divides

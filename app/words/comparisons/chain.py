@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sawtooth.analysis.compare.chain import Chain, Change
 from sawtooth.app import format as fmt
-from sawtooth.app.words.audit import shown
+from sawtooth.app.words.comparisons.audit import shown
 
 SECTION = "Audit over the runs"
 NAME_LENGTH = 40

@@ -6,8 +6,8 @@ from sawtooth.analysis.compare.changed.differences import Difference, Effect
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
-from sawtooth.app.words import comparison as words
-from sawtooth.app.words.comparison import about
+from sawtooth.app.words.comparisons import comparison as words
+from sawtooth.app.words.comparisons.comparison import about
 from sawtooth.app.words.headline import action, first_change
 
 COLUMNS = ("What was changed", "A", "B", "Explains")

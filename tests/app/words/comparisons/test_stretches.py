@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from sawtooth.analysis.compare.comparison import compare
-from sawtooth.app.words import comparison as words
-from sawtooth.app.words import stretches
+from sawtooth.app.words.comparisons import comparison as words
+from sawtooth.app.words.comparisons import stretches
 from tests.support.run_results import run_of, side
 
 MS = 1_000_000

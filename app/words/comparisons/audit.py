@@ -7,7 +7,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.audit import AuditRow, audit
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
-from sawtooth.app.words.changes import MARKS, UNMARKED
+from sawtooth.app.words.comparisons.changes import MARKS, UNMARKED
 
 TITLE = "Audit"
 COLUMNS = ("Audit", "A", "B", "Change")

@@ -12,8 +12,8 @@ from sawtooth.analysis.run.audit import AuditRow
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import Bar
 from sawtooth.app.reports import comparison as comparison_text
-from sawtooth.app.words import audit, changed, changes
-from sawtooth.app.words import comparison as words
+from sawtooth.app.words.comparisons import audit, changed, changes
+from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.schema import UserFacts
 from tests.support.run_results import run_of, side
 
