@@ -144,6 +144,43 @@ def test_an_environment_goes_whole_wherever_it_stands_in_a_file(
     assert json.loads(text) == {"env": {}, "n": 1}
 
 
+ODD_VALUES = {
+    "HOME": "/root",
+    "LINE": 'value-1 "q" b]} \\',
+    "ONE": "it's value-2",
+    "BOTH": 'it\'s "value-3" \\',
+    "L": ["value-4"],
+}
+
+
+@pytest.mark.parametrize("depth", range(5))
+@pytest.mark.parametrize("chunk", [1, 7, CHUNK_BYTES])
+def test_an_environment_inside_a_text_of_json_goes_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int, chunk: int
+) -> None:
+    """As launchers write it into the metadata of a trace: each text around doubles the backslashes."""
+    monkeypatch.setattr("sawtooth.ingest.runs.redact.CHUNK_BYTES", chunk)
+    text = json.dumps({"env": ODD_VALUES, "n": 1})
+    for _ in range(depth):
+        text = json.dumps({"metadata": text, "z": 2})
+    left = json.loads(_redacted(tmp_path, text))
+    for _ in range(depth):
+        assert left["z"] == 2
+        left = json.loads(left["metadata"])
+    assert left == {"env": {}, "n": 1}
+
+
+@pytest.mark.parametrize("written", [str({"env": ODD_VALUES, "x": 1}), f"environ({ODD_VALUES!r}), x"])
+def test_an_environment_in_pythons_notation_goes_and_what_stands_behind_it_stays(tmp_path: Path, written: str) -> None:
+    left = json.loads(_redacted(tmp_path, json.dumps({"argv": written, "z": 2})))
+    assert left == {"argv": written.replace(repr(ODD_VALUES), "{}"), "z": 2}
+
+
+def test_an_environment_in_a_text_that_is_cut_off_ends_with_that_text(tmp_path: Path) -> None:
+    cut = json.dumps({"env": ODD_VALUES})[:40]
+    assert json.loads(_redacted(tmp_path, json.dumps({"m": cut, "z": 2}))) == {"m": '{"env": {', "z": 2}
+
+
 def test_a_large_environment_goes_and_so_does_one_that_a_file_is_cut_off_in(tmp_path: Path) -> None:
     text = json.dumps({"n": 1, "env": _environment(5000)})
     assert len(text) > 128 << 10
