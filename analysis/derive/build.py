@@ -25,7 +25,8 @@ from sawtooth.analysis.derive.lost import ledger
 from sawtooth.analysis.derive.lost.losses import Losses, find_losses
 from sawtooth.analysis.derive.modules import ModuleWork, module_table, module_work
 from sawtooth.analysis.derive.operators import operator_table
-from sawtooth.analysis.derive.steps import STATUS_NAMES, DeviceSteps, HostSteps, device_steps, find_host_steps
+from sawtooth.analysis.derive.steps.device import STATUS_NAMES, DeviceSteps, device_steps
+from sawtooth.analysis.derive.steps.host import HostSteps, find_host_steps
 from sawtooth.analysis.derive.storing import Storing
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS, TENSOR_CORES_USED
 from sawtooth.analysis.replay import store as replay_store

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis import intervals
 from sawtooth.analysis.derive.events import Events
-from sawtooth.analysis.derive.steps import HostSteps
+from sawtooth.analysis.derive.steps.host import HostSteps
 
 LOADING = "enumerate(DataLoader)"  # PyTorch's own annotation around the next batch
 LOADS_INLINE = "_SingleProcessDataLoaderIter"  # stands in it where the training process loads the batch itself

@@ -12,7 +12,8 @@ import duckdb
 import numpy as np
 
 from sawtooth.analysis.derive.events import Events, load_events
-from sawtooth.analysis.derive.steps import device_steps, find_host_steps
+from sawtooth.analysis.derive.steps.device import device_steps
+from sawtooth.analysis.derive.steps.host import find_host_steps
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 from tests.support.findings_of import library, recording_of

@@ -19,7 +19,7 @@ from sawtooth.analysis.derive.lost.idle import explain
 from sawtooth.analysis.derive.lost.ledger import Segments, owned
 from sawtooth.analysis.derive.lost.phases import phases
 from sawtooth.analysis.derive.lost.schedule import lost_time, schedule_of, totals
-from sawtooth.analysis.derive.steps import DeviceSteps
+from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.derive.unprofiled.cost import recording_cost, without_profiler
 from sawtooth.analysis.derive.unprofiled.problem import StepTable, build_problem, host_view, recorded_waits
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS

@@ -22,7 +22,7 @@ from sawtooth.analysis.derive.host import (
     matching,
     paint_line,
 )
-from sawtooth.analysis.derive.steps import DeviceSteps
+from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.derive.unprofiled.waits import PAGEABLE, Recorded, RecordedWaits, latencies, waited_for, waits
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.machine import I32, I64, NEVER, DeviceOps, HostNodes, ReplayProblem

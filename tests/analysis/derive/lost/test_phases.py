@@ -8,7 +8,8 @@ from sawtooth.analysis.derive.lost.idle import explain
 from sawtooth.analysis.derive.lost.ledger import segments
 from sawtooth.analysis.derive.lost.phases import BACKWARD, phases
 from sawtooth.analysis.derive.lost.schedule import lost_time, schedule_of
-from sawtooth.analysis.derive.steps import device_steps, find_host_steps
+from sawtooth.analysis.derive.steps.device import device_steps
+from sawtooth.analysis.derive.steps.host import find_host_steps
 from sawtooth.analysis.derive.unprofiled.problem import StepTable, build_problem, host_view
 from sawtooth.analysis.intervals import union
 from tests.support.replay_traces import codes_of

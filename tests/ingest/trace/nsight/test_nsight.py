@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from sawtooth.analysis.derive.events import load_events
-from sawtooth.analysis.derive.steps import find_host_steps
+from sawtooth.analysis.derive.steps.host import find_host_steps
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder

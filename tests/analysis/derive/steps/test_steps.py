@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from sawtooth.analysis.derive.events import Calls, CpuOps, Events, GpuOps
-from sawtooth.analysis.derive.steps import device_steps, find_host_steps
+from sawtooth.analysis.derive.steps.device import device_steps
+from sawtooth.analysis.derive.steps.host import find_host_steps
 
 
 def make(annotations, launches, gpu, names=None):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sawtooth.analysis.derive.events import Calls, CpuOps, Events, GpuOps
-from sawtooth.analysis.derive.inferred import find_periods
-from sawtooth.analysis.derive.steps import find_host_steps
+from sawtooth.analysis.derive.steps.host import find_host_steps
+from sawtooth.analysis.derive.steps.inferred import find_periods
 from tests.support.paths import RECORDINGS
 from tests.support.unmarked import marked_and_not
 

@@ -1,0 +1,79 @@
+"""Which steps count, and why the others do not: the first of a cycle, warm-up, one that the profile cut off, one beyond the last whole round."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+MAD_TO_SIGMA = 1.4826  # the MAD of a normal distribution is σ ÷ 1.4826
+HEAVY_FROM = 1.2  # times the usual number of GPU operations: an evaluation or a checkpoint adds more, lengths and branches less
+SLOW_SIGMAS = 3.0  # three sigma: one step in 370 of a normal run
+SLOW_SHARE = 0.10  # below 10 % a slow step is ordinary jitter, whatever the MAD says
+RECURS_FROM = (
+    0.5  # of its excess over the usual step: waits of one kind differ by a factor of two, and are no warm-up when they return
+)
+
+I64 = NDArray[np.int64]
+
+
+def choose(table: pd.DataFrame) -> pd.DataFrame:
+    """Mark which steps count, and why the others do not."""
+    why: list[str | None] = [None] * len(table)
+    dur = (table["end"] - table["start"]).to_numpy()
+    first = ~table["cycle"].duplicated().to_numpy()
+    if (~first).sum() >= 2:
+        for opening in np.flatnonzero(first):
+            why[opening] = "first step of a profiling cycle"
+    for cycle in table["cycle"].unique():
+        rows = [int(k) for k in np.flatnonzero(table["cycle"] == cycle) if why[k] is None]
+        others = rows[:-1]
+        if others and table["gpu_ops"].iloc[rows[-1]] < table["gpu_ops"].iloc[others].min():
+            why[rows[-1]] = "last step, with fewer GPU operations than the others: cut off by the end of the profile"
+    rows = [k for k in range(len(table)) if why[k] is None]
+    for slow in rows[: _warm_up_length(dur[rows])]:
+        why[slow] = "warm-up: slower than the later steps"
+    for row in _beyond_whole_rounds(table["gpu_ops"].to_numpy(), np.array([w is None for w in why]), table["cycle"].to_numpy()):
+        why[row] = "beyond the last whole round: now and then a step does more, and as many of the others belong to each"
+    counted = np.array([w is None for w in why])
+    outlier = np.zeros(len(table), bool)
+    if counted.sum() >= 3:
+        outlier[counted] = dur[counted] > _slow_limit(dur[counted])
+    return table.assign(counted=counted, excluded_because=why, outlier=outlier)
+
+
+def _beyond_whole_rounds(gpu_ops: I64, counted: NDArray[np.bool_], cycle: I64) -> I64:
+    """Return the last counted steps that make no whole round of a loop in which every n-th step launches more: an evaluation, a checkpoint.
+
+    With them the mean would hold such steps more or less often than the run does. Empty where nothing recurs evenly, or no whole round is counted.
+    """
+    heavy = np.flatnonzero(gpu_ops >= HEAVY_FROM * np.median(gpu_ops)) if len(gpu_ops) else gpu_ops
+    rows = np.flatnonzero(counted)
+    apart = np.unique(np.diff(heavy))
+    even = len(apart) == 1 and len(np.unique(cycle)) == 1 and len(rows) and (np.diff(rows) == 1).all()
+    if not even or len(rows) < apart[0]:
+        return rows[:0]
+    return rows[len(rows) - len(rows) % int(apart[0]) :]
+
+
+def _slow_limit(durations: I64) -> float:
+    middle = float(np.median(durations))
+    spread = float(np.median(np.abs(durations - middle)))
+    return middle + max(SLOW_SIGMAS * MAD_TO_SIGMA * spread, SLOW_SHARE * middle)
+
+
+def _warm_up_length(durations: I64) -> int:
+    """Return the length of the leading run of slow steps: the longest that falls and whose like does not come again.
+
+    A slow step that returns, or that follows faster ones, is the run's rhythm: a loader whose batches come in bursts, a checkpoint.
+    """
+    longest = 0
+    for length in range(1, (len(durations) + 1) // 2 + 1):
+        leading, rest = durations[:length], durations[length:]
+        if len(rest) < 2:
+            break
+        usual, limit = float(np.median(rest)), _slow_limit(rest)
+        falls = (np.diff(leading) <= limit - usual).all()
+        if falls and leading.min() > limit and rest.max() - usual < RECURS_FROM * (leading.min() - usual):
+            longest = length
+    return longest

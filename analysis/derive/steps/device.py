@@ -1,0 +1,119 @@
+"""Steps on the device's own clock.
+
+The host runs ahead of the GPU, so a step's host interval says little about its time on the device. A GPU operation belongs
+to the step whose host interval holds its launch; a step ends, on the device, when the last of its operations ends.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.steps.counted import choose
+from sawtooth.analysis.derive.steps.host import HostSteps
+from sawtooth.analysis.intervals import Intervals, union
+
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class DeviceSteps:
+    """Steps of one device.
+
+    ``table`` has a row per step: step, name, cycle, host_start, host_end, start, end (device clock), counted, excluded_because,
+    gpu_ops, outlier. ``window`` is the steady window. ``op_step`` gives the step of each GPU operation of this device, -1 outside;
+    ``status`` its standing: 0 linked, 1 carried over, 2 orphan. Both are aligned with ``ops``, the gpu_op_ids of the device.
+    """
+
+    device: int
+    table: pd.DataFrame
+    window: Intervals
+    ops: I64
+    op_step: I64
+    status: NDArray[np.int8]
+
+
+STATUS_NAMES = ("linked", "carried_over", "orphan")
+
+
+def device_steps(events: Events, host: HostSteps, device: int) -> DeviceSteps:
+    """Place the host's steps on the clock of ``device`` and choose which of them count."""
+    ops = np.flatnonzero(events.gpu.device == device)
+    start, end, call = events.gpu.start[ops], events.gpu.end[ops], events.gpu.call[ops]
+    linked = call >= 0
+    op_step = np.full(len(ops), -1, np.int64)
+    if len(host.starts) and linked.any():
+        launched = events.calls.start[call[linked]]
+        index = np.searchsorted(host.starts, launched, side="right") - 1
+        inside = (index >= 0) & (launched < host.ends[np.maximum(index, 0)])
+        op_step[linked] = np.where(inside, index, -1)
+    status = _status(start, linked, op_step, host)
+    carried_end = int(end[status == 1].max()) if (status == 1).any() else None
+    table = _step_table(host, end, op_step, carried_end)
+    window = _steady_window(table) if len(table) else _whole(start, end)
+    if len(table) and not len(window.starts):
+        window = _whole(start, end)
+    return DeviceSteps(device=device, table=table, window=window, ops=ops, op_step=op_step, status=status)
+
+
+def _status(start: I64, linked: NDArray[np.bool_], op_step: I64, host: HostSteps) -> NDArray[np.int8]:
+    """Unlinked operations before the first linked one of a profiling cycle were launched before the capture: carried over."""
+    status = np.where(linked, 0, 2).astype(np.int8)
+    if not linked.any():
+        return status
+    first_linked = [int(start[linked].min())]
+    cycle_starts = [int(start.min()) if len(start) else 0]
+    for cycle in np.unique(host.cycle)[1:]:
+        rows = np.flatnonzero(host.cycle == cycle)
+        mine = linked & np.isin(op_step, rows)
+        if mine.any():
+            cycle_starts.append(int(host.ends[rows[0] - 1]))
+            first_linked.append(int(start[mine].min()))
+    for begin, first in zip(cycle_starts, first_linked, strict=True):
+        status[~linked & (start >= begin) & (start < first)] = 1
+    return status
+
+
+def _step_table(host: HostSteps, end: I64, op_step: I64, carried_end: int | None) -> pd.DataFrame:
+    count = len(host.starts)
+    last_end = np.full(count, np.iinfo(np.int64).min)
+    gpu_ops = np.zeros(count, np.int64)
+    inside = op_step >= 0
+    np.maximum.at(last_end, op_step[inside], end[inside])
+    np.add.at(gpu_ops, op_step[inside], 1)
+    begins, ends = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    for k in range(count):
+        if k == 0 or host.cycle[k] != host.cycle[k - 1]:
+            begins[k] = host.starts[k] if carried_end is None or k else max(int(host.starts[k]), carried_end)
+        else:
+            begins[k] = ends[k - 1]
+        ends[k] = max(int(last_end[k]), int(begins[k]))
+    table = pd.DataFrame(
+        {
+            "step": np.arange(count),
+            "name": host.names,
+            "cycle": host.cycle,
+            "host_start": host.starts,
+            "host_end": host.ends,
+            "start": begins,
+            "end": ends,
+            "gpu_ops": gpu_ops,
+        }
+    )
+    return choose(table) if gpu_ops.any() else table.iloc[0:0].assign(counted=False, excluded_because=None, outlier=False)
+
+
+def _steady_window(table: pd.DataFrame) -> Intervals:
+    counted = table["counted"].to_numpy(bool)
+    cycle, start, end = (table[name].to_numpy(np.int64)[counted] for name in ("cycle", "start", "end"))
+    of_cycles = [cycle == one for one in np.unique(cycle)]
+    return union([start[rows].min() for rows in of_cycles], [end[rows].max() for rows in of_cycles])
+
+
+def _whole(start: I64, end: I64) -> Intervals:
+    """Return the window of a trace without steps: first to last operation. Those launched before the recording began kept the GPU busy too."""
+    return union([int(start.min())], [int(end.max())]) if len(start) else union([], [])

@@ -1,0 +1,138 @@
+"""The steps of the host: what marks them, and where each begins and ends."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.steps.inferred import find_periods
+from sawtooth.analysis.intervals import union
+
+PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
+# Annotations that repeat within a step or describe the profiler's and the libraries' own work, never a step.
+NOT_A_STEP = re.compile(
+    r"nccl:|rccl:|FSDP::|## Call CompiledFxGraph|enumerate\(DataLoader\)|DistributedDataParallel\.forward|Optimizer\.zero_grad|"
+    r"PyTorch Profiler|Torch-Compiled Region|TorchDynamo|CompiledFunction|\[memory\]|\[param|DataLoader"
+)
+# "step_12", "Iteration 3", "Step 10 to 20"
+NUMBERED_STEP = re.compile(r"(?:^|[^a-z])(?:step|iter|iteration|batch)[^a-z]*\d", re.IGNORECASE)
+NUMBER = re.compile(r"\d+")
+
+I64 = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class HostSteps:
+    """Host intervals of the steps, in order. ``source`` is profiler_step, annotation, inferred or none. Times relative to the events' origin."""
+
+    source: str
+    annotation: str | None
+    names: list[str]
+    starts: I64
+    ends: I64
+    cycle: I64
+
+
+def find_host_steps(events: Events) -> HostSteps:
+    """Find the steps: ProfilerStep, else optimizer steps, else a repeated user annotation, else the periods of what the host repeats."""
+    marked = np.flatnonzero(events.ops.annotation)
+    by_name: dict[str, list[int]] = {}
+    for index in marked:
+        by_name.setdefault(events.names[events.ops.name[index]], []).append(int(index))
+    profiler = {name: rows for name, rows in by_name.items() if PROFILER_STEP.fullmatch(name)}
+    if profiler:
+        return _profiler_steps(events, profiler)
+    optimizers = {name: rows for name, rows in by_name.items() if name.startswith("Optimizer.step#")}
+    if optimizers:
+        name = min(optimizers, key=lambda n: (len(optimizers[n]), n))
+        return _annotation_steps(events, name, optimizers[name])
+    repeated = _repeated(events, by_name)
+    if repeated:
+        depth = _annotation_depth(events, marked)
+        name = min(
+            repeated, key=lambda n: (min(depth[i] for i in repeated[n]), len(repeated[n]), -_covered(events, repeated[n]), n)
+        )
+        return _annotation_steps(events, name, repeated[name])
+    return _inferred_steps(events)
+
+
+def _repeated(events: Events, by_name: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Return what one thread marks again and again; names of steps that differ by their numbers alone are one.
+
+    One thread, since a recording may hold several processes, and each marks its own steps.
+    """
+    rows_of: dict[str, dict[int, list[int]]] = {}
+    for name, rows in by_name.items():
+        if not NOT_A_STEP.match(name):
+            threads = rows_of.setdefault(NUMBER.sub("#", name) if NUMBERED_STEP.search(name) else name, {})
+            for row in rows:
+                threads.setdefault(int(events.ops.thread[row]), []).append(row)
+    repeated = {name: max(threads.values(), key=len) for name, threads in rows_of.items()}
+    return {name: rows for name, rows in repeated.items() if len(rows) > 1}
+
+
+def _profiler_steps(events: Events, rows_of: dict[str, list[int]]) -> HostSteps:
+    # One row per name: several profilers or threads may each write the same step; the longest is the loop's own.
+    rows = [max(rows, key=lambda i: events.ops.end[i] - events.ops.start[i]) for rows in rows_of.values()]
+    rows.sort(key=lambda i: int(events.ops.start[i]))
+    names = [events.names[events.ops.name[i]] for i in rows]
+    numbers = np.array([int(PROFILER_STEP.fullmatch(n)[1]) for n in names])  # type: ignore[index]  # they were chosen by this pattern
+    # Numbers that are not consecutive mean that the schedule waited in between: a new profiling cycle.
+    cycle = np.concatenate(([0], np.cumsum(np.diff(numbers) != 1))).astype(np.int64)
+    return HostSteps(
+        source="profiler_step",
+        annotation=None,
+        names=names,
+        starts=events.ops.start[rows],
+        ends=events.ops.end[rows],
+        cycle=cycle,
+    )
+
+
+def _annotation_steps(events: Events, name: str, rows: list[int]) -> HostSteps:
+    rows = sorted(rows, key=lambda i: int(events.ops.end[i]))
+    ends = events.ops.end[rows]
+    first = min(int(events.ops.start[0]) if len(events.ops) else 0, int(events.calls.start[0]) if len(events.calls) else 0)
+    starts = np.concatenate(([min(first, int(ends[0]))], ends[:-1])).astype(np.int64)
+    names = [events.names[events.ops.name[i]] for i in rows]
+    if name in names or len(set(names)) < len(names):
+        names = [f"{name} {i + 1}" for i in range(len(rows))]
+    return HostSteps(
+        source="annotation", annotation=name, names=names, starts=starts, ends=ends, cycle=np.zeros(len(rows), np.int64)
+    )
+
+
+def _inferred_steps(events: Events) -> HostSteps:
+    periods = find_periods(events)
+    if periods is None:
+        empty = np.zeros(0, np.int64)
+        return HostSteps(source="none", annotation=None, names=[], starts=empty, ends=empty, cycle=empty)
+    starts, ends = periods
+    return HostSteps(
+        source="inferred",
+        annotation=None,
+        names=[f"step {i + 1}" for i in range(len(starts))],
+        starts=starts,
+        ends=ends,
+        cycle=np.zeros(len(starts), np.int64),
+    )
+
+
+def _annotation_depth(events: Events, marked: I64) -> dict[int, int]:
+    """Count the annotations that enclose each annotation on its own thread."""
+    depth: dict[int, int] = {}
+    for index in marked:
+        parent, levels = int(events.ops.parent[index]), 0
+        while parent >= 0:
+            levels += bool(events.ops.annotation[parent])
+            parent = int(events.ops.parent[parent])
+        depth[int(index)] = levels
+    return depth
+
+
+def _covered(events: Events, rows: list[int]) -> int:
+    return union(events.ops.start[rows], events.ops.end[rows]).total
