@@ -20,6 +20,7 @@ import msgspec
 
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.locks import held
+from sawtooth.ingest.loop.command import command_of
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import samples_sql
 from sawtooth.ingest.seals import sealed, unsealed
@@ -115,7 +116,7 @@ class BatchTrial(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A run: what a person talks about. ``settings`` are free key/value pairs used by sweeps (batch size, workers, …);
-    ``batches`` are the sizes tried beside the run's own."""
+    ``batches`` are the sizes tried beside the run's own, ``command`` is what `sawtooth run` was given, word by word."""
 
     id: str
     name: str
@@ -128,6 +129,12 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     batches: list[BatchTrial] = []
     bundled: bool = False
     summaries: str | None = None
+    command: list[str] = []
+
+    @property
+    def recorded_command(self) -> list[str]:
+        """What `sawtooth run` was given, of runs that have it in their notes alone too; [] for a run that was recorded otherwise."""
+        return command_of(self.command, self.notes)
 
     @property
     def traces(self) -> list[RecordingRef]:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Literal
 
 from sawtooth.analysis.compare.audit import AuditChange, audit_of_pair
+from sawtooth.analysis.compare.changed.arguments import changed_arguments
 from sawtooth.analysis.compare.changed.differences import Effect, differences, effects, of_batch
 from sawtooth.analysis.compare.changed.prediction import Prediction, prediction
 from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike, batch_ratio
@@ -182,8 +183,10 @@ def compare(a: Side, b: Side) -> Comparison:
     other_model = same is not None and same < OF_ONE_MODEL and _other_work(a, b)
     word = verdict(a.measured, b.measured)
     changed = () if other_model else differences(a.traits, b.traits, a.first.findings, fixed)
+    arguments = changed_arguments(a.command, b.command) if not other_model else ()
     if rate is not None and not other_model:
-        changed = (*of_batch(batch_ratio(a.products, b.products, work_ratio(a.first, b.first)), changed), *changed)
+        ratio = batch_ratio(a.products, b.products, work_ratio(a.first, b.first))
+        changed = (*of_batch(ratio, (*arguments, *changed)), *changed)
     of_run = run_waterfall(a.runs, b.runs)
     return Comparison(
         a=a,
@@ -206,7 +209,7 @@ def compare(a: Side, b: Side) -> Comparison:
         reasons=tuple(reasons(a.first, b.first, operators, one_shape=one_shape)),
         audit=audit_of_pair(a.runs, b.runs),
         prediction=prediction(a.first, best.b, fixed, changed) if rate is None and not other_model else None,
-        effects=effects(changed, of_run),
+        effects=effects((*arguments, *changed), of_run),
         other_model=other_model,
     )
 

@@ -74,6 +74,12 @@ class Side:
         return self.runs[0]
 
     @property
+    def command(self) -> list[str]:
+        """What `sawtooth run` was given for all its runs; [] where they differ in it, or were recorded otherwise."""
+        commands = [run.manifest.recorded_command for run in self.runs]
+        return commands[0] if all(command == commands[0] for command in commands) else []
+
+    @property
     def name(self) -> str:
         """The runs' names."""
         return " + ".join(run.manifest.name for run in self.runs)

@@ -22,9 +22,7 @@ def run(context: typer.Context) -> None:
     parser = commands.run_parser()
     parser.add_argument("--data", type=Path, default=None, metavar="DIR", help="data folder the run is kept in")
     arguments = parser.parse_args(context.args)
-    if not arguments.command:
-        parser.error("give the command to run, such as train.py --epochs 3")
-    launched = commands.record(arguments)
+    launched = commands.record(arguments, commands.command_in(parser, arguments))
     for sentence in launched.at_end:
         say(f"sawtooth: {sentence}", err=True)
     if launched.bundle is not None:

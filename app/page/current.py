@@ -17,7 +17,6 @@ from sawtooth.app.page import cards, frame
 from sawtooth.app.runs.card import is_large
 from sawtooth.app.server.process import jobs
 from sawtooth.app.words.headline import CUT_OFF_EARLY, headline, is_cut_off, tab_title
-from sawtooth.ingest.capture.command.launch import RECORDED_BY
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.runs.manifests import edit_run
 from sawtooth.ingest.schema import Manifest, RecordingRef
@@ -128,7 +127,7 @@ def what_is_missing(result: RunResult, *, beside_answer: bool = False) -> None:
 
 def no_gpu_work(manifest: Manifest) -> None:
     """Say that the run has no GPU work, and how to record it where a GPU trains; `sawtooth run` would have recorded it."""
-    if manifest.notes.startswith(RECORDED_BY):
+    if manifest.recorded_command:
         cards.empty_state(
             "This training ran on the CPU.",
             "`sawtooth run` records GPU activity wherever there is any. The Verdict, the Timeline and SQL show what the host does.",
@@ -145,7 +144,7 @@ def no_gpu_work(manifest: Manifest) -> None:
 def no_trace(result: RunResult) -> None:
     """Say that the run has telemetry only, or step marks only, and how to add a trace."""
     if not result.manifest.telemetry:
-        _, *missing = result.manifest.notes.splitlines() if result.manifest.notes.startswith(RECORDED_BY) else [""]
+        missing = result.manifest.notes.splitlines()[1:] if result.manifest.recorded_command else []
         why = " ".join(missing) or "The profile was turned off, or the loop ended before one began."
         cards.empty_state(
             "This run has step marks only: no trace and no telemetry.",

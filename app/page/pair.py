@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from pathlib import PurePath
 
 from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, alike
 from sawtooth.analysis.compare.record import FOLLOWS, follows
 from sawtooth.app.jobs.bundled import first_pair
-from sawtooth.ingest.capture.command.launch import RECORDED_BY
+from sawtooth.ingest.loop.command import program_of
 from sawtooth.ingest.schema import Manifest
 
 NEWEST = (
@@ -55,21 +54,11 @@ def same_work(a: Manifest, b: Manifest, products: Products) -> bool:
         return share >= OF_ONE_MODEL
     if shapes[0] and shapes[0] == shapes[1]:
         return True
-    programs = _program(a), _program(b)
-    if None not in programs and programs[0] != programs[1]:
+    programs = program_of(a.recorded_command), program_of(b.recorded_command)
+    if all(programs) and programs[0] != programs[1]:
         return False
     tags = {tag for tag in a.tags if not tag.startswith(FOLLOWS)} & set(b.tags)
     return bool(tags) or _stem(a.name) == _stem(b.name) != ""
-
-
-def _program(manifest: Manifest) -> str | None:
-    """Return the script or the module that `sawtooth run` ran, None where it did not record the run."""
-    if not manifest.notes.startswith(RECORDED_BY):
-        return None
-    words = manifest.notes.splitlines()[0].removeprefix(RECORDED_BY).rstrip("`.").split()
-    if "-m" in words[:-1]:
-        return words[words.index("-m") + 1]
-    return PurePath(next((word for word in words if word.endswith(".py")), words[0] if words else "")).name
 
 
 def _stem(name: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sawtooth.ingest.capture import loader
 from sawtooth.ingest.capture.command import hook, launch
+from sawtooth.ingest.loop.command import name_of
 from sawtooth.ingest.sampler import __main__ as sampler
 from sawtooth.place import recorder_version
 
@@ -61,15 +62,26 @@ def run_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--no-loader", action="store_true", help="do not time the loader's workers")
     parser.add_argument(
+        "-m", nargs=argparse.REMAINDER, dest="module", metavar="MODULE", help="run a module: -m rl.train --epochs 3"
+    )
+    parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="train.py --epochs 3, python -m …, torchrun …"
     )
     return parser
 
 
-def record(arguments: argparse.Namespace) -> launch.Launched:
-    """Run what was parsed."""
-    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    stem = arguments.name or launch.name_of(command)
+def command_in(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> list[str]:
+    """Return the command to run; ends with the usage where there is none."""
+    command: list[str] = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    command = ["-m", *arguments.module, *command] if arguments.module else command
+    if not command:
+        parser.error("give the command to run, such as train.py --epochs 3")
+    return command
+
+
+def record(arguments: argparse.Namespace, command: Sequence[str]) -> launch.Launched:
+    """Run ``command`` by the options that were parsed."""
+    stem = arguments.name or name_of(command)
     bundle = arguments.output or Path(f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.sawtooth")
     steps = 0 if arguments.no_profile else arguments.steps
     return launch.run(
@@ -102,10 +114,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if words[:1] != ["run"]:
         print(USAGE)
         sys.exit(0 if words[:1] in ([], ["-h"], ["--help"]) else 2)
-    parsed = run_parser().parse_args(words[1:])
-    if not parsed.command:
-        run_parser().error("give the command to run, such as train.py --epochs 3")
-    launched = record(parsed)
+    parsed = (parser := run_parser()).parse_args(words[1:])
+    launched = record(parsed, command_in(parser, parsed))
     for sentence in launched.at_end:
         print(f"sawtooth: {sentence}", file=sys.stderr)
     if launched.bundle is not None:

@@ -24,6 +24,7 @@ from sawtooth.ingest.writer import tool_version
 
 MAX_TEXT = 100_000  # characters of notes
 MAX_LABELS, MAX_LABEL = 100, 200  # tags or settings of a run, and characters of each
+MAX_WORDS = 1000  # of a command: a launcher's own options, and a long list of files
 MAX_TRIALS = 200  # batch sizes: a search tries some twenty
 
 
@@ -76,6 +77,7 @@ def export_runs(
                 settings=manifest.settings,
                 facts=manifest.facts,
                 batches=manifest.batches,
+                command=manifest.command,
             )
         )
     pair = (0, 1) if compare and len(runs) == 2 else None
@@ -105,6 +107,7 @@ def _redacted(run: BundleRun, redactor: Redactor) -> BundleRun:
         notes=redactor.text(run.notes),
         tags=[redactor.text(tag) for tag in run.tags],
         settings={key: redactor.text(value) for key, value in run.settings.items()},
+        command=redactor.words(run.command),
     )
 
 
@@ -161,10 +164,12 @@ def _register(folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef],
     title, notes = clean_title(run.name), run.notes[:MAX_TEXT]
     settings = {key[:MAX_LABEL]: value[:MAX_LABEL] for key, value in list(run.settings.items())[:MAX_LABELS]}
     tags = [tag[:MAX_LABEL] for tag in run.tags[:MAX_LABELS]]
-    batches = run.batches[:MAX_TRIALS]
+    batches, command = run.batches[:MAX_TRIALS], [word[:MAX_LABEL] for word in run.command[:MAX_WORDS]]
     run_id = run_id_of(recordings)
     if run_id not in known:
-        return register_run(folder, recordings, title, settings, notes=notes, tags=tags, facts=run.facts, batches=batches)
+        return register_run(
+            folder, recordings, title, settings, notes=notes, tags=tags, facts=run.facts, batches=batches, command=command
+        )
     propose(
         folder,
         Proposal(
@@ -177,6 +182,7 @@ def _register(folder: DataFolder, run: BundleRun, refs: dict[str, RecordingRef],
             settings=settings,
             facts=run.facts,
             batches=batches,
+            command=command,
         ),
     )
     return folder.read_manifest(run_id)

@@ -58,6 +58,7 @@ class BundleRun(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: dict[str, str] = {}
     facts: UserFacts = UserFacts()
     batches: list[BatchTrial] = []
+    command: list[str] = []
 
 
 class BundleManifest(msgspec.Struct, frozen=True, omit_defaults=True):

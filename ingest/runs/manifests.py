@@ -52,6 +52,7 @@ def register_run(
     tags: list[str] | None = None,
     facts: UserFacts | None = None,
     batches: list[BatchTrial] | None = None,
+    command: list[str] | None = None,
     bundled: bool = False,
 ) -> Manifest:
     """Make one run of ``refs`` and return its manifest.
@@ -76,6 +77,7 @@ def register_run(
             settings={**manifest.settings, **(settings or {})},
             facts=manifest.facts if facts is None else facts,  # a Struct is true even where it holds nothing
             batches=batches or manifest.batches,
+            command=command or manifest.command,
             bundled=bundled and manifest.bundled,
         )
         folder.write_manifest(manifest)

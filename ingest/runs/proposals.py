@@ -32,6 +32,7 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     settings: dict[str, str] = {}
     facts: UserFacts = UserFacts()
     batches: list[BatchTrial] = []
+    command: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ def accepted(manifest: Manifest, proposal: Proposal) -> Manifest:
         settings={**manifest.settings, **proposal.settings},
         facts=msgspec.structs.replace(manifest.facts, **facts),
         batches=proposal.batches or manifest.batches,
+        command=proposal.command or manifest.command,
     )
 
 
@@ -87,6 +89,7 @@ def changed(manifest: Manifest, proposal: Proposal) -> list[Difference]:
     pairs += [(f"setting {key}", manifest.settings.get(key, ""), value) for key, value in after.settings.items()]
     facts = msgspec.structs.asdict(manifest.facts)
     pairs += [(key, _number(facts[key]), _number(value)) for key, value in msgspec.structs.asdict(after.facts).items()]
+    pairs.append(("command", " ".join(manifest.command), " ".join(after.command)))
     pairs.append(("batch sizes tried", _sizes(manifest.batches), _sizes(after.batches)))
     known = {ref.id: ref for ref in manifest.recordings}
     for ref in after.recordings:

@@ -17,8 +17,11 @@ import secrets
 import zlib
 from pathlib import Path
 
+import msgspec
+
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.runs.environments import without_environments
+from sawtooth.ingest.typed import from_json
 
 DATABASE = b"SQLite format 3\x00"
 CHUNK_BYTES = 4 << 20
@@ -68,6 +71,10 @@ class Redactor:
     def text(self, text: str) -> str:
         """Return a person's text without hosts and paths."""
         return self._plain(b"".join(without_environments([text.encode()]))).decode(errors="replace")
+
+    def words(self, command: list[str]) -> list[str]:
+        """Return a command's words without hosts, paths and secrets: those of a flag stand in the word after it."""
+        return from_json(self.text(msgspec.json.encode(command).decode()).encode(), list[str])
 
     def host(self, name: str | None) -> str | None:
         """Return what stands for a host."""

@@ -5,6 +5,7 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
+        "arguments": ("changed_arguments",),
         "differences": ("Difference", "Effect", "effects", "of_batch"),
         "prediction": ("Prediction",),
         "products": ("OF_ONE_MODEL", "alike", "batch_ratio", "products_in", "products_of"),

@@ -29,6 +29,11 @@ class Difference:
     explains: tuple[str, ...]
     finding: Finding | None = None
 
+    @property
+    def argument(self) -> bool:
+        """Whether it is of the command line: what somebody typed, of which a recording does not show what it acts on."""
+        return self.key.partition(" ")[0] == "argument"
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -77,7 +82,7 @@ def of_batch(ratio: Fraction | None, known: Sequence[Difference]) -> tuple[Diffe
 
 
 def effects(changes: Sequence[Difference], waterfall: Sequence[RunRow]) -> tuple[Effect, ...]:
-    """Return what each difference explains of the step's change, most first; those that nothing of it is known of come last."""
+    """Return what each difference explains of the step's change, most first; those that nothing of it is known of come last, arguments before all."""
     change = sum((row.change_ms for row in waterfall), Fraction(0))
     moved = [row for row in waterfall if row.change_ms * change > 0 and abs(row.change_ms) >= WORTH_A_SHARE * abs(change)]
     groups: list[tuple[list[Difference], list[RunRow]]] = []
@@ -95,7 +100,7 @@ def effects(changes: Sequence[Difference], waterfall: Sequence[RunRow]) -> tuple
         )
         for members, rows in groups
     ]
-    return tuple(sorted(made, key=lambda effect: -(effect.share or 0.0)))
+    return tuple(sorted(made, key=lambda effect: (not effect.differences[0].argument, -(effect.share or 0.0))))
 
 
 def _share(rows: Sequence[RunRow], change: Fraction) -> float | None:

@@ -56,9 +56,12 @@ def _named(difference: Difference) -> tuple[str, str, str]:
 
 def _explains(effect: Effect, comparison: Comparison) -> str:
     """Return the share of the gain with its parts. A difference that is the only one explains at least the parts that it acts on."""
-    alone = len(comparison.effects) == 1
+    recorded = [
+        each for each in comparison.effects if not each.differences[0].argument
+    ]  # an argument acts through what they show
+    alone = recorded == [effect]
     if effect.share is None or not comparison.verdict.shown or (alone and effect.share < WORTH_A_SHARE):
-        return "the only difference that shows" if alone and comparison.verdict.shown else ""
+        return "the only difference that shows" if len(comparison.effects) == 1 and comparison.verdict.shown else ""
     way = "gain" if comparison.verdict.word == "faster" else "loss"
     bars = [Bar(row.owner, row.cause, float(row.ms_a), float(row.ms_b)) for row in effect.parts[:PARTS]]
     parts = ", ".join(f"{bar.label} {_none_or_ms(bar.ms_a)} → {_none_or_ms(bar.ms_b)}" for bar in bars)

@@ -23,9 +23,11 @@ from typing import Any
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import beside
 from sawtooth.ingest.capture.command import hook, progress
+from sawtooth.ingest.capture.command.no_profile import no_loop, no_profile
 from sawtooth.ingest.capture.command.scalars import ScalarWriter
 from sawtooth.ingest.capture.command.stretches import STEP, Stretch, runs_of
 from sawtooth.ingest.capture.packing import pack_runs
+from sawtooth.ingest.loop.command import RECORDED_BY, name_of
 from sawtooth.place import IMPORT_ROOT, recorder_version
 
 STARTUP = Path(__file__).resolve().parent / "startup"
@@ -37,11 +39,9 @@ NOT_FOUND = 127  # the shell's exit code for a command that is not there
 NOT_RUNNABLE = 126
 PYTHON_FAILED = 1  # how Python ends by an exception, such as an import that fails
 LOOK_SECONDS = 20.0  # a Python starts in a tenth of a second, on a shared file system in some
-RECORDED_BY = "Recorded by `sawtooth run"
 FAILED = "The training ended with exit code {code}{when}."
 BEFORE_PROFILE = ", before a profile was taken"
 NO_TORCH = "{python} has no PyTorch. Activate the training's environment, or name its Python: sawtooth run /path/to/env/bin/python {command}"
-NO_PROFILE = "No profile: the loop ended, or never was steady, before one began, or it has no optimizer step. For a short loop: sawtooth run --after 0.5 …"
 
 
 @dataclass
@@ -63,8 +63,8 @@ class Launched:
 
 
 def words_of(command: Sequence[str]) -> list[str]:
-    """Return the command to start: a Python file is run by the Python that has PyTorch, this one or the one on PATH."""
-    if not command[0].endswith(".py"):
+    """Return the command to start: a Python file or module is run by the Python that has PyTorch, this one or the one on PATH."""
+    if not (command[0].endswith(".py") or command[0] == "-m"):
         return list(command)
     here = sys.executable if util.find_spec("torch") else None
     return [here or shutil.which("python") or shutil.which("python3") or sys.executable, *command]
@@ -108,20 +108,26 @@ def run(
             launched.missing += _without(beside.take_session(sampler, folder / "live", folder / "telemetry.jsonl"))
         launched.missing += _troubles(folder)
         runs = runs_of(folder)
+        launched.missing += _lacks(runs, launched.exit_code, steps, after_s)
         if runs:
-            profiled = steps <= 0 or any(about["kind"] == "trace" for _, about in runs[0].sources)
-            if launched.exit_code:
-                launched.missing.append(FAILED.format(code=launched.exit_code, when="" if profiled else BEFORE_PROFILE))
-            elif not profiled:
-                launched.missing.append(NO_PROFILE)
             for one in runs:
                 one.facts.update({"samples_per_step": samples} if samples else {})
                 one.facts.update({"flops_per_step": flops} if flops else {})
             _write(bundle, name or name_of(command), command, runs, launched)
         elif launched.exit_code == PYTHON_FAILED and (python := _without_torch(words_of(command))):
-            own = command if command[0].endswith(".py") else command[1:]
+            own = command if words_of(command) != list(command) else command[1:]
             launched.missing.append(NO_TORCH.format(python=python, command=" ".join(own)))
         return launched
+
+
+def _lacks(runs: Sequence[Stretch], exit_code: int, steps: int, after_s: float) -> list[str]:
+    """Return the sentence that says what ``runs`` lack, of a training that failed or of one that has no loop or no profile; nothing where all is there."""
+    profiled = steps <= 0 or any(about["kind"] == "trace" for run in runs[:1] for _, about in run.sources)
+    if exit_code:
+        return [FAILED.format(code=exit_code, when="" if profiled else BEFORE_PROFILE)] if runs else []
+    if (unseen := no_loop(runs)) is not None:
+        return [unseen]
+    return [] if profiled else [no_profile(runs[0], steps, after_s)]
 
 
 def _progress(
@@ -228,12 +234,14 @@ def _troubles(folder: Path) -> list[str]:
 
 
 def _write(bundle: Path, name: str, command: Sequence[str], runs: Sequence[Stretch], launched: Launched) -> None:
-    notes = "\n".join([f"{RECORDED_BY} {' '.join(command)}`.", *launched.missing])
+    words = [word.encode(errors="replace").decode() for word in command]  # a file's name may be no text
+    notes = "\n".join([f"{RECORDED_BY} {' '.join(words)}`.", *launched.missing])
     packed = []
     for run in runs:
         title = name if run is runs[0] else f"{name}, step {run.step:,}"
         settings = {} if len(runs) == 1 else {STEP: str(run.step)}
-        packed.append(({"name": title, "notes": notes, "settings": settings, "facts": run.facts}, run.sources))
+        about = {"name": title, "notes": notes, "settings": settings, "facts": run.facts, "command": words}
+        packed.append((about, run.sources))
     try:
         pack_runs(bundle, packed)
         launched.bundle = bundle
@@ -252,11 +260,3 @@ def _without_torch(words: Sequence[str]) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return python if lacks else None
-
-
-def name_of(command: Sequence[str]) -> str:
-    """Return what a run of ``command`` is called: its script or module, else its program."""
-    script = next((word for word in command if word.endswith(".py")), None)
-    if script is None and "-m" in command[:-1]:
-        return command[list(command).index("-m") + 1].rpartition(".")[2]
-    return Path(script or command[0]).stem

@@ -65,3 +65,12 @@ def test_two_programs_of_one_name_are_strangers():
     newest, before, oldest = recorded
     assert likely_pair([newest, before], None) is None
     assert likely_pair(recorded, None) == (oldest, before)
+
+
+def test_the_program_is_a_fact_of_the_run_and_stays_when_its_notes_are_edited():
+    newest, before, oldest = (
+        Manifest(f"{i:016x}", "train", [], notes="mine", command=command.split())
+        for i, command in enumerate(("-m rl.train --steps 300", "train.py --workers 0", "python train.py --workers 8"))
+    )
+    assert likely_pair([newest, before], None) is None
+    assert likely_pair([newest, before, oldest], None) == (oldest, before)

@@ -29,7 +29,9 @@ def a_run(tmp_path: Path, *, keep_source: bool = True) -> tuple[DataFolder, Mani
     trace.write_bytes(sound_trace.PACKED)
     refs = [ingest_file(path, folder, keep_source=keep_source) for path in (trace, SAMPLES / "gpt" / "nvml.jsonl")]
     facts = UserFacts(step_time_ms=46.05, samples_per_step=16.0)
-    return folder, register_run(folder, refs, "GPT", {"batch": "16"}, notes="a note", tags=["x"], facts=facts)
+    return folder, register_run(
+        folder, refs, "GPT", {"batch": "16"}, notes="a note", tags=["x"], facts=facts, command=["train.py", "-v"]
+    )
 
 
 def test_a_run_travels_with_its_facts_and_the_same_id(tmp_path: Path) -> None:

@@ -202,6 +202,24 @@ def _run(*arguments: str):
     return CliRunner().invoke(cli, list(arguments))
 
 
+def test_a_command_keeps_its_words_and_loses_paths_and_secrets() -> None:
+    command = [
+        "/home/alice/env/bin/python",
+        "train.py",
+        "--api-key",
+        "abc123xyz",
+        "--data=/scratch/alice/set.bin",
+        "--workers",
+        "8",
+        'say "hi"',
+    ]
+    cleaned = Redactor().words(command)
+    assert len(cleaned) == len(command)
+    assert cleaned[1:3] + cleaned[5:] == ["train.py", "--api-key", "--workers", "8", 'say "hi"']
+    assert "alice" not in " ".join(cleaned) and "abc123xyz" not in " ".join(cleaned)
+    assert Redactor().words([]) == []
+
+
 def test_runs_are_exported_and_imported_on_the_command_line(tmp_path: Path) -> None:
     a, b, c = (str(tmp_path / name) for name in "abc")
     files = [str(SAMPLES / "gpt" / name) for name in ("trace.json.gz", "nvml.jsonl")]

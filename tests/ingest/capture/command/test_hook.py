@@ -79,6 +79,18 @@ def test_a_steady_loop_is_profiled_once_and_every_step_is_marked(tmp_path: Path)
     assert [mark["i"] for mark in marks if mark["p"] == "profile"] == list(range(LEAST_STEPS + 1, LEAST_STEPS + 5))
 
 
+@pytest.mark.parametrize(("after_s", "needed"), [(0.0, 25), (2.0, 45)])
+def test_as_many_steps_suffice_as_a_loop_without_a_profile_is_told(tmp_path: Path, after_s: float, needed: int) -> None:
+    """20 before it, 2 s of 50 ms are 40; then 3 with one more at either end."""
+    for steps, taken in ((needed - 1, []), (needed, [f"trace-{os.getpid()}.json"])):
+        folder = tmp_path / str(steps)
+        folder.mkdir()
+        loop = Loop(folder, after_s=after_s)
+        loop.run(steps, 50)
+        loop.hook.finish()
+        assert [path.name for path in folder.glob("*.json")] == taken
+
+
 @pytest.mark.parametrize(("chosen", "then"), [(None, "1"), ("0", "0")])
 def test_the_training_is_as_quick_after_the_profile_as_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None, then: str

@@ -14,6 +14,9 @@ import pytest
 
 from sawtooth.ingest import children
 from sawtooth.ingest.capture.command import launch
+from sawtooth.ingest.capture.command.no_profile import no_profile
+from sawtooth.ingest.capture.command.stretches import runs_of
+from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.runs.bundle_file import open_bundle
 from sawtooth.place import recorder_version
 
@@ -33,6 +36,17 @@ for _ in range(given.epochs):
 print("trained", given.epochs)
 sys.exit(given.code)
 """
+
+
+class SteppingClock:
+    """A clock that goes on by one step whenever it is read, but for the first reading."""
+
+    def __init__(self, step_s: float) -> None:
+        self.step_ns, self.now_ns = round(step_s * 1e9), 0
+
+    def __call__(self) -> int:
+        self.now_ns += self.step_ns
+        return self.now_ns
 
 
 def started(*words: str, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
@@ -72,7 +86,56 @@ def test_a_training_that_fails_before_its_profile_is_told_so_and_not_of_a_short_
     words = ("-o", "run.sawtooth", "--no-sample", "--after", "600", "train.py", "--epochs", "30", "--code", "3")
     done = started(*words, cwd=tmp_path)
     assert "The training ended with exit code 3, before a profile was taken." in done.stderr
-    assert launch.NO_PROFILE not in done.stderr
+    assert "No profile" not in done.stderr
+
+
+def test_a_loop_too_short_for_a_profile_is_told_how_many_steps_one_needs(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    words = ("-o", "run.sawtooth", "--no-sample", "--after", "0", "--steps", "2", "train.py", "--epochs", "23")
+    done = started(*words, cwd=tmp_path)
+    assert "trace" not in members(tmp_path / "run.sawtooth")
+    assert "the loop took 23 steps in 0" in done.stderr and "a profile needs 24 steps. Train longer." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("steps", "step_s", "after_s", "sentence"),
+    [
+        (60, 0.02, 5.0, "the loop took 60 steps in 1.2 s, and a profile needs 257 steps at this pace (5 s). Train longer, or sawtooth run --after 0.53 …."),
+        (1, 0.02, 5.0, "the loop took 1 step in 0 s, and a profile needs 27 steps. Train longer."),
+        (12, 10.0, 5.0, "the loop took 12 steps in 110 s, and a profile needs 27 steps. Train longer."),
+        (900, 0.02, 5.0, "in 900 steps and 18 s the loop never was steady, or ended while the profile was taken. After 60 s one is taken all the same: train longer."),
+    ],
+)  # fmt: skip
+def test_the_steps_a_profile_needs_follow_from_the_loop_s_pace(
+    tmp_path: Path, steps: int, step_s: float, after_s: float, sentence: str
+) -> None:
+    clock = SteppingClock(step_s)
+    writer = MarkWriter(tmp_path / "marks-1.jsonl", wall_ns=lambda: 0, monotonic_ns=clock)
+    for index in range(steps):
+        writer.mark(index, optimizer=0)
+    writer.close()
+    (run,) = runs_of(tmp_path)
+    assert no_profile(run, 5, after_s) == f"No profile: {sentence}"
+
+
+def test_a_command_without_a_training_loop_is_told_so_and_keeps_its_exit_code(tmp_path: Path) -> None:
+    done = started("--no-sample", "echo", "hi", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "hi\n")
+    assert "No training loop was seen" in done.stderr and "so nothing was recorded" in done.stderr
+    assert "sawtooth run train.py" in done.stderr
+    failed = started("--no-sample", "sh", "-c", "exit 3", cwd=tmp_path)
+    assert (failed.returncode, failed.stderr) == (3, "")  # the command says itself why
+
+
+def test_a_module_is_run_by_the_python_that_has_pytorch_and_named_whole(tmp_path: Path) -> None:
+    (tmp_path / "rl").mkdir()
+    (tmp_path / "rl" / "train.py").write_text(TRAINING)
+    done = started("--no-sample", "--no-profile", "-m", "rl.train", "--epochs", "3", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "trained 3\n"), done.stderr
+    (bundle,) = tmp_path.glob("rl.train-*.sawtooth")
+    with zipfile.ZipFile(bundle) as archive:
+        (run,) = json.loads(archive.read("manifest.json"))["runs"]
+    assert (run["name"], run["command"]) == ("rl.train", ["-m", "rl.train", "--epochs", "3"])
 
 
 def test_a_flag_turns_the_profile_off(tmp_path: Path) -> None:
@@ -119,8 +182,8 @@ def test_that_there_will_be_no_telemetry_is_said_before_the_training_starts(
     done = launch.run([sys.executable, "-c", "import sys; print('training', file=sys.stderr)"], tmp_path / "x.sawtooth")
     said = capfd.readouterr().err
     assert said.index(told) < said.index("training\n")
-    assert done.exit_code == 0 and done.missing == [told.split(" The training")[0]]
-    assert done.at_end == []  # nothing is printed twice
+    assert done.exit_code == 0 and done.missing[0] == told.split(" The training")[0]
+    assert [sentence.partition(":")[0] for sentence in done.at_end] == ["No training loop was seen"]  # nothing is printed twice
 
 
 def test_a_python_without_torch_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +204,7 @@ def test_a_training_that_fails_where_torch_is_there_is_told_nothing(tmp_path: Pa
     ("command", "name"),
     [
         (["python", "train.py", "--epochs", "3"], "train"),
-        (["python", "-m", "vision.train"], "train"),
+        (["python", "-m", "vision.train"], "vision.train"),
         (["torchrun", "--nproc_per_node", "2", "scripts/finetune.py"], "finetune"),
         (["./train"], "train"),
     ],

@@ -1,0 +1,28 @@
+"""What differs in the command lines of two trainings that `sawtooth run` started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sawtooth.analysis.compare.changed.differences import Difference
+from sawtooth.ingest.loop.command import arguments_of, names_secret, program_of
+
+ABSENT, PRESENT = "not set", "set"
+
+
+def changed_arguments(a: Sequence[str], b: Sequence[str]) -> tuple[Difference, ...]:
+    """Return the program where it is another one, then each argument that is, in B's order; nothing where a command is not known (empty)."""
+    if not a or not b:
+        return ()
+    left, right = arguments_of(a), arguments_of(b)
+    changed = [flag for flag in (*right, *(flag for flag in left if flag not in right)) if left.get(flag) != right.get(flag)]
+    programs = [("program", "Program", program_of(a), program_of(b))] if program_of(a) != program_of(b) else []
+    rows = [*programs, *((flag, flag, _shown(flag, left), _shown(flag, right)) for flag in changed)]
+    return tuple(Difference(f"argument {key}", what, before, after, (), ()) for key, what, before, after in rows)
+
+
+def _shown(flag: str, arguments: dict[str, str]) -> str:
+    value = arguments.get(flag)
+    if value is None:
+        return ABSENT
+    return value if value and not names_secret(flag) else PRESENT

@@ -1,0 +1,68 @@
+"""Why a training has no profile, and what to do: no loop was seen, or it was too short, or never steady. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from pathlib import Path
+
+from sawtooth.ingest.capture.command import hook
+from sawtooth.ingest.capture.command.stretches import Stretch
+from sawtooth.ingest.capture.marks import MARK
+from sawtooth.ingest.loop.leading import LeadingOptimizer
+
+NO_LOOP = (
+    "No training loop was seen: no optimizer of PyTorch (2.1 or newer) took a step, so {recorded} was recorded. Give the command that trains, such as "
+    "sawtooth run train.py; a loop without such an optimizer is recorded from inside: from sawtooth.capture import profile."
+)
+TOO_SHORT = (
+    "No profile: the loop took {steps} in {seconds}, and a profile needs {needed} steps{at_pace}. Train longer{or_sooner}."
+)
+UNSTEADY = (
+    f"No profile: in {{steps}} and {{seconds}} the loop never was steady, or ended while the profile was taken. After {hook.PATIENCE_S:g} s one is taken "
+    "all the same: train longer."
+)
+EARLIER = 0.5  # of the time that is left before the profiled steps: a shorter loop than this one is profiled too
+
+
+def no_loop(runs: Sequence[Stretch]) -> str | None:
+    """Say that no loop was seen where ``runs`` hold no marks, and what was recorded then; None where they do."""
+    if any(about["kind"] == "marks" for run in runs for _, about in run.sources):
+        return None
+    return NO_LOOP.format(recorded="telemetry alone" if runs else "nothing")
+
+
+def no_profile(run: Stretch, profiled: int, after_s: float) -> str:
+    """Say how many steps ``run`` took, and how many a profile of ``profiled`` steps after ``after_s`` seconds needs.
+
+    ``run`` has step marks; of several ranks, the first's are counted.
+    """
+    marks = [path for path, about in run.sources if about["kind"] == "marks"]
+    steps, seconds = _loop(marks[0])
+    taken = profiled + 2  # the first is cut by the start, and the one after the last ends it
+    ranks = hook.RANKS_LEAD + hook.LOOK_EVERY if len(marks) > 1 else 0
+    least = hook.LEAST_STEPS + taken + ranks
+    pace_s = seconds / (steps - 1) if steps > 1 else 0.0
+    by_time = ceil(after_s / pace_s) + taken + ranks if pace_s else least
+    text = {"steps": "1 step" if steps == 1 else f"{steps:,} steps", "seconds": _seconds(seconds)}
+    if steps >= max(least, by_time):
+        return UNSTEADY.format(**text)
+    if by_time <= least:
+        return TOO_SHORT.format(**text, needed=least, at_pace="", or_sooner="")
+    after_s_too = EARLIER * (steps - taken - ranks) * pace_s
+    sooner = f", or sawtooth run --after {after_s_too:.{0 if after_s_too >= 10 else 2}f} …" if steps >= least else ""
+    return TOO_SHORT.format(**text, needed=f"{by_time:,}", at_pace=f" at this pace ({after_s:g} s)", or_sooner=sooner)
+
+
+def _loop(marks: Path) -> tuple[int, float]:
+    """Return the steps of the loop that a file of marks has, and the seconds from the first to the last."""
+    loop, times = LeadingOptimizer(), []
+    with marks.open("rb") as lines:
+        for mark in filter(None, map(MARK.search, lines)):
+            if loop.takes(int(mark[4])):
+                times.append(int(mark[2]))
+    return loop.steps, (times[-1] - times[0]) / 1e9 if times else 0.0
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"

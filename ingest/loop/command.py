@@ -1,0 +1,72 @@
+"""A training's command line, as `sawtooth run` was given it: its program, its arguments, and what runs of it are called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+
+RECORDED_BY = "Recorded by `sawtooth run"  # how the notes of a run begin; before the command was a fact, they alone had it
+LAUNCHERS = (
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+)  # modules that start the program
+FLAG = re.compile(r"--?[A-Za-z]")  # -1 and -.5 are values
+CONFIGURED = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")  # Hydra and OmegaConf: model.depth=3
+SECRET = re.compile(r"(?:key|secret|password|passwd|credentials?|token)$", re.IGNORECASE)
+POSITIONAL = "arguments without a name"
+
+
+def command_of(command: Sequence[str], notes: str) -> list[str]:
+    """Return the command that `sawtooth run` was given, from ``notes`` where the run was recorded before it was a fact; [] for other runs."""
+    if command or not notes.startswith(RECORDED_BY):
+        return list(command)
+    return notes.splitlines()[0].removeprefix(RECORDED_BY).rstrip(".").removesuffix("`").split()
+
+
+def program_of(command: Sequence[str]) -> str:
+    """Return the module that is trained, else the script's file name, else the program's; "" for no command."""
+    return _program_at(command)[0]
+
+
+def name_of(command: Sequence[str]) -> str:
+    """Return what a run of ``command`` is called: rl.train of a module, train of a script."""
+    program, _, module = _program_at(command)
+    return program if module else PurePath(program).stem
+
+
+def arguments_of(command: Sequence[str]) -> dict[str, str]:
+    """Return the arguments of the program and of what launches it, by flag: {"--workers": "8", "--amp": ""}; words without a flag under POSITIONAL."""
+    _, at, module = _program_at(command)
+    before = command[1 : at - 1 if module else at]
+    return _by_flag(before) | _by_flag(command[at + 1 :])
+
+
+def names_secret(flag: str) -> bool:
+    """Tell whether the value of ``flag`` is likely a secret, which is shown to nobody."""
+    return SECRET.search(flag) is not None
+
+
+def _program_at(command: Sequence[str]) -> tuple[str, int, bool]:
+    """Return the program, the place of the word that names it, and whether that is a module."""
+    for at, word in enumerate(command):
+        if word.endswith(".py"):
+            return PurePath(word).name, at, False
+        if word == "-m" and at + 1 < len(command) and command[at + 1] not in LAUNCHERS:
+            return command[at + 1], at + 1, True
+    return (PurePath(command[0]).name, 0, False) if command else ("", 0, False)
+
+
+def _by_flag(words: Sequence[str]) -> dict[str, str]:
+    values: dict[str, list[str]] = {}
+    flag = POSITIONAL
+    for word in words:
+        named = CONFIGURED.match(word)
+        if FLAG.match(word) or named:
+            name, _, value = word.partition("=")
+            values.setdefault(name, []).extend([value] if value else [])
+            flag = POSITIONAL if named or value else name
+        else:
+            values.setdefault(flag, []).append(word)
+    return {name: " ".join(texts) for name, texts in values.items()}
