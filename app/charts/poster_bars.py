@@ -16,7 +16,7 @@ from sawtooth.app.charts.waterfall import Bar, directed
 from sawtooth.app.theme import ACCENT, MUTED, UNATTRIBUTED, UNKNOWN, Colour, colour_of
 
 NAMED_FROM = 0.01  # of the step: a narrower part is named where a pointer rests on it
-LABELLED_FROM = 0.16  # share of the bar from which a part has room for its name
+LETTER = 0.0078  # of the bar: what a letter of a name takes on a laptop's page; what has less room is named below
 SMALL = 0.004  # of the longer step: folded together in the way from one step to the other, so that the sum stays exact
 
 
@@ -91,8 +91,9 @@ def unlabelled(bars: Sequence[StepBar]) -> list[Piece]:
     return [
         piece
         for bar in bars
+        if bar.name != "after"  # of no owner
         for piece in bar.parts
-        if not piece.label and 1000 * NAMED_FROM <= piece.weight < 1000 * LABELLED_FROM
+        if not piece.label and piece.weight >= 1000 * NAMED_FROM
     ]
 
 
@@ -110,7 +111,9 @@ def _colour(part: Part, represented: bool) -> Colour:
 def _piece(colour: Colour, ms: float, share: float, dark: bool, name: str | None = None, width: float = 1.0) -> Piece:
     """Return a part of a bar that is ``width`` of the page's longest one."""
     name = name or colour.label
-    label = f"{name} {fmt.duration_ms(ms)}" if share * width >= LABELLED_FROM else ""
+    label = f"{name} {fmt.duration_ms(ms)}"
+    if share * width < LETTER * len(label):
+        label = ""
     hint = f"{name}: {fmt.duration_ms(ms)}, {fmt.share(share)}"
     return Piece(hint, label, round(share * 1000, 1), colour.on(dark), colour.texture)
 

@@ -154,7 +154,7 @@ def no_trace(result: RunResult) -> None:
         return
     cards.empty_state(
         "This run has telemetry and no trace.",
-        "Telemetry shows that the GPU waits, a trace shows why. Record a few steps and attach them to this run: drop both files together.",
+        "Telemetry shows how much of the time the GPU works, a trace shows why. Record a few steps and attach them to this run: drop both files together.",
         "with torch.profiler.profile(record_shapes=True) as profiler:\n    for batch in loader:\n        train_step(batch)\n"
         '        profiler.step()\nprofiler.export_chrome_trace("trace.json.gz")',
         "python",

@@ -23,11 +23,10 @@ from sawtooth.app.charts import poster_bars, step_bar, waterfall
 from sawtooth.app.charts.base import LegendEntry, entry_of
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.theme import ACCENT, MUTED, colour_of
+from sawtooth.app.words import advice, savings
 from sawtooth.app.words import headline as headline_words
 from sawtooth.app.words import host as host_words
-from sawtooth.app.words import plan as plan_words
 from sawtooth.app.words import run as run_words
-from sawtooth.app.words import savings
 from sawtooth.app.words.comparisons import audit, changed, changes
 from sawtooth.app.words.comparisons import comparison as words
 
@@ -100,8 +99,8 @@ def run_html(result: RunResult) -> str:
     rank = result.lead
     verdict = judge(rank) if rank is not None else None
     step_ms = headline_words.best_ms(result)
-    numbered = [_change(number, finding, step_ms) for number, finding in report_text.numbered(result)]
-    advice = [change for change in numbered if report_text.is_advice(change.finding)][:FIRST]
+    numbered = [_change(number, finding, step_ms) for number, finding in advice.numbered(result)]
+    first = [change for change in numbered if advice.is_advice(change.finding)][:FIRST]
     return templates.render(
         "run_report.html",
         title=headline_words.headline(result),
@@ -114,10 +113,10 @@ def run_html(result: RunResult) -> str:
         distortion=run_words.distortion(verdict) if verdict else None,
         step_title=run_words.step_bar_title(verdict) if verdict else None,
         bars=[_bar(rank, column) for column in columns_of(rank)] if verdict and rank else [],
-        first=advice,
-        rest=[change for change in numbered if change not in advice],
-        plan_title=plan_words.title(result) if len(result.plan) > 1 else None,
-        plan=plan_words.lines(result),
+        first=first,
+        rest=[change for change in numbered if change not in first],
+        plan_title=advice.plan_title(result) if len(result.plan) > 1 else None,
+        plan=advice.plan_lines(result),
         readings=Table(("Metric", "Value", "Note"), [_reading(key, result) for key in report_text.listed(result)], words=True),
         unlisted=report_text.unlisted(result),
         host=[(title, Table(heads, rows, words=True)) for title, heads, rows in host_words.tables(result.host)]
@@ -131,20 +130,20 @@ def run_html(result: RunResult) -> str:
 
 def _poster(result: RunResult) -> Markup | None:
     """Return what a step takes now and after the change of the headline; None where no step time is known."""
-    forecast, before = headline_words.forecast(result), run_words.step_now(result)
+    change, forecast, before = headline_words.first_change(result), headline_words.forecast(result), savings.step(result)
     if before is None:
         return None
-    bars = poster_bars.of_run(result, before, forecast, dark=False)
+    bars = poster_bars.of_run(result, before.text, forecast, dark=False)
     small = poster_bars.unlabelled(bars)
     facts = host_words.facts(result, forecast)
     if forecast is None:
         used = run_words.mfu_fact(result.metrics)
         facts += [used] if used else []
-        return Markup(_POSTER.step(before, None, None, bars, small, f"A step takes {before}.", facts))
-    after, times = f"≈ {fmt.duration_ms(forecast.after_ms)}", fmt.speedup(forecast.speedup)
+        return Markup(_POSTER.step(before, None, None, bars, small, f"A step takes {before.text}.", facts))
+    after, times = savings.after(forecast, change[0] if change else None), fmt.speedup(forecast.speedup)
     price = result.manifest.facts.price_per_gpu_hour
     facts += savings.lines(forecast, steps=None, price_per_gpu_hour=price, waiting_w=None)
-    alt = f"A step takes {before}, after the change {after}, {times}."
+    alt = f"A step takes {before.text}, after the change {after.text}, {times}."
     return Markup(_POSTER.step(before, after, times, bars, small, alt, facts))
 
 
@@ -169,7 +168,7 @@ def _change(number: int, finding: Finding, step_ms: float | None) -> Change:
     keys = list(dict.fromkeys(key for row in rows for key in row))
     cells = [["" if row.get(key) is None else _cell(row[key]) for key in keys] for row in rows]
     evidence = Table([fmt.heading(key) for key in keys], cells, words=True)
-    diffs = [(change.framework, run_words.diff(change).splitlines()) for change in finding.changes]
+    diffs = [(change.framework, advice.diff(change).splitlines()) for change in finding.changes]
     return Change(number, finding, headline_words.action(finding), diffs, report_text.gain(finding, step_ms), evidence)
 
 

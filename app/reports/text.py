@@ -14,11 +14,11 @@ from sawtooth.app import format as fmt
 from sawtooth.app.reports.escaped import as_written, for_terminals
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import host as host_words
-from sawtooth.app.words import plan as plan_words
+from sawtooth.app.words.advice import diff, is_advice, numbered, plan_lines, plan_title
 from sawtooth.app.words.comparisons import audit as audit_words
 from sawtooth.app.words.comparisons import changes
 from sawtooth.app.words.headline import action, below, best_ms, forecast, headline
-from sawtooth.app.words.run import diff, step_time
+from sawtooth.app.words.run import step_time
 
 MARKER = "<!-- sawtooth-report -->"  # lets a bot find and replace its own comment
 BUSY_OF_RUN = "GPU busy"
@@ -125,16 +125,6 @@ def _ledger_text(rank: RankResult) -> list[str]:
     ]
 
 
-def is_advice(finding: Finding) -> bool:
-    """Tell whether a finding is something to change, rather than something to know."""
-    return finding.claims != "caution" or finding.severity != "info"
-
-
-def numbered(result: RunResult) -> list[tuple[int, Finding]]:
-    """Return the findings with their numbers, those that somebody can act on first, each kind largest gain first."""
-    return list(enumerate(sorted(result.findings, key=lambda finding: not is_advice(finding)), start=1))
-
-
 def gain(finding: Finding, step_ms: float | None) -> str:
     """Return what a finding's change brings, for people: 312 ms → ≈ 47 ms; or its ceiling where no prediction is made."""
     if finding.claims == "gain" and finding.predicted_step_ms is not None and step_ms:
@@ -172,8 +162,8 @@ def _findings_markdown(result: RunResult) -> list[str]:
         ]
         lines += ["", fmt.markdown(fmt.spaced(finding.title), None)]
         lines += ["", "```diff", *diff(finding.changes[0]).replace("```", "").splitlines(), "```"] if finding.changes else []
-    if len(result.plan) > 1 and (title := plan_words.title(result)):
-        lines += ["", f"**{title}**", "", *(f"1. {fmt.markdown(line, None)}" for line in plan_words.lines(result))]
+    if len(result.plan) > 1 and (title := plan_title(result)):
+        lines += ["", f"**{title}**", "", *(f"1. {fmt.markdown(line, None)}" for line in plan_lines(result))]
     rows = [
         f"| {f.severity} | {fmt.markdown(fmt.spaced(f.title), None)} | {gain(f, step_ms)} | {f.confidence} |"
         for f in result.findings
@@ -204,8 +194,8 @@ def _findings_text(result: RunResult) -> list[str]:
             f"     {finding.fix}",
             f"     {gain(finding, best_ms(result))}, confidence {finding.confidence}",
         ]
-    if title := plan_words.title(result):
-        lines += ["", title, *(f"  {number}. {line}" for number, line in enumerate(plan_words.lines(result), 1))]
+    if title := plan_title(result):
+        lines += ["", title, *(f"  {number}. {line}" for number, line in enumerate(plan_lines(result), 1))]
     return lines
 
 

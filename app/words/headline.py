@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 
+from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.outlook import Outlook
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app import format as fmt
-from sawtooth.app.words.run import first_line
+from sawtooth.app.words.run import first_line, step_time
 
 WORTH_A_HEADLINE = 0.03  # of the step: less is lost in the noise of most measurements
 _CLAUSE_ENDS = re.compile(r"[:;,]\s|\s\(|\.\s|\.$")
@@ -26,7 +27,7 @@ def headline(result: RunResult) -> str:
     change = first_change(result)
     if change is None and _ends_before_the_gpu(result):
         return f"{CUT_OFF_EARLY[0]} {CUT_OFF_EARLY[2]}"
-    sentence = change[1] if change else first_line(result)
+    sentence = change[1] if change else healthy(result) or first_line(result)
     return f"{sentence.rstrip('.')}. The trace file is cut off." if is_cut_off(result) else sentence
 
 
@@ -40,8 +41,38 @@ def on_poster(result: RunResult) -> str:
 
 
 def below(result: RunResult) -> str | None:
-    """Return the line under the headline: what the time goes to, where the headline has said something else; else None."""
-    return first_line(result) if first_change(result) or _ends_before_the_gpu(result) else None
+    """Return the line under the headline: what the time goes to, where the headline has said something else; of a healthy run what might still help."""
+    if first_change(result) or _ends_before_the_gpu(result):
+        return first_line(result)
+    return _might_help(result) if healthy(result) else None
+
+
+def healthy(result: RunResult) -> str | None:
+    """Say of a run whose GPU works all the time, and well, that it is healthy and how little a sure change would bring; None of all others."""
+    rank = result.lead
+    verdict = judge(rank) if rank is not None else None
+    mfu = result.metrics["mfu"].value
+    if verdict is None or verdict.kind != "compute" or not verdict.step.value or mfu is None:
+        return None
+    busy_from, mfu_from = (METRICS[key].good or 1.0 for key in ("gpu_busy_share", "mfu"))
+    if verdict.busy_share < busy_from or mfu < mfu_from or any(finding.ends_the_run for finding in result.findings):
+        return None
+    sure = max((f.gain_ms for f in result.findings if f.confidence != "low"), default=0.0) / verdict.step.value
+    if sure >= WORTH_A_HEADLINE:
+        return None
+    most = f"no sure change would bring more than {fmt.share(sure)}" if sure else "no sure change would shorten it"
+    works = f"the GPU works {fmt.share(verdict.busy_share)} of each {step_time(verdict)} step and reaches {fmt.share(mfu)} of its 16-bit peak"
+    return f"Healthy: {works}; {most}."
+
+
+def _might_help(result: RunResult) -> str:
+    """Return what could still bring something to a healthy run, though nobody is sure of it, else what its kernels are."""
+    step_ms, unsure = best_ms(result), [f for f in result.findings if f.confidence == "low" and f.claims == "gain"]
+    if not step_ms or not unsure:
+        return first_line(result)
+    finding = max(unsure, key=lambda finding: finding.gain_ms)
+    times = fmt.step_change(step_ms, finding.predicted_step_ms or step_ms)
+    return f"What might still help: {action(finding)}, {times} (low confidence)."
 
 
 def tab_title(result: RunResult) -> str:
@@ -55,10 +86,10 @@ def action(finding: Finding) -> str:
 
 
 def first_change(result: RunResult) -> tuple[Finding, str] | None:
-    """Return the first finding worth the headline with the sentence it makes."""
+    """Return the first finding worth the headline with the sentence it makes; of a healthy run none, whatever one might still try."""
     rank, findings = result.lead, result.findings
     verdict = judge(rank) if rank is not None else None
-    if rank is not None and verdict is None:
+    if (rank is not None and verdict is None) or healthy(result) is not None:
         return None
     if (
         verdict is not None and verdict.kind == "unrepresentative"

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Mapping
 
 from sawtooth.analysis.metrics.mfu import LOWER_BOUND
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.first_look import FirstLook
-from sawtooth.analysis.run.model import CodeChange, Finding, NotChecked, RankResult, RunResult
+from sawtooth.analysis.run.model import Finding, NotChecked, RankResult, RunResult
 from sawtooth.analysis.run.verdict import Judgement, explains, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes as cause_words
 from sawtooth.app.words import host
 
-_APART = re.compile(r"(?<=\S) {2,}#")  # a comment set far from its line, to align with others: in a narrow card it wraps
 _SOURCE = {
     "user": "your stopwatch",
     "marks": "the run's own step marks",
@@ -162,6 +159,9 @@ NO_STEPS_WHY = (
 )
 
 
+IN_USE = 0.95  # of the time: such a GPU waits for little that utilization could show
+
+
 def no_verdict(result: RunResult) -> str:
     """Return the first line for a run whose traces hold no GPU work."""
     if result.manifest.traces:
@@ -169,14 +169,16 @@ def no_verdict(result: RunResult) -> str:
     util, step = (result.metrics[key] for key in ("nvml_gpu_util_mean", "best_step_time_ms"))
     takes = f"A step takes {fmt.reading('best_step_time_ms', step)}. " if step.value is not None else ""
     if util.value is not None:
-        used = fmt.reading("nvml_gpu_util_mean", util)
-        return f"{takes}The GPU was in use {used} of the time. Without a profile nothing shows why."
+        used = f"{takes}The GPU was in use {fmt.reading('nvml_gpu_util_mean', util)} of the time"
+        if util.value >= IN_USE:
+            return f"{used}: it hardly waits. Without a profile nothing shows how well it works."
+        return f"{used}. Without a profile nothing shows why."
     if not result.manifest.telemetry:
         return (
             host.of_marks(result)
             or f"{takes}Neither a profile nor telemetry was recorded, so nothing shows what the time goes to."
         )
-    return f"{takes}Telemetry alone shows that the GPU waits, but not why."
+    return f"{takes}Neither GPU utilization nor a profile was recorded, so nothing shows what the GPU does."
 
 
 def subtitle(result: RunResult) -> str:
@@ -287,10 +289,3 @@ def not_checked(rules: int) -> str:
 def why_not_checked(rule: NotChecked) -> str:
     """Return why a rule was not checked, in one sentence."""
     return f"{fmt.heading(rule.rule)}: not checked, because {rule.because}"
-
-
-def diff(change: CodeChange) -> str:
-    """Return a change of code as a diff without its file names and line numbers, which are the reader's."""
-    before, after = (_APART.sub("  #", text).splitlines() for text in (change.before, change.after))
-    lines = difflib.ndiff(before, after)
-    return "\n".join(line for line in lines if not line.startswith("?"))

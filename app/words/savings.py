@@ -1,39 +1,88 @@
-"""What changes save, in words: hours, energy and money, of a day of such steps or of the steps to go."""
+"""A step now and after a change with their ranges, and what the change saves: time per 1,000 steps or of the steps to go, energy and money of a day of training."""
 
 from __future__ import annotations
 
-from sawtooth.analysis.outlook import HOURS_A_DAY, Outlook
+from dataclasses import dataclass
+
+from sawtooth.analysis.outlook import Outlook
+from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.app import format as fmt
+from sawtooth.app.words.run import step_now
+
+A_ROUND_NUMBER = 1000  # of steps: what people count a training in
+
+ESTIMATED = ("estimate", "telemetry")  # sources of a step's time that nobody timed
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A time for people (≈ 148 ms), what stands under it (a step, estimated: 126 to 172 ms), and whether it may be relied on."""
+
+    text: str
+    under: str
+    sure: bool
+
+
+def step(result: RunResult) -> Amount | None:
+    """Return what a step takes now; None where that is not known."""
+    text = step_now(result)
+    if text is None:
+        return None
+    reading = result.metrics["best_step_time_ms"]
+    measured = result.lead.best.source not in ESTIMATED if result.lead is not None else reading.trust == "ok"
+    between = _between(reading.low, reading.high)
+    return Amount(text, ": ".join(filter(None, ("a step, measured" if measured else "a step, estimated", between))), measured)
+
+
+def after(forecast: Outlook, change: Finding | None) -> Amount:
+    """Return what a step takes after ``change``, None where it is several: their range together is not known."""
+    text = f"≈ {fmt.duration_ms(forecast.after_ms)}"
+    if change is None:
+        return Amount(text, "predicted", True)
+    words = ("predicted", between_predicted(change))
+    return Amount(text, ": ".join(filter(None, words)), change.confidence != "low")
+
+
+def between_predicted(change: Finding) -> str:
+    """Return the range in which four of five such predictions lie: 8.38 to 22.9 ms; "" where none is known."""
+    return _between(change.predicted_low_ms, change.predicted_high_ms)
+
+
+def _between(low_ms: float | None, high_ms: float | None) -> str:
+    if low_ms is None:
+        return ""
+    return fmt.span_ms(low_ms, high_ms) if high_ms is not None else f"at least {fmt.duration_ms(low_ms)}"
 
 
 def lines(
     forecast: Outlook, *, steps: float | None, price_per_gpu_hour: float | None, waiting_w: float | None
 ) -> list[tuple[str, str]]:
-    """Return label and value of what ``forecast`` brings: hours, MFU, energy, money.
+    """Return label and value of what ``forecast`` brings: time, MFU, energy, money.
 
-    ``steps`` are the steps to go, None for a day of such steps. ``waiting_w`` is what the GPU draws in its troughs, W: what is saved is mostly
-    waiting, so the energy is at least that. ``price_per_gpu_hour`` None leaves the money out.
+    ``steps`` are the steps to go; None for time per 1,000 steps, and energy and money of as many steps as 24 hours of training take today. ``waiting_w``
+    is what the GPU draws in its troughs, W: what is saved is mostly waiting, so the energy is at least that. ``price_per_gpu_hour`` None leaves the money out.
     """
-    before_h, after_h = forecast.hours_of(steps) if steps else (HOURS_A_DAY, HOURS_A_DAY - forecast.saved_hours_a_day)
-    saved_gpu_h = (before_h - after_h) * forecast.gpus
-    label = "saved" if saved_gpu_h >= 0 else "more"
-    of = f"for {fmt.count(steps)} steps" if steps else f"{label} of every 24 h"
-    time = f"{_hours(before_h)} → ≈ {_hours(after_h)}" if steps else f"≈ {_hours(abs(before_h - after_h))}"
-    rows = [(of, time)]
+    before_h, after_h = forecast.hours_of(steps or A_ROUND_NUMBER)
+    rows = [
+        (
+            f"for {fmt.count(steps)} steps" if steps else f"per {A_ROUND_NUMBER:,} steps",
+            f"{_hours(before_h)} → ≈ {_hours(after_h)}",
+        )
+    ]
     if forecast.mfu is not None and forecast.mfu_before is not None:
         of = " of the 16-bit peak" if max(forecast.mfu_before, forecast.mfu) > 1 else ""  # which narrow dtypes outrun
         before, after = fmt.share(forecast.mfu_before), fmt.share(forecast.mfu)
         if before != after:  # below a hundredth of a percent both are
             rows.append((f"MFU{of}", f"{before} → ≈ {after}"))
+    saved_gpu_h = (before_h - after_h if steps else forecast.saved_hours_a_day) * forecast.gpus
     if saved_gpu_h <= 0:
         return rows
+    per = "" if steps else " per day of training"
     if waiting_w:
-        rows.append(
-            ("energy saved" if steps else "energy saved a day", f"≥ {fmt.number(saved_gpu_h * waiting_w / 1000)}\u00a0kWh")
-        )
+        rows.append((f"energy saved{per}", f"≥ {fmt.number(saved_gpu_h * waiting_w / 1000)}\u00a0kWh"))
     if price_per_gpu_hour:
         on = f" on {forecast.gpus} GPUs" if forecast.gpus > 1 else ""
-        rows.append((f"saved{on}", f"≈ {fmt.money(saved_gpu_h * price_per_gpu_hour)}"))
+        rows.append((f"saved{per}{on}", f"≈ {fmt.money(saved_gpu_h * price_per_gpu_hour)}"))
     return rows
 
 

@@ -15,7 +15,7 @@ from sawtooth.app.page import cards, frame, panel
 from sawtooth.app.page.timeline import views
 from sawtooth.app.reports import text as report_text
 from sawtooth.app.theme import CAUSES, OWNERS
-from sawtooth.app.words import plan
+from sawtooth.app.words import advice, savings
 from sawtooth.app.words import run as words
 
 SHOWN_FIRST = 3  # three changes are what somebody does today; the rest is folded
@@ -25,35 +25,34 @@ FIXES, PRICE, STEPS = (
     "steps",
 )  # in the address: the changes counted in, what a GPU-hour costs, the steps to go
 AROUND = 2.2  # of its own length that a piece of evidence is shown with on the timeline
+SAME_TIME = "This is the same time that the rank is late by, in its own code: the two gains do not add up."
 _ICON = {"critical": ":material/error:", "warning": ":material/warning:", "info": ":material/info:"}
 _COLOUR: dict[str, Literal["red", "orange", "blue"]] = {"critical": "red", "warning": "orange", "info": "blue"}
 _DIAGNOSTIC = {"error": "Damage", "data_loss": "Missing", "info": "Note"}
 
 
 def claimed(result: RunResult) -> list[tuple[int, Finding]]:
-    """Return the numbered findings that somebody can act on, largest gain first."""
-    return [(number, finding) for number, finding in report_text.numbered(result) if report_text.is_advice(finding)]
+    """Return the numbered findings that somebody can act on, in the order to do them in."""
+    return [(number, finding) for number, finding in advice.numbered(result) if advice.is_advice(finding)]
 
 
 def show_plan(result: RunResult) -> None:
     """Show the plan, folded: its fixes in order, each with the step it leaves; nothing where one fix is all."""
-    if len(result.plan) > 1 and (title := plan.title(result)):
+    if len(result.plan) > 1 and (title := advice.plan_title(result)):
         with st.expander(title, icon=":material/checklist:"):
-            for number, line in enumerate(plan.lines(result), 1):
+            for number, line in enumerate(advice.plan_lines(result), 1):
                 cards.small(f"{number}. {line}")
 
 
-def show_rest(result: RunResult) -> list[Finding]:
-    """Show the findings that the first actions leave, folded; return those that are ticked."""
-    shown = claimed(result)
-    known = report_text.numbered(result)[len(shown) :]
+def show_rest(result: RunResult, shown: list[Finding]) -> list[Finding]:
+    """Show the findings beside those ``shown`` first, folded; return those that are ticked."""
+    rest = [(number, finding) for number, finding in advice.numbered(result) if finding not in shown]
+    more = [(number, finding) for number, finding in rest if advice.is_advice(finding)]
+    known = rest[len(more) :]
     ticked: list[Finding] = []
     left = [
         (label, folded)
-        for label, folded in (
-            (f"{len(shown) - SHOWN_FIRST} more to change", shown[SHOWN_FIRST:]),
-            (words.cautions(len(known)), known),
-        )
+        for label, folded in ((f"{len(more)} more to change", more), (words.cautions(len(known)), known))
         if folded
     ]
     if left:
@@ -117,6 +116,8 @@ def _finding(number: int, finding: Finding, result: RunResult) -> list[Finding]:
                 st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])
                 cards.small(gain(finding))
         cards.paragraph(finding.fix)
+        if advice.same_as_lateness(result, finding):
+            cards.small(SAME_TIME)
         ticked = False
         with st.container(horizontal=True, gap="small", vertical_alignment="center"):
             if finding.edits:
@@ -125,7 +126,7 @@ def _finding(number: int, finding: Finding, result: RunResult) -> list[Finding]:
                 with st.popover("Code", icon=":material/code:", key=f"code-{number}"):
                     for change in finding.changes:
                         cards.small(change.framework)
-                        st.code(words.diff(change), language="diff")
+                        st.code(advice.diff(change), language="diff")
             if finding.evidence:
                 with st.popover("Evidence", icon=":material/fact_check:", key=f"evidence-{number}"):
                     evidence_table(number, finding)
@@ -172,10 +173,11 @@ def timeline_link(finding: Finding, result: RunResult) -> None:
 
 
 def gain(finding: Finding) -> str:
-    """Return what a finding brings: → ≈ 47 ms (6.6 ×), high confidence."""
+    """Return what a finding brings: → ≈ 47.0 ms (41.2 to 55.0 ms), 6.6 ×, high confidence."""
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
-        speedup = f" ({fmt.speedup(finding.predicted_speedup)})" if finding.predicted_speedup else ""
-        return f"→ ≈ {fmt.duration_ms(finding.predicted_step_ms)}{speedup}, {finding.confidence} confidence"
+        between = f" ({between})" if (between := savings.between_predicted(finding)) else ""
+        speedup = f", {fmt.speedup(finding.predicted_speedup)}" if finding.predicted_speedup else ""
+        return f"→ ≈ {fmt.duration_ms(finding.predicted_step_ms)}{between}{speedup}, {finding.confidence} confidence"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
         return f"saves at most {fmt.duration_ms(finding.ceiling_ms_per_step)} a step, {finding.confidence} confidence"
     if more := report_text.more_samples(finding):

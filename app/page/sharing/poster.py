@@ -14,11 +14,13 @@ from sawtooth.app.charts import poster_bars
 from sawtooth.app.page import cards, current, frame
 from sawtooth.app.page.parts import findings, step_strip, telemetry_strip
 from sawtooth.app.page.parts.findings import PRICE, SHOWN_FIRST, STEPS
-from sawtooth.app.words import headline, savings
+from sawtooth.app.words import advice, headline, savings
 from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as words
+from sawtooth.app.words.savings import Amount
 
 ACTION_WIDTH = {1: 600, 2: 400, 3: 280}  # pixels at least, by how many actions stand beside each other
+WITHOUT_STEPS = "Without steps in the trace nothing more exact is known."
 _HTML = templates.pieces("poster.html")
 MOST_ASKED = 1e15  # steps, or money: infinity times anything is no answer
 
@@ -27,33 +29,40 @@ MOST_ASKED = 1e15  # steps, or money: infinity times anything is no answer
 def show(result: RunResult) -> None:
     """Show the step now and after the ticked changes (the first one while none is), then the changes."""
     place = st.container(gap="xsmall")  # above the changes, where a tick is seen to count
-    first = findings.claimed(result)[:SHOWN_FIRST]
+    first = (findings.claimed(result) or advice.about_the_loss(result))[:SHOWN_FIRST]
+    loss = advice.of_the_loss(result)
     ticked: list[Finding] = []
-    if first:
-        with st.grid(min_column_width=ACTION_WIDTH[len(first)], gap="small"):
+    if first or loss:
+        why, most = advice.why_first(result), max(ACTION_WIDTH)
+        with st.grid(min_column_width=ACTION_WIDTH[min(len(first) + (loss is not None), most)], gap="small"):
+            if loss:
+                _of_the_loss(*loss, recorded=len(result.lead.counted) > 0 if result.lead else False)
             for number, finding in first:
-                ticked += _action(number, finding, result, _brings(finding, first, result))
+                lead = number == first[0][0]
+                ticked += _action(number, finding, result, _brings(finding, first, result), why if lead else None)
     with st.container(gap="xsmall"):
         findings.show_plan(result)
-        ticked += findings.show_rest(result)
-    before = words.step_now(result)
+        ticked += findings.show_rest(result, [finding for _, finding in first])
+    before = savings.step(result)
     if before is None:
         return
     forecast = findings.forecast(result, ticked) if ticked else headline.forecast(result)
+    change = headline.first_change(result)
+    one = ticked[0] if len(ticked) == 1 else change[0] if change and not ticked else None
     with place:
-        _step(result, before, forecast)
+        _step(result, before, forecast, one)
         if ticked:
             names = "; ".join(headline.action(finding) for finding in ticked)
             cards.small(f"Included: {names}." if forecast else "The combined effect of these changes cannot be replayed.")
 
 
-def _step(result: RunResult, before: str, forecast: Outlook | None) -> None:
+def _step(result: RunResult, before: Amount, forecast: Outlook | None, change: Finding | None) -> None:
     after, times, facts = None, None, host_words.facts(result, forecast)
-    bars = poster_bars.of_run(result, before, forecast, dark=frame.dark())
-    alt = f"A step takes {before}"
+    bars = poster_bars.of_run(result, before.text, forecast, dark=frame.dark())
+    alt = f"A step takes {before.text}"
     if forecast is not None:
-        after, times = f"≈ {fmt.duration_ms(forecast.after_ms)}", fmt.speedup(forecast.speedup)
-        alt += f", after the change {after}, {times}"
+        after, times = savings.after(forecast, change), fmt.speedup(forecast.speedup)
+        alt += f", after the change {after.text}, {times}"
         facts += savings.lines(forecast, steps=_asked(STEPS), price_per_gpu_hour=_price(result), waiting_w=_waiting_w(result))
     elif (used := words.mfu_fact(result.metrics)) is not None:
         facts += [used]
@@ -90,7 +99,7 @@ def _waiting_w(result: RunResult) -> float | None:
 def _questions() -> None:
     """Ask for what only the viewer knows: steps to go and the price of a GPU-hour."""
     with st.popover("Steps and price", icon=":material/savings:", type="tertiary"):
-        st.number_input("Steps to go", value=None, min_value=0, key=STEPS, bind="query-params", placeholder="a day of steps")
+        st.number_input("Steps to go", value=None, min_value=0, key=STEPS, bind="query-params", placeholder="per 1,000")
         st.number_input("Price of a GPU-hour", value=None, min_value=0.0, key=PRICE, bind="query-params", placeholder="not set")
 
 
@@ -114,15 +123,22 @@ def _brings(finding: Finding, shown: list[tuple[int, Finding]], result: RunResul
     return findings.gain(finding) if needed is None else f"no gain alone: makes change {needed} possible"
 
 
-def _action(number: int, finding: Finding, result: RunResult, brings: str) -> list[Finding]:
+def _of_the_loss(what: str, brings: str, *, recorded: bool) -> None:
+    """Show what to do about the largest loss where no finding does, before all advice on recording."""
+    with st.container(border=True, gap="xsmall", height="stretch"):
+        st.html(_HTML.action(None, what, brings, "medium", None if recorded else WITHOUT_STEPS))
+        frame.link("idle", "Where it is lost", run=st.session_state.get("run"), icon=":material/hourglass_empty:")
+
+
+def _action(number: int, finding: Finding, result: RunResult, brings: str, why_here: str | None) -> list[Finding]:
     """Show one change to make, at the user's own line where the trace has it; return it in a list where it is ticked."""
     with st.container(border=True, gap="xsmall", height="stretch"):
-        st.html(_HTML.action(number, headline.action(finding), brings))
+        st.html(_HTML.action(number, headline.action(finding), brings, finding.confidence, why_here))
         if stack := _stack(result.lead, finding):
             st.html(_HTML.place(*_named(stack)))
         if finding.changes:
             change = finding.changes[0]
-            st.html(_HTML.diff(words.diff(change).splitlines()))
+            st.html(_HTML.diff(advice.diff(change).splitlines()))
         with st.container(horizontal=True, gap="small", vertical_alignment="center"):
             ticked = bool(finding.edits) and findings.tick(finding, f"combine-{result.manifest.id}-{number}-{finding.rule}")
             with st.popover("Why", icon=":material/fact_check:", key=f"why-{number}"):
@@ -133,7 +149,7 @@ def _action(number: int, finding: Finding, result: RunResult, brings: str) -> li
                         cards.small(note)
                 for change in finding.changes:
                     cards.small(change.framework)
-                    st.code(words.diff(change), language="diff")
+                    st.code(advice.diff(change), language="diff")
                 if finding.evidence:
                     findings.evidence_table(number, finding)
                 findings.timeline_link(finding, result)

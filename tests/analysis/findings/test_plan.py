@@ -16,7 +16,7 @@ from sawtooth.analysis.run.model import Explains, Finding, PlanStep
 from sawtooth.analysis.run_analysis import analyse, whatif_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in
-from sawtooth.app.words import plan as words
+from sawtooth.app.words import advice as words
 from sawtooth.ingest.schema import DataFolder
 from tests.support.by_hand import ADDS, analysed
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
@@ -99,10 +99,10 @@ def test_without_a_replay_there_is_no_plan_and_a_plan_reads_in_order(loop):
     assert plan_of(None, best, [finding("graph", AsGraph())]) == ()
     graph, half = finding("graph", AsGraph()), finding("half", ScaledOps(products(whatif), 0.5, 0.45, 0.55))
     planned = replace(result, findings=[graph, half], plan=plan_of(whatif, best, [graph, half]))
-    first, then = words.lines(planned)
+    first, then = words.plan_lines(planned)
     assert first.startswith("Change it: 741") and then.startswith("Change it: 700")
-    assert "a step with 2 changes" in words.title(planned)
-    assert words.title(replace(planned, plan=())) is None
+    assert "a step with 2 changes" in words.plan_title(planned)
+    assert words.plan_title(replace(planned, plan=())) is None
 
 
 def test_no_plan_is_quicker_than_the_workers_it_advises(tmp_path: Path) -> None:

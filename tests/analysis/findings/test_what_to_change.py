@@ -49,7 +49,7 @@ def test_a_tick_says_what_it_brings_and_stands_in_the_address(loop: str) -> None
     test.checkbox(key).check().run()
     assert test.query_params["fixes"] == "launch-bound"
     said = words_of(test)
-    assert "saved of every 24 h" in said
+    assert "per 1,000 steps" in said
     test.checkbox(key).uncheck().run()
     assert "fixes" not in test.query_params
 

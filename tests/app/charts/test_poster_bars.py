@@ -9,6 +9,7 @@ from sawtooth.analysis.run.verdict import Judgement, judge
 from sawtooth.app import templates
 from sawtooth.app.charts.poster_bars import Piece, StepBar, now_and_after, unlabelled
 from sawtooth.app.theme import OWNERS
+from sawtooth.app.words.savings import Amount
 from tests.support.run_results import run_of
 
 LEDGER = [
@@ -53,8 +54,18 @@ def test_a_part_with_a_name_stands_below_where_a_narrow_page_has_no_room_in_the_
     )
     shown = str(
         templates.pieces("poster.html").step(
-            "1 ms", None, None, [StepBar("now", "1 ms", "100%", (wide, narrow))], [], "alt", []
+            Amount("1 ms", "a step", True), None, None, [StepBar("now", "1 ms", "100%", (wide, narrow))], [], "alt", []
         )
     )
     assert '<b class="st-if-wide">narrow 1 ms</b>' in shown and "<b>wide 1 ms</b>" in shown
     assert shown.count("st-if-narrow") == 1 and "narrow: 1 ms</span>" in shown
+
+
+def test_a_name_that_has_no_room_in_its_part_is_not_cut_but_stands_below() -> None:
+    # 17.6 % of the bar: "Python on the host 26.0 ms" has 26 letters and takes 0.0078 * 26 = 20 % of it
+    ledger = [("other_compute", None, 122_000_000, 122.0), ("idle", "python_host", 26_000_000, 26.0)]
+    verdict = judge(run_of(ledger=ledger).lead)
+    assert verdict is not None
+    bars = now_and_after(verdict, "148 ms", None, dark=False)
+    assert [piece.label for piece in bars[0].parts if piece.label] == ["other compute 122\xa0ms"]
+    assert [piece.hint.split(":")[0] for piece in unlabelled(bars)] == ["Python on the host"]

@@ -1,7 +1,14 @@
-"""What changes save: hours, energy and money, in words."""
+"""A step now and after a change with their ranges, and what the change saves: time, energy and money, in words."""
 
+from dataclasses import replace
+
+import pytest
+
+from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.outlook import Outlook
+from sawtooth.analysis.run.model import Finding
 from sawtooth.app.words import savings
+from tests.support.run_results import run_of
 
 # 312 → 26 ms on 8 GPUs: of a day eleven twelfths, 22 h, are saved, and 8 × 22 = 176 GPU-hours
 TWELVE_TIMES = Outlook(before_ms=312.0, after_ms=26.0, mfu_before=0.005, gpus=8)
@@ -14,11 +21,12 @@ def lines(
     return {label.replace("\u00a0", " "): value.replace("\u00a0", " ") for label, value in found}
 
 
-def test_of_a_day_with_energy_at_least_what_waiting_draws_and_money_where_a_price_is_set() -> None:
-    assert lines(TWELVE_TIMES) == {"saved of every 24 h": "≈ 22.0 h", "MFU": "0.50 % → ≈ 6.0 %"}
+def test_per_thousand_steps_with_energy_and_money_of_a_day_of_training() -> None:
+    per_thousand = {"per 1,000 steps": "5.20 min → ≈ 26.0 s", "MFU": "0.50 % → ≈ 6.0 %"}  # 312 s and 26 s
+    assert lines(TWELVE_TIMES) == per_thousand
     found = lines(TWELVE_TIMES, price=3.0, watt=100.0)
-    assert found["energy saved a day"] == "≥ 17.6 kWh"
-    assert found["saved on 8 GPUs"] == "≈ $ 528.00"
+    assert found["energy saved per day of training"] == "≥ 17.6 kWh"
+    assert found["saved per day of training on 8 GPUs"] == "≈ $ 528.00"
 
 
 def test_of_the_steps_to_go() -> None:
@@ -30,8 +38,29 @@ def test_of_the_steps_to_go() -> None:
 
 def test_a_slower_step_saves_nothing() -> None:
     slower = Outlook(before_ms=312.0, after_ms=325.0, mfu_before=None, gpus=1)
-    assert lines(slower, price=3.0, watt=100.0) == {"more of every 24 h": "≈ 60.0 min"}
+    assert lines(slower, price=3.0, watt=100.0) == {"per 1,000 steps": "5.20 min → ≈ 5.42 min"}
 
 
 def test_an_mfu_too_small_to_tell_from_the_one_after_is_left_out() -> None:
     assert "MFU" not in lines(Outlook(before_ms=20.0, after_ms=10.0, mfu_before=2e-5, gpus=1))
+
+
+@pytest.mark.parametrize(
+    ("source", "under", "sure"),
+    [("marks", "a step, measured: 131 to 166 ms", True), ("profile", "a step, measured: 131 to 166 ms", True), ("telemetry", "a step, estimated: 131 to 166 ms", False)],
+)  # fmt: skip
+def test_a_step_has_its_range_beside_it_and_says_what_it_rests_on(source: str, under: str, sure: bool) -> None:
+    result = run_of(best_ms=148.0, source=source)
+    result = replace(result, metrics={**result.metrics, "best_step_time_ms": Reading(148.0, low=131.0, high=166.0)})
+    step = savings.step(result)
+    assert step is not None and step.text.endswith("148\xa0ms")
+    assert (step.under.replace("\xa0", " "), step.sure) == (under, sure)
+
+
+def test_a_prediction_has_its_range_and_one_of_little_confidence_is_told_apart() -> None:
+    change = Finding(
+        "a", "warning", "a", "Do it.", "low", predicted_step_ms=26.0, predicted_low_ms=20.5, predicted_high_ms=41.0
+    )
+    after = savings.after(TWELVE_TIMES, change)
+    assert after == savings.Amount("≈ 26.0\xa0ms", "predicted: 20.5 to 41.0\xa0ms", False)
+    assert savings.after(TWELVE_TIMES, None).under == "predicted"  # of several together no range is known

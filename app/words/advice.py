@@ -1,0 +1,143 @@
+"""Which change comes first: the headline's, then what is sure by its gain, then what is not; what says how to record better comes last. And all of them as one plan."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from sawtooth.analysis.run.model import CodeChange, Finding, RunResult
+from sawtooth.analysis.run.verdict import judge
+from sawtooth.app import format as fmt
+from sawtooth.app.words import causes
+from sawtooth.app.words.headline import action, first_change, prepared_by
+
+CONFIDENCES = ("high", "medium", "low")
+NOTICEABLE = 1.1  # times the gain: a change that brings so much more than one before it asks why it stands behind
+_APART = re.compile(r"(?<=\S) {2,}#")  # a comment set far from its line, to align with others: in a narrow card it wraps
+TOO_WIDE = 3.0  # times: of a wider range the middle says little, and the range itself is the answer
+
+
+def is_advice(finding: Finding) -> bool:
+    """Tell whether a finding is something to change, rather than something to know."""
+    return finding.claims != "caution" or finding.severity != "info"
+
+
+def numbered(result: RunResult) -> list[tuple[int, Finding]]:
+    """Return the findings with their numbers as every page and report has them: what somebody can change first."""
+    first = first_change(result)
+    lead = first[0] if first is not None else None
+
+    def place(finding: Finding) -> tuple[bool, bool, bool, bool, bool, float]:
+        changes_nothing = finding.claims == "caution" and not finding.ends_the_run
+        return (
+            not is_advice(finding),
+            finding is not lead,
+            changes_nothing,
+            same_as_lateness(result, finding),
+            finding.confidence == "low",
+            -finding.gain_ms,
+        )
+
+    ordered = sorted(result.findings, key=place)
+    for finding in list(ordered):
+        needed = prepared_by(finding, result)
+        if needed is not None and is_advice(needed):  # it brings nothing alone, and has to be done before
+            ordered.remove(needed)
+            ordered.insert(ordered.index(finding), needed)
+    return list(enumerate(ordered, start=1))
+
+
+def why_first(result: RunResult) -> str | None:
+    """Return why the first change stands before one that brings more; None where none does."""
+    claimed = [(number, finding) for number, finding in numbered(result) if is_advice(finding)]
+    if not claimed or claimed[0][1].claims != "gain":
+        return None
+    first = claimed[0][1]
+    larger = next((n for n, finding in claimed[1:] if finding.claims == "gain" and _brings_more(finding, first)), None)
+    if larger is None:
+        return None
+    other = claimed[larger - 1][1]
+    if CONFIDENCES.index(first.confidence) < CONFIDENCES.index(other.confidence):
+        return f"First, because it is surer than change {larger}."
+    if other.explains.host_pace:
+        return f"First, because it takes work away; change {larger} only makes the same work cheaper."
+    return f"First, because it mends a fault; change {larger} is a choice with costs of its own."
+
+
+def same_as_lateness(result: RunResult, finding: Finding) -> bool:
+    """Tell whether a finding on the lead is the time that another says the lead is late by: one waste, which one card names."""
+    said = any(other.explains.late_rank and other.claims == "gain" for other in result.findings)
+    if not said or finding.explains.late_rank or result.communication is None:
+        return False
+    return any(
+        late.reason in finding.explains.causes and any(result.ranks[position] is result.lead for position in late.positions)
+        for late in result.communication.stragglers
+    )
+
+
+def _brings_more(finding: Finding, first: Finding) -> bool:
+    return finding.gain_ms > NOTICEABLE * first.gain_ms
+
+
+def of_the_loss(result: RunResult) -> tuple[str, str] | None:
+    """Return what to do about the largest loss and the most that it brings, where no finding speaks of it: as of a trace without steps."""
+    rank = result.lead
+    verdict = judge(rank) if rank is not None else None
+    if rank is None or verdict is None or verdict.kind not in ("starved", "loss") or verdict.loss is None:
+        return None
+    loss = verdict.loss
+    if (loss.owner == "idle" and loss.cause in (None, "unattributed")) or any(
+        _speaks_of(f, loss.cause) for f in result.findings
+    ):
+        return None
+    of = f"each {fmt.duration_ms(verdict.step.value)} step" if verdict.step.value else "the recorded time"
+    return causes.helps(loss.owner, loss.cause).rstrip(
+        "."
+    ), f"up to {fmt.duration_ms(loss.ms)}, {fmt.share(loss.share)} of {of}"
+
+
+def _speaks_of(finding: Finding, cause: str | None) -> bool:
+    """Tell whether a finding is about lost time of a cause, or says what to change at all."""
+    return finding.claims != "caution" or (cause is not None and cause in finding.explains.causes)
+
+
+def about_the_loss(result: RunResult) -> list[tuple[int, Finding]]:
+    """Return the findings on the largest loss that promise no gain, for a run where nothing else is to be changed: they say why."""
+    verdict = judge(result.lead) if result.lead is not None else None
+    cause = verdict.loss.cause if verdict is not None and verdict.kind in ("starved", "loss") and verdict.loss else None
+    return [(number, finding) for number, finding in numbered(result) if cause is not None and cause in finding.explains.causes]
+
+
+def plan_title(result: RunResult) -> str | None:
+    """Return what all fixes of the plan come to: 40.0 ms → ≈ 28.0 ms a step with 3 changes; None without a plan."""
+    if not result.plan:
+        return None
+    last = result.plan[-1]
+    wide = last.predicted_high_ms > TOO_WIDE * last.predicted_low_ms
+    after = (
+        fmt.span_ms(last.predicted_low_ms, last.predicted_high_ms) if wide else f"≈ {fmt.duration_ms(last.predicted_step_ms)}"
+    )
+    steps = f"{fmt.duration_ms(result.plan[0].before_ms)} → {after}"
+    return f"One plan: {steps} a step with {fmt.many(len(result.plan), 'change')}"
+
+
+def plan_lines(result: RunResult) -> list[str]:
+    """Return the fixes of the plan in order, each with the step before and after it; what a fix brings depends on those before it."""
+    actions = {finding.rule: fmt.clean(action(finding)) for finding in result.findings}
+    ordered = []
+    for step in result.plan:
+        between = f"{fmt.duration_ms(step.predicted_low_ms)} to {fmt.duration_ms(step.predicted_high_ms)}"
+        times = f"{fmt.duration_ms(step.before_ms)} → ≈ {fmt.duration_ms(step.predicted_step_ms)} ({between})"
+        ordered.append(f"{actions.get(step.rule, step.rule)}: {times}")
+    return ordered
+
+
+def diff(change: CodeChange) -> str:
+    """Return a change of code as a diff without its file names and line numbers, which are the reader's: what goes stands before what comes."""
+    before, after = (_APART.sub("  #", text).splitlines() for text in (change.before, change.after))
+    lines: list[str] = []
+    for _, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        same = before[a:b] == after[c:d]
+        lines += [f"  {line}" for line in before[a:b]] if same else [f"- {line}" for line in before[a:b]]
+        lines += [] if same else [f"+ {line}" for line in after[c:d]]
+    return "\n".join(lines)

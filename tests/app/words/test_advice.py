@@ -1,0 +1,98 @@
+"""Changes stand in the order to do them in: the headline's, the sure ones by gain, the unsure, and last what only records better."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sawtooth.analysis.metrics.reading import Reading
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding, PlanStep, RunResult
+from sawtooth.app.words import advice
+from sawtooth.app.words.headline import below, headline
+from tests.support.run_results import run_of
+
+SLOW = [("other_compute", None, 100_000_000, 100.0)]
+COPIES = [("exposed_memcpy", None, 97_000_000, 97.0), ("other_compute", None, 3_000_000, 3.0)]
+
+
+def gains(rule: str, ms: float, confidence: Any = "medium", severity: Any = "warning", **more: Any) -> Finding:
+    """A finding that takes ``ms`` off a step of 100 ms."""
+    return Finding(rule, severity, f"{rule} costs {ms} ms", f"Change {rule}.", confidence, predicted_step_ms=100 - ms,
+                   predicted_speedup=100 / (100 - ms), **more)  # fmt: skip
+
+
+RECORD = Finding("steps-not-marked", "warning", "The steps are not marked", "Mark each step.", "high")
+
+
+def order(*findings: Finding, ledger: Any = SLOW) -> list[str]:
+    return [finding.rule for _, finding in advice.numbered(replace(run_of(ledger=ledger), findings=list(findings)))]
+
+
+def test_sure_changes_stand_by_gain_before_unsure_ones_and_advice_on_recording_comes_last() -> None:
+    assert order(
+        RECORD,
+        gains("first", 30.0, severity="critical"),
+        gains("unsure", 60.0, "low"),
+        gains("small", 5.0),
+        gains("large", 20.0),
+    ) == ["first", "large", "small", "unsure", "steps-not-marked"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "why"),
+    [
+        (gains("a", 30.0, "high"), gains("b", 50.0, "medium"), "First, because it is surer than change 2."),
+        (gains("a", 30.0), gains("b", 50.0, explains=Explains(host_pace=True)),
+         "First, because it takes work away; change 2 only makes the same work cheaper."),
+        (gains("a", 30.0), gains("b", 31.0), None),  # the same, within what is noticed
+        (gains("a", 30.0), gains("b", 10.0), None),
+    ],
+)  # fmt: skip
+def test_where_a_later_change_brings_more_the_first_says_why_it_is_first(
+    first: Finding, second: Finding, why: str | None
+) -> None:
+    assert advice.why_first(replace(run_of(ledger=SLOW), findings=[first, second])) == why
+
+
+def test_a_loss_that_no_finding_speaks_of_has_advice_before_that_on_recording() -> None:
+    result = replace(run_of(ledger=COPIES), findings=[RECORD])
+    what, most = advice.of_the_loss(result) or ("", "")
+    assert what.startswith("Copy from pinned memory") and "97.0" in most and "97" in most
+    assert advice.of_the_loss(replace(result, findings=[gains("copies", 50.0)])) is None  # the finding says what to do
+
+
+def test_a_plan_whose_end_nobody_knows_is_given_as_a_range() -> None:
+    wide = PlanStep("a", 148.0, 0.29, 0.21, 5.9)
+    assert (
+        (advice.plan_title(replace(run_of(), plan=(wide,))) or "")
+        .replace("\xa0", " ")
+        .startswith("One plan: 148 ms → 210 µs to 5.90 ms")
+    )
+    narrow = PlanStep("a", 148.0, 11.2, 8.4, 14.0)
+    assert "→ ≈ 11.2" in (advice.plan_title(replace(run_of(), plan=(narrow,))) or "")
+
+
+def healthy(mfu: float, *findings: Finding) -> RunResult:
+    result = run_of(ledger=[("tensor_core_compute", None, 99_000_000, 99.0), ("idle", "launch_latency", 1_000_000, 1.0)])
+    return replace(result, metrics={**result.metrics, "mfu": Reading(mfu)}, findings=list(findings))
+
+
+def test_a_run_that_works_all_the_time_and_well_is_called_healthy_with_what_may_still_help() -> None:
+    result = healthy(0.55, gains("fp8", 40.0, "low"), gains("small", 1.2))
+    assert headline(result).startswith("Healthy: the GPU works 99")
+    assert "no sure change would bring more than 1.2" in headline(result).replace("\xa0", " ")
+    assert (below(result) or "").startswith("What might still help: Change fp8")
+
+
+@pytest.mark.parametrize("result", [healthy(0.12), healthy(0.55, gains("sure", 20.0)), replace(healthy(0.55), lead=None)])
+def test_a_run_far_from_the_peak_or_with_a_sure_change_is_not(result: RunResult) -> None:
+    assert not headline(result).startswith("Healthy")
+
+
+def test_in_a_change_of_code_what_goes_stands_before_what_comes() -> None:
+    loop = CodeChange(
+        "PyTorch", "losses = []\nfor x in batch:\n    losses.append(loss(model(x)))", "loss(model(batch))\n# of all"
+    )
+    assert [line[0] for line in advice.diff(loop).splitlines()] == ["-", "-", "-", "+", "+"]
