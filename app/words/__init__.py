@@ -5,6 +5,7 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
+        "advice": ("diff", "is_advice", "numbered", "plan_lines", "plan_title"),
         "headline": (
             "CUT_OFF_EARLY",
             "action",
@@ -16,6 +17,7 @@ __getattr__, __all__ = lazy(
             "is_cut_off",
             "tab_title",
         ),
-        "run": ("diff", "first_line", "first_seen", "lost_to", "step_time"),
+        "run": ("first_line", "first_seen", "lost_to", "step_time"),
+        "savings": ("Amount",),
     },
 )

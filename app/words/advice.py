@@ -66,8 +66,8 @@ def why_first(result: RunResult) -> str | None:
 
 def same_as_lateness(result: RunResult, finding: Finding) -> bool:
     """Tell whether a finding on the lead is the time that another says the lead is late by: one waste, which one card names."""
-    said = any(other.explains.late_rank and other.claims == "gain" for other in result.findings)
-    if not said or finding.explains.late_rank or result.communication is None:
+    named = any(other.explains.late_rank and other.claims == "gain" for other in result.findings)
+    if not named or finding.explains.late_rank or result.communication is None:
         return False
     return any(
         late.reason in finding.explains.causes and any(result.ranks[position] is result.lead for position in late.positions)
