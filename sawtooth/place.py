@@ -4,9 +4,8 @@ import os
 import sys
 from pathlib import Path
 
-IMPORT_ROOT = (
-    Path(__file__).resolve().parents[1]
-)  # with this folder on its path, any Python finds the same ``sawtooth`` as this one
+# With this folder on its path, any Python finds the same ``sawtooth`` as this one.
+IMPORT_ROOT = Path(__file__).resolve().parents[1]
 
 
 def default_data_folder() -> Path:

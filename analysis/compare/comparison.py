@@ -52,14 +52,8 @@ class MetricChange:
 
 RowWord = Literal["better", "worse", "changed", "none", "not_measurable", "not_comparable", "profiles_alone", "unknown"]
 STEP = "best_step_time_ms"
-RESTS_ON_STEP = (
-    "mfu",
-    "mfu_at_dtype",
-    "hfu",
-    "achieved_tflops",
-    "mfu_factor_busy",
-    "nvml_gpu_util_mean",
-)  # work or busy time ÷ the run's step
+# Work or busy time ÷ the run's step.
+RESTS_ON_STEP = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy", "nvml_gpu_util_mean")
 RESTS_ON_FLOPS = ("flops_per_step", "mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_efficiency")
 RESTS_IN_AUDIT = ("step_time_ms", "throughput", "utilization", "busy_share", "mfu", "hours_per_epoch", "cost_per_1000_steps")
 OF_THE_PROFILE = ("gpu_busy_share", "gpu_idle_share", "step_time_ms", "sm_efficiency")  # by their definition

@@ -15,9 +15,8 @@ def distinct_rows(*columns: NDArray[np.integer]) -> tuple[I64, I64]:
     for column in columns:
         number, count = _dense(column if column.dtype.itemsize >= WIDE_BYTES else column.astype(np.int64))
         if count > 1:  # a column of one value tells no rows apart
-            code, _ = (
-                _dense(code * count + number) if code.any() else (number, count)
-            )  # dense again, or many columns would overflow
+            # Dense again, or many columns would overflow.
+            code, _ = _dense(code * count + number) if code.any() else (number, count)
     first = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
     first[code[::-1]] = np.arange(len(code))[::-1]
     return first, code

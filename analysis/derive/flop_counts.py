@@ -17,9 +17,7 @@ from sawtooth.analysis.derive.steps.device import STATUS_NAMES, DeviceSteps
 from sawtooth.analysis.intervals import intersect, union
 from sawtooth.analysis.knowledge.flops import is_flop_operator, operator_flops, outermost, peak_dtype
 
-LOST_LAUNCHES = (
-    0.05  # above five percent of GPU time without a launch, missing kernels are the profiler's and not the operator's
-)
+LOST_LAUNCHES = 0.05  # above 5 % of GPU time without a launch, missing kernels are the profiler's and not the operator's
 FLOP_CATEGORIES = ("gemm", "conv", "attention")
 
 

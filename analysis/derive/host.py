@@ -27,9 +27,7 @@ DEVICE_SYNC = re.compile(r"(Device|Ctx|Context)Synchronize|Free")
 ENGINE_OP = re.compile(r"^autograd::engine::")
 LOADS_AT_LEAST_NS = 500_000  # with room in the queue, a launch takes the host this long only to load code …
 LOADS_TIMES_USUAL = 50  # … and this many times as long as the usual launch
-CONCURRENT_SHARE = (
-    0.2  # a thread whose launches overlap the main line's calls more often than this works beside it, not in turn with it
-)
+CONCURRENT_SHARE = 0.2  # a thread whose launches overlap the main line's calls more often works beside it, not in turn with it
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,8 @@ def depth_of(parent: I64) -> I64:
 
 def subtree_sums(values: NDArray[Any], parent: I64) -> NDArray[Any]:
     """Add to each operator the values of everything below it."""
-    concerned, rows = (
-        values != 0,
-        np.flatnonzero(values),
-    )  # what has a value, and what is above it: most operators launch nothing
+    # What has a value, and what is above it: most operators launch nothing.
+    concerned, rows = values != 0, np.flatnonzero(values)
     while len(rows):
         above = np.unique(parent[rows])
         rows = above[above >= 0]

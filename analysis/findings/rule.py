@@ -31,9 +31,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CRITICAL_SHARE = 0.15  # a sixth of every step: nothing else should be done first
-SUREST_SHARE = (
-    CRITICAL_SHARE / 2
-)  # that much even the least gain of the interval must be: a prediction that holds must not refute what was critical
+# So much even the least gain of the interval must be: a prediction that holds must not refute what was critical.
+SUREST_SHARE = CRITICAL_SHARE / 2
 WARNING_SHARE = 0.03  # below three percent a fix is lost in the noise of most measurements
 
 MAY_BRING_NOTHING = "No gain is predicted: a step would then take between {low} and {high}, which may be no less than now."

@@ -12,12 +12,8 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
-MEMORY_TOLERANCE = (
-    0.06  # devices report up to 5 % less than their marketing size (ECC, reserved memory), neighbours differ by more
-)
-PARTIAL_DEVICE = (
-    0.95  # fewer than 95 % of the row's SMs: a MIG or CPX slice or a cut-down board; SM counts of new parts differ by less
-)
+MEMORY_TOLERANCE = 0.06  # devices report up to 5 % less than their marketing size (ECC, reserved), neighbours differ by more
+PARTIAL_DEVICE = 0.95  # of the row's SMs; fewer are a MIG or CPX slice or a cut-down board: counts of new parts differ by less
 GEFORCE_HALF_RATE = 2.0  # professional Turing, Ampere, Ada and Blackwell boards accumulate in FP32 at twice GeForce's rate
 HALF_RATE_COMPUTE = {(7, 5), (8, 6), (8, 9), (12, 0)}  # compute capabilities that GeForce and professional boards share
 

@@ -93,9 +93,7 @@ OWNER_KEYS = tuple(owner.key for owner in OWNERS)
 LOST_OWNERS = tuple(owner.key for owner in OWNERS if owner.lost)
 COMPUTE_OWNERS = tuple(owner.key for owner in OWNERS if owner.computes)
 KERNEL_OWNERS = tuple(owner.key for owner in OWNERS if owner.kernels)
-OUTSIDE_PROFILE = (
-    "outside_profile"  # stands for an owner where a run's step is divided: time that none of its profiled steps shows
-)
+OUTSIDE_PROFILE = "outside_profile"  # an owner where a run's step is divided: time that none of its profiled steps shows
 HOST_LOADING, HOST_OPERATORS, HOST_REST = "host_loading", "host_operators", "host_rest"  # of a step without GPU work
 HOST_PARTS = (HOST_OPERATORS, HOST_REST, HOST_LOADING)
 TENSOR_CORES_USED = ("yes", "likely")  # of kernel_names.TensorCores: what counts as using tensor cores

@@ -11,9 +11,7 @@ from sawtooth.analysis.knowledge.flops import FIRST_OPERAND, is_flop_operator, o
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_names import FLOP_CATEGORIES, KernelClass
 
-ALIGNMENT_16_BIT = (
-    8  # elements: 16 bytes of fp16 or bf16, what one tensor-core load takes (NVIDIA's matrix multiplication guide)
-)
+ALIGNMENT_16_BIT = 8  # elements: 16 bytes of fp16 or bf16, one tensor-core load (NVIDIA's matrix multiplication guide)
 ALIGNMENT_8_BIT = 16  # elements: 16 bytes of fp8 or int8
 ALIGNMENT_TF32 = 4  # elements: 16 bytes of FP32
 # What a kernel's name says about the numbers it multiplies, for operators whose dtype was not recorded.

@@ -18,9 +18,7 @@ from sawtooth.analysis.metrics.witness import ESTIMATE_FACTOR, FLOOR_MARGIN, GPU
 from sawtooth.analysis.units import in_words
 
 AGREES_WITHIN = 0.05  # within 5 % of the estimate, the profile itself is the better number: it was measured
-NOT_REPRESENTATIVE = (
-    1.25  # of 54 runs with telemetry both unrepresentative ones lie above (1.7, 4.9), 51 below and one at 1.254
-)
+NOT_REPRESENTATIVE = 1.25  # of 54 runs with telemetry both unrepresentative ones lie above (1.7, 4.9), 51 below, one at 1.254
 SAME = 0.08  # telemetry's own error: closer witnesses say the same
 LOADED_ALIKE = 0.8  # of what the profiled steps loaded by themselves: batches differ, and a page cache may be warmer later
 TOO_WIDE = 2.25  # high ÷ low of what a trace alone tells of a run that its host limits: a witness as wide adds nothing

@@ -20,10 +20,8 @@ if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording
 
 SLOWED_TIMES = 2.0  # times what it takes alone: the few SMs that communication holds slow no kernel by more
-HELD_NS, HELD_TIMES = (
-    500_000,
-    3.0,
-)  # beyond what it takes elsewhere, and times that: a GPU's turns between processes are some 2 ms
+HELD_NS = 500_000  # longer than elsewhere: turns of processes on one GPU are some 2 ms
+HELD_TIMES = 3.0  # as long as elsewhere
 
 Shape = tuple[str, str]  # a kernel's name, its grid and block
 Quiet = Mapping[Shape, tuple[float, int]]  # median time of kernels by shape, ns, and how often each runs

@@ -17,7 +17,8 @@ from sawtooth.analysis.run.model import Communication, RankResult
 Level = Literal["rank", "host", "stage"]
 
 MOST_ROWS = 512  # of a picture: a screen has hardly more lines for it
-MOST_SQUARES, ALWAYS_ROWS = 2_500, 64  # of a picture: some 60 bytes each are sent; of few ranks each has a row all the same
+MOST_SQUARES = 2_500  # of a picture: some 60 bytes each are sent
+ALWAYS_ROWS = 64  # of few ranks each has a row all the same
 MOST_SIDES = 32  # of the table of who waits for whom: more squares cannot be told apart
 HEAT = ("rank", "host", "stage", "step", "own_ms", "wait_ms")
 

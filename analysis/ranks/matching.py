@@ -17,10 +17,8 @@ from sawtooth.analysis.ranks.clocks import ROOTED, RankClock, align
 from sawtooth.analysis.run.model import SEND_RECEIVE
 
 ENDS_APART_NS = 2_000_000  # a collective ends on all ranks at once; clocks that were aligned differ far less than 2 ms
-ENDS_ALIKE_NS, NEARLY_ALL = (
-    200_000,
-    0.95,
-)  # ends of one group scatter by tens of microseconds, those of several by what their ranks wait
+ENDS_ALIKE_NS = 200_000  # ends of one group scatter by tens of microseconds, those of several by what their ranks wait
+NEARLY_ALL = 0.95  # of them
 MOSTLY = 0.5  # where most matches end apart, the matching is wrong and none of it is used
 NONE_SHARED = "No collective of this run was found on two of its ranks."
 MATCHED = ("collective", "shortest_ns", "wait_ns", "last", "ranks", "nth", "own_until_ns")

@@ -16,13 +16,9 @@ from numpy.typing import NDArray
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.machine import I64, HostNodes, ReplayProblem, without_ops
 
-GRAPH_NODE_GAP_NS = (
-    100  # between two kernels of one CUDA graph on one stream: 0.1 µs on an H200 (459 kernels, 47 µs idle a step)
-)
+GRAPH_NODE_GAP_NS = 100  # between two kernels of one CUDA graph on one stream (H200: 459 kernels, 47 µs idle a step)
 GRAPH_LAUNCH_NS = 10_000  # one graph launch on the host; the first kernel follows about 10 µs later
-BETWEEN_CALLS_NS = (
-    50_000  # a line or two of Python and a view or two between operators cost the host 5 to 30 µs; more is work of its own
-)
+BETWEEN_CALLS_NS = 50_000  # a line or two of Python between operators, or a view, costs the host 5 to 30 µs; more is own work
 
 
 class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):

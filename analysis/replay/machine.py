@@ -20,9 +20,7 @@ I64 = NDArray[np.int64]
 I32 = NDArray[np.int32]
 
 NEVER = -(2**60)  # "was ready long ago": loses every maximum without overflowing
-QUEUE_DEPTH = (
-    1021  # launches one stream takes before the next blocks: measured 1020 to 1021 not yet started, on every blocked call
-)
+QUEUE_DEPTH = 1021  # launches one stream takes before the next blocks: 1020 to 1021 were not yet started at every blocked call
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,7 @@ from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult
 
 STARVED_BELOW = 0.5  # busy for less than half of the step: waiting is what the run does, so the sentence leads with it
-LOSS_WORTH_NAMING = (
-    0.10  # a loss below a tenth of the step is within what batch size and clocks move; the sentence then speaks of compute
-)
+LOSS_WORTH_NAMING = 0.10  # below a tenth of the step, batch size and clocks move as much; the sentence then speaks of compute
 OWNS_MOST = 0.5  # of what is lost: a cause that owns less is not what the run waits for
 UNATTRIBUTED = "unattributed"  # the ledger's cause of what nothing in the trace explains
 EXPLAINS_FROM = 0.5  # of the largest loss: a finding that owns most of it says what that time is

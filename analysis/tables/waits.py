@@ -9,9 +9,7 @@ from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
 LISTED = 200  # the longest pieces: below them a piece is a few microseconds in any recording seen
-WEIGHED = (
-    20_000  # the longest pieces, of which places are weighed: the rest of a long recording is a few percent of its lost time
-)
+WEIGHED = 20_000  # the longest pieces, whose places are weighed: the rest of a long recording is a few percent of its lost time
 AROUND = 0.6  # of its own length that a piece has on each side when it is shown on the timeline
 
 _SQL = queries_of(__file__)

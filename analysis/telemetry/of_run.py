@@ -15,10 +15,8 @@ from sawtooth.analysis.telemetry.host import HostLoad, host_load
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, summarize
 from sawtooth.ingest.schema import Manifest
 
-UTILIZATION = (
-    "util_pct",
-    "gr_active_pct",
-)  # what a step time is told from
+# What a step time is told from.
+UTILIZATION = ("util_pct", "gr_active_pct")
 ANOTHER_RUN_NS = 60_000_000_000  # samples that end a minute before the trace, or begin one after it, show some other time
 
 

@@ -8,9 +8,7 @@ from sawtooth.analysis.metrics.step_time import longer_than_profile
 from sawtooth.analysis.metrics.witness import Witness
 from sawtooth.analysis.units import in_words
 
-SHORT_KERNEL_NS = (
-    20_000  # utilization counts a window busy while kernels shorter than 20 µs follow each other: it reads too high
-)
+SHORT_KERNEL_NS = 20_000  # utilization counts a window busy while kernels below 20 µs follow each other: it reads too high
 
 
 @dataclass(frozen=True)

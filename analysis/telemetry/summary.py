@@ -34,11 +34,8 @@ ACTIVITY = tuple(
     Activity(column, BY_COLUMN[column].label, tile)
     for column, tile in (("gr_active_pct", True), ("sm_active_pct", True), ("util_pct", False))
 )
-SHARES_AT_WORK = (
-    "gr_active_pct",
-    "util_pct",
-    "sm_active_pct",
-)  # which column says how much of the time the GPU works, best first
+# Which column says how much of the time the GPU works, best first.
+SHARES_AT_WORK = ("gr_active_pct", "util_pct", "sm_active_pct")
 MEANS = tuple(quantity.column for quantity in QUANTITIES if quantity.mean)
 POWER_CAP = 0x4  # NVML clocks event reason
 FAINT = ACTIVITY[1]

@@ -17,13 +17,8 @@ NAME_LENGTH = 36  # characters of a name that fit beside a bar at 800 px; the wh
 _FUNCTOR = re.compile(r"(\w*(?:Functor|_kernel_cuda|KernelImpl|_kernel_impl|OpMath|Op|Ops)(?:_\w+)?)\b(?!::)")
 
 
-_GENERIC = (
-    "Kernel",
-    "Kernel2",
-    "kernel",
-    "device_kernel",
-    "run",
-)  # names of CUTLASS and CK whose first argument tells what they do
+# Names of CUTLASS and CK whose first argument tells what they do.
+_GENERIC = ("Kernel", "Kernel2", "kernel", "device_kernel", "run")
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w:]{5,}")
 
 

@@ -30,9 +30,8 @@ from sawtooth.ingest.typed import from_json
 REPORT_EVERY_SECONDS = 0.2  # a bar that moves five times a second looks alive; more only wears the disk
 
 MEMORY_SHARE = 0.75  # of the machine's memory: the server and its pages need the rest
-MEMORY_FLOOR = (
-    3 << 30
-)  # address space, not resident memory: DuckDB, Arrow and thread stacks reserve about 2 GiB before any work
+# Address space, not resident memory: DuckDB, Arrow and thread stacks reserve about 2 GiB before any work.
+MEMORY_FLOOR = 3 << 30
 PROCESSOR_SECONDS = 2 * 3600  # as the wall-clock deadline in sawtooth.app.jobs.queue, in case the server cannot enforce it
 FILE_BYTES = 64 << 30  # the largest single file a job may write: a recording is smaller than its source
 OPEN_FILES = 256  # a job needs a dozen

@@ -19,14 +19,8 @@ from sawtooth.ingest.runs.proposals import proposal_for
 from sawtooth.ingest.runs.recorders import recorder_of, too_new
 from sawtooth.ingest.schema import DataFolder, Manifest, RecordingRef
 
-SKIPPED_SUFFIXES = (
-    ".md",
-    ".py",
-    ".png",
-    ".html",
-    ".log",
-    ".duckdb",
-)  # never a trace or telemetry in a folder given whole
+# Never a trace or telemetry in a folder given whole.
+SKIPPED_SUFFIXES = (".md", ".py", ".png", ".html", ".log", ".duckdb")
 COMPILE_LOG = "dedicated_log_torch_trace"  # what TORCH_TRACE writes, with the suffix .log
 KEPT_AS_IT_IS = "is here already and was left as it is; the file describes it differently."
 NO_CORRECTION = clocks.ClockCorrection()

@@ -11,9 +11,7 @@ from sawtooth.app.jobs.bundled import first_pair
 from sawtooth.ingest.loop.command import program_of
 from sawtooth.ingest.schema import Manifest
 
-NEWEST = (
-    12  # runs that are looked at: each newly opened recording takes milliseconds, and every screen's navigation leads to a pair
-)
+NEWEST = 12  # runs that are looked at: each takes milliseconds to open, and every screen's navigation leads to a pair
 Products = Callable[[Manifest], frozenset[str]]  # the shapes of a run's matrix products, empty where they are not recorded
 
 

@@ -24,7 +24,8 @@ MARKER = "<!-- sawtooth-report -->"  # lets a bot find and replace its own comme
 BUSY_OF_RUN = "GPU busy"
 HEADS: dict[Column, str] = {"unprofiled": "a step of the run", "recorded": "a profiled step"}
 ADVISED = 3  # changes written out with their code, as on the page
-BLOCKS, WORK, LOST = 40, "█", "░"  # of a bar in Markdown: it fits beside its time in a comment's width
+BLOCKS = 40  # of a bar in Markdown: it fits beside its time in a comment's width
+WORK, LOST = "█", "░"
 NAMED_FROM = 0.02  # of the step: a smaller loss is less than a block
 TOP = 8  # rows of a table in a comment; the JSON has them all
 

@@ -15,14 +15,8 @@ PERIOD_NS = 10**9  # shorter windows say little of processes whose time the kern
 JITTER_NS = 50_000_000
 SEARCH_NS = 5 * 10**9  # children are looked for this often: it takes a look at every process of the host, some milliseconds
 MOST_WORKERS = 512  # processes whose time is read: more are not loader workers
-NO_DISKS = (
-    "loop",
-    "ram",
-    "zram",
-    "dm-",
-    "md",
-    "sr",
-)  # nothing of their own below them, or other disks', which are counted themselves
+# Nothing of their own below them, or other disks', which are counted themselves.
+NO_DISKS = ("loop", "ram", "zram", "dm-", "md", "sr")
 SPAWNED, HELPERS = "multiprocessing.spawn", ("resource_tracker", "forkserver", "compile_worker")
 
 

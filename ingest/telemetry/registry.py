@@ -24,15 +24,8 @@ from sawtooth.ingest.telemetry.reader import Reader
 from sawtooth.ingest.writer import Writer
 
 GAP_PERIODS = 3  # a pause of more than three periods is a hole, as sample_gaps says
-READ_ERRORS = (
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    RecursionError,
-    csv.Error,
-)  # of readers given nonsense
+# Of readers given nonsense.
+READ_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError, csv.Error)
 
 
 def readers() -> list[Reader]:

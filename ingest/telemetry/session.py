@@ -22,14 +22,8 @@ from sawtooth.ingest.telemetry.table import SampleTable
 SESSION_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,79}")
 READ_BYTES = 4 << 20  # per look and segment, so that one look at a long session stays short
 KEPT_EVENTS = 1000  # in the recording's metadata; a session of a sick GPU can hold thousands
-ODD = (
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    OverflowError,
-    IndexError,
-)  # what strange JSON does to code that reads it
+# What strange JSON does to code that reads it.
+ODD = (ValueError, KeyError, TypeError, AttributeError, OverflowError, IndexError)
 DEVICES_MOST = 1024  # numbers of a host's GPUs; the largest have 16
 SLEW_NS, SLEW_SHARE = 1_000_000, 0.001  # NTP slews by at most 0.05 %; a larger change of wall against monotonic time is a step
 

@@ -29,9 +29,7 @@ from sawtooth.analysis.replay.machine import (
 )
 
 REPRODUCES_WITHIN = 0.03  # with median latencies the replay must still be this near the recording, or it explains nothing
-DEVICE_BOUND_SHARE = (
-    0.05  # below 5 % of the step lost to the host, making the host faster cannot show beyond the noise of step times
-)
+DEVICE_BOUND_SHARE = 0.05  # with less of the step lost to the host, a faster host cannot show beyond the noise of step times
 
 
 @dataclass(frozen=True)

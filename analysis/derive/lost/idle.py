@@ -19,9 +19,7 @@ from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay.machine import I32, I64, NEVER
 
 OTHER_STREAM_NS = 20_000  # hardware latencies stay below 10 µs, so a queued operation 20 µs late waited for another stream
-MOST_LATENCY_NS = (
-    50_000  # no queued operation at hand took longer to start than 20 µs by itself: beyond 50 µs something unseen held it
-)
+MOST_LATENCY_NS = 50_000  # no queued operation at hand took more than 20 µs to start by itself: something unseen held it
 SHIFT_LIMIT_NS = 10_000  # launch return to kernel start is 1.5 to 2.5 µs; later than 10 µs is not the latency of a launch
 REMOVABLE_BY_RUNNING_AHEAD = [CODE[cause.key] for cause in CAUSES if cause.on_host is not None and cause.on_host.runs_ahead]
 

@@ -10,9 +10,7 @@ MAD_TO_SIGMA = 1.4826  # the MAD of a normal distribution is σ ÷ 1.4826
 HEAVY_FROM = 1.2  # times the usual number of GPU operations: an evaluation or a checkpoint adds more, lengths and branches less
 SLOW_SIGMAS = 3.0  # three sigma: one step in 370 of a normal run
 SLOW_SHARE = 0.10  # below 10 % a slow step is ordinary jitter, whatever the MAD says
-RECURS_FROM = (
-    0.5  # of its excess over the usual step: waits of one kind differ by a factor of two, and are no warm-up when they return
-)
+RECURS_FROM = 0.5  # of its excess over the usual step: waits of one kind differ by a factor of two, and return; no warm-up does
 
 I64 = NDArray[np.int64]
 

@@ -25,15 +25,12 @@ MARKED_SHARE = 0.75  # of the periods must hold a backward pass and an update wh
 CONTAINED_FROM = 0.75  # share of a period that its longer neighbour must hold too
 # Among periods with at least this share of the best score the smallest is the step. One with a backward pass and an update of its own is no layer,
 # so that what happens every few steps (a checkpoint, an evaluation) may tell its periods apart; without them layers must be kept out.
-AS_GOOD_TRAINING, AS_GOOD = 0.65, 0.92
+AS_GOOD_TRAINING = 0.65
+AS_GOOD = 0.92
 WHOLE_FROM = 0.8  # of all kinds of operation, most periods of an inference must hold: layers lack the embedding, the head, the choice of a token
-GPU_OPS_FROM = (
-    10  # a period of fewer GPU operations is a call within a loop of calls: nothing tells how many of them are a step
-)
+GPU_OPS_FROM = 10  # a period of fewer GPU operations is a call in a loop of calls: nothing tells how many of them are a step
 PRESENT_SHARE = 0.75  # an operation belongs to the loop if at least this share of the periods holds it
-EVEN_FROM = (
-    0.2  # the smallest distance between two beginnings against the median: an operation that recurs within the step fails this
-)
+EVEN_FROM = 0.2  # the least distance between two beginnings against the median: what recurs within the step fails this
 BURST_SHARE = 0.5  # of the largest distance between two occurrences: nearer ones are one burst
 PER_COUNT = 6  # beginnings tried among operations that occur equally often, the earliest
 TABLE_CELLS = 5_000_000  # periods times kinds that are counted at once, 40 MB: more periods than fit are calls within steps

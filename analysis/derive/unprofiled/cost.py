@@ -30,9 +30,7 @@ OPERATOR_PER_WRAPPER = 1.2  # recording an operator costs this many times a wrap
 LAUNCH_PER_EXCESS = 4.5  # a launch call costs this many times what it takes longer than
 NATIVE_LAUNCH_NS = 1_500  # which no host measured was faster than
 CALL_PER_LAUNCH = 0.5  # another runtime call costs this share of a launch call's time
-INSIDE_LAUNCH = (
-    0.4  # share of a launch call's time that is recording: it is taken off the call, the rest of the cost off what led to it
-)
+INSIDE_LAUNCH = 0.4  # share of a launch call's time that is recording: taken off the call; the rest of it off what led there
 FASTEST_PERCENTILE = 10  # a launch call near this percentile met no lock, no fault and no full queue
 LEAST_WRAPPER_NS, MOST_WRAPPER_NS = 400, 6_000  # wrappers measured took 0.9 to 4.3 µs; beyond, they did something else
 LEAST_LAUNCH_NS, MOST_LAUNCH_NS = 2_000, 9_000  # launch calls measured took 3.3 to 7.3 µs

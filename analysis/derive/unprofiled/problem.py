@@ -27,9 +27,7 @@ from sawtooth.analysis.derive.unprofiled.waits import PAGEABLE, Recorded, Record
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.machine import I32, I64, NEVER, DeviceOps, HostNodes, ReplayProblem
 
-USUAL_EVENTS = (
-    60_000  # host nodes and operations replayed: every edit runs all of them, and steps beyond the first dozens say the same
-)
+USUAL_EVENTS = 60_000  # host nodes and operations replayed: every edit runs all, and steps beyond the first dozens say the same
 MAX_EVENTS = 150_000  # as far as FEWEST_STEPS need
 FEWEST_STEPS = 6  # large steps: the mean of fewer is left to chance
 HOST_TO_DEVICE = re.compile(r"HtoD|H2D|HostToDevice|host.*to.*device", re.IGNORECASE)

@@ -14,9 +14,7 @@ from sawtooth.analysis.replay.machine import I32, I64, NEVER, DeviceOps, queue_s
 
 LATE_NS = 3_000  # an operation this much later than its stream and its launch allow waited for another stream: hardware latencies stay below
 DEFAULT_AFTER_LAUNCH_NS = 2_000  # launch return to kernel start where the trace shows none: medians of 1.7 to 2.4 µs on H200
-CLOCK_SKEW_NS = (
-    100_000  # a pageable copy ended up to 20 µs after the call that waits for it: host and device clocks differ that much
-)
+CLOCK_SKEW_NS = 100_000  # a pageable copy ended up to 20 µs after the call that waits for it: host and device clocks differ
 BLOCKED_LAUNCH_NS = 50_000  # a launch call this long while the queue is full waited for a place in it; others take 3 to 40 µs
 COMMUNICATES = re.compile(r"nccl|rccl", re.IGNORECASE)  # kernels of communicators, which have streams of their own
 _NONE = np.empty(0, np.int64)

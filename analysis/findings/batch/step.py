@@ -43,9 +43,7 @@ WHOLE_SPREAD = 16.0  # a batch so many times another has the model's whole inter
 LIKELY_HOST = 1.35
 QUICKEST_HOST = 0.75  # of the host's time by the replay, which takes the profiler's cost off: the least that is likely
 SLOWEST = 8.0  # times the bytes at the memory's rate: what fills the GPU is hardly slower (kernel_time.toml); the rest of its time is latency
-MOST_LATENCY_NS = (
-    50_000  # of a kernel: what takes longer has work, however slowly it is done (a batch norm over planes of channels)
-)
+MOST_LATENCY_NS = 50_000  # of a kernel: what takes longer has work, however slow (a batch norm over planes of channels)
 OF_PARAMETERS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_")  # work on lists of parameters and gradients
 NOT_PREDICTED = (
     "Not predicted: that takes shapes, a replay, a loader that keeps up, and samples that go through the model together."

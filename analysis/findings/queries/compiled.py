@@ -21,10 +21,8 @@ from sawtooth.analysis.store.library import Recording
 
 REGION = "Torch-Compiled Region"
 BACKWARD = "CompiledFunctionBackward"  # each piece of a broken graph has a backward pass of its own
-DYNAMO_CAUSES = (
-    "launch_bound",
-    "python_host",
-)  # looking up code, checking guards and calling functions, inside operators and between them
+# Looking up code, checking guards and calling functions, inside operators and between them.
+DYNAMO_CAUSES = ("launch_bound", "python_host")
 
 
 def regions(recording: Recording) -> pd.DataFrame:

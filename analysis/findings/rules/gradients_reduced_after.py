@@ -27,10 +27,8 @@ from sawtooth.analysis.units import in_words
 
 MANY = 10  # a step: a loss, a norm and a few metrics are reduced after the backward pass by right
 WORTH_NAMING = 0.02  # of the step
-COPIED, REDUCED = (
-    2,
-    3,
-)  # times a gradient's bytes through the GPU's memory: copied into its bucket, then read, summed and written as it is reduced
+COPIED = 2  # times a gradient's bytes through the GPU's memory: read and written into its bucket
+REDUCED = 3  # and as it is reduced: read, summed and written
 BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel's default: the last bucket is sent when the backward pass ends
 
 CHANGES = (

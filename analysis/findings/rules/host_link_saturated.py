@@ -27,9 +27,7 @@ from sawtooth.analysis.replay.edits import Edit, ScaledOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_bytes
 
-SLOW = (
-    0.5  # of the link: a pinned copy reaches 0.88 of it (55.5 of 63 GB/s on an H200), one over fewer lanes half of that or less
-)
+SLOW = 0.5  # of the link: a pinned copy reaches 0.88 of it (55.5 of 63 GB/s, H200), one over fewer lanes half of that or less
 HALF = 0.5  # of the bytes: FP32 as bf16; uint8 instead of FP32 is a quarter
 DIRECTIONS = (
     ("from the host", "(?i)HtoD|HostToDevice", "pcie_rx_bps"),

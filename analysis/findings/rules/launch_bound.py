@@ -32,9 +32,7 @@ from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
 
 WORTH_NAMING = 0.05  # a graph needs static shapes and care: not worth it for less than 5 % of the step
-WAITS_FIRST = (
-    0.01  # as the rule of waits names them: launches that lag no more than twice what waits cost may lag because of them
-)
+WAITS_FIRST = 0.01  # as the rule of waits names them: launches that lag at most twice what waits cost may lag because of them
 SHORT_KERNEL_NS = 10_000  # an operator costs the host about 10 µs: shorter kernels cannot hide it
 
 LOADS_CODE = 0.05  # of the step: what the first launches of a run take says nothing of what the later ones do

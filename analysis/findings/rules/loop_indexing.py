@@ -29,9 +29,7 @@ FEWEST = 10  # repetitions, as PyTorch counts them
 LONGEST = 12  # operators of one repetition: a longer body is a step of a recurrent network
 WORTH_NAMING = 0.02  # a few lines to rewrite: worth it from 2 % of the step
 SELECT = "aten::select"
-JOINS = (
-    r"^aten::(?:add|sub|rsub|mul|div|pow|maximum|minimum|where|lerp|addcmul|addcdiv)_?$"  # of two tensors element by element
-)
+JOINS = r"^aten::(?:add|sub|rsub|mul|div|pow|maximum|minimum|where|lerp|addcmul|addcdiv)_?$"  # of two tensors, elementwise
 HEAVY = r"^aten::(?:linear|matmul|mm|addmm|bmm|baddbmm|conv|scaled_dot_product|\w*_cell)"  # a body that computes is no indexing
 _SIBLINGS = f"""
 WITH counted AS (SELECT step, host_start_ns, host_end_ns FROM steps WHERE device = ? AND counted),

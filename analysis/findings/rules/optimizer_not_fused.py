@@ -28,9 +28,7 @@ from sawtooth.analysis.replay.whatif import TIMES_OFF
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 MANY_KERNELS = 50  # a fused optimizer launches under ten kernels a step, a foreach one some tens, a single-tensor one a dozen per parameter
-FUSED_SHARE = (
-    0.27  # fused Adam moves seven values per parameter, single-tensor Adam about 26: what remains of its memory traffic
-)
+FUSED_SHARE = 0.27  # fused Adam moves 7 values per parameter, single-tensor Adam about 26: what remains of its memory traffic
 KEPT_PER_STEP = 2  # kernels that a fused optimizer still launches
 WORTH_NAMING = 0.02  # one argument to change: worth it from 2 % of the step
 FUSED = r"_fused_|_foreach_|multi_tensor"

@@ -27,9 +27,7 @@ from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.run.parallel import Pipeline
 from sawtooth.analysis.units import in_words
 
-WORTH_NAMING = (
-    0.10  # of the step: with four microbatches a stage the bubble is below a fifth, and hardly anybody halves it again
-)
+WORTH_NAMING = 0.10  # of the step: with four microbatches a stage the bubble is below a fifth, and hardly anybody halves it
 EACH_STAGE = 4  # microbatches for each stage: from there on the bubble is small (Huang et al., GPipe)
 
 CHANGES = (

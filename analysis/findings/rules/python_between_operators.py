@@ -27,9 +27,7 @@ from sawtooth.analysis.units import in_words
 
 WORTH_NAMING = 0.02  # of the step
 LONG_NS = 300_000  # launching from Python leaves gaps of 5 to 50 µs: 300 µs is work of its own …
-LONG_IN_PYTORCH_NS = (
-    1_000_000  # … but an optimizer sorts its tensors, and autograd hands over to its thread: nobody can move that elsewhere
-)
+LONG_IN_PYTORCH_NS = 1_000_000  # … but optimizers sort tensors and autograd hands over to its thread: nobody can move that
 
 CHANGES = (
     CodeChange(

@@ -27,10 +27,8 @@ from sawtooth.analysis.replay.edits import Edit, FasterHost, WithoutOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 
 WORTH_NAMING = 0.10  # below a tenth of the FLOPs checkpointing is selective already
-HOOKLESS, LEAST_HOOKLESS = (
-    0.75,
-    0.6,
-)  # of the host's time for an operator whose tensors no hook takes: 0.7 forward and 0.8 backward in one pair
+HOOKLESS = 0.75  # of the host's time for an operator whose tensors no hook takes: 0.7 forward, 0.8 backward in one pair
+LEAST_HOOKLESS = 0.6
 REENTRANT = r"^CheckpointFunction$"
 FULL = 0.70  # above 70 % of the device's memory there may be no room for the activations
 

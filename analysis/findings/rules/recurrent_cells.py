@@ -39,10 +39,8 @@ CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"
 FEWEST = 8  # cells a step: fewer are a decoder's first steps, not a sequence
 WORTH_NAMING = 0.05  # one module for a loop: worth it from 5 % of the step
 CUDNN = "tf32"  # what cuDNN multiplies FP32 in unless told otherwise (torch.backends.cudnn.allow_tf32)
-OPERATORS = (
-    "launch_bound",
-    "python_host",
-)  # what a loop's host does before each launch; inside one call of cuDNN only the launches are left
+# What a loop's host does before each launch; inside one call of cuDNN only the launches are left.
+OPERATORS = ("launch_bound", "python_host")
 IN_ONE_LAUNCH = 0.05  # of the launches' time: for some sizes cuDNN takes all time steps of a layer in one kernel
 SLICED = "SelectBackward"  # the gradient of x[:, t]: zeros as large as x, for each time step
 

@@ -30,10 +30,8 @@ FEWEST_TO_SCATTER = 4  # peers whose scatter says anything
 SCATTER = 1.4826  # the standard deviation of a normal distribution, from its median absolute deviation
 PERSISTENT = 0.5  # of the counted steps
 RECURS = 2  # steps: a loader that stalls every fourth step is late in no more of a short profile, and once is chance
-HIDES, HIDDEN_TIMES = (
-    0.7,
-    3.0,
-)  # of what the late rank loses, and times its own: holes of the others that are as long are their waiting for it
+HIDES = 0.7  # of what the late rank loses: holes of the others that are as long are their waiting for it
+HIDDEN_TIMES = 3.0  # its own holes: the same
 
 F64 = NDArray[np.float64]
 

@@ -17,9 +17,7 @@ from sawtooth.analysis.replay.machine import I64, NEVER, ReplayProblem
 
 WORK = "work"  # a rank's kernels, communication apart
 LONG_GAP_NS = 500_000  # recording an event never makes a gap as long, though a slow host under the profiler does
-COST_ERROR = (
-    0.5  # share of the profiler's cost taken off a host that may be wrong: it differs that much between two hosts of one job
-)
+COST_ERROR = 0.5  # share of the profiler's cost taken off a host that may be wrong: two hosts of one job differ by as much
 HOST_ERROR = 0.35  # of host time: profiled, one host of a balanced job was up to 30 % slower than the other
 DEVICE_ERROR = 0.08  # of kernel time: GPUs of one model with equal work differed by up to 6 %
 

@@ -17,7 +17,8 @@ MOST_OF_HOST = 0.75  # of a host's ranks: then it is the host
 MOST_REPLAYED = 8  # ranks whose gain is replayed one by one; of more, the set's
 SAME_KERNELS = 0.5  # of the excess: explained by equal kernels that take longer, it is a slow GPU and no more work
 SAME_LAUNCHES = 0.9  # of a rank's kernels in the shapes of its peers': those of another batch size are in other shapes
-HELD, TURNS = 0.5, "turns"  # of the excess in single kernels that are held up: another process has turns on the GPU
+HELD = 0.5  # of the excess in single kernels that are held up: another process has turns on the GPU
+TURNS = "turns"
 CLOCK = "clock_sm_mhz"
 EXPLAINED = 0.5  # of how much longer the kernels take: those that wait for memory follow the SMs' clock in part only
 

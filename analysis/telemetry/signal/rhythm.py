@@ -13,9 +13,7 @@ F64 = NDArray[np.float64]
 MIN_SAMPLES = 24  # fewer cannot show six periods of four samples
 MIN_CYCLES = 6  # fewer repeats are not yet a rhythm
 MIN_REGULARITY = 0.5  # noise explains up to 0.3 of itself on ten periods, after the search for the best of them
-SAME_SCORE = (
-    0.1  # of strong lines that explain nearly the same, the slowest is the fundamental and the others are its harmonics
-)
+SAME_SCORE = 0.1  # of strong lines that explain nearly the same, the slowest is the fundamental, the others its harmonics
 STRONG_LINE = 0.5  # of the strongest line's power
 WINDOW = 512  # samples of one spectrum: enough for a line, few enough for a page
 MAX_WINDOWS = 6  # spectra per scale, spread over the recording

@@ -23,20 +23,14 @@ Span = tuple[int, int]
 
 MIN_SAMPLES = 5  # fewer are no part of anything
 ACTIVE_POINTS, ACTIVE_SHARE = 1.0, 0.1  # percent, and of the level the GPU reaches: above both it works
-PAUSE_NS = (
-    700_000_000  # an idle time shorter than this belongs to the loop: NVML's own windows last up to 0.2 s there and lag as much
-)
+PAUSE_NS = 700_000_000  # a shorter idle time belongs to the loop: NVML's own windows last up to 0.2 s there and lag as much
 MANY_WAITS, WORK_FACTOR = 6, 3  # with this many waits, and work between them of less than this many times their length, …
 PAUSE_FACTOR = 4  # … waits are the loop's own unless they are this many times longer than usual
 BLOCK_SHARE = 0.2  # of the activity of the largest block: smaller ones are not the loop
-RHYTHM_BLOCKS, REGULAR, MANY_BLOCKS = (
-    3,
-    0.4,
-    6,
-)  # blocks of a rhythm, the scatter of their distances (relative), and how many need no regularity
-END_PERIOD = (
-    0.5  # a rhythm's first or last period with less than this share of the others' activity, or of its inverse, was cut off
-)
+RHYTHM_BLOCKS = 3  # make a rhythm
+REGULAR = 0.4  # the scatter of their distances, relative
+MANY_BLOCKS = 6  # need no regularity
+END_PERIOD = 0.5  # a rhythm's first or last period with less of the others' activity, or of its inverse, was cut off
 SAME_LEVEL = 0.2  # blocks whose levels differ by less speak together
 EDGE_NS = 1_000_000_000  # NVML's longest window: samples nearer to a start or end describe both sides of it
 EDGE_SHARE = 0.1  # but never more of the stretch than this on either side

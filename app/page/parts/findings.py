@@ -19,11 +19,8 @@ from sawtooth.app.words import advice, savings
 from sawtooth.app.words import run as words
 
 SHOWN_FIRST = 3  # three changes are what somebody does today; the rest is folded
-FIXES, PRICE, STEPS = (
-    "fixes",
-    "price",
-    "steps",
-)  # in the address: the changes counted in, what a GPU-hour costs, the steps to go
+# In the address: the changes counted in, what a GPU-hour costs, the steps to go.
+FIXES, PRICE, STEPS = "fixes", "price", "steps"
 AROUND = 2.2  # of its own length that a piece of evidence is shown with on the timeline
 SAME_TIME = "This is the same time that the rank is late by, in its own code: the two gains do not add up."
 _ICON = {"critical": ":material/error:", "warning": ":material/warning:", "info": ":material/info:"}

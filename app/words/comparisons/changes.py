@@ -36,15 +36,8 @@ COLUMNS = {
     "names_b": "Names in B",
 }
 
-SHOWN = (
-    "change_ms",
-    "what",
-    "ms_a",
-    "ms_b",
-    "count_a",
-    "count_b",
-    "matched_by",
-)  # on a screen, the answer first: a phone shows two
+# On a screen, the answer first: a phone shows two.
+SHOWN = ("change_ms", "what", "ms_a", "ms_b", "count_a", "count_b", "matched_by")
 NAME_ON_SCREEN = 46  # characters; the whole names are in the CSV
 
 

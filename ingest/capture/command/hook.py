@@ -31,17 +31,11 @@ AFTER_SECONDS = "SAWTOOTH_RUN_AFTER"
 RECORDER = "SAWTOOTH_RUN_RECORDER"
 EVERY = "SAWTOOTH_RUN_EVERY"
 LOADER = "SAWTOOTH_RUN_LOADER"  # "0": loaders are not timed
-LEAST_STEPS = (
-    20  # before the profile: a loader's first queue, cuDNN's searches and the allocator's growth are over by then in most loops
-)
-LEAST_SECONDS = (
-    5.0  # of the loop, before the profile: as much undisturbed telemetry as the law of utilization needs (50 samples)
-)
+LEAST_STEPS = 20  # before the profile: in most loops the loader's first queue and cuDNN's searches are over by then
+LEAST_SECONDS = 5.0  # of the loop, before the profile: undisturbed telemetry for the law of utilization (50 samples)
 STEADY_WITHIN = 0.10  # the last ten steps and the ten before differ by less in the median: warm-up is over
 PATIENCE_S = 60.0  # a loop that never is steady is profiled all the same
-RANKS_LEAD = (
-    20  # steps between rank 0's decision and the profile: ranks of a job are a step or two apart, and look every ten steps
-)
+RANKS_LEAD = 20  # steps between rank 0's decision and the profile: ranks are a step or two apart, and look every ten
 LOOK_EVERY = 10
 AT = "-at"  # in the name of a later trace, before the step it began after
 LATER_KEPT = 9  # profiles after the first, the newest: a training of weeks fills no disk

@@ -47,10 +47,8 @@ EARLY_DEVICES, EARLY_DEVICE_COLUMNS = (
     ),
 )
 SYSTEM_FACTS = {"Hostname": "host", "NvDriverVersion": "driver_version"}
-KEPT = (
-    "EXPORT_PRODUCT_VERSION",
-    "EXPORT_SCHEMA_VERSION",
-)  # no more: captures hold environment variables, with people's secrets
+# No more: captures hold environment variables, with people's secrets.
+KEPT = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 NO_STORE = {
     "SCHED_EVENTS": "switches of threads",
     "COMPOSITE_EVENTS": "samples of the CPU",

@@ -34,10 +34,8 @@ LIBRARIES = {
     "tensorrt",
 }
 PAYLOADS = ("uint64Value", "int64Value", "doubleValue", "uint32Value", "int32Value", "floatValue")
-LONGEST_PAYLOAD, MOST_PAYLOADS = (
-    1000,
-    1 << 18,
-)  # characters of one, and different ones, that are kept: a person reads them beside the range
+LONGEST_PAYLOAD = 1000  # characters: a person reads them beside the range
+MOST_PAYLOADS = 1 << 18  # different ones that are kept
 SYSTEM_CALL = "{} (operating system)"
 SYSTEM_NS = 10_000  # a shorter call explains no wait, and there are thousands of them a second
 REMEMBERED = 1 << 16  # meanings of texts: emit_nvtx numbers each range, so its texts never repeat

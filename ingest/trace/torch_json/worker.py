@@ -34,10 +34,8 @@ WAITING = 12  # blocks that may wait, for each worker, to be merged in the order
 MOST_WORKERS = 3  # the parent inflates, hashes and stores; more workers than this would wait for it
 WORTH_BYTES = 3 << 20  # of a compressed source; a smaller one is read before a worker has started
 FAILURES = 4  # blocks that do not decode after which the rest is read without workers
-KEEP_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": "1073741824",
-    "MALLOC_TRIM_THRESHOLD_": "1073741824",
-}  # blocks come and go: asking anew costs 8 %
+# Blocks come and go: asking anew costs 8 %.
+KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "1073741824", "MALLOC_TRIM_THRESHOLD_": "1073741824"}
 FORGET = -2  # in place of a size: file what follows as if it came first
 HEADER = struct.Struct("<Iq")  # slot, size of the block or of the result; -1 for a block that does not decode
 START = "import sys; sys.path.insert(0, sys.argv[1]); from sawtooth.ingest.trace.torch_json.worker import serve; serve(int(sys.argv[2]), int(sys.argv[3]))"
