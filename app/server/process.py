@@ -20,7 +20,7 @@ from sawtooth.app.jobs.leftovers import sweep
 from sawtooth.app.jobs.queue import Jobs
 from sawtooth.app.server.local_sampler import local_sampler
 from sawtooth.app.server.log_lines import limit_lines
-from sawtooth.app.server.push import push_command, push_token
+from sawtooth.app.server.push import command_to_print
 from sawtooth.app.server.slow_clients import allow_many_files, end_slow_clients
 from sawtooth.app.server.start import OPEN, link_to, url_of
 from sawtooth.app.server.tokens import VIEWERS, kept_token
@@ -63,7 +63,7 @@ def announce() -> None:
     if options.token:
         print("The link opens once; `sawtooth serve --link` prints another.", flush=True)
     with contextlib.suppress(OSError):
-        print(f"Watch a GPU from here: {push_command(url, push_token(options.data.root))}", flush=True)
+        print(f"Watch a GPU from here: {command_to_print(url, options.data.root)}", flush=True)
     print("Stop it with Ctrl-C.", flush=True)
     if os.environ.pop(OPEN, None):
         health, opened = f"{url}_stcore/health", link_to(options.data, url, handed_over=True) if options.token else url

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from pathlib import Path
 
 from sawtooth.app.server.tokens import kept_token
@@ -37,3 +39,16 @@ def push_command(address: str, token: str | None) -> str:
 def command_to_show(address: str, options: Settings) -> str:
     """Return ``push_command`` for a page: without the token where anybody may read the page."""
     return push_command(address, push_token(options.data.root) if options.token else None)
+
+
+def command_to_print(address: str, root: Path) -> str:
+    """Return ``push_command`` for this server's own output: without the token where that is no terminal, as logs are kept and read by others.
+
+    Raises UsageError for a token that is too short, OSError where none can be kept.
+    """
+    token = push_token(root)
+    if sys.stdout.isatty():
+        return push_command(address, token)
+    if os.environ.get(VARIABLE):
+        return push_command(address, None)
+    return f"sawtooth sample --push {address.rstrip('/')} --token-file {shlex.quote(str(root / FILE))}"

@@ -21,6 +21,7 @@ from sawtooth.ingest.schema import BatchTrial, DataFolder, Manifest, RecordingRe
 CLOSE_NS = 120 * 1_000_000_000  # ranks start the same profiled step within seconds; two minutes forgive unsynchronised clocks
 RANK_IN_NAME = re.compile(r"rank[-_.]?(\d+)", re.I)
 GROUPS = "SELECT concat(group_name, ' ', group_ranks), max(group_size) FROM collectives WHERE group_size > 1 AND group_ranks IS NOT NULL GROUP BY 1"
+HOME = re.compile(r"(?:^|/)(?:(?:home|Users)/[^/]+|root)$")
 SUFFIXES = re.compile(r"(?:\.(?:pt|trace|json|jsonl|gz|csv|txt))+$", re.I)
 SAYS_NOTHING = re.compile(  # what scripts and tutorials call every trace and the folder it lies in
     r"(?:(?:chrome|torch|pytorch|kineto|gpu|my)[_-]?)?(?:trace|traces|profile|profiler|profiling|prof|nvml|telemetry|output|out|log|logs|tmp|data|results)"
@@ -280,10 +281,10 @@ def _default_group(metadata: str | None) -> str:
 def telling_name(path: str) -> str | None:
     """Return what tells a recording from others: its file's name without suffixes, or its folder's where the file is called ``trace`` or so.
 
-    None where neither says anything.
+    None where neither says anything; a home folder's name is its user's and says nothing of a recording.
     """
     folder, _, file = path.replace("\\", "/").rpartition("/")
-    names = (SUFFIXES.sub("", file), folder.rpartition("/")[2])
+    names = (SUFFIXES.sub("", file), HOME.sub("/", folder).rpartition("/")[2])
     return next((name for name in names if name and not SAYS_NOTHING.fullmatch(name)), None)
 
 

@@ -100,7 +100,7 @@ def refusal(options: argparse.Namespace) -> str | None:
     if options.push is None:
         return "--resume-push needs --push URL." if options.resume_push else None
     if not options.token:
-        return "--push needs the push token, in SAWTOOTH_PUSH_TOKEN or --token-file; sawtooth serve prints it."
+        return "--push needs the push token, in SAWTOOTH_PUSH_TOKEN or --token-file; the dashboard's Live page shows it."
     if options.format != "session":
         return "--push sends sessions: leave --format out."
     return refuse_url(options.push)

@@ -59,7 +59,7 @@ def _push_how() -> None:
     cards.small("Run this beside the training job. It opens no port there.")
     st.code(command_to_show(base, settings()), language=None, wrap_lines=True)
     if not settings().token:
-        cards.small("Nobody logs in here, so this page does not show the token: `sawtooth serve` prints it.")
+        cards.small("Nobody logs in here, so this page does not show the token: it is in the data folder, in `push_token`.")
     if is_loopback(parts.hostname or ""):
         port = parts.port or 8501
         cards.small(

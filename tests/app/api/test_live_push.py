@@ -18,10 +18,11 @@ from starlette.testclient import TestClient
 
 from sawtooth.app.api import live, routes
 from sawtooth.app.server.access import AccessMiddleware
-from sawtooth.app.server.push import push_command, push_token
+from sawtooth.app.server.push import command_to_print, push_command, push_token
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.receiver import Receiver, RefusedError, clock_offset_ns, is_pushed
+from sawtooth.ingest.sampler.options import parser, push_token_of
 from sawtooth.ingest.sampler.segments import encode_line
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.telemetry.session import SessionReader
@@ -232,6 +233,20 @@ def _sampler(parent: Path, url: str, token: str) -> subprocess.Popen[bytes]:
 
 def _acknowledged(data: Path) -> dict[str, bytes]:
     return {f"{p.parent.name}/{p.name}": p.read_bytes() for p in (data / "live").glob("*/samples-*.jsonl")}
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_log_holds_no_push_token(tmp_path, monkeypatch, terminal) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal, raising=False)
+    token = push_token(tmp_path)
+    printed = command_to_print("http://a:1/", tmp_path)
+    assert (token in printed) is terminal
+    if not terminal:
+        assert printed == f"sawtooth sample --push http://a:1 --token-file {tmp_path / 'push_token'}"
+        options = parser().parse_args(printed.split()[2:])
+        assert push_token_of(options) == token
+    monkeypatch.setenv("SAWTOOTH_PUSH_TOKEN", "a-token-of-the-environment")
+    assert ("a-token-of-the-environment" in command_to_print("http://a:1/", tmp_path)) is terminal
 
 
 @pytest.mark.browser  # starts real servers

@@ -168,3 +168,9 @@ def test_a_trace_of_no_telling_name_is_called_after_the_folder_it_was_written_to
     assert register_run(folder, [ref]).name == "eight-workers"
     plain = ingest_file(put(tmp_path, TRACE), folder)
     assert register_run(folder, [plain]).name == "trace"
+
+
+@pytest.mark.parametrize("home", ["/home/carol", "/root", "/Users/carol", r"C:\Users\carol"])
+def test_a_run_is_not_called_after_a_user(tmp_path, folder, home):
+    ref = ingest_file(put(tmp_path, {**TRACE, "traceName": f"{home}/trace.json"}), folder)
+    assert register_run(folder, [ref]).name == "trace"

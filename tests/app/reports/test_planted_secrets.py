@@ -1,0 +1,117 @@
+"""What a trace and its telemetry say of a host, its user and their secrets stays in the data folder: nothing that is shown or handed on has it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sawtooth.analysis.compare import compare, side_of
+from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run_analysis import analyse
+from sawtooth.analysis.store.library import Library
+from sawtooth.app.cli import cli
+from sawtooth.app.jobs.intake import bring_in
+from sawtooth.app.page.frame import SCREENS
+from sawtooth.app.page.sharing import slide
+from sawtooth.ingest.schema import DataFolder
+from tests.support.pages import opened_at
+from tests.support.paths import SAMPLES
+
+HOST, USER, VARIABLE, KEY, ARGUMENT = (
+    "planted-host",
+    "planted-user",
+    "planted-variable",
+    "sk-planted4242424242",
+    "planted-argument",
+)
+METADATA = {
+    "hostname": HOST,
+    "user": USER,
+    "env": {"HOME": f"/home/{USER}", "X": VARIABLE},
+    "cmdline": f"python train.py --api-key {ARGUMENT} --user {USER}",
+    "launcher": json.dumps({"env": {"X": VARIABLE}, "api_key": KEY}),
+    "traceName": f"/home/{USER}/trace.json",
+}
+FORMS = ["text", "md", "html", "json"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
+    place = tmp_path_factory.mktemp("planted")
+    trace = json.loads(gzip.decompress((SAMPLES / "gpt" / "trace.json.gz").read_bytes()))
+    (place / "trace.json").write_text(json.dumps({**trace, **METADATA}))
+    head, *ticks = (SAMPLES / "gpt" / "nvml.jsonl").read_text().splitlines()
+    (place / "nvml.jsonl").write_text("\n".join([json.dumps({**json.loads(head), **METADATA, "host": HOST}), *ticks]))
+    folder = DataFolder(place / "data").create()
+    bring_in(folder, [(place / name, name) for name in ("trace.json", "nvml.jsonl")])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(data: DataFolder) -> str:
+    (manifest,) = data.manifests()
+    return manifest.id
+
+
+@pytest.fixture(scope="module")
+def result(data: DataFolder, run: str) -> Iterator[tuple[RunResult, Library]]:
+    library = Library(data)
+    yield analyse(data.read_manifest(run), library), library
+    library.close()
+
+
+def planted(text: str) -> list[str]:
+    return [word for word in (HOST, USER, VARIABLE, KEY, ARGUMENT) if word in text]
+
+
+def test_it_was_planted_where_it_is_read(result: tuple[RunResult, Library]) -> None:
+    """The recordings keep the metadata as it came, for who is logged in and asks in SQL."""
+    kept = ""
+    for ref in result[0].manifest.recordings:
+        with result[1].open(ref.id) as recording:
+            kept += str(recording.rows("SELECT host, metadata FROM recording"))
+    assert planted(kept) == [HOST, USER, VARIABLE, KEY, ARGUMENT]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [*(["report", "RUN", "--format", form] for form in FORMS), *(["compare", "RUN", "RUN", "--format", form] for form in FORMS), ["audit", "RUN"], ["runs"], ["doctor"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_no_command_prints_it(data: DataFolder, run: str, words: list[str]) -> None:
+    done = CliRunner().invoke(cli, [run if word == "RUN" else word for word in words] + ["--data", str(data.root)])
+    assert done.exit_code == 0, done.output
+    assert len(done.output) > 30 and not planted(done.output)
+
+
+def test_no_slide_draws_it(result: tuple[RunResult, Library]) -> None:
+    side = side_of([result[0]], result[1])
+    slides = [slide.of_run(result[0]), slide.of_comparison(compare(side, side))]
+    assert all(slides) and not planted(json.dumps(slides))
+
+
+@pytest.mark.parametrize("screen", [screen.name for screen in SCREENS if screen.exists])
+def test_no_page_shows_it_unasked(
+    data: DataFolder, run: str, screen: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SAWTOOTH_DATA", str(data.root))
+    page = opened_at(screen, run=run)
+    tables = [table.value.to_csv() for table in page.dataframe]
+    assert not planted(
+        " ".join([str(page.main), *(str(element.proto) for element in page.main if hasattr(element, "proto")), *tables])
+    )
+    assert not planted(os.linesep.join(capfd.readouterr()))
+
+
+def test_a_server_logs_no_word_of_it(data: DataFolder, run: str, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    """What is refused is logged by its name alone."""
+    damaged = tmp_path / "damaged.json"
+    damaged.write_text(json.dumps(METADATA)[:-1])
+    CliRunner().invoke(cli, ["ingest", str(damaged), "--data", str(tmp_path / "data")])
+    assert not planted(caplog.text)
