@@ -6,9 +6,7 @@ step of the profiles, and it is said where the two disagree. Swapping the sides 
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -24,6 +22,7 @@ from sawtooth.analysis.compare.side import Side, step_source
 from sawtooth.analysis.compare.significance.certainty import Verdict, of_other_work
 from sawtooth.analysis.compare.significance.change_interval import RUN_TO_RUN
 from sawtooth.analysis.compare.significance.decision import verdict
+from sawtooth.analysis.compare.significance.measured import mean_of_all
 from sawtooth.analysis.compare.throughput import Throughput, throughput
 from sawtooth.analysis.compare.waterfall import RunRow, WaterfallRow, profile_step_ns, profile_waterfall, run_waterfall
 from sawtooth.analysis.metrics.reading import Reading, missing
@@ -210,17 +209,12 @@ def compare(a: Side, b: Side) -> Comparison:
 
 def _other_work(a: Side, b: Side) -> bool:
     """Tell whether a step of one side does more floating-point work than one of the other, as far as both are counted."""
-    left, right = (_mean([run.metrics["flops_per_step"].value for run in side.runs]) for side in (a, b))
+    left, right = (mean_of_all([run.metrics["flops_per_step"].value for run in side.runs]) for side in (a, b))
     return not left or not right or max(left, right) / min(left, right) - 1 > WORK_DIFFERS
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
-
-
 def _best(side: Side) -> float | None:
-    return _mean([run.metrics["best_step_time_ms"].value for run in side.runs])
+    return mean_of_all([run.metrics["best_step_time_ms"].value for run in side.runs])
 
 
 def _median(side: Side) -> float | None:
@@ -235,7 +229,7 @@ def _reading(side: Side, key: str) -> Reading:
     readings = [run.metrics[key] for run in side.runs]
     if len(readings) == 1:
         return readings[0]
-    value = _mean([reading.value for reading in readings])
+    value = mean_of_all([reading.value for reading in readings])
     if value is None:
         return missing(next(reading.why_missing for reading in readings if reading.why_missing) or "Not known in every run.")
     trust = max((reading.trust for reading in readings), key=("ok", "caution", "unusable").index)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from sawtooth.analysis.compare.reasons import WORK_DIFFERS, counted_flops
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.significance.decision import verdict
-from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
 from sawtooth.analysis.run.model import RunResult
 
 
@@ -50,8 +49,8 @@ def throughput(
     for unit, work_of in _WORK:
         if unit == "FLOP" and one_shape:
             return None
-        works = [_mean([work_of(run) for run in side]) for side in (a, b)]
-        steps_ms = [_mean([run.best_ms for run in side]) for side in (measured_a, measured_b)]
+        works = [mean_of_all([work_of(run) for run in side]) for side in (a, b)]
+        steps_ms = [mean_of_all([run.best_ms for run in side]) for side in (measured_a, measured_b)]
         (work_a, work_b), (ms_a, ms_b) = works, steps_ms
         if not work_a or not work_b:
             continue
@@ -60,11 +59,6 @@ def throughput(
         of_a = [_scaled(run, work_a / work_b) for run in measured_b]
         return Throughput(unit, 1000 * work_a / ms_a, 1000 * work_b / ms_b, verdict(measured_a, of_a))
     return None
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def _scaled(run: Measured, share: float) -> Measured:

@@ -7,7 +7,6 @@ the time above it. Peaks are those of the maker; nothing reaches them quite, so 
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from sawtooth.analysis.knowledge.flops import is_flop_operator, peak_dtype
 from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_names import operator_category
 from sawtooth.analysis.knowledge.traffic import operator_bytes
+from sawtooth.analysis.nulls import decoded
 
 MOSTLY = 0.5  # an operator counts as using tensor cores when they have most of its kernel time
 
@@ -57,7 +57,7 @@ def roofline(operators: pd.DataFrame, gpu: Gpu | None) -> pd.DataFrame:
 
 
 def _place(table: pd.DataFrame, gpu: Gpu, bandwidth: float) -> pd.DataFrame:
-    names, types = table["name"].tolist(), [_decoded(cell) for cell in table["input_types"]]
+    names, types = table["name"].tolist(), [decoded(cell) for cell in table["input_types"]]
     mostly = (table["tensor_core_ns"] >= MOSTLY * table["time_ns"]).tolist()
     seconds = table["time_ns"].to_numpy(float) / 1e9
     achieved = table["flops"].to_numpy(float) / seconds
@@ -96,11 +96,5 @@ def _measured_dtype(name: str, types: Any, tensor_cores: bool, flop_per_s: float
 
 def _bytes(operators: pd.DataFrame) -> np.ndarray:
     cells = zip(operators["name"], operators["input_dims"], operators["input_types"], operators["concrete_inputs"], strict=True)
-    sizes = [operator_bytes(name, _decoded(dims), _decoded(types), _decoded(concrete)) for name, dims, types, concrete in cells]
+    sizes = [operator_bytes(name, decoded(dims), decoded(types), decoded(concrete)) for name, dims, types, concrete in cells]
     return np.array([np.nan if b is None else b for b in sizes], dtype=float)
-
-
-def _decoded(cell: Any) -> Any:
-    if isinstance(cell, str):
-        return json.loads(cell)
-    return cell if isinstance(cell, list) else None

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import duckdb
@@ -20,6 +19,7 @@ import pandas as pd
 from sawtooth.analysis.derive.build import damaged, ensure_derived
 from sawtooth.analysis.store.rank_causes import RankCauses, lay_over
 from sawtooth.analysis.version import ANALYSIS_VERSION
+from sawtooth.ingest.database import quoted
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import is_sound
 from sawtooth.ingest.schema import DataFolder, is_id
@@ -171,7 +171,7 @@ class Library:
                 if not path.exists():
                     raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
                 alias = f"{prefix}{'' if derived else 'f'}_{recording_id}_{self._clock}"
-                self._con.execute(f"ATTACH '{_quoted(path)}' AS \"{alias}\" (READ_ONLY)")
+                self._con.execute(f"ATTACH '{quoted(path)}' AS \"{alias}\" (READ_ONLY)")
                 attached.aliases += (alias,)
             if causes is not None:
                 attached.schema = f'memory."ranks_{recording_id}_{self._clock}"'
@@ -222,10 +222,6 @@ class Library:
                 self._detach(self._attached.pop(key))
 
 
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
-
-
 def _locked_down(folder: DataFolder, threads: int | None) -> duckdb.DuckDBPyConnection:
     """Open the in-memory instance, limit it, lock it, and try what must be refused."""
     con = duckdb.connect(":memory:", config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
@@ -233,7 +229,7 @@ def _locked_down(folder: DataFolder, threads: int | None) -> duckdb.DuckDBPyConn
     if threads:
         con.execute(f"SET threads = {int(threads)}")
     con.execute("SET temp_directory = ''")  # nothing spills: a query too large for the limit is refused instead
-    allowed = ", ".join(f"'{_quoted(p.resolve())}/'" for p in (folder.recordings, folder.derived))
+    allowed = ", ".join(f"'{quoted(p.resolve())}/'" for p in (folder.recordings, folder.derived))
     con.execute(f"SET allowed_directories = [{allowed}]")
     con.execute("SET enable_external_access = false")
     con.execute("SET lock_configuration = true")

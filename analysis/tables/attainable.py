@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pandas as pd
@@ -12,6 +11,7 @@ from sawtooth.analysis.knowledge.hardware import Gpu
 from sawtooth.analysis.knowledge.kernel_time import Estimate, Work, estimate
 from sawtooth.analysis.knowledge.kernel_work import convolution_work, moving_work, product_work, recorded_attention
 from sawtooth.analysis.knowledge.roofline import roofline
+from sawtooth.analysis.nulls import decoded
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables.kernels import shapes_text
@@ -67,7 +67,7 @@ def _work(placed: dict[Any, Any]) -> Work | None:
     """Return the work of one call of an operator under the roof."""
     name, dtype = placed["name"], placed["dtype"]
     dims, types, strides, concrete = (
-        _decoded(placed[c]) for c in ("input_dims", "input_types", "input_strides", "concrete_inputs")
+        decoded(placed[c]) for c in ("input_dims", "input_types", "input_strides", "concrete_inputs")
     )
     if not placed["flops"] > 0:
         moved = dtype_of_type(types[0]) if types else None
@@ -79,7 +79,3 @@ def _work(placed: dict[Any, Any]) -> Work | None:
     if name.startswith("aten::convolution"):
         return convolution_work(name, dims, strides, concrete, dtype)
     return product_work(name, dims, strides, dtype)
-
-
-def _decoded(cell: Any) -> Any:
-    return json.loads(cell) if isinstance(cell, str) else None

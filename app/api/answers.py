@@ -1,4 +1,4 @@
-"""How the API answers: JSON, and errors as one sentence with a status."""
+"""What all of the API shares: the run that is asked for, JSON, and errors as one sentence with a status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from sawtooth.ingest.errors import NotFoundError, SawtoothError
+from sawtooth.app.settings import settings
+from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
+from sawtooth.ingest.schema import Manifest
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -25,6 +27,14 @@ def json(content: Any, status: int = 200, headers: dict[str, str] | None = None)
 def refusal(status: int, sentence: str, code: str = "refused", headers: dict[str, str] | None = None) -> Response:
     """Answer with an error that says what to do."""
     return json({"error": {"code": code, "sentence": sentence}}, status, headers)
+
+
+def run_of(request: Request) -> Manifest:
+    """Return the manifest of the run that an address names. Raises NotFoundError, also for what is no id."""
+    try:
+        return settings().data.read_manifest(request.path_params["run"])
+    except UsageError as error:
+        raise NotFoundError(str(error)) from None
 
 
 def errors_answered(handler: Handler) -> Handler:

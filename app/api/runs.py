@@ -8,12 +8,11 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 
 from sawtooth.analysis.kept import result_of
 from sawtooth.analysis.run.report import report_json
-from sawtooth.app.api.answers import errors_answered, json
+from sawtooth.app.api.answers import errors_answered, json, run_of
 from sawtooth.app.library import library
 from sawtooth.app.reports.perfetto import merged_trace
 from sawtooth.app.settings import settings
-from sawtooth.ingest.errors import NotFoundError, UsageError
-from sawtooth.ingest.schema import Manifest
+from sawtooth.ingest.errors import NotFoundError
 
 ATTACHED = 'attachment; filename="ranks.json.gz"'
 
@@ -27,20 +26,20 @@ async def index(request: Request) -> Response:
 @errors_answered
 async def show(request: Request) -> Response:
     """One run's manifest."""
-    return json(await run_in_threadpool(_manifest, request))
+    return json(await run_in_threadpool(run_of, request))
 
 
 @errors_answered
 async def report(request: Request) -> Response:
     """One run's report, as ``sawtooth report --format json`` prints it."""
-    manifest = await run_in_threadpool(_manifest, request)
+    manifest = await run_in_threadpool(run_of, request)
     return json(await run_in_threadpool(lambda: report_json(result_of(manifest, library()))))
 
 
 @errors_answered
 async def trace(request: Request) -> Response:
     """The source of a run's trace, gzip-compressed; ``?rank=k`` or ``?recording=id`` picks one of several, ``?merged=1`` is all of them as one."""
-    manifest = await run_in_threadpool(_manifest, request)
+    manifest = await run_in_threadpool(run_of, request)
     if request.query_params.get("merged"):
         pieces = await run_in_threadpool(lambda: merged_trace(result_of(manifest, library()), settings().data))
         return StreamingResponse(pieces, media_type="application/gzip", headers={"content-disposition": ATTACHED})
@@ -56,10 +55,3 @@ async def trace(request: Request) -> Response:
             headers = {"cache-control": "private, max-age=3600"}
             return FileResponse(path, media_type="application/gzip", filename=name, headers=headers)
     raise NotFoundError("This run has no such trace.")
-
-
-def _manifest(request: Request) -> Manifest:
-    try:
-        return settings().data.read_manifest(request.path_params["run"])
-    except UsageError as error:
-        raise NotFoundError(str(error)) from None

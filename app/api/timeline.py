@@ -21,10 +21,9 @@ from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables import timeline_tiles
 from sawtooth.analysis.tables.timeline_tiles import Tile
-from sawtooth.app.api.answers import Handler, errors_answered
+from sawtooth.app.api.answers import Handler, errors_answered, run_of
 from sawtooth.app.charts.rankings import short
 from sawtooth.app.library import library
-from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import Manifest
 
@@ -142,16 +141,9 @@ def _rank(result: RunResult, recording_id: str, device: str) -> RankResult | Non
     return next((r for r in result.ranks if r.recording_id == recording_id and str(r.device) == device), None)
 
 
-def _manifest(request: Request) -> Manifest:
-    try:
-        return settings().data.read_manifest(request.path_params["run"])
-    except UsageError as error:
-        raise NotFoundError(str(error)) from None
-
-
 def result_asked(request: Request) -> RunResult:
     """Return the analysis of the run that a request names."""
-    return _result(_manifest(request))
+    return _result(run_of(request))
 
 
 def _result(manifest: Manifest) -> RunResult:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -89,12 +88,8 @@ def _newest_of_one_work(data: Path | None) -> tuple[str, str]:
     folder = data_folder(data)
     with Library(folder) as library:
 
-        @cache
-        def of_recording(recording: str) -> frozenset[str]:
-            return products_in(library, recording)
-
         def products(manifest: Manifest) -> frozenset[str]:
-            return of_recording(manifest.traces[0].id) if manifest.traces else frozenset()
+            return products_in(library, manifest.traces[0].id) if manifest.traces else frozenset()
 
         pair = likely_pair(listed(folder.manifests()), None, products)
     if pair is None:

@@ -25,6 +25,7 @@ def likely_pair(
     """
     if len(manifests) < 2:
         return None
+    shapes = _read_once(products)
     at = next((i for i, manifest in enumerate(manifests) if manifest.id == came_from), None)
     example = first_pair(manifests)
     if example is not None and (at is None or manifests[at] in example):
@@ -32,13 +33,24 @@ def likely_pair(
     if at is None:
         near = manifests[:NEWEST]
         pairs = ((older, newer) for i, newer in enumerate(near) for older in near[i + 1 :])
-        return next(((a, b) for a, b in pairs if same_work(a, b, products)), None)
+        return next(((a, b) for a, b in pairs if same_work(a, b, shapes)), None)
     here = manifests[at]
-    before = next((run for run in manifests[at + 1 : at + 1 + NEWEST] if same_work(run, here, products)), None)
+    before = next((run for run in manifests[at + 1 : at + 1 + NEWEST] if same_work(run, here, shapes)), None)
     if before is not None:
         return before, here
-    after = next((run for run in reversed(manifests[max(at - NEWEST, 0) : at]) if same_work(here, run, products)), None)
+    after = next((run for run in reversed(manifests[max(at - NEWEST, 0) : at]) if same_work(here, run, shapes)), None)
     return (here, after) if after is not None else None
+
+
+def _read_once(products: Products) -> Products:
+    known: dict[str, frozenset[str]] = {}
+
+    def of_run(manifest: Manifest) -> frozenset[str]:
+        if manifest.id not in known:
+            known[manifest.id] = products(manifest)
+        return known[manifest.id]
+
+    return of_run
 
 
 def same_work(a: Manifest, b: Manifest, products: Products) -> bool:

@@ -8,6 +8,6 @@ __getattr__, __all__ = lazy(
         "certainty": ("Verdict", "of_other_work"),
         "change_interval": ("RUN_TO_RUN",),
         "decision": ("verdict",),
-        "measured": ("Measured",),
+        "measured": ("Measured", "mean_of_all"),
     },
 )

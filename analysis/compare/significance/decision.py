@@ -30,7 +30,7 @@ from sawtooth.analysis.compare.significance.certainty import (
     sure_of_none,
 )
 from sawtooth.analysis.compare.significance.change_interval import RUN_TO_RUN, change_interval, holds_zero, widened
-from sawtooth.analysis.compare.significance.measured import Measured
+from sawtooth.analysis.compare.significance.measured import Measured, mean_of_all
 from sawtooth.analysis.quantiles import student_t
 
 MIN_STEPS_FOR_WORD = 4  # recorded; 4 and 4 lie apart by chance in 2 · 4! · 4! / 8! = 2.9 % of independent draws
@@ -151,8 +151,7 @@ def _have_length(*sides: Sequence[F64]) -> bool:
 
 
 def _mean_best(runs: Sequence[Measured]) -> float | None:
-    known = [run.best_ms for run in runs if run.best_ms is not None]
-    return math.fsum(known) / len(known) if known and len(known) == len(runs) else None
+    return mean_of_all([run.best_ms for run in runs])
 
 
 def _source_floor(a: Sequence[Measured], b: Sequence[Measured]) -> float:

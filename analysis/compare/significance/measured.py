@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,3 +40,9 @@ class Measured:
         if self.best_ms is None or self.source == "profile" or len(steps) == 0 or steps.mean() <= 0:
             return steps
         return np.asarray(steps * (self.best_ms / steps.mean()))
+
+
+def mean_of_all(values: Sequence[float | None]) -> float | None:
+    """Return the mean, None where one of them is not known or there are none."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known and len(known) == len(values) else None

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.batch.memory import Shape, parameters_of
+from sawtooth.analysis.findings.queries.calls import CELLS
 from sawtooth.analysis.findings.work import AUTOGRAD_NODE
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 FEWEST = 6  # samples: a few views of each are a model's own (two crops, three of a triplet)
 ALONE = 0.9  # of the calls must be on a batch of one
-CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"
 _LAYERS = f"""
 SELECT o.cpu_op_id, t.step, s.input_dims FROM named_cpu_ops o JOIN signatures s USING (signature_id)
     JOIN steps t ON t.device = ? AND t.counted AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns

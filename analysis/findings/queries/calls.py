@@ -12,6 +12,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.rule import RuleContext, once
 
+CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"  # one time step of a recurrent network
 EVIDENCE_ROWS = 5  # the largest few prove it; more only lengthen the page
 
 

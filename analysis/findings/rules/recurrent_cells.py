@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.builders import without_freeing
-from sawtooth.analysis.findings.queries.calls import calls_of, operators
+from sawtooth.analysis.findings.queries.calls import CELLS, calls_of, operators
 from sawtooth.analysis.findings.queries.passes import Passes, at_once, passes
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.findings.work import evidence_of, ms_per_step
@@ -35,7 +35,6 @@ from sawtooth.analysis.replay.edits import Edit, FasterHost, TimedOps, WithoutHo
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
 
-CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"
 FEWEST = 8  # cells a step: fewer are a decoder's first steps, not a sequence
 WORTH_NAMING = 0.05  # one module for a loop: worth it from 5 % of the step
 CUDNN = "tf32"  # what cuDNN multiplies FP32 in unless told otherwise (torch.backends.cudnn.allow_tf32)

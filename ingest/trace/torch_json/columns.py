@@ -18,7 +18,7 @@ from sawtooth.ingest.trace.torch_json.arguments import CallArgs, CollectiveArgs,
 from sawtooth.ingest.trace.torch_json.decoding import collectives, decoded, object_of, text_of
 from sawtooth.ingest.trace.torch_json.events import FLOWS, Event
 from sawtooth.ingest.trace.torch_json.interning import Interned, Names, Threads, plain_id
-from sawtooth.ingest.trace.torch_json.operators import OperatorArguments
+from sawtooth.ingest.trace.torch_json.operators import OperatorArguments, no_ids
 
 LONGEST_NS = 7 * 86400 * 1_000_000_000  # CUPTI writes durations of years when a record was never closed; no event lasts a week
 FAR_NS = 1000 * 1_000_000_000  # torch 2.12 writes 0/0 for events it lost; in a trace that is past this time none starts at 0
@@ -334,7 +334,7 @@ class Filing:
         kinds = [EDGE_KINDS.index(KINDS.get(e.cat.lower(), "op")) for e in known]
         bad = (time == NULL) | (np.abs(time) >= LARGEST)
         self._note_bad(known, bad, "time_missing")
-        names = self._name_ids(known) if phase == "B" else _none(len(known))
+        names = self._name_ids(known) if phase == "B" else no_ids(len(known))
         columns: Columns = {
             "start": time,
             "thread_id": self._thread_ids(known),
@@ -342,10 +342,6 @@ class Filing:
             "kind": np.array(kinds, np.int8),
         }
         self._put("edges", {key: values[~bad] for key, values in columns.items()})
-
-
-def _none(count: int) -> NDArray[np.int32]:
-    return np.full(count, -1, np.int32)
 
 
 def _known(values: I64, events: list[Event], field: str) -> I64:

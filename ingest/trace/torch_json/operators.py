@@ -83,13 +83,13 @@ class OperatorArguments:
             args = USUAL.decode(text)
         except DECODE_ERRORS:
             return None
-        signature = _none(len(events))
+        signature = no_ids(len(events))
         if inputs:
             rows = [row for row, a in enumerate(args) if a.cut is not None]
             if len(rows) != len(inputs):
                 return None
             signature[rows] = inputs
-        return _ids(args) | {"signature_id": signature, "extra": _none(len(events)), "collective": _none(len(events))}
+        return _ids(args) | {"signature_id": signature, "extra": no_ids(len(events)), "collective": no_ids(len(events))}
 
     def _is_usual(self, event: Event) -> bool:
         try:
@@ -108,7 +108,7 @@ class OperatorArguments:
 
     def _any(self, events: list[Event], calls: list[CollectiveArgs]) -> Columns:
         """Return the columns of events with any arguments."""
-        text, none = text_of(events), _none(len(events))
+        text, none = text_of(events), no_ids(len(events))
         signature, extra = none, none
         if b'"Input' in text or b'"Concrete' in text:
             keys = map(_signature, decoded(events, ShapeArgs, text))
@@ -143,5 +143,6 @@ def _merged(rare: NDArray[np.bool_], further: NDArray[np.generic], usual: NDArra
     return result
 
 
-def _none(count: int) -> NDArray[np.int32]:
+def no_ids(count: int) -> NDArray[np.int32]:
+    """Return the ids of rows that have none."""
     return np.full(count, -1, np.int32)
