@@ -27,7 +27,8 @@ from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.whatif import WhatIf
 from sawtooth.analysis.run import compile_log
 from sawtooth.analysis.run.host import host_work
-from sawtooth.analysis.run.model import Communication, RankResult, RunResult
+from sawtooth.analysis.run.job import Communication
+from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.rank import RankTrace
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.library import Library, Recording

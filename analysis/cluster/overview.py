@@ -8,7 +8,8 @@ from dataclasses import replace
 import pandas as pd
 
 from sawtooth.analysis.cluster.reduction import JobOverview, overview_of
-from sawtooth.analysis.run.model import Communication, RankResult, RankWaits, Straggler
+from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
+from sawtooth.analysis.run.model import RankResult
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder
 

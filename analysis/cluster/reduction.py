@@ -25,7 +25,7 @@ from sawtooth.analysis.ranks.matching import match_rows
 from sawtooth.analysis.ranks.pipeline import stages_of
 from sawtooth.analysis.ranks.stragglers.outliers import outliers
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
-from sawtooth.analysis.run.model import SEND_RECEIVE, Straggler
+from sawtooth.analysis.run.job import SEND_RECEIVE, Straggler
 from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, PERSISTENT
 from sawtooth.analysis.ranks.stragglers.reasons import MOST_REPLAYED
-from sawtooth.analysis.run.model import Straggler
+from sawtooth.analysis.run.job import Straggler
 
 MOST_OF_IT = 0.5  # of what the job loses to unequal work: then it is that rank, or the stages
 

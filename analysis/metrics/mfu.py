@@ -1,4 +1,4 @@
-"""FLOPs, MFU and the four factors whose product it is."""
+"""FLOPs, and MFU: the rate at which the step computes them as a share of the peak."""
 
 from __future__ import annotations
 
@@ -18,15 +18,7 @@ NO_SHAPES = (
 )
 NARROW = ("fp8", "fp4", "int8")  # dtypes whose peak is above the 16-bit one: only they can lift MFU above 1
 MOST = 8.0  # times the 16-bit peak: 4-bit operators reach six times it on the newest GPUs; above, an input is wrong
-# Why a factor may be above 100 %.
 OUTRUN = "Above 100 % because 8-bit or 4-bit operators outrun the 16-bit peak."
-BOOSTS = "Above 100 % because the GPU runs faster than the clock that its peak is quoted at."
-LONGER_THAN_THE_STEP = (
-    "Above 100 %: the profiled GPU works longer than the run's step takes, so the two did other work or ran at other clocks."
-)
-TOO_EFFICIENT = "Above 100 %: attention that skips what its mask hides is counted whole; else the clock, the step time or the peak is wrong."
-
-
 LOWER_BOUND = "A lower bound"  # how a note begins where FLOPs are missing
 
 
@@ -57,7 +49,7 @@ def flops_per_step(measured: Measured) -> Reading:
 
 
 @dataclass(frozen=True)
-class _Rate:
+class Rate:
     """FLOPs and time of a step, and the peak (TFLOP/s) that they are held against."""
 
     flops: float
@@ -68,14 +60,16 @@ class _Rate:
 
     @property
     def tflops(self) -> float:
+        """TFLOP/s."""
         return self.flops / self.step_ms / 1e9
 
     @property
     def mfu(self) -> float:
+        """The share of the peak."""
         return self.tflops / self.peak
 
 
-def _rate(measured: Measured) -> _Rate | str:
+def rate_of(measured: Measured) -> Rate | str:
     """Return what MFU is made of, or the sentence that says what of it is not known."""
     count, best = flops_per_step(measured), measured.best
     if count.value is None:
@@ -86,7 +80,7 @@ def _rate(measured: Measured) -> _Rate | str:
     if isinstance(peak, str):
         return peak
     notes = (*count.notes, *best.reading.notes, f"Peak {peak:g} TFLOP/s dense, 16 bit.")
-    return _Rate(count.value, best.ms, peak, worst(count.trust, best.reading.trust), notes)
+    return Rate(count.value, best.ms, peak, worst(count.trust, best.reading.trust), notes)
 
 
 def _peak(measured: Measured) -> float | str:
@@ -100,8 +94,8 @@ def _peak(measured: Measured) -> float | str:
 
 def achieved(measured: Measured) -> Reading:
     """Return the rate of the step's FLOPs, which no peak is needed for."""
-    rate = _rate(measured)
-    if isinstance(rate, _Rate):
+    rate = rate_of(measured)
+    if isinstance(rate, Rate):
         return Reading(rate.tflops, trust=rate.trust, notes=rate.notes)
     count, best = flops_per_step(measured), measured.best
     if count.value is None or not best.ms:
@@ -111,7 +105,7 @@ def achieved(measured: Measured) -> Reading:
 
 def mfu(measured: Measured) -> Reading:
     """Return the model FLOPs utilization; above 1 it is explained by narrow dtypes, or not to be used."""
-    rate = _rate(measured)
+    rate = rate_of(measured)
     if isinstance(rate, str):
         return missing(rate)
     if rate.mfu <= 1:
@@ -129,7 +123,7 @@ def _narrow(measured: Measured) -> bool:
 
 def mfu_at_dtype(measured: Measured) -> Reading:
     """Return MFU with each operator's FLOPs held against the peak of its own dtype."""
-    rate, gpu, flops = _rate(measured), measured.gpu, measured.facts.flops
+    rate, gpu, flops = rate_of(measured), measured.gpu, measured.facts.flops
     if isinstance(rate, str):
         return missing(rate)
     if not {FROM_USER, APPROXIMATED}.isdisjoint(flops_per_step(measured).notes):
@@ -147,7 +141,7 @@ def mfu_at_dtype(measured: Measured) -> Reading:
 
 def hfu(measured: Measured) -> Reading:
     """Return MFU with what activation checkpointing computes again."""
-    rate = _rate(measured)
+    rate = rate_of(measured)
     if isinstance(rate, str):
         return missing(rate)
     again = measured.facts.flops.recomputed_flops if measured.facts.flops is not None else 0.0
@@ -156,86 +150,6 @@ def hfu(measured: Measured) -> Reading:
     if not again:
         return Reading(rate.mfu, trust=rate.trust, notes=("No recomputation was seen: equal to MFU.",))
     return Reading(rate.mfu * (1 + again / measured.counted / rate.flops), trust=rate.trust, notes=rate.notes)
-
-
-@dataclass(frozen=True)
-class _Factors:
-    """The four shares whose product is MFU, and what the clock's rests on."""
-
-    rate: _Rate
-    busy: float
-    flop_kernels: float
-    clock: float
-    clock_note: str | None
-
-    @property
-    def efficiency(self) -> float:
-        return self.rate.mfu / (self.busy * self.flop_kernels * self.clock)
-
-
-def _factors(measured: Measured) -> _Factors | str:
-    """Return the factors of MFU, or the sentence that says what of them is not known."""
-    rate, flops = _rate(measured), measured.facts.flops
-    if isinstance(rate, str):
-        return rate
-    if not measured.counted or not measured.busy_ns or not flops or not flops.union_ns:
-        return "No GEMM, convolution or attention kernel is known in the steady window."
-    works_ms = measured.busy_ns / measured.counted / 1e6 if measured.works_ms is None else measured.works_ms
-    sampled, gpu = measured.sampled, measured.gpu
-    mhz = sampled.means.get("clock_sm_mhz") if sampled else None
-    clock, note = 1.0, None
-    if sampled and mhz and gpu and gpu.quoted_clock_mhz:
-        clock, note = mhz / gpu.quoted_clock_mhz, f"{mhz:.0f} MHz of {gpu.quoted_clock_mhz:.0f} MHz; {sampled.clock_note}"
-    return _Factors(rate, works_ms / rate.step_ms, flops.union_ns / measured.busy_ns, clock, note)
-
-
-def busy_factor(measured: Measured) -> Reading:
-    """Return the share of the step in which the GPU works."""
-    factors = _factors(measured)
-    if isinstance(factors, str):
-        return missing(factors)
-    replayed = measured.works_ms is not None and measured.best.source != "profile"
-    note = (
-        f"Busy time per step {'in the replay without the profiler' if replayed else 'as profiled'} ÷ the step time of the MFU."
-    )
-    return _above_one(Reading(factors.busy, trust=factors.rate.trust, notes=(note,)), LONGER_THAN_THE_STEP, "caution")
-
-
-def flop_kernel_factor(measured: Measured) -> Reading:
-    """Return the share of busy time that goes to FLOP kernels."""
-    factors = _factors(measured)
-    return missing(factors) if isinstance(factors, str) else Reading(factors.flop_kernels, trust=factors.rate.trust)
-
-
-def clock_factor(measured: Measured) -> Reading:
-    """Return the mean clock as a share of the one that the peak is quoted at."""
-    factors = _factors(measured)
-    if isinstance(factors, str):
-        return missing(factors)
-    if factors.clock_note is None:
-        note = "No telemetry tells the clock: taken as the clock the peak is quoted at."
-        return Reading(1.0, trust="caution", notes=(note,))
-    return _above_one(Reading(factors.clock, notes=(factors.clock_note,)), BOOSTS)
-
-
-def efficiency_factor(measured: Measured) -> Reading:
-    """Return how near FLOP kernels come to what the clock allows."""
-    factors = _factors(measured)
-    if isinstance(factors, str):
-        return missing(factors)
-    gpu, flops = measured.gpu, measured.facts.flops
-    by_dtype = flops.by_dtype if flops is not None else {}
-    dtypes = ", ".join(f"{d} {gpu.peak_tflops(d):g}" for d in by_dtype if gpu and gpu.peak_tflops(d))
-    notes = (f"Dense peaks in TFLOP/s: {dtypes}.",) if dtypes else ()
-    why = OUTRUN if any(dtype in NARROW for dtype in by_dtype) else TOO_EFFICIENT
-    return _above_one(Reading(factors.efficiency, trust=factors.rate.trust, notes=notes), why, "caution")
-
-
-def _above_one(factor: Reading, why: str, trust: Trust = "ok") -> Reading:
-    """Return a factor with the reason first where it is above 100 %, which no reader expects."""
-    if factor.value is None or factor.value <= 1:
-        return factor
-    return Reading(factor.value, trust=worst(factor.trust, trust), notes=(why, *factor.notes))
 
 
 METRICS = (
@@ -284,35 +198,6 @@ METRICS = (
         definition="FLOPs per step ÷ best step time.",
         source="flops_per_step, best_step_time_ms.",
         compute=achieved,
-        doubted_by=("waits_inside",),
-    ),
-    Metric(
-        key="mfu_factor_busy", label="Busy share of MFU", unit="share", better="higher",
-        definition="Busy time per step ÷ the step time of the MFU.",
-        source="Ledger, step time.",
-        compute=busy_factor,
-        doubted_by=("waits_inside",),
-    ),
-    Metric(
-        key="mfu_factor_flop_kernels", label="FLOP-kernel share", unit="share", better="higher",
-        definition="Union of all GEMM, convolution and attention kernels ÷ busy time.",
-        source="Kernel categories.",
-        compute=flop_kernel_factor,
-        high=1,
-    ),
-    Metric(
-        key="mfu_factor_clock", label="Clock share", unit="share", better="higher",
-        definition="Mean SM clock ÷ the clock the peak is quoted at; 1 with a note where no telemetry tells. Under a power cap the clock that NVML reports was "
-        "measured 6 to 10 % above the one that the SMs ran at (H200); the difference then lies in the efficiency.",
-        source="Telemetry, hardware.toml.",
-        compute=clock_factor,
-        high=4,  # no clock is four times the rated one
-    ),
-    Metric(
-        key="mfu_factor_efficiency", label="FLOP-kernel efficiency", unit="share", better="higher",
-        definition="What is left of MFU after the other three factors: how near those kernels come to the peak while they run.",
-        source="Quotient.",
-        compute=efficiency_factor,
         doubted_by=("waits_inside",),
     ),
 )  # fmt: skip

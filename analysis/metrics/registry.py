@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from sawtooth.analysis.metrics import device_time, mfu, sampled, steps
+from sawtooth.analysis.metrics import device_time, mfu, mfu_factors, sampled, steps
 from sawtooth.analysis.metrics.metric import Measured, Metric
 from sawtooth.analysis.metrics.reading import NotFiniteError, Reading, missing
 
@@ -16,7 +16,9 @@ T = TypeVar("T")
 DAMAGED = "what it is computed from is damaged or wrong"
 ROUNDING = 1e-6  # a share may leave its range by what floats lose; nothing that is printed shows it
 
-METRICS: dict[str, Metric] = {metric.key: metric for group in (steps, device_time, mfu, sampled) for metric in group.METRICS}
+METRICS: dict[str, Metric] = {
+    metric.key: metric for group in (steps, device_time, mfu, mfu_factors, sampled) for metric in group.METRICS
+}
 ALIASES: dict[str, str] = {metric.alias: metric.key for metric in METRICS.values() if metric.alias}
 CARDS: tuple[Metric, ...] = tuple(sorted((m for m in METRICS.values() if m.card is not None), key=lambda m: m.card or 0))
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sawtooth.analysis.run.model import SEND_RECEIVE
+from sawtooth.analysis.run.job import SEND_RECEIVE
 
 # A root need not wait for the others, a sender not for its receiver: their kernels may end long before the rest.
 ROOTED = ("broadcast", "reduce", SEND_RECEIVE)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.intervals import EMPTY, Intervals, intersect, overlaps, subtract, union
-from sawtooth.analysis.run.model import SEND_RECEIVE
+from sawtooth.analysis.run.job import SEND_RECEIVE
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording

@@ -20,7 +20,8 @@ from sawtooth.analysis.knowledge.causes import BETWEEN_RANKS
 from sawtooth.analysis.ranks.clocks import RankClock
 from sawtooth.analysis.ranks.collectives import exposed_causes, load
 from sawtooth.analysis.ranks.matching import match
-from sawtooth.analysis.run.model import Communication, RankResult, RankWaits
+from sawtooth.analysis.run.job import Communication, RankWaits
+from sawtooth.analysis.run.model import RankResult
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library

@@ -18,8 +18,8 @@ from sawtooth.analysis.ranks.communication import BUS_FACTORS
 from sawtooth.analysis.ranks.job import peers
 from sawtooth.analysis.ranks.job_step import own_works
 from sawtooth.analysis.ranks.pipeline import pipeline_of
-from sawtooth.analysis.run.model import SEND_RECEIVE, Communication, RankResult
-from sawtooth.analysis.run.parallel import GroupUse, Parallelism
+from sawtooth.analysis.run.job import SEND_RECEIVE, Communication, GroupUse, Parallelism
+from sawtooth.analysis.run.model import RankResult
 
 # Words of PyTorch's device meshes, Megatron-LM, DeepSpeed and torchtitan; the first match wins.
 WORDS: dict[Parallelism, str] = {

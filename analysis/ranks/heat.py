@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.ranks.collectives import step_labels
-from sawtooth.analysis.run.model import Communication, RankResult
+from sawtooth.analysis.run.job import Communication
+from sawtooth.analysis.run.model import RankResult
 
 Level = Literal["rank", "host", "stage"]
 

@@ -21,7 +21,8 @@ from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.analysis.replay.edits import FasterHost, apply
 from sawtooth.analysis.replay.machine import ReplayProblem
-from sawtooth.analysis.run.model import SEND_RECEIVE, Communication, RankResult, RankWaits, Straggler
+from sawtooth.analysis.run.job import SEND_RECEIVE, Communication, RankWaits, Straggler
+from sawtooth.analysis.run.model import RankResult
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library, Recording

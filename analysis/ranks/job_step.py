@@ -16,7 +16,8 @@ from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
 from sawtooth.analysis.metrics.witness import StepWork, Witness
 from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE
 from sawtooth.analysis.run.at_best import at_best, brought_to
-from sawtooth.analysis.run.model import Communication, LedgerRow, RankResult
+from sawtooth.analysis.run.job import Communication
+from sawtooth.analysis.run.model import LedgerRow, RankResult
 from sawtooth.analysis.run.verdict import busy_ms
 from sawtooth.analysis.telemetry.job_law import by_utilization
 from sawtooth.analysis.telemetry.of_run import RunTelemetry, elsewhere

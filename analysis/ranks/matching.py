@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.ranks.clocks import ROOTED, RankClock, align
-from sawtooth.analysis.run.model import SEND_RECEIVE
+from sawtooth.analysis.run.job import SEND_RECEIVE
 
 ENDS_APART_NS = 2_000_000  # a collective ends on all ranks at once; clocks that were aligned differ far less than 2 ms
 ENDS_ALIKE_NS = 200_000  # ends of one group scatter by tens of microseconds, those of several by what their ranks wait

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.run.model import SEND_RECEIVE, RankResult, RankWaits
-from sawtooth.analysis.run.parallel import Pipeline
+from sawtooth.analysis.run.job import SEND_RECEIVE, Pipeline, RankWaits
+from sawtooth.analysis.run.model import RankResult
 
 INTERLEAVED = "interleaved"
 CHUNKS_WITHIN = 0.2  # of a whole number: sends beside the microbatches', as of a loss, are few

@@ -22,7 +22,6 @@ __getattr__, __all__ = lazy(
         ),
         "model": (
             "CodeChange",
-            "Communication",
             "Confidence",
             "Explains",
             "Finding",
@@ -31,12 +30,8 @@ __getattr__, __all__ = lazy(
             "NotChecked",
             "PlanStep",
             "RankResult",
-            "RankWaits",
             "RunResult",
-            "SEND_RECEIVE",
             "Severity",
-            "Straggler",
-            "StragglerKind",
         ),
         "host": (
             "HostWork",
@@ -46,10 +41,15 @@ __getattr__, __all__ = lazy(
             "host_parts",
             "pace",
         ),
-        "parallel": (
+        "job": (
+            "Communication",
             "GroupUse",
             "Parallelism",
             "Pipeline",
+            "RankWaits",
+            "SEND_RECEIVE",
+            "Straggler",
+            "StragglerKind",
         ),
         "contract": (
             "REPORT_VERSION",

@@ -11,7 +11,8 @@ import msgspec
 
 from sawtooth.analysis.metrics.reading import Trust
 from sawtooth.analysis.metrics.registry import METRICS, with_aliases
-from sawtooth.analysis.run.model import Confidence, Severity, StragglerKind
+from sawtooth.analysis.run.job import StragglerKind
+from sawtooth.analysis.run.model import Confidence, Severity
 from sawtooth.ingest.schema import RecordingKind
 
 REPORT_VERSION = 1

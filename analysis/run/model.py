@@ -1,4 +1,4 @@
-"""What is known of an analysed run: its devices, what ranks' collectives say together, and findings. Data only; other modules make it."""
+"""What is known of an analysed run: its devices and findings. Data only; other modules make it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sawtooth.analysis.metrics.witness import StepWork
 from sawtooth.analysis.replay.edits import Edit
 from sawtooth.analysis.run.compile_log import CompileLog
 from sawtooth.analysis.run.host import HostWork
-from sawtooth.analysis.run.parallel import GroupUse, Pipeline
+from sawtooth.analysis.run.job import Communication
 from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.analysis.telemetry.of_run import RunTelemetry
 from sawtooth.analysis.telemetry.profile_fit import Representativeness
@@ -29,9 +29,7 @@ from sawtooth.ingest.schema import Manifest
 Severity = Literal["critical", "warning", "info"]
 Confidence = Literal["high", "medium", "low"]
 Claim = Literal["gain", "ceiling", "throughput", "caution"]
-StragglerKind = Literal["rank", "set", "host", "stage"]
 
-SEND_RECEIVE = "sendrecv"  # the name of a pair of sender and receiver, whatever its two sides say
 NO_GAIN = 1.005  # half a percent: a replay reproduces the recorded step no better
 
 
@@ -141,84 +139,6 @@ class NotChecked:
 
     rule: str
     because: str
-
-
-@dataclass(frozen=True)
-class RankWaits:
-    """One rank in its counted steps, ms per step: ``wait_ms`` in collectives (overlapped or not), ``late_ms`` that each of the others, on average,
-    waited for it with nothing to compute, as profiled: the profiler slows one host more than another.
-
-    ``last_share`` is the share of collectives it came last to. ``clock_offset_ns`` is its clock minus the first rank's, from the ends of shared
-    collectives, None where they share none, directly or through others; ``clock_error_ns`` its standard error. ``unprofiled_wait_ms`` is what it waits where all
-    ranks are replayed together without the profiler, None where they cannot be; ``slowed_ms`` how much longer its kernels were recorded for
-    collectives that waited beside them, ``held_ms`` how long single ones were held up, as where another process has turns on the GPU.
-    """
-
-    position: int
-    rank: int | None
-    device: int
-    wait_ms: float
-    late_ms: float
-    last_share: float | None
-    clock_offset_ns: int | None
-    clock_error_ns: int | None
-    unprofiled_wait_ms: float | None = None
-    slowed_ms: float = 0.0
-    held_ms: float = 0.0
-
-
-@dataclass(frozen=True)
-class Straggler:
-    """Who holds the job up by its own doing: one rank, all of a host, a pipeline stage, or several ranks together (set).
-
-    ``own_ms`` is what each of them takes of a step beyond its peers (the median over them), without the profiler; ``gain_ms`` what the
-    job's step gains where they are as fast, or share work of another batch size with their peers. ``reason`` is a cause of lost time, "work" (more kernel time), "turns" (another process on
-    its GPU), "clock" or "power" (slower GPU by telemetry), None where nothing tells or the reasons differ. ``kernel_ratio`` is how many
-    times as long equal kernels take, where that is it. ``at_most``: the replayed hosts hide it, and hosts as fast as their error
-    allows would not; ``gain_ms`` is of those. Of a job of many ranks, ``positions`` are those that are among the run's, perhaps none.
-    """
-
-    kind: StragglerKind
-    positions: tuple[int, ...]
-    ranks: tuple[int | None, ...]
-    host: str | None
-    reason: str | None
-    kernel_ratio: float | None
-    own_ms: float
-    gain_ms: float
-    at_most: bool = False
-
-
-@dataclass(frozen=True)
-class Communication:
-    """What the ranks' recordings say together.
-
-    ``rows`` has one row per matched collective and rank: collective, position, gpu_op_id, start_ns, dur_ns, shortest_ns, wait_ns, last,
-    exposed_ns, exposed_wait_ns, counted, name, dtype, bytes, group, group_size, ranks (matched). ``unmatched`` counts communication kernels without a
-    counterpart. ``notes`` say what limits the numbers. ``stragglers`` hold the job up by their own doing, most gain first. ``step_ms`` is the
-    job's step without the profiler, from the ranks replayed together; None where they cannot be. ``paced_ms`` is the step that stragglers are
-    judged at: with hosts brought to what marks or telemetry say of it. ``in_turn_ms`` is what even the rank that waits least in a step waits for
-    others: those that hold each other up by turns. ``groups`` are its process groups by kind, ``schedule`` its pipeline's. ``heat`` is what every rank takes and waits in every step (of ``ranks.heat``) where the job
-    has more ranks than the run has recordings, else None.
-    """
-
-    rows: pd.DataFrame
-    ranks: tuple[RankWaits, ...]
-    unmatched: int
-    notes: tuple[str, ...] = ()
-    stragglers: tuple[Straggler, ...] = ()
-    step_ms: float | None = None
-    paced_ms: float | None = None
-    in_turn_ms: float = 0.0
-    groups: tuple[GroupUse, ...] = ()
-    schedule: Pipeline | None = None
-    heat: pd.DataFrame | None = None
-    job_ranks: int | None = None
-
-    @property
-    def pipeline(self) -> bool:
-        """Whether ranks send to each other: then their work differs by design, and each waits at times."""
-        return not self.rows.empty and bool((self.rows["name"] == SEND_RECEIVE).any())
 
 
 @dataclass(frozen=True)

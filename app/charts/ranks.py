@@ -9,7 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from sawtooth.analysis.knowledge.causes import BETWEEN_RANKS
-from sawtooth.analysis.run.parallel import Pipeline
+from sawtooth.analysis.run.job import Pipeline
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, framed
 from sawtooth.app.theme import ACCENT, CAUSES, OWNERS, PAGE, Colour

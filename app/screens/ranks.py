@@ -7,7 +7,8 @@ import streamlit as st
 
 from sawtooth.analysis.ranks.communication import collective_table, side_by_side
 from sawtooth.analysis.ranks.stragglers.lateness import NAMED_RANKS, who, why
-from sawtooth.analysis.run.model import Communication, RankResult, RunResult
+from sawtooth.analysis.run.job import Communication
+from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
 from sawtooth.app.page import basis, cards, current, frame, panel

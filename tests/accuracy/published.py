@@ -25,7 +25,7 @@ from sawtooth.analysis.cluster.places import place_of
 from sawtooth.analysis.cluster.reduction import JobOverview, reduce_job
 from sawtooth.analysis.cluster.summary import pack
 from sawtooth.analysis.cluster.tables import JobTables
-from sawtooth.analysis.run.model import SEND_RECEIVE
+from sawtooth.analysis.run.job import SEND_RECEIVE
 from sawtooth.ingest.schema import DataFolder
 
 BAR = 0.03  # of the published slowdown

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.ranks.pipeline import shortest_ms
 from sawtooth.analysis.replay.edits import ScaledOps, WithoutWaits
+from sawtooth.analysis.run.job import Pipeline
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
-from sawtooth.analysis.run.parallel import Pipeline
 from sawtooth.analysis.units import in_words
 
 WORTH_NAMING = 0.10  # of the step: with four microbatches a stage the bubble is below a fifth, and hardly anybody halves it

@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 
 from sawtooth.analysis.findings.rule import Rule, RuleContext
 from sawtooth.analysis.ranks.stragglers.lateness import NAMED_RANKS, who, why
-from sawtooth.analysis.run.model import CodeChange, Communication, Explains, Finding, RankResult, RankWaits, Straggler
+from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
+from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RankResult
 from sawtooth.analysis.units import in_words
 
 SKEW_SHARE = 0.03  # of a step: less lateness is not worth a sentence

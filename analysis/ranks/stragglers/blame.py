@@ -22,7 +22,7 @@ from sawtooth.analysis.ranks.coupled import Job
 from sawtooth.analysis.ranks.stragglers.own_time import HOLE, HOST_ERROR, LONG_GAP_NS, WORK, OwnTime, Part
 from sawtooth.analysis.ranks.stragglers.reasons import Reason, kept_ms, reason_of_work, shares_work, straggler, stragglers_of
 from sawtooth.analysis.replay.edits import Edit, FasterHost
-from sawtooth.analysis.run.model import Straggler
+from sawtooth.analysis.run.job import Straggler
 
 LEAST_SHARE = 0.03  # of a step: a fix below 3 % is lost in the noise
 OUTLIER_MADS = 6.0  # beyond the median: of 1,000 alike ranks none lies there

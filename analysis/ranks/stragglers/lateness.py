@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
-from sawtooth.analysis.run.model import RankResult, Straggler
+from sawtooth.analysis.run.job import Straggler
+from sawtooth.analysis.run.model import RankResult
 
 NAMED_RANKS = 4  # of more, how many there are says more than which
 TURNS = "kernels held up for milliseconds, as where another process has turns on its GPU"

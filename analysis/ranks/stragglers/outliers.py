@@ -19,7 +19,8 @@ from sawtooth.analysis.ranks.beside import Kernels, Quiet, Shape, held_ms
 from sawtooth.analysis.ranks.stragglers.blame import LEAST_SHARE, OUTLIER_MADS, PERSISTENT, SCATTER
 from sawtooth.analysis.ranks.stragglers.own_time import HOLE, LONG_GAP_NS, WORK, kernel_work
 from sawtooth.analysis.ranks.stragglers.reasons import kept_ms, reason_of_work, shares_work, stragglers_of
-from sawtooth.analysis.run.model import RankResult, Straggler
+from sawtooth.analysis.run.job import Straggler
+from sawtooth.analysis.run.model import RankResult
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Recording

@@ -10,7 +10,7 @@ import numpy as np
 
 from sawtooth.analysis.ranks.beside import Quiet, Shape
 from sawtooth.analysis.ranks.stragglers.own_time import WORK, same_kernels_ratio, same_launches_share
-from sawtooth.analysis.run.model import Straggler, StragglerKind
+from sawtooth.analysis.run.job import Straggler, StragglerKind
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
 MOST_OF_HOST = 0.75  # of a host's ranks: then it is the host

@@ -6,8 +6,8 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.ranks.heat import Level, pooled, rank_steps, waits_between
-from sawtooth.analysis.run.model import Communication, RunResult
-from sawtooth.analysis.run.parallel import GroupUse, Pipeline
+from sawtooth.analysis.run.job import Communication, GroupUse, Pipeline
+from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
 from sawtooth.app.page import cards, frame, panel

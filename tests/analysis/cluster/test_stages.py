@@ -18,7 +18,7 @@ from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.ranks.as_recorded import RecordedJob
 from sawtooth.analysis.ranks.job import peers
 from sawtooth.analysis.ranks.matching import with_places
-from sawtooth.analysis.run.model import SEND_RECEIVE
+from sawtooth.analysis.run.job import SEND_RECEIVE
 from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.ingest.schema import DataFolder
 from tests.support.pipelined import pipelined

@@ -11,8 +11,8 @@ from sawtooth.analysis.knowledge.hardware import link_of
 from sawtooth.analysis.ranks.groups import parallelism
 from sawtooth.analysis.ranks.heat import waits_between
 from sawtooth.analysis.ranks.pipeline import chunks_of, shortest_ms, stages_of
-from sawtooth.analysis.run.model import SEND_RECEIVE, Communication, RunResult
-from sawtooth.analysis.run.parallel import Pipeline
+from sawtooth.analysis.run.job import SEND_RECEIVE, Communication, Pipeline
+from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in

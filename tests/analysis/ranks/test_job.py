@@ -9,7 +9,7 @@ import pytest
 
 from sawtooth.analysis.ranks import job as one_job
 from sawtooth.analysis.ranks.communication import split_communication
-from sawtooth.analysis.run.model import Communication
+from sawtooth.analysis.run.job import Communication
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library

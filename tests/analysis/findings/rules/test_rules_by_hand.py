@@ -16,7 +16,8 @@ from sawtooth.analysis.findings.rule import RuleContext
 from sawtooth.analysis.findings.rules import small_batch
 from sawtooth.analysis.findings.rules.python_between_operators import how_often
 from sawtooth.analysis.findings.rules.straggling_rank import check as straggling
-from sawtooth.analysis.run.model import Communication, Finding, RankWaits, RunResult, Straggler
+from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
+from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run_analysis import analyse, whatif_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.intake import bring_in

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sawtooth.analysis.ranks.stragglers.lateness import who, why
-from sawtooth.analysis.run.model import Straggler
+from sawtooth.analysis.run.job import Straggler
 
 
 def late(kind: Any, positions: tuple[int, ...], ranks: tuple[int | None, ...], host: str | None = None) -> Straggler:

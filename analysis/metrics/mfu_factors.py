@@ -1,0 +1,129 @@
+"""The four factors whose product is MFU: busy, FLOP kernels, clock, and how near those kernels come to the peak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sawtooth.analysis.metrics.metric import Measured, Metric
+from sawtooth.analysis.metrics.mfu import NARROW, OUTRUN, Rate, rate_of
+from sawtooth.analysis.metrics.reading import Reading, Trust, missing, worst
+
+# Why a factor may be above 100 %.
+BOOSTS = "Above 100 % because the GPU runs faster than the clock that its peak is quoted at."
+LONGER_THAN_THE_STEP = (
+    "Above 100 %: the profiled GPU works longer than the run's step takes, so the two did other work or ran at other clocks."
+)
+TOO_EFFICIENT = "Above 100 %: attention that skips what its mask hides is counted whole; else the clock, the step time or the peak is wrong."
+
+
+@dataclass(frozen=True)
+class _Factors:
+    """The four shares whose product is MFU, and what the clock's rests on."""
+
+    rate: Rate
+    busy: float
+    flop_kernels: float
+    clock: float
+    clock_note: str | None
+
+    @property
+    def efficiency(self) -> float:
+        return self.rate.mfu / (self.busy * self.flop_kernels * self.clock)
+
+
+def _factors(measured: Measured) -> _Factors | str:
+    """Return the factors of MFU, or the sentence that says what of them is not known."""
+    rate, flops = rate_of(measured), measured.facts.flops
+    if isinstance(rate, str):
+        return rate
+    if not measured.counted or not measured.busy_ns or not flops or not flops.union_ns:
+        return "No GEMM, convolution or attention kernel is known in the steady window."
+    works_ms = measured.busy_ns / measured.counted / 1e6 if measured.works_ms is None else measured.works_ms
+    sampled, gpu = measured.sampled, measured.gpu
+    mhz = sampled.means.get("clock_sm_mhz") if sampled else None
+    clock, note = 1.0, None
+    if sampled and mhz and gpu and gpu.quoted_clock_mhz:
+        clock, note = mhz / gpu.quoted_clock_mhz, f"{mhz:.0f} MHz of {gpu.quoted_clock_mhz:.0f} MHz; {sampled.clock_note}"
+    return _Factors(rate, works_ms / rate.step_ms, flops.union_ns / measured.busy_ns, clock, note)
+
+
+def busy_factor(measured: Measured) -> Reading:
+    """Return the share of the step in which the GPU works."""
+    factors = _factors(measured)
+    if isinstance(factors, str):
+        return missing(factors)
+    replayed = measured.works_ms is not None and measured.best.source != "profile"
+    note = (
+        f"Busy time per step {'in the replay without the profiler' if replayed else 'as profiled'} ÷ the step time of the MFU."
+    )
+    return _above_one(Reading(factors.busy, trust=factors.rate.trust, notes=(note,)), LONGER_THAN_THE_STEP, "caution")
+
+
+def flop_kernel_factor(measured: Measured) -> Reading:
+    """Return the share of busy time that goes to FLOP kernels."""
+    factors = _factors(measured)
+    return missing(factors) if isinstance(factors, str) else Reading(factors.flop_kernels, trust=factors.rate.trust)
+
+
+def clock_factor(measured: Measured) -> Reading:
+    """Return the mean clock as a share of the one that the peak is quoted at."""
+    factors = _factors(measured)
+    if isinstance(factors, str):
+        return missing(factors)
+    if factors.clock_note is None:
+        note = "No telemetry tells the clock: taken as the clock the peak is quoted at."
+        return Reading(1.0, trust="caution", notes=(note,))
+    return _above_one(Reading(factors.clock, notes=(factors.clock_note,)), BOOSTS)
+
+
+def efficiency_factor(measured: Measured) -> Reading:
+    """Return how near FLOP kernels come to what the clock allows."""
+    factors = _factors(measured)
+    if isinstance(factors, str):
+        return missing(factors)
+    gpu, flops = measured.gpu, measured.facts.flops
+    by_dtype = flops.by_dtype if flops is not None else {}
+    dtypes = ", ".join(f"{d} {gpu.peak_tflops(d):g}" for d in by_dtype if gpu and gpu.peak_tflops(d))
+    notes = (f"Dense peaks in TFLOP/s: {dtypes}.",) if dtypes else ()
+    why = OUTRUN if any(dtype in NARROW for dtype in by_dtype) else TOO_EFFICIENT
+    return _above_one(Reading(factors.efficiency, trust=factors.rate.trust, notes=notes), why, "caution")
+
+
+def _above_one(factor: Reading, why: str, trust: Trust = "ok") -> Reading:
+    """Return a factor with the reason first where it is above 100 %, which no reader expects."""
+    if factor.value is None or factor.value <= 1:
+        return factor
+    return Reading(factor.value, trust=worst(factor.trust, trust), notes=(why, *factor.notes))
+
+
+METRICS = (
+    Metric(
+        key="mfu_factor_busy", label="Busy share of MFU", unit="share", better="higher",
+        definition="Busy time per step ÷ the step time of the MFU.",
+        source="Ledger, step time.",
+        compute=busy_factor,
+        doubted_by=("waits_inside",),
+    ),
+    Metric(
+        key="mfu_factor_flop_kernels", label="FLOP-kernel share", unit="share", better="higher",
+        definition="Union of all GEMM, convolution and attention kernels ÷ busy time.",
+        source="Kernel categories.",
+        compute=flop_kernel_factor,
+        high=1,
+    ),
+    Metric(
+        key="mfu_factor_clock", label="Clock share", unit="share", better="higher",
+        definition="Mean SM clock ÷ the clock the peak is quoted at; 1 with a note where no telemetry tells. Under a power cap the clock that NVML reports was "
+        "measured 6 to 10 % above the one that the SMs ran at (H200); the difference then lies in the efficiency.",
+        source="Telemetry, hardware.toml.",
+        compute=clock_factor,
+        high=4,  # no clock is four times the rated one
+    ),
+    Metric(
+        key="mfu_factor_efficiency", label="FLOP-kernel efficiency", unit="share", better="higher",
+        definition="What is left of MFU after the other three factors: how near those kernels come to the peak while they run.",
+        source="Quotient.",
+        compute=efficiency_factor,
+        doubted_by=("waits_inside",),
+    ),
+)  # fmt: skip
