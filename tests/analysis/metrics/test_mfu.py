@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from sawtooth.analysis.knowledge.hardware import identify
-from sawtooth.analysis.metrics import mfu
+from sawtooth.analysis.metrics import mfu, mfu_factors
 from sawtooth.analysis.metrics.device_facts import DeviceFacts, FlopTotals, StepEstimate
 from sawtooth.analysis.metrics.metric import Measured
 from sawtooth.analysis.metrics.step_time import choose_step_time
@@ -41,7 +41,7 @@ def readings(counts, best, busy_ns=1, counted=1, *, user=None, clock=None, works
         works_ms=works_ms,
         sampled=sampled,
     )
-    return {metric.key: metric.compute(measured) for metric in mfu.METRICS}
+    return {metric.key: metric.compute(measured) for metric in (*mfu.METRICS, *mfu_factors.METRICS)}
 
 
 def test_factors_multiply_to_mfu_exactly():
