@@ -259,6 +259,12 @@ def nsight(dice: random.Random, place: Path) -> Files:
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             value = float(value)
         row[dice.choice(list(row))] = value.encode(errors="replace") if isinstance(value, str) else repr(value) if isinstance(value, list | dict) else value  # fmt: skip
+    if dice.random() < 0.3:  # a version that lacks a table, or calls a column otherwise
+        table = dice.choice([name for name, rows in made.items() if rows])
+        column = dice.choice(list(made[table][0]))
+        made[table] = [{("other" if key == column else key): value for key, value in row.items()} for row in made[table]]
+        if dice.random() < 0.5:
+            del made[table]
     path = place / "nsys.sqlite"
     try:
         nsight_export.write(path, made)

@@ -1,0 +1,27 @@
+"""The comparison of exports with SQL over their own tables notices what differs."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from types import SimpleNamespace
+
+from tests.accuracy.exports import main
+from tests.support import nsight_export as export
+
+
+def test_a_sound_export_agrees_and_one_of_other_sums_does_not(tmp_path, capsys, monkeypatch):
+    path = export.write(tmp_path / "a.sqlite", export.tables())
+    assert main([str(path)]) == 0
+    assert "| GPU 0, kernel time, ms |" in capsys.readouterr().out
+    read = sqlite3.connect
+
+    def longer(address, **how):  # the tables say 1 % more than what was read
+        with closing(read(address, **how)) as source:
+            copy = read(":memory:")
+            source.backup(copy)
+        copy.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET end = end + (end - start) / 100")
+        return copy
+
+    monkeypatch.setattr("tests.accuracy.exports.sqlite3", SimpleNamespace(connect=longer))
+    assert main([str(path)]) == 1
