@@ -13,9 +13,11 @@ FORWARD_US, BACKWARD_US, TRANSFER_US = 200.0, 300.0, 150.0
 NODE = "autograd::engine::evaluate_function: MmBackward0"
 
 
-def _collective(trace: ChromeTrace, host: float, start: float, name: str, elements: int) -> float:
+def _collective(
+    trace: ChromeTrace, host: float, start: float, name: str, elements: int, transfer_us: float = TRANSFER_US
+) -> float:
     """Add a collective that nothing overlaps and return when it ends."""
-    end = start + TRANSFER_US
+    end = start + transfer_us
     trace.launch(
         (host, host + 2), (start, end), f"ncclDevKernel_{name}_RING_LL(ncclDevKernelArgsStorage<4096ul>)", stream=17,
         **{
@@ -81,6 +83,28 @@ def gathered(folder: Path, *, keep: bool, layers: int = 2, ahead: bool = False) 
     return [trace.write(folder / "trace.json")]
 
 
+def reduced_one_by_one(folder: Path, *, call_us: float) -> list[Path]:
+    """After the backward pass 24 gradients are all-reduced one by one: the host is ``call_us`` in each call, the GPU 5 µs."""
+    trace = _loop()
+    begin = 0.0
+    for step in range(STEPS):
+        host = begin + 10
+        trace.launch((host, host + 2), (host + 6, host + 106), KERNEL)
+        trace.op(NODE, host + 10, host + 18)
+        trace.launch((host + 12, host + 14), (host + 106, host + 206), KERNEL)
+        host += 200
+        for _ in range(24):
+            trace.op("c10d::allreduce_", host, host + call_us)
+            _collective(trace, host + call_us - 3, host + call_us, "AllReduce", 2_000_000, 5.0)
+            host += call_us + 10
+        trace.launch((host, host + 2), (host + 6, host + 46), KERNEL)
+        trace.host("cuda_runtime", "cudaDeviceSynchronize", host + 4, host + 50)
+        trace.step(step, begin, host + 52)
+        begin = host + 54
+    trace.top["made_for"] = folder.name
+    return [trace.write(folder / "trace.json")]
+
+
 def piped(folder: Path, *, forward_us: tuple[float, ...], micro: int) -> list[Path]:
     """A pipeline of ``pipelined``."""
     paths = []
@@ -93,6 +117,7 @@ def piped(folder: Path, *, forward_us: tuple[float, ...], micro: int) -> list[Pa
 COLLECTIVE_LOOPS = {
     "accumulated_and_reduced": partial(accumulated, no_sync=False),
     "accumulated_without_sync": partial(accumulated, no_sync=True),
+    "reduced_one_by_one_by_a_slow_host": partial(reduced_one_by_one, call_us=60.0),
     "weights_gathered_twice": partial(gathered, keep=False),
     "weights_gathered_late": partial(gathered, keep=True, layers=5),
     "weights_gathered_ahead": partial(gathered, keep=True, layers=5, ahead=True),

@@ -1,10 +1,11 @@
 """Gradients are all-reduced one by one once the backward pass is over.
 
 What it checks
-    All-reduces launched after the last operator of a step's backward pass, how many there are, and whether anything computes beside them.
+    All-reduces launched after the last operator of a step's backward pass, how many there are, whether anything computes beside them, and how long the
+    host is in their calls.
 Why it costs time
     A gradient can be sent as soon as the backward pass has it. One all-reduce for each parameter after the pass overlaps nothing, and small ones cost
-    their latency each.
+    their latency each; where the host is the limit, each costs it a call.
 What to do
     DistributedDataParallel, which reduces buckets of gradients while the backward pass goes on.
 When it is wrong
@@ -18,10 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 
-from sawtooth.analysis.findings.queries.communication import collectives, cost_beside, evidence_of
+from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, cost_beside, evidence_of
 from sawtooth.analysis.findings.rule import Rule, RuleContext
-from sawtooth.analysis.replay.edits import TimedOps
+from sawtooth.analysis.replay.edits import Edit, TimedOps
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding
 from sawtooth.analysis.units import in_words
 
@@ -29,7 +31,11 @@ MANY = 10  # a step: a loss, a norm and a few metrics are reduced after the back
 WORTH_NAMING = 0.02  # of the step
 COPIED = 2  # times a gradient's bytes through the GPU's memory: read and written into its bucket
 REDUCED = 3  # and as it is reduced: read, summed and written
+CALLED = "c10d::allreduce_"  # the operator of one all-reduce on the host
 BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel's default: the last bucket is sent when the backward pass ends
+
+BY_THE_GPU = "Predicted by the replay with all but the last bucket overlapped by the backward pass, whose kernels share memory and multiprocessors with it."
+BY_THE_HOST = "Not predicted: the host is the limit, and what the hooks and copies of DistributedDataParallel cost it is in no trace of a run without them."
 
 CHANGES = (
     CodeChange(
@@ -48,33 +54,49 @@ def check(context: RuleContext) -> Iterator[Finding]:
     count = len(after) / steps
     if count < MANY or context.step_ms is None:
         return
-    before = after.groupby("step")["bytes"].cumsum() - after["bytes"]
-    overlapped = after[
-        (before >= BUCKET_BYTES).fillna(False)
-    ]  # parameters come in the model's order, their gradients in the reverse one
-    gpu = context.rank.gpu
-    rate = gpu.bandwidth_bytes_per_s if gpu is not None else None
-    cost_ms = float(after["exposed_ns"].sum()) / steps / 1e6
-    ops = tuple(overlapped["gpu_op_id"].astype(int).tolist())
-    once_ns = overlapped["bytes"].astype(float) / rate * 1e9 if rate else overlapped["bytes"].astype(float) * 0.0
-    held_ns = overlapped["dur_ns"] * cost_beside(context, overlapped)
-    still_ns = COPIED * once_ns + np.maximum(REDUCED * once_ns, held_ns)
-    edits = [TimedOps(ops, tuple(still_ns.clip(upper=overlapped["dur_ns"]).astype(int).tolist()))]
-    predicted = context.predict_ms(edits)
-    if overlapped.empty or predicted is None or context.share(context.step_ms - predicted) < WORTH_NAMING:
+    exposed_ms = float(after["exposed_ns"].sum()) / steps / 1e6
+    edits = _overlapped(context, after)
+    predicted = context.predict_ms(edits) if edits else None
+    gains = predicted is not None and context.share(context.step_ms - predicted) >= WORTH_NAMING
+    calls_ms = 0.0 if gains else _calls_ms(context)
+    if not gains and calls_ms < WORTH_NAMING * (context.rank.best.profiled.value or 0.0):
         return
+    cost = f"{in_words(exposed_ms)} that nothing overlaps" if gains else f"{in_words(calls_ms)} of the profiled host's time"
     yield context.finding(
         RULE.slug,
-        f"{count:.0f} all-reduces a step follow the backward pass, one for each gradient: {in_words(cost_ms)} that nothing overlaps",
+        f"{count:.0f} all-reduces a step follow the backward pass, one for each gradient: {cost}",
         "Wrap the model in DistributedDataParallel: it reduces buckets of gradients while the backward pass goes on.",
-        ceiling_ms=cost_ms,
-        edits=edits,
-        confidence="medium",
-        note="Predicted by the replay with all but the last bucket overlapped by the backward pass, whose kernels share memory and multiprocessors with it.",
+        ceiling_ms=exposed_ms if gains else calls_ms,
+        edits=edits if gains else (),
+        severity=None if gains else "info",
+        confidence="medium" if gains else "low",
+        note=BY_THE_GPU if gains else BY_THE_HOST,
         risk="The gradients are averaged within the backward pass: code that changes them on each rank before must move.",
         changes=CHANGES,
         evidence=evidence_of(after),
     )
+
+
+def _overlapped(context: RuleContext, after: pd.DataFrame) -> list[Edit]:
+    """Return the edit that leaves of each all-reduce what its bucket costs beside the backward pass; none where all fit into the last bucket."""
+    before = after.groupby("step")["bytes"].cumsum() - after["bytes"]
+    # parameters come in the model's order, their gradients in the reverse one
+    rows = after[(before >= BUCKET_BYTES).fillna(False)]
+    if rows.empty:
+        return []
+    gpu = context.rank.gpu
+    rate = gpu.bandwidth_bytes_per_s if gpu is not None else None
+    once_ns = rows["bytes"].astype(float) / rate * 1e9 if rate else rows["bytes"].astype(float) * 0.0
+    held_ns = rows["dur_ns"] * cost_beside(context, rows)
+    still_ns = COPIED * once_ns + np.maximum(REDUCED * once_ns, held_ns)
+    ops = tuple(rows["gpu_op_id"].astype(int).tolist())
+    return [TimedOps(ops, tuple(still_ns.clip(upper=rows["dur_ns"]).astype(int).tolist()))]
+
+
+def _calls_ms(context: RuleContext) -> float:
+    """Return the ms of each profiled step that the host is in all-reduces."""
+    calls = calls_inside(context, CALLED).drop_duplicates(["launch_ns", "end_ns"])
+    return float((calls["end_ns"] - calls["launch_ns"]).sum()) / max(len(context.rank.counted), 1) / 1e6
 
 
 RULE = Rule("gradients-reduced-after", ("steps",), check, Explains(part_of="exposed-communication"))
