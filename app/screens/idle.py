@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
 import streamlit as st
@@ -10,17 +10,17 @@ import streamlit as st
 from sawtooth.analysis.findings.source_lines import FRAME, user_lines
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.run.model import RankResult
-from sawtooth.analysis.run.verdict import Column, columns_of, parts_of, uses_estimate
+from sawtooth.analysis.run.verdict import Column, Part, columns_of, parts_of, uses_estimate
 from sawtooth.analysis.tables import waits as lost_time
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import losses
 from sawtooth.app.page import basis, cards, current, frame, panel
-from sawtooth.app.theme import CAUSES, UNATTRIBUTED, colour_of
+from sawtooth.app.theme import CAUSES, colour_of
 from sawtooth.app.words import causes as cause_words
+from sawtooth.app.words import lost as words_of_loss
 from sawtooth.app.words import run as words
 
 STEP_PREFIX = "ProfilerStep#"  # what the profiler calls each step
-WORTH_A_BAR = 0.01  # of the largest cause: smaller ones are hairlines, and the table has them
 PLACES = {
     "operator": "Operator", "python": "Python line", "call": "Runtime call", "phase": "Phase", "next_operation": "Ended by",
     "confidence": "Confidence",
@@ -37,46 +37,65 @@ def main() -> None:
         return
     answer = st.container()  # above the switch that it depends on
     chosen = basis.switch(rank)
-    rows = _lost(rank, chosen if chosen in columns_of(rank) else columns_of(rank)[0])
-    if rows.empty:
+    column = chosen if chosen in columns_of(rank) else columns_of(rank)[0]
+    rows = words_of_loss.rows(rank, column)
+    if not rows:
         cards.headline("The GPU never waits in the steady window.")
         cards.small("There is no idle time, exposed copy or exposed communication between the first and the last counted step.")
         return
-    first = rows.iloc[0]
     with answer:
-        _head(first, rank, chosen)
+        cards.headline(words_of_loss.sentence(rank, column, rows), words_of_loss.busy_meanwhile(rows))
     if rank.represents is not None and rank.represents.represents is False:
         cards.small(rank.represents.sentence)
-    _where_and_what_helps(rank, rows, chosen)
-    title = (
-        f"{losses_label(first)} is the largest of {len(rows)} causes"
-        if len(rows) > 1
-        else f"{losses_label(first)} is the only cause"
-    )
-    panel.show(losses.causes(rows, title, dark=frame.dark(), unit=words.unit_of(rank), least=WORTH_A_BAR), "causes")
-    _pieces(rank, list(dict.fromkeys(str(c) for c in rows["cause"] if str(c) in CAUSES)))
+    _where_and_what_helps(rank, rows, column)
+    whole = words_of_loss.total_ms(rows)
+    title = f"{fmt.share(rows[0].ms / whole)} of what is lost: {rows[0].label[0].lower() if rows[0].owner else ''}{rows[0].label[1:]}"
+    bars = [(row.owner, row.cause, row.ms) for row in rows]
+    panel.show(losses.causes(bars, _table(rank), title, dark=frame.dark(), unit=words.unit_of(rank)), "causes")
+    _pieces(rank, {row.key: row.label[0].lower() + row.label[1:] for row in rows if row.key in CAUSES})
     _phases(rank)
 
 
-def _where_and_what_helps(rank: RankResult, rows: pd.DataFrame, column: Column) -> None:
-    """Say of each cause that is worth a bar where it lies and what helps, the largest first."""
-    times = rows[f"{column}_ms"].fillna(rows["recorded_ms"])
-    places = _places(rank)
-    lines = [
-        (losses_label(row), fmt.duration_ms(ms), places.get(str(row["cause"]), fmt.MISSING), _helps(row))
-        for (_, row), ms in zip(rows.iterrows(), times, strict=True)
-        if ms > 0 and ms >= WORTH_A_BAR * times.max()
-    ]
+def _where_and_what_helps(rank: RankResult, rows: list[words_of_loss.Row], column: Column) -> None:
+    """Say of each cause what it takes, where most of it lies and what helps, the largest first; the last row is their sum."""
+    places, both = _places(rank), basis.differs(rank) and len(columns_of(rank)) > 1
+    whole = words_of_loss.Row("", None, words_of_loss.total_ms(rows), sum(row.other_ms for row in rows))
     per = "a step" if len(rank.counted) else "of the recording"
-    cards.table(
-        ("The GPU waits for", f"Time {per}", "Most of it in", "What helps"),
-        lines,
-        "What the GPU waits for, where, and what helps",
-    )
+    other = "as profiled" if column == "unprofiled" else "of the run, ≈"
+    heads = ("The GPU waits for", f"Time {per}", *([other] if both else []), "Most of it in", "What helps")
+    lines = [
+        (
+            "Together" if row is whole else row.label,
+            fmt.duration_ms(row.ms),
+            *([fmt.duration_ms(row.other_ms)] if both else []),
+            places.get(row.key, fmt.MISSING) if row.owner else "",
+            row.helps,
+        )
+        for row in [*rows, *([whole] if len(rows) > 1 else [])]
+    ]
+    cards.table(heads, lines, "What the GPU waits for, where, and what helps")
 
 
-def _helps(row: pd.Series) -> str:
-    return cause_words.helps(str(row["owner"]), None if row["cause"] == row["owner"] else str(row["cause"]))
+def _table(rank: RankResult) -> pd.DataFrame:
+    """Return every cause on both bases with what the replay gains without it."""
+    named = {column: {_key(part): part for part in parts_of(rank, column) if part.lost} for column in columns_of(rank)}
+    keys = list(dict.fromkeys(key for parts in named.values() for key in parts))
+    gained = _causes(rank).set_index("cause")["recoverable_ms"]
+    return pd.DataFrame(
+        [
+            {
+                "label": colour_of(*key).label,
+                "unprofiled_ms": named["unprofiled"][key].ms if key in named.get("unprofiled", {}) else None,
+                "recorded_ms": named["recorded"][key].ms if key in named["recorded"] else 0.0,
+                "recoverable_ms": gained.get(key[1] or key[0]),
+            }
+            for key in keys
+        ]
+    ).astype({"unprofiled_ms": float, "recorded_ms": float, "recoverable_ms": float})
+
+
+def _key(part: Part) -> tuple[str, str | None]:
+    return (part.owner, part.cause)
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
@@ -96,39 +115,6 @@ def _placed(row: dict[Any, Any], lines: dict[int, str]) -> str:
     return f"{fmt.clean(name, 80)} ({share})"
 
 
-def losses_label(row: pd.Series) -> str:
-    """Return the name of a cause, as a sentence begins."""
-    label = colour_of(str(row["owner"]), None if row["cause"] == row["owner"] else str(row["cause"])).label
-    return label[0].upper() + label[1:]
-
-
-def _head(first: pd.Series, rank: RankResult, column: Column) -> None:
-    estimate = column == "unprofiled" and pd.notna(first["unprofiled_ms"])
-    ms = float(first["unprofiled_ms"] if estimate else first["recorded_ms"])
-    of = "each step" if len(rank.counted) else "the recorded time"
-    cause = None if first["cause"] == first["owner"] else str(first["cause"])
-    cards.headline(
-        f"{'≈ ' if estimate else ''}{fmt.duration_ms(ms)} of {of} is lost to {cause_words.loses_to(str(first['owner']), cause)}."
-    )
-
-
-def _lost(rank: RankResult, column: Column) -> pd.DataFrame:
-    """Return lost time by cause as the Verdict divides it, largest first by ``column``; see ``losses.causes``."""
-    pairs: dict[tuple[str, str | None], dict[str, Any]] = {}
-    for name, which in (("recorded_ms", "recorded"), ("unprofiled_ms", "unprofiled")):
-        for part in parts_of(rank, cast(Column, which)):
-            if part.lost:
-                one = part.cause is not None and part.cause != UNATTRIBUTED
-                row = pairs.setdefault(
-                    ("" if one else part.owner, part.cause), {"cause": part.cause or part.owner, "owner": part.owner}
-                )
-                row[name] = part.ms
-    rows = pd.DataFrame(list(pairs.values()), columns=["cause", "owner", "recorded_ms", "unprofiled_ms"])
-    rows = rows.astype({"recorded_ms": float, "unprofiled_ms": float}).fillna({"recorded_ms": 0.0})
-    rows = rows.merge(_causes(rank)[["cause", "recoverable_ms"]], on="cause", how="left")
-    return rows.sort_values(f"{column}_ms", ascending=False, ignore_index=True, na_position="last")
-
-
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
 def _causes(rank: RankResult) -> pd.DataFrame:
     with current.opened(rank) as view:
@@ -141,17 +127,18 @@ def _longest(rank: RankResult, cause: str | None) -> pd.DataFrame:
         return lost_time.pieces(view, cause)
 
 
-def _pieces(rank: RankResult, causes: list[str]) -> None:
-    cause = st.pills("Waits of one cause", causes, format_func=lambda c: CAUSES[c].label, key="cause", bind="query-params")
+def _pieces(rank: RankResult, causes: dict[str, str]) -> None:
+    cause = st.pills("Waits of one cause", list(causes), format_func=causes.__getitem__, key="cause", bind="query-params")
     rows = _longest(rank, cause)
     if rows.empty:
         cards.small("No individual wait is recorded.")
         return
     longest = rows.iloc[0]
-    cards.title(f"The longest wait is {fmt.duration_ms(float(longest['ms']))}, {_place(longest)}")
+    profiled = ", as profiled," if basis.differs(rank) else ""
+    cards.title(f"The longest single wait{profiled} is {fmt.duration_ms(float(longest['ms']))}, {_place(longest)}")
     text = st.column_config.TextColumn
     shown = rows.assign(
-        label=rows["cause"].map(lambda c: CAUSES[c].label if c in CAUSES else ""),
+        label=[colour_of(str(row["owner"]), row["cause"]).label for _, row in rows.iterrows()],
         where=[_where(row) for _, row in rows.iterrows()],
         step=rows["step"].str.removeprefix(STEP_PREFIX),
     )
@@ -214,14 +201,17 @@ def _phases(rank: RankResult) -> None:
         return
     rows = pd.DataFrame(rank.phases).sort_values("idle_ms_per_step", ascending=False, ignore_index=True)
     first = rows.iloc[0]
-    idle, name = fmt.duration_ms(float(first["idle_ms_per_step"])), fmt.markdown(cause_words.place(str(first["name"])), 60)
+    idle, name = float(first["idle_ms_per_step"]), fmt.markdown(cause_words.place(str(first["name"])), 60)
+    whole = words_of_loss.total_ms(words_of_loss.rows(rank, "recorded"))
+    share = f"{fmt.share(min(idle / whole, 1.0))} of what is lost" if whole else "most idle time"
+    per = "ms per profiled step" if basis.differs(rank) else "ms per step"
     columns = {
         "name": "Phase",
-        "idle_ms_per_step": "Idle inside, ms per step",
-        "host_ms_per_step": "Host, ms per step",
-        "device_ms_per_step": "Device, ms per step",
+        "idle_ms_per_step": f"Idle inside, {per}",
+        "host_ms_per_step": f"Host, {per}",
+        "device_ms_per_step": f"Device, {per}",
     }
-    with st.expander(f"By phase: {idle} of idle time a step lies in {name}", icon=":material/segment:"):
+    with st.expander(f"By phase: {share} lies in {name}", icon=":material/segment:"):
         panel.table(rows, columns, "phases")
         cards.small("Annotations from your code and from PyTorch. Phases may be nested, so they do not add up.")
 

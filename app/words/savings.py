@@ -29,9 +29,13 @@ def step(result: RunResult) -> Amount | None:
     if text is None:
         return None
     reading = result.metrics["best_step_time_ms"]
-    measured = result.lead.best.source not in ESTIMATED if result.lead is not None else reading.trust == "ok"
-    between = _between(reading.low, reading.high)
-    return Amount(text, ": ".join(filter(None, ("a step, measured" if measured else "a step, estimated", between))), measured)
+    source = result.lead.best.source if result.lead is not None else "marks" if reading.trust == "ok" else "estimate"
+    if source == "profile":
+        between = f"; the run {between}" if (between := _between(reading.low, reading.high)) else ""
+        return Amount(text, f"a step as profiled{between}", True)
+    measured = source not in ESTIMATED
+    words = ("a step, measured" if measured else "a step, estimated", _between(reading.low, reading.high))
+    return Amount(text, ": ".join(filter(None, words)), measured)
 
 
 def after(forecast: Outlook, change: Finding | None) -> Amount:

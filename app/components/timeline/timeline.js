@@ -91,6 +91,13 @@ function around(span, factor, extent) {
   const half = Math.max(span.end - span.start, 1) * factor / 2;
   return held({ start: middle - half, end: middle + half }, extent);
 }
+function showing(place, span, factor, extent) {
+  const near = around(place, factor, extent);
+  const length = span.end - span.start;
+  if (length >= extent || near.end - near.start > length) return near;
+  if (place.start >= span.start && place.end <= span.end) return span;
+  return moved(span, (place.start + place.end) / 2 - (span.start + span.end) / 2, extent);
+}
 function between(from, to, share2) {
   const eased = 1 - (1 - share2) ** 3;
   const [a, b] = [from.end - from.start, to.end - to.start];
@@ -505,6 +512,7 @@ async function sentenceOf(answer) {
 // src/draw.ts
 var AXIS_PX = 22;
 var LETTER = 6.1;
+var POINTER_PX = 6;
 var TEXT_PX = 26;
 var STEP_COLOURS = [["#3F5873", "#7D93AB"], ["#A9B4BF", "#4C5866"]];
 var Painter = class {
@@ -693,6 +701,7 @@ var Painter = class {
       this.context.fillRect(from, AXIS_PX, to - from, height);
       this.context.globalAlpha = 1;
       this.context.fillRect(from, AXIS_PX - 5, Math.max(to - from, 3), i === scene.mark ? 5 : 2);
+      if (i === scene.mark) this.pointer((from + to) / 2, height);
     });
     this.context.fillStyle = this.ink.text;
     for (const note of scene.data.notes) {
@@ -701,6 +710,15 @@ var Painter = class {
       this.context.fillRect(from, AXIS_PX - 3, Math.max(Math.min((note.end - view.start) * scale, width) - from, 3), 2);
       this.context.fillRect(from, AXIS_PX - 9, 2, 8);
     }
+  }
+  /** Point at the place in question: of microseconds in a whole step nothing else can be seen. */
+  pointer(x, height) {
+    this.context.beginPath();
+    this.context.moveTo(x - POINTER_PX, AXIS_PX - 2 * POINTER_PX);
+    this.context.lineTo(x + POINTER_PX, AXIS_PX - 2 * POINTER_PX);
+    this.context.lineTo(x, AXIS_PX);
+    this.context.fill();
+    this.context.fillRect(Math.round(x), AXIS_PX, 1, height);
   }
   range(scene, width, height) {
     if (!scene.range) return;
@@ -1191,7 +1209,7 @@ var FindingBar = class {
     this.picture = picture;
   }
   rule = "";
-  /** Mark the places of a finding; "" or an unknown one marks none. With `go`, the view moves to the longest. */
+  /** Mark the places of a finding; "" or an unknown one marks none. With `go`, the view moves to the first. */
   open(rule, tell = false, go = false) {
     const finding = this.picture.data.findings.find((f) => f.rule === rule);
     if (this.rule === (finding?.rule ?? "")) return;
@@ -1221,15 +1239,11 @@ var FindingBar = class {
     if (go && this.picture.scene.mark >= 0) this.to(this.picture.scene.mark);
     this.picture.remap();
   }
-  /** The place in question is the longest in view, where one is. */
+  /** The place in question is the first in view, where one is: from there they are counted. */
   nearest() {
     const { marks, view } = this.picture.scene;
-    let longest = -1;
-    marks.forEach((mark, i) => {
-      const inside = mark.end > view.start && mark.start < view.end;
-      if (inside && (longest < 0 || mark.end - mark.start > marks[longest].end - marks[longest].start)) longest = i;
-    });
-    this.picture.scene.mark = longest >= 0 ? longest : marks.length ? 0 : -1;
+    const first = marks.findIndex((mark) => mark.end > view.start && mark.start < view.end);
+    this.picture.scene.mark = first >= 0 ? first : marks.length ? 0 : -1;
   }
   step(by) {
     const { marks, mark } = this.picture.scene;
@@ -1238,7 +1252,10 @@ var FindingBar = class {
   to(index) {
     this.picture.scene.mark = index;
     this.show();
-    this.picture.go(around(this.picture.scene.marks[index], ROOM, this.picture.data.extent), true);
+    const { marks, view } = this.picture.scene;
+    const seen = showing(marks[index], view, ROOM, this.picture.data.extent);
+    if (seen === view) this.picture.remap();
+    else this.picture.go(seen, true);
   }
   show() {
     const finding = this.picture.data.findings.find((f) => f.rule === this.rule);

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.outlook import Outlook, outlook
-from sawtooth.analysis.run.model import Finding, RunResult
+from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.tables.timeline import Span
 from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, frame, panel
@@ -21,7 +21,7 @@ from sawtooth.app.words import run as words
 SHOWN_FIRST = 3  # three changes are what somebody does today; the rest is folded
 # In the address: the changes counted in, what a GPU-hour costs, the steps to go.
 FIXES, PRICE, STEPS = "fixes", "price", "steps"
-AROUND = 2.2  # of its own length that a piece of evidence is shown with on the timeline
+AROUND = 1.1  # of its own length that a step is shown with on the timeline
 SAME_TIME = "This is the same time that the rank is late by, in its own code: the two gains do not add up."
 _ICON = {"critical": ":material/error:", "warning": ":material/warning:", "info": ":material/info:"}
 _COLOUR: dict[str, Literal["red", "orange", "blue"]] = {"critical": "red", "warning": "orange", "info": "blue"}
@@ -152,12 +152,12 @@ def evidence_table(number: int, finding: Finding) -> None:
 
 
 def timeline_link(finding: Finding, result: RunResult) -> None:
-    """Link to the first piece of evidence on the timeline; nothing where none has a time."""
-    first = next((row for row in finding.evidence if row.get("start_ns") is not None and row.get("end_ns") is not None), None)
-    if first is not None and result.lead is not None:
-        whole = views.extent(result.lead.recording_id)
-        view = Span(int(first["start_ns"]), int(first["end_ns"])).zoomed(AROUND, whole)
-        low, high = view.relative_ms(whole.start_ns)
+    """Link to the step on the timeline that has most of the evidence; nothing where none has a time."""
+    rank = result.lead
+    view = whole_step(rank, finding) if rank is not None else None
+    if rank is not None and view is not None:
+        whole = views.extent(rank.recording_id)
+        low, high = view.zoomed(AROUND, whole).relative_ms(whole.start_ns)
         frame.link(
             "timeline",
             "Show on the timeline",
@@ -167,6 +167,23 @@ def timeline_link(finding: Finding, result: RunResult) -> None:
             t1=f"{high:.6f}",
             finding=finding.rule,
         )
+
+
+def whole_step(rank: RankResult, finding: Finding) -> Span | None:
+    """Return the counted step that has most pieces of the evidence, else the stretch that all lie in: one launch gap alone shows no pattern.
+
+    None where no piece has a time.
+    """
+    timed = [row for row in finding.evidence if row.get("start_ns") is not None and row.get("end_ns") is not None]
+    if not timed:
+        return None
+    pieces = [Span(int(row["start_ns"]), int(row["end_ns"])) for row in timed]
+    steps = [Span(int(start), int(end)) for start, end in zip(rank.counted["start_ns"], rank.counted["end_ns"], strict=True)]
+    held = {step: sum(step.start_ns <= piece.start_ns < step.end_ns for piece in pieces) for step in steps}
+    best = max(held, key=lambda step: held[step], default=None)
+    if best is not None and held[best]:
+        return best
+    return Span(min(piece.start_ns for piece in pieces), max(piece.end_ns for piece in pieces))
 
 
 def gain(finding: Finding) -> str:

@@ -29,7 +29,8 @@ MOST_ASKED = 1e15  # steps, or money: infinity times anything is no answer
 def show(result: RunResult) -> None:
     """Show the step now and after the ticked changes (the first one while none is), then the changes."""
     place = st.container(gap="xsmall")  # above the changes, where a tick is seen to count
-    first = (findings.claimed(result) or advice.about_the_loss(result))[:SHOWN_FIRST]
+    claimed = [(n, finding) for n, finding in findings.claimed(result) if not advice.same_as_lateness(result, finding)]
+    first = (claimed or advice.about_the_loss(result))[:SHOWN_FIRST]
     loss = advice.of_the_loss(result)
     ticked: list[Finding] = []
     if first or loss:

@@ -275,7 +275,9 @@ def test_without_external_links_there_is_no_perfetto(loop: str, monkeypatch: pyt
 def test_idle_names_the_largest_cause_and_the_longest_wait(loop: str) -> None:
     test = opened("idle", loop)
     text = words_of(test)
-    assert "of each step is lost to" in text
+    # 327 of the run's 1,027 µs; the GPU works the other 700. What is profiled stands small beside it
+    assert "≈ 327\u00a0µs of each 1.03\u00a0ms step is lost" in text
+    assert text.count("as profiled") >= 1 and "Together" in text
     rows = test.dataframe[0].value  # the table behind the chart
     assert rows["recorded_ms"].sum() == pytest.approx(0.3)  # 300 of 1000 µs
     waits = next(d.value for d in test.dataframe if "evidence" in d.value)

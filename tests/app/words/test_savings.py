@@ -47,7 +47,7 @@ def test_an_mfu_too_small_to_tell_from_the_one_after_is_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("source", "under", "sure"),
-    [("marks", "a step, measured: 131 to 166 ms", True), ("profile", "a step, measured: 131 to 166 ms", True), ("telemetry", "a step, estimated: 131 to 166 ms", False)],
+    [("marks", "a step, measured: 131 to 166 ms", True), ("profile", "a step as profiled; the run 131 to 166 ms", True), ("telemetry", "a step, estimated: 131 to 166 ms", False)],
 )  # fmt: skip
 def test_a_step_has_its_range_beside_it_and_says_what_it_rests_on(source: str, under: str, sure: bool) -> None:
     result = run_of(best_ms=148.0, source=source)

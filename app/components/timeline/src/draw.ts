@@ -10,6 +10,7 @@ import { tick } from "./view";
 
 export const AXIS_PX = 22;
 const LETTER = 6.1; // width of a letter of 11 px, about
+const POINTER_PX = 6; // half the width of what points at a place
 const TEXT_PX = 26; // narrower slices carry no name
 const STEP_COLOURS: [string, string][] = [["#3F5873", "#7D93AB"], ["#A9B4BF", "#4C5866"]];
 
@@ -229,6 +230,7 @@ export class Painter {
       this.context.fillRect(from, AXIS_PX, to - from, height);
       this.context.globalAlpha = 1;
       this.context.fillRect(from, AXIS_PX - 5, Math.max(to - from, 3), i === scene.mark ? 5 : 2);
+      if (i === scene.mark) this.pointer((from + to) / 2, height);
     });
     this.context.fillStyle = this.ink.text;
     for (const note of scene.data.notes) {
@@ -237,6 +239,16 @@ export class Painter {
       this.context.fillRect(from, AXIS_PX - 3, Math.max(Math.min((note.end - view.start) * scale, width) - from, 3), 2);
       this.context.fillRect(from, AXIS_PX - 9, 2, 8);
     }
+  }
+
+  /** Point at the place in question: of microseconds in a whole step nothing else can be seen. */
+  private pointer(x: number, height: number): void {
+    this.context.beginPath();
+    this.context.moveTo(x - POINTER_PX, AXIS_PX - 2 * POINTER_PX);
+    this.context.lineTo(x + POINTER_PX, AXIS_PX - 2 * POINTER_PX);
+    this.context.lineTo(x, AXIS_PX);
+    this.context.fill();
+    this.context.fillRect(Math.round(x), AXIS_PX, 1, height);
   }
 
   private range(scene: Scene, width: number, height: number): void {

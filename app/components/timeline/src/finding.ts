@@ -3,7 +3,7 @@
 import { asked, button, element } from "./dom";
 import { count } from "./format";
 import type { Picture } from "./picture";
-import { around } from "./view";
+import { showing } from "./view";
 
 const ROOM = 8; // a place is shown with so many times its own length around it
 
@@ -12,7 +12,7 @@ export class FindingBar {
 
   constructor(private readonly place: HTMLElement, private readonly picture: Picture) {}
 
-  /** Mark the places of a finding; "" or an unknown one marks none. With `go`, the view moves to the longest. */
+  /** Mark the places of a finding; "" or an unknown one marks none. With `go`, the view moves to the first. */
   open(rule: string | undefined, tell = false, go = false): void {
     const finding = this.picture.data.findings.find((f) => f.rule === rule);
     if (this.rule === (finding?.rule ?? "")) return;
@@ -46,15 +46,11 @@ export class FindingBar {
     this.picture.remap();
   }
 
-  /** The place in question is the longest in view, where one is. */
+  /** The place in question is the first in view, where one is: from there they are counted. */
   private nearest(): void {
     const { marks, view } = this.picture.scene;
-    let longest = -1;
-    marks.forEach((mark, i) => {
-      const inside = mark.end > view.start && mark.start < view.end;
-      if (inside && (longest < 0 || mark.end - mark.start > marks[longest].end - marks[longest].start)) longest = i;
-    });
-    this.picture.scene.mark = longest >= 0 ? longest : marks.length ? 0 : -1;
+    const first = marks.findIndex((mark) => mark.end > view.start && mark.start < view.end);
+    this.picture.scene.mark = first >= 0 ? first : marks.length ? 0 : -1;
   }
 
   step(by: number): void {
@@ -65,7 +61,10 @@ export class FindingBar {
   private to(index: number): void {
     this.picture.scene.mark = index;
     this.show();
-    this.picture.go(around(this.picture.scene.marks[index], ROOM, this.picture.data.extent), true);
+    const { marks, view } = this.picture.scene;
+    const seen = showing(marks[index], view, ROOM, this.picture.data.extent);
+    if (seen === view) this.picture.remap();
+    else this.picture.go(seen, true);
   }
 
   private show(): void {

@@ -42,6 +42,15 @@ export function around(span: Span, factor: number, extent: number): Span {
   return held({ start: middle - half, end: middle + half }, extent);
 }
 
+/** Return the view of a place, seen from `span`: as it is where it shows the place already, moved where the place is a small part of it, else `factor` times the place. */
+export function showing(place: Span, span: Span, factor: number, extent: number): Span {
+  const near = around(place, factor, extent);
+  const length = span.end - span.start;
+  if (length >= extent || near.end - near.start > length) return near;
+  if (place.start >= span.start && place.end <= span.end) return span;
+  return moved(span, (place.start + place.end) / 2 - (span.start + span.end) / 2, extent);
+}
+
 /** Return a view between two others, for a move that the eye can follow: lengths change by equal factors. */
 export function between(from: Span, to: Span, share: number): Span {
   const eased = 1 - (1 - share) ** 3;

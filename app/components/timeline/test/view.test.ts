@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { duration, exact, share, time } from "../src/format";
 import { LaneChoice, placed } from "../src/lanes";
 import { fit, readable } from "../src/paint";
-import { around, between, held, moved, pinched, tick, zoomed } from "../src/view";
+import { around, between, held, moved, pinched, showing, tick, zoomed } from "../src/view";
 import { random } from "./made";
 
 test("a zoom leaves what lies under the pointer where it is", () => {
@@ -97,4 +97,12 @@ test("lanes fold, are pinned, and the address says so", () => {
   assert.deepEqual(placed([track], [], [], choice).lanes.map((l) => l.rows), [1, 5, 30]);
   const tops = placed([track], [], [], choice).lanes.map((l) => [l.top, l.top + l.height]);
   tops.slice(1).forEach(([top], i) => assert.ok(top >= tops[i][1]));
+});
+
+test("a place is shown in the view one has, and only a place too large for it changes the zoom", () => {
+  const step = { start: 100_000, end: 200_000 };
+  assert.deepEqual(showing({ start: 120_000, end: 120_010 }, step, 8, 1e6), step, "it is there already");
+  assert.deepEqual(showing({ start: 450_000, end: 450_010 }, step, 8, 1e6), { start: 400_005, end: 500_005 }, "moved, as long as before");
+  assert.deepEqual(showing({ start: 400_000, end: 440_000 }, step, 8, 1e6), { start: 260_000, end: 580_000 }, "8 times the place");
+  assert.deepEqual(showing({ start: 400_000, end: 440_000 }, { start: 0, end: 1e6 }, 8, 1e6), { start: 260_000, end: 580_000 }, "nearer than the whole");
 });

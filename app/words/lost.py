@@ -1,0 +1,88 @@
+"""Lost time in rows that add up: what the GPU waits for by cause on one basis, what it comes to, and of which step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.run.verdict import Column, Part, parts_of
+from sawtooth.app import format as fmt
+from sawtooth.app.theme import UNATTRIBUTED, colour_of
+from sawtooth.app.words import causes
+
+WORTH_A_ROW = 0.01  # of the largest cause: smaller ones are one row together
+NOT_OF_THE_RUN = "profiler"  # a cause that a run without the profiler does not have, whatever a replay leaves of it
+REST = "everything else"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cause of lost time: ``ms`` of a step on the basis that is spoken of, ``other_ms`` on the other one. ``owner`` is "" for all that is small."""
+
+    owner: str
+    cause: str | None
+    ms: float
+    other_ms: float
+
+    @property
+    def label(self) -> str:
+        """The cause's name, as a sentence begins."""
+        name = colour_of(self.owner, self.cause).label if self.owner else REST
+        return name[0].upper() + name[1:]
+
+    @property
+    def key(self) -> str:
+        """What tables of places and gains know it by."""
+        return self.cause or self.owner
+
+    @property
+    def helps(self) -> str:
+        """What to change about it; "" where it is many things."""
+        return causes.helps(self.owner, self.cause) if self.owner else ""
+
+
+def rows(rank: RankResult, column: Column) -> list[Row]:
+    """Return lost time by cause as the Verdict divides it, largest first, with all that is small in one row at the end: they sum to ``total_ms``."""
+    other: Column = "recorded" if column == "unprofiled" else "unprofiled"
+    mine, others = ({_key(part): part for part in parts_of(rank, each) if part.lost} for each in (column, other))
+    largest = max((part.ms for part in mine.values()), default=0.0)
+    named, small, small_other = [], 0.0, 0.0
+    for key in dict.fromkeys([*mine, *others]):
+        part = mine.get(key) or others[key]
+        ms, other_ms = (side[key].ms if key in side else 0.0 for side in (mine, others))
+        if ms < WORTH_A_ROW * largest or (part.cause == NOT_OF_THE_RUN and column == "unprofiled"):
+            small, small_other = small + ms, small_other + other_ms
+        else:
+            named.append(Row(part.owner, part.cause, ms, other_ms))
+    named.sort(key=lambda row: -row.ms)
+    return [*named, Row("", None, small, small_other)] if small else named
+
+
+def _key(part: Part) -> tuple[str, str | None]:
+    one = part.cause is not None and part.cause != UNATTRIBUTED
+    return ("" if one else part.owner, part.cause)
+
+
+def total_ms(of: Sequence[Row]) -> float:
+    """Return what the rows come to."""
+    return sum(row.ms for row in of)
+
+
+def sentence(rank: RankResult, column: Column, of: Sequence[Row]) -> str:
+    """Return how much of a step is lost and to what most of it goes: ≈ 137 ms of each 148 ms step is lost, 110 ms of it to the host launching kernels."""
+    about = "≈ " if column == "unprofiled" else ""
+    whole = sum(part.ms for part in parts_of(rank, column))
+    step = f"each {fmt.duration_ms(whole)}{' profiled' if column == 'recorded' and rank.best.source != 'profile' else ''} step"
+    lost = f"{about}{fmt.duration_ms(total_ms(of))} of {step if len(rank.counted) else 'the recorded time'} is lost"
+    first = of[0]
+    to = causes.loses_to(first.owner, first.cause) if first.owner else REST
+    return f"{lost} to {to}." if len(of) == 1 else f"{lost}, {fmt.duration_ms(first.ms)} of it to {to}."
+
+
+def busy_meanwhile(of: Sequence[Row]) -> str | None:
+    """Say how much of the lost time the GPU copies or communicates, and is busy by most counts; None where it does neither."""
+    ms = sum(row.ms for row in of if row.owner not in ("idle", ""))
+    if not ms:
+        return None
+    return f"The GPU copies or communicates for {fmt.duration_ms(ms)} of this with nothing to compute beside it, and stands still for {fmt.duration_ms(total_ms(of) - ms)}."

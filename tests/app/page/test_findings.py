@@ -1,0 +1,33 @@
+"""A finding opens the timeline on a whole step with its pattern, not on one gap of microseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sawtooth.analysis.run.model import Finding
+from sawtooth.analysis.tables.timeline import Span
+from sawtooth.app.page.parts.findings import whole_step
+from tests.support.run_results import run_of
+
+# three steps of 1 ms each
+RANK = run_of(ledger=[("other_compute", None, 3_000_000, 1.0)], counted=3).lead
+
+
+def at(*starts_ns: int) -> list[dict[str, Any]]:
+    return [{"start_ns": start, "end_ns": start + 5_000} for start in starts_ns]
+
+
+@pytest.mark.parametrize(
+    ("evidence", "span"),
+    [
+        (at(100_000, 1_200_000, 1_500_000), Span(1_000_000, 2_000_000)),  # two of three lie in the second step
+        (at(4_000_000, 4_100_000), Span(4_000_000, 4_105_000)),  # outside the counted steps: all of them
+        ([{"calls": 3}], None),
+    ],
+)
+def test_the_step_with_most_of_the_evidence_is_shown(evidence: list[dict[str, Any]], span: Span | None) -> None:
+    assert RANK is not None
+    finding = Finding("a", "warning", "a", "Do it.", "high", evidence=tuple(evidence))
+    assert whole_step(RANK, finding) == span

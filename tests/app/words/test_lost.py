@@ -1,0 +1,47 @@
+"""Lost time in rows: one basis, rows that add up to what the sentence names, nothing of the profiler in a run without it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sawtooth.app.words import lost
+from tests.support.run_results import run_of
+
+# as profiled 350 ms a step, of the run 148: its rows are the replay's, the profiler's rest among the small ones
+LEDGER = [
+    ("other_compute", None, 11_000_000, 11.0),
+    ("idle", "launch_bound", 275_000_000, 109.0),
+    ("idle", "python_host", 61_500_000, 26.0),
+    ("idle", "profiler", 2_000_000, 1.2),
+    ("idle", "launch_latency", 500_000, 0.8),
+]
+
+
+def rank_of(ledger=LEDGER, source="telemetry"):
+    rank = run_of(ledger=ledger, best_ms=148.0, source=source).lead
+    assert rank is not None
+    return rank
+
+
+def test_the_rows_of_the_run_add_up_to_its_lost_time_without_the_profiler() -> None:
+    rows = lost.rows(rank_of(), "unprofiled")
+    assert [row.label for row in rows] == ["Kernel launches", "Python on the host", "Everything else"]
+    assert lost.total_ms(rows) == pytest.approx(137.0)  # 148 − 11 of work
+    assert rows[-1].ms == pytest.approx(2.0)  # 1.2 that a replay left of the profiler, 0.8 of latency
+    said = lost.sentence(rank_of(), "unprofiled", rows).replace("\xa0", " ")
+    assert said == "≈ 137 ms of each 148 ms step is lost, 109 ms of it to the host launching kernels."
+
+
+def test_as_profiled_the_profiler_is_a_cause_and_the_step_the_profiled_one() -> None:
+    rows = lost.rows(rank_of(), "recorded")
+    assert sum(row.ms for row in rows) == pytest.approx(339.0)
+    assert rows[0].other_ms == pytest.approx(109.0)  # of the run, small beside it
+    said = lost.sentence(rank_of(), "recorded", rows).replace("\xa0", " ")
+    assert said.startswith("339 ms of each 350 ms profiled step is lost")
+
+
+def test_where_the_gpu_copies_meanwhile_that_is_said_apart() -> None:
+    rows = lost.rows(rank_of([("other_compute", None, 50_000_000, 50.0), ("exposed_memcpy", None, 30_000_000, 30.0),
+                              ("idle", "host_sync", 20_000_000, 20.0)]), "unprofiled")  # fmt: skip
+    assert (lost.busy_meanwhile(rows) or "").replace("\xa0", " ").startswith("The GPU copies or communicates for 30.0 ms")
+    assert lost.busy_meanwhile(lost.rows(rank_of(), "unprofiled")) is None
