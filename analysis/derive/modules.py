@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.derive.events import I32, I64, CpuOps, Events
 from sawtooth.analysis.derive.flop_counts import FlopCounts
 from sawtooth.analysis.derive.host import HostFacts, matching
-from sawtooth.analysis.derive.lost.evidence import innermost
-from sawtooth.analysis.derive.operators import nearest, subtree_sums
+from sawtooth.analysis.derive.operators import innermost, nearest, subtree_sums
 
 MODULE = re.compile(r"^nn\.Module: ")
 NESTED_BACKWARDS = 4  # recomputed forwards have backwards of their own; deeper than double backward nobody goes

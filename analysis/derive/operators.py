@@ -145,3 +145,21 @@ def _table(parts: list[dict[str, NDArray[Any]]]) -> pd.DataFrame:
         groups.add_flops(flops)
         sums = groups.sums
     return pd.DataFrame(sums).assign(signature_id=nullable(sums["signature_id"]))
+
+
+def innermost(thread: NDArray[np.int32], start: I64, end: I64, parent: I64, at_thread: NDArray[np.int32], at: I64) -> I64:
+    """Return the id of the innermost interval of a thread that holds each moment, -1 where there is none. Ids are in order of start."""
+    event = np.full(len(at), -1, dtype=np.int64)
+    for number in np.unique(at_thread).tolist():
+        rows = np.flatnonzero(at_thread == number)
+        mine = np.flatnonzero(thread == number)
+        if not len(mine):
+            continue
+        place = np.searchsorted(start[mine], at[rows], side="right") - 1
+        hit = np.where(place >= 0, mine[np.maximum(place, 0)], -1)
+        late = np.flatnonzero((hit >= 0) & (end[hit] <= at[rows]))
+        while len(late):
+            hit[late] = parent[hit[late]]
+            late = late[(hit[late] >= 0) & (end[hit[late]] <= at[rows][late])]
+        event[rows] = hit
+    return event

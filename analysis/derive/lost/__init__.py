@@ -5,7 +5,6 @@ from sawtooth.faces import lazy
 __getattr__, __all__ = lazy(
     __name__,
     {
-        "evidence": ("innermost",),
         "losses": (
             "Losses",
             "find_losses",

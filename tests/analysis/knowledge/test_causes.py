@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from sawtooth.analysis.derive.lost.evidence import PHASES
+from sawtooth.analysis.derive.lost.phase_of import PHASES
 from sawtooth.analysis.knowledge import causes
 from sawtooth.analysis.knowledge.causes import CAUSES, Cause
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS

@@ -1,0 +1,90 @@
+"""Where the host was in the middle of each piece of lost time: thread, operator, call and Python frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sawtooth.analysis.derive.events import Events
+from sawtooth.analysis.derive.host import HostFacts, matching
+from sawtooth.analysis.derive.lost.schedule import CODE, Pieces
+from sawtooth.analysis.derive.operators import innermost
+from sawtooth.analysis.derive.unprofiled.problem import HostView
+from sawtooth.analysis.knowledge.causes import DATA_MARK
+from sawtooth.analysis.replay.machine import I32, I64
+
+
+@dataclass(frozen=True)
+class Place:
+    """What explains each piece, by id, -1 where there is none: operator, call, Python frame, and the operator that launched what ended the gap.
+
+    ``around`` is the innermost operator or annotation of the main thread, at the same moment.
+    """
+
+    op: I64
+    call: I64
+    frame: I64
+    launch_op: I64
+    around: I64
+
+
+def place_of(events: Events, facts: HostFacts, view: HostView, pieces: Pieces) -> Place:
+    """Return where the host was: on the thread that launched what ended the gap, else on the main one; a call that is waited in says it itself."""
+    calls, none = events.calls, np.full(len(pieces), -1)
+    launch = np.where(pieces.next_op >= 0, events.gpu.call[pieces.next_op], -1) if len(events.gpu) else none
+    launch_op = np.where(launch >= 0, calls.cpu_op[launch], -1) if len(calls) else none
+    moment = pieces.host_at + (pieces.end - pieces.start) // 2  # the middle speaks for the piece
+    main = np.full(len(pieces), _main_thread(events, view), np.int32)
+    thread = np.where(launch >= 0, calls.thread[launch], main).astype(np.int32) if len(calls) else main
+    op, call, mark = _doing(events, thread, moment)
+    elsewhere = (op < 0) & (call < 0) & (thread != main)
+    if elsewhere.any():
+        op[elsewhere], call[elsewhere], mark[elsewhere] = _doing(events, main[elsewhere], moment[elsewhere])
+        thread = np.where(elsewhere & ((op >= 0) | (call >= 0)), main, thread).astype(np.int32)
+    fetching = (op < 0) & (call < 0) & (pieces.cause == CODE["data_wait"]) & _fetches(events, mark)
+    queued = (pieces.cause == CODE["launch_latency"]) | (pieces.cause == CODE["comm_wait"])
+    waits = pieces.wait_call >= 0
+    call = np.where(waits, pieces.wait_call, np.where(queued | ((call < 0) & ~fetching), launch, call))
+    op = np.where(waits, calls.cpu_op[pieces.wait_call], np.where(queued, launch_op, op)) if len(calls) else op
+    op = np.where(fetching, mark, op)  # the loader's own mark, not what is launched with the batch afterwards
+    frame = innermost(
+        thread=facts.python_thread, start=facts.python_start, end=facts.python_end, parent=facts.python_parent,
+        at_thread=thread, at=moment,
+    )  # fmt: skip
+    return Place(op, call, frame, launch_op, _operator_at(events, main, moment))
+
+
+def _main_thread(events: Events, view: HostView) -> int:
+    line = np.flatnonzero((view.lines.of_thread == 0) & ~view.lines.engine)
+    if not len(line):
+        return int(events.calls.thread[0]) if len(events.calls) else 0
+    return int(line[np.argmax(np.bincount(events.ops.thread, minlength=len(view.lines.of_thread))[line])])
+
+
+def _operator_at(events: Events, thread: I32, moment: I64) -> I64:
+    ops = events.ops
+    return innermost(thread=ops.thread, start=ops.start, end=ops.end, parent=ops.parent, at_thread=thread, at=moment)
+
+
+def _doing(events: Events, thread: NDArray[np.int32], moment: I64) -> tuple[I64, I64, I64]:
+    """Return the operator, the runtime call and the innermost annotation each thread was in, -1 for none; the last only where in no operator."""
+    ops, calls = events.ops, events.calls
+    op = _operator_at(events, thread, moment)
+    marks = (op >= 0) & (ops.annotation[op] if len(ops) else False)
+    mark = np.where(marks, op, -1)
+    op[marks] = -1  # an annotation around operators says where, not what
+    none = np.full(len(calls), -1, dtype=np.int64)
+    return (
+        op,
+        innermost(thread=calls.thread, start=calls.start, end=calls.end, parent=none, at_thread=thread, at=moment),
+        mark,
+    )
+
+
+def _fetches(events: Events, mark: I64) -> NDArray[np.bool_]:
+    """Return whether each annotation is one in which batches are asked for."""
+    if not len(events.ops):
+        return np.zeros(len(mark), bool)
+    return (mark >= 0) & matching(events.names, DATA_MARK)[events.ops.name[mark]]
