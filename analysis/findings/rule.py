@@ -171,34 +171,21 @@ class RuleContext:
         if between is not None and self.step_ms and between[1] >= self.step_ms:
             note = " ".join(filter(None, (note, MAY_BRING_NOTHING.format(low=in_words(between[0]), high=in_words(between[1])))))
             severity, predicted, between = "info", None, None
-        run = (
-            self.whatif.of_another_run(self.rank.best, edits, between)
-            if between is not None and self.whatif is not None
-            else None
-        )
         gain = self.step_ms - predicted if predicted is not None and self.step_ms else ceiling_ms or 0.0
-        severity = severity or severity_of(self.share(max(gain, 0.0)))
-        if (
-            severity == "critical"
-            and between is not None
-            and self.step_ms
-            and self.share(self.step_ms - between[1]) < SUREST_SHARE
-        ):
-            severity = "warning"
-        if (
-            ceiling_ms is not None and self.step_ms
-        ):  # what is lost as recorded may be less than what the run gains, never more than its step
+        if ceiling_ms is not None and self.step_ms:
+            # What is lost as recorded may be less than what the run gains, never more than its step.
             ceiling_ms = min(max(ceiling_ms, gain), self.step_ms)
+        low, high = self._of_another_run(edits, between)
         return Finding(
             rule=rule,
-            severity=severity,
+            severity=self._sure_enough(severity or severity_of(self.share(max(gain, 0.0))), between),
             title=title,
             fix=fix,
             confidence=confidence,
             ceiling_ms_per_step=ceiling_ms,
             predicted_step_ms=predicted,
-            predicted_low_ms=run[0] if run else None,
-            predicted_high_ms=run[1] if run else None,
+            predicted_low_ms=low,
+            predicted_high_ms=high,
             predicted_speedup=self.step_ms / predicted if predicted and self.step_ms else None,
             prediction_note=note,
             risk=risk,
@@ -208,6 +195,16 @@ class RuleContext:
             ends_the_run=ends_the_run,
             samples_per_second_times=samples_per_second_times,
         )
+
+    def _of_another_run(self, edits: Sequence[Edit], between: tuple[float, float] | None) -> tuple[float | None, float | None]:
+        if between is None or self.whatif is None:
+            return None, None
+        return self.whatif.of_another_run(self.rank.best, edits, between) or (None, None)
+
+    def _sure_enough(self, severity: Severity, between: tuple[float, float] | None) -> Severity:
+        """Return a severity that the interval of the prediction bears out."""
+        unsure = between is not None and self.step_ms and self.share(self.step_ms - between[1]) < SUREST_SHARE
+        return "warning" if severity == "critical" and unsure else severity
 
 
 def once(make: Callable[Concatenate[RuleContext, P], T]) -> Callable[Concatenate[RuleContext, P], T]:

@@ -94,52 +94,53 @@ def choose_step_time(
     ``steps`` is the derived table; ``estimate`` is the replay's; ``work`` is what the GPU does in a
     step, None where that is not known: then the trace gives no interval.
     """
-    from_steps = steps[steps["counted"]]
-    durations = (from_steps["end_ns"] - from_steps["start_ns"]) / 1e6
-    several = len(durations) > 1
-    profiled = _NOTHING
-    if len(durations) and not durations.median() > 0:
-        profiled, durations = missing(NO_TIME), durations.iloc[:0]
-    elif len(durations):
-        opening = "cycle" in steps and bool((steps["counted"] & ~steps["cycle"].duplicated()).any())
-        notes = (ONE_STEP,) if not several else (OPENING_STEP,) if opening else ()
-        profiled = Reading(float(durations.median()), trust="caution" if notes else "ok", notes=notes)
+    profiled, durations = _profiled(steps)
     mean_ms = float(durations.mean()) if len(durations) else None
     est = _estimate(estimate, profiled)
-    known = work is not None and work.kernel_ns > 0 and len(durations) > 0
-    trace = by_trace(work, durations.tolist(), est.value) if work is not None and known else None
+    trace = floor = None
+    if work is not None and work.kernel_ns > 0 and len(durations):
+        trace, floor = by_trace(work, durations.tolist(), est.value), work.occupied_ns / 1e6
     if trace is not None and est.value is not None:
-        est = replace(est, low=trace.low_ms, high=trace.high_ms, notes=(*est.notes, *trace.notes))
-    floor = work.occupied_ns / 1e6 if work is not None and known else None
+        est = replace(_with_note(est, *trace.notes), low=trace.low_ms, high=trace.high_ms)
     user = by_user(user_ms) if user_ms is not None else None
     if telemetry is not None and _impossible(telemetry, work):
         telemetry = None
     if marks is not None and marks.ms is not None and floor is not None and marks.ms < LAUNCHES_ONLY * floor:
         marks = None
     witnesses = [w for w in (user, marks, _above(telemetry, floor), trace) if w is not None]
-    best = _chosen(witnesses, _by_profile(profiled, est, mean_ms, trace), durations.tolist(), floor)
-    source, reading = best
-    represented = not _much_longer(source, reading, est, mean_ms)
-    reading = _with_others(source, reading, witnesses)
+    source, reading = _chosen(witnesses, _by_profile(profiled, est, mean_ms, trace), durations.tolist(), floor)
     chosen = BestStepTime(
         source=source,
-        reading=reading,
+        reading=_with_others(source, reading, witnesses),
         profiled=profiled,
         estimate=est,
         mean_ms=mean_ms,
         witnesses=tuple(witnesses),
         floor_ms=floor,
-        represented=represented,
+        represented=not _much_longer(source, reading, est, mean_ms),
         feeding=fed,
     )
-    if (
-        chosen.gpu_may_limit
-        and source in ("estimate", "profile")
-        and floor is not None
-        and not _bound_by_gpu(durations.tolist(), floor)
-    ):
-        chosen = replace(chosen, reading=replace(reading, notes=(*reading.notes, MAY_BE_GPU.format(floor=in_words(floor)))))
+    by_recording = source in ("estimate", "profile")
+    if floor is not None and by_recording and chosen.gpu_may_limit and not _bound_by_gpu(durations.tolist(), floor):
+        chosen = replace(chosen, reading=_with_note(chosen.reading, MAY_BE_GPU.format(floor=in_words(floor))))
     return chosen
+
+
+def _profiled(steps: pd.DataFrame) -> tuple[Reading, pd.Series]:
+    """Return the median of the counted steps and how long each takes, ms; none where their times are wrong."""
+    counted = steps[steps["counted"]]
+    durations = (counted["end_ns"] - counted["start_ns"]) / 1e6
+    if not len(durations):
+        return _NOTHING, durations
+    if not durations.median() > 0:
+        return missing(NO_TIME), durations.iloc[:0]
+    opening = "cycle" in steps and bool((steps["counted"] & ~steps["cycle"].duplicated()).any())
+    notes = (ONE_STEP,) if len(durations) == 1 else (OPENING_STEP,) if opening else ()
+    return Reading(float(durations.median()), trust="caution" if notes else "ok", notes=notes), durations
+
+
+def _with_note(reading: Reading, *notes: str) -> Reading:
+    return replace(reading, notes=(*reading.notes, *notes))
 
 
 def _chosen(
