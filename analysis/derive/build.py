@@ -37,7 +37,8 @@ from sawtooth.ingest.files import commit, draft, is_sound
 from sawtooth.ingest.schema import DataFolder
 
 MOST_ANALYSED = 16  # GPUs of one trace: as many as a host has; each costs a replay of the whole trace
-MEMORY_LIMIT = "192MB"  # of the engine, which spills beyond; the columns held by numpy come on top
+MEMORY_MB = 192  # of the engine, which spills beyond; the columns held by numpy come on top
+MEDIAN_BYTES = 80  # a GPU operation: what the engine cannot spill are the durations that a median is of, and it holds them twice
 MANY_OPERATORS = 500_000  # of a trace whose memory is watched; for fewer it costs more time than it saves bytes
 
 
@@ -91,7 +92,7 @@ def derive(recording_file: Path, target: Path) -> None:
 
 
 def _write(recording_file: Path, temporary: Path) -> None:
-    con = borrow(MEMORY_LIMIT, temporary.parent)  # what it spills is gone with the draft, whatever happens
+    con = borrow(f"{MEMORY_MB}MB", temporary.parent)  # what it spills is gone with the draft, whatever happens
     try:
         con.execute(f"ATTACH '{quoted(recording_file)}' AS r (READ_ONLY)")
         kind, events = con.execute(f"SELECT kind, {events_of('r.')} FROM r.recording").fetchall()[0]
@@ -122,9 +123,10 @@ def _derive_trace(con: duckdb.DuckDBPyConnection, storing: Storing, *, all_sums:
     tensor = classes.among("tensor_cores", TENSOR_CORES_USED)
     flops = operator_flop_counts(events, signatures, tensor, vendor)
     facts = load_host_facts(con, events.origin_ns)
-    large = len(events.ops) > MANY_OPERATORS
+    large, limit = len(events.ops) > MANY_OPERATORS, memory_limit(len(events.gpu))
+    con.execute(f"SET memory_limit = '{limit}'")
     if large:
-        give_up_memory(con, MEMORY_LIMIT)
+        give_up_memory(con, limit)
     work = module_work(events, facts)
     storing.then(_store_classes, trace)
     storing.then(_store_steps, trace, flops.carrier_of, work)
@@ -135,7 +137,7 @@ def _derive_trace(con: duckdb.DuckDBPyConnection, storing: Storing, *, all_sums:
     storing.then(_store_segments, con, parts, events.origin_ns)
     storing.then(partial(rollups.store, con, all_sums=all_sums))
     if large:
-        storing.then(give_up_memory, con, MEMORY_LIMIT)
+        storing.then(give_up_memory, con, limit)
     if trace.devices or len(events.ops):  # now: together with the losses its columns would take the most memory
         storing.then(_append, con, "operators", _operators(trace, flops))
     known = _facts(trace, flops)
@@ -145,6 +147,11 @@ def _derive_trace(con: duckdb.DuckDBPyConnection, storing: Storing, *, all_sums:
     storing.then(_append, con, "facts", _fact_rows(known, losses))
     if work is not None and trace.devices:
         storing.then(_append, con, "modules", _modules(trace, work, flops))
+
+
+def memory_limit(operations: int) -> str:
+    """Return the engine's limit for a trace of so many GPU operations."""
+    return f"{max(MEMORY_MB, MEMORY_MB // 3 + operations * MEDIAN_BYTES // 1_000_000)}MB"
 
 
 def _analysed(device: np.ndarray) -> tuple[list[int], int]:
