@@ -38,7 +38,9 @@ from sawtooth.ingest.schema import DataFolder
 
 MOST_ANALYSED = 16  # GPUs of one trace: as many as a host has; each costs a replay of the whole trace
 MEMORY_MB = 192  # of the engine, which spills beyond; the columns held by numpy come on top
-MEDIAN_BYTES = 80  # a GPU operation: what the engine cannot spill are the durations that a median is of, and it holds them twice
+MEDIAN_BYTES = (
+    80  # a GPU operation: what the engine cannot spill are the durations that a median is of, and it holds them twice
+)
 MANY_OPERATORS = 500_000  # of a trace whose memory is watched; for fewer it costs more time than it saves bytes
 
 
