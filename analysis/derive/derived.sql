@@ -175,18 +175,19 @@ COMMENT ON COLUMN python_depths.depth IS 'Python calls of its thread that enclos
 
 CREATE TABLE long_slices (
     source VARCHAR NOT NULL, id BIGINT NOT NULL, device INTEGER, lane BIGINT NOT NULL, depth USMALLINT NOT NULL, kind VARCHAR NOT NULL,
-    name_id INTEGER NOT NULL, start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL
+    name_id INTEGER, start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL, owner VARCHAR
 );
-COMMENT ON TABLE long_slices IS 'Slices of the timeline as long as a cell of lane_sums and longer';
-COMMENT ON COLUMN long_slices.source IS 'gpu, operators, calls or python';
-COMMENT ON COLUMN long_slices.id IS 'gpu_op_id, cpu_op_id, call_id or python_call_id';
+COMMENT ON TABLE long_slices IS 'Slices and pieces of time as long as a cell of lane_sums and longer';
+COMMENT ON COLUMN long_slices.source IS 'gpu, operators, calls, python, gaps or segments';
+COMMENT ON COLUMN long_slices.id IS 'gpu_op_id, cpu_op_id, call_id or python_call_id; 0 for gaps and segments';
 COMMENT ON COLUMN long_slices.device IS 'Device ordinal; NULL for the host';
-COMMENT ON COLUMN long_slices.lane IS 'Stream of the GPU, threads.thread_id of the host';
+COMMENT ON COLUMN long_slices.lane IS 'Stream of the GPU, threads.thread_id of the host; 0 for gaps and segments';
 COMMENT ON COLUMN long_slices.depth IS 'How many slices of its source and lane enclose it';
-COMMENT ON COLUMN long_slices.kind IS 'Owner class of GPU operations; op, annotation, call_kinds.kind or python';
-COMMENT ON COLUMN long_slices.name_id IS 'names.name_id';
+COMMENT ON COLUMN long_slices.kind IS 'Owner class of GPU operations; op, annotation, call_kinds.kind or python; gaps.cause or segments.owner';
+COMMENT ON COLUMN long_slices.name_id IS 'names.name_id; NULL for gaps and segments';
 COMMENT ON COLUMN long_slices.start_ns IS 'Start';
 COMMENT ON COLUMN long_slices.dur_ns IS 'Duration';
+COMMENT ON COLUMN long_slices.owner IS 'Owner of gaps and segments; NULL for slices';
 
 CREATE TABLE host_lanes (lane BIGINT NOT NULL, kind VARCHAR NOT NULL, name_id INTEGER NOT NULL, start_ns BIGINT NOT NULL, dur_ns BIGINT NOT NULL);
 COMMENT ON TABLE host_lanes IS 'The host''s annotations, outermost operators and runtime calls, in order of start';

@@ -48,6 +48,8 @@ ORDER BY start_ns"""
 
 SUMS = """SELECT '{source}' AS source, device, lane, {depth} AS depth, kind, {owner} AS owner, ((start_ns - {origin}) // {cell})::INTEGER AS cell,
     sum(dur_ns)::BIGINT AS busy_ns, count(*) AS operations FROM {rows} WHERE dur_ns < {cell} GROUP BY ALL"""
+LONG_PIECES = """SELECT '{source}' AS source, 0::BIGINT AS id, device, lane, 0::USMALLINT AS depth, kind, name_id, start_ns, dur_ns, owner
+    FROM {rows} WHERE dur_ns >= {cell}"""
 _NAME_SUMS = """SELECT '{source}' AS source, device, name_id, kind, ((start_ns - {origin}) // {cell})::INTEGER AS cell,
     sum(dur_ns)::BIGINT AS busy_ns, count(*) AS operations, max(dur_ns) AS longest_ns FROM {rows} WHERE dur_ns < {cell} GROUP BY ALL"""
 
@@ -100,7 +102,14 @@ def _lane_sums(origin: str, cell: str) -> dict[str, str]:
 
 
 def _long_slices(cell: str) -> dict[str, str]:
-    return {source: f"SELECT '{source}' AS source, * FROM {rows} WHERE dur_ns >= {cell}" for source, rows in SLICES.items()}
+    slices = {
+        source: f"SELECT '{source}' AS source, *, NULL::VARCHAR AS owner FROM {rows} WHERE dur_ns >= {cell}"
+        for source, rows in SLICES.items()
+    }
+    return slices | {
+        source: LONG_PIECES.format(source=source, rows=rows, cell=cell)
+        for source, rows in (("gaps", GAPS), ("segments", SEGMENTS))
+    }
 
 
 def _name_sums(origin: str, cell: str) -> list[str]:
@@ -143,20 +152,31 @@ def cell_sql(cells: int) -> str:
 
 
 def parts_in_view(
-    rows: str, sums: str, keys: str, where: str, *, origin_ns: int, cell: int, start_ns: int, end_ns: int, longest: bool = False
+    rows: str,
+    sums: str,
+    long: str,
+    keys: str,
+    where: str,
+    *,
+    origin_ns: int,
+    cell: int,
+    start_ns: int,
+    end_ns: int,
+    longest: bool = False,
 ) -> str:
     """Return the SELECT of what lies between two times: ``keys``, busy_ns (the parts in view), operations and, if wanted, longest_ns.
 
     ``sums`` holds what of ``rows`` is shorter than a cell, by the cell in which it starts. Cells whose pieces must all end in view are
-    taken from there; the pieces themselves are read at the view's two borders, and those as long as a cell, wherever they are.
+    taken from there; the pieces themselves are read at the view's two borders, and those as long as a cell, wherever they are, from ``long``.
     """
     first, behind = -(-(start_ns - origin_ns) // cell), (end_ns - origin_ns) // cell - 1
     low, high = (origin_ns + first * cell, origin_ns + behind * cell) if behind > first else (end_ns, end_ns)
     part = f"least(start_ns + dur_ns, {end_ns}) - greatest(start_ns, {start_ns})"
-    read = f"SELECT {keys}, {part} AS busy_ns, 1::BIGINT AS operations{', dur_ns AS longest_ns' if longest else ''} FROM {rows} s WHERE {where}"
+    piece = f"SELECT {keys}, {part} AS busy_ns, 1::BIGINT AS operations{', dur_ns AS longest_ns' if longest else ''}"
+    read = f"{piece} FROM {rows} s WHERE {where}"
     short = f"dur_ns < {cell} AND start_ns + dur_ns > {start_ns}"  # hence it starts less than a cell before the view
     return f"""SELECT {keys}, busy_ns, operations{", longest_ns" if longest else ""} FROM {sums} s WHERE {where}
             AND cell >= {first} AND cell < {behind}
-        UNION ALL {read} AND dur_ns >= {cell} AND start_ns < {end_ns} AND start_ns + dur_ns > {start_ns}
+        UNION ALL {piece} FROM {long} s WHERE {where} AND dur_ns >= {cell} AND start_ns < {end_ns} AND start_ns + dur_ns > {start_ns}
         UNION ALL {read} AND {short} AND start_ns > {start_ns - cell} AND start_ns < {low}
         UNION ALL {read} AND {short} AND start_ns >= {high} AND start_ns < {end_ns}"""

@@ -1,7 +1,7 @@
 """What a run's ranks say together of one recording: its exposed communication by cause, laid over the recording's own ledger.
 
 No recording knows it alone, so it stands in no file. Whoever opens a recording as part of a run (a screen, a rule, a viewer's SQL) sees
-``gaps``, ``causes`` and ``lane_sums`` with it.
+``gaps``, ``causes``, ``lane_sums`` and ``long_slices`` with it.
 """
 
 from __future__ import annotations
@@ -65,16 +65,12 @@ def lay_over(con: duckdb.DuckDBPyConnection, recording: str, derived: str, cause
     first, last = con.execute(
         f'SELECT coalesce(first_ns, 0), coalesce(last_ns, 1) FROM "{recording}".main.recording'
     ).fetchall()[0]
-    sums = timeline_sums.SUMS.format(
-        source="gaps",
-        depth="0",
-        owner="owner",
-        origin=first,
-        cell=timeline_sums.cell_ns(last - first),
-        rows=timeline_sums.GAPS.replace("FROM gaps", f"FROM {schema}.comm_gaps"),
-    )
+    grid = {"origin": first, "cell": timeline_sums.cell_ns(last - first)}
+    rows = timeline_sums.GAPS.replace("FROM gaps", f"FROM {schema}.comm_gaps")
+    sums = timeline_sums.SUMS.format(source="gaps", depth="0", owner="owner", rows=rows, **grid)
+    long = timeline_sums.LONG_PIECES.format(source="gaps", rows=rows, **grid)
     con.execute(
         f"SET search_path = '{places['derived']},\"{recording}\".main'"
     )  # where the derived file's own views find their tables
-    con.execute(_SQL["views"].format(**places, sums=sums))
+    con.execute(_SQL["views"].format(**places, sums=sums, long=long))
     con.execute("SET search_path = 'memory.main'")

@@ -23,6 +23,8 @@ ORDER BY start_ns
 -- name: views
 CREATE TABLE {schema}.comm_sums AS {sums};
 COMMENT ON TABLE {schema}.comm_sums IS 'The rows of lane_sums that these pieces make';
+CREATE TABLE {schema}.comm_long AS {long};
+COMMENT ON TABLE {schema}.comm_long IS 'The rows of long_slices that these pieces make';
 CREATE VIEW {schema}.gaps AS
     SELECT * FROM {derived}.gaps WHERE NOT (owner = 'exposed_comm' AND device IN (SELECT device FROM {schema}.comm_causes))
     UNION ALL BY NAME SELECT * FROM {schema}.comm_gaps;
@@ -33,3 +35,7 @@ CREATE VIEW {schema}.lane_sums AS
     SELECT * FROM {derived}.lane_sums
     WHERE source <> 'gaps' OR owner <> 'exposed_comm' OR device NOT IN (SELECT device FROM {schema}.comm_causes)
     UNION ALL BY NAME SELECT * FROM {schema}.comm_sums;
+CREATE VIEW {schema}.long_slices AS
+    SELECT * FROM {derived}.long_slices
+    WHERE source <> 'gaps' OR owner <> 'exposed_comm' OR device NOT IN (SELECT device FROM {schema}.comm_causes)
+    UNION ALL BY NAME SELECT * FROM {schema}.comm_long;

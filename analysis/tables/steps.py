@@ -18,4 +18,5 @@ def owners(rank: RankView) -> pd.DataFrame:
 
     Columns: step, start_ns, end_ns (device clock), counted, owner, cause, ms. A step's rows sum to its length where the GPU's work covers it.
     """
-    return rank.frame(_SQL["owners"].format(lost=LOST_OWNERS), listed=LISTED)
+    until = rank.rows(_SQL["until"], listed=LISTED)[0][0] or 0
+    return rank.frame(_SQL["owners"].format(lost=LOST_OWNERS), listed=LISTED, until=until)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from sawtooth.analysis.derive import layout
 from sawtooth.analysis.derive import timeline_sums as timeline_store
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.queries import queries_of
@@ -13,7 +14,7 @@ from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.store.rank_view import RankView
 
 _SQL = queries_of(__file__)
-_SUMMED = "(SELECT * FROM lane_sums WHERE source = '{source}')"
+_OF_SOURCE = "(SELECT * FROM {table} WHERE source = '{source}')"
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,15 @@ def extent(recording: Recording) -> Span:
     """Return the whole recording."""
     start, end = recording.rows("SELECT coalesce(first_ns, 0), coalesce(last_ns, 1) FROM recording")[0]
     return Span(start, max(end, start + 1))
+
+
+def is_small(recording: Recording) -> bool:
+    """Tell whether its tables of the timeline are views, which take longer to plan than its events take to read."""
+    return recording.once(_is_small)
+
+
+def _is_small(recording: Recording) -> bool:
+    return bool(recording.rows(f"SELECT {layout.events_of()}")[0][0] <= layout.FEW_EVENTS)
 
 
 @dataclass(frozen=True)
@@ -105,8 +115,9 @@ def owners_in_view(rank: RankView, view: Span) -> list[tuple[str, int]]:
 def _lost(rank: RankView, pieces: str, source: str, view: Span) -> list[tuple[str, str | None, int]]:
     """Return owner, kind and the nanoseconds of them in view."""
     whole = extent(rank.recording)
+    long = pieces if is_small(rank.recording) else _OF_SOURCE.format(table="long_slices", source=source)
     parts = timeline_store.parts_in_view(
-        pieces, _SUMMED.format(source=source), "owner, kind", f"device = {int(rank.device)}",
+        pieces, _OF_SOURCE.format(table="lane_sums", source=source), long, "owner, kind", f"device = {int(rank.device)}",
         origin_ns=whole.start_ns, cell=timeline_store.cell_ns(whole.ns), start_ns=view.start_ns, end_ns=view.end_ns,
     )  # fmt: skip
     return rank.recording.rows(f"SELECT owner, kind, sum(busy_ns)::BIGINT FROM ({parts}) GROUP BY ALL ORDER BY 3 DESC, 1, 2")
@@ -127,7 +138,7 @@ def _by_name(recording: Recording, view: Span, pieces: str, of_source: str, coun
     """Return ``pieces`` in view by name; ``of_source`` chooses their rows of ``name_sums``."""
     whole = extent(recording)
     parts = timeline_store.parts_in_view(
-        pieces, f"(SELECT * FROM name_sums WHERE {of_source})", "name_id, kind", "true",
+        pieces, f"(SELECT * FROM name_sums WHERE {of_source})", pieces, "name_id, kind", "true",
         origin_ns=whole.start_ns, cell=timeline_store.cell_ns(whole.ns, timeline_store.NAME_CELLS),
         start_ns=view.start_ns, end_ns=view.end_ns, longest=True,
     )  # fmt: skip

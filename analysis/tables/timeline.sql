@@ -1,7 +1,7 @@
 -- name: lanes
 SELECT source, lane, max(depth)::INTEGER + 1 AS rows, sum(slices)::BIGINT, sum(busy_ns)::BIGINT FROM (
     SELECT source, device, lane, depth, sum(operations) AS slices, sum(busy_ns) AS busy_ns FROM lane_sums WHERE source NOT IN ('gaps', 'segments') GROUP BY ALL
-    UNION ALL SELECT source, device, lane, depth, count(*), sum(dur_ns) FROM long_slices GROUP BY ALL)
+    UNION ALL SELECT source, device, lane, depth, count(*), sum(dur_ns) FROM long_slices WHERE source NOT IN ('gaps', 'segments') GROUP BY ALL)
 WHERE device IS NULL OR device = ? GROUP BY ALL ORDER BY source, lane
 
 -- name: threads

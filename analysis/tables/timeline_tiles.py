@@ -11,13 +11,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from sawtooth.analysis.derive import layout
 from sawtooth.analysis.derive import timeline_sums as store
-from sawtooth.analysis.derive.layout import events_of
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.library import Recording
-from sawtooth.analysis.tables.timeline import extent
+from sawtooth.analysis.tables.timeline import extent, is_small
 from sawtooth.ingest.errors import UsageError
 
 COLUMNS = 1024  # of a tile: two to four of them fill a screen
@@ -68,10 +66,6 @@ def tile(recording: Recording, source: str, device: int | None, level: int, inde
     return Tile(source, level, index, slices, sums, complete, names)
 
 
-def _few(recording: Recording) -> bool:
-    return bool(recording.rows(f"SELECT {events_of()}")[0][0] <= layout.FEW_EVENTS)
-
-
 class _Read:
     """One tile's queries."""
 
@@ -93,24 +87,26 @@ class _Read:
 
     def _rows(self, device: int | None) -> dict[str, str]:
         """Return where slices come from, those as long as a cell, and the sums of the others, as SQL."""
-        sums, few = f"(SELECT * FROM lane_sums WHERE source = '{self.source}')", self.recording.once(_few)
+        sums, few = f"(SELECT * FROM lane_sums WHERE source = '{self.source}')", is_small(self.recording)
+        long = f"(SELECT * FROM long_slices WHERE source = '{self.source}')"
         if self.source != GAPS:
             slices = store.SLICES[self.source]
             return {
                 "rows": slices,
-                "long": slices if few else f"(SELECT * EXCLUDE source FROM long_slices WHERE source = '{self.source}')",
+                "long": slices if few else long,
                 "sums": f"({self._added_up(slices)})" if few else sums,
                 "ends": "start_ns + dur_ns",
             }
         pieces = "(SELECT *, cause AS kind FROM gaps)"
         if not self.recording.rows("SELECT 1 FROM gaps WHERE device = ? LIMIT 1", [int(device or 0)]):  # no causes are known
             pieces = f"(SELECT *, owner AS kind FROM segments WHERE owner IN {LOST_OWNERS})"
-            sums = f"(SELECT * FROM lane_sums WHERE source = 'segments' AND owner IN {LOST_OWNERS})"
+            of_lost = f"WHERE source = 'segments' AND owner IN {LOST_OWNERS}"
+            sums, long = f"(SELECT * FROM lane_sums {of_lost})", f"(SELECT * FROM long_slices {of_lost})"
         rows = (
             "(SELECT 0::BIGINT AS id, device, 0::BIGINT AS lane, 0::USMALLINT AS depth, kind, NULL::INTEGER AS name_id, start_ns, end_ns, "
             f"end_ns - start_ns AS dur_ns FROM {pieces})"
         )
-        return {"rows": rows, "long": rows, "sums": sums, "ends": "end_ns"}
+        return {"rows": rows, "long": rows if few else long, "sums": sums, "ends": "end_ns"}
 
     def _added_up(self, slices: str) -> str:
         """Return the rows of ``lane_sums`` of a source: to plan the view of all of them takes as long as to read one."""

@@ -19,7 +19,7 @@ SELECT "column", lane, depth, arg_max(kind, busy_ns) AS kind, sum(busy_ns)::BIGI
 
 -- name: long_slices
 SELECT start_ns - {origin} AS start_ns, dur_ns, id, name_id, lane, depth, kind FROM {long}
-WHERE {of_device} AND dur_ns >= greatest({cell}, {least}) AND start_ns < {end} AND {ends} > {start}
+WHERE {of_device} AND dur_ns >= greatest({cell}, {least}) AND start_ns < {end} AND start_ns + dur_ns > {start}
 ORDER BY dur_ns DESC, start_ns, id LIMIT {most}
 
 -- name: short_slices

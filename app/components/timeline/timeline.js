@@ -414,17 +414,20 @@ var Tiles = class {
   }
   /** Ask for what these views lack, the first view and its middle first, and forget what was asked before and is not on its way. */
   want(views) {
-    this.queue = views.flatMap((look) => this.missing(look));
+    const wanted = /* @__PURE__ */ new Set();
+    this.queue = views.flatMap((look) => this.missing(look, wanted));
     this.pump();
   }
-  missing({ view, level, sources }) {
+  /** Return what a view lacks but for what is `wanted` already, and add it there. */
+  missing({ view, level, sources }, among) {
     const width = widthOf(level);
     const middle = (view.start + view.end) / 2;
     const wanted = [];
     this.tracks.forEach((track, t) => {
       const [first, last] = [view.start - track.offset, view.end - track.offset];
       for (let index = Math.max(0, Math.floor(first / width)); index * width < last; index++) {
-        const missing = (sources[t] ?? []).filter((source) => !this.known(t, source, level, index));
+        const missing = (sources[t] ?? []).filter((source) => !this.known(t, source, level, index) && !among.has(key(t, source, level, index)));
+        for (const source of missing) among.add(key(t, source, level, index));
         if (missing.length) wanted.push({ track: t, level, index, sources: missing });
       }
     });
@@ -953,11 +956,10 @@ function bands(lanes) {
 function mapSources(data) {
   return [...new Set(bands(data.tracks[0]?.lanes ?? []).map((band) => band.lane.source))];
 }
-function drawMap(context, scene, tiles, ink, width) {
+function drawMap(context, scene, tiles, ink, width, level) {
   const { data } = scene;
   context.clearRect(0, 0, width, MAP_PX);
   const whole = { start: 0, end: data.extent };
-  const level = levelOf(data.extent / width);
   const columns = new Columns(Math.ceil(width));
   for (const { lane, base, room } of bands(data.tracks[0]?.lanes ?? [])) {
     columns.read(tiles.pieces(0, lane.source, whole, level), whole, lane.lane, 0);
@@ -1705,7 +1707,8 @@ function showToolbar(picture, forget) {
   on2("later", () => shifted(0.5));
   const steps = root.querySelector(".step");
   steps.hidden = !data.steps.length;
-  steps.replaceChildren(new Option("Go to step", ""), ...data.steps.map((step2, i) => new Option(step2.name, String(i))));
+  steps.replaceChildren(new Option("Go to step", ""));
+  setTimeout(() => steps.append(...data.steps.map((step2, i) => new Option(step2.name, String(i)))));
   steps.onchange = () => {
     const step2 = data.steps[Number(steps.value)];
     if (steps.value && step2) picture.go(around(step2, 1.06, data.extent), true);
@@ -1948,7 +1951,7 @@ var Timeline = class {
     this.crumbs.show(this.scene.view);
     this.tiles.want([
       { view: this.target, level: levelOf((this.target.end - this.target.start) / this.width), sources: this.sources() },
-      { view: { start: 0, end: this.data.extent }, level: levelOf(this.data.extent / this.mapWidth), sources: [mapSources(this.data)] }
+      { view: { start: 0, end: this.data.extent }, level: this.mapLevel, sources: [mapSources(this.data)] }
     ]);
     this.frames.push(performance.now() - begun);
     if (this.frames.length > 600) this.frames.shift();
@@ -1963,11 +1966,15 @@ var Timeline = class {
   get mapWidth() {
     return Math.max(this.mapCanvas.clientWidth, 50);
   }
+  /** The level of the lanes seen whole: the strip is little wider than they, and what they have need not be asked for again. */
+  get mapLevel() {
+    return levelOf(this.data.extent / this.width);
+  }
   map() {
     const width = this.mapWidth;
     if (this.mapStale) {
       size(this.mapPicture, width, MAP_PX);
-      drawMap(this.mapPicture.getContext("2d"), this.scene, this.tiles, this.ink, width);
+      drawMap(this.mapPicture.getContext("2d"), this.scene, this.tiles, this.ink, width, this.mapLevel);
       this.mapStale = false;
     }
     const context = this.mapCanvas.getContext("2d");
@@ -2029,7 +2036,8 @@ function main_default(component) {
   }
   before?.timeline.end();
   help(root);
-  const timeline = new Timeline(root, component.data, (place, jump) => {
+  const steps = component.data.steps.map(([start, end, name, counted]) => ({ start, end, name, counted }));
+  const timeline = new Timeline(root, { ...component.data, steps }, (place, jump) => {
     if (!jump) replace(place);
     component.setStateValue("place", { ...place, jump });
   }, (note) => component.setTriggerValue("note", note));

@@ -193,14 +193,15 @@ def thread_name(label: str) -> str:
     return fmt.clean(label.split(" (", 1)[0], 14)
 
 
-def _steps(rank: RankResult, whole: Span) -> list[dict[str, Any]]:
+def _steps(rank: RankResult, whole: Span) -> list[tuple[int, int, str, bool]]:
+    """Return of each step start, end, name and whether it counts, as ``SentStep`` of the component says."""
     return [
-        {
-            "start": int(start) - whole.start_ns,
-            "end": int(end) - whole.start_ns,
-            "name": fmt.clean(str(name), 60) + (f" (not counted: {why})" if isinstance(why, str) and why else ""),
-            "counted": bool(counted),
-        }
+        (
+            int(start) - whole.start_ns,
+            int(end) - whole.start_ns,
+            fmt.clean(str(name), 60) + (f" (not counted: {why})" if isinstance(why, str) and why else ""),
+            bool(counted),
+        )
         for start, end, name, counted, why in rank.steps[
             ["start_ns", "end_ns", "name", "counted", "excluded_because"]
         ].itertuples(index=False)

@@ -2,11 +2,11 @@
 
 import { element } from "./dom";
 import { Timeline } from "./timeline";
-import type { PageData, Place } from "./types";
+import type { PageData, Place, SentStep } from "./types";
 
 interface Component {
   parentElement: HTMLElement | ShadowRoot;
-  data: PageData;
+  data: Omit<PageData, "steps"> & { steps: SentStep[] };
   setStateValue: (name: string, value: unknown) => void;
   setTriggerValue: (name: string, value: unknown) => void;
 }
@@ -37,7 +37,8 @@ export default function (component: Component): (() => void) | void {
   }
   before?.timeline.end();
   help(root);
-  const timeline = new Timeline(root, component.data, (place, jump) => {
+  const steps = component.data.steps.map(([start, end, name, counted]) => ({ start, end, name, counted }));
+  const timeline = new Timeline(root, { ...component.data, steps }, (place, jump) => {
     if (!jump) replace(place);
     component.setStateValue("place", { ...place, jump });
   }, (note) => component.setTriggerValue("note", note));

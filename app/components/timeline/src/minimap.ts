@@ -3,7 +3,7 @@
 import { Columns } from "./columns";
 import type { Scene } from "./draw";
 import { kindOf, type Ink } from "./paint";
-import { levelOf, type Tiles } from "./tiles";
+import type { Tiles } from "./tiles";
 import type { LaneSpec, PageData } from "./types";
 
 export const MAP_PX = 44;
@@ -31,12 +31,11 @@ export function mapSources(data: PageData): string[] {
   return [...new Set(bands(data.tracks[0]?.lanes ?? []).map((band) => band.lane.source))];
 }
 
-/** Draw the strip, of the first track. */
-export function drawMap(context: CanvasRenderingContext2D, scene: Scene, tiles: Tiles, ink: Ink, width: number): void {
+/** Draw the strip, of the first track, from tiles of `level`. */
+export function drawMap(context: CanvasRenderingContext2D, scene: Scene, tiles: Tiles, ink: Ink, width: number, level: number): void {
   const { data } = scene;
   context.clearRect(0, 0, width, MAP_PX);
   const whole = { start: 0, end: data.extent };
-  const level = levelOf(data.extent / width);
   const columns = new Columns(Math.ceil(width));
   for (const { lane, base, room } of bands(data.tracks[0]?.lanes ?? [])) {
     columns.read(tiles.pieces(0, lane.source, whole, level), whole, lane.lane, 0);

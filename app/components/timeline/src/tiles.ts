@@ -74,18 +74,21 @@ export class Tiles {
 
   /** Ask for what these views lack, the first view and its middle first, and forget what was asked before and is not on its way. */
   want(views: Look[]): void {
-    this.queue = views.flatMap((look) => this.missing(look));
+    const wanted = new Set<string>();
+    this.queue = views.flatMap((look) => this.missing(look, wanted));
     this.pump();
   }
 
-  private missing({ view, level, sources }: Look): Wanted[] {
+  /** Return what a view lacks but for what is `wanted` already, and add it there. */
+  private missing({ view, level, sources }: Look, among: Set<string>): Wanted[] {
     const width = widthOf(level);
     const middle = (view.start + view.end) / 2;
     const wanted: Wanted[] = [];
     this.tracks.forEach((track, t) => {
       const [first, last] = [view.start - track.offset, view.end - track.offset];
       for (let index = Math.max(0, Math.floor(first / width)); index * width < last; index++) {
-        const missing = (sources[t] ?? []).filter((source) => !this.known(t, source, level, index));
+        const missing = (sources[t] ?? []).filter((source) => !this.known(t, source, level, index) && !among.has(key(t, source, level, index)));
+        for (const source of missing) among.add(key(t, source, level, index));
         if (missing.length) wanted.push({ track: t, level, index, sources: missing });
       }
     });

@@ -264,7 +264,7 @@ export class Timeline implements Picture {
     this.crumbs.show(this.scene.view);
     this.tiles.want([
       { view: this.target, level: levelOf((this.target.end - this.target.start) / this.width), sources: this.sources() },
-      { view: { start: 0, end: this.data.extent }, level: levelOf(this.data.extent / this.mapWidth), sources: [mapSources(this.data)] },
+      { view: { start: 0, end: this.data.extent }, level: this.mapLevel, sources: [mapSources(this.data)] },
     ]);
     this.frames.push(performance.now() - begun);
     if (this.frames.length > 600) this.frames.shift();
@@ -282,11 +282,16 @@ export class Timeline implements Picture {
     return Math.max(this.mapCanvas.clientWidth, 50);
   }
 
+  /** The level of the lanes seen whole: the strip is little wider than they, and what they have need not be asked for again. */
+  private get mapLevel(): number {
+    return levelOf(this.data.extent / this.width);
+  }
+
   private map(): void {
     const width = this.mapWidth;
     if (this.mapStale) {
       size(this.mapPicture, width, MAP_PX);
-      drawMap(this.mapPicture.getContext("2d")!, this.scene, this.tiles, this.ink, width);
+      drawMap(this.mapPicture.getContext("2d")!, this.scene, this.tiles, this.ink, width, this.mapLevel);
       this.mapStale = false;
     }
     const context = this.mapCanvas.getContext("2d")!;

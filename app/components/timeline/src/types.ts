@@ -59,6 +59,9 @@ export interface Finding {
   marks: Mark[];
 }
 
+/** A step as the page sends it: thousands are there by the kilobyte. */
+export type SentStep = [start: number, end: number, name: string, counted: boolean];
+
 export interface PageData {
   api: string;
   dark: boolean;
