@@ -20,6 +20,7 @@ from sawtooth.app.theme import colour_of
 
 AROUND = 1.1  # of a step's length that it is shown with on the timeline
 ROOM = 8  # columns that are wide enough for words in them
+SEEN = 0.01  # of the full scale, half a pixel: less of an owner cannot be seen
 SLOW = 1.5  # times the median: a step above it is worth a look of its own
 _HTML = templates.pieces("step_strip.html")
 
@@ -37,15 +38,21 @@ def show(
 
     ``longest_ms`` is the height's full scale, so that two strips can be set against each other.
     """
-    table = _owners(rank)
-    if table["step"].nunique() < 2:
-        return
     top = longest_ms or longest(rank)
-    columns = [{**column, "current": _is_in(span, view)} for span, column in _columns(run, rank, top, frame.dark())]
+    spans = [span for span, _ in _columns(run, rank, top, frame.dark())]
+    if len(spans) > 1:
+        st.html(_html(run, rank, top, frame.dark(), name, tuple(i for i, span in enumerate(spans) if _is_in(span, view))))
+
+
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
+def _html(run: str, rank: RankResult, top: float, dark: bool, name: str, marked: tuple[int, ...]) -> str:
+    """Return the strip with the columns ``marked``."""
+    table = _owners(rank)
+    columns = [{**column, "current": i in marked} for i, (_, column) in enumerate(_columns(run, rank, top, dark))]
     counted = table[table["counted"].astype(bool)]
     lengths = (counted if len(counted) else table).groupby("step")["ms"].sum()
     between = fmt.span_ms(float(lengths.min()), float(lengths.max()))
-    st.html(_HTML.strip(name, columns, f"{name}: {sentence(table)}", between))
+    return str(_HTML.strip(name, columns, f"{name}: {sentence(table)}", between))
 
 
 def longest(rank: RankResult) -> float:
@@ -100,5 +107,6 @@ def _column(run: str, rows: pd.DataFrame, top: float, whole: Span, *, many: bool
         "parts": [
             {"texture": colour.texture, "weight": round(1000 * part / ms, 1), "colour": colour.on(dark)}
             for colour, part in parts
+            if part >= SEEN * top or part == most_ms
         ],
     }

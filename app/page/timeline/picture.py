@@ -193,8 +193,9 @@ def thread_name(label: str) -> str:
     return fmt.clean(label.split(" (", 1)[0], 14)
 
 
+@st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current.key_of})
 def _steps(rank: RankResult, whole: Span) -> list[tuple[int, int, str, bool]]:
-    """Return of each step start, end, name and whether it counts, as ``SentStep`` of the component says."""
+    """Return of each step start, end, name and whether it counts, as ``SentStep`` of the component says; made once, since thousands take 0.1 s."""
     return [
         (
             int(start) - whole.start_ns,
