@@ -1,18 +1,15 @@
--- name: until
--- what begins later is of no step that is shown: the engine skips it
-SELECT max(end_ns) FROM (SELECT end_ns FROM steps WHERE device = $device AND end_ns > start_ns ORDER BY step LIMIT $listed + 1)
-
 -- name: owners
 -- Lost time of counted steps has a cause (gaps); the rest of a step, and lost time of steps outside the steady window, has its owner alone.
-WITH shown AS (SELECT step, start_ns, end_ns, counted FROM steps WHERE device = $device AND end_ns > start_ns ORDER BY step LIMIT $listed),
+WITH placed AS (SELECT step, start_ns, end_ns, counted, (row_number() OVER (ORDER BY step) - 1) // $every AS place FROM steps WHERE device = $device AND end_ns > start_ns),
+shown AS (SELECT step, start_ns, end_ns, counted FROM placed QUALIFY row_number() OVER (PARTITION BY place ORDER BY end_ns - start_ns DESC, step) = 1),
 lost AS (
     SELECT g.step, g.owner, g.cause, sum(g.end_ns - g.start_ns) AS ns
-    FROM gaps g JOIN shown s USING (step) WHERE g.device = $device AND g.start_ns < $until AND s.counted GROUP BY ALL
+    FROM gaps g JOIN shown s USING (step) WHERE g.device = $device AND s.counted GROUP BY ALL
 ),
 owned AS (
     SELECT s.step, x.owner, NULL::VARCHAR AS cause, sum(least(x.end_ns, s.end_ns) - greatest(x.start_ns, s.start_ns)) AS ns
     FROM shown s JOIN segments x ON x.device = $device AND x.start_ns < s.end_ns AND x.end_ns > s.start_ns
-    WHERE x.start_ns < $until AND NOT (s.counted AND x.owner IN {lost}) GROUP BY ALL
+    WHERE NOT (s.counted AND x.owner IN {lost}) GROUP BY ALL
 )
 SELECT step, s.start_ns, s.end_ns, s.counted, owner, cause, ns / 1e6 AS ms
 FROM (SELECT * FROM lost UNION ALL SELECT * FROM owned) JOIN shown s USING (step) WHERE ns > 0 ORDER BY step, owner, cause

@@ -52,6 +52,9 @@ def _html(run: str, rank: RankResult, top: float, dark: bool, name: str, marked:
     counted = table[table["counted"].astype(bool)]
     lengths = (counted if len(counted) else table).groupby("step")["ms"].sum()
     between = fmt.span_ms(float(lengths.min()), float(lengths.max()))
+    length = rank.steps["end_ns"] - rank.steps["start_ns"]
+    if (every := steps.every(int((length > 0).sum()))) > 1:
+        name += f", the longest of every {every}"
     return str(_HTML.strip(name, columns, f"{name}: {sentence(table)}", between))
 
 

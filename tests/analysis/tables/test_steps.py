@@ -12,7 +12,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.tables import steps
 from sawtooth.app.jobs.intake import bring_in
 from sawtooth.ingest.schema import DataFolder
-from tests.support.chrome_trace import matmul_loop
+from tests.support.chrome_trace import ChromeTrace, matmul_loop
 
 
 def test_the_owners_of_a_step_sum_to_it_and_lost_time_of_counted_steps_has_its_cause(tmp_path: Path) -> None:
@@ -30,3 +30,30 @@ def test_the_owners_of_a_step_sum_to_it_and_lost_time_of_counted_steps_has_its_c
     assert one.to_dict() == pytest.approx({"tensor_core_compute": 0.6, "other_compute": 0.1, "idle": 0.3})
     assert counted.loc[counted["owner"] == "idle", "cause"].notna().all()
     assert table.loc[~table["counted"], "cause"].isna().all()
+
+
+def test_of_more_steps_than_columns_the_longest_of_every_few_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps 1 to 7 of 1 ms, but step 4 of 3: of every three these are 1, 4 and 7."""
+    trace, at = ChromeTrace(), 0
+    for number in range(1, 8):
+        length = 3000 if number == 4 else 1000
+        trace.step(number, at, at + length)
+        trace.launch((at + 10, at + 20), (at + 30, at + length - 10), "work")
+        at += length
+    library = Library(DataFolder(tmp_path / "data"))
+    run = bring_in(library.folder, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0]
+    lead = analyse(run, library).lead
+    assert lead is not None
+    monkeypatch.setattr(steps, "LISTED", 3)
+    with open_rank(library, lead) as rank:
+        whole = rank.rows(
+            "SELECT step, end_ns - start_ns FROM steps WHERE device = $device AND end_ns > start_ns ORDER BY step"
+        )
+        table = steps.owners(rank)
+    library.close()
+    every = steps.every(len(whole))
+    groups = [whole[i : i + every] for i in range(0, len(whole), every)]
+    assert sorted(table["step"].unique()) == [max(group, key=lambda row: (row[1], -row[0]))[0] for group in groups]
+    assert len(groups) <= 3 and max(length for _, length in whole) / 1e6 == pytest.approx(
+        table.groupby("step")["ms"].sum().max()
+    )
