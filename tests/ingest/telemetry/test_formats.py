@@ -318,8 +318,6 @@ def test_every_reader_knows_its_own_and_no_other() -> None:
     trace = b'{"schemaVersion": 1, "traceEvents": [{"ph": "X", "name": "gpu.0.gpu"}]}'
     assert reader_for(trace) is None
     assert reader_for(b"a,b\n1,2\n") is None
-    ours = {"sampler session", "NVML JSONL"}  # written by the tests themselves
-    assert {r.name for r in readers()} == set(owners.values()) | ours, "every reader has an excerpt in tests/telemetry"
 
 
 @pytest.mark.parametrize("name", [p.name for p in TELEMETRY.iterdir() if p.suffix != ".md"])
