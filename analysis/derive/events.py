@@ -83,7 +83,10 @@ class Events:
     ops: CpuOps
 
 
-def _columns(con: duckdb.DuckDBPyConnection, sql: str) -> dict[str, np.ndarray]:
+def _columns(con: duckdb.DuckDBPyConnection, table: str, key: str, columns: str) -> dict[str, np.ndarray]:
+    """Read the columns in the order of ``key``, in which ingest writes them: to sort them again would take as much memory as they do."""
+    ordered = con.execute(f"SELECT bool_and({key} = rowid) FROM {table}").fetchall()[0][0]
+    sql = f"SELECT {columns} FROM {table}{'' if ordered else f' ORDER BY {key}'}"
     return {k: np.asarray(v) for k, v in con.execute(sql).fetchnumpy().items()}
 
 
@@ -94,21 +97,26 @@ def load_events(con: duckdb.DuckDBPyConnection) -> Events:
     names = [str(r[0]) for r in con.execute("SELECT name FROM names ORDER BY name_id").fetchall()]
     gpu = _columns(
         con,
-        f"""SELECT CASE kind WHEN 'kernel' THEN 0 WHEN 'memcpy' THEN 1 ELSE 2 END::TINYINT AS kind, name_id AS name, device, stream,
+        "gpu_ops",
+        "gpu_op_id",
+        f"""CASE kind WHEN 'kernel' THEN 0 WHEN 'memcpy' THEN 1 ELSE 2 END::TINYINT AS kind, name_id AS name, device, stream,
             start_ns - {origin} AS start, start_ns + dur_ns - {origin} AS end_, coalesce(call_id, -1) AS call,
-            coalesce(cpu_op_id, -1) AS cpu_op, coalesce(bytes, -1) AS bytes, coalesce(graph_id, -1) AS graph
-            FROM gpu_ops ORDER BY gpu_op_id""",
+            coalesce(cpu_op_id, -1) AS cpu_op, coalesce(bytes, -1) AS bytes, coalesce(graph_id, -1) AS graph""",
     )
     calls = _columns(
         con,
-        f"""SELECT name_id AS name, thread_id AS thread, start_ns - {origin} AS start, start_ns + dur_ns - {origin} AS end_,
-            coalesce(correlation, -1) AS correlation, coalesce(cpu_op_id, -1) AS cpu_op, gpu_ops FROM runtime_calls ORDER BY call_id""",
+        "runtime_calls",
+        "call_id",
+        f"""name_id AS name, thread_id AS thread, start_ns - {origin} AS start, start_ns + dur_ns - {origin} AS end_,
+            coalesce(correlation, -1) AS correlation, coalesce(cpu_op_id, -1) AS cpu_op, gpu_ops""",
     )
     ops = _columns(
         con,
-        f"""SELECT kind = 'annotation' AS annotation, name_id AS name, thread_id AS thread, start_ns - {origin} AS start,
+        "cpu_ops",
+        "cpu_op_id",
+        f"""kind = 'annotation' AS annotation, name_id AS name, thread_id AS thread, start_ns - {origin} AS start,
             start_ns + dur_ns - {origin} AS end_, coalesce(parent_id, -1) AS parent, coalesce(sequence_number, -1) AS sequence,
-            coalesce(forward_thread, -1) AS forward_thread, coalesce(signature_id, -1) AS signature FROM cpu_ops ORDER BY cpu_op_id""",
+            coalesce(forward_thread, -1) AS forward_thread, coalesce(signature_id, -1) AS signature""",
     )
     return Events(
         origin,
