@@ -39,12 +39,17 @@ def labels_of(rows: pd.DataFrame) -> list[str]:
     ]
 
 
-def title(rows: pd.DataFrame) -> str:
-    """Return the finding: which rank waits most for the others, else how far the ranks' communication lies apart."""
+def title(rows: pd.DataFrame, *, numbered: bool = True) -> str:
+    """Return the finding: which rank waits most for the others, else how far the ranks' communication lies apart.
+
+    Without ``numbered`` the time it waits is left to the bars: the page speaks of another rank's lateness, which is not the same.
+    """
     wait_ms, step_ms = rows.get("comm_wait_ms"), rows["step_ms"]
     if wait_ms is not None and wait_ms.max() >= HARDLY * step_ms.max():
         most = wait_ms.idxmax()
         label = dict(zip(rows.index, labels_of(rows), strict=True))[most].split(",")[0]
+        if not numbered:
+            return f"{_named(label)} waits most for other ranks"
         return f"{_named(label)} waits most for other ranks: {fmt.duration_ms(float(wait_ms[most]))} of each step of {fmt.duration_ms(float(step_ms[most]))}"
     if wait_ms is not None:
         return "No rank waits for others for more than 1\u00a0% of a step"

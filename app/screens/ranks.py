@@ -13,9 +13,12 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
 from sawtooth.app.page import basis, cards, current, frame, panel
 from sawtooth.app.page.parts import rank_panels
+from sawtooth.app.words import ranks as rank_words
+from sawtooth.app.words import run as words
 
 SKEW_SHARE = 0.03  # of a profiled step: less is not worth a sentence
 MOST_BARS = 16  # ledgers side by side: of more, those that matter
+FEW = 4  # ranks: their bars have shown what there is to see
 MOST_NAMED = 32  # late ranks that a line lists
 LATE = {
     "who": "Late",
@@ -56,7 +59,13 @@ def main() -> None:
         _side_by_side(result, communication)
     if len(communication.rows) or communication.heat is not None:  # representatives may share no collective
         _late_in_the_profile(result, communication)
-        rank_panels.heat(result, communication)
+        if not of_many and basis.differs(result.lead):  # the run's own times stand above; these are small beside them
+            with st.expander(
+                "As profiled: each rank in each step", icon=":material/grid_on:", expanded=len(result.ranks) > FEW
+            ):
+                rank_panels.heat(result, communication)
+        else:
+            rank_panels.heat(result, communication)
     if len(communication.rows):
         rank_panels.who_waits(result, communication)
     rank_panels.pipeline(result, communication)
@@ -76,7 +85,7 @@ def _side_by_side(result: RunResult, communication: Communication) -> None:
     waits = {(of_rank.rank, of_rank.device): of_rank for of_rank in communication.ranks}
     mine = [waits.get((rank.rank, rank.device)) for rank in shown]
     rows = rows.assign(**{share: [getattr(each, share, None) for each in mine] for share in charts.BESIDE})
-    finding = charts.title(rows)
+    finding = charts.title(rows, numbered=not communication.stragglers)
     if communication.job_ranks is not None:
         finding = f"Of the {len(shown)} ranks that are opened here: {finding[0].lower()}{finding[1:]}"
     panel.show(charts.side_by_side(rows, finding, dark=frame.dark(), unprofiled=unprofiled), "ranks")
@@ -116,13 +125,18 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
     name, reason = who(late, result.ranks), why(late)
     verb = "holds" if len(late.ranks) == 1 or late.kind == "host" else "hold"
     by = f" ({reason})" if reason else ""
-    sentence = f"{name[0].upper()}{name[1:]} {f'may {verb[:4]}' if late.at_most else verb} the job up: {fmt.duration_ms(late.own_ms)} of each step longer than the others{by}."
     step_ms = result.lead.best.ms if result.lead is not None else None
+    holds = f"{name[0].upper()}{name[1:]} {f'may {verb[:4]}' if late.at_most else verb} the job up"
+    of = f"each {words.step_now(result) or ''} step" if step_ms is not None else "each step"
+    sentence = f"{holds}: ≈ {fmt.duration_ms(late.own_ms)} of {of} longer than the others{by}."
     if finding is not None and finding.predicted_step_ms is not None and step_ms is not None:
-        gain = f"Without that a step of {fmt.duration_ms(step_ms)} takes ≈ {fmt.duration_ms(finding.predicted_step_ms)}."
+        gain_ms = step_ms - finding.predicted_step_ms
+        gain = f"Without that a step takes ≈ {fmt.duration_ms(finding.predicted_step_ms)}."
     else:
-        gain = f"Without that a step gains {'at most ' if late.at_most else ''}{fmt.duration_ms(late.gain_ms)}."
-    return f"{sentence} {gain}", finding.fix if finding is not None else None
+        gain_ms = late.gain_ms
+        gain = f"Without that a step gains {'at most' if late.at_most else '≈'} {fmt.duration_ms(gain_ms)}."
+    fix = finding.fix if finding is not None else ""
+    return f"{sentence} {gain}", f"{fix} {rank_words.lateness_and_gain(late, gain_ms)}".strip() or None
 
 
 def _of_pipeline(result: RunResult) -> str | None:

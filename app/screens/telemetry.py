@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.verdict import busy_share_of_best
 from sawtooth.analysis.telemetry import series
 from sawtooth.analysis.telemetry.series import Telemetry
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
@@ -47,13 +48,27 @@ def main() -> None:
     _head(telemetry, summary)
     if summary is not None and result.lead is not None and summary == result.lead.telemetry and (why := words.troughs(result)):
         cards.text(why)
+    _which_is_which(result, telemetry, summary)
     _lanes(telemetry, manifest.id, summary)
-    if result.lead is not None and summary == result.lead.telemetry and (apart := words.activities(result.lead.metrics)):
-        cards.small(apart)
     if ref.kind == "telemetry":
         telemetry_clock.show(result, ref, telemetry)
     if result.lead is None:
         cards.small("No trace with GPU work is attached: what the GPU waits for is not known.")
+
+
+def _which_is_which(result: RunResult, telemetry: Telemetry, summary: DeviceTelemetry | None) -> None:
+    """Name every figure of activity with what it counts, of the steady part of the run; nothing where there is only one."""
+    lead = result.lead if result.lead is not None and summary == result.lead.telemetry else None
+    steady = telemetry_strip.steady(telemetry, summary)
+    known = {column: series.facts(steady, column).get("mean") for column in words.MEASURED if telemetry.has(column)}
+    means = {column: mean for column, mean in known.items() if mean is not None}
+    metrics = lead.metrics if lead is not None else result.metrics
+    rows = words.activities(means, metrics, busy_share_of_best(lead) if lead is not None else None)
+    if rows:
+        over = f" over the steady {fmt.duration_ns(steady.span.ns)}" if steady is not telemetry else ""
+        figures = ", ".join(f"{name} {value}" for name, value, _ in rows)
+        with st.expander(f"Which activity is which: {figures}", icon=":material/help:"):
+            cards.table(("Activity", f"Mean{over}", "What it counts"), rows, "Which figure of activity is which")
 
 
 def _chosen(result: RunResult) -> tuple[RecordingRef, Telemetry] | None:
@@ -127,7 +142,7 @@ def _lanes(telemetry: Telemetry, run_id: str, summary: DeviceTelemetry | None) -
         alt="Utilization over the whole recording, as an overview.",
     )
     shown = series.within(telemetry, series.seconds_span(view, origin)) if view else telemetry
-    title = _title(shown, view)
+    title = _title(shown, view, telemetry_strip.steady(telemetry, summary) is not telemetry)
     chart = charts.lanes(
         shown,
         title,
@@ -148,7 +163,10 @@ def _range(view: tuple[float, float]) -> str:
     return f"{fmt.number(view[0])} s to {fmt.number(view[1])} s"
 
 
-def _title(shown: Telemetry, view: tuple[float, float] | None) -> str:
+def _title(shown: Telemetry, view: tuple[float, float] | None, in_part: bool) -> str:
+    """Return what the chart shows: means of what is in view, but no second mean of the whole where the one above is of the steady part."""
+    if view is None and in_part:
+        return f"The whole recording, {fmt.duration_ns(shown.span.ns)}, with what comes before and after the steady part"
     column, name = _activity(shown)
     facts = series.facts(shown, column) if column else {}
     power = series.facts(shown, "power_w") if shown.has("power_w") else {}

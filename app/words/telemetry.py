@@ -10,6 +10,7 @@ from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes as cause_words
+from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 
 def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:
@@ -82,31 +83,46 @@ def _one_wait(result: RunResult, lead: RankResult, steps: int) -> str:
 
 
 APART = 0.05  # of the time: NVML counts whole percent, and windows that a moment's work fills
+MEASURED = {  # what each sampled share of activity counts, in words
+    "util_pct": "Time in which any kernel of any process ran, in whole percent.",
+    "gr_active_pct": "Time in which the GPU had any work, by its counters.",
+    "sm_active_pct": "Time in which a multiprocessor had work, the mean of all: small kernels leave most of them empty.",
+    "tensor_active_pct": "Time in which the tensor pipe was active: a kernel counts as work whether or not it multiplies matrices.",
+}
 
 
-def activities(metrics: Mapping[str, Reading]) -> str | None:
-    """Return why NVML's utilization, the trace's busy share and tensor activity differ, with the numbers at hand; None without the first."""
-    nvml, busy, tensor = (metrics[key] for key in ("nvml_gpu_util_mean", "gpu_busy_share", "tensor_active_measured"))
-    if nvml.value is None:
-        return None
-    parts = [
-        f"NVML's utilization, {fmt.reading('nvml_gpu_util_mean', nvml)}, is the share of time in which any kernel of any process ran."
+def activities(
+    means: Mapping[str, float], metrics: Mapping[str, Reading], busy_of_run: float | None
+) -> list[tuple[str, str, str]]:
+    """Return name, value and meaning of every figure of activity there is, so that nobody takes one for another; empty where there is only one.
+
+    ``means`` are of sampled columns in percent, ``busy_of_run`` is the trace's share of the run's own step.
+    """
+    rows = [
+        (BY_COLUMN[column].label, fmt.in_unit(means[column], "percent"), what)
+        for column, what in MEASURED.items()
+        if column in means
     ]
-    if busy.value is not None:
-        seen = fmt.reading("gpu_busy_share", busy)
-        if busy.value - nvml.value > APART:
-            why = "higher: it counts copies too, and the profiled steps may have waited less than the rest of the run"
-        elif nvml.value - busy.value > APART:
-            why = "lower: profiling slows the host, and NVML counts short pauses between kernels, and other processes, as work"
-        else:
-            why = "about the same"
-        parts.append(f"The trace's busy share of the profiled steps, {seen}, is {why}.")
-    if tensor.value is not None:
-        active = fmt.reading("tensor_active_measured", tensor)
-        parts.append(
-            f"The tensor pipe was active {active} of the time: a kernel counts as work whether or not it multiplies matrices."
+    profiled, nvml = metrics["gpu_busy_share"].value, means.get("util_pct")
+    if busy_of_run is not None:
+        rows.append(
+            (
+                "GPU busy, the run's step",
+                fmt.share(busy_of_run),
+                "Kernels and copies of this training, by its trace: the Verdict's number.",
+            )
         )
-    return " ".join(parts)
+    if profiled is not None and profiled != busy_of_run:
+        rows.append(("GPU busy, as profiled", fmt.share(profiled), f"The same of the profiled steps{_against(profiled, nvml)}"))
+    return rows if len(rows) > 1 else []
+
+
+def _against(profiled: float, nvml_pct: float | None) -> str:
+    if nvml_pct is None or abs(profiled - nvml_pct / 100) <= APART:
+        return "."
+    if profiled > nvml_pct / 100:
+        return ": more than NVML says, since it counts copies, and the profiled steps may have waited less than others."
+    return ": less than NVML says, since the profiler slows the host, and NVML counts short pauses between kernels as work."
 
 
 IN_USE_OF_ALL = "Measured by telemetry: of all processes, with what the caching allocator reserves."

@@ -59,25 +59,7 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
     """Let the viewer search, narrow to a tag, sort, group, and see cards or a table; the address holds the choice. Shows a tag's history."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         wanted = st.text_input("Find a run", placeholder="name, tag, note or id", key="find", bind="query-params", width=260)
-        known = listing.tags(manifests)
-        tag = None
-        if known:
-            tag = st.selectbox(
-                "Tag",
-                known,
-                index=None,
-                format_func=lambda t: clean(t, 40),
-                key="tag",
-                bind="query-params",
-                placeholder="Any",
-                width=180,
-            )
-        by = st.selectbox(
-            "Sort", list(listing.ORDERS), format_func=listing.ORDERS.__getitem__, key="sort", bind="query-params", width=190
-        )
-        group = st.selectbox(
-            "Group", list(listing.GROUPS), format_func=listing.GROUPS.__getitem__, key="group", bind="query-params", width=190
-        )
+        tag, by, group = _order(listing.tags(manifests))
         view = st.segmented_control(
             "Show as",
             list(VIEWS),
@@ -95,6 +77,33 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
         rows = listing.history(ordered, cards_of)
         panel.show(history.chart(rows, listing.history_title(tag, rows), dark=frame.dark()), "tag-history")
     return ordered, group, view
+
+
+def _order(tags: list[str]) -> tuple[str | None, str, str]:
+    """Let the viewer narrow to a tag, sort and group, folded: the button says what is chosen."""
+    tag, by, group = (st.session_state.get(key) or st.query_params.get(key) for key in ("tag", "sort", "group"))
+    chosen = [
+        *([clean(tag, 30)] if tag in tags and tag else []),
+        listing.ORDERS.get(by or "", next(iter(listing.ORDERS.values()))),
+        *([listing.GROUPS[group].lower()] if group in listing.GROUPS and group != "none" else []),
+    ]
+    with st.popover(markdown(", ".join(chosen)), icon=":material/sort:", key="order"):
+        tag = None
+        if tags:
+            tag = st.selectbox(
+                "Tag",
+                tags,
+                index=None,
+                format_func=lambda t: clean(t, 40),
+                key="tag",
+                bind="query-params",
+                placeholder="Any",
+            )
+        by = st.selectbox("Sort", list(listing.ORDERS), format_func=listing.ORDERS.__getitem__, key="sort", bind="query-params")
+        group = st.selectbox(
+            "Group", list(listing.GROUPS), format_func=listing.GROUPS.__getitem__, key="group", bind="query-params"
+        )
+    return tag, by, group
 
 
 def _bar(picked: list[Manifest]) -> None:
@@ -196,7 +205,9 @@ def _card(manifest: Manifest) -> None:
         if about.problem:
             cards.caution(about.problem)
         cards.tags([*(["bundled"] if manifest.bundled else []), *manifest.tags])
-        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        with st.container(
+            horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key=f"card_actions-{manifest.id}"
+        ):
             st.checkbox("Select to compare", key=f"pick-{manifest.id}")
             if st.button("Edit", key=f"edit-{manifest.id}", type="tertiary", help="Name, tags, notes, delete"):
                 edit(manifest)

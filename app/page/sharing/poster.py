@@ -140,7 +140,7 @@ def _action(number: int, finding: Finding, result: RunResult, brings: str, why_h
         if finding.changes:
             change = finding.changes[0]
             st.html(_HTML.diff(advice.diff(change).splitlines()))
-        with st.container(horizontal=True, gap="small", vertical_alignment="center"):
+        with st.container(horizontal=True, gap="small", vertical_alignment="center", key=f"change_actions-{number}"):
             ticked = bool(finding.edits) and findings.tick(finding, f"combine-{result.manifest.id}-{number}-{finding.rule}")
             with st.popover("Why", icon=":material/fact_check:", key=f"why-{number}"):
                 cards.title(finding.title)

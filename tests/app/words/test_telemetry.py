@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from sawtooth.analysis.metrics.reading import Reading, missing
-from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import Explains
 from sawtooth.analysis.telemetry.troughs import Troughs
 from sawtooth.app.words import telemetry as words
@@ -17,31 +16,29 @@ from tests.support.run_results import finding_of, run_of
 STARVED = (("other_compute", None, 200, 0.0002), ("idle", "data_wait", 800, 0.0008))
 
 
-def activities_of(nvml: float | None, busy: float | None, tensor: float | None = None) -> str | None:
-    given = {"nvml_gpu_util_mean": nvml, "gpu_busy_share": busy, "tensor_active_measured": tensor}
-    known = {key: Reading(value) for key, value in given.items() if value is not None}
-    return words.activities({key: known.get(key) or missing("Not in this test.") for key in METRICS})
+def activities_of(means: dict[str, float], profiled: float | None, of_run: float | None) -> dict[str, tuple[str, str]]:
+    reading = Reading(profiled) if profiled is not None else missing("Not in this test.")
+    rows = words.activities(means, {"gpu_busy_share": reading}, of_run)
+    return {name: (value.replace("\u00a0", " "), what) for name, value, what in rows}
 
 
 @pytest.mark.parametrize(
-    ("busy", "word"), [(0.21, "about the same"), (0.50, "higher: it counts copies"), (0.10, "lower: profiling slows")]
+    ("busy", "word"), [(0.21, "The same of the profiled steps."), (0.50, "more than NVML says"), (0.10, "less than NVML says")]
 )
-def test_the_traces_busy_share_is_held_against_nvml(busy: float, word: str) -> None:
-    text = activities_of(0.2, busy)
-    assert text is not None
-    assert word in text
-    assert "20\u00a0%" in text
+def test_each_figure_of_activity_says_what_it_counts_and_why_it_differs(busy: float, word: str) -> None:
+    rows = activities_of({"util_pct": 20.0, "tensor_active_pct": 2.9}, busy, 0.18)
+    assert {name: value for name, (value, _) in rows.items()} == {
+        "GPU utilization (NVML)": "20 %",
+        "tensor pipe": "2.9 %",
+        "GPU busy, the run's step": "18 %",
+        "GPU busy, as profiled": f"{100 * busy:.0f} %",
+    }
+    assert word in rows["GPU busy, as profiled"][1]
 
 
-def test_tensor_activity_has_its_reason() -> None:
-    text = activities_of(0.2, None, 0.029)
-    assert text is not None
-    assert "2.9\u00a0% of the time" in text
-    assert "profiled" not in text
-
-
-def test_without_nvml_nothing_is_compared() -> None:
-    assert activities_of(None, 0.5, 0.1) is None
+def test_one_figure_alone_is_confused_with_nothing() -> None:
+    assert activities_of({"util_pct": 20.0}, None, None) == {}
+    assert "GPU busy, as profiled" not in activities_of({"util_pct": 20.0}, 0.5, 0.5)  # the run is what was profiled
 
 
 def test_troughs_under_the_profile_and_by_their_period() -> None:

@@ -1,0 +1,28 @@
+"""A rank's lateness and what a step gains without it are two numbers, and one sentence joins them."""
+
+from __future__ import annotations
+
+import pytest
+
+from sawtooth.analysis.run.job import Straggler
+from sawtooth.app.words.ranks import lateness_and_gain
+
+
+def late(own_ms: float, reason: str | None, *, at_most: bool = False) -> Straggler:
+    return Straggler("rank", (1,), (1,), None, reason, None, own_ms, own_ms, at_most)
+
+
+@pytest.mark.parametrize(
+    ("reason", "gain_ms", "why"),
+    [
+        ("python_host", 20.2, "Of these 30.5 ms a step gains ≈ 20.2 ms: for the rest of them the others are at work themselves, and do not wait."),
+        ("work", 15.0, "Of these 30.5 ms a step gains ≈ 15.0 ms: shared out evenly, part of the work goes to the others."),
+        ("python_host", 30.0, ""),  # the same, within what is noticed
+    ],
+)  # fmt: skip
+def test_a_gain_below_the_lateness_has_its_reason(reason: str, gain_ms: float, why: str) -> None:
+    assert lateness_and_gain(late(30.5, reason), gain_ms).replace("\xa0", " ") == why
+
+
+def test_what_may_be_late_at_most_promises_no_sum() -> None:
+    assert lateness_and_gain(late(30.5, None, at_most=True), 10.0) == ""
