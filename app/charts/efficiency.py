@@ -21,6 +21,12 @@ RAISES = {
     "mfu_factor_clock": "Power and heat throttle clocks: see Telemetry.",
     "mfu_factor_efficiency": "Use tensor cores in 16 bit with larger, aligned shapes: see below.",
 }
+STEPS = {  # what each factor leaves, in words beside its bar
+    "mfu_factor_busy": "time that the GPU works",
+    "mfu_factor_flop_kernels": "of it in products and attention",
+    "mfu_factor_clock": "clock",
+    "mfu_factor_efficiency": "speed of these kernels",
+}
 PEAK, MFU = "the GPU's 16-bit peak", "MFU"
 
 
@@ -32,7 +38,7 @@ def factors(metrics: Mapping[str, Reading], title: str, *, dark: bool) -> Chart:
     for share in shares:
         left.append(left[-1] * share)
     lowest = min(known, key=lambda key: metrics[key].value or 0.0, default=None)
-    names = [PEAK, *(f"× {METRICS[key].label} {fmt.share(share)}" for key, share in zip(known, shares, strict=True))]
+    names = [PEAK, *(f"× {STEPS[key]} {fmt.share(share)}" for key, share in zip(known, shares, strict=True))]
     bars, mfu = left, float(metrics["mfu"].value or 0.0)
     if len(known) < len(FACTORS):  # then the product is not the MFU
         bars, names = [*left, mfu], [*names, MFU]

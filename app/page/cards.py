@@ -110,17 +110,21 @@ def numbers(pairs: Sequence[tuple[str, str]]) -> None:
         st.html(_HTML.numbers(pairs))
 
 
-def metric_card(key: str, value: Reading, *, note: str | None = None, good: float | None = None, badge: bool = True) -> None:
+def metric_card(
+    key: str, value: Reading, *, note: str | None = None, good: float | None = None, badge: bool = True, about: bool = False
+) -> None:
     """Show metric ``key`` with its definition on hover, and why it is missing or, with ``badge``, not to be trusted.
 
-    With ``good``, a share that good runs reach, a bar shows how near this one comes.
+    With ``good``, a share that good runs reach, a bar shows how near this one comes; with ``about``, what is not fully trusted has its ≈.
     """
     metric = METRICS[key]
     help_text = f"{metric.definition} Source: {metric.source}"
     if value.notes:
         help_text += " — " + " ".join(value.notes)
     with st.container(border=True, height="stretch"):
-        st.metric(metric.label, fmt.reading(key, value), help=fmt.markdown(help_text, None))
+        text = fmt.reading(key, value)
+        unsure = about and value.value is not None and value.trust != "ok" and not text.startswith("<")
+        st.metric(metric.label, f"≈ {text}" if unsure else text, help=fmt.markdown(help_text, None))
         if value.value is not None and good is not None:
             _share_bar(value.value, good)
         if value.why_missing:

@@ -59,11 +59,11 @@ def _mfu(rank: RankResult) -> None:
         cards.headline(f"Under the profiler {sentence[0].lower()}{sentence[1:]}" if profiled else sentence)
     with st.grid(min_column_width=215, gap="small"):
         for key in words.utilizations(metrics):
-            cards.metric_card(key, metrics[key], badge=False)
+            cards.metric_card(key, metrics[key], badge=False, about=True)
     if doubt := words.mfu_doubt(metrics):
         cards.caution(doubt)
     if lowest is not None:
-        panel.show(charts.factors(metrics, words.factor_title(metrics, lowest), dark=frame.dark()), "mfu-factors")
+        panel.show(charts.factors(metrics, words.factor_title(metrics, known), dark=frame.dark()), "mfu-factors")
         _raise(lowest)
         for key in known:
             if (metrics[key].value or 0.0) > 1:

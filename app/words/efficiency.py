@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app import format as fmt
 from sawtooth.app.words.run import by_own_dtypes, is_lower_bound
 
@@ -48,6 +47,10 @@ def mfu_doubt(metrics: Mapping[str, Reading]) -> str | None:
     return " ".join(["The step time behind these numbers is inferred, not measured.", *mfu.notes[:1]])
 
 
-def factor_title(metrics: Mapping[str, Reading], lowest: str) -> str:
-    """Return the finding of the chart of MFU's factors."""
-    return f"{METRICS[lowest].label} is the smallest factor: {fmt.reading(lowest, metrics[lowest])}"
+def factor_title(metrics: Mapping[str, Reading], factors: Sequence[str]) -> str:
+    """Return the finding of the chart of MFU's factors: what each leaves of the peak, one after the other."""
+    left, shown = 1.0, [fmt.share(1.0)]
+    for key in factors:
+        left *= metrics[key].value or 0.0
+        shown.append(fmt.share(left))
+    return f"What is left of the peak: {' → '.join(shown)}"

@@ -18,7 +18,7 @@ from sawtooth.app.words import run as words
 
 def bar(result: RunResult) -> None:
     """Show the run's name, what was recorded, and the ways to hand it on."""
-    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key="handed_on"):
         with st.container(gap=None, width="stretch"):
             cards.small(f"{clean(result.manifest.name)} · {words.subtitle(result)}")
         with st.container(horizontal=True, width="content", gap="small"):

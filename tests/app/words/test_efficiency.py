@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.app.words.efficiency import mfu_doubt, utilizations
+from sawtooth.app.words.efficiency import factor_title, mfu_doubt, utilizations
 
 
 def readings(mfu: float, hfu: float, **more: object) -> dict[str, Reading]:
@@ -20,3 +20,9 @@ def test_a_doubt_is_said_once_and_none_of_what_is_measured() -> None:
     assert mfu_doubt(readings(0.3, 0.3)) is None
     said = mfu_doubt(readings(0.3, 0.3, trust="caution", notes=("The replay says 40 ms.", "Peak 989 TFLOP/s.")))
     assert said == "The step time behind these numbers is inferred, not measured. The replay says 40 ms."
+
+
+def test_the_way_from_the_peak_to_mfu_is_told_in_its_title() -> None:
+    factors = {"mfu_factor_busy": Reading(0.2), "mfu_factor_flop_kernels": Reading(0.25), "mfu_factor_efficiency": Reading(0.5)}
+    title = factor_title(factors, list(factors)).replace("\xa0", " ")
+    assert title == "What is left of the peak: 100 % → 20 % → 5.0 % → 2.5 %"  # 0.2 × 0.25 × 0.5
