@@ -50,7 +50,7 @@ def test_what_the_profiled_steps_do_not_show_is_said_to_lie_outside_them() -> No
 
 def test_a_part_with_a_name_stands_below_where_a_narrow_page_has_no_room_in_the_bar() -> None:
     wide, narrow = (
-        Piece(f"{name}: 1 ms", f"{name} 1 ms", weight, "#000000", "") for name, weight in (("wide", 700.0), ("narrow", 300.0))
+        Piece(f"{name}: 1 ms", f"{name} 1 ms", weight, "#000000", "") for name, weight in (("wide", 950.0), ("narrow", 50.0))
     )
     shown = str(
         templates.pieces("poster.html").step(
